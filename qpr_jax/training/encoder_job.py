@@ -26,7 +26,6 @@ from qpr_jax.training.checkpoints import open_checkpoints
 from qpr_jax.training.config import TrainConfig, identity, trains
 from qpr_jax.training.dataset import TrainDataset, load_dataset, with_teacher
 from qpr_jax.training.evaluator import make_evaluator
-from qpr_jax.training.lists import listed_files
 from qpr_jax.training.loop import Stopping, fit
 from qpr_jax.training.metrics import MetricWriter
 from qpr_jax.training.model_families import MODEL_FAMILIES
@@ -40,11 +39,10 @@ from qpr_jax.training.reranker import (
     train_light,
     train_stacked,
 )
-from qpr_jax.training.sources import SOURCES, Source, labels_digest
+from qpr_jax.training.sources import SOURCES, Source, labels_digest, listed_files
 from qpr_jax.training.teacher import read_teacher, teacher_words
 from qpr_jax.training.train_step import Params, TrainState
-from qpr_jax.training.translation_report import with_languages
-from qpr_jax.training.translations import translation_digests
+from qpr_jax.training.translations import translation_digests, with_languages
 from qpr_jax.training.workdir import open_workdir
 
 log = logging.getLogger(__name__)
@@ -95,7 +93,7 @@ def train_encoder(config: TrainConfig, workdir: StrPath, overwrite: bool = False
             if not first:
                 return {}
             encoder = family.export(config, start, dataset.tokenizer, params)
-            encoder = with_languages(encoder, start, dataset)
+            encoder = with_languages(encoder, start, dataset.translations)
             save_encoder(folder / "export", encoder)
             del params
         return _finish(folder, config, dataset, scorer if stacks else None)

@@ -15,6 +15,8 @@ import numpy as np
 from markupsafe import Markup
 
 from qpr_jax.data.splits import HELD_OUT
+from qpr_jax.data.translations import file_names
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.bootstrap import read_ranks, write_ranks
 from qpr_jax.evaluation.retrieval import (
     RankFn,
@@ -25,6 +27,7 @@ from qpr_jax.evaluation.retrieval import (
     retrieval_scores,
     time_queries,
 )
+from qpr_jax.evaluation.translation import Corpus, known_shares, score_set
 from qpr_jax.files import write_atomically, write_json
 from qpr_jax.index.recipe import PAPER
 from qpr_jax.index.vectors import Vectors
@@ -41,7 +44,7 @@ from qpr_jax.training.reranked_scores import first_searches, reranked_scores, st
 from qpr_jax.training.reranker import TrainedReranker
 from qpr_jax.training.sampler import epoch_steps, imitation_steps, pairs_per_batch
 from qpr_jax.training.teacher import NEIGHBORS
-from qpr_jax.training.translation_report import translation_scores
+from qpr_jax.training.translations import TranslationData
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +88,9 @@ def write_report(
         report["reranker"] = reranker.facts | time_queries(
             functools.partial(retriever.search, rerank="light"), timed
         )
-    if found := translation_scores(dataset, retriever.encoder, vectors):
-        report["translations"] = found
+    if dataset.translations:
+        scores = _translation_scores(dataset, dataset.translations, retriever.encoder, vectors)
+        report["translations"] = scores
     report["timing"] = {
         **time_queries(functools.partial(retriever.search, rerank=False), timed),
         **_training_times(folder, config, dataset),
@@ -208,6 +212,38 @@ def score_searches(
             arrays[name] = first_ranks(places, queries, clusters).astype(np.uint8)
         kept |= {f"{split}_{name}": array for name, array in arrays.items()}
     return scores, rankings, kept
+
+
+def _translation_scores(
+    dataset: TrainDataset, translations: TranslationData, encoder: Encoder, vectors: np.ndarray
+) -> dict[str, Any]:
+    """Score an encoder on translations; vectors: float32 [Q, d], of the indexed questions.
+
+    Returns:
+      `source_language`; `files`, those trained with; `counts`: by language, as of
+      `split_translations`; `known`: by language, the share of tokens with a row of their own;
+      `sets`: for each what `score_set` gives, of held-out sentences with `retrieval` among the
+      indexed questions.
+    """
+    splits, teacher = translations.splits, dataset.teacher
+    corpus = Corpus(dataset.data.questions, vectors)
+    # What the student learned for a text, unless only the vectors of the teacher are there.
+    expected = teacher.encode if teacher and teacher.encoder else None
+    sets = []
+    for name in HELD_OUT:
+        for texts in splits.held_out[name]:
+            own = texts._replace(name=name)
+            sets.append(score_set(own, encoder.encode, teacher=expected, corpus=corpus))
+    for texts in splits.tests:
+        own = texts._replace(name=file_names(texts.name))
+        sets.append(score_set(own, encoder.encode, teacher=expected))
+    return {
+        "source_language": translations.source_language,
+        "files": translations.files(),
+        "counts": splits.report,
+        "known": known_shares(dataset.tokenizer, splits.train),
+        "sets": sets,
+    }
 
 
 def _training_times(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
@@ -49,6 +50,17 @@ def require_choice(name: str, value: str, choices: Iterable[str]) -> None:
     refuse_if(value not in choices, name, f"must be {' or '.join(choices)}, got {value!r}")
 
 
+@contextlib.contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Name the setting in a UserError that names none."""
+    try:
+        yield
+    except UserError as error:
+        if error.setting:
+            raise
+        raise UserError(error.what, setting=name, remedy=error.remedy) from error
+
+
 def setting(default: Any, description: str) -> Any:
     """A field with a default and a line of help."""
     return Field(default=default, description=description)
@@ -73,7 +85,9 @@ class DataConfig(Section):
         "Share of generated rows with an unlabeled paraphrase in their batch; below 0: a few, as "
         "in real logs.",
     )
-    question_column: str = setting("question", "Column of the question, in lists of questions.")
+    question_column: str = setting(
+        "", "Column of the question, in lists of questions; empty: by its name."
+    )
     coherence: Literal["pairwise", "paper"] = setting(
         "pairwise", "How to filter the clusters of logs."
     )

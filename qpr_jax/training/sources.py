@@ -1,38 +1,47 @@
-"""Where the data of a training comes from: one entry of SOURCES for each kind."""
+"""Where the data of a training comes from: one entry of SOURCES for each kind, and lists of texts.
+
+The settings `data.path` (with `data.source=questions`) and `data.unlabeled` name lists. Their
+entries are separated by commas: files or folders of questions, or `xx-yy:PATH`, the texts in
+language xx of a file of translations.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import logging
+import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from qpr_jax.data.clusters import transitive_clusters
+from qpr_jax.data.columns import Columns
 from qpr_jax.data.labels import add_labels, read_labeled
 from qpr_jax.data.pairs import QuestionPairs, read_question_pairs
+from qpr_jax.data.questions import read_questions
 from qpr_jax.data.sources import find_logs, find_quora
+from qpr_jax.data.spliced import replace_words, splice_questions
 from qpr_jax.data.splits import SPLITS, Splits, split_by_cluster, split_by_text
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.data.synthetic_noise import generate_noisy_log
+from qpr_jax.data.translations import find_files, parse_spec, read_translations
 from qpr_jax.distant import content_hash, make_folder
 from qpr_jax.distant.folder import is_made, read_clusters, read_report
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of
-from qpr_jax.training.config import TrainConfig, has_teacher
-from qpr_jax.training.lists import listed_files, read_listed
-from qpr_jax.training.sections import refuse_if
+from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.training.config import TrainConfig, read
+from qpr_jax.training.sections import naming
 
 log = logging.getLogger(__name__)
 
 SYNTHETIC_CLUSTERS = 6_000
-CLUSTERS = "clusters"  # the folder of clusters of logs, in a work directory
 
 
 class SplitData(NamedTuple):
@@ -49,7 +58,6 @@ class Source:
 
     Attributes:
       read: the data at a path, which generated data ignores.
-      settings: of the section `data` that this kind reads and another does not.
       find: the path that the config names, downloaded if need be; None if data is generated.
       digest: hash of what is read there.
       prepare: (config, path, work directory) -> the path to read instead, made by process 0.
@@ -57,7 +65,6 @@ class Source:
     """
 
     read: Callable[[TrainConfig, pathlib.Path], SplitData]
-    settings: frozenset[str]
     find: Callable[[TrainConfig], pathlib.Path] | None = None
     digest: Callable[[TrainConfig, pathlib.Path], str] = lambda _, path: sha256_of(path)
     prepare: Callable[[TrainConfig, pathlib.Path, pathlib.Path], pathlib.Path] | None = None
@@ -66,8 +73,7 @@ class Source:
 
 def _read_pairs(config: TrainConfig, path: pathlib.Path) -> SplitData:
     skip, most = config.data.skip_bad_rows, config.data.max_rows
-    data = read_question_pairs(path, skip_bad_rows=skip, max_rows=most)
-    return _split(config, data)
+    return _split(config, read_question_pairs(path, skip_bad_rows=skip, max_rows=most))
 
 
 def _generate(config: TrainConfig, _: pathlib.Path) -> SplitData:
@@ -83,19 +89,16 @@ def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     splits = split_by_cluster(data, clusters, held_out_pairs=config.data.held_out_pairs)
     if config.data.labels:
-        return SplitData(*add_labels(data, splits, read_labeled(str(labels_file(config)))))
+        return SplitData(*add_labels(data, splits, read_labeled(str(_labels_file(config)))))
     return SplitData(data, clusters, splits)
 
 
 def labels_digest(config: TrainConfig) -> dict[str, str]:
-    """The hash of `data.labels` for the identity of a run; empty where none is read."""
-    if not config.data.labels or "labels" not in SOURCES[config.data.source].settings:
-        return {}
-    return {"data.labels.sha256": sha256_of(labels_file(config))}
+    """The hash of `data.labels` for the identity of a run; empty where none are given."""
+    return {"data.labels.sha256": sha256_of(_labels_file(config))} if config.data.labels else {}
 
 
-def labels_file(config: TrainConfig) -> pathlib.Path:
-    """Return the path of `data.labels`; UserError if it is not a file."""
+def _labels_file(config: TrainConfig) -> pathlib.Path:
     path = pathlib.Path(config.data.labels).expanduser()
     if not path.is_file():
         raise UserError(
@@ -112,10 +115,8 @@ def _read_clusters(_: TrainConfig, path: pathlib.Path) -> SplitData:
     pairs = np.concatenate([made.pairs[split] for split in SPLITS])
     for split in SPLITS:
         if not len(made.pairs[split]):
-            raise UserError(
-                f"expected pairs in each split, got none for {split}",
-                remedy="give more logs",
-            )
+            what = f"expected pairs in each split, got none for {split}"
+            raise UserError(what, remedy="give more logs")
     none = np.zeros((0, 2), np.int32)
     report = {"skipped_rows": made.report["bad_rows"], "distant_supervision": made.report}
     ids, duplicates = np.arange(len(made.questions)), np.ones(len(pairs), np.bool_)
@@ -124,28 +125,28 @@ def _read_clusters(_: TrainConfig, path: pathlib.Path) -> SplitData:
     return SplitData(data, made.clusters, splits)
 
 
-def _find_list(config: TrainConfig) -> pathlib.Path:
-    """The first file of a list, of one file or several."""
-    if not config.data.path:
-        expected = "a file of questions (one a line, or TSV, CSV, JSON lines, Parquet)"
-        raise UserError(f"expected {expected}, got ''", setting="data.path")
-    return listed_files(config, "data.path")[0]
-
-
-def _list_digest(config: TrainConfig, path: pathlib.Path) -> str:
-    return list_digest([*map(sha256_of, listed_files(config, "data.path"))])
-
-
-def list_digest(digests: Sequence[str]) -> str:
-    """The hash of a list of files with these hashes: that of the only one, or of all in order."""
-    every = hashlib.sha256(" ".join(digests).encode()).hexdigest()
-    return digests[0] if len(digests) == 1 else every
+def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Path) -> pathlib.Path:
+    """The folder of clusters of `logs`, made in `workdir` unless `logs` is one itself."""
+    coherence = config.data.coherence
+    if is_made(logs):
+        made = read_report(logs)["method"]["coherence"]
+        if coherence not in (TrainConfig().data.coherence, made):
+            raise UserError(
+                f"{logs}: expected clusters made with {coherence}, got {made}",
+                setting="data.coherence",
+                remedy="make them again with `qpr clusters`, or leave the setting out",
+            )
+        return logs
+    folder = workdir / "clusters"
+    if not folder.exists():
+        given, method = Logs(log_files([str(logs)])), Method(coherence, LEAST[coherence])
+        make_folder(folder, given, method, skip_bad_rows=config.data.skip_bad_rows)
+    return folder
 
 
 def _read_list(config: TrainConfig, _: pathlib.Path) -> SplitData:
     """A list of questions, of which nothing else is known: there are no pairs."""
-    every = read_listed(config, "data.path")
-    questions = list(itertools.islice(every, config.data.max_rows or None))
+    questions = [*itertools.islice(read_listed(config, "data.path"), config.data.max_rows or None)]
     none = np.zeros((0, 2), np.int32)
     ids = np.arange(len(questions))
     data = QuestionPairs(questions, ids, none, np.zeros(0, np.bool_), {"skipped_rows": 0})
@@ -154,82 +155,108 @@ def _read_list(config: TrainConfig, _: pathlib.Path) -> SplitData:
     return SplitData(data, np.full(len(questions), -1, np.int32), Splits(split_of, pairs, pairs))
 
 
-def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Path) -> pathlib.Path:
-    """The folder of clusters of `logs`, made in `workdir` unless `logs` is one itself."""
-    if is_made(logs):
-        _require_method(config, logs)
-        return logs
-    folder = workdir / CLUSTERS
-    if not folder.exists():
-        data = config.data
-        method = Method(data.coherence, LEAST[data.coherence])
-        given = Logs(log_files([str(logs)]))
-        make_folder(folder, given, method, skip_bad_rows=data.skip_bad_rows)
-    return folder
+def _find_list(config: TrainConfig) -> pathlib.Path:
+    """The first file of a list."""
+    if not config.data.path:
+        expected = "a file of questions (one a line, or TSV, CSV, JSON lines, Parquet)"
+        raise UserError(f"expected {expected}, got ''", setting="data.path")
+    return listed_files(config, "data.path")[0]
 
 
-def _require_method(config: TrainConfig, folder: pathlib.Path) -> None:
-    """Raise UserError where `data.coherence` is not its default, nor that of the clusters."""
-    value, made = config.data.coherence, read_report(folder)["method"]["coherence"]
-    if value not in (TrainConfig().data.coherence, made):
-        raise UserError(
-            f"{folder}: expected clusters made with {value}, got {made}",
-            setting="data.coherence",
-            remedy="make them again with `qpr clusters`, or leave the setting out",
-        )
+def _list_digest(config: TrainConfig, _: pathlib.Path) -> str:
+    """The hash of the only file of a list, or of the hashes of several."""
+    digests = [*map(sha256_of, listed_files(config, "data.path"))]
+    every = hashlib.sha256(" ".join(digests).encode()).hexdigest()
+    return digests[0] if len(digests) == 1 else every
 
 
 SOURCES = {
-    "quora": Source(
-        _read_pairs,
-        frozenset({"path", "skip_bad_rows", "max_rows", "labels"}),
-        find=lambda config: find_quora(config.data.path),
-    ),
+    "quora": Source(_read_pairs, find=lambda config: find_quora(config.data.path)),
     "qa_logs": Source(
         _read_clusters,
-        frozenset({"path", "skip_bad_rows", "coherence"}),
         find=lambda config: find_logs(config.data.path),
         digest=lambda _, path: content_hash(path),
         prepare=_make_clusters,
     ),
-    "questions": Source(
-        _read_list,
-        frozenset({"path", "skip_bad_rows", "max_rows", "question_column"}),
-        find=_find_list,
-        digest=_list_digest,
-        has_pairs=False,
-    ),
-    "synthetic": Source(_generate, frozenset({"max_rows", "false_negatives", "labels"})),
+    "questions": Source(_read_list, find=_find_list, digest=_list_digest, has_pairs=False),
+    "synthetic": Source(_generate),
 }
 
 
-def check_source(config: TrainConfig) -> None:
-    """Raise UserError where there is nothing to train on, or to score, or to re-rank by."""
-    has_pairs, taught = SOURCES[config.data.source].has_pairs, has_teacher(config)
-    metric, candidates = config.early_stopping.metric, config.rerank.candidates
-    refuse_if(
-        config.job == "cross_encoder" and not has_pairs,
-        "data.source",
-        f"must have pairs for a cross-encoder, got {config.data.source!r}",
-    )
-    refuse_if(
-        taught and not has_pairs and config.max_epochs,
-        "max_epochs",
-        f"must be 0: a list of questions has no pairs, got {config.max_epochs}",
-    )
-    refuse_if(
-        not taught and not (has_pairs and config.max_epochs) and not config.encoder.pretrained,
-        "",
-        "there is nothing to train on: neither pairs nor a teacher",
-        "set `teacher.model`, or, with pairs, `max_epochs=10`",
-    )
-    refuse_if(
-        not has_pairs and metric not in ("agreement", "translation"),
-        "early_stopping.metric",
-        f"must be agreement or translation: a list of questions has no pairs, got {metric}",
-    )
-    refuse_if(
-        candidates and not (has_pairs or taught),
-        "rerank.candidates",
-        f"must be 0: there are neither pairs nor a teacher to learn from, got {candidates}",
-    )
+def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
+    """The files of a list, those of a folder one by one; UserError where one is missing."""
+    entries = _entries(config, setting)
+    return [pathlib.Path(file) for entry in entries for file in _files(entry, setting)]
+
+
+def read_listed(config: TrainConfig, setting: str) -> Iterator[str]:
+    """The texts of a list; those of a file of translations once each."""
+    skip, columns = config.data.skip_bad_rows, Columns(config.data.question_column, None)
+    for entry in _entries(config, setting):
+        files = _files(entry, setting)
+        if parse_spec(entry)[0]:
+            yield from dict.fromkeys(read_translations(entry, skip_bad_rows=skip).sources)
+            continue
+        for file in files:
+            for question in read_questions(file, columns=columns, skip_bad_rows=skip):
+                yield question.question
+
+
+def _entries(config: TrainConfig, setting: str) -> list[str]:
+    value = str(read(config, setting))
+    if os.path.exists(os.path.expanduser(value)):  # commas may be part of a name
+        return [value]
+    return [entry for part in value.split(",") if (entry := part.strip())]
+
+
+def _files(entry: str, setting: str) -> Sequence[str]:
+    with naming(setting):
+        languages, paths = parse_spec(entry)
+        if languages:
+            return find_files(entry)[1]
+        if not os.path.exists(paths[0]):
+            expected = "expected a file of questions or a folder of them"
+            raise UserError(f"{expected}, found none at {paths[0]}")
+        return log_files(paths)
+
+
+class Unlabeled(NamedTuple):
+    """Texts that a teacher encodes, each once: found in files, words, and spliced questions."""
+
+    given: list[str]
+    words: list[str]
+    spliced: list[str]
+
+
+def unlabeled_texts(
+    config: TrainConfig,
+    questions: list[str],
+    trained: list[str],
+    held_out: Container[str],
+    words: Sequence[str],
+) -> Unlabeled:
+    """The texts of `data.unlabeled`, words, and questions spliced from `trained` and the former.
+
+    Texts among `questions` or with a normalized text in `held_out` are left out. Some words of
+    spliced questions are replaced by `words`, those of `teacher.words`.
+    """
+    known = set(questions)
+
+    def is_new(text: str) -> bool:
+        return text not in known and normalized_text(text) not in held_out
+
+    listed = dict.fromkeys(read_listed(config, "data.unlabeled"))
+    given = [text for text in listed if is_new(text)]
+    known.update(given)
+    if config.data.unlabeled:
+        log.info("data: %s unlabeled texts", f"{len(given):,}")
+    alone = [word for word in dict.fromkeys(words) if is_new(word)]
+    known.update(alone)
+    spliced: list[str] = []
+    if config.data.spliced:
+        spliced = splice_questions(trained + given, config.data.spliced, accept=is_new)
+        if words:
+            replaced = dict.fromkeys(replace_words(spliced, words))
+            spliced = [text for text in replaced if is_new(text)]
+        log.info("data: %s spliced questions", f"{len(spliced):,}")
+    return Unlabeled(given, alone, spliced)

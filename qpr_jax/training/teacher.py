@@ -28,6 +28,7 @@ from qpr_jax.files import (
 from qpr_jax.index.encode_files import CHUNK, encode_to_file
 from qpr_jax.index.run import run_encoder
 from qpr_jax.training.config import TrainConfig, gives_vectors, imitates_itself
+from qpr_jax.training.sections import naming, refuse_if
 from qpr_jax.unit_vectors import unit_rows
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ _CHUNK = 16_384
 
 
 class Teacher(NamedTuple):
-    """Vectors of the Q questions of a training, followed by U unlabeled ones.
+    """Vectors of the Q questions of a training, followed by those of U unlabeled ones.
 
     Attributes:
       parts: memory-mapped, floating [n, t] each, together Q + U rows.
@@ -71,6 +72,12 @@ class Teacher(NamedTuple):
         vectors = self.vectors(rows)
         return vectors if self.components is None else unit_rows(vectors @ self.components)
 
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """The teacher's vectors of texts in the student's dimension; needs the encoder."""
+        assert self.encoder is not None
+        vectors = cached_vectors(self.encoder, texts)
+        return vectors if self.components is None else vectors @ self.components
+
 
 def read_teacher(config: TrainConfig) -> Encoder | None:
     """Read the encoder that is the teacher, or that words are added to; None without one."""
@@ -78,10 +85,8 @@ def read_teacher(config: TrainConfig) -> Encoder | None:
         return run_encoder(os.path.expanduser(config.encoder.pretrained))
     if not config.teacher.model or gives_vectors(config):
         return None
-    try:
+    with naming("teacher.model"):
         return run_encoder(os.path.expanduser(config.teacher.model))
-    except UserError as error:
-        raise UserError(error.what, setting="teacher.model", remedy=error.remedy) from error
 
 
 def teacher_words(config: TrainConfig, teacher: Encoder | None) -> list[str]:
@@ -125,26 +130,27 @@ def make_teacher(
       trainable: int [S], rows of the joined lists that a student trains on.
       dimension: of the student's vectors; UserError if the teacher's have less.
     """
-    parts: tuple[np.ndarray, ...] = ()
-    if encoder is None:
-        parts = (_given(config.teacher.model, questions),)
-    size = encoder.dimension if encoder else parts[0].shape[1]
-    if config.text.added_words and dimension != size:
-        # The components that the encoder was trained with are not known.
-        raise UserError(
-            f"expected a teacher of {dimension} dimensions, as the encoder that gets words, got "
-            f"{size}",
-            setting="text.added_words",
-            remedy="leave out `teacher.model`: the encoder then imitates itself",
-        )
-    if dimension > size:
-        raise UserError(
-            f"expected at most {size} dimensions, as the teacher's, got {dimension}",
-            setting="encoder.output_dim",
-            remedy=f"set `encoder.output_dim={size}`, or, for a transformer, another teacher",
-        )
+    if encoder:
+        size = encoder.dimension
+    else:
+        given = _given(config.teacher.model, questions)
+        size = given.shape[1]
+    refuse_if(
+        config.text.added_words and dimension != size,
+        "text.added_words",  # the components that the encoder was trained with are not known
+        f"expected a teacher of {dimension} dimensions, as the encoder that gets words, got {size}",
+        "leave out `teacher.model`: the encoder then imitates itself",
+    )
+    refuse_if(
+        dimension > size,
+        "encoder.output_dim",
+        f"expected at most {size} dimensions, as the teacher's, got {dimension}",
+        f"set `encoder.output_dim={size}`, or, for a transformer, another teacher",
+    )
     if encoder:
         parts = tuple(cached_vectors(encoder, part) for part in questions if len(part))
+    else:
+        parts = (given,)
     teacher = Teacher(parts, None, encoder, keeps_lengths=imitates_itself(config))
     if dimension == size:
         return teacher
@@ -187,38 +193,38 @@ def cached_vectors(encoder: Encoder, questions: Sequence[str], *, chunk: int = C
     return np.load(folder / VECTORS, mmap_mode="r")
 
 
-def _given(path: str, questions: Sequence[Sequence[str]]) -> np.ndarray:
+def _given(model: str, questions: Sequence[Sequence[str]]) -> np.ndarray:
     """Read a user's file of vectors; if they do not fit, write the questions beside it."""
-    count = sum(map(len, questions))
-
-    def refused(got: str) -> UserError:
-        lines = [json.dumps({"question": text}) + "\n" for part in questions for text in part]
-        listed = pathlib.Path(path).expanduser().with_suffix(".jsonl")
-        with write_atomically(listed, "w") as file:
-            file.writelines(lines)
-        return UserError(
-            f"{path}: expected a .npy file of floats, {count:,} rows, got {got}; the questions, in "
-            f"order, are in {listed}",
-            setting="teacher.model",
-            remedy="make the file from these questions",
-        )
-
+    path, count = pathlib.Path(model).expanduser(), sum(map(len, questions))
     try:
-        vectors = np.load(pathlib.Path(path).expanduser(), mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        raise refused(f"none ({error.strerror})") from None
-    except (ValueError, EOFError) as error:
-        raise refused(f"one that cannot be read ({error})") from None
-    if not isinstance(vectors, np.ndarray):
-        raise refused("what is not a .npy file")
+        vectors = np.lib.format.open_memmap(path, mode="r")
+        wrong = _wrong_vectors(vectors, count)
+    except (OSError, ValueError, EOFError) as error:
+        wrong = f"{error}"
+    if not wrong:
+        return vectors
+    listed = path.with_suffix(".jsonl")
+    with write_atomically(listed, "w") as file:
+        for part in questions:
+            file.writelines(json.dumps({"question": text}) + "\n" for text in part)
+    raise UserError(
+        f"{model}: expected a .npy file of floats, {count:,} rows, got {wrong}; the questions, in "
+        f"order, are in {listed}",
+        setting="teacher.model",
+        remedy="make the file from these questions",
+    )
+
+
+def _wrong_vectors(vectors: np.ndarray, count: int) -> str:
+    """What is wrong with a user's vectors of `count` questions; "" if they are good."""
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or len(vectors) != count:
-        raise refused(f"{vectors.dtype} {list(vectors.shape)}")
+        return f"{vectors.dtype} {list(vectors.shape)}"
     for start in range(0, count, _CHUNK):
         part = vectors[start : start + _CHUNK]
         good = np.isfinite(part).all(axis=1) & part.any(axis=1)
         if not good.all():
-            raise refused(f"zeros or what is not finite in row {start + int(good.argmin())}")
-    return vectors
+            return f"zeros or infinite numbers in row {start + int(good.argmin())}"
+    return ""
 
 
 def _components(vectors: np.ndarray, dimension: int) -> np.ndarray:

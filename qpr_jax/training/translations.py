@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import collections
-import contextlib
+import dataclasses
 import itertools
 import logging
-import os
-from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Container, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,20 +16,24 @@ from qpr_jax.data.lexicon import gloss, learn_lexicon
 from qpr_jax.data.translation_splits import TranslationSplits, split_translations
 from qpr_jax.data.translations import (
     Translations,
+    file_names,
     find_files,
-    parse_spec,
     read_translations,
 )
-from qpr_jax.errors import UserError
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.files import sha256_of
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig, read
 from qpr_jax.training.model_families import Corpora
 from qpr_jax.training.random_streams import GLOSSES, random_of
+from qpr_jax.training.sections import naming, refuse_if
 
 log = logging.getLogger(__name__)
 
 _LEXICON_SENTENCES = 100_000  # of a language; more would take minutes and gigabytes
+_SETTINGS = ("data.parallel", "data.parallel_tests")
+
+E = TypeVar("E", bound=Encoder)
 
 
 class TranslationData(NamedTuple):
@@ -56,6 +59,18 @@ class TranslationData(NamedTuple):
         """Code of the language of the sources."""
         return self.splits.train[0].source_language
 
+    def files(self) -> list[dict[str, Any]]:
+        """The `name`, `language` and `rows` of what is trained with, and if it is a dictionary."""
+        return [
+            {
+                "name": file_names(file.name),
+                "language": file.language,
+                "rows": len(file.sources),
+                "dictionary": file.dictionary,
+            }
+            for file in self.splits.train
+        ]
+
     def with_glosses(self, questions: Sequence[str], copies: int) -> TranslationData:
         """Add `copies` of each question in each language, its words replaced by translations."""
         targets, source_of = [], []
@@ -68,11 +83,10 @@ class TranslationData(NamedTuple):
                     if known:
                         targets.append(text)
                         source_of.append(number)
-        added = np.array(source_of, np.int32)
         return self._replace(
             targets=self.targets + targets,
-            source_of=np.concatenate([self.source_of, added]),
-            is_sentence=np.concatenate([self.is_sentence, np.zeros(len(added), bool)]),
+            source_of=np.concatenate([self.source_of, np.array(source_of, np.int32)]),
+            is_sentence=np.concatenate([self.is_sentence, np.zeros(len(targets), bool)]),
         )
 
     def corpora(self, questions: Iterable[str]) -> Corpora:
@@ -80,13 +94,14 @@ class TranslationData(NamedTuple):
         sources = [*questions]
         targets: dict[str, list[str]] = {}
         entries: list[str] = []
+        foreign: list[str] = []
         for file in self.splits.train:
             if file.dictionary:
                 entries += file.targets + file.sources
+                foreign += file.targets
             else:
                 sources += file.sources
                 targets.setdefault(file.language, []).extend(file.targets)
-        foreign = [text for file in self.splits.train if file.dictionary for text in file.targets]
         return Corpora([sources, *targets.values()], entries, foreign)
 
     def glossary(self) -> dict[str, str]:
@@ -108,9 +123,11 @@ class TranslationData(NamedTuple):
         def number(text: str) -> int:
             return numbers.setdefault(normalized_text(text), len(self.sources) + len(numbers))
 
-        own = np.flatnonzero(self.is_sentence)
-        links = [(i, number(self.sources[i])) for i in np.unique(self.source_of[own]).tolist()]
-        links += [(int(self.source_of[i]), number(self.targets[i])) for i in own]
+        links: list[tuple[int, int]] = []
+        for i in np.flatnonzero(self.is_sentence):
+            source = int(self.source_of[i])
+            links.append((source, number(self.sources[source])))
+            links.append((source, number(self.targets[i])))
         count = len(self.sources) + len(numbers)
         return connect(count, np.array(links, np.int64).reshape(-1, 2))[: len(self.sources)]
 
@@ -145,42 +162,48 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
     if not config.data.parallel:
         return None
     files, tests = (
-        [_read(config, setting, spec) for spec in specs]
-        for setting, specs in _specs(config).items()
+        [_read(config, name, spec) for spec in read(config, name)] for name in _SETTINGS
     )
     for test in tests:
-        if test.dictionary:
-            raise UserError(
-                f"{test.name}: expected sentences to score, got a dictionary",
-                setting="data.parallel_tests",
-                remedy="give it in `data.parallel` instead, which trains with it",
-            )
-    with _naming("data.parallel"):
-        if len({file.source_language for file in files + tests}) > 1:
-            known = ", ".join(sorted({file.source_language for file in files + tests}))
-            what = f"expected one language to translate from, the teacher's, got {known}"
-            raise UserError(what, remedy="write it first, as in en-de:PATH")
-        splits = split_translations(files, tests)
-    if config.early_stopping.metric == "translation" and not splits.held_out["validation"]:
-        raise UserError(
-            "expected sentences to hold out and score, got dictionaries alone or too few sentences "
-            f"in {', '.join(config.data.parallel)}",
-            setting="early_stopping.metric",
-            remedy="give sentences in `data.parallel`, or set another `early_stopping.metric`",
+        refuse_if(
+            test.dictionary,
+            "data.parallel_tests",
+            f"{test.name}: expected sentences to score, got a dictionary",
+            "give it in `data.parallel` instead, which trains with it",
         )
-    splits, left_out = _without_sources(splits, held_out)
+    languages = sorted({file.source_language for file in files + tests})
+    refuse_if(
+        len(languages) > 1,
+        "data.parallel",
+        f"expected one language to translate from, the teacher's, got {', '.join(languages)}",
+        "write it first, as in en-de:PATH",
+    )
+    with naming("data.parallel"):
+        splits = split_translations(files, tests)
+    refuse_if(
+        config.early_stopping.metric == "translation" and not splits.held_out["validation"],
+        "early_stopping.metric",
+        "expected sentences to hold out and score, got dictionaries alone or too few sentences "
+        f"in {', '.join(config.data.parallel)}",
+        "give sentences in `data.parallel`, or set another `early_stopping.metric`",
+    )
+    splits = _without_sources(splits, held_out)
     sources: dict[str, int] = {}
     targets: list[str] = []
     source_of: list[int] = []
     is_sentence: list[bool] = []
     for file in splits.train:
-        for source, target in zip(file.sources, file.targets, strict=True):
-            source_of.append(sources.setdefault(source, len(sources)))
-            targets.append(target)
-            is_sentence.append(not file.dictionary)
-    splits.report["held_out_questions"] = left_out
-    log.info("data: %s translations of %s texts", f"{len(targets):,}", f"{len(sources):,}")
-    for language in sorted({file.language for file in files}):
+        source_of += [sources.setdefault(source, len(sources)) for source in file.sources]
+        targets += file.targets
+        is_sentence += [not file.dictionary] * len(file.targets)
+    _log_counts(splits, len(targets), len(sources))
+    is_sentences = np.array(is_sentence, bool)
+    return TranslationData(splits, [*sources], targets, np.array(source_of, np.int32), is_sentences)
+
+
+def _log_counts(splits: TranslationSplits, targets: int, sources: int) -> None:
+    log.info("data: %s translations of %s texts", f"{targets:,}", f"{sources:,}")
+    for language in sorted({file.language for file in splits.train}):
         counts = splits.report[language]
         log.info(
             "data: %s: %s sentences and %s dictionary entries to train with; left out: %s bad "
@@ -193,63 +216,19 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
             f"{counts['in_tests']:,}",
             f"{counts['near_held_out']:,}",
         )
-    return TranslationData(
-        splits,
-        [*sources],
-        targets,
-        np.array(source_of, np.int32),
-        np.array(is_sentence, bool),
-    )
 
 
-def _without_sources(
-    splits: TranslationSplits, known: Container[str]
-) -> tuple[TranslationSplits, int]:
-    """The splits without sources to train with of these normalized texts, and their number."""
-    train, left_out = [], 0
+def _without_sources(splits: TranslationSplits, known: Container[str]) -> TranslationSplits:
+    """The splits without sources to train with of these normalized texts, which are counted."""
+    train = []
     for file in splits.train:
         kept = [normalized_text(source) not in known for source in file.sources]
-        sources, targets = (
-            [*itertools.compress(side, kept)] for side in (file.sources, file.targets)
-        )
+        sources = [*itertools.compress(file.sources, kept)]
+        targets = [*itertools.compress(file.targets, kept)]
         train.append(file._replace(sources=sources, targets=targets))
-        left_out += len(kept) - sum(kept)
-    return splits._replace(train=train), left_out
-
-
-def translation_digests(config: TrainConfig) -> dict[str, list[str]]:
-    """What names the files of translations in the identity of a run; empty without any."""
-    if not config.data.parallel:
-        return {}
-    return {
-        f"{setting}.sha256": [_digest(setting, spec) for spec in specs]
-        for setting, specs in _specs(config).items()
-    }
-
-
-def _digest(setting: str, spec: str) -> str:
-    """The languages of an entry and the hashes of its files."""
-    paths = _paths(setting, spec)
-    return " ".join(["-".join(parse_spec(spec)[0] or ()), *map(sha256_of, paths)])
-
-
-def _specs(config: TrainConfig) -> dict[str, tuple[str, ...]]:
-    return {name: read(config, name) for name in ("data.parallel", "data.parallel_tests")}
-
-
-def _paths(setting: str, spec: str) -> list[str]:
-    """The files of an entry of a setting; UserError where one is not there."""
-    with _naming(setting):
-        _, paths = find_files(
-            spec,
-            remedy="name a file, or two as PATH+PATH; several are separated by commas, which no "
-            "path may have",
-        )
-        for path in paths:
-            if not os.path.isfile(path):
-                what = f"{path}: expected a file, got a pipe or a device, which is read once"
-                raise UserError(what, remedy="save it as a file")
-        return paths
+    left_out = sum(len(file.sources) for file in splits.train) - sum(len(f.sources) for f in train)
+    report = splits.report | {"held_out_questions": left_out}
+    return splits._replace(train=train, report=report)
 
 
 def _read(config: TrainConfig, setting: str, spec: str) -> Translations:
@@ -258,18 +237,36 @@ def _read(config: TrainConfig, setting: str, spec: str) -> Translations:
     With a generated log, that is the size of the log, and all rows are read.
     """
     most = None if config.data.source == "synthetic" else config.data.max_rows or None
-    _paths(setting, spec)
-    with _naming(setting):
+    with naming(setting):
         found = read_translations(spec, skip_bad_rows=config.data.skip_bad_rows)
     return found._replace(sources=found.sources[:most], targets=found.targets[:most])
 
 
-@contextlib.contextmanager
-def _naming(setting: str) -> Iterator[None]:
-    """Name the setting in a UserError that names none."""
-    try:
-        yield
-    except UserError as error:
-        if error.setting:
-            raise
-        raise UserError(error.what, setting=setting, remedy=error.remedy) from error
+def translation_digests(config: TrainConfig) -> dict[str, list[str]]:
+    """The languages and the hashes of the files of translations, for the identity of a run."""
+    if not config.data.parallel:
+        return {}
+    return {
+        f"{name}.sha256": [_digest(name, spec) for spec in read(config, name)] for name in _SETTINGS
+    }
+
+
+def _digest(setting: str, spec: str) -> str:
+    with naming(setting):
+        languages, paths = find_files(spec)
+    return " ".join(["-".join(languages or ()), *map(sha256_of, paths)])
+
+
+def with_languages(encoder: E, start: Encoder | None, translations: TranslationData | None) -> E:
+    """Note in the settings of a trained encoder which translations it has learned.
+
+    Under `translations`: `source_language` and `files`, after those that `start`, the encoder that
+    it was trained from, has learned.
+    """
+    known = start.settings.get("translations", {}) if start else {}
+    if translations is not None:
+        files = [*known.get("files", []), *translations.files()]
+        known = {"source_language": translations.source_language, "files": files}
+    added = {"translations": known} if known else {}
+    # Every encoder that is trained is a dataclass.
+    return dataclasses.replace(encoder, settings=encoder.settings | added)  # type: ignore[type-var]

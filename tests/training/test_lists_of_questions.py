@@ -9,8 +9,8 @@ from qpr_jax.errors import UserError
 from qpr_jax.training import rerank_data
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.lists import listed_files, read_listed
 from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.training.sources import listed_files, read_listed
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def test_dictionaries_alone_have_nothing_to_score(config):
 @pytest.mark.parametrize(
     ("setting", "spec", "message"),
     [
-        ("data.parallel", "en-de:{}/none.tsv", "none.tsv; name .* separated by commas"),
+        ("data.parallel", "en-de:{}/none.tsv", "none.tsv; name a file"),
         ("data.parallel", "{}", "expected a file, got a folder"),
         ("data.parallel_tests", "en-de:{}/none.tsv", "none.tsv"),
         ("data.parallel", "$QPR_NOT_SET/a.en-de.tsv", r"variable \$QPR_NOT_SET is not set"),
