@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qpr_jax.cli.options import as_json, as_tsv
+from qpr_jax.cli.command import as_json, as_tsv
 from qpr_jax.cli.program import run_program
 from qpr_jax.errors import UserError
 from qpr_jax.printable import printable, shortened, spreadsheet_cell

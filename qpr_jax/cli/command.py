@@ -1,18 +1,32 @@
-"""The class of all commands of `qpr`: their output, `--json`, and what Ctrl-C leaves."""
+"""The class of all commands of `qpr`, options that they share, and lines that they print."""
 
 from __future__ import annotations
 
+import itertools
+import json
+import math
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax.cli.options import as_json
+from qpr_jax.data.cells import tsv_cell
+from qpr_jax.data.columns import Columns
+from qpr_jax.data.questions import Entry, read_questions
+from qpr_jax.data.tables import FORMATS
+from qpr_jax.printable import printable
 
+if TYPE_CHECKING:
+    from qpr_jax.reranking.base import Rerank
+    from qpr_jax.retriever import Retriever
+
+CHUNK = 1024  # questions that are searched or added together
+_IDS = ("id", "id1", "id2")  # keys of output whose values go out as they came
 _JSON = f"{__name__}.json"
+Function = Callable[..., Any]
 
 
 def wants_json() -> bool:
@@ -22,12 +36,7 @@ def wants_json() -> bool:
 
 @dataclass(frozen=True)
 class Output:
-    """What a command prints.
-
-    Attributes:
-      text: printed without `--json`; "" prints nothing.
-      rows: printed with `--json`, a line of JSON each.
-    """
+    """What a command prints: `text`, or with `--json` the rows, a line of JSON each."""
 
     text: str
     rows: Sequence[Mapping[str, Any]]
@@ -37,12 +46,11 @@ class Command(click.Command):
     """A command that returns what it prints, and ends on Ctrl-C with a line that says what is kept.
 
     Its function returns an `Output`; or a mapping, which is printed with `--json` only; or an exit
-    status; or None, which is 0. One that prints lines of JSON itself has `prints_json`, and
-    `--json` changes nothing then.
+    status; or None, which is 0.
 
     Args:
       stopped: what Ctrl-C leaves, `{folder}` in it is the value of this parameter.
-      prints_json: the function prints JSON, unless there is `--output tsv`.
+      prints_json: the function prints lines of JSON itself, unless there is `--output tsv`.
     """
 
     def __init__(self, *args: Any, stopped: str, prints_json: bool = False, **kwargs: Any) -> None:
@@ -61,13 +69,131 @@ class Command(click.Command):
             if isinstance(result, int | None):
                 return result or 0
             output = result if isinstance(result, Output) else Output("", [result])
-            lines = map(as_json, output.rows) if wants_json else [output.text]
-            sys.stdout.writelines(lines)
+            sys.stdout.writelines(map(as_json, output.rows) if wants_json else [output.text])
             sys.stdout.flush()
         except KeyboardInterrupt:
-            # A terminal has just shown ^C.
-            start = "\n" if sys.stderr.isatty() else ""
-            kept = self.stopped.format_map(ctx.params)
-            print(f"{start}stopped: {kept}", file=sys.stderr)
+            start = "\n" if sys.stderr.isatty() else ""  # a terminal has just shown ^C
+            print(f"{start}stopped: {self.stopped.format_map(ctx.params)}", file=sys.stderr)
             return 128 + signal.SIGINT
         return 0
+
+
+class NamedPath(click.Path):
+    """A path that is not empty, as the value of an unset shell variable would be."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: D102
+        return super().convert(value or self.fail("expected a path, got none", param), param, ctx)
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range, neither NaN nor infinite."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: D102
+        number = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value} is no number", param, ctx)
+
+
+def table_format(what: str) -> Function:
+    """Return the option --format of a command that reads tables only."""
+    return click.option("--format", type=click.Choice(FORMATS[1:]), help=f"Format of {what}.")
+
+
+def run_option(help: str) -> Function:
+    """Return the option --run, the folder of an encoder."""
+    return click.option("--run", type=NamedPath(), help=help)
+
+
+def out_folder(help: str = "Output folder, new.") -> Function:
+    """Return the option --out of a command that must write a folder."""
+    return click.option("--out", required=True, type=NamedPath(file_okay=False), help=help)
+
+
+lines_output = click.option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
+skip_bad_rows = click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows.")
+
+
+def questions_input(function: Function) -> Function:
+    """Add the options of a command that reads questions."""
+    text_help = "Column of the question.  [default: question, text, query, title, ...]"
+    format_help = "Of the input.  [default: by the file's suffix, or lines]"
+    function = skip_bad_rows(function)
+    function = click.option("--text-column", "--column", "text_column", help=text_help)(function)
+    return click.option("--format", type=click.Choice(FORMATS), help=format_help)(function)
+
+
+def payload_input(function: Function) -> Function:
+    """Add the options of a command that reads questions with ids and payload."""
+    payload_help = "Columns to keep with a question, as a,b.  [default: all others]"
+    id_help = "Column of the id.  [default: id, qid, ..., if there is one]"
+    for option in (
+        click.option("--no-payload", is_flag=True, help="Keep no other columns."),
+        click.option("--payload", metavar="NAMES", help=payload_help),
+        click.option("--no-ids", is_flag=True, help="Number the questions instead."),
+        click.option("--id-column", help=id_help),
+    ):
+        function = option(function)
+    return function
+
+
+def read_input(
+    path: str,
+    *,
+    format: str | None,
+    text_column: str | None,
+    skip_bad_rows: bool,
+    id_column: str | None = None,
+    no_ids: bool = True,
+    payload: str | None = None,
+    no_payload: bool = True,
+    say: Callable[[str], object] | None = None,
+) -> Iterator[Entry]:
+    """Read questions with the options of `questions_input` and `payload_input`."""
+    if id_column and no_ids:
+        raise click.UsageError("--id-column and --no-ids exclude each other")
+    if payload and no_payload:
+        raise click.UsageError("--payload and --no-payload exclude each other")
+    kept = tuple(filter(None, map(str.strip, (payload or "").split(",")))) or not no_payload
+    columns = Columns(text_column or "", None if no_ids else id_column or "", kept)
+    return read_questions(
+        path, format=format or "", columns=columns, skip_bad_rows=skip_bad_rows, say=say
+    )
+
+
+def load_index(folder: str, cross_encoder: str | None = None) -> Retriever:
+    """Load the index of a folder; imported late, since `--help` needs no FAISS."""
+    from qpr_jax.retriever import Retriever
+
+    return Retriever.load(folder, indexed=True, cross_encoder=cross_encoder)
+
+
+def parse_rerank(word: str | None) -> Rerank:
+    """Return the value of `Retriever.search` for that of --rerank."""
+    return False if word == "false" else word  # type: ignore[return-value]
+
+
+def chunked(entries: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
+    """Yield the entries in lists of at most `size`."""
+    stream = iter(entries)
+    return iter(lambda: list(itertools.islice(stream, size)), [])
+
+
+def as_json(fields: Mapping[str, object]) -> str:
+    """Return a line of JSON."""
+    return json.dumps(fields) + "\n"
+
+
+def as_tsv(fields: Mapping[str, object]) -> str:
+    """Return a line of cells that `data.tables` reads.
+
+    Whitespace in a text becomes spaces, except in an id; None is an empty cell; a mapping is JSON.
+    Characters that a terminal would act on are escaped.
+    """
+    return "\t".join(_cell(name, value) for name, value in fields.items()) + "\n"
+
+
+def _cell(name: str, value: object) -> str:
+    if isinstance(value, Mapping):
+        value = json.dumps(value, ensure_ascii=False)
+    elif isinstance(value, str) and name not in _IDS:
+        value = " ".join(value.split())
+    return "" if value is None else tsv_cell(printable(f"{value}"))

@@ -8,23 +8,7 @@ import sys
 
 import click
 
-from qpr_jax.cli import (
-    calibrate,
-    clusters,
-    duplicates,
-    errors,
-    evaluate,
-    extend,
-    indexes,
-    negatives,
-    presets,
-    rerank,
-    review,
-    sample,
-    serve,
-    splits,
-    train,
-)
+from qpr_jax.cli import data, duplicates, evaluate, indexes, pairs, serve, train
 from qpr_jax.errors import UserError
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
@@ -37,19 +21,19 @@ _GROUPS = {
         indexes.remove,
         indexes.compact,
         serve.serve,
-        review.review,
+        duplicates.review,
         indexes.info,
     ],
-    "Train": [train.train, presets.presets, evaluate.evaluate, errors.errors, train.publish],
+    "Train": [train.train, train.presets, evaluate.evaluate, evaluate.errors, train.publish],
     "Data and more": [
-        clusters.clusters,
-        splits.splits,
-        negatives.negatives,
+        data.clusters,
+        data.splits,
+        pairs.negatives,
         train.encode,
-        rerank.rerank,
-        calibrate.calibrate,
-        extend.extend,
-        sample.sample,
+        pairs.rerank,
+        pairs.calibrate,
+        indexes.extend,
+        data.sample,
     ],
 }
 

@@ -1,4 +1,4 @@
-"""Commands of an index: index, search, add, remove, compact, info."""
+"""Commands of an index: index, search, add, remove, compact, info, extend."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qpr_jax import progress
-from qpr_jax.cli import options
-from qpr_jax.cli.command import Command, Output
-from qpr_jax.cli.options import (
+from qpr_jax.cli.command import (
+    CHUNK,
+    Command,
     NamedPath,
+    Output,
     as_json,
+    as_tsv,
     chunked,
+    lines_output,
     load_index,
+    parse_rerank,
     payload_input,
     questions_input,
     read_input,
+    run_option,
 )
 from qpr_jax.data.inputs import STANDARD_INPUT, input_name
 from qpr_jax.data.questions import Entry
@@ -44,7 +49,7 @@ _RECIPE = ("factory", "metric", "probes", "vectors")
 @click.command(cls=Command, stopped="{folder} has its old index, or the whole new one")
 @click.argument("folder", type=NamedPath(file_okay=False))
 @click.argument("questions", default="-")
-@click.option("--run", type=NamedPath(), help=_RUN_HELP)
+@run_option(_RUN_HELP)
 @click.option("--factory", help="FAISS index: auto, Flat, HNSW32, IVF2000,Flat (or SQ8, PQ50).")
 @click.option("--metric", help="l2, or ip: the inner product.")
 @click.option("--probes", type=int, help="Lists that a search reads.")
@@ -95,8 +100,13 @@ def index(folder: str, questions: str, run: str | None, **how: Any) -> dict[str,
 @click.option(
     "--query", multiple=True, help="Search for this text instead of reading QUERIES; repeatable."
 )
-@click.option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
-@options.second_stage
+@lines_output
+@click.option(
+    "--rerank",
+    type=click.Choice(["false", "light", "cross_encoder"]),
+    help="The re-ranker of the first hits.  [default: light, if there is one]",
+)
+@click.option("--cross-encoder", type=NamedPath(), help="Folder of a cross-encoder.")
 @questions_input
 def search(
     folder: str,
@@ -116,7 +126,7 @@ def search(
 
     Example: qpr search runs/quora_sdml --query "how can i learn python quickly" -k 3
     """
-    word = options.parse_rerank(rerank)
+    word = parse_rerank(rerank)
     if cross_encoder and word != "cross_encoder":
         raise click.UsageError("--cross-encoder goes with --rerank cross_encoder only")
     retriever = load_index(folder, cross_encoder)
@@ -124,12 +134,12 @@ def search(
     if not query:
         _require_file(queries, "--query")
         entries = read_input(queries, **how)
-    line = options.as_tsv if output == "tsv" else as_json
+    line = as_tsv if output == "tsv" else as_json
     if output == "tsv":
         click.echo("query\tid\tquestion\tdistance\tscore\tpayload")
     typed = not query and queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty()
     # The results of a batch must fit into memory.
-    batch_size = max(1, min(options.CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
+    batch_size = max(1, min(CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
     for batch in chunked(entries, 1 if typed else batch_size):
         texts = [entry.question for entry in batch]
         for text, hits in zip(texts, retriever.search(texts, k, rerank=word), strict=True):
@@ -271,3 +281,26 @@ def info(folder: str) -> Output:
 
     facts = index_facts(folder)
     return Output(json.dumps(facts, indent=2) + "\n", [facts])
+
+
+@click.command(cls=Command, stopped="{folder} has its encoder of before, or the whole new one")
+@click.argument("folder", type=NamedPath(file_okay=False))
+@click.option(
+    "--run",
+    required=True,
+    type=NamedPath(),
+    help="The run that added words to the encoder of FOLDER.",
+)
+def extend(folder: str, run: str) -> dict[str, Any]:
+    """Give an index an encoder with another language.
+
+    No question is encoded again. A program that serves FOLDER must be started again. RUN is made
+    by `qpr train RUN --config add_language --set encoder.pretrained=ENGLISH`.
+
+    Example: qpr extend my_index --run runs/german
+    """
+    from qpr_jax.extend import extend_index
+
+    extended = extend_index(folder, run)
+    log.info("%s: %s", folder, "has the new encoder" if extended else "had this encoder already")
+    return {"folder": folder, "extended": extended}

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax.cli.command import Command, wants_json
-from qpr_jax.cli.options import NamedPath
+from qpr_jax.cli.command import Command, NamedPath, wants_json
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import UserError
 from qpr_jax.extras import needs

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from qpr_jax.cli import negatives as command
+from qpr_jax.cli import pairs as command
 from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.training.negatives import COLUMNS
 from tests.runs import write_reranker

@@ -1,28 +1,37 @@
-"""The command `qpr negatives`, which mines hard negatives for a training."""
+"""Commands of pairs: negatives mines them, rerank scores them, calibrate fits probabilities."""
 
 from __future__ import annotations
 
 import logging
 import os
 import pathlib
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.cli import options
-from qpr_jax.cli.command import Command
-from qpr_jax.cli.options import FiniteRange, NamedPath
+from qpr_jax.cli.command import (
+    Command,
+    FiniteRange,
+    NamedPath,
+    as_json,
+    as_tsv,
+    chunked,
+    lines_output,
+    table_format,
+)
 from qpr_jax.data.inputs import input_name
 from qpr_jax.data.labels import LabeledPairs, read_labeled
-from qpr_jax.data.pairs import IDS, pair_columns, read_question_pairs
+from qpr_jax.data.pairs import COLUMNS, IDS, pair_columns, read_question_pairs
 from qpr_jax.data.splits import SPLITS, group_questions, read_split
-from qpr_jax.data.tables import FORMATS
+from qpr_jax.data.tables import read_values
 from qpr_jax.errors import UserError
-from qpr_jax.files import read_json, sha256_of, write_atomically
+from qpr_jax.extras import needs
+from qpr_jax.files import read_json, refuse_existing, sha256_of, write_atomically
 
 if TYPE_CHECKING:
     from qpr_jax.index.negatives import Rerank, Rules, Score
@@ -66,7 +75,7 @@ _NAMES = ("query", "negative", "rank", "distance", "positive", "id", "score")
     type=click.Choice(SPLITS),
     help="Use only the questions of PAIRS in this split of RUN.",
 )
-@click.option("--format", type=click.Choice(FORMATS[1:]), help="The format of PAIRS.")
+@table_format("PAIRS")
 def negatives(
     run: str,
     pairs: str,
@@ -76,7 +85,7 @@ def negatives(
     rerank: str | None,
     cross_encoder: str | None,
     max_score: float | None,
-    **rules: Any,
+    **options: Any,
 ) -> dict[str, Any]:
     """Mine hard negatives for a training.
 
@@ -102,45 +111,37 @@ def negatives(
     """
     from qpr_jax.index.negatives import Rules, find_negatives
 
-    if max_score is not None and cross_encoder is None and rerank is None:
-        raise click.UsageError("--max-score goes with --rerank or --cross-encoder")
+    if max_score is not None:
+        if cross_encoder is None and rerank is None:
+            raise click.UsageError("--max-score goes with --rerank or --cross-encoder")
+        options["max_score"] = max_score
     _check_out(out, pairs)
-    kept = Rules(**rules) if max_score is None else Rules(**rules, max_score=max_score)
-    _check_ranks(kept)
-    labeled, groups, queries = _read_queries(run, pairs, split, format)
+    rules = Rules(**options)
+    if rules.from_rank > rules.to_rank:
+        what = f"expected at most {rules.to_rank}, the last rank, got {rules.from_rank}"
+        raise UserError(what, setting="from_rank")
+    labeled, groups, queries = _read_queries(run, pairs, split, format or "")
     score = cross_encoder_score(cross_encoder) if cross_encoder else None
-    retriever = _retriever(run, labeled.questions, kept, alone=split is not None)
+    retriever = _retriever(run, labeled.questions, rules, alone=split is not None)
     counts: Counter[str] = Counter()
     found = find_negatives(
-        *(labeled.questions, groups, queries, kept),
+        *(labeled.questions, groups, queries, rules),
         encode=retriever.encode,
         find=retriever.store.search,
         rerank=light_rerank(retriever) if rerank else None,
         score=score,
         counts=counts,
     )
-    rows = ([n.fields(labeled.questions) for n in some] for some in found)
-    with progress.bar("query", sum(map(len, queries))) as show:
-        names = _NAMES if score or rerank else _NAMES[:-1]
-        _write(out, names, rows, lambda: show(counts["queries"], ""))
-    _summarize(out, kept, counts)
-    return {"out": out, **counts}
-
-
-def _write(
-    out: str,
-    names: Sequence[str],
-    rows: Iterable[list[dict[str, object]]],
-    show: Callable[[], object],
-) -> None:
-    """Write rows with these fields as TSV or JSON lines; `show` is called after each list."""
-    line = options.as_tsv if out.endswith(".tsv") else options.as_json
-    with write_atomically(out, "w") as file:
-        if out.endswith(".tsv"):
+    names = _NAMES if score or rerank else _NAMES[:-1]
+    line = as_tsv if out.endswith(".tsv") else as_json
+    with progress.bar("query", sum(map(len, queries))) as show, write_atomically(out, "w") as file:
+        if line is as_tsv:
             file.write("\t".join(names) + "\n")
-        for some in rows:
-            file.writelines(map(line, some))
-            show()
+        for some in found:
+            file.writelines(line(negative.fields(labeled.questions)) for negative in some)
+            show(counts["queries"], "")
+    _summarize(out, rules, counts)
+    return {"out": out, **counts}
 
 
 def _check_out(out: str, pairs: str) -> None:
@@ -151,51 +152,39 @@ def _check_out(out: str, pairs: str) -> None:
         raise UserError(f"expected another file than that of the pairs, got {out}", setting="out")
 
 
-def _check_ranks(rules: Rules) -> None:
-    if rules.from_rank > rules.to_rank:
-        raise UserError(
-            f"expected at most {rules.to_rank}, the last rank, got {rules.from_rank}",
-            setting="from_rank",
-        )
-
-
 def _read_queries(
-    run: str, path: str, split: str | None, format: str | None
+    run: str, path: str, split: str | None, format: str
 ) -> tuple[LabeledPairs, np.ndarray, list[np.ndarray]]:
     """Read the labeled pairs, the groups of their questions, and those with several texts."""
+    from qpr_jax.data.clusters import transitive_clusters
     from qpr_jax.index.negatives import query_groups
 
-    labeled, groups = _read_pairs(run, path, split, format)
+    if split is None:
+        labeled = read_labeled(path, format=format)
+    else:
+        labeled = _read_split(run, path, split, format)
+    same = labeled.pairs[labeled.is_duplicate]
+    clusters = transitive_clusters(len(labeled.questions), same)
+    groups = group_questions(labeled.questions, clusters)
     queries = query_groups(labeled.questions, groups)
     if not queries:
-        raise UserError(
-            f"{input_name(path)}: expected questions labeled as duplicates, got none"
-            + (f" in {split}" if split else "")
-        )
+        where = f" in {split}" if split else ""
+        what = f"{input_name(path)}: expected questions labeled as duplicates, got none{where}"
+        raise UserError(what)
     return labeled, groups, queries
 
 
-def _read_pairs(
-    run: str, path: str, split: str | None, format: str | None
-) -> tuple[LabeledPairs, np.ndarray]:
-    """Read the labeled pairs, with `split` only its own; also the groups of their questions."""
-    from qpr_jax.data.clusters import transitive_clusters
-
-    if split is None:
-        labeled = read_labeled(path, format=format or "")
-    else:
-        _check_ids(run, path, format or "")
-        data = read_question_pairs(path, format=format or "")
-        rows = np.flatnonzero(np.isin(data.ids, read_split(run, split)))
-        position = np.full(len(data.questions), -1)
-        position[rows] = np.arange(len(rows))
-        pairs = position[data.pairs]
-        inside = (pairs >= 0).all(axis=1)
-        texts = [data.questions[row] for row in rows]
-        labeled = LabeledPairs(texts, pairs[inside], data.is_duplicate[inside])
-    same = labeled.pairs[labeled.is_duplicate]
-    clusters = transitive_clusters(len(labeled.questions), same)
-    return labeled, group_questions(labeled.questions, clusters)
+def _read_split(run: str, path: str, split: str, format: str) -> LabeledPairs:
+    """Read the labeled pairs whose questions are both in a split of the run."""
+    _check_ids(run, path, format)
+    data = read_question_pairs(path, format=format)
+    rows = np.flatnonzero(np.isin(data.ids, read_split(run, split)))
+    position = np.full(len(data.questions), -1)
+    position[rows] = np.arange(len(rows))
+    pairs = position[data.pairs]
+    inside = (pairs >= 0).all(axis=1)
+    texts = [data.questions[row] for row in rows]
+    return LabeledPairs(texts, pairs[inside], data.is_duplicate[inside])
 
 
 def _check_ids(run: str, path: str, format: str) -> None:
@@ -265,3 +254,94 @@ def _summarize(out: str, rules: Rules, counts: Counter[str]) -> None:
         *(f"{counts['paraphrases']:,}", f"{counts['rank']:,}", rules.from_rank),
         *(f"{counts['margin']:,}", f"{counts['score']:,}"),
     )
+
+
+@click.command(cls=Command, stopped="the lines printed are complete", prints_json=True)
+@click.argument("model", type=NamedPath())
+@click.argument("pairs", default="-")
+@table_format("PAIRS")
+@lines_output
+def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
+    """Score PAIRS with a cross-encoder.
+
+    PAIRS has the columns question1 and question2. MODEL is a run that trained a cross-encoder, or a
+    folder in the format of sentence-transformers' CrossEncoder. Prints a line for each pair, in the
+    order of PAIRS: question1, question2, score (the output of the model after its activation) and,
+    for a run, probability (that the two mean the same, calibrated on validation pairs).
+
+    Example: qpr rerank runs/quora_cross_encoder pairs.tsv --output tsv
+    """
+    from qpr_jax.reranking.cross_encoder import read_cross_encoder
+
+    def parse(first: object, second: object) -> tuple[str, str] | None:
+        return (first, second) if isinstance(first, str) and isinstance(second, str) else None
+
+    scorer = read_cross_encoder(model)
+    columns = COLUMNS[:2]
+    found = read_values(pairs, columns, parse, expected="two questions", format=format or "")
+    names = [*columns, "score"]
+    if scorer.calibration is not None:
+        names.append("probability")
+    line = as_tsv if output == "tsv" else as_json
+    if output == "tsv":
+        click.echo("\t".join(names))
+    for part in chunked(progress.count((pair for _, pair in found), "scored")):
+        logits = scorer.predict(part)
+        values = (scorer.scores(logits), scorer.probabilities(logits))
+        scores = [column.tolist() for column in values if column is not None]
+        for pair, *row in zip(part, *scores, strict=True):
+            sys.stdout.write(line(dict(zip(names, (*pair, *row), strict=True))))
+
+
+@click.command(cls=Command, stopped="the calibration is the old one or the new one")
+@click.argument("run", type=NamedPath())
+@click.argument("verdicts", default="-")
+@click.option("--out", type=NamedPath(file_okay=False), help="New folder, instead of changing RUN.")
+@table_format("VERDICTS")
+def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> dict[str, Any]:
+    """Fit the probabilities of found pairs to VERDICTS.
+
+    VERDICTS are found pairs with the columns question1, question2 and is_duplicate (0 or 1) and,
+    where known, score (the probability by which a pair was found) and weight (the number of found
+    pairs that it stands for), as qpr review writes them. Without weights, they must be a random
+    sample of the found pairs. Without scores, the re-ranker's probabilities are left out.
+
+    RUN is changed, or copied to --out with the new calibration. A model that is given by name, as
+    minilm, is not changed. Verdicts replace those of an earlier fit: give all of them in one file.
+    Prints how well the probabilities fit before and after, by
+    cross-validation.
+
+    Example: qpr calibrate minilm verdicts.csv --out models/support
+    """
+    from qpr_jax.data.labels import read_verdicts
+    from qpr_jax.encoders.load import save_encoder
+    from qpr_jax.index.run import run_encoder_folder
+    from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
+    from qpr_jax.reranking.stages import read_stages
+
+    if out is not None:
+        refuse_existing(out)
+    elif not pathlib.Path(run).is_dir():
+        what = f"expected the folder of a run to change, got the name {run!r}"
+        remedy = "name a folder for the calibrated copy with --out"
+        raise UserError(what, setting="out", remedy=remedy)
+    encoder, stages = read_stages(run)
+    given = read_verdicts(verdicts, format=format or "")
+    with needs("`qpr calibrate`", ".[train]"):
+        from qpr_jax.reranking.recalibration import recalibrate
+    vectors = encoder.encode(given.labeled.questions)
+    first, second = (vectors[rows] for rows in given.labeled.pairs.T)
+    distances = ((first - second) ** 2).sum(axis=1)
+    stages.calibration, facts = recalibrate(encoder.identity, stages.calibration, given, distances)
+    if out is None:
+        save_calibration(run_encoder_folder(run) / CALIBRATION, stages.calibration)
+    else:
+        save_encoder(out, encoder, also=stages.save)
+    where = run if out is None else out
+    counts = (f"{facts[name]:,}" for name in ("verdicts", "duplicates"))
+    log.info("%s: fitted to %s verdicts, %s duplicates", where, *counts)
+    for name in ("before", "after"):
+        if facts[name]:
+            scores = (facts[name][score] for score in ("ece", "brier", "base_brier"))
+            log.info("%s: calibration error %.3f, Brier score %.3f (base rate %.3f)", name, *scores)
+    return {"out": where, **facts}

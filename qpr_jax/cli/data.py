@@ -1,0 +1,158 @@
+"""Commands that make data for a training: clusters, splits, sample."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import click
+
+from qpr_jax.cli.command import (
+    Command,
+    FiniteRange,
+    NamedPath,
+    Output,
+    out_folder,
+    skip_bad_rows,
+    table_format,
+)
+from qpr_jax.distant.method import LEAST, Method
+
+log = logging.getLogger("qpr_jax")
+
+
+@click.command(cls=Command, stopped="the output folder is whole, or not there")
+@click.argument("logs", nargs=-1)
+@click.option("--out", type=NamedPath(file_okay=False), help="Output folder, new.")
+@click.option("--coherence", type=click.Choice(list(LEAST)), default="pairwise")
+@click.option(
+    "--min-coherence",
+    type=FiniteRange(0, 1),
+    help=f"Least of a cluster.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]",
+)
+@click.option("--pairs", default=100, type=click.IntRange(1), help="Most of a cluster.")
+@click.option("--seed", default=0, help="Of the splits and the sampled pairs.")
+@click.option("--question", default="question", help="Column of the question.")
+@click.option("--answer", default="answer", help="Column of the answer.")
+@table_format("LOGS")
+@skip_bad_rows
+@click.option("--spark", help="Spark master: local[4], spark://host:7077, yarn.  [default: none]")
+@click.option("--verdicts", type=NamedPath(), help="A sample.tsv with verdicts.")
+def clusters(
+    logs: tuple[str, ...], out: str | None, verdicts: str | None, **how: Any
+) -> Output | dict[str, Any]:
+    """Make training pairs from LOGS of questions and answers.
+
+    Questions with the same answer form a cluster; clusters with a low coherence are removed. LOGS
+    are files or folders of JSON lines, CSV, TSV (no quoting) or Parquet, also compressed with gzip
+    or zstd. Writes clusters.jsonl, pairs_{train,validation,test}.tsv and questions.jsonl, and
+    report.json, with their counts and coherence. sample.tsv has 200 random clusters and an empty
+    column for verdicts: 1 or yes where the questions mean the same, 0 or no. --verdicts prints the
+    share of right clusters in a sample.tsv with verdicts.
+
+    \b
+    Example: qpr clusters logs.jsonl.gz --out clusters
+             qpr clusters --verdicts clusters/sample.tsv
+    """
+    if (verdicts is None) is not bool(logs) or bool(logs) is (out is None):
+        raise click.UsageError("give LOGS and --out, or --verdicts only")
+    if verdicts is not None:
+        from qpr_jax.distant.report import score_verdicts
+
+        scores = score_verdicts(verdicts)
+        return Output(json.dumps(scores) + "\n", [scores])
+    from qpr_jax.distant import make_folder
+    from qpr_jax.distant.logs import Logs, log_files
+
+    form, kind, least = how["format"] or "", how["coherence"], how["min_coherence"]
+    report = make_folder(
+        str(out),
+        Logs(log_files(logs, format=form), how["question"], how["answer"], form),
+        Method(kind, LEAST[kind] if least is None else least, how["pairs"], how["seed"]),
+        skip_bad_rows=how["skip_bad_rows"],
+        spark=how["spark"] or "",
+    )
+    for line in _summary(report):
+        log.info("%s", line)
+    log.info("%s: judge the clusters of sample.tsv", out)
+    return {"out": out, **report}
+
+
+def _summary(report: dict[str, Any]) -> list[str]:
+    counts = {name: f"{n:,}" for name, n in report.items() if isinstance(n, int)}
+    lines = [
+        "{rows} rows ({bad_rows} bad ones left out), {questions} questions; {undecided_questions} "
+        "have no most frequent answer, {questions_alone} do not share theirs".format(**counts),
+        "{clusters} clusters of {clustered_questions} questions; removed for low coherence: "
+        "{clusters_removed} of {questions_removed} questions".format(**counts),
+    ]
+    return lines + [f"{name}: {_counts(numbers)}" for name, numbers in report["splits"].items()]
+
+
+def _counts(numbers: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in numbers.items())
+
+
+@click.command(cls=Command, stopped="{out} is whole, or not there")
+@click.argument("pairs", type=NamedPath())
+@out_folder()
+@click.option("--dev", default=0.05, help="Share of questions.")
+@click.option("--test", default=0.1, help="Share of questions.")
+@table_format("PAIRS")
+@skip_bad_rows
+def splits(
+    pairs: str, out: str, dev: float, test: float, format: str | None, skip_bad_rows: bool
+) -> dict[str, Any]:
+    """Divide labeled PAIRS into train, dev and test.
+
+    They share no question. PAIRS has question1, question2 and is_duplicate, as Quora's file.
+    Duplicates, by transitivity, and questions with the same words go to one part; pairs of two
+    parts are left out. Writes to --out:
+
+    \b
+    train.tsv, dev.tsv, test.tsv  pairs with their labels
+    beir/                         queries of dev and test, and a corpus of all other questions
+    report.json                   counts
+
+    \b
+    Example: qpr splits quora_duplicate_questions.tsv --out parts
+             qpr train runs/mine parts/train.tsv
+             qpr evaluate runs/mine parts/test.tsv --task classification --validation parts/dev.tsv
+             qpr evaluate runs/mine --beir parts/beir
+    """
+    from qpr_jax.data.pairs import read_question_pairs
+    from qpr_jax.data.task_splits import make_tasks, write_tasks
+    from qpr_jax.files import refuse_existing
+
+    refuse_existing(out)
+    data = read_question_pairs(pairs, format=format or "", skip_bad_rows=skip_bad_rows)
+    report = write_tasks(out, make_tasks(data, dev=dev, test=test))
+    for name, counts in report["parts"].items():
+        log.info("%s: %s", name, _counts(counts))
+    log.info(
+        "left out: non-duplicates of two parts: %s, of one cluster: %s; pairs with blanks: %s",
+        *(f"{count:,}" for count in report["dropped"].values()),
+    )
+    return {"out": out, **report}
+
+
+@click.command(cls=Command, stopped="{out} is whole, or not there")
+@out_folder()
+def sample(out: str) -> dict[str, Any]:
+    """Write sample files: questions to a help desk, queries, pairs and logs.
+
+    \b
+    questions.csv    id, question, product, date
+    queries.csv      question, id: other wordings, and what they should find
+    pairs.csv        question1, question2, is_duplicate: labeled pairs for a training
+    logs.jsonl       question, answer: a log without labels
+
+    \b
+    Example: qpr sample --out sample
+             qpr index my_index sample/questions.csv
+             qpr evaluate my_index sample/queries.csv
+    """
+    from qpr_jax.data.sample import write_sample
+
+    return {"out": out, **write_sample(out)}
