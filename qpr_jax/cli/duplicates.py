@@ -243,7 +243,7 @@ def review(
     with needs("`qpr review`", ".[serve]"):
         from qpr_jax.cli.serve import host_names, listen, run_app
         from qpr_jax.serving.middleware import LOOPBACK
-        from qpr_jax.serving.review import make_review_app
+        from qpr_jax.serving.pages import make_review_app
     from qpr_jax.duplicates.review import open_review
 
     if pairs == STANDARD_INPUT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import ipaddress
 import json
@@ -29,15 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("qpr_jax")
 
 TOKEN = "QPR_TOKEN"
-# Arguments of uvicorn that all servers have.
-UVICORN: dict[str, Any] = {
-    "log_level": "error",
-    "access_log": False,
-    "server_header": False,
-    "proxy_headers": False,
-    "ws": "none",
-    "timeout_graceful_shutdown": 30,
-}
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]+)?", re.ASCII)
 
 
@@ -57,11 +49,7 @@ _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]+)?", re.ASCII)
     multiple=True,
     help="Web pages that may read answers (CORS), such as https://shop.example; repeatable.",
 )
-@click.option(
-    "--access-log",
-    type=NamedPath(dir_okay=False),
-    help="File for a line of JSON for each request; -: standard output.",
-)
+@click.option("--access-log", is_flag=True, help="Print a line for each request.")
 @click.option(
     "--token-file", type=NamedPath(), help=f"File with the token for writing; else ${TOKEN}."
 )
@@ -80,7 +68,7 @@ def serve(
     port: int,
     allowed_host: tuple[str, ...],
     allowed_origin: tuple[str, ...],
-    access_log: str | None,
+    access_log: bool,
     token_file: str | None,
     cross_encoder: str | None,
     workers: int,
@@ -109,21 +97,22 @@ def serve(
         max_body=max_body,
         allowed_hosts=hosts,
         allowed_origins=origin_names(allowed_origin),
-        access_log=access_log or "",
         cross_encoder=cross_encoder,
     )
     if {*hosts} <= {*LOOPBACK}:
         log.info("only requests to localhost are answered; see --allowed-host")
     with listen(host, port) as listening:
         if workers == 1:
-            _serve_alone(settings, host, listening)
+            _serve_alone(settings, host, listening, access_log=access_log)
             return
         _say(settings, _url(host, listening), len(settings.open_index()), workers)
         port = listening.getsockname()[1]
-    _serve_by_workers(settings, host, port, workers)
+    _serve_by_workers(settings, host, port, workers, access_log=access_log)
 
 
-def _serve_alone(settings: Settings, host: str, listening: socket.socket) -> None:
+def _serve_alone(
+    settings: Settings, host: str, listening: socket.socket, *, access_log: bool
+) -> None:
     """Serve in this process."""
     from qpr_jax.serving.app import make_app
 
@@ -140,10 +129,12 @@ def _serve_alone(settings: Settings, host: str, listening: socket.socket) -> Non
         reload_signal=hangup,
         on_ready=on_ready,
     )
-    run_app(app, listening)
+    run_app(app, listening, access_log=access_log)
 
 
-def _serve_by_workers(settings: Settings, host: str, port: int, workers: int) -> None:
+def _serve_by_workers(
+    settings: Settings, host: str, port: int, workers: int, *, access_log: bool
+) -> None:
     """Serve in several processes, which uvicorn starts and watches."""
     import uvicorn
 
@@ -159,7 +150,7 @@ def _serve_by_workers(settings: Settings, host: str, port: int, workers: int) ->
             port=port,
             workers=workers,
             timeout_worker_healthcheck=300,  # opening and compiling may hold up an answer
-            **UVICORN,
+            **_uvicorn(access_log=access_log),
         )
 
 
@@ -175,14 +166,32 @@ def _say(settings: Settings, url: str, count: int, workers: int = 1) -> None:
         click.echo(json.dumps(facts | {"writing": bool(settings.token)}))
 
 
-def run_app(app: Any, listening: socket.socket) -> None:
+def run_app(app: Any, listening: socket.socket, *, access_log: bool = False) -> None:
     """Serve an application until a signal ends it: KeyboardInterrupt by Ctrl-C."""
     import uvicorn
 
-    server = uvicorn.Server(uvicorn.Config(app, **UVICORN))
+    server = uvicorn.Server(uvicorn.Config(app, **_uvicorn(access_log=access_log)))
     server.run([listening])
     if server.started:  # uvloop may drop the KeyboardInterrupt that comes as its last task ends
         raise KeyboardInterrupt
+
+
+def _uvicorn(*, access_log: bool) -> dict[str, Any]:
+    """Return the arguments of uvicorn that all servers have."""
+    from uvicorn.config import LOGGING_CONFIG
+
+    logs = copy.deepcopy(LOGGING_CONFIG)
+    logs["loggers"]["uvicorn.error"]["level"] = "ERROR"
+    line = '%(asctime)s %(client_addr)s "%(request_line)s" %(status_code)s'
+    logs["formatters"]["access"] |= {"fmt": line, "use_colors": False}
+    return {
+        "log_config": logs,
+        "access_log": access_log,
+        "server_header": False,
+        "proxy_headers": False,
+        "ws": "none",
+        "timeout_graceful_shutdown": 30,
+    }
 
 
 def _url(host: str, listening: socket.socket) -> str:

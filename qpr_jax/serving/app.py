@@ -24,10 +24,8 @@ import qpr_jax
 from qpr_jax.errors import UserError
 from qpr_jax.retriever import Retriever
 from qpr_jax.serving import models
-from qpr_jax.serving.failures import HANDLERS, RESPONSES
-from qpr_jax.serving.live import LiveIndex
-from qpr_jax.serving.metrics import ServerMetrics
-from qpr_jax.serving.middleware import LOOPBACK, RequestChecks, RequestLog, open_access_log
+from qpr_jax.serving.live import LiveIndex, ServerMetrics
+from qpr_jax.serving.middleware import HANDLERS, LOOPBACK, RESPONSES, RequestChecks
 from qpr_jax.serving.models import shorten
 
 SETTINGS = "QPR_SERVE"  # environment variable of `create_app`
@@ -58,7 +56,6 @@ class Settings(BaseModel):
         allows all.
       allowed_origins: web pages that may read answers in a browser (CORS), such as
         https://shop.example.
-      access_log: file for one line of JSON for each request; "-" is standard output, "" is none.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -70,7 +67,6 @@ class Settings(BaseModel):
     max_waiting: int = 4096
     allowed_hosts: list[str] = []
     allowed_origins: list[str] = []
-    access_log: str = ""
 
     def open_index(self) -> Retriever:
         """Open the index of the folder."""
@@ -127,9 +123,6 @@ def make_app(
     _add_searches(app, live)
     _add_questions(app, live, needs_token)
     _add_operations(app, live, needs_token)
-    app.add_middleware(
-        RequestChecks, hosts=[*LOOPBACK, *settings.allowed_hosts], largest=settings.max_body
-    )
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -145,7 +138,9 @@ def make_app(
 
     instrumentator = metrics.instrumentator().instrument(app)
     instrumentator.expose(app, dependencies=[Depends(refresh)], summary="Metrics for Prometheus.")
-    app.add_middleware(RequestLog, access_log=open_access_log(settings.access_log))
+    app.add_middleware(
+        RequestChecks, hosts=[*LOOPBACK, *settings.allowed_hosts], largest=settings.max_body
+    )
     return app
 
 

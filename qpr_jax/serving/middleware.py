@@ -1,33 +1,41 @@
-"""Checks around the application: hosts, bodies, request ids, the access log and failures."""
+"""Around the application: request ids, checks of hosts and bodies, and answers to exceptions."""
 
 from __future__ import annotations
 
-import datetime
+import errno
 import json
 import logging
-import logging.handlers
 import re
 import secrets
-import sys
-import time
 from collections.abc import Collection, Mapping
+from typing import Any
 
+from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import qpr_jax
-from qpr_jax.errors import UserError
-from qpr_jax.serving.models import shorten
+from qpr_jax.errors import UnavailableError, UserError
+from qpr_jax.serving.batching import BusyError
+from qpr_jax.serving.models import Error, shorten
 
 log = logging.getLogger("qpr_jax")
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-REQUEST_ID = "qpr_jax.request_id"  # key of the scope
+# Settings of a UserError that are fields of requests: the client made a mistake.
+FIELDS = {"queries", "questions", "k", "rerank", "ids", "id", "payload"}
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": Error, "description": "A mistake of the client."},
+    "5XX": {"model": Error, "description": "A failure of the server."},
+}
 
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/?#@\s]+)(?::[0-9]*)?")
+_NAME = "qpr_jax.request_id"  # key of the scope
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/?#@\s]+)(?::[0-9]*)?")
+_RETRY = {"Retry-After": "1"}
 
 
 def error_response(status: int, line: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -36,93 +44,13 @@ def error_response(status: int, line: str, headers: Mapping[str, str] | None = N
     return Response(body, status, headers, media_type="application/json")
 
 
-class RequestLog:
-    """Give each request an id, log it, and answer 500 if the application raises an exception.
+class RequestChecks:
+    """Give each request an id, refuse wrong hosts and bodies, and answer 500 to an exception.
 
     Each answer has the headers `X-Request-ID` and `X-QPR-Version`. The id is the client's own if it
-    has 1 to 128 printable ASCII characters without blanks, else a new one.
-    """
-
-    def __init__(self, app: ASGIApp, access_log: logging.Handler | None = None) -> None:
-        """access_log: gets one line of JSON for each request."""
-        self._app, self._access_log = app, access_log
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            if self._access_log:  # the application has shut down
-                self._access_log.close()
-            return
-        start, status, size = time.perf_counter(), None, 0
-        name = _request_id(scope)
-        # The server drops the body of the answer to HEAD.
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-
-        async def send_and_count(message: Message) -> None:
-            nonlocal status, size
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers = MutableHeaders(scope=message)
-                headers["X-Request-ID"] = name
-                headers["X-QPR-Version"] = qpr_jax.__version__
-            size += len(message.get("body", b""))
-            await send(message)
-
-        inner = {**scope, "method": method, REQUEST_ID: name}
-        try:
-            await self._app(inner, receive, send_and_count)
-        except Exception:
-            log.exception("%s %s %s failed", name, scope["method"], shorten(scope["path"]))
-            if status is None:
-                answer = error_response(500, "the server failed; see its log")
-                await answer(scope, receive, send_and_count)
-        finally:
-            if self._access_log:
-                seconds = time.perf_counter() - start
-                line = _line(scope, name, status, seconds, size)
-                self._access_log.handle(logging.makeLogRecord({"msg": line}))
-
-
-def _request_id(scope: Scope) -> str:
-    given = Headers(scope=scope).getlist("x-request-id")
-    valid = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
-    return given[0] if valid else secrets.token_hex(16)
-
-
-def _line(scope: Scope, name: str, status: int | None, seconds: float, size: int) -> str:
-    """The access log's line of a request, without texts and tokens."""
-    facts = {
-        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
-        "id": name,
-        "client": (scope.get("client") or [None])[0],
-        "method": scope["method"],
-        "path": scope["path"],
-        "status": status,  # null if the client disconnected
-        "seconds": round(seconds, 6),
-        "bytes": size,
-    }
-    return json.dumps(facts)
-
-
-def open_access_log(path: str) -> logging.Handler | None:
-    """Open a file, which logrotate may rename; "-" is standard output, "" is none."""
-    if not path:
-        return None
-    try:
-        if path == "-":
-            return logging.StreamHandler(sys.stdout)
-        return logging.handlers.WatchedFileHandler(path, encoding="utf-8")
-    except OSError as error:
-        what = f"expected a file that can be written, got {path} ({error.strerror})"
-        raise UserError(what, setting="access_log") from None
-
-
-class RequestChecks:
-    """Refuse hosts that are not allowed, and bodies that are too large, compressed or not JSON.
-
-    A web page whose domain name was pointed at this server (DNS rebinding) could otherwise read
-    answers through a visitor's browser.
+    has 1 to 128 printable ASCII characters without blanks, else a new one. A web page whose domain
+    name was pointed at this server (DNS rebinding) could read answers through a visitor's browser
+    if any host were allowed.
     """
 
     def __init__(self, app: ASGIApp, *, hosts: Collection[str] = LOOPBACK, largest: int) -> None:
@@ -131,20 +59,16 @@ class RequestChecks:
         self._hosts = None if "*" in hosts else {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request, or answer 400, 413 or 415."""
+        """Pass on a request, or answer 400, 413, 415 or 500."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        if line := self._wrong_host(headers.getlist("host")):
-            await error_response(400, line)(scope, receive, send)
-            return
-        if line := _wrong_body(headers):
-            await error_response(415, line)(scope, receive, send)
-            return
-        size = 0
+        headers, size, started = Headers(scope=scope), 0, False
+        name = _request_id(headers)
+        # The server drops the body of the answer to HEAD.
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
 
-        async def receive_and_count() -> Message:
+        async def counted() -> Message:
             nonlocal size
             message = await receive()
             size += len(message.get("body", b""))
@@ -152,24 +76,92 @@ class RequestChecks:
                 raise HTTPException(413, f"expected a body of at most {self._largest:,} bytes")
             return message
 
-        await self._app(scope, receive_and_count, send)
+        async def named(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                own = MutableHeaders(scope=message)
+                own["X-Request-ID"], own["X-QPR-Version"] = name, qpr_jax.__version__
+            await send(message)
 
-    def _wrong_host(self, given: list[str]) -> str:
-        """Say why a request to these hosts is refused; "" if it is not."""
+        refused = self._wrong_host(headers.getlist("host")) or _wrong_body(headers)
+        try:
+            await (refused or self._app)({**scope, "method": method, _NAME: name}, counted, named)
+        except Exception:
+            log.exception("%s %s %s failed", name, scope["method"], shorten(scope["path"]))
+            if not started:
+                answer = error_response(500, "the server failed; see its log")
+                await answer(scope, receive, named)
+
+    def _wrong_host(self, given: list[str]) -> Response | None:
+        """Return the answer to a request to these hosts if it is refused."""
         match = _HOST.fullmatch(given[0].lower()) if len(given) == 1 else None
         if self._hosts is None or (match is not None and match[1] in self._hosts):
-            return ""
+            return None
         got = shorten(", ".join(given)) or "none"
-        return f"host not allowed: {got}; start the server with --allowed-host NAME"
+        line = f"host not allowed: {got}; start the server with --allowed-host NAME"
+        return error_response(400, line)
 
 
-def _wrong_body(headers: Headers) -> str:
-    """Say why a body with these headers is not read, "" if it is."""
+def _request_id(headers: Headers) -> str:
+    given = headers.getlist("x-request-id")
+    valid = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
+    return given[0] if valid else secrets.token_hex(16)
+
+
+def _wrong_body(headers: Headers) -> Response | None:
+    """Return the answer to a request whose body is not read, by its headers."""
     if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
-        return ""
+        return None
     if (encoding := headers.get("content-encoding", "identity").lower()) != "identity":
-        return f"expected a body without Content-Encoding, got {shorten(encoding)}"
+        return error_response(
+            415, f"expected a body without Content-Encoding, got {shorten(encoding)}"
+        )
     kind = headers.get("content-type", "none").partition(";")[0].strip().lower()
     if kind != "application/json":
-        return f"expected Content-Type: application/json, got {shorten(kind)}"
-    return ""
+        return error_response(415, f"expected Content-Type: application/json, got {shorten(kind)}")
+    return None
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Answer a request that raised an exception of `HANDLERS`."""
+    match error:
+        case RequestValidationError():
+            return error_response(422, _first_error(error))
+        case HTTPException(detail="Not Found"):
+            path = shorten(request.url.path)
+            return error_response(404, f"no such path: {path}; see /openapi.json", error.headers)
+        case HTTPException(detail="Method Not Allowed"):
+            line = f"{shorten(request.method)} is not possible here; see /openapi.json"
+            return error_response(405, line, error.headers)
+        case HTTPException():
+            return error_response(error.status_code, error.detail, error.headers)
+        case BusyError():
+            return error_response(429, "too many requests are waiting; try again later", _RETRY)
+        case UserError(setting=field) if field in FIELDS:
+            return error_response(422, str(error))
+    # The request was valid: the fault is in the index folder, the store or the disk.
+    name = request.scope.get(_NAME, "")
+    log.error("%s %s %s: %s", name, request.method, shorten(request.url.path), error)
+    if isinstance(error, UnavailableError):
+        return error_response(503, "the index does not answer; try again", _RETRY)
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+        return error_response(507, "not written: the server's disk is full")
+    return error_response(503, "the server cannot use its index; see its log")
+
+
+HANDLERS: dict[Any, Any] = dict.fromkeys(
+    (RequestValidationError, HTTPException, BusyError, UserError, OSError), answer_error
+)
+
+
+def _first_error(error: RequestValidationError) -> str:
+    """Return the first error of a request, in one line."""
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return f"expected JSON ({first['ctx']['error']} at character {first['loc'][-1]})"
+    if first["type"] == "whole":
+        return str(first["msg"])
+    where = ".".join(map(shorten, first["loc"][1:])) or "body"
+    no_value = first["type"] in ("missing", "blank")
+    return f"`{where}`: {first['msg']}" + ("" if no_value else f", got {shorten(first['input'])}")

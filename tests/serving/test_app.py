@@ -1,7 +1,6 @@
 """The HTTP contract: requests, answers, and mistakes of clients and of the server."""
 
 import errno
-import json
 import pathlib
 import re
 import urllib.parse
@@ -233,21 +232,6 @@ def test_the_openapi_document(client):
     for schema in document["components"]["schemas"].values():
         for field, said in schema["properties"].items():
             assert "description" in str(said) or "examples" in said, field
-
-
-def test_the_access_log(folder, tmp_path):
-    log = tmp_path / "access.jsonl"
-    with client_of(make_app(Retriever.load(folder), Settings(access_log=str(log)))) as client:
-        log.write_text("")
-        asked = {"queries": ["a secret query"]}
-        found = client.post("/search", json=asked, headers={"X-Request-ID": "mine"})
-        client.get("/questions/a%0Ab%22")
-    first, second = map(json.loads, log.read_text().splitlines())
-    assert {*first} == {"time", "id", "client", "method", "path", "status", "seconds", "bytes"}
-    assert (first["id"], first["method"], first["path"]) == ("mine", "POST", "/search")
-    assert (first["status"], first["bytes"]) == (200, len(found.content))
-    assert (second["path"], second["status"]) == ('/questions/a\nb"', 404)
-    assert "secret" not in log.read_text()
 
 
 def test_metrics_are_those_of_the_page_and_of_the_alerts(own_client):

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from qpr_jax.duplicates.review import open_review
-from qpr_jax.serving.review import make_review_app
+from qpr_jax.serving.pages import make_review_app
 
 TOKEN = "a-b_c"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

@@ -1,11 +1,13 @@
-"""The review page: one pair at a time, and the threshold that the verdicts imply."""
+"""The search page and the review page, which a browser lets load and run nothing else."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib.resources
 import json
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, Header
@@ -14,12 +16,47 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from qpr_jax.duplicates.review import Review, describe_review
-from qpr_jax.serving.failures import HANDLERS
-from qpr_jax.serving.middleware import LOOPBACK, RequestChecks, RequestLog, error_response
-from qpr_jax.serving.models import Model
-from qpr_jax.serving.page import page_headers
+from qpr_jax.reranking.base import Rerank
+from qpr_jax.serving.middleware import HANDLERS, LOOPBACK, RequestChecks, error_response
+from qpr_jax.serving.models import CHARACTERS, Model
 
+_CHOICES = {
+    False: "by distance",
+    "light": "by the re-ranker",
+    "cross_encoder": "by the cross-encoder",
+}
 _WORDS = {"yes": True, "no": False, "skip": None}
+
+
+def _read(name: str) -> str:
+    return importlib.resources.files("qpr_jax.serving").joinpath(name).read_text("utf-8")
+
+
+def make_page(rerank: Sequence[Rerank]) -> tuple[bytes, dict[str, str]]:
+    """Return the page and its headers; `rerank`: the orders to choose from, the default first."""
+    page = _read("page.html")
+    page = page.replace("{characters}", str(CHARACTERS))
+    options = (
+        f"<option value='{json.dumps(word)}'>{_CHOICES[word or False]}</option>" for word in rerank
+    )
+    page = page.replace("{options}", "".join(options))
+    page = page.replace("{hidden}", "hidden" if len(rerank) == 1 else "")
+    return page.encode(), _headers(page)
+
+
+def _headers(page: str) -> dict[str, str]:
+    """Headers that let a browser run the style and the script of this page, and nothing else."""
+
+    def hashed(tag: str) -> str:
+        inside = page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
+        return base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+
+    policy = (
+        f"default-src 'none'; style-src 'sha256-{hashed('style')}'; "
+        f"script-src 'sha256-{hashed('script')}'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
 
 
 class Verdict(Model):
@@ -49,8 +86,8 @@ def make_review_app(
         TOKEN` elsewhere. Other users of the machine could otherwise read texts and give verdicts.
       allowed_hosts: names allowed in the `Host` header, without port; "*" allows all.
     """
-    page = importlib.resources.files("qpr_jax.serving").joinpath("review.html").read_text("utf-8")
-    headers = page_headers(page) | {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+    page = _read("review.html")
+    headers = _headers(page) | {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
     app = FastAPI(
         openapi_url=None,
         docs_url=None,
@@ -94,7 +131,6 @@ def make_review_app(
         return _state(review)
 
     app.add_middleware(RequestChecks, hosts=allowed_hosts, largest=10_000)
-    app.add_middleware(RequestLog)
     return app
 
 
