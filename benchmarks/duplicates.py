@@ -26,7 +26,8 @@ from qpr_jax.data.pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.sources import find_quora
 from qpr_jax.duplicates.find import find_duplicates
 from qpr_jax.duplicates.groups import LINKAGES
-from qpr_jax.index.close_pairs import Pairs, close_pairs, pair_distances
+from qpr_jax.index.close_pairs import Pairs, close_pairs
+from qpr_jax.index.exact import pair_distances
 from qpr_jax.index.run import run_encoder
 from qpr_jax.machine import peak_memory
 

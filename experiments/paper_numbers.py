@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from experiments.pages import table_lines, with_interval
 from experiments.scores import Scores
-from qpr_jax.evaluation.bootstrap import SCORE_NAMES
+from qpr_jax.evaluation.metrics import SCORE_NAMES
 
 
 class Row(NamedTuple):

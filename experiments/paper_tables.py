@@ -29,7 +29,7 @@ from experiments.study import Options, Study, Trial, trial_config
 from experiments.systems import baseline_trial
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.bootstrap import SCORE_NAMES
+from qpr_jax.evaluation.metrics import SCORE_NAMES
 
 # What all rows change of `quora_sdml`: a quarter of its filters and less patience, so that thirty
 # trainings to their early stop take a few hours of 2 cores. Fewer checkpoints change no result.

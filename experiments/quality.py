@@ -29,7 +29,7 @@ from experiments.study import Options, Study, Trial, log, trial_config
 from experiments.systems import BASELINES, TWO_STAGES, System, baseline, run_system, search_others
 from qpr_jax.data.sources import find_quora
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.bootstrap import read_ranks, write_ranks
+from qpr_jax.evaluation.metrics import read_ranks, write_ranks
 from qpr_jax.retriever import run_encoder
 
 QUERIES = "queries.npz"

@@ -16,7 +16,7 @@ import numpy as np
 
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.bootstrap import SCORE_NAMES, mean_interval, read_ranks
+from qpr_jax.evaluation.metrics import SCORE_NAMES, mean_interval, read_ranks
 from qpr_jax.extras import needs
 from qpr_jax.files import write_atomically
 
@@ -144,7 +144,8 @@ def _averaged(seeds: Sequence[PerQuery | float]) -> np.ndarray:
 
 
 def _interval(values: np.ndarray, like: PerQuery) -> tuple[float, float]:
-    return mean_interval(values, like.clusters, like.repeats)
+    low, high = mean_interval(values, like.clusters, like.repeats).tolist()
+    return low, high
 
 
 def commit() -> str:

@@ -18,7 +18,7 @@ from experiments.pages import Column, difference, score_table, section, with_spr
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Options, Study, Trial
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.evaluation.bootstrap import read_ranks
+from qpr_jax.evaluation.metrics import read_ranks
 
 PRESETS = ("quora_sdml", "quora_distilled", "quora_minilm")
 CROSSED = "quora_distilled"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.splits import TEST, TRAIN
-from qpr_jax.evaluation.bootstrap import read_ranks
+from qpr_jax.evaluation.metrics import read_ranks
 from qpr_jax.reranking.light import read_light
 from qpr_jax.training import encoder_job, rerank_data, reranker
 from qpr_jax.training.candidates import LogitCache

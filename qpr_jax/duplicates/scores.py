@@ -14,8 +14,7 @@ from qpr_jax import progress
 from qpr_jax.duplicates.rows import Rows
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.index.close_pairs import ClosePairs, TooManyPairsError, close_pairs
-from qpr_jax.index.closest_pairs import closest_pairs
+from qpr_jax.index.close_pairs import ClosePairs, TooManyPairsError, close_pairs, closest_pairs
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.calibration import threshold_of_precision
 from qpr_jax.reranking.pairs import score_pairs
@@ -23,7 +22,6 @@ from qpr_jax.reranking.stages import Stages
 
 THRESHOLD = 0.5  # where no way to choose pairs is given
 _LEAST = 0.05  # the lowest probability that a threshold of a precision can be, without a re-ranker
-_PAIR_BYTES = 400  # that a pair takes until its group is known
 _NEAR = 1e-9  # how much of a strength the distance is: it orders pairs of equal probability
 # The ways to choose pairs, with what is expected of their values.
 _WAYS = {
@@ -221,7 +219,6 @@ def _find(
         is_new=rows.is_new,
         compare=rows.compare,
         memory=memory,
-        pair_bytes=_PAIR_BYTES,
     )
     reach = stages.require_calibration().reach if light else 0.0
     try:

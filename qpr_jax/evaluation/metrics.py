@@ -1,13 +1,26 @@
-"""Scores of rankings, one for each query, as plain functions of arrays.
+"""Scores of rankings and of probabilities, with intervals by a bootstrap over clusters.
 
-In all of them `relevance` is bool [n, K]: whether each of the K questions retrieved for query i is
-relevant, nearest first. `relevant` is int [n]: the number of questions relevant to query i,
-retrieved or not. Results are float64 [n]; a query without relevant questions scores 0.
+In the scores of rankings `relevance` is bool [n, K]: whether each of the K questions retrieved for
+query i is relevant, nearest first. `relevant` is int [n]: the number of questions relevant to query
+i, retrieved or not. Results are float64 [n]; a query without relevant questions scores 0.
 """
 
 from __future__ import annotations
 
+import functools
+import zipfile
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
+
+from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath, write_atomically
+
+SCORE_NAMES = ("H@1", "H@10", "MRR")
+RESAMPLES = 2000
+BINS = 15
 
 
 def hits(relevance: np.ndarray, k: int) -> np.ndarray:
@@ -37,14 +50,11 @@ def average_precision(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np
 
 def ndcg(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
     """Sum 1 / log2(1 + rank) over the first `k`, divided by the sum of the best ranking."""
-    ideal = np.arange(k) < relevant[:, None]
-    return graded_ndcg(relevance, ideal, k)
+    return graded_ndcg(relevance, np.arange(k) < relevant[:, None], k)
 
 
 def graded_ndcg(grades: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:
     """Compute `ndcg` with the grades as gains: `ndcg_cut` of trec_eval.
-
-    (Others take 2^grade - 1 as gain, after Burges et al., 2005.)
 
     Args:
       grades: int [n, K], of the retrieved documents, nearest first; 0 where not judged. A grade
@@ -65,3 +75,118 @@ def reciprocal_rank(relevance: np.ndarray, k: int) -> np.ndarray:
     """Return 1 / rank of the first relevant question among the first `k`, or 0; mean: MRR."""
     first = relevance[:, :k]
     return np.where(first.any(axis=1), 1 / (1.0 + first.argmax(axis=1)), 0.0)
+
+
+def rank_scores(
+    ranks: Mapping[str, np.ndarray], split: str, search: str, over: str, *, minus: str = ""
+) -> np.ndarray:
+    """Return the mean, and the ends of its 95 % interval, of SCORE_NAMES: float64 [3, scores].
+
+    Args:
+      ranks: those of a run, see `read_ranks`.
+      search: whose ranks are scored, such as "exact" or "index".
+      over: "pair" or "query", what a mean is taken over.
+      minus: score the difference to this search.
+    """
+    clusters = ranks[f"{split}_clusters"]
+    weights = ranks[f"{split}_pairs"] if over == "pair" else np.ones(len(clusters))
+    values = _query_scores(ranks[f"{split}_{search}"])
+    if minus:
+        values -= _query_scores(ranks[f"{split}_{minus}"])
+    ends = mean_interval(values, clusters, weights)
+    return np.stack([np.average(values, axis=0, weights=weights), *ends])
+
+
+def mean_interval(
+    values: np.ndarray, clusters: np.ndarray, repeats: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the ends of the 95 % interval of means, by resamples of clusters: [2] or [2, S].
+
+    Args:
+      values: [n] or [n, S], of queries; or differences of two systems.
+      clusters: int [n], equal where queries depend on each other.
+      repeats: [n], how often each value counts; None: once.
+    """
+    weights = np.ones(len(values)) if repeats is None else repeats
+    _, cluster = np.unique(clusters, return_inverse=True)
+    columns = np.column_stack([values, np.ones(len(values))]) * weights[:, None]
+    sums = np.zeros((int(cluster.max()) + 1, columns.shape[1]))
+    np.add.at(sums, cluster, columns)
+    totals = _draws(len(sums)) @ sums
+    ends = np.percentile(totals[:, :-1] / totals[:, -1:], [2.5, 97.5], axis=0)
+    return np.asarray(ends.reshape(2, *values.shape[1:]))
+
+
+@functools.lru_cache(maxsize=2)
+def _draws(clusters: int) -> np.ndarray:
+    """How often each of the clusters is in each resample, float64 [RESAMPLES, clusters]."""
+    shares = np.full(clusters, 1 / clusters)
+    drawn = np.random.default_rng(0).multinomial(clusters, shares, RESAMPLES)
+    return drawn.astype(np.float64)
+
+
+def _query_scores(ranks: np.ndarray) -> np.ndarray:
+    """SCORE_NAMES of each query from the rank of its first relevant question, 0 for none."""
+    rank = ranks.astype(np.float64)
+    rank[rank == 0] = np.inf
+    return np.stack([rank == 1, rank <= 10, 1 / rank], axis=1).astype(np.float64)
+
+
+def write_ranks(path: StrPath, ranks: Mapping[str, np.ndarray]) -> None:
+    """Write the `ranks.npz` of a run, atomically."""
+    with write_atomically(path) as file:
+        np.savez_compressed(file, allow_pickle=False, **ranks)
+
+
+def read_ranks(path: StrPath) -> dict[str, np.ndarray]:
+    """Read the `ranks.npz` of a run."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except (ValueError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        got = error.strerror if isinstance(error, OSError) else "no whole .npz file"
+        raise UserError(
+            f"{path}: expected the ranks of a run, got {got}",
+            remedy="remove the folder and run it again",
+        ) from error
+
+
+def reliability(
+    probabilities: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray | None = None,
+    *,
+    bins: int = BINS,
+) -> dict[str, Any]:
+    """Compare probabilities float [n] with labels bool [n], in bins of equal count.
+
+    Cases of one probability have the mean of their labels, so their order does not matter.
+
+    weights: float [n], how often each case counts; None: once.
+
+    Returns:
+      `ece`: the expected calibration error, the mean over bins of the difference between the mean
+      probability and the share of true labels. `brier`: the mean squared error; `base_brier`: that
+      of giving all the same probability, the share of true labels, `base_rate`. `curve`: [mean
+      probability, share of true labels, weight] of each bin, ascending.
+    """
+    counts = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
+    order = np.argsort(probabilities, kind="stable")
+    p, y, w = probabilities[order].astype(np.float64), labels[order].astype(float), counts[order]
+    _, group = np.unique(p, return_inverse=True)
+    mass = np.bincount(group, w)
+    shares = (np.bincount(group, w * y) / np.maximum(mass, 1e-300))[group]
+    total = w.sum()
+    place = np.minimum((np.cumsum(w) - w / 2) * bins / total, bins - 1).astype(int)
+    size = np.bincount(place, w, bins)
+    kept = size > 0
+    mean = np.bincount(place, w * p, bins)[kept] / size[kept]
+    share = np.bincount(place, w * shares, bins)[kept] / size[kept]
+    rate = float((w * y).sum() / total)
+    return {
+        "ece": float((size[kept] * abs(mean - share)).sum() / total),
+        "brier": float((w * (p - y) ** 2).sum() / total),
+        "base_brier": rate * (1 - rate),
+        "base_rate": rate,
+        "curve": np.stack([mean, share, size[kept]], axis=1).tolist(),
+    }

@@ -1,15 +1,14 @@
 """All close pairs of vectors, by FAISS.
 
-Up to EXACT vectors of a block, every vector is compared with every other. Of more, a vector is
-compared with those in the lists nearest to it. All pairs of a sample are found first, to choose how
-many lists are searched, and to estimate the share of the pairs that is missed.
-
-FAISS proposes pairs of centered vectors within a slightly larger distance; the distances of the
-pairs are then computed by subtraction.
+All vectors of a block of up to EXACT are compared. In a larger block a vector is compared with
+those in the lists nearest to it; a sample of exact pairs decides how many lists, and estimates the
+share of the pairs that is missed. FAISS proposes pairs of centered vectors within a slightly larger
+distance; their distances are then computed by subtraction.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -19,10 +18,11 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.errors import UserError
+from qpr_jax.index.exact import pair_distances
 from qpr_jax.machine import available_memory
 
 EXACT = 50_000  # vectors of a block that are all compared
-PAIR_BYTES = 100  # that a pair takes while pairs are collected and sorted
+PAIR_BYTES = 400  # that a pair takes until its group is known
 _SMALL = 32  # vectors of a block whose pairs are made without FAISS
 _FIRST, _CHUNK = 16, 2048  # vectors that are searched at once: first, and at most
 _AT_ONCE = 1 << 21  # pairs that are found at once, about
@@ -35,6 +35,7 @@ _WANTED = 0.005  # share of the pairs of the sample that may be missed
 _MOST_PROBES = 512  # lists that are searched for a vector
 _FEW_PAIRS, _FEW_PROBES, _PROBES = 500, 16, 4  # lists at least, and where few pairs say how many
 _PER_LIST = 40  # vectors that the lists are trained on
+_GUESS_ROWS, _GUESS_OTHERS = 512, 32_768  # compared to guess the distance of the closest pairs
 
 Compare = Literal["all", "across", "new"]
 
@@ -47,15 +48,14 @@ class Pairs(NamedTuple):
     distances: np.ndarray
 
     def where(self, which: np.ndarray | slice) -> Pairs:
-        """Those of a mask, of positions or of a slice."""
+        """Return the pairs of a mask, of positions or of a slice."""
         return Pairs(*(values[which] for values in self))
 
 
 class ClosePairs(NamedTuple):
-    """What a search found.
+    """Pairs, nearest first, ties by rows; `missed` is the estimated share that was not found.
 
-    pairs: nearest first, ties by rows. exact: whether all vectors were compared. missed: the
-    estimated share of the close pairs that were not found.
+    exact: whether all vectors were compared.
     """
 
     pairs: Pairs
@@ -64,10 +64,7 @@ class ClosePairs(NamedTuple):
 
 
 class TooManyPairsError(UserError):
-    """More pairs than memory holds.
-
-    fitting: a squared distance whose pairs fit; None where those of no distance do.
-    """
+    """More pairs than memory holds; those of the squared distance `fitting` would fit, if any."""
 
     def __init__(self, what: str, fitting: float | None) -> None:
         remedy = "give fewer questions, or use a machine with more memory"
@@ -85,7 +82,6 @@ def close_pairs(
     is_new: np.ndarray | None = None,
     compare: Compare = "all",
     memory: int | None = None,
-    pair_bytes: int = PAIR_BYTES,
     exact: int = EXACT,
 ) -> ClosePairs:
     """Find all pairs of rows within a squared Euclidean distance.
@@ -94,28 +90,27 @@ def close_pairs(
       vectors: float32 [N, d], an array or a memory map; copied where a block has more than `exact`.
       max_distance: the largest squared distance of a pair.
       blocks: int64 [N]; only rows of one block are compared. None: one block.
-      is_new: bool [N], for `compare`; None: all.
-      compare: "all" pairs; those "across", of one new row and one old; or those with a "new" row.
+      is_new: bool [N], for `compare`: "all" pairs; those "across", of one new row and one old; or
+        those with a "new" row. None: all rows are new.
       memory: bytes for the pairs; None: half of what the machine has left.
-      pair_bytes: bytes of `memory` that a pair takes.
       exact: compare all vectors of a block of at most as many.
 
-    Raises:
-      TooManyPairsError: the pairs would take more than `memory`.
-      UserError: a number of a vector is not finite.
+    Raises TooManyPairsError where the pairs would take more than `memory`.
     """
     every = np.ones(len(vectors), bool)
     is_query = every if compare == "all" or is_new is None else is_new
     is_other = ~is_query if compare == "across" else every
-    center = _check_and_center(vectors)
-    most = (available_memory() // 2 if memory is None else memory) // pair_bytes
-    groups = _groups(len(vectors), blocks) if max_distance >= 0 else []
+    most = (available_memory() // 2 if memory is None else memory) // PAIR_BYTES
+    groups = _groups(np.zeros(len(vectors), np.int64) if blocks is None else blocks)
     missed, seen, is_exact = 0.0, 0, True
     with progress.bar("compared", int(is_query.sum())) as show:
+        center = _check_and_center(vectors)
         join = _Join(vectors, max_distance, center, is_query, is_other, most, show)
-        join.work = sum(join.work_of(rows) for rows in groups)
+        join.work = sum(map(join.work_of, groups))
         join.compare_small([rows for rows in groups if len(rows) <= _SMALL])
-        for rows in (rows for rows in groups if len(rows) > _SMALL):
+        for rows in groups:
+            if len(rows) <= _SMALL:
+                continue
             queries, others = rows[is_query[rows]], rows[is_other[rows]]
             if len(rows) <= exact:
                 join.compare_all(queries, others)
@@ -126,22 +121,40 @@ def close_pairs(
         return ClosePairs(join.sorted(), is_exact, missed / max(1, seen))
 
 
-def pair_distances(vectors: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Compute squared distances float32 [P] of pairs of rows of float32 [N, d] by subtraction."""
-    distances = np.empty(len(first), np.float32)
-    for start in range(0, len(first), _PART):
-        part = slice(start, start + _PART)
-        apart = np.asarray(vectors[first[part]]) - np.asarray(vectors[second[part]])
-        distances[part] = np.einsum("pd,pd->p", apart, apart)
-    return distances
+def closest_pairs(
+    vectors: np.ndarray, count: int, search: Callable[[float], ClosePairs] | None = None
+) -> ClosePairs:
+    """Find the `count` closest pairs of rows float32 [N, d], or all where there are fewer.
+
+    The distance of a search is guessed from a sample, and raised until there are enough pairs.
+
+    search: finds the pairs within a distance; None: `close_pairs` among all rows.
+    """
+    search = search or functools.partial(close_pairs, vectors)
+    every = len(vectors) * (len(vectors) - 1) // 2
+    drawn = np.random.default_rng(0).permutation(len(vectors))
+    some, others = np.split(drawn, [min(len(drawn) // 2, _GUESS_ROWS)])
+    left, right = vectors[np.sort(some)], vectors[np.sort(others[:_GUESS_OTHERS])]
+    with np.errstate(invalid="ignore"):  # the search refuses what is not finite
+        apart = faiss.pairwise_distances(left - right[:1], right - right[:1])
+    sampled = np.sort(apart, axis=None)
+    aim = 1.5 * count
+    while True:
+        place = int(aim / max(1, every) * len(sampled)) + 4
+        is_last = aim >= every or place >= len(sampled)
+        distance = float(np.finfo(np.float32).max) if is_last else float(sampled[place])
+        found = search(distance)
+        number = len(found.pairs.first)
+        if is_last or number >= count:
+            return found._replace(pairs=found.pairs.where(slice(count)))
+        aim *= max(4.0, 1.5 * count / max(1, number))
 
 
 @dataclass
 class _Join:
-    """The comparisons of a search and the pairs that they have found so far.
+    """A search for pairs of a query and another row, and what it has found so far.
 
-    A pair counts if one of its rows is a query and the other one of the others. `work` and `done`
-    count comparisons; a pair is found `times` at most.
+    `work` and `done` count comparisons.
     """
 
     vectors: np.ndarray
@@ -155,8 +168,6 @@ class _Join:
     done: float = 0.0
     parts: list[Pairs] = field(default_factory=list)
     count: int = 0
-    searched: int = 0
-    times: int = 1
 
     def work_of(self, rows: np.ndarray) -> float:
         """About how many comparisons the rows of a block take."""
@@ -165,7 +176,7 @@ class _Join:
         return float(queries.sum()) * float(others.sum()) - twice**2 / 2
 
     def compare_small(self, blocks: list[np.ndarray]) -> None:
-        """Measure all pairs of small blocks, of many blocks at once."""
+        """Measure all pairs of small blocks, those of one size together."""
         sizes = np.array([len(rows) for rows in blocks])
         for size in np.unique(sizes):
             same = np.stack([blocks[i] for i in np.flatnonzero(sizes == size)])
@@ -173,12 +184,12 @@ class _Join:
             for start in range(0, len(same), _PART // len(one)):
                 rows = same[start : start + _PART // len(one)]
                 work = sum(map(self.work_of, rows))
-                self._add(rows[:, one].ravel(), rows[:, other].ravel(), rows.ravel(), work)
+                self._add(rows[:, one].ravel(), rows[:, other].ravel(), work)
 
     def compare_all(self, queries: np.ndarray, others: np.ndarray) -> None:
         """Compare each query with the others; of two queries, the second with the first."""
         rows = others[~self.is_query[others]]
-        index = self._filled(faiss.IndexFlatL2(self.vectors.shape[1]), rows)
+        index = self._index(rows)
         for some in _shuffled(queries, lambda: self.count):
             place = len(rows) + np.arange(len(some))
             if self.is_other[some].all():
@@ -187,68 +198,59 @@ class _Join:
             one, other = self._propose(index, some)
             earlier = other < place[one]
             work = len(some) * (len(rows) + place[0]) / 2
-            self._add(some[one[earlier]], rows[other[earlier]], some, work)
+            self._add(some[one[earlier]], rows[other[earlier]], work)
 
     def compare_lists(self, queries: np.ndarray, others: np.ndarray) -> tuple[float, int]:
         """Compare each query with the others in the lists nearest to it.
 
-        Returns:
-          The estimated share of the pairs that is missed, and how many pairs this rests on.
+        Returns the estimated share of missed pairs, and of how many sampled ones.
         """
-        one, other = self._sample(queries, others)
-        index = self._make_lists(others)
-        sampled = self._places(index, one, other)
+        index = self._index(others, lists=True)
+        sampled = self._places(index, *self._sample(queries, others))
         index.nprobe = _PROBES if len(sampled) >= _FEW_PAIRS else _FEW_PROBES
         if len(sampled):
             enough = int(np.quantile(sampled, 1 - _WANTED, method="higher")) + 1
             index.nprobe = min(max(index.nprobe, enough), _MOST_PROBES)
         missed = float((sampled >= min(index.nprobe, index.nlist)).sum()) / max(1, len(sampled))
-        self.times = 1 + bool(self.is_query[others].any())
         for some in _shuffled(queries, lambda: self.count):
             one, other = self._propose(index, some)
-            self._add(some[one], others[other], some, len(some) * len(others))
+            self._add(some[one], others[other], len(some) * len(others))
         return missed, len(sampled)
 
-    def _sample(self, queries: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All close pairs of some queries with the others, rows int64 [P] each."""
-        index = self._filled(faiss.IndexFlatL2(self.vectors.shape[1]), others)
-        ones, twos = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    def _sample(self, queries: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Find all close pairs of some queries with the others, rows int64 [2, P]."""
+        index = self._index(others)
+        parts = [np.zeros((2, 0), np.int64)]
         size = max(1, min(_SAMPLE_ROWS, _SAMPLE_WORK // len(others)))
-        for some in _shuffled(queries, lambda: sum(map(len, ones)), size):
+        for some in _shuffled(queries, lambda: sum(part.shape[1] for part in parts), size):
             places, found = self._propose(index, some)
-            one, other = some[places], others[found]
-            close = pair_distances(self.vectors, one, other) <= self.max_distance
-            close &= one != other
-            ones.append(one[close])
-            twos.append(other[close])
-            if sum(map(len, ones)) >= _SAMPLE_PAIRS:
+            pairs = np.stack([some[places], others[found]])
+            close = pair_distances(self.vectors, *pairs) <= self.max_distance
+            parts.append(pairs[:, close & (pairs[0] != pairs[1])])
+            if sum(part.shape[1] for part in parts) >= _SAMPLE_PAIRS:
                 break
-        return np.concatenate(ones), np.concatenate(twos)
+        return np.concatenate(parts, axis=1)
 
-    def _make_lists(self, rows: np.ndarray) -> Any:
-        """Build an inverted file of the vectors of rows int64 [n]."""
-        dimension, number = self.vectors.shape[1], min(len(rows), int(3 * len(rows) ** 0.5))
-        index = faiss.IndexIVFFlat(faiss.IndexFlatL2(dimension), dimension, number)
-        index.cp.niter, index.cp.max_points_per_centroid = 5, _PER_LIST
-        index.cp.min_points_per_centroid = 1
-        drawn = np.random.default_rng(0).permutation(rows)[: _PER_LIST * number]
-        index.train(self._centered(np.sort(drawn)))
-        return self._filled(index, rows)
-
-    def _filled(self, index: Any, rows: np.ndarray) -> Any:
-        """The same index with the vectors of rows int64 [n]."""
+    def _index(self, rows: np.ndarray, *, lists: bool = False) -> Any:
+        """Index the vectors of rows int64 [n], to compare all of them or those of some lists."""
+        dimension = self.vectors.shape[1]
+        index = faiss.IndexFlatL2(dimension)
+        if lists:
+            number = min(len(rows), int(3 * len(rows) ** 0.5))
+            index = faiss.IndexIVFFlat(index, dimension, number)
+            index.cp.niter, index.cp.max_points_per_centroid = 5, _PER_LIST
+            index.cp.min_points_per_centroid = 1
+            drawn = np.random.default_rng(0).permutation(rows)[: _PER_LIST * number]
+            index.train(self._centered(np.sort(drawn)))
         for start in range(0, len(rows), _PART):
             index.add(self._centered(rows[start : start + _PART]))
         return index
 
     def _places(self, index: Any, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Where the list of one row is among those nearest to the other, int64 [P].
+        """How many lists are nearer to one row than the list of the other, int64 [P].
 
-        A pair is found if the place is less than the number of lists searched. If both rows are
-        queries, the smaller of the two places counts.
+        If both rows are queries, the smaller of the two numbers counts.
         """
-        if not len(one):
-            return np.zeros(0, np.int64)
         most = min(index.nlist, _MOST_PROBES)
         rows, at = np.unique(np.append(one, other), return_inverse=True)
         _, lists = index.quantizer.search(self._centered(rows), most)
@@ -271,41 +273,41 @@ class _Join:
         changes = (np.diff(pairs.first) != 0) | (np.diff(pairs.second) != 0)
         return pairs.where(np.append(True, changes)[: len(pairs.first)])
 
-    def _add(self, one: np.ndarray, other: np.ndarray, searched: np.ndarray, work: float) -> None:
-        """Keep the proposed pairs that are close; `searched`: the rows that they were found for."""
+    def _add(self, one: np.ndarray, other: np.ndarray, work: float) -> None:
+        """Keep the proposed pairs that are close; `work`: of comparing them."""
         counts = self.is_query[one] & self.is_other[other]
         counts |= self.is_query[other] & self.is_other[one]
         counts &= one != other
         first, second = np.minimum(one, other)[counts], np.maximum(one, other)[counts]
-        distances = pair_distances(self.vectors, first, second)
-        pairs = Pairs(first, second, distances)
-        self.parts.append(pairs.where(distances <= self.max_distance))
+        pairs = Pairs(first, second, pair_distances(self.vectors, first, second))
+        self.parts.append(pairs.where(pairs.distances <= self.max_distance))
         self.count += len(self.parts[-1].first)
         self.done += work
-        self.searched += int(self.is_query[searched].sum())
-        self.show(self.searched, f"{self.count:,} pairs")
+        done = int(self.is_query.sum() * min(1.0, self.done / max(1.0, self.work)))
+        self.show(done, f"{self.count:,} pairs")
         if self.count > self.most:
             raise self._too_many()
 
     def _too_many(self) -> TooManyPairsError:
         distances = np.concatenate([part.distances for part in self.parts])
         every = self.count * self.work / max(1.0, self.done)
-        most = self.most // self.times
-        fitting = float(np.quantile(distances, 0.8 * min(1.0, most / every)))
-        fitting = float(f"{0.95 * fitting:.2g}")
+        most = self.most // 2  # in lists a pair may be found twice
+        largest = float(np.quantile(distances, 0.8 * min(1.0, most / every)))
+        fitting = float(f"{0.95 * largest:.2g}")
         fits = (distances <= fitting).mean() * every <= most
-        what = f"about {round(every):,} pairs are within {self.max_distance:g}, more than memory "
-        what += f"holds ({most:,})"
-        return TooManyPairsError(what, fitting if fits else None)
+        return TooManyPairsError(
+            f"about {round(every):,} pairs are within {self.max_distance:g}, more than memory "
+            f"holds ({self.most:,})",
+            fitting if fits else None,
+        )
 
     def _propose(self, index: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Places in `rows` and in an index, int64 [P] each, of pairs that may be close."""
         queries, largest = self._centered(rows), np.float32(np.finfo(np.float32).max)
         norm = float(np.einsum("nd,nd->n", queries, queries).max(initial=0))
         radius = min(self.max_distance + _SLACK * (norm + self.max_distance), float(largest) / 2)
-        limits, _, found = index.range_search(
-            queries, float(np.nextafter(np.float32(radius), largest))
-        )
+        above = np.nextafter(np.float32(radius), largest)
+        limits, _, found = index.range_search(queries, float(above))
         return np.repeat(np.arange(len(rows)), np.diff(limits.astype(np.int64))), found
 
     def _centered(self, rows: np.ndarray) -> np.ndarray:
@@ -313,7 +315,7 @@ class _Join:
 
 
 def _check_and_center(vectors: np.ndarray) -> np.ndarray:
-    """The mean of float32 [N, d], float32 [d]; UserError where a number is not finite."""
+    """Return the mean of float32 [N, d], float32 [d]; UserError for a number that is not finite."""
     total = np.zeros(vectors.shape[1])
     for start in range(0, len(vectors), _PART):
         part = np.asarray(vectors[start : start + _PART])
@@ -326,10 +328,8 @@ def _check_and_center(vectors: np.ndarray) -> np.ndarray:
     return (total / max(1, len(vectors))).astype(np.float32)
 
 
-def _groups(count: int, blocks: np.ndarray | None) -> list[np.ndarray]:
-    """The rows of each block of two or more."""
-    if blocks is None:
-        return [np.arange(count)] if count > 1 else []
+def _groups(blocks: np.ndarray) -> list[np.ndarray]:
+    """Return the rows of each block of two or more."""
     order = np.argsort(blocks, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(blocks[order])) + 1)
     return [rows for rows in groups if len(rows) > 1]

@@ -1,4 +1,4 @@
-"""Exact nearest neighbors by comparing every query with every vector."""
+"""Exact distances, and exact nearest neighbors by comparing every query with every vector."""
 
 from __future__ import annotations
 
@@ -72,6 +72,16 @@ def distances_to(
         else:
             distances[start : start + size] = -np.einsum("ncd,nd->nc", candidates, own)
     distances[rows < 0] = np.inf
+    return distances
+
+
+def pair_distances(vectors: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Compute squared distances float32 [P] of pairs of rows of float32 [N, d] by subtraction."""
+    distances = np.empty(len(first), np.float32)
+    for start in range(0, len(first), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        apart = np.asarray(vectors[first[part]]) - np.asarray(vectors[second[part]])
+        distances[part] = np.einsum("pd,pd->p", apart, apart)
     return distances
 
 

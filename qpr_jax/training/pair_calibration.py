@@ -23,7 +23,7 @@ from qpr_jax.data.clusters import in_one_cluster
 from qpr_jax.data.splits import TEST, VALIDATION
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.reliability import reliability
+from qpr_jax.evaluation.metrics import reliability
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.index.close_pairs import Pairs, close_pairs
 from qpr_jax.index.exact import distances_to

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.data.translations import file_names
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.evaluation.bootstrap import read_ranks, write_ranks
+from qpr_jax.evaluation.metrics import read_ranks, write_ranks
 from qpr_jax.evaluation.retrieval import (
     RankFn,
     first_ranks,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.evaluation.bootstrap import rank_scores
+from qpr_jax.evaluation.metrics import rank_scores
 from qpr_jax.evaluation.retrieval import RankFn, exact_search, index_search
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.retriever import Retriever

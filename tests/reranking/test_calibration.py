@@ -12,7 +12,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from qpr_jax.data.labels import LabeledPairs, Verdicts
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.reliability import reliability
+from qpr_jax.evaluation.metrics import reliability
 from qpr_jax.files import MANIFEST, write_manifest
 from qpr_jax.reranking.calibration import (
     CURVES,

@@ -11,7 +11,7 @@ from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.beir import graded_scores, ranked_documents
-from qpr_jax.integrations.mteb import MtebEncoder, paired_similarities, similarities
+from qpr_jax.evaluation.mteb import MtebEncoder, paired_similarities, similarities
 from tests.encoders.examples import QUESTIONS, TINY, WORDS, cnn_encoder
 
 ENCODERS = ("cnn", "normalized", "bert")
@@ -44,7 +44,7 @@ def test_another_precision_is_refused(run):
 def test_the_name_has_an_organization(run, monkeypatch):
     assert MtebEncoder(run).name == "qpr_jax/mine"
     assert MtebEncoder(run, name="me/it").name == "me/it"
-    monkeypatch.setattr("qpr_jax.integrations.mteb.run_encoder", read_encoder)
+    monkeypatch.setattr("qpr_jax.evaluation.mteb.run_encoder", read_encoder)
     monkeypatch.setattr("qpr_jax.encoders.hub.fetch_model", lambda address: run)
     assert MtebEncoder("hf://me/it@main").name == "me/it"
     with pytest.raises(UserError, match="expected ORGANIZATION/MODEL, got 'it'"):

@@ -1,8 +1,6 @@
-"""An encoder as mteb, the Massive Text Embedding Benchmark, takes one.
+"""An encoder for mteb, the Massive Text Embedding Benchmark.
 
-Muennighoff et al., "MTEB: Massive Text Embedding Benchmark", EACL 2023
-(https://aclanthology.org/2023.eacl-main.148). mteb is imported for the metadata, PyTorch for
-similarities, neither for encoding.
+mteb is imported for the metadata, PyTorch for similarities, neither for encoding.
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,8 +25,6 @@ from qpr_jax.index.run import run_encoder
 if TYPE_CHECKING:
     import torch
     from mteb.models import ModelMeta
-
-_MIB = 1 << 20
 
 
 class MtebEncoder:
@@ -57,9 +53,6 @@ class MtebEncoder:
         self.encoder = run_encoder(run)
         self.languages = None if languages is None else list(languages)
 
-    def __repr__(self) -> str:
-        return f"<MtebEncoder: {self.name}, {self.encoder!r}>"
-
     @functools.cached_property
     def mteb_model_meta(self) -> ModelMeta:
         """What mteb keeps with the results, under the name and the encoder's identity.
@@ -87,7 +80,7 @@ class MtebEncoder:
             release_date=None,
             languages=self.languages,
             n_parameters=parameters,
-            memory_usage_mb=size / _MIB,
+            memory_usage_mb=size / 2**20,
             max_tokens=encoder.max_tokens,
             embed_dim=encoder.dimension,
             license=None,
@@ -103,12 +96,8 @@ class MtebEncoder:
     def encode(self, inputs: Iterable[Mapping[str, Any]], **options: Any) -> np.ndarray:
         """Encode the texts of mteb's batches: float32 [n, dimension], in their order.
 
-        Args:
-          inputs: batches, each with a list of strings under `text`: a document's title and text,
-            or a query with its instruction if the task has one.
-          options: mteb's. Task, split and prompt type are not read, since our encoders have no
-            prompts: a query is encoded as a document is. Nor are the size of batches, which changes
-            no vector, and the progress bar. UserError for a `precision` other than float32.
+        inputs: batches, each with a list of strings under `text`. Other options than the precision
+        are ignored: encoders have no prompts, and the size of a batch changes no vector.
         """
         precision = options.get("precision") or "float32"
         if precision != "float32":
@@ -119,32 +108,26 @@ class MtebEncoder:
         return encode_in_parts(self.encoder, [text for batch in inputs for text in batch["text"]])
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
-        """Similarities of all vectors [n, d] to all others [m, d], or of one [d]: float32 [n, m].
-
-        Higher is nearer. A tensor, since some of mteb's tasks read [1, 1] as a number.
-        """
-        import torch
-
-        one, other = (np.atleast_2d(vectors) for vectors in (embeddings1, embeddings2))
-        return torch.from_numpy(similarities(one, other, normalized=self.encoder.normalize))
+        """Similarities of all vectors [n, d] to all others [m, d]: float32 [n, m]."""
+        return self._compare(similarities, embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
         """Similarities of vectors [n, d] to those of the same rows [n, d]: float32 [n]."""
+        return self._compare(paired_similarities, embeddings1, embeddings2)
+
+    def _compare(self, function: Callable[..., np.ndarray], *vectors: Any) -> torch.Tensor:
         import torch
 
-        one, other = (np.atleast_2d(vectors) for vectors in (embeddings1, embeddings2))
-        return torch.from_numpy(paired_similarities(one, other, normalized=self.encoder.normalize))
+        one, other = map(np.atleast_2d, vectors)
+        return torch.from_numpy(function(one, other, normalized=self.encoder.normalize))
 
 
 def similarities(one: np.ndarray, other: np.ndarray, *, normalized: bool) -> np.ndarray:
     """Cosines of `normalized` vectors, else minus Euclidean distances: float32 [n, m].
 
-    Distances of float32 vectors [n, d] and [m, d] are computed in float64, some rows at a time:
-    products of float32 lose those of near vectors.
+    Distances are computed in float64: products of float32 lose those of near vectors.
     """
-    if normalized:
-        return one @ other.T
-    return -euclidean_distances(one, other)
+    return one @ other.T if normalized else -euclidean_distances(one, other)
 
 
 def paired_similarities(one: np.ndarray, other: np.ndarray, *, normalized: bool) -> np.ndarray:
