@@ -43,58 +43,46 @@ def _is_longer(text: str, other: str) -> bool:
     return _count(text) >= _LONGER * max(1, _count(other))
 
 
+def _is_shorter(text: str, other: str) -> bool:
+    return _is_longer(other, text)
+
+
 def _is_reordered(query: str, other: str) -> bool:
     words, others = tokenize(query), tokenize(other)
     return words != others and sorted(words) == sorted(others)
 
 
-GROUPS = tuple(
-    Group(*group)
-    for group in (
-        ("numbers", "Numbers", "their sets of numbers differ", numbers_differ),
-        ("negation", "Negation", "only one of them negates", negation_differs),
-        ("names", "Names", "only one of them has a certain name", names_differ),
-        ("order", "Word order", "the same words in another order", _is_reordered),
-        (
-            "same",
-            "Same words",
-            "only case or marks differ",
-            lambda query, other: tokenize(query) == tokenize(other),
-        ),
-        (
-            "longer",
-            "Query longer",
-            f"the query has at least {_LONGER:g} times the words of the other question",
-            _is_longer,
-        ),
-        (
-            "shorter",
-            "Query shorter",
-            f"the other question has at least {_LONGER:g} times the words of the query",
-            lambda query, other: _is_longer(other, query),
-        ),
-        (
-            "short",
-            "Short query",
-            f"the query has at most {_SHORT} words",
-            lambda query, _: _count(query) <= _SHORT,
-        ),
-        (
-            "long",
-            "Long query",
-            f"the query has more than {_LONG} words",
-            lambda query, _: _count(query) > _LONG,
-        ),
-    )
+def _has_same_words(query: str, other: str) -> bool:
+    return tokenize(query) == tokenize(other)
+
+
+def _is_short(query: str, other: str) -> bool:
+    return _count(query) <= _SHORT
+
+
+def _is_long(query: str, other: str) -> bool:
+    return _count(query) > _LONG
+
+
+_TIMES = f"has at least {_LONGER:g} times the words of the"
+GROUPS: tuple[Group, ...] = (
+    Group("numbers", "Numbers", "their sets of numbers differ", numbers_differ),
+    Group("negation", "Negation", "only one of them negates", negation_differs),
+    Group("names", "Names", "only one of them has a certain name", names_differ),
+    Group("order", "Word order", "the same words in another order", _is_reordered),
+    Group("same", "Same words", "only case or marks differ", _has_same_words),
+    Group("longer", "Query longer", f"the query {_TIMES} other question", _is_longer),
+    Group("shorter", "Query shorter", f"the other question {_TIMES} query", _is_shorter),
+    Group("short", "Short query", f"the query has at most {_SHORT} words", _is_short),
+    Group("long", "Long query", f"the query has more than {_LONG} words", _is_long),
 )
 
 
 class Answer(NamedTuple):
     """What an index found for a query, without the query itself.
 
-    first: the first hit. paraphrase: the first hit that is a known paraphrase; None if none is
-    among `DEPTH` hits. place: its rank, from 1; 0 if there is none. mistake: the groups of query
-    and first hit if the query failed, otherwise None.
+    paraphrase: the first of `DEPTH` hits that is a known paraphrase. place: its rank, from 1; 0 if
+    there is none. mistake: the groups of query and first hit if the query failed, otherwise None.
     """
 
     first: Hit
@@ -111,7 +99,7 @@ class Answer(NamedTuple):
 class Case(NamedTuple):
     """A query, the known paraphrase that shares most words with it, and the answer of each run.
 
-    groups: names of the groups of query and paraphrase.
+    groups: the groups of query and paraphrase.
     """
 
     id: int
@@ -228,10 +216,7 @@ def _answer(query: int, hits: Sequence[Hit], known: Sequence[int]) -> Answer:
 
 
 def questions_of_pairs(store: Store, pairs: np.ndarray, source: str) -> dict[int, str]:
-    """Return the text of each id in pairs int64 [P, 2] of the file `source`.
-
-    UserError if the store lacks one.
-    """
+    """Return the text of each id in pairs int64 [P, 2] of the file `source`."""
     ids: list[int] = np.unique(pairs).tolist()
     texts: dict[int, str] = {}
     for value, question in zip(ids, store.get(ids), strict=True):
@@ -244,15 +229,12 @@ def questions_of_pairs(store: Store, pairs: np.ndarray, source: str) -> dict[int
 
 def require_same_questions(store: Store, other: Store, folder: str) -> None:
     """Raise UserError, with the `folder` of `other`, unless both have the same ids and texts."""
-    got = f"{len(other):,}"
-    if len(store) == len(other):
-        texts = {id_key(question.id): question.text for question in other.questions()}
-        for question in store.questions():
-            found = texts.get(id_key(question.id))
-            if found != question.text:
-                got = f"{'none' if found is None else repr(found)[:80]} for id {question.id}"
-                break
-        else:
-            return
-    what = f"{folder}: expected the same {len(store):,} questions, got {got}"
+    texts, others = ({id_key(q.id): q.text for q in s.questions()} for s in (store, other))
+    if texts == others:
+        return
+    got = f"{len(others):,}"
+    if len(texts) == len(others):
+        differing = next(key for key, text in texts.items() if others.get(key) != text)
+        got = f"another text for id {differing}"
+    what = f"{folder}: expected the same {len(texts):,} questions, got {got}"
     raise UserError(what, remedy="index the same questions there with `qpr index`")

@@ -26,11 +26,11 @@ _ABOUT = {
     "the first hit with its distance; the groups are in brackets. Words that the query lacks are "
     "marked; words that only the query has follow.",
 }
-_ABOUT_QUERIES = (
+_QUERIES = (
     "The groups say how a query differs from the known paraphrase that shares most words with it, "
     "whatever the index finds. The share of each group that fails, and the number."
 )
-_ABOUT_MISTAKES = (
+_MISTAKES = (
     "The groups say how a failing query differs from its first hit. The share of all failing "
     "queries, and the number."
 )
@@ -157,37 +157,29 @@ def _page(analysis: Analysis, examples: int) -> dict[str, Any]:
 
 
 def _tables(analysis: Analysis, titles: Mapping[str, str]) -> list[dict[str, Any]]:
-    queries = [
-        [titles[name], f"{len(cases):,}", *_shares(analysis.failing(cases), len(cases))]
-        for name, cases in analysis.by_group().items()
-    ]
+    head = ["group", "queries", *(f"{run} fails" for run in analysis.runs)]
+    head += ["difference"] if len(analysis.runs) == 2 else []
+    queries = []
+    for name, cases in analysis.by_group().items():
+        count, failing = len(cases), analysis.failing(cases)
+        row = [titles[name], f"{count:,}"]
+        row += [_share_and_count(number, count) for number in failing]
+        if len(failing) == 2:
+            row.append(f"{(failing[1] - failing[0]) / count:+.3f}" if count else "-")
+        queries.append(row)
     counts = _mistakes(analysis)
     mistakes = [
         [titles[name], *map(_share_and_count, failing, counts[ALL])]
         for name, failing in counts.items()
     ]
-    head = ["group", "queries", *(f"{run} fails" for run in analysis.runs)]
-    head += ["difference"] if len(analysis.runs) == 2 else []
-    meanings = [(group.title, group.meaning) for group in analysis.groups]
-    tables = [
-        ("Which queries fail", _ABOUT_QUERIES, head, queries),
-        (
-            "What a failing query is mistaken for",
-            _ABOUT_MISTAKES,
-            ["group", *analysis.runs],
-            mistakes,
-        ),
-        ("The groups", "", ["group", "of a query and another question"], meanings),
+    wrong, by_mistake = "What a failing query is mistaken for", ["group", *analysis.runs]
+    meanings = [[group.title, group.meaning] for group in analysis.groups]
+    of_groups = ["group", "of a query and another question"]
+    return [
+        {"title": "Which queries fail", "about": _QUERIES, "head": head, "rows": queries},
+        {"title": wrong, "about": _MISTAKES, "head": by_mistake, "rows": mistakes},
+        {"title": "The groups", "about": "", "head": of_groups, "rows": meanings},
     ]
-    return [dict(zip(("title", "about", "head", "rows"), table, strict=True)) for table in tables]
-
-
-def _shares(failing: Sequence[int], count: int) -> list[str]:
-    """The cells of a group's queries; of two runs with their difference."""
-    cells = [_share_and_count(number, count) for number in failing]
-    if len(failing) == 2:
-        cells.append(f"{(failing[1] - failing[0]) / count:+.3f}" if count else "-")
-    return cells
 
 
 def _share(part: int, whole: int) -> str:
@@ -202,14 +194,7 @@ def _example(case: Case, runs: Sequence[str]) -> dict[str, Any]:
     """Return a failing query as the templates show it."""
     answers = []
     for run, answer in zip(runs, case.answers, strict=True):
-        found, place, other = answer.paraphrase, "", None
-        if answer.failed and found is None:
-            place = f"no known paraphrase among {DEPTH}"
-        elif answer.failed and found is not None and found.id == case.paraphrase_id:
-            place = f"the paraphrase at place {answer.place}"
-        elif answer.failed and found is not None:  # another one than the example shows
-            place = f"another paraphrase at place {answer.place}"
-            other = _marked(found.question, case.question)
+        place, other = _place(case, answer)
         shown = {
             "label": _label(run, answer.mistake),
             "verdict": "wrong" if answer.failed else "right",
@@ -225,6 +210,18 @@ def _example(case: Case, runs: Sequence[str]) -> dict[str, Any]:
         "paraphrase": _marked(case.paraphrase, case.question),
         "answers": answers,
     }
+
+
+def _place(case: Case, answer: Answer) -> tuple[str, dict[str, Any] | None]:
+    """Where the first known paraphrase is, and its text unless the example shows it anyway."""
+    found = answer.paraphrase
+    if not answer.failed:
+        return "", None
+    if found is None:
+        return f"no known paraphrase among {DEPTH}", None
+    if found.id == case.paraphrase_id:
+        return f"the paraphrase at place {answer.place}", None
+    return f"another paraphrase at place {answer.place}", _marked(found.question, case.question)
 
 
 def _label(name: str, groups: Sequence[str] | None) -> str:

@@ -1,5 +1,4 @@
 import itertools
-import math
 import random
 
 import numpy as np
@@ -11,40 +10,22 @@ from qpr_jax.distant.method import (
     Bounds,
     Cluster,
     Method,
-    canonical,
     distinct_questions,
     draw,
     find_overlap,
     finish_clusters,
     group_clusters,
     log_row,
-    most_used,
     overlap_keys,
     pairwise_coherence,
     paper_coherence,
     sample_pairs,
     split_bounds,
-    word_weights,
-    words_of,
 )
 from qpr_jax.errors import UserError
 
 # Three questions; the union has five words.
 WORDS = [["play", "some", "jazz"], ["play", "jazz"], ["start", "music"]]
-
-
-@pytest.mark.parametrize(
-    ("text", "same"),
-    [
-        ("  True. ", "true"),
-        ("true", "true"),
-        ("\uff34RUE\u00a0!", "true"),
-        ("New \n York?!", "new york"),
-        ("?!", "?!"),
-    ],
-)
-def test_answers_that_are_the_same(text, same):
-    assert canonical(text) == same
 
 
 def test_the_papers_coherence_by_hand():
@@ -115,25 +96,6 @@ def test_each_question_stands_once_with_the_answer_it_got_most_often():
     ]
 
 
-@pytest.mark.parametrize(
-    ("question", "answer", "said"),
-    [
-        (" ", "a", "expected a question, got a blank"),
-        ("q", "\n", "expected an answer, got a blank"),
-        ("\ud800", "a", "expected Unicode text in the question"),
-    ],
-)
-def test_rows_that_are_none(question, answer, said):
-    with pytest.raises(ValueError, match=said):
-        log_row(question, answer)
-
-
-def test_weights_of_words():
-    uses = {"b": 5, "a": 5, "c": 9}
-    assert most_used(uses) == [("c", 9), ("a", 5), ("b", 5)]
-    assert word_weights(most_used(uses), 10)["a"] == pytest.approx(math.log(1 + 10 / 5))
-
-
 def test_clusters_below_the_least_coherence_are_removed_and_single_questions_are_none():
     questions = sorted([("x", "a b"), ("x", "a b c"), ("y", "a"), ("y", "b"), ("z", "alone")])
     found = list(group_clusters(questions, Method("paper", least=0.8), {}))
@@ -190,8 +152,3 @@ def test_pairs_are_all_or_a_draw():
     assert some != list(sample_pairs(questions, "a", Method(pairs=50, seed=1)))
     ways = [questions.index(a) < questions.index(b) for a, b in some]
     assert {*ways} == {True, False}
-
-
-def test_words_are_distinct_and_there_is_one():
-    assert words_of("The cat, the CAT!") == ["the", "cat"]
-    assert words_of("?!") == ["?!"]

@@ -113,37 +113,20 @@ def test_json_has_all_that_fails(written):
     assert value["by_query"][0] == {"group": "all", "queries": 4, "failing": [1, 2]}
     assert value["by_mistake"][0] == {"group": "all", "failing": [1, 2]}
     assert [case["id"] for case in value["failing"]] == [1, 4, 7]
-    assert value["failing"][1] == {
+    example, second = value["failing"][1], {"id": 5, "question": "Why is Rust better than C?"}
+    good, bad = example.pop("answers")
+    assert example == {
         "id": 4,
         "question": "Is Rust better than C?",
         "paraphrase_id": 5,
-        "paraphrase": "Why is Rust better than C?",
+        "paraphrase": second["question"],
         "groups": [],
-        "answers": [
-            {
-                "failed": True,
-                "place": 3,
-                "first": {"id": 6, "question": "Is C better than Rust?", "distance": 0.1},
-                "paraphrase": {
-                    "id": 5,
-                    "question": "Why is Rust better than C?",
-                    "distance": 0.4,
-                },
-                "mistake": ["order"],
-            },
-            {
-                "failed": False,
-                "place": 1,
-                "first": {"id": 5, "question": "Why is Rust better than C?", "distance": 0.2},
-                "paraphrase": {
-                    "id": 5,
-                    "question": "Why is Rust better than C?",
-                    "distance": 0.2,
-                },
-                "mistake": None,
-            },
-        ],
     }
+    assert (good["failed"], good["place"], good["mistake"]) == (True, 3, ["order"])
+    assert good["first"] == {"id": 6, "question": "Is C better than Rust?", "distance": 0.1}
+    assert good["paraphrase"] == second | {"distance": 0.4}
+    assert (bad["failed"], bad["place"], bad["mistake"]) == (False, 1, None)
+    assert bad["first"] == bad["paraphrase"] == second | {"distance": 0.2}
 
 
 def test_one_run_is_not_compared(tmp_path, one_run):
