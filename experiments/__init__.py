@@ -1,7 +1,6 @@
 """Experiments: named settings and the program that runs them."""
 
-from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import UserError, needs
 
 try:  # here, since each program imports it before it could print an error as one line
     with needs("experiments", ".[train]"):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from qpr_jax.extras import needs
+from qpr_jax.errors import needs
 from qpr_jax.text.tokenizer import tokenize
 
 # (texts, k) -> the questions with the largest scores, int64 [n, k], -1 if fewer than k have one

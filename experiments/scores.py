@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, needs
 from qpr_jax.evaluation.metrics import SCORE_NAMES, mean_interval, read_ranks
-from qpr_jax.extras import needs
 from qpr_jax.files import write_atomically
 
 with needs("Studies", ".[train]"):

@@ -102,7 +102,7 @@ if not TYPE_CHECKING:  # else a type checker would find every name
             return importlib.import_module("qpr_jax.losses")
         if name not in _MODULES:
             raise AttributeError(f"module 'qpr_jax' has no attribute {name!r}")
-        from qpr_jax.extras import needs
+        from qpr_jax.errors import needs
 
         with needs(f"qpr_jax.{name}", ".[train]"):
             return getattr(importlib.import_module(f"qpr_jax.{_MODULES[name]}"), name)

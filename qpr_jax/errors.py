@@ -1,21 +1,26 @@
-"""Errors that a user can fix."""
+"""Errors that a user can fix, and text that a terminal and a spreadsheet show safely."""
 
 from __future__ import annotations
 
-from qpr_jax.printable import printable
+import contextlib
+import re
+import shlex
+from collections.abc import Iterator
+
+# Control characters (escape codes, line ends), marks that reorder text, line separators, lone
+# surrogates. Joiners stay: scripts and emoji need them.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff"
+    "\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+_NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class UserError(ValueError):
     """A user's mistake, in one line: `setting`: what is wrong; the remedy.
 
     Programs print it without a traceback; any other exception is a bug.
-
-    Example:
-      >>> raise UserError(
-      ...     f"expected at least one batch of {size} pairs, got {pairs}",
-      ...     setting="batch_size",
-      ...     remedy="lower it, or give more pairs",
-      ... )
 
     Attributes:
       what: what was expected and what came.
@@ -58,3 +63,57 @@ def format_error(error: BaseException) -> tuple[str, int] | None:
         case MemoryError():
             return "error: out of memory; give fewer rows at a time, or use a larger machine", 1
     return None
+
+
+@contextlib.contextmanager
+def needs(what: str, install: str, *, setting: str = "") -> Iterator[None]:
+    """Import packages in here that an install may lack; UserError with the command for pip.
+
+    Example:
+      >>> with needs("`qpr serve`", ".[serve]"):
+      ...     import uvicorn
+
+    Args:
+      what: what needs them, as the message begins.
+      install: what pip installs: an extra of the checkout, as `.[serve]`, or a package.
+      setting: the setting or option that asks for them, or "".
+    """
+    try:
+        yield
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "qpr_jax":
+            raise  # a bug
+        got = "found none" if isinstance(error, ModuleNotFoundError) else f"got an error ({error})"
+        place = " in a checkout" if install.startswith(".") else ""
+        raise UserError(
+            f"{what}: expected the package {package or '?'}, {got}",
+            setting=setting,
+            remedy=f"pip install {shlex.quote(install)}{place}",
+        ) from None
+
+
+def printable(text: str) -> str:
+    r"""Escape characters that a terminal would act on, such as `\x1b` and `\u202e`."""
+    return _UNSAFE.sub(_escape, text) if not text.isascii() or not text.isprintable() else text
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
+    if character in _NAMED:
+        return _NAMED[character]
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def shortened(text: str, length: int = 100) -> str:
+    """Return `text` on one printable line of at most `length` characters."""
+    line = printable(" ".join(text[: 10 * length].split()))
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+def spreadsheet_cell(text: str) -> str:
+    """Put an apostrophe before a text that a spreadsheet would evaluate as a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text

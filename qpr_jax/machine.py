@@ -1,4 +1,4 @@
-"""The memory and the cores of this machine, and what a forked child has to renew."""
+"""The memory and the cores of this machine, forked children, and loops that numba compiles."""
 
 from __future__ import annotations
 
@@ -77,3 +77,20 @@ def _read_numbers(path: str | pathlib.Path) -> dict[str, int]:
         elif len(words) > 1 and words[1].isdigit():
             found[words[0].rstrip(":")] = int(words[1])
     return found
+
+
+def compile_loop(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function by numba, and cache the result on disk if a folder for it is writable.
+
+    Numba compiles a cached loop again when its own file changes. So a loop may call only loops of
+    its file: changes of another file would not reach it.
+    """
+    import numba
+
+    def decorate(loop: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(loop)
+        except RuntimeError:  # neither the folder of the package nor the home is writable
+            return numba.njit(nogil=True, error_model="numpy", **options)(loop)
+
+    return decorate

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex, overload
 
-from qpr_jax.extras import needs
+from qpr_jax.errors import needs, shortened
 from qpr_jax.index.base import Hit
-from qpr_jax.printable import shortened
 
 if TYPE_CHECKING:
     import pandas

@@ -13,8 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import UserError, needs
 
 ROWS_AT_ONCE, CHARACTERS_AT_ONCE = 1000, 1 << 24  # of a batch between Java and Python
 _MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.loops import compile_loop
+from qpr_jax.machine import compile_loop
 
 _END, _LESS, _GREATER = ord("\n"), ord("<"), ord(">")
 _WORD_BYTES = b"0123456789_abcdefghijklmnopqrstuvwxyz" + bytes(range(128, 256))

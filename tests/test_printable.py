@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from qpr_jax.cli.command import as_json, as_tsv
 from qpr_jax.cli.program import run_program
-from qpr_jax.errors import UserError
-from qpr_jax.printable import printable, shortened, spreadsheet_cell
+from qpr_jax.errors import UserError, printable, shortened, spreadsheet_cell
 
 EVIL = "a\x1b[2J\u202etxt\nerror: all is well\x9b\ud800\u2028\x7f"
 

@@ -17,7 +17,7 @@ from qpr_jax.data.cells import tsv_cell
 from qpr_jax.data.columns import Columns
 from qpr_jax.data.questions import Entry, read_questions
 from qpr_jax.data.tables import FORMATS
-from qpr_jax.printable import printable
+from qpr_jax.errors import printable
 
 if TYPE_CHECKING:
     from qpr_jax.reranking.base import Rerank

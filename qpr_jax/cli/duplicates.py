@@ -30,8 +30,7 @@ from qpr_jax.data.inputs import STANDARD_INPUT, input_name
 from qpr_jax.data.pairs import pair_columns, read_question_pairs
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS
-from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import UserError, needs
 from qpr_jax.files import locked, read_object, write_json
 
 if TYPE_CHECKING:

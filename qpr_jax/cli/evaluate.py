@@ -16,8 +16,7 @@ from qpr_jax.data.inputs import STANDARD_INPUT, input_name
 from qpr_jax.data.labels import read_labeled
 from qpr_jax.data.splits import HELD_OUT, read_pairs
 from qpr_jax.data.tables import read_values
-from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import UserError, needs
 from qpr_jax.ids import Id, parse_key
 
 if TYPE_CHECKING:

@@ -38,6 +38,7 @@ from qpr_jax.files import MANIFEST
 from qpr_jax.ids import Id, check_each, id_key, parse_key
 
 if TYPE_CHECKING:
+    from qpr_jax.index.folder import FolderStore
     from qpr_jax.retriever import Hit
 
 log = logging.getLogger("qpr_jax")
@@ -277,10 +278,47 @@ def info(folder: str) -> Output:
 
     Example: qpr info my_index
     """
-    from qpr_jax.facts import index_facts
-
     facts = index_facts(folder)
     return Output(json.dumps(facts, indent=2) + "\n", [facts])
+
+
+def index_facts(folder: str) -> dict[str, Any]:
+    """Return the facts of the index of a folder or an address; UserError if a file is damaged."""
+    from qpr_jax.index.folder import FolderStore
+    from qpr_jax.index.milvus import MilvusStore
+
+    retriever = load_index(folder)
+    store, encoder = retriever.store, retriever.encoder
+    facts = {"questions": len(store), **dataclasses.asdict(store.recipe)}
+    if isinstance(store, FolderStore):
+        facts |= _folder_facts(store)
+    elif isinstance(store, MilvusStore):
+        facts |= store.facts()
+    return {
+        **facts,
+        "dimension": encoder.dimension,
+        "vocabulary": encoder.summary().vocabulary_size,
+        "encoder": encoder.identity,
+        "extends": list(encoder.extends),
+        "rerankers": retriever.stages.facts(),
+        "calibration": retriever.stages.calibration_facts(),
+        "integrity_check": "ok",
+    }
+
+
+def _folder_facts(store: FolderStore) -> dict[str, Any]:
+    from qpr_jax.index.build import verify_build
+
+    verify_build(store.path)
+    sizes = [file.stat().st_size for file in store.path.iterdir() if file.is_file()]
+    return {
+        "store": "folder",
+        "built_as": store.factory,
+        "recall@10": round(store.recall, 4),
+        "removed": len(store.vectors) - len(store),
+        "added": store.vectors.added,
+        "index_bytes": sum(sizes),
+    }
 
 
 @click.command(cls=Command, stopped="{folder} has its encoder of before, or the whole new one")

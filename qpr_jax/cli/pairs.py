@@ -29,8 +29,7 @@ from qpr_jax.data.labels import LabeledPairs, read_labeled
 from qpr_jax.data.pairs import COLUMNS, IDS, pair_columns, read_question_pairs
 from qpr_jax.data.splits import SPLITS, group_questions, read_split
 from qpr_jax.data.tables import read_values
-from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import UserError, needs
 from qpr_jax.files import read_json, refuse_existing, sha256_of, write_atomically
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from qpr_jax.errors import UserError, format_error
-from qpr_jax.printable import printable
+from qpr_jax.errors import UserError, format_error, printable
 
 log = logging.getLogger("qpr_jax")
 

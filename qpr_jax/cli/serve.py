@@ -20,8 +20,7 @@ import click
 
 from qpr_jax.cli.command import Command, NamedPath, wants_json
 from qpr_jax.cli.program import use_huge_pages
-from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import UserError, needs
 from qpr_jax.machine import cpu_count
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ import click
 from qpr_jax import progress
 from qpr_jax.cli.command import Command, NamedPath, Output, questions_input, read_input
 from qpr_jax.cli.program import use_huge_pages
-from qpr_jax.errors import Interrupted, UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import Interrupted, UserError, needs
 from qpr_jax.training.presets import FACTS, PRESETS
 
 log = logging.getLogger("qpr_jax")

@@ -11,8 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import UserError, needs
 
 STANDARD_INPUT = "-"
 NOT_UTF8 = "expected UTF-8"

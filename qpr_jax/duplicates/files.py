@@ -18,10 +18,8 @@ from typing import Any
 
 from qpr_jax.data.cells import tsv_cell
 from qpr_jax.duplicates.result import Duplicates, Table
-from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import UserError, needs, spreadsheet_cell
 from qpr_jax.files import read_object, write_atomically
-from qpr_jax.printable import spreadsheet_cell
 from qpr_jax.text.tokenizer import replace_surrogates
 
 INFO = "info.json"

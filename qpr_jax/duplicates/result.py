@@ -13,9 +13,8 @@ from qpr_jax.data.questions import Payload
 from qpr_jax.duplicates.groups import RowGroup
 from qpr_jax.duplicates.rows import Rows, order_key
 from qpr_jax.duplicates.scores import Scored, Scores
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, shortened
 from qpr_jax.ids import Id
-from qpr_jax.printable import shortened
 from qpr_jax.results import TableColumns, Tabular, attributes, with_payload
 from qpr_jax.text.differences import Explanation
 

@@ -15,11 +15,10 @@ import numpy as np
 from qpr_jax.data.columns import is_missing, listed
 from qpr_jax.data.questions import Payload
 from qpr_jax.encoders.base import Encoder, encode_in_parts
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, shortened
 from qpr_jax.ids import Id, id_key
 from qpr_jax.index.base import Question
 from qpr_jax.index.close_pairs import Compare
-from qpr_jax.printable import shortened
 from qpr_jax.text.tokenizer import canonical
 
 log = logging.getLogger("qpr_jax")

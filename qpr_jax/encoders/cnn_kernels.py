@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from qpr_jax.encoders.folded_tables import FoldedTables, sums_of_rows
-from qpr_jax.loops import compile_loop
+from qpr_jax.machine import compile_loop
 from qpr_jax.text.base import NO_PARTS, Parts
 
 _UNROLLED = 8  # features that `_project` adds at once

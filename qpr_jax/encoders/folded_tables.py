@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qpr_jax.loops import compile_loop
-from qpr_jax.machine import renew_after_fork
+from qpr_jax.machine import compile_loop, renew_after_fork
 from qpr_jax.text.base import Parts
 
 # Rows of a block of tokens, whose products are always computed together: the rounding of a matrix

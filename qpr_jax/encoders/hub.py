@@ -6,8 +6,7 @@ import hashlib
 import pathlib
 import re
 
-from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import UserError, needs
 
 PREFIX = "hf://"
 _ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")

@@ -23,8 +23,7 @@ from qpr_jax.encoders.sentence_transformers import (
     parse_model,
     serialize_weights,
 )
-from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import UserError, needs
 from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified
 from qpr_jax.text.base import NO_PARTS, Parts, as_texts
 from qpr_jax.text.word_pieces import WordPieces

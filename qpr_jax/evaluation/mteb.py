@@ -17,8 +17,7 @@ from sklearn.metrics.pairwise import euclidean_distances, paired_euclidean_dista
 from qpr_jax.encoders import hub
 from qpr_jax.encoders.base import Encoder, encode_in_parts, parse_tensors
 from qpr_jax.encoders.sentence_transformers import WEIGHTS
-from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import UserError, needs
 from qpr_jax.files import StrPath
 from qpr_jax.index.run import run_encoder
 

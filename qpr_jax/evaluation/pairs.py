@@ -9,8 +9,7 @@ import numpy as np
 
 from qpr_jax.data.clusters import pair_count, transitive_clusters
 from qpr_jax.data.labels import LabeledPairs
-from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import UserError, needs
 from qpr_jax.index.close_pairs import Pairs, closest_pairs
 from qpr_jax.index.exact import pair_distances
 

@@ -18,8 +18,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from qpr_jax.errors import UnavailableError, UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import UnavailableError, UserError, needs
 
 LEVELS = {"session": "Session", "strong": "Strong", "bounded": "Bounded", "eventual": "Eventually"}
 _ADDRESS = re.compile(

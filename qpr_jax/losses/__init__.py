@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from qpr_jax.extras import needs
+from qpr_jax.errors import needs
 
 if TYPE_CHECKING:
     from qpr_jax.losses.contrastive import contrastive_loss, online_contrastive_loss

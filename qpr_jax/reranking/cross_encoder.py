@@ -22,8 +22,7 @@ from qpr_jax.encoders.sentence_transformers import (
     serialize_tensors,
 )
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, length_blocks, prefetch
-from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import UserError, needs
 from qpr_jax.files import (
     StrPath,
     manifest_format,

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.loops import compile_loop
-from qpr_jax.machine import cpu_count
+from qpr_jax.machine import compile_loop, cpu_count
 from qpr_jax.reranking.frequencies import Frequencies, bucket
 from qpr_jax.reranking.tables import (
     common_words,

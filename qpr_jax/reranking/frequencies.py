@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.loops import compile_loop
+from qpr_jax.machine import compile_loop
 from qpr_jax.reranking.model_folder import REMEDY, check_array
 from qpr_jax.reranking.words import (
     MAX_BYTES,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.loops import compile_loop
+from qpr_jax.machine import compile_loop
 from qpr_jax.reranking.model_folder import check_array
 
 CLIP = 4.0  # in standard deviations: standardized features are clipped to it

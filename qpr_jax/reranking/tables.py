@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpr_jax.loops import compile_loop
+from qpr_jax.machine import compile_loop
 from qpr_jax.reranking.frequencies import bucket
 from qpr_jax.reranking.words import FOURS, NUMBER, PAIRS, WORDS
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpr_jax.loops import compile_loop
+from qpr_jax.machine import compile_loop
 
 BITS = 18  # log2 of the number of weights
 # The most words of each text that count: those that the other lacks, and those that form pairs.

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
+from qpr_jax.errors import UserError, needs
 from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
 from qpr_jax.text.tokenizer import replace_surrogates, tokenize
 

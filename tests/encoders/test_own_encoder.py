@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from qpr_jax import Encoder, Retriever, UserError, read_encoder, register_encoder
+from qpr_jax.cli.indexes import index_facts
 from qpr_jax.encoders.load import FORMATS
-from qpr_jax.facts import index_facts
 
 QUESTIONS = ["aa", "b", "cccc"]
 
