@@ -22,7 +22,7 @@ from qpr_jax.data.sources import find_quora
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.distributed import make_mesh, replicated, split_over
+from qpr_jax.training.distributed import make_mesh, replicate, split_over
 from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.phases import init_model
@@ -62,9 +62,10 @@ def main() -> None:
     config = load_config("quora_sdml")
     config.encoder.filters, config.batch_size = arguments.filters, arguments.batch_size
     dataset = load_dataset(config, find_quora())
-    mesh = make_mesh(config.batch_size)
+    mesh = make_mesh()
     feed = BatchLoader(config, dataset, devices=mesh.size)
     batches = [feed.batch_at(i) for i in range(STEPS)]
+    shape = feed.layout.shapes[0]
     made = []
     for i in range(LOADED):
         start = time.perf_counter()
@@ -88,7 +89,7 @@ def main() -> None:
     states, times = {}, {name: [] for name in variants}
     for name in variants:
         copied = jax.tree.map(jnp.copy, params)
-        states[name] = jax.device_put(init_state(copied, optimizer), replicated(mesh))
+        states[name] = replicate(init_state(copied, optimizer), mesh)
     for number in range(ROUNDS):
         for name, step in variants.items():
             start = time.perf_counter()
@@ -102,8 +103,8 @@ def main() -> None:
     print(f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, {mesh.size} device(s)")
     print(
         f"{config.encoder.filters} filters, {config.batch_size} pairs: {tokens:,.0f} tokens "
-        f"a batch, {distinct:,.0f} distinct; laid out on {feed.shapes[0].positions:,} positions "
-        f"and {feed.shapes[0].unique_ids:,} distinct tokens a device; drawn, laid out and placed "
+        f"a batch, {distinct:,.0f} distinct; laid out on {shape.positions:,} positions "
+        f"and {shape.unique_ids:,} distinct tokens a device; drawn, laid out and placed "
         f"in {1e3 * float(np.median(made)):.2f} ms"
     )
     medians = {name: float(np.median(values)) for name, values in times.items()}

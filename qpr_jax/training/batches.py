@@ -32,16 +32,8 @@ def lengths_of(token_ids: np.ndarray) -> np.ndarray:
     return np.maximum((token_ids > 0).sum(axis=-1, dtype=np.int32), 1)
 
 
-def unique_tokens(token_ids: np.ndarray, count: int) -> np.ndarray:
-    """The distinct token ids, of ids less than `count`, ascending, the first of them 0."""
-    seen = np.zeros(count, bool)
-    seen[0] = True
-    seen[token_ids[token_ids > 0]] = True  # most are padding
-    return np.flatnonzero(seen)
-
-
 class ShareTokens(NamedTuple):
-    """The distinct tokens of a share, and the rows of the embedding table that they need.
+    """The distinct tokens of a device's share, and the rows of the embedding table for them.
 
     Attributes:
       tokens: int [U], ascending, the first 0.
@@ -56,24 +48,13 @@ class ShareTokens(NamedTuple):
     part_tokens: np.ndarray
 
 
-def tokens_of(token_ids: np.ndarray, vocabulary_size: int, parts: Parts) -> ShareTokens:
-    """The distinct tokens of some questions; `parts` are of the ids from `vocabulary_size`."""
-    tokens = unique_tokens(token_ids, vocabulary_size + parts.tokens)
-    known = int(np.searchsorted(tokens, vocabulary_size))
-    own = parts.take(tokens[known:] - vocabulary_size)
-    rows = np.where(np.arange(len(tokens)) < known, tokens, 0)
-    places = np.repeat(np.arange(known, len(tokens)), np.diff(own.offsets))
-    return ShareTokens(tokens, rows, own.rows, places)
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchShape:
-    """The shape of a batch.
+class BatchShape(NamedTuple):
+    """The shape of a batch on one device.
 
     Attributes:
-      blocks: (rows, width) of each, on one device.
-      unique_ids: distinct tokens of a device.
-      parts: rows that a device adds for tokens that are sums of rows.
+      blocks: (rows, width) of each.
+      unique_ids: distinct tokens.
+      parts: rows that are added up for tokens that are sums of rows.
     """
 
     blocks: tuple[tuple[int, int], ...]
@@ -82,8 +63,17 @@ class BatchShape:
 
     @property
     def positions(self) -> int:
-        """Positions that a device encodes, padding included."""
+        """Encoded positions, padding included."""
         return sum(rows * width for rows, width in self.blocks)
+
+    def holds(self, lengths: np.ndarray, tokens: Sequence[ShareTokens]) -> bool:
+        """Whether it holds shares of these tokens, whose i-th shortest row has length i."""
+        ends = np.cumsum([rows for rows, _ in self.blocks])
+        return bool(
+            np.all(lengths[ends - 1] <= [width for _, width in self.blocks])
+            and all(len(share.tokens) <= self.unique_ids for share in tokens)
+            and all(len(share.part_rows) <= self.parts for share in tokens)
+        )
 
 
 class Batch(NamedTuple):
@@ -126,15 +116,87 @@ class Batch(NamedTuple):
         return jnp.split(vectors, list(itertools.accumulate(sizes)))
 
 
-def plan_shapes(
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Lays out batches of one kind.
+
+    Attributes:
+      shapes: from the tightest to one that holds any batch.
+      vocabulary_size: token ids from here on are sums of rows, of `parts`.
+      parts: rows of the tokens that are sums.
+    """
+
+    shapes: tuple[BatchShape, ...]
+    vocabulary_size: int
+    parts: Parts = NO_PARTS
+
+    def batch(
+        self,
+        token_ids: np.ndarray,
+        clusters: np.ndarray,
+        *,
+        own: slice = slice(None),
+        labels: np.ndarray | None = None,
+        targets: np.ndarray | None = None,
+    ) -> Batch:
+        """Lay out the questions of this process's devices, in the first shape that fits all shares.
+
+        Args:
+          token_ids: int32 [devices, r, L], in the order of `Batch.order`.
+          clusters: int32 [devices, m], of the candidates.
+          own: the devices whose shares are laid out.
+          labels: int32 [devices, l], of the labeled pairs, if there are any.
+          targets: float32 [own devices, r, d], if there are any.
+        """
+        all_lengths = lengths_of(token_ids)
+        tokens = [_distinct_tokens(share, self.vocabulary_size, self.parts) for share in token_ids]
+        longest = np.sort(all_lengths).max(axis=0)
+        shape = next(shape for shape in self.shapes if shape.holds(longest, tokens))
+        token_ids, lengths, tokens = token_ids[own], all_lengths[own], tokens[own]
+        devices, rows = lengths.shape
+        unique_ids = np.zeros((devices, shape.unique_ids), np.int32)
+        part_rows, part_tokens = np.zeros((2, devices, shape.parts), np.int32)
+        order = np.zeros((devices, rows), np.int32)
+        blocks = [np.zeros((devices, *block), np.int32) for block in shape.blocks]
+        position = np.zeros(self.vocabulary_size + self.parts.tokens, np.int32)
+        for device, share in enumerate(tokens):
+            unique_ids[device, : len(share.rows)] = share.rows
+            part_rows[device, : len(share.part_rows)] = share.part_rows
+            part_tokens[device, : len(share.part_tokens)] = share.part_tokens
+            position[share.tokens] = np.arange(len(share.tokens))
+            ascending = np.argsort(lengths[device], kind="stable")
+            order[device, ascending] = np.arange(rows)
+            start = 0
+            for block in blocks:
+                _, count, width = block.shape
+                chosen = ascending[start : start + count]
+                block[device] = position[token_ids[device, chosen, :width]]
+                start += count
+        if labels is None:
+            labels = np.zeros((len(clusters), 0), np.int32)
+        if targets is None:
+            targets = np.zeros((devices, rows, 0), np.float32)
+        return Batch(
+            unique_ids=unique_ids.ravel(),
+            blocks=tuple(block.reshape(-1, block.shape[2]) for block in blocks),
+            order=order.ravel(),
+            clusters=clusters[own].astype(np.int32).ravel(),
+            labels=labels[own].astype(np.int32).ravel(),
+            targets=targets.reshape(devices * rows, targets.shape[2]),
+            part_rows=part_rows.ravel(),
+            part_tokens=part_tokens.ravel(),
+        )
+
+
+def plan_layout(
     token_ids_at: Callable[[int], np.ndarray],
     *,
     steps: int,
     vocabulary_size: int,
     blocks: int = MAX_BLOCKS,
     parts: Parts = NO_PARTS,
-) -> tuple[BatchShape, ...]:
-    """Plan the shapes of a batch, from the tightest to one that holds any batch.
+) -> Layout:
+    """Plan the shapes of a batch.
 
     The tightest holds the batches sampled from the `steps` of an epoch, with a little room. A batch
     that does not fit takes the next shape, which compiles once more.
@@ -146,15 +208,14 @@ def plan_shapes(
       blocks: the most blocks; each is compiled separately.
       parts: rows of the tokens that are sums.
     """
-    sampled = np.linspace(0, steps - 1, min(steps, SAMPLED_BATCHES)).astype(int)
     _, rows, widest = token_ids_at(0).shape
     longest = np.ones(rows, np.int32)
     tokens, summed = 0, 0
-    for step in sampled:
+    for step in np.linspace(0, steps - 1, min(steps, SAMPLED_BATCHES)).astype(int):
         token_ids = token_ids_at(int(step))
         longest = np.maximum(longest, np.sort(lengths_of(token_ids)).max(axis=0))
         for share in token_ids:
-            found = tokens_of(share, vocabulary_size, parts)
+            found = _distinct_tokens(share, vocabulary_size, parts)
             tokens = max(tokens, len(found.tokens))
             summed = max(summed, len(found.part_rows))
 
@@ -170,15 +231,25 @@ def plan_shapes(
         def room(count: int, limit: int) -> int:
             return min(math.ceil((factor * count + more) / 64) * 64, limit)
 
-        return BatchShape(
-            tuple(zip(sizes, widths, strict=True)),
-            room(tokens, most_tokens),
-            room(summed, most_parts),
-        )
+        planned = tuple(zip(sizes, widths, strict=True))
+        return BatchShape(planned, room(tokens, most_tokens), room(summed, most_parts))
 
     tight = shape(widths, 1, 32)
     roomy = shape([*widths[1:], widest], 1.5, 256)
-    return tight, roomy, BatchShape(((rows, widest),), most_tokens, most_parts)
+    any_batch = BatchShape(((rows, widest),), most_tokens, most_parts)
+    return Layout((tight, roomy, any_batch), vocabulary_size, parts)
+
+
+def _distinct_tokens(token_ids: np.ndarray, vocabulary_size: int, parts: Parts) -> ShareTokens:
+    seen = np.zeros(vocabulary_size + parts.tokens, bool)
+    seen[0] = True
+    seen[token_ids[token_ids > 0]] = True  # most are padding
+    tokens = np.flatnonzero(seen)
+    known = int(np.searchsorted(tokens, vocabulary_size))
+    own = parts.take(tokens[known:] - vocabulary_size)
+    rows = np.where(np.arange(len(tokens)) < known, tokens, 0)
+    places = np.repeat(np.arange(known, len(tokens)), np.diff(own.offsets))
+    return ShareTokens(tokens, rows, own.rows, places)
 
 
 def _cheapest_ends(longest: np.ndarray, blocks: int) -> list[int]:
@@ -198,94 +269,3 @@ def _cheapest_ends(longest: np.ndarray, blocks: int) -> list[int]:
             for j, end in enumerate(ends[1:], start=1)
         ]
     return cheapest[-1][1]
-
-
-def lay_out(
-    token_ids: np.ndarray,
-    clusters: np.ndarray,
-    shapes: Sequence[BatchShape],
-    *,
-    vocabulary_size: int,
-    own: slice = slice(None),
-    lengths: np.ndarray | None = None,
-    labels: np.ndarray | None = None,
-    targets: np.ndarray | None = None,
-    parts: Parts = NO_PARTS,
-) -> Batch:
-    """Lay out the questions of this process's devices, in the first shape that fits all shares.
-
-    Args:
-      token_ids: int32 [devices, r, L], in the order of `Batch.order`.
-      clusters: int32 [devices, m], of the candidates.
-      shapes: from `plan_shapes`.
-      vocabulary_size: ids from here on are sums of rows, of `parts`.
-      own: the devices whose shares are laid out.
-      lengths: int32 [devices, r], what `lengths_of` gives for `token_ids`, if it is known.
-      labels: int32 [devices, l], of the labeled pairs, if there are any.
-      targets: float32 [own devices, r, d], if there are any.
-      parts: rows of the tokens that are sums.
-    """
-    rows = token_ids.shape[1]
-    lengths = lengths_of(token_ids) if lengths is None else lengths
-    tokens = [tokens_of(share, vocabulary_size, parts) for share in token_ids]
-    shape = next(shape for shape in shapes if _fits(np.sort(lengths), tokens, shape))
-    shares = [
-        _lay_out_share(ids, share_lengths, share, shape, vocabulary_size + parts.tokens)
-        for ids, share_lengths, share in zip(token_ids[own], lengths[own], tokens[own], strict=True)
-    ]
-    if labels is None:
-        labels = np.zeros((len(token_ids), 0), np.int32)
-    if targets is None:
-        targets = np.zeros((len(shares), rows, 0), np.float32)
-    unique_ids, blocks, order, part_rows, part_tokens = zip(*shares, strict=True)
-    return Batch(
-        unique_ids=np.concatenate(unique_ids),
-        blocks=tuple(map(np.concatenate, zip(*blocks, strict=True))),
-        order=np.concatenate(order),
-        clusters=clusters[own].astype(np.int32).reshape(-1),
-        labels=labels[own].astype(np.int32).reshape(-1),
-        targets=targets.reshape(len(shares) * rows, targets.shape[2]),
-        part_rows=np.concatenate(part_rows),
-        part_tokens=np.concatenate(part_tokens),
-    )
-
-
-def _lay_out_share(
-    token_ids: np.ndarray, lengths: np.ndarray, tokens: ShareTokens, shape: BatchShape, ids: int
-) -> tuple[np.ndarray, list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
-    """`unique_ids`, `blocks`, `order`, `part_rows`, `part_tokens`; token ids are below `ids`."""
-    ascending = np.argsort(lengths, kind="stable")
-    order = np.empty(len(lengths), np.int32)
-    order[ascending] = np.arange(len(lengths))
-    position = np.zeros(ids, np.int32)
-    position[tokens.tokens] = np.arange(len(tokens.tokens))
-    ends = np.cumsum([count for count, _ in shape.blocks])[:-1]
-    blocks = [
-        position[token_ids[part, :width]]
-        for part, (_, width) in zip(np.split(ascending, ends), shape.blocks, strict=True)
-    ]
-    return (
-        _padded(tokens.rows, shape.unique_ids),
-        blocks,
-        order,
-        _padded(tokens.part_rows, shape.parts),
-        _padded(tokens.part_tokens, shape.parts),
-    )
-
-
-def _fits(lengths: np.ndarray, tokens: Sequence[ShareTokens], shape: BatchShape) -> bool:
-    """Whether shares of these ascending lengths, [devices, r], and tokens fit a shape."""
-    ends = np.cumsum([rows for rows, _ in shape.blocks])
-    widths = [width for _, width in shape.blocks]
-    return bool(
-        np.all(lengths[:, ends - 1] <= widths)
-        and all(len(share.tokens) <= shape.unique_ids for share in tokens)
-        and all(len(share.part_rows) <= shape.parts for share in tokens)
-    )
-
-
-def _padded(ids: np.ndarray, size: int) -> np.ndarray:
-    """These ids, then zeros: int32 [size]."""
-    padded = np.zeros(size, np.int32)
-    padded[: len(ids)] = ids
-    return padded

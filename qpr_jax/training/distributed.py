@@ -25,32 +25,25 @@ AXIS = "data"
 HEARTBEAT = 30  # seconds of silence after which a process counts as lost
 
 
-def make_mesh(
-    batch_size: int, devices: int = 0, *, setting: str = "batch_size", parts: int = 1
-) -> Mesh:
+def make_mesh(devices: int = 0) -> Mesh:
     """Make a mesh of one axis, `data`, of the first `devices` of all processes; 0 for all.
 
-    UserError if there are fewer, or if they cannot share `batch_size` evenly, in multiples of
-    `parts`; it names the `setting` of the size.
+    UserError if there are fewer.
     """
     available = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     if devices > len(available):
         raise UserError(f"expected at most {len(available)}, got {devices}", setting="devices")
-    chosen = available[: devices or len(available)]
-    share = parts * len(chosen)
-    if batch_size % share:
-        times = f"{parts} times " if parts > 1 else ""
+    return Mesh(np.array(available[: devices or len(available)]), (AXIS,))
+
+
+def require_shares(setting: str, size: int, parts: int) -> None:
+    """Raise UserError if `size` is no multiple of the `parts` that the devices share."""
+    if size % parts:
         raise UserError(
-            f"expected a multiple of {times}the {len(chosen)} devices, got {batch_size}",
+            f"expected a multiple of {parts}, which the devices can share evenly, got {size}",
             setting=setting,
-            remedy=f"try `{setting}={batch_size // share * share or share}`",
+            remedy=f"try `{setting}={size // parts * parts or parts}`",
         )
-    return Mesh(np.array(chosen), (AXIS,))
-
-
-def replicated(mesh: Mesh) -> NamedSharding:
-    """The sharding of an array that every device holds whole."""
-    return NamedSharding(mesh, PartitionSpec())
 
 
 def split_over(tree: Any, mesh: Mesh) -> Any:
@@ -62,7 +55,8 @@ def split_over(tree: Any, mesh: Mesh) -> Any:
 def replicate(tree: Any, mesh: Mesh) -> Any:
     """Place a tree of arrays whole on every device; of several processes, those of process 0."""
     arrays = from_first(jax.tree.map(np.asarray, tree))
-    shardings = jax.tree.map(lambda _: replicated(mesh), arrays)
+    whole = NamedSharding(mesh, PartitionSpec())
+    shardings = jax.tree.map(lambda _: whole, arrays)
     return jax.make_array_from_process_local_data(shardings, arrays)
 
 

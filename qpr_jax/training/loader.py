@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
-from qpr_jax.training.batches import Batch, lay_out, lengths_of, plan_shapes
+from qpr_jax.training.batches import Batch, plan_layout
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sampler import (
     BatchIndices,
+    drop_tokens,
     false_negatives,
     make_imitation_sampler,
     make_pairs_sampler,
+    spell_tokens,
 )
-from qpr_jax.training.token_dropout import drop_tokens, spell_tokens
 
 
 class BatchLoader:
@@ -26,7 +25,7 @@ class BatchLoader:
       indices: the questions of a step, as `Sampler.indices`.
       epoch: steps that read the data once.
       size: pairs of a batch, or half its questions.
-      shapes: of a batch, from the tightest to one that holds any batch.
+      layout: of a batch.
     """
 
     def __init__(
@@ -55,23 +54,15 @@ class BatchLoader:
         self.indices, self.epoch, self.size = sampler
         self._imitation = imitation
         self._config, self._dataset, self._first = config, dataset, first_step
-        self._devices, self._own = devices, own
+        self._own = own
         self._teacher = dataset.teacher if imitation or config.teacher.weight else None
         family = MODEL_FAMILIES[config.encoder.kind]
         self._keep_ends = family.has_end_tokens
-        # Counted once, but where each step drops other tokens.
-        self._lengths = None if config.batch.token_dropout else lengths_of(dataset.token_ids)
         first = sampler.indices(0)
-        sizes = [first.pairs.size, first.extra_candidates.size, first.labeled_pairs.size]
-        pairs, extra, labeled = np.split(
-            np.arange(sum(sizes)), list(itertools.accumulate(sizes))[:-1]
-        )
-        # Where the questions of one device's batch stand in the shares of several.
-        positions = BatchIndices(pairs.reshape(2, -1).T, extra, labeled.reshape(2, -1).T)
-        self._positions = positions.shares(devices)
+        self._positions = first.positions(devices)
         share = len(first.pairs) // devices
         self._candidates = slice(share, 2 * share + len(first.extra_candidates) // devices)
-        self.shapes = plan_shapes(
+        self.layout = plan_layout(
             lambda step: self._token_ids(step, self.indices(step)),
             steps=self.epoch,
             vocabulary_size=dataset.tokenizer.size,
@@ -82,22 +73,18 @@ class BatchLoader:
     def batch_at(self, step: int) -> Batch:
         """The batch of a step, NumPy arrays of the own devices' shares."""
         indices = self.indices(step)
-        rows = indices.shares(self._devices)
+        rows = indices.questions[self._positions]
         targets = None
         if self._teacher:
             own = rows[self._own]
             sources = self._dataset.target_rows[own.ravel()]
             targets = self._teacher.targets(sources).reshape(*own.shape, -1)
-        return lay_out(
+        return self.layout.batch(
             self._token_ids(step, indices),
             self._dataset.clusters[rows[:, self._candidates]],
-            self.shapes,
-            vocabulary_size=self._dataset.tokenizer.size,
             own=self._own,
-            lengths=None if self._lengths is None else self._lengths[rows],
-            labels=indices.labels.reshape(self._devices, -1),
+            labels=indices.labels.reshape(len(rows), -1),
             targets=targets,
-            parts=self._dataset.parts,
         )
 
     def metrics_at(self, step: int) -> dict[str, float]:
@@ -111,8 +98,6 @@ class BatchLoader:
     def _token_ids(self, step: int, indices: BatchIndices) -> np.ndarray:
         """Token ids of each device's questions, int32 [devices, rows, L]."""
         settings, seed = self._config.batch, self._config.seed
-        if not (settings.token_dropout or settings.subword_dropout):
-            return self._dataset.token_ids.take(indices.shares(self._devices), axis=0)
         token_ids = self._dataset.token_ids.take(indices.questions, axis=0)
         # Before the rows are split, so that it is the same on any number of devices.
         step += self._first

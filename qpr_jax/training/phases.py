@@ -12,7 +12,13 @@ from jax.sharding import Mesh
 from qpr_jax.training.added_words import with_first_rows
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
-from qpr_jax.training.distributed import make_mesh, own_devices, replicate, split_over
+from qpr_jax.training.distributed import (
+    make_mesh,
+    own_devices,
+    replicate,
+    require_shares,
+    split_over,
+)
 from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.loop import Phase
 from qpr_jax.training.losses_config import loss_terms
@@ -45,11 +51,9 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
     Imitation of a teacher comes first, if there is one, then the pairs, if there are any. The
     sizes are logged. UserError where the devices cannot share a batch.
     """
+    mesh = make_mesh(config.devices)
     if config.max_epochs:
-        mesh = make_mesh(config.batch_size, config.devices)
-    else:  # questions are laid out as pairs
-        size, name = config.teacher.batch_size, "teacher.batch_size"
-        mesh = make_mesh(size, config.devices, setting=name, parts=2)
+        require_shares("batch_size", config.batch_size, mesh.size)
     imitation = imitation_steps(config, dataset)
     total = imitation
     if config.max_epochs:
@@ -90,7 +94,7 @@ def _make_phase(
     config: TrainConfig, name: str, steps: range, step: Step, loader: BatchLoader, mesh: Mesh
 ) -> Phase:
     """A phase of these steps, with its size in the log."""
-    shape = loader.shapes[0]
+    shape = loader.layout.shapes[0]
     log.info(
         "%s: %d steps, %d an epoch, of %s pairs of questions on %d %s device(s) in %d process(es); "
         "%s positions and %s distinct tokens a device",

@@ -1,4 +1,4 @@
-"""Which questions a step reads: functions of seed and step, which a resumed run repeats."""
+"""Which questions a step reads, and which of their tokens: functions of seed and step."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from qpr_jax.data.splits import TRAIN
 from qpr_jax.errors import UserError
 from qpr_jax.training.config import TrainConfig, weighted_losses
 from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.distributed import require_shares
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.negatives import hard_negatives, mined_negatives
 from qpr_jax.training.random_streams import (
     CLUSTERS,
+    DROPOUT,
     IMITATION,
     LABELED,
+    SPELLING,
     TRANSLATIONS,
     random_of,
 )
 
 _NONE: np.ndarray = np.zeros(0, np.int32)
 _NO_PAIRS: np.ndarray = np.zeros((0, 2), np.int32)
-
 
 LEAST_IMITATION = 1_000  # steps, where there are no pairs to go on with
 
@@ -46,21 +48,17 @@ class BatchIndices(NamedTuple):
 
     @property
     def questions(self) -> np.ndarray:
-        """All rows in the order of one device, int32 [2N + K + 2M]."""
-        rows: np.ndarray = self.shares(1)[0]
-        return rows
+        """All rows, int32 [2N + K + 2M]: both sides of pairs, extra candidates, labeled pairs."""
+        return np.concatenate([*self.pairs.T, self.extra_candidates, *self.labeled_pairs.T])
 
-    def shares(self, devices: int) -> np.ndarray:
-        """Split the rows over devices: int32 [devices, 2n + k + 2m].
-
-        A share holds its queries, their candidates, its extra candidates, and the first and the
-        second questions of its labeled pairs.
-        """
-        pairs, labeled = (part.reshape(devices, -1, 2) for part in (self.pairs, self.labeled_pairs))
-        extra = self.extra_candidates.reshape(devices, -1)
-        return np.concatenate(
-            [pairs[..., 0], pairs[..., 1], extra, labeled[..., 0], labeled[..., 1]], axis=1
-        )
+    def positions(self, devices: int) -> np.ndarray:
+        """Positions in `questions` of each device's share, in the same order: int [devices, r]."""
+        pairs, labeled = len(self.pairs), len(self.labels)
+        shares, start = [], 0
+        for size in (pairs, pairs, len(self.extra_candidates), labeled, labeled):
+            shares.append(np.arange(start, start + size).reshape(devices, -1))
+            start += size
+        return np.concatenate(shares, axis=1)
 
 
 class Sampler(NamedTuple):
@@ -82,8 +80,9 @@ def make_pairs_sampler(config: TrainConfig, dataset: TrainDataset, *, devices: i
 
     The `devices` must be able to share each part of a batch evenly.
     """
+    require_shares("batch.hard_negatives", config.batch.hard_negatives, devices)
     parts = [
-        (_sample_labeled if kind == "labeled" else _sample_pairs)(config, dataset, devices)
+        (_sample_labeled if kind == "labeled" else _sample_pairs)(config, dataset)
         for kind in data_kinds(config)
     ]
 
@@ -99,26 +98,12 @@ def make_pairs_sampler(config: TrainConfig, dataset: TrainDataset, *, devices: i
 def make_imitation_sampler(config: TrainConfig, dataset: TrainDataset, *, devices: int) -> Sampler:
     """Sample trainable questions, `teacher.batch_size` a step, in the fields of pairs."""
     count = config.teacher.batch_size
-    _require_shares("teacher.batch_size", count, 2 * devices)
+    require_shares("teacher.batch_size", count, 2 * devices)
     rows = dataset.trainable_rows.astype(np.int32)
-    if len(rows) < count and dataset.frozen_rows:
-        raise UserError(
-            f"expected at least one batch of {count:,} texts with an added word, got {len(rows):,}",
-            setting="teacher.batch_size",
-            remedy="lower it, or give more translations of words that the encoder has no row for",
-        )
-    if len(rows) < count:
-        raise UserError(
-            f"expected at least one batch of {count:,} questions, got {len(rows):,}",
-            setting="teacher.batch_size",
-            remedy="lower it, or give more questions",
-        )
+    what = "texts with an added word" if dataset.frozen_rows else "questions"
+    epoch = steps_per_epoch(len(rows), count, what=what, setting="teacher.batch_size")
     rows_at = permuted_pairs(rows, count, seed=config.seed, stream=IMITATION)
-
-    def indices(step: int) -> BatchIndices:
-        return BatchIndices(rows_at(step).reshape(-1, 2))
-
-    return Sampler(indices, len(rows) // count, count // 2)
+    return Sampler(lambda step: BatchIndices(rows_at(step).reshape(-1, 2)), epoch, count // 2)
 
 
 def data_kinds(config: TrainConfig) -> list[str]:
@@ -150,15 +135,17 @@ def pairs_per_batch(config: TrainConfig) -> int:
     return config.batch_size * len(data_kinds(config))
 
 
-def steps_per_epoch(pairs: int, batch_size: int) -> int:
+def steps_per_epoch(
+    rows: int, batch_size: int, *, what: str = "training pairs", setting: str = "batch_size"
+) -> int:
     """Full batches in an epoch; UserError if there is none."""
-    if pairs < batch_size:
+    if rows < batch_size:
         raise UserError(
-            f"expected at least one batch of {batch_size} training pairs, got {pairs} pairs",
-            setting="batch_size",
-            remedy="lower it, or give more pairs",
+            f"expected at least one batch of {batch_size:,} {what}, got {rows:,}",
+            setting=setting,
+            remedy=f"lower it, or give more {what}",
         )
-    return pairs // batch_size
+    return rows // batch_size
 
 
 def permuted_pairs(
@@ -166,11 +153,10 @@ def permuted_pairs(
 ) -> Callable[[int], np.ndarray]:
     """A function from a step, counted from 0, to its `batch_size` rows of `pairs`, int32 [P, ...].
 
-    Each epoch is a permutation that depends on (seed, epoch) alone, so the step is the position in
-    the data. Rows that do not fill a batch are left out of the epoch. `stream` gives other data
-    permutations of its own.
+    Each epoch is a permutation that depends on (seed, epoch) alone. Rows that do not fill a batch
+    are left out of the epoch. `stream` gives other data permutations of its own.
     """
-    steps = steps_per_epoch(len(pairs), batch_size)
+    steps = len(pairs) // batch_size
 
     @functools.lru_cache(maxsize=1)
     def permutation(epoch: int) -> np.ndarray:
@@ -190,12 +176,11 @@ def cluster_sampled_pairs(
     """Like `permuted_pairs`, with each cluster sampled equally often, however many pairs it has.
 
     A pass over the clusters is a permutation of them, with one random pair of each cluster, in
-    either direction. Large clusters, which hold most pairs, no longer decide what is learned, and
-    a batch seldom holds a cluster twice.
+    either direction. So large clusters, which hold most pairs, do not dominate, and a batch seldom
+    holds a cluster twice.
 
     clusters: int [P], the cluster of each pair.
     """
-    steps_per_epoch(len(pairs), batch_size)
     order = np.argsort(clusters, kind="stable")
     sizes = np.unique(clusters, return_counts=True)[1]
     starts = np.cumsum(sizes) - sizes
@@ -231,53 +216,75 @@ def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
     }
 
 
+def drop_tokens(
+    token_ids: np.ndarray, rate: float, *, seed: int, step: int, keep_ends: bool = False
+) -> np.ndarray:
+    """Drop each token of `token_ids`, int32 [..., L], zero-padded, with probability `rate`.
+
+    The remaining tokens move together. A question that would lose all its tokens keeps them. With
+    `keep_ends` the first and the last token, [CLS] and [SEP] of a transformer, are never dropped.
+    `step` is counted over the whole training, so that no two steps drop the same tokens.
+    """
+    rng = random_of(seed, DROPOUT, step)
+    present = token_ids > 0
+    ends = np.zeros_like(present)
+    if keep_ends:
+        ends[..., 0] = True
+        last = np.maximum(present.sum(axis=-1, keepdims=True) - 1, 0)
+        np.put_along_axis(ends, last, True, axis=-1)
+    kept = present & (rng.random(token_ids.shape, np.float32) >= rate)
+    kept |= present & (ends | ~(kept & ~ends).any(axis=-1, keepdims=True))
+    first = np.argsort(~kept, axis=-1, kind="stable")
+    return np.take_along_axis(np.where(kept, token_ids, 0), first, axis=-1)
+
+
+def spell_tokens(
+    token_ids: np.ndarray, rate: float, spelled: np.ndarray, *, seed: int, step: int
+) -> np.ndarray:
+    """Replace each word of `token_ids` by the sum of its n-grams with probability `rate`.
+
+    spelled: int32 [V], the id of that sum for each row of the embedding table, or the row itself.
+    """
+    rng = random_of(seed, SPELLING, step)
+    chosen = (token_ids < len(spelled)) & (rng.random(token_ids.shape, np.float32) < rate)
+    return np.where(chosen, spelled[np.where(chosen, token_ids, 0)], token_ids)
+
+
 # A step -> fields of its `BatchIndices`, by name.
 _Part = Callable[[int], dict[str, np.ndarray]]
 
 
-def _sample_pairs(config: TrainConfig, dataset: TrainDataset, devices: int) -> _Part:
-    pairs, seed = dataset.splits.pairs["train"], config.seed
+def _sample_pairs(config: TrainConfig, dataset: TrainDataset) -> _Part:
+    pairs, seed, count = dataset.splits.pairs["train"], config.seed, config.batch.hard_negatives
     translated = _translations_per_batch(config)
     size = config.batch_size - translated
-    translations_at = _sample_translations(dataset, translated, seed=seed)
-    count = config.batch.hard_negatives
-    _require_shares("batch.hard_negatives", count, devices)
+    steps_per_epoch(len(pairs), size)
     if config.batch.sampling == "clusters":
         pairs_at = cluster_sampled_pairs(pairs, dataset.clusters[pairs[:, 0]], size, seed=seed)
     else:
         pairs_at = permuted_pairs(pairs, size, seed=seed)
+    if translated:
+        sentences = dataset.translation_pairs()
+        what, setting = "sentences with translations", "batch.translations"
+        steps_per_epoch(len(sentences), translated, what=what, setting=setting)
+        sentences_at = permuted_pairs(sentences, translated, seed=seed, stream=TRANSLATIONS)
     rows = len(dataset.token_ids)
     if dataset.hard_negatives is None:
-        candidates_at = hard_negatives(
-            dataset.splits.non_duplicates["train"], rows, count, seed=seed
-        )
+        labeled = dataset.splits.non_duplicates["train"]
+        candidates_at = hard_negatives(labeled, rows, count, seed=seed)
     else:
         candidates_at = mined_negatives(dataset.hard_negatives, rows, count, seed=seed)
 
     def at(step: int) -> dict[str, np.ndarray]:
-        chosen = np.concatenate([pairs_at(step), translations_at(step)])
+        chosen = pairs_at(step)
+        if translated:
+            chosen = np.concatenate([chosen, sentences_at(step)])
         return {"pairs": chosen, "extra_candidates": candidates_at(step, chosen)}
 
     return at
 
 
-def _sample_translations(
-    dataset: TrainDataset, size: int, *, seed: int
-) -> Callable[[int], np.ndarray]:
-    """A function from a step to `size` sentences with translations, int32 [size, 2]."""
-    if not size:
-        return lambda step: _NO_PAIRS
-    pairs = dataset.translation_pairs()
-    if len(pairs) < size:
-        raise UserError(
-            f"expected at least the {size:,} sentences of a batch, got {len(pairs):,}",
-            setting="batch.translations",
-            remedy="lower it, or give more sentences in `data.parallel`",
-        )
-    return permuted_pairs(pairs, size, seed=seed, stream=TRANSLATIONS)
-
-
-def _sample_labeled(config: TrainConfig, dataset: TrainDataset, devices: int) -> _Part:
+def _sample_labeled(config: TrainConfig, dataset: TrainDataset) -> _Part:
     rows = _labeled_pairs(dataset)
     if rows[:, 2].all():
         raise UserError(
@@ -286,6 +293,7 @@ def _sample_labeled(config: TrainConfig, dataset: TrainDataset, devices: int) ->
             setting="loss.names",
             remedy="give labeled pairs, or another loss",
         )
+    steps_per_epoch(len(rows), config.batch_size)
     rows_at = permuted_pairs(rows, config.batch_size, seed=config.seed, stream=LABELED)
 
     def at(step: int) -> dict[str, np.ndarray]:
@@ -311,11 +319,3 @@ def _labeled_pairs(dataset: TrainDataset) -> np.ndarray:
 def _translations_per_batch(config: TrainConfig) -> int:
     """How many pairs of a batch are sentences with translations; one at least is none."""
     return min(round(config.batch.translations * config.batch_size), config.batch_size - 1)
-
-
-def _require_shares(name: str, number: int, parts: int) -> None:
-    if number % parts:
-        raise UserError(
-            f"expected a multiple of {parts}, which the devices can share evenly, got {number}",
-            setting=name,
-        )

@@ -12,7 +12,7 @@ from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.text.base import Parts
 from qpr_jax.text.vocabulary import Vocabulary
-from qpr_jax.training.batches import lay_out, plan_shapes
+from qpr_jax.training.batches import plan_layout
 from tests.encoders.examples import WORDS
 
 VOCABULARY = Vocabulary(WORDS, bins=30, subwords=True)
@@ -53,11 +53,10 @@ def exported(model):
 
 def batch_of(token_ids: np.ndarray, parts: Parts):
     """All questions on one device, and the ids of the rows of its part of the table."""
-    shapes = plan_shapes(
+    layout = plan_layout(
         lambda step: token_ids[None], steps=1, vocabulary_size=VOCABULARY.size, parts=parts
     )
-    none = np.zeros((1, 0), np.int32)
-    return lay_out(token_ids[None], none, shapes, vocabulary_size=VOCABULARY.size, parts=parts)
+    return layout.batch(token_ids[None], np.zeros((1, 0), np.int32))
 
 
 def encode(model, batch, chunk=0):

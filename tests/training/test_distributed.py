@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.training.distributed import make_mesh, own_devices
+from qpr_jax.training.distributed import make_mesh, own_devices, require_shares
 
 PROCESS = """
 import sys
@@ -43,27 +43,16 @@ def test_a_message_of_any_size_reaches_all_processes():
 
 
 def test_a_mesh_takes_the_first_devices():
-    mesh = make_mesh(12, 4)
+    mesh = make_mesh(4)
     assert mesh.devices.tolist() == jax.devices()[:4]
     assert own_devices(mesh) == slice(0, 4)
-    assert make_mesh(16).devices.size == 8
+    assert make_mesh().devices.size == 8
+    with pytest.raises(UserError, match="`devices`: expected at most 8, got 9"):
+        make_mesh(9)
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "devices", "message"),
-    [
-        (12, 9, "`devices`: expected at most 8, got 9"),
-        (12, 8, "`batch_size`: expected a multiple of the 8 devices, got 12; try `batch_size=8`"),
-        (3, 8, "`batch_size`: expected a multiple of the 8 devices, got 3; try `batch_size=8`"),
-    ],
-)
-def test_a_batch_that_the_devices_cannot_share_is_refused(batch_size, devices, message):
-    with pytest.raises(UserError) as error:
-        make_mesh(batch_size, devices)
-    assert str(error.value) == message
-
-
-def test_a_batch_of_imitation_that_devices_cannot_share_names_its_own_setting():
-    with pytest.raises(UserError, match=r"`teacher.batch_size`: expected a multiple of 2 times"):
-        make_mesh(102, 2, setting="teacher.batch_size", parts=2)
-    assert make_mesh(104, 2, setting="teacher.batch_size", parts=2).devices.size == 2
+@pytest.mark.parametrize(("size", "proposed"), [(12, 8), (3, 8), (100, 96)])
+def test_a_batch_that_the_devices_cannot_share_is_refused(size, proposed):
+    require_shares("batch_size", 16, 8)
+    with pytest.raises(UserError, match=rf"`batch_size`: .* 8, .*; try `batch_size={proposed}`"):
+        require_shares("batch_size", size, 8)

@@ -12,7 +12,7 @@ from flax import nnx
 from qpr_jax.encoders.transformer_encoder import read_transformer
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.distributed import make_mesh, replicated, split_over
+from qpr_jax.training.distributed import make_mesh, replicate, split_over
 from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.model_families import MODEL_FAMILIES
@@ -102,7 +102,7 @@ def test_bfloat16_gradients_are_close_to_those_of_float32(datasets, kind, device
 
 def whole_loss(config, dataset, devices=1):
     """The loss of a batch, and its arguments."""
-    mesh = make_mesh(config.batch_size, devices)
+    mesh = make_mesh(devices)
     graph, params = init_model(config, dataset)
     terms = loss_terms(config)
     loss = make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
@@ -112,12 +112,12 @@ def whole_loss(config, dataset, devices=1):
 
 def step_precisions(config, dataset, lowered_for):
     """The precision of each product of a whole step."""
-    mesh = make_mesh(config.batch_size, 1)
+    mesh = make_mesh(1)
     graph, params = init_model(config, dataset)
     loss = make_loss(graph, mesh, loss_terms(config))
     optimizer = make_optimizer(1e-3)
     step = make_train_step(loss, optimizer, seed=0)
-    state = jax.device_put(init_state(params, optimizer), replicated(mesh))
+    state = replicate(init_state(params, optimizer), mesh)
     batch = split_over(BatchLoader(config, dataset, devices=1).batch_at(0), mesh)
     return [dot.precision for dot in dots(step, state, batch, platform=lowered_for)]
 

@@ -6,11 +6,12 @@ from qpr_jax.errors import UserError
 from qpr_jax.training.negatives import hard_negatives
 from qpr_jax.training.sampler import (
     cluster_sampled_pairs,
+    drop_tokens,
     false_negatives,
     permuted_pairs,
+    spell_tokens,
     steps_per_epoch,
 )
-from qpr_jax.training.token_dropout import drop_tokens, spell_tokens
 
 
 def test_an_epoch_is_a_permutation_and_a_function_of_seed_and_epoch():
@@ -26,9 +27,7 @@ def test_an_epoch_is_a_permutation_and_a_function_of_seed_and_epoch():
 
 
 def test_fewer_pairs_than_a_batch_are_refused():
-    with pytest.raises(
-        UserError, match=r"`batch_size`: expected .* 512 training pairs, got 100 pairs"
-    ):
+    with pytest.raises(UserError, match=r"`batch_size`: expected .* 512 training pairs, got 100"):
         steps_per_epoch(100, 512)
 
 

@@ -136,7 +136,8 @@ def test_a_batch_holds_the_targets_of_its_questions(config, tmp_path, devices):
     for imitation in (False, True):
         feed = BatchLoader(config, dataset, imitation=imitation, devices=devices)
         for step in (0, 3, feed.epoch):
-            rows = feed.indices(step).shares(devices).ravel()
+            draw = feed.indices(step)
+            rows = draw.questions[draw.positions(devices)].ravel()
             batch = feed.batch_at(step)
             np.testing.assert_array_equal(batch.targets, dataset.teacher.targets(rows))
             assert len(batch.order) == len(rows)

@@ -62,7 +62,7 @@ def dataset():
 
 def loss_and_gradient(config, dataset, devices):
     feed = BatchLoader(config, dataset, devices=devices)
-    mesh = make_mesh(config.batch_size, devices)
+    mesh = make_mesh(devices)
     graph, params = init_model(config, dataset)
     loss = make_loss(graph, mesh, loss_terms(config), encode_chunk=config.batch.encode_chunk)
     batch = feed.batch_at(0)

@@ -1,0 +1,124 @@
+"""Batches hold each question whole and in order, on any number of devices."""
+
+import jax
+import numpy as np
+import pytest
+
+from qpr_jax.text.base import NO_PARTS
+from qpr_jax.training.batches import BatchShape, lengths_of, plan_layout
+from tests.parts import make_parts
+
+VOCABULARY = 200
+SUMS = [[1 + (7 * i + j) % 199 for j in range(i % 8 + 1)] for i in range(150)]
+SUMS[3] = [7, 7, 7]  # a row several times
+PARTS = make_parts(SUMS)
+
+
+def questions(count=500, longest=30, sums=0.0):
+    """Token ids of random questions; this share of the tokens are sums."""
+    rng = np.random.default_rng(0)
+    lengths = np.minimum(rng.geometric(0.15, count) - 1, longest)  # some are empty
+    tokens = rng.integers(1, VOCABULARY, (count, longest))
+    others = VOCABULARY + rng.integers(0, PARTS.tokens, tokens.shape)
+    tokens = np.where(rng.random(tokens.shape) < sums, others, tokens)
+    tokens[np.arange(longest) >= lengths[:, None]] = 0
+    return tokens.astype(np.int32)
+
+
+def plan(token_ids_at, steps, parts=NO_PARTS):
+    return plan_layout(token_ids_at, steps=steps, vocabulary_size=VOCABULARY, parts=parts)
+
+
+def steps_of(token_ids, rows, devices):
+    """step -> the token ids of random questions on each device."""
+
+    def at(step):
+        rng = np.random.default_rng([1, step])
+        return token_ids[rng.integers(0, len(token_ids), (devices, rows))]
+
+    return at
+
+
+def none(devices):
+    return np.zeros((devices, 0), np.int32)
+
+
+def table():
+    """An embedding table of integers, whose sums have no rounding; row 0 is padding."""
+    rows = np.random.default_rng(0).integers(-1000, 1000, (VOCABULARY, 3)).astype(np.float64)
+    rows[0] = 0
+    return rows
+
+
+def embeddings_of(batch, devices):
+    """The embedding of each token of each question of a batch, as the encoder computes it."""
+    unique_ids, order = (np.split(a, devices) for a in (batch.unique_ids, batch.order))
+    part_rows, part_tokens = (np.split(a, devices) for a in (batch.part_rows, batch.part_tokens))
+    found = []
+    for device in range(devices):
+        embedded = table()[unique_ids[device]]
+        np.add.at(embedded, part_tokens[device], table()[part_rows[device]])
+        blocks = [row for block in batch.blocks for row in np.split(block, devices)[device]]
+        found += [embedded[blocks[at][blocks[at] > 0]] for at in order[device]]
+    return found
+
+
+def assert_holds(batch, token_ids, sums=SUMS):
+    rows = np.stack([*table(), *(table()[rows].sum(axis=0) for rows in sums)])
+    expected = [rows[row[row > 0]] for share in token_ids for row in share]
+    for got, want in zip(embeddings_of(batch, len(token_ids)), expected, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("sums", [0, 0.3])
+@pytest.mark.parametrize("devices", [1, 2, 8])
+def test_a_batch_holds_each_question_whole_and_in_order(devices, sums):
+    at = steps_of(questions(sums=sums), 256 // devices, devices)
+    layout = plan(at, 4, PARTS if sums else NO_PARTS)
+    assert len(layout.shapes[0].blocks) == (2 if devices == 8 else 8)
+    for step in range(8):
+        clusters = np.arange(devices * 70, dtype=np.int32).reshape(devices, 70)
+        batch = layout.batch(at(step), clusters)
+        assert_holds(batch, at(step))
+        assert batch.clusters.tolist() == clusters.ravel().tolist()
+        assert (batch.sums is not None) == bool(sums)
+        arrays = (batch.unique_ids, batch.order, batch.part_rows, *batch.blocks)
+        assert all(array.dtype == np.int32 for array in arrays)
+
+
+def test_a_batch_that_fits_no_plan_takes_the_shape_that_holds_any():
+    token_ids = questions()
+    layout = plan(steps_of(token_ids, 64, 1), 18)
+    odd = np.tile(token_ids[lengths_of(token_ids).argmax()], (1, 64, 1))
+    batch = layout.batch(odd, none(1))
+    assert [block.shape for block in batch.blocks] == [(64, 30)]
+    assert_holds(batch, odd)
+
+
+def test_the_last_shape_holds_the_worst_batch():
+    """Each token another sum, all of the longest."""
+    sums = [[*range(1, 60)]] * 40
+    first = np.zeros((2, 8, 5), np.int32)
+    first[:, :, 0] = 1
+    layout = plan(lambda step: first, 1, make_parts(sums))
+    worst = (VOCABULARY + np.arange(80).reshape(2, 8, 5) % 40).astype(np.int32)
+    batch = layout.batch(worst, none(2))
+    assert len(batch.part_rows) == 2 * 40 * 59
+    assert_holds(batch, worst, sums)
+
+
+def test_blocks_pad_much_less_than_one_width_for_all():
+    tight, roomy, any_batch = plan(steps_of(questions(5000), 256, 1), 2).shapes
+    assert len(tight.blocks) <= 8
+    assert sum(rows for rows, _ in tight.blocks) == 256
+    assert tight.positions < 0.5 * any_batch.positions
+    assert tight.positions <= roomy.positions <= any_batch.positions
+    assert any_batch == BatchShape(((256, 30),), VOCABULARY)
+
+
+def test_own_shares_are_those_of_all():
+    token_ids = steps_of(questions(sums=0.3), 16, 4)(0)
+    layout = plan(lambda step: token_ids, 1, PARTS)
+    halves = [layout.batch(token_ids, none(4), own=own) for own in (slice(0, 2), slice(2, 4))]
+    joined = jax.tree.map(lambda *parts: np.concatenate(parts), *halves)
+    jax.tree.map(np.testing.assert_array_equal, joined, layout.batch(token_ids, none(4)))
