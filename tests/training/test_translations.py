@@ -162,7 +162,8 @@ def test_a_batch_has_the_teachers_vectors_of_the_sources(config, taught, imitati
     encoder = taught.teacher.encoder
     targets = 0
     for step in (0, 3):
-        rows = loader.indices(step).shares(devices).ravel()
+        draw = loader.indices(step)
+        rows = draw.questions[draw.positions(devices)].ravel()
         sources = [texts[row] for row in taught.target_rows[rows]]
         expected = encoder.encode(sources)
         np.testing.assert_allclose(loader.batch_at(step).targets, expected, atol=1e-6)
