@@ -23,12 +23,12 @@ from qpr_jax.retriever import run_encoder
 from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary, frequent_words
 from qpr_jax.training.config import (
-    EncoderConfig,
     TrainConfig,
     identity,
     imitates_itself,
     trains,
 )
+from qpr_jax.training.sections import EncoderConfig
 from qpr_jax.training.teacher import Teacher, word_vectors
 
 _OF_VOCABULARY = ("vocabulary_size", "min_count", "hash_bins", "subwords")

@@ -1,12 +1,12 @@
-"""The sections of settings: types, defaults, ranges, help. Loads no JAX."""
+"""The settings of a training: types, defaults, ranges, help. Loads no JAX."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from qpr_jax.errors import UserError
 
@@ -45,11 +45,6 @@ def refuse_if(broken: object, name: str, what: str, remedy: str = "") -> None:
         raise UserError(what, setting=name, remedy=remedy)
 
 
-def require_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    """Raise UserError unless the value of the setting `name` is one of the choices."""
-    refuse_if(value not in choices, name, f"must be {' or '.join(choices)}, got {value!r}")
-
-
 @contextlib.contextmanager
 def naming(name: str) -> Iterator[None]:
     """Name the setting in a UserError that names none."""
@@ -69,70 +64,48 @@ def setting(default: Any, description: str) -> Any:
 class DataConfig(Section):
     """The questions, their pairs, and how they are split."""
 
-    source: str = setting("quora", "Kind of data: a name in SOURCES.")
-    path: MayChange[str] = setting(
-        "", "File or folder; empty: $QPR_DATA_DIR, the cache or the web."
-    )
+    source: str = setting("quora", "Kind of data.")
+    path: MayChange[str] = setting("", "File or folder; empty: found in $QPR_DATA_DIR or the web.")
     skip_bad_rows: bool = setting(False, "Count and skip malformed rows.")
     max_rows: Count = setting(0, "Rows to read of each file, or clusters to generate; 0: all.")
     held_out_pairs: Count = setting(
-        0,
-        "Most pairs of the validation split, and of the test split; 0: a tenth of all pairs, at "
-        "most 5,000.",
+        0, "Most pairs of validation, and of test; 0: a tenth of all pairs, at most 5,000."
     )
     false_negatives: Annotated[float, Field(ge=-1, le=0.9)] = setting(
-        -1.0,
-        "Share of generated rows with an unlabeled paraphrase in their batch; below 0: a few, as "
-        "in real logs.",
+        -1.0, "Share of generated rows with an unlabeled paraphrase in the batch; below 0: a few."
     )
-    question_column: str = setting(
-        "", "Column of the question, in lists of questions; empty: by its name."
-    )
-    coherence: Literal["pairwise", "paper"] = setting(
-        "pairwise", "How to filter the clusters of logs."
-    )
-    unlabeled: MayChange[str] = setting(
-        "", "Further questions for the teacher to encode: a file or a folder."
-    )
-    spliced: Count = setting(
-        0, "Further questions for the teacher, spliced from training questions."
-    )
+    question_column: str = setting("", "Column of a list of questions; empty: by its name.")
+    coherence: Literal["pairwise", "paper"] = setting("pairwise", "Filters clusters of logs.")
+    unlabeled: MayChange[str] = setting("", "Further questions for the teacher: file or folder.")
+    spliced: Count = setting(0, "Further questions for the teacher, spliced from training ones.")
     parallel: MayChange[Several[str]] = setting(
-        (), "Translations that the student of a teacher learns, such as `en-de:PATH`."
+        (), "Translations for the student of a teacher, such as `en-de:PATH`."
     )
     parallel_tests: MayChange[Several[str]] = setting(
         (), "Translations to score, like `data.parallel`; never trained on."
     )
     glossed: Count = setting(0, "Copies of each question with its words replaced by translations.")
     negatives: MayChange[str] = setting("", "File of `qpr negatives` for `batch.hard_negatives`.")
-    labels: MayChange[str] = setting(
-        "", "Labeled pairs added to training, such as the verdicts of `qpr review`."
-    )
+    labels: MayChange[str] = setting("", "Labeled pairs added to training, as of `qpr review`.")
 
 
 class TextConfig(Section):
     """From a question to token ids."""
 
     vocabulary_size: Positive = setting(50_000, "Most frequent words of the training questions.")
-    min_count: Positive = setting(
-        1, "Minimum count of a word in the vocabulary among training questions."
-    )
+    min_count: Positive = setting(1, "Minimum count of a word of the vocabulary.")
     hash_bins: Positive = setting(5_000, "Embeddings that all other words share, by hash.")
-    subwords: bool = setting(
-        False, "An unknown word is the sum of its 3- to 5-grams in `hash_bins`."
-    )
+    subwords: bool = setting(False, "Other words are sums of their 3- to 5-grams in `hash_bins`.")
     max_tokens: Positive = setting(64, "Tokens of a question that are read.")
     added_words: Count = setting(
-        0,
-        "Words of `data.parallel` to add to `encoder.pretrained`, which stays as it is otherwise; "
-        "0: train all.",
+        0, "Words of `data.parallel` to add to `encoder.pretrained`; nothing else is trained."
     )
 
 
 class EncoderConfig(Section):
     """The model."""
 
-    kind: str = setting("cnn", "Kind of model: a name in MODEL_FAMILIES.")
+    kind: str = setting("cnn", "Kind of model.")
     pretrained: MayChange[str] = setting("", "Start from this run, folder or published encoder.")
     embedding_dim: Positive = setting(300, "Dimension of a token embedding.")
     kernel_sizes: Annotated[Several[Positive], Field(min_length=1)] = setting(
@@ -143,9 +116,7 @@ class EncoderConfig(Section):
     bag_of_words: bool = setting(False, "Also project the sum of the embeddings.")
     normalize: bool = setting(False, "Scale vectors to length 1.")
     compute_dtype: Literal["float32", "bfloat16"] = setting(
-        "float32",
-        "Data type of the encoder's matrix products; parameters, sums and the optimizer stay "
-        "float32.",
+        "float32", "Data type of the encoder's matrix products; all else is float32."
     )
     stored_dtype: Literal["float32", "float16"] = setting(
         "float32", "Data type of the exported weights of a CNN."
@@ -155,52 +126,33 @@ class EncoderConfig(Section):
 class LossConfig(Section):
     """What is minimized. The table of losses below shows which loss reads which setting."""
 
-    names: Annotated[Several[str], Field(min_length=1)] = setting(
-        ("sdml",), "One loss, or several."
-    )
+    names: Annotated[Several[str], Field(min_length=1)] = setting(("sdml",), "One loss or more.")
     weights: Several[Above0] = setting((), "Weights of several losses; empty: 1 each.")
     scale: Above0 = setting(1.0, "Factor of the vectors before the loss.")
-    distance: Literal["ssd", "euc"] = setting(
-        "ssd", "Squared (ssd) or plain (euc) Euclidean distance."
-    )
+    distance: Literal["ssd", "euc"] = setting("ssd", "Squared or plain Euclidean distance.")
     smoothing: Annotated[float, Field(ge=0, le=1)] = setting(
         0.3, "Label smoothing: probability spread over all candidates."
     )
-    prior: Literal["uniform", "distance"] = setting(
-        "uniform", "How SDML spreads the probability of `smoothing`."
-    )
+    prior: Literal["uniform", "distance"] = setting("uniform", "How SDML spreads `smoothing`.")
     symmetric: bool = setting(False, "Also score candidates against all queries.")
-    mask_own_cluster: bool = setting(
-        False, "Known paraphrases of a query in its batch are not negatives."
-    )
+    mask_own_cluster: bool = setting(False, "Known paraphrases of a query are not negatives.")
     negatives: Literal["random", "hard", "hard_anchor"] = setting(
         "random",
-        "Negatives of triplets: random, closest to the positive (hard), or closest to the anchor "
-        "(hard_anchor).",
+        "Negatives of triplets: random, nearest to the positive (hard), or nearest to the anchor.",
     )
     margin: Above0 = setting(0.5, "Margin of the triplet and contrastive losses.")
-
-    @field_validator("names")
-    @classmethod
-    def _check_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        refuse_if(len({*names}) < len(names), "loss.names", f"must differ, got {','.join(names)}")
-        return names
 
 
 class BatchConfig(Section):
     """Which pairs a batch holds, and how it is encoded."""
 
-    sampling: Literal["pairs", "clusters"] = setting(
-        "pairs", "Draw each pair, or each cluster, equally often."
-    )
+    sampling: Literal["pairs", "clusters"] = setting("pairs", "What is drawn equally often.")
     translations: Share = setting(0.0, "Share of the pairs that are sentences with translations.")
     hard_negatives: Count = setting(
         0, "Additional candidates: questions of `data.negatives`, or labeled as non-duplicates."
     )
     token_dropout: Share = setting(0.0, "Share of tokens that a step drops.")
-    subword_dropout: Share = setting(
-        0.0, "Share of known words that a step reads as their n-grams."
-    )
+    subword_dropout: Share = setting(0.0, "Share of known words that a step reads as n-grams.")
     encode_chunk: MayChange[Count] = setting(
         0, "Questions that a device encodes at a time, to save memory; 0: all."
     )
@@ -209,16 +161,12 @@ class BatchConfig(Section):
 class OptimizerConfig(Section):
     """AdamW and its learning rate."""
 
-    learning_rate: Above0 = setting(
-        1e-3, "Learning rate, for 512 pairs, or 512 questions of a teacher."
-    )
+    learning_rate: Above0 = setting(1e-3, "Rate for 512 pairs, or 512 questions of a teacher.")
     learning_rate_scaling: Literal["none", "sqrt", "linear"] = setting(
         "none", "Multiply by (batch_size / 512) to the power 0, 0.5 or 1."
     )
     learning_rate_decay: Literal["none", "linear", "late"] = setting(
-        "none",
-        "Constant, or linear to 0 at the last step: from the first step (linear) or over the last "
-        "third (late).",
+        "none", "Constant, or linear to 0: from the first step, or over the last third (late)."
     )
     warmup_steps: Count = setting(0, "Steps over which the rate rises from 0.")
     weight_decay: Weight = setting(0.0, "Weight decay of all matrices but the embedding.")
@@ -228,9 +176,7 @@ class TeacherConfig(Section):
     """An encoder whose vectors the training imitates."""
 
     model: MayChange[str] = setting(
-        "",
-        "A run, a folder of sentence-transformers, minilm, or a .npy file of the vectors of all "
-        "questions; empty: no teacher.",
+        "", "A run, a folder, minilm, or a .npy file with the vectors of all questions."
     )
     epochs: Count = setting(9, "Epochs of imitation alone, over all questions.")
     batch_size: Positive = setting(512, "Questions of a batch of imitation alone.")
@@ -246,8 +192,7 @@ class EarlyStoppingConfig(Section):
 
     metric: Literal["roc_auc", "mrr", "agreement", "translation"] = setting(
         "mrr",
-        "MRR of exact search, ROC AUC as in the paper, agreement with the teacher, or accuracy of "
-        "translations.",
+        "MRR of exact search, ROC AUC, agreement with the teacher, or accuracy of translations.",
     )
     patience: Positive = setting(3, "Stop after this many evaluations without a gain.")
     every_steps: Count = setting(0, "Steps between evaluations; 0: an epoch.")
@@ -257,9 +202,7 @@ class IndexConfig(Section):
     """The index of a finished run."""
 
     factory: str = setting(
-        "auto",
-        "FAISS index, such as `IVF2000,Flat`; auto: Flat below 20,000 questions, else product "
-        "quantization.",
+        "auto", "FAISS factory string; auto: Flat to 20,000 questions, else product quantization."
     )
     probes: Positive = setting(64, "Lists that a search reads.")
 
@@ -278,6 +221,33 @@ class RerankConfig(Section):
 class CrossEncoderConfig(Section):
     """The pairs and the scores of `job=cross_encoder`."""
 
-    first_stage: MayChange[str] = setting(
-        "minilm", "Encoder that finds the hits: a run, a folder or a name."
+    first_stage: MayChange[str] = setting("minilm", "Encoder that finds the hits.")
+
+
+class TrainConfig(Section):
+    """Every setting of a training; the defaults are the paper's experiment on the Quora pairs."""
+
+    job: Literal["encoder", "cross_encoder"] = setting("encoder", "What to train.")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = setting(
+        0, "Seed of the weights and of the order of the pairs."
     )
+    batch_size: Positive = setting(512, "Pairs of a batch, over all devices.")
+    max_epochs: Count = setting(10, "Epochs over the pairs; 0: imitate the teacher alone.")
+    max_steps: Count = setting(0, "Most steps on pairs (without pairs: of imitation); 0: no limit.")
+    precision: Literal["highest", "high", "default"] = setting(
+        "highest", "JAX's precision of float32 matrix products; a CPU always computes in float32."
+    )
+    devices: MayChange[Count] = setting(0, "Devices to use; 0: all.")
+    distributed: MayChange[bool] = setting(False, "Train together with other processes.")
+    checkpoint_every: Positive = setting(200, "Steps between two checkpoints.")
+    data: DataConfig = DataConfig()
+    text: TextConfig = TextConfig()
+    encoder: EncoderConfig = EncoderConfig()
+    loss: LossConfig = LossConfig()
+    batch: BatchConfig = BatchConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    teacher: TeacherConfig = TeacherConfig()
+    early_stopping: EarlyStoppingConfig = EarlyStoppingConfig()
+    index: IndexConfig = IndexConfig()
+    rerank: RerankConfig = RerankConfig()
+    cross_encoder: CrossEncoderConfig = CrossEncoderConfig()

@@ -22,7 +22,7 @@ from experiments.scores import Scores
 from experiments.study import Options
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_json
-from qpr_jax.training.main import validate
+from qpr_jax.training.checks import validate
 from tests.distant.rows import log_rows, write_rows
 from tests.runs import keep_row
 from tests.xla import QUICK_XLA

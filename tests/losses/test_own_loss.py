@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from qpr_jax import LossSpec, UserError, load_config, register_loss
+from qpr_jax.training.checks import validate
 from qpr_jax.training.losses_config import LOSSES
-from qpr_jax.training.main import validate
 from tests.losses.cases import check, over_devices, pairs
 
 ROOT = pathlib.Path(__file__).parent.parent.parent

@@ -12,9 +12,10 @@ from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.training import added_words
+from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig, load_config, override
 from qpr_jax.training.dataset import load_dataset, with_teacher
-from qpr_jax.training.main import train_and_evaluate, validate
+from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.phases import build_plan, init_model

@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from qpr_jax.errors import UserError
+from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig, flatten, identity, load_config, override
-from qpr_jax.training.main import validate
 from qpr_jax.training.presets import PRESETS
 
 QUESTIONS = {"data.source": "questions", "early_stopping.metric": "agreement"}
@@ -118,7 +118,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(name, near):
         ({"data.source": "web"}, "data.source"),
         ({"encoder.kind": "lstm"}, "encoder.kind"),
         ({"encoder.kind": "bert"}, "encoder.pretrained"),
-        ({"index.factory": "IVF2000,PQ301"}, "factory"),
+        ({"index.factory": "IVF2000,PQ301"}, "index.factory"),
         ({"loss.names": ("sdlm",)}, "loss.names"),
         ({"loss.names": ("sdml", "sdml")}, "loss.names"),
         ({"loss.weights": (1.0, 2.0)}, "loss.weights"),

@@ -12,6 +12,7 @@ from qpr_jax.files import read_json
 from qpr_jax.reranking import cross_encoder as scoring
 from qpr_jax.reranking.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
 from qpr_jax.training import cross_data, cross_encoder_job
+from qpr_jax.training.checks import validate
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.cross_data import (
     Validation,
@@ -22,7 +23,7 @@ from qpr_jax.training.cross_data import (
     rerank_scores,
 )
 from qpr_jax.training.cross_encoder_job import make_cross_step
-from qpr_jax.training.main import train_and_evaluate, validate
+from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.sources import SOURCES
 

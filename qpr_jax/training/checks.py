@@ -1,0 +1,142 @@
+"""Rules that the settings of a training keep together, checked before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from qpr_jax.errors import UserError
+from qpr_jax.index.recipe import Recipe, check_recipe
+from qpr_jax.training.config import TrainConfig, gives_vectors, has_teacher, override
+from qpr_jax.training.losses_config import loss_names
+from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.sections import refuse_if
+from qpr_jax.training.sources import SOURCES
+
+
+def validate(config: TrainConfig) -> None:
+    """Raise UserError for settings that do not fit each other, or that no registry has."""
+    override(config, {})
+    _require_choice("data.source", config.data.source, SOURCES)
+    _require_choice("encoder.kind", config.encoder.kind, MODEL_FAMILIES)
+    names, weights = config.loss.names, config.loss.weights
+    for name in names:
+        _require_choice("loss.names", name, loss_names())
+    refuse_if(len({*names}) < len(names), "loss.names", f"must differ, got {','.join(names)}")
+    refuse_if(
+        weights and len(weights) != len(names),
+        "loss.weights",
+        f"must be empty or a number for each of {','.join(names)}, got {weights}",
+    )
+    refuse_if(
+        config.distributed and config.devices,
+        "devices",
+        f"must be 0 where several processes train: each uses all it sees, got {config.devices}",
+    )
+    if not config.encoder.pretrained:  # else the dimension is known when the folder is read
+        recipe = Recipe(config.index.factory, probes=config.index.probes)
+        try:
+            check_recipe(recipe, config.encoder.output_dim)
+        except UserError as error:
+            name = f"index.{error.setting}"
+            raise UserError(error.what, setting=name, remedy=error.remedy) from error
+    MODEL_FAMILIES[config.encoder.kind].check(config)
+    if config.job == "cross_encoder":
+        _check_cross_encoder(config)
+    _check_targets(config)
+    _check_translations(config)
+
+
+def _require_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    refuse_if(value not in choices, name, f"must be {' or '.join(choices)}, got {value!r}")
+
+
+def _check_cross_encoder(config: TrainConfig) -> None:
+    kind, source = config.encoder.kind, config.data.source
+    refuse_if(
+        kind != "bert",
+        "encoder.kind",
+        f"must be bert for a cross-encoder, got {kind!r}",
+        "set `encoder.kind=bert` and `encoder.pretrained`",
+    )
+    refuse_if(
+        config.distributed, "distributed", "must be false: a cross-encoder trains in one process"
+    )
+    refuse_if(
+        not SOURCES[source].has_pairs,
+        "data.source",
+        f"must have pairs for a cross-encoder, got {source!r}",
+    )
+
+
+def _check_targets(config: TrainConfig) -> None:
+    """There is something to learn from, to score by and to re-rank by."""
+    has_pairs, taught = SOURCES[config.data.source].has_pairs, has_teacher(config)
+    epochs, metric = config.max_epochs, config.early_stopping.metric
+    refuse_if(
+        config.teacher.words and gives_vectors(config),
+        "teacher.words",
+        "must be false: the teacher is a file of vectors, not an encoder",
+    )
+    refuse_if(
+        taught and not epochs and not config.teacher.epochs,
+        "teacher.epochs",
+        "there is nothing to train: it and `max_epochs` are 0",
+        "set one of them",
+    )
+    refuse_if(
+        taught and epochs and not has_pairs,
+        "max_epochs",
+        f"must be 0: a list of questions has no pairs, got {epochs}",
+    )
+    refuse_if(
+        not taught and not (epochs and has_pairs) and not config.encoder.pretrained,
+        "",
+        "there is nothing to train on: neither pairs nor a teacher",
+        "set `teacher.model`, or, with pairs, `max_epochs=10`",
+    )
+    refuse_if(
+        metric == "agreement" and not taught,
+        "early_stopping.metric",
+        "cannot be agreement: there is no teacher",
+        "set `teacher.model`",
+    )
+    refuse_if(
+        metric in ("mrr", "roc_auc") and not has_pairs,
+        "early_stopping.metric",
+        f"must be agreement or translation: a list of questions has no pairs, got {metric}",
+    )
+    refuse_if(
+        config.rerank.candidates and not has_pairs and not taught,
+        "rerank.candidates",
+        "must be 0: there are neither pairs nor a teacher to learn from",
+    )
+
+
+def _check_translations(config: TrainConfig) -> None:
+    if config.data.parallel:
+        refuse_if(
+            config.job == "encoder" and not has_teacher(config),
+            "data.parallel",
+            "must be empty: translations learn the vectors of a teacher, and there is none",
+            "set `teacher.model`, or leave out `data.parallel`",
+        )
+    else:
+        for name, given in (
+            ("text.added_words", config.text.added_words),
+            ("batch.translations", config.batch.translations),
+            ("early_stopping.metric", config.early_stopping.metric == "translation"),
+        ):
+            refuse_if(given, name, "needs translations, got none", "set `data.parallel`")
+    if config.text.added_words:
+        kind, start = config.encoder.kind, config.encoder.pretrained
+        refuse_if(
+            kind != "cnn" or not start,
+            "text.added_words",
+            f"only a pretrained cnn gets words, got kind {kind!r} and {start or 'none'}",
+            "set `encoder.pretrained` to its run, or `text.added_words=0`",
+        )
+        refuse_if(
+            config.max_epochs,
+            "max_epochs",
+            f"must be 0 where words are added: few pairs have them, got {config.max_epochs}",
+        )
