@@ -1,42 +1,54 @@
-"""Questions encoded per second by encoders of the presets' sizes, on all cores.
+"""Questions encoded a second, from text to vectors, on all cores.
 
-    python -m benchmarks.encode [--quick]
-    python -m benchmarks.encode --against runs/quora_distilled minilm
+    python -m benchmarks.encode [--quick] [--run runs/mine minilm] [--against CHECKOUT]
 
-Weights are random, since the rate does not depend on them; `open_student` is the packaged encoder.
-Questions are generated. Encoders take turns, and the median of all rounds is printed: one question
-at a time, 1,000 at a time, and all at once. `--against` adds runs, names of models, and encoders of
-`benchmarks.public_encoders`.
+The packaged encoder, and encoders with random weights of the sizes of two presets, because the rate
+does not depend on the weights. Questions are generated. `--against` measures `--run` with the code
+of another checkout in turns with this one; both read the same runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import pathlib
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks.measuring import table_lines
-from benchmarks.public_encoders import PUBLIC
+from benchmarks import report
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.packaged import NAME
-from qpr_jax.machine import cpu_count
 from qpr_jax.retriever import run_encoder
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
 from qpr_jax.training.config import load_config
 
-_SINGLE, _BATCH, _BATCHES = 500, 1000, 5
 PRESETS = ("quora_sdml", "quora_distilled")
+# Reads questions from a file; for each line `first last` of its input it prints the seconds.
+WORKER = """
+import sys, time
+from qpr_jax.retriever import Retriever
+texts = open(sys.argv[2]).read().splitlines()
+retriever = Retriever.build(texts[:2], run=sys.argv[1])
+retriever.encode(texts[:1000])
+print("ready", flush=True)
+for line in sys.stdin:
+    first, last = map(int, line.split())
+    start = time.perf_counter()
+    retriever.encode(texts[first:last])
+    print(time.perf_counter() - start, flush=True)
+"""
 
 
 def random_encoder(preset: str, vocabulary: Vocabulary) -> CnnEncoder:
-    """An encoder of the sizes of a preset, with random weights."""
+    """Return an encoder of the sizes of a preset, with random weights."""
     sizes, rng = load_config(preset).encoder, np.random.default_rng(0)
 
     def draw(*shape: int) -> np.ndarray:
@@ -57,20 +69,72 @@ def random_encoder(preset: str, vocabulary: Vocabulary) -> CnnEncoder:
     )
 
 
-def rate(encoder: Encoder, questions: Sequence[str], size: int) -> float:
-    """Questions per second, `size` at a time."""
-    start = time.perf_counter()
-    for at in range(0, len(questions), size):
-        encoder.encode(questions[at : at + size])
-    return len(questions) / (time.perf_counter() - start)
+def encode_all(encoder: Encoder, questions: Sequence[str], size: int) -> Callable[[], None]:
+    """Return a call that encodes questions, `size` at a time."""
+
+    def call() -> None:
+        for at in range(0, len(questions), size):
+            encoder.encode(questions[at : at + size])
+
+    return call
+
+
+def rates(encoders: dict[str, Encoder], questions: list[str], rounds: int) -> report.Table:
+    """Return the rates of encoders, measured in turns."""
+    sizes = {1: questions[:500], 1000: questions[:5000], len(questions): questions}
+    cells: dict[str, list[str]] = {name: [name] for name in encoders}
+    for encoder in encoders.values():
+        encoder.warm_up()
+        encoder.encode(questions[:1000])
+    for size, some in sizes.items():
+        calls = {name: encode_all(encoder, some, size) for name, encoder in encoders.items()}
+        for name, seconds in report.median_seconds(calls, rounds).items():
+            cells[name].append(f"{len(some) / seconds:,.0f}")
+    head = ["encoder", *(f"{size:,} at a time" for size in sizes)]
+    title = f"Questions a second, median of {rounds} rounds"
+    return report.Table(title, head, list(cells.values()))
+
+
+def versions(runs: list[str], other: pathlib.Path, path: pathlib.Path, rounds: int) -> report.Table:
+    """Compare this checkout with another one, in turns."""
+    rows = []
+    for run in runs:
+        workers = []
+        for root in (other.resolve(), report.ROOT):
+            name = os.path.abspath(run) if os.path.isdir(run) else run
+            environment = os.environ | {"PYTHONPATH": str(root)}
+            command = [sys.executable, "-c", WORKER, name, str(path)]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            workers.append(subprocess.Popen(command, env=environment, cwd=root, **pipes))  # type: ignore[call-overload]
+        for worker in workers:
+            assert worker.stdout.readline() == "ready\n", "a worker failed"
+        seconds: list[list[float]] = [[], []]
+        for number in range(rounds):
+            for worker, times in zip(workers, seconds, strict=True):
+                first = 1000 + 20_000 * number
+                worker.stdin.write(f"{first} {first + 20_000}\n")
+                worker.stdin.flush()
+                times.append(float(worker.stdout.readline()))
+        for worker in workers:
+            worker.kill()
+        ratio = statistics.median(old / new for old, new in zip(*seconds, strict=True))
+        cells = (f"{20_000 / statistics.median(times):,.0f}" for times in seconds)
+        rows.append([run, *cells, f"{ratio:.2f}"])
+    head = ["encoder", "before, questions/s", "now", "ratio"]
+    return report.Table("Against another checkout, 20,000 questions at a time", head, rows)
+
+
+def parse() -> argparse.Namespace:
+    """Read the flags."""
+    parser = report.parser(__doc__)
+    parser.add_argument("--run", nargs="+", default=[], help="also measure these encoders")
+    parser.add_argument("--against", type=pathlib.Path, help="a checkout to compare with")
+    return parser.parse_args()
 
 
 def main() -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer questions, in seconds")
-    parser.add_argument("--against", nargs="+", default=[], help="runs, or names of encoders")
-    given = parser.parse_args()
+    """Measure."""
+    given = parse()
     count, rounds = (5_000, 3) if given.quick else (100_000, 5)
     texts = synthetic_pairs().questions
     questions = [texts[i % len(texts)] for i in range(count)]
@@ -78,26 +142,17 @@ def main() -> int:
     for preset in PRESETS:
         subwords = load_config(preset).text.subwords
         vocabulary = build_vocabulary(texts[: len(texts) // 2], bins=5_000, subwords=subwords)
-        encoders[preset] = random_encoder(preset, vocabulary)
-    for name in given.against:
-        encoders[name] = PUBLIC[name]() if name in PUBLIC else run_encoder(name)
-    sizes = {1: _SINGLE, _BATCH: _BATCHES * _BATCH, count: count}
-    rates: dict[tuple[str, int], list[float]] = {}
-    for encoder in encoders.values():
-        encoder.warm_up()
-        rate(encoder, questions[:_BATCH], 1)
-    for _ in range(rounds):
-        for size, number in sizes.items():
-            for name, encoder in encoders.items():
-                found = rate(encoder, questions[:number], size)
-                rates.setdefault((name, size), []).append(found)
-    print(f"{cpu_count()} cores, {count:,} questions, median of {rounds} rounds\n")
-    head = ("encoder", *(f"{size:,} at a time" for size in sizes))
-    rows = [
-        (name, *(f"{statistics.median(rates[name, size]):,.0f}" for size in sizes))
-        for name in encoders
-    ]
-    print("\n".join(table_lines(head, rows)))
+        encoders[f"{preset}, random weights"] = random_encoder(preset, vocabulary)
+    encoders |= {name: run_encoder(name) for name in given.run}
+    tables = [rates(encoders, questions, rounds)]
+    if given.against:
+        path = pathlib.Path(os.environ.get("TMPDIR", "/tmp"), f"questions_{time.time_ns()}.txt")
+        path.write_text("\n".join(texts[i % len(texts)] for i in range(1000 + 20_000 * rounds)))
+        try:
+            tables.append(versions(given.run or [NAME], given.against, path, rounds))
+        finally:
+            path.unlink()
+    report.finish("encode", given, tables)
     return 0
 
 

@@ -1,10 +1,11 @@
-"""Search of an index in a folder: recall, time, memory, opening, and another version in turns.
+"""Search of an index in a folder: recall, time, memory and opening; one thread.
 
-    python -m benchmarks.search RUN [--other CHECKOUT OTHER_RUN] [--generated 2000000]
+    python -m benchmarks.search [--quick] [--run open_student] [--generated 2000000]
+    python -m benchmarks.search --against CHECKOUT INDEX
 
-RUN has an index and so does OTHER_RUN, made by the code of CHECKOUT. Queries are questions of the
-index with their first word moved to the end. With --generated an index of so many questions with
-vectors near those of RUN is built in a temporary folder of --folder and measured, too.
+Indexes the Quora questions by `--run`. Queries are questions of the index with their first word
+moved to the end. `--generated` also measures an index of so many vectors near those of the
+questions. `--against` compares with an index that the code of another checkout has made.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ import argparse
 import functools
 import os
 import pathlib
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import faiss
 import numpy as np
 
+from benchmarks import report
+from qpr_jax.cli.program import run_program
+from qpr_jax.data.pairs import read_question_pairs
+from qpr_jax.data.sources import find_quora
 from qpr_jax.index.base import Question
 from qpr_jax.index.exact import exact_top_k
 from qpr_jax.index.folder import FolderStore
@@ -32,35 +36,28 @@ from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.retriever import Retriever
 
-K, QUERIES, ROUNDS = 20, 2000, 5
-# What measures one version: it answers "one", "two", "batch" with seconds a query, by any version.
+K, QUERIES, ROUNDS, QUICK = 20, 2000, 5, 30_000
+# Opens an index, by the code of any checkout. Prints CPU seconds to open it, seconds a query of the
+# first 100 queries, and bytes (RssAnon). Then it answers a name of `KINDS` with seconds a query.
 WORKER = """
 import sys, time, faiss
 faiss.omp_set_num_threads(1)
+from qpr_jax.retriever import Retriever
 def anonymous():
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
-from qpr_jax.retriever import Retriever
-run, queries = sys.argv[1], open(sys.argv[2]).read().splitlines()
-if len(sys.argv) > 3:
-    from qpr_jax.index.folder import FolderStore
-    import numpy as np
-    before, start = anonymous(), time.process_time()
-    store, vectors = FolderStore(run), np.load(sys.argv[3])
-    opened = time.process_time() - start
-    search = lambda some, rerank: [store.search(vectors[i : i + 1], 20) for i in some]
-    queries = range(len(vectors))
-else:
-    before, start = anonymous(), time.process_time()
-    retriever = Retriever.load(run)
-    opened = time.process_time() - start
-    def search(some, rerank):
-        return [retriever.search([query], 20, rerank=rerank) for query in some]
+queries = open(sys.argv[2]).read().splitlines()
+before, start = anonymous(), time.process_time()
+retriever = Retriever.load(sys.argv[1])
+opened = time.process_time() - start
+def search(some, rerank):
+    return [retriever.search([query], 20, rerank=rerank) for query in some]
 cold = time.perf_counter()
 search(queries[:100], False)
 cold = (time.perf_counter() - cold) / 100
 search(queries[:1000], False)
 print(opened, cold, 1024 * (anonymous() - before), flush=True)
+search(queries[:100], None)
 for line in sys.stdin:
     start, name = time.perf_counter(), line.strip()
     if name == "batch":
@@ -71,15 +68,19 @@ for line in sys.stdin:
         search(some, None if name == "two" else False)
     print((time.perf_counter() - start) / len(some), flush=True)
 """
+KINDS = {
+    "one": "text to 20 hits, one stage, µs",
+    "two": "text to 20 hits, two stages, µs",
+    "batch": "a query of a batch of 1,000, one stage, µs",
+}
 
 
 class Worker:
-    """A process that searches by the code of a checkout."""
+    """A process that searches an index by the code of a checkout."""
 
-    def __init__(self, checkout: pathlib.Path, run: str, *files: str) -> None:
-        """Start it; `opened` (CPU seconds), `cold` (seconds a query), `bytes` (RssAnon)."""
+    def __init__(self, checkout: pathlib.Path, index: str, queries: pathlib.Path) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, run, *files],
+            [sys.executable, "-c", WORKER, index, str(queries)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -92,16 +93,16 @@ class Worker:
         assert self.process.stdout is not None
         return self.process.stdout.readline()
 
-    def seconds(self, what: str) -> float:
-        """Return the seconds of a query, one stage alone, two stages alone, or in a batch."""
+    def seconds(self, kind: str) -> float:
+        """Return the seconds of a query of one of `KINDS`."""
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{what}\n")
+        self.process.stdin.write(f"{kind}\n")
         self.process.stdin.flush()
         return float(self._line())
 
 
-def microseconds(call: Callable[[np.ndarray], Any], parts: list[np.ndarray]) -> float:
-    """Return the median time of a query over calls for some queries each."""
+def microseconds(call: Callable[[Any], Any], parts: Sequence[Any]) -> float:
+    """Return the median time of a query over calls, each for one of `parts`."""
     call(parts[0])
     times = []
     for part in parts:
@@ -111,65 +112,55 @@ def microseconds(call: Callable[[np.ndarray], Any], parts: list[np.ndarray]) -> 
     return 1e6 * statistics.median(times)
 
 
-def print_curve(built: Vectors, queries: np.ndarray) -> None:
-    """Print recall and times over the number of probes, with those of the paper's recipe."""
+def curve(built: Vectors, queries: np.ndarray) -> report.Table:
+    """Return recall and time over the number of probes."""
     exact = exact_top_k(queries, built.built, 10, built.recipe.metric)[0][:, -1:]
-    print("| index | probes | recall@10 | µs a query | µs in a batch |\n|---|---|---|---|---|")
+    rows = []
     for probes in (8, 16, 32, 64, 128, 256):
         recipe = Recipe(built.recipe.factory, built.recipe.metric, probes)
         index = Vectors(recipe, built.factory, built.built, built.codes)
         found, search = index.search(queries, 10)[0], functools.partial(index.search, k=K)
-        alone = microseconds(search, [*queries[:500, None]])
-        batch = microseconds(search, [queries[:1000]] * 3)
+        times = (search, [*queries[:500, None]]), (search, [queries[:1000]] * 3)
         recall = (found <= exact * (1 + 1e-6) + 1e-9).mean()
-        print(
-            f"| {built.factory} | {probes} | {recall:.3f} | {alone:.0f} | {batch:.0f} |", flush=True
-        )
+        rows.append([built.factory, f"{probes}", f"{recall:.3f}"])
+        rows[-1] += [f"{microseconds(*part):.0f}" for part in times]
+    head = ["index", "probes", "recall@10", "µs a query", "µs in a batch"]
+    return report.Table("From a vector to 20 rows", head, rows)
 
 
-def print_parts(retriever: Retriever, store: FolderStore, queries: list[str]) -> None:
-    """Print where the time of a query of one stage goes, by calls of one query each in turns."""
-    parts: dict[str, Callable[[str, np.ndarray], Any]] = {
-        "encode": lambda text, vector: retriever.encode([text]),
-        "vector to 20 rows": lambda text, vector: store.vectors.search(vector, K),
-        "vector to 20 hits, with their texts": lambda text, vector: store.search(vector, K),
-        "text to 20 hits": lambda text, vector: retriever.search([text], K, rerank=False),
+def query_parts(retriever: Retriever, queries: list[str]) -> report.Table:
+    """Return where the time of a query goes."""
+    store = retriever.store
+    assert isinstance(store, FolderStore)
+    texts = [[query] for query in queries]
+    vectors = [*retriever.encode(queries)[:, None]]
+    parts: dict[str, tuple[Callable[[Any], Any], Sequence[Any]]] = {
+        "encode": (retriever.encode, texts),
+        "vector to 20 rows": (lambda vector: store.vectors.search(vector, K), vectors),
+        "vector to 20 hits, with their texts": (lambda vector: store.search(vector, K), vectors),
+        "text to 20 hits": (lambda text: retriever.search(text, K, rerank=False), texts),
+        "text to 20 hits, two stages": (lambda text: retriever.search(text, K), texts),
     }
-    times: dict[str, list[float]] = {name: [] for name in parts}
-    for text, vector in zip(queries, retriever.encode(queries)[:, None], strict=True):
-        for name, call in parts.items():
-            start = time.perf_counter()
-            call(text, vector)
-            times[name].append(1e6 * (time.perf_counter() - start))
-    print("\n| part | µs, median | µs, lower decile |\n|---|---|---|")
-    for name, some in times.items():
-        decile = statistics.quantiles(some, n=10)[0]
-        print(f"| {name} | {statistics.median(some):.0f} | {decile:.0f} |", flush=True)
+    rows = [[name, f"{microseconds(*part):.0f}"] for name, part in parts.items()]
+    return report.Table("Where the time of a query goes", ["part", "µs, median"], rows)
 
 
-def print_versions(run: str, other: list[str], queries: list[str]) -> None:
-    """Print the times of two versions, in turns, and their ratios."""
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write("\n".join(queries))
-        file.flush()
-        ours = Worker(pathlib.Path.cwd(), os.path.abspath(run), file.name)
-        theirs = Worker(pathlib.Path(other[0]), os.path.abspath(other[1]), file.name)
-        print("\n| one thread | other version | this one | ratio |\n|---|---|---|---|")
-        for what, name in (
-            ("one", "text to 20 hits, one stage, µs"),
-            ("two", "text to 20 hits, two stages, µs"),
-            ("batch", "a query of a batch of 1,000, one stage, µs"),
-        ):
-            rounds = [(theirs.seconds(what), ours.seconds(what)) for _ in range(ROUNDS)]
-            before, now = (1e6 * statistics.median(times) for times in zip(*rounds, strict=True))
-            ratio = statistics.median(new / old for old, new in rounds)
-            print(f"| {name} | {before:.0f} | {now:.0f} | {ratio:.2f} |", flush=True)
-        print(f"| opening, CPU s | {theirs.opened:.2f} | {ours.opened:.2f} | |")
-        megabytes = [f"{worker.bytes / 1e6:.0f}" for worker in (theirs, ours)]
-        print(f"| memory after 1,000 queries, MB (RssAnon) | {' | '.join(megabytes)} | |")
+def compared(workers: list[Worker]) -> report.Table:
+    """Return the times of another checkout and of this one, in turns."""
+    theirs, ours = workers
+    rows = []
+    for kind, name in KINDS.items():
+        rounds = [(theirs.seconds(kind), ours.seconds(kind)) for _ in range(ROUNDS)]
+        before, now = (1e6 * statistics.median(times) for times in zip(*rounds, strict=True))
+        ratio = statistics.median(new / old for old, new in rounds)
+        rows.append([name, f"{before:.0f}", f"{now:.0f}", f"{ratio:.2f}"])
+    rows.append(["opening, CPU s", f"{theirs.opened:.2f}", f"{ours.opened:.2f}", ""])
+    megabytes = [f"{worker.bytes / 1e6:.0f}" for worker in workers]
+    rows.append(["memory after 1,000 queries, MB (RssAnon)", *megabytes, ""])
+    return report.Table("Against another checkout", ["", "before", "now", "ratio"], rows)
 
 
-def near(vectors: np.ndarray, count: int, size: int = 100_000) -> Iterator[np.ndarray]:
+def near(vectors: np.ndarray, count: int, size: int = 16_384) -> Iterator[np.ndarray]:
     """Yield `count` vectors around the given ones, float32 [n, d], part by part."""
     rng, scale = np.random.default_rng(0), vectors[:1000].std(axis=0).mean() / 3
     for start in range(0, count, size):
@@ -178,67 +169,94 @@ def near(vectors: np.ndarray, count: int, size: int = 100_000) -> Iterator[np.nd
         yield vectors[rows] + scale * noise
 
 
-def print_generated(store: FolderStore, count: int, parent: str | None, precision: str) -> None:
-    """Build an index of generated vectors and print what it takes."""
-    folder = pathlib.Path(tempfile.mkdtemp(dir=parent))
-    parts = near(store.vectors.built, count, 16_384)
-    try:
-        start, cpu = time.perf_counter(), time.process_time()
-        made = FolderStore.create(
-            folder / "index",
-            (Question(i, f"what is generated question {i}") for i in range(count)),
-            lambda texts: next(parts),
-            Recipe(vectors=precision),
-            encoder="0" * 64,
-            dimension=store.dimension,
-        )
-        print(f"\n{count:,} generated vectors ({precision}), {made.factory}:")
-        print(
-            f"- build: {time.perf_counter() - start:.0f} s, CPU {time.process_time() - cpu:.0f} s"
-        )
-        disk = sum(path.stat().st_size for path in (folder / "index").iterdir())
-        queries = np.concatenate([*near(store.vectors.built[1000:], 1500)])
-        np.save(folder / "queries.npy", queries)
-        files = str(folder / "index"), "/dev/null", str(folder / "queries.npy")
-        worker = Worker(pathlib.Path.cwd(), *files)
-        times = [worker.seconds("one") for _ in range(ROUNDS)]
-        print(f"- disk {disk / 2**30:.2f} GiB, memory {worker.bytes / 2**30:.3f} GiB (RssAnon)")
-        print(
-            f"- opening {worker.opened:.2f} s CPU; the first 100 queries {1e3 * worker.cold:.2f} ms"
-        )
-        print(f"- then {1e3 * statistics.median(times):.2f} ms a query to 20 hits")
-        some = queries[:200]
-        exact = exact_top_k(some, made.vectors.built, 10)[0][:, -1:]
-        found = made.vectors.search(some, 10)[0]
-        print(f"- recall@10 {(found <= exact * (1 + 1e-6)).mean():.3f}", flush=True)
-    finally:
-        shutil.rmtree(folder)
+def generated(store: FolderStore, count: int, precision: str, folder: pathlib.Path) -> list[str]:
+    """Build an index of generated vectors; return a row of what it takes."""
+    parts, start = near(store.vectors.built, count), time.perf_counter()
+    made = FolderStore.create(
+        folder / "index",
+        (Question(i, f"what is generated question {i}") for i in range(count)),
+        lambda texts: next(parts),
+        Recipe(vectors=precision),
+        encoder="0" * 64,
+        dimension=store.dimension,
+    )
+    seconds = time.perf_counter() - start
+    disk = sum(path.stat().st_size for path in (folder / "index").iterdir())
+    queries = np.concatenate([*near(store.vectors.built[1000:], 1500)])[:, None]
+    before = anonymous_bytes()
+    start = time.process_time()
+    opened = FolderStore(folder / "index")
+    opening = time.process_time() - start
+    start = time.perf_counter()
+    for query in queries[:100]:
+        opened.search(query, K)
+    cold = (time.perf_counter() - start) / 100
+    warm = microseconds(lambda query: opened.search(query, K), [*queries[100:]])
+    memory = anonymous_bytes() - before
+    exact = exact_top_k(queries[:200, 0], made.vectors.built, 10)[0][:, -1:]
+    recall = (made.vectors.search(queries[:200, 0], 10)[0] <= exact * (1 + 1e-6)).mean()
+    cells = [f"{count:,}", precision, made.factory, f"{seconds:.0f}", f"{disk / 2**30:.2f}"]
+    cells += [f"{memory / 2**30:.2f}", f"{opening:.2f}", f"{1e3 * cold:.2f}"]
+    return [*cells, f"{warm / 1e3:.2f}", f"{recall:.3f}"]
 
 
-def main() -> None:
-    """Measure and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("run")
-    parser.add_argument("--other", nargs=2, metavar=("CHECKOUT", "RUN"))
-    parser.add_argument("--generated", type=int, nargs="*", default=[])
-    parser.add_argument("--vectors", default="float32", help="Precision of generated vectors.")
-    parser.add_argument("--folder", help="For generated indexes.")
-    given = parser.parse_args()
-    retriever = Retriever.load(given.run)
-    store = retriever.store
-    assert isinstance(store, FolderStore)
-    texts = [question.text.split() for question in store.questions() if question.text.isprintable()]
-    rows = np.random.default_rng(0).choice(len(texts), QUERIES, replace=False)
-    queries = [" ".join([*texts[row][1:], *texts[row][:1]]) for row in rows]
-    faiss.omp_set_num_threads(1)
-    print_curve(store.vectors, retriever.encode(queries))
-    print_parts(retriever, store, queries)
-    if given.other:
-        print_versions(given.run, given.other, queries)
-    faiss.omp_set_num_threads(os.cpu_count() or 1)
-    for count in given.generated:
-        print_generated(store, count, given.folder, given.vectors)
+def anonymous_bytes() -> int:
+    """Return the memory of this process that no file backs."""
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+
+GENERATED = ["vectors", "precision", "index", "build, s", "disk, GiB", "memory, GiB"]
+GENERATED += ["opening, CPU s", "first 100 queries, ms", "a query, ms", "recall@10"]
+
+
+def parse() -> argparse.Namespace:
+    """Read the flags."""
+    parser = report.parser(__doc__)
+    parser.add_argument("--run", default="open_student", help="encoder of the index")
+    parser.add_argument("--generated", type=int, nargs="*", default=[], metavar="COUNT")
+    parser.add_argument("--vectors", default="float32", help="precision of generated vectors")
+    parser.add_argument("--folder", help="for temporary indexes")
+    parser.add_argument("--against", nargs=2, metavar=("CHECKOUT", "INDEX"))
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure."""
+    given = parse()
+    texts = read_question_pairs(find_quora()).questions
+    texts = texts[:QUICK] if given.quick else texts
+    with tempfile.TemporaryDirectory(dir=given.folder) as name:
+        folder = pathlib.Path(name)
+        retriever = Retriever.build(texts, run=given.run)
+        store = retriever.store
+        assert isinstance(store, FolderStore)
+        words = [text.split() for text in texts if text.isprintable()]
+        rows = np.random.default_rng(0).choice(len(words), QUERIES, replace=False)
+        queries = [" ".join([*words[row][1:], *words[row][:1]]) for row in rows]
+        faiss.omp_set_num_threads(1)
+        tables = [curve(store.vectors, retriever.encode(queries))]
+        tables.append(query_parts(retriever, queries[:500]))
+        if given.against:
+            path = folder / "queries.txt"
+            path.write_text("\n".join(queries), encoding="utf-8")
+            retriever.save(folder / "index")
+            other, index = map(os.path.abspath, given.against)
+            theirs = Worker(pathlib.Path(other), index, path)
+            ours = Worker(report.ROOT, str(folder / "index"), path)
+            tables.append(compared([theirs, ours]))
+        faiss.omp_set_num_threads(os.cpu_count() or 1)
+        made = [
+            generated(store, count, given.vectors, folder / f"generated_{count}")
+            for count in given.generated
+        ]
+        if made:
+            tables.append(report.Table("Generated vectors", GENERATED, made))
+    note = f"{len(texts):,} Quora questions by `{given.run}`; one thread."
+    tables[0] = report.Table(tables[0].title, tables[0].head, tables[0].rows, note)
+    report.finish("search", given, tables)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_program(main))

@@ -22,7 +22,6 @@ _OTHERS = (
         "results/README.md",
         "results/*/README.md",
         "results/*/report.md",
-        "results/benchmarks/*.md",
         "results/**/*.png",
     ),
 )

@@ -98,7 +98,7 @@ def use_huge_pages(**variables: str) -> None:
 
     XLA allocates the memory of every training step on CPU from the system and frees it afterwards.
     The first access to each page of 4 KiB then takes a quarter of the step (measure with
-    `benchmarks/train_step.py`, with and without the variable).
+    `benchmarks/train.py`, with and without the variable).
 
     Args:
       variables: further environment variables. A value that the user has set stays.

@@ -85,7 +85,7 @@ def test_all_verdicts_give_the_true_precision(population):
 
 @pytest.mark.parametrize(("scale", "shift"), [(1, 0), (1, 1), (1, -1), (0.5, 0), (2, 0)])
 def test_the_precision_is_right_although_probabilities_are_wrong(population, scale, shift):
-    """The shares of results/benchmarks/review.md, of fewer draws and so with more room."""
+    """Few draws, so the bounds leave room."""
     probabilities, labels = population
     wrong = sigmoid(scale * np.log(probabilities / (1 - probabilities)) + shift)
     found = [review(wrong, labels, 120, 0.85, seed) for seed in range(8)]

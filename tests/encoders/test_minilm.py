@@ -89,7 +89,7 @@ def test_finding_it_imports_nothing_of_it():
 
 @needs_model
 def test_vectors_are_those_of_sentence_transformers():
-    """Made with `python -m benchmarks.golden_vectors --model FOLDER --out minilm_vectors.npz`."""
+    """Made by `python -m tests.encoders.golden_vectors --model FOLDER --out FILE`."""
     with np.load(HERE / "minilm_vectors.npz") as file:
         sentences, vectors = json.loads(str(file["sentences"])), file["vectors"]
     found = read_encoder("minilm").encode(sentences)

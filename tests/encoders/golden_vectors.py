@@ -1,7 +1,7 @@
 """Write the golden files of transformers: sentences, and their vectors by sentence-transformers.
 
-    python -m benchmarks.golden_vectors --tiny tests/encoders/tiny_bert
-    python -m benchmarks.golden_vectors --model FOLDER --out tests/encoders/minilm_vectors.npz
+    python -m tests.encoders.golden_vectors --tiny tests/encoders/tiny_bert
+    python -m tests.encoders.golden_vectors --model FOLDER --out tests/encoders/minilm_vectors.npz
 
 The first command creates a small BERT with random weights, and its vectors; the second the vectors
 of a given model, here all-MiniLM-L6-v2, for more sentences. Needs sentence-transformers, which the

@@ -1,0 +1,136 @@
+"""Tables of the benchmark programs: printed, saved as JSON, and published as Markdown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from qpr_jax.machine import cpu_count
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results" / "benchmarks"
+README = ROOT / "README.md"
+MARKERS = "<!-- results -->", "<!-- end -->"
+NAMES = ("compare", "encode", "search", "duplicates", "serve", "train", "loss", "install")
+PAGE = """# Benchmarks
+
+`python -m benchmarks --save` measures and writes this page; `--quick` takes ten minutes.
+`python -m benchmarks.NAME --help` describes one program.
+"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of strings. `note`: a sentence below it."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+    def markdown(self) -> str:
+        """Format it, without its title."""
+        lines = [self.head, ["---"] * len(self.head), *self.rows]
+        note = f"\n{self.note}\n" if self.note else ""
+        return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + note
+
+
+def parser(doc: str) -> argparse.ArgumentParser:
+    """Return a parser with the flags that all programs have."""
+    layout = argparse.RawDescriptionHelpFormatter
+    made = argparse.ArgumentParser(description=doc, formatter_class=layout)
+    made.add_argument("--quick", action="store_true", help="measure less, in a minute or two")
+    made.add_argument("--save", action="store_true", help="write the tables to results/benchmarks")
+    return made
+
+
+def finish(name: str, given: argparse.Namespace, tables: list[Table], readme: str = "") -> None:
+    """Print the tables of a program; save them and render the page if `--save` is given.
+
+    readme: the table that README.md shows.
+    """
+    for table in tables:
+        print(f"\n{table.title}\n\n{table.markdown()}")
+    if given.save:
+        words = [word for word in sys.argv[1:] if word != "--save"]
+        found = {
+            "command": " ".join([f"python -m benchmarks.{name}", *words]),
+            "machine": machine(),
+            "commit": commit(),
+            "date": time.strftime("%Y-%m-%d"),
+            "tables": [asdict(table) for table in tables],
+        }
+        text = json.dumps(found | ({"readme": readme} if readme else {}), indent=1)
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        render()
+
+
+def rendered() -> dict[pathlib.Path, str]:
+    """Return the text of each page that the saved tables give, by path."""
+    parts, readme = [PAGE], README.read_text(encoding="utf-8")
+    for name in NAMES:
+        path = RESULTS / f"{name}.json"
+        if not path.is_file():
+            continue
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        where = f"{saved['machine']}; commit {saved['commit']}, {saved['date']}"
+        parts.append(f"## {name.capitalize()}\n\n`{saved['command']}` ({where})\n")
+        for table in saved["tables"]:
+            parts.append(f"**{table['title']}**\n\n{Table(**table).markdown()}")
+        if "readme" in saved:
+            start, end = MARKERS
+            before, rest = readme.split(start)
+            after = rest.split(end)[1]
+            readme = f"{before}{start}\n\n{saved['readme']}\n{end}{after}"
+    return {RESULTS / "README.md": "\n".join(parts), README: readme}
+
+
+def render() -> None:
+    """Write the pages of `rendered`."""
+    for path, text in rendered().items():
+        path.write_text(text, encoding="utf-8")
+
+
+def machine() -> str:
+    """Describe the processors."""
+    name = "unknown processor"
+    if (info := pathlib.Path("/proc/cpuinfo")).is_file():
+        lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        name = lines[0].partition(":")[2].strip() if lines else name
+    return f"{cpu_count()} cores, {name}, load {os.getloadavg()[0]:.1f} at the end"
+
+
+def commit() -> str:
+    """Return the commit of this checkout, with "-dirty" if its code has changed since."""
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(ROOT), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    found = git("rev-parse", "--short=10", "HEAD") or "unknown"
+    changed = git("status", "--porcelain", "--untracked-files=no", ":!results", ":!*.md")
+    return f"{found}-dirty" if changed else found
+
+
+def median_seconds(
+    calls: Mapping[str, Callable[[], Any]], rounds: int, *, best: bool = False
+) -> dict[str, float]:
+    """Return the median (or best) time of each call over rounds, the calls in turns."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - start)
+    return {name: min(some) if best else statistics.median(some) for name, some in times.items()}

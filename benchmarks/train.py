@@ -1,0 +1,92 @@
+"""Time and memory of the train step of a preset on the Quora pairs, over the size of a batch.
+
+    python -m benchmarks.train [--quick] [--preset quora_sdml] [--sizes 512 4096]
+
+Each size has a process of its own. It draws, lays out and trains on batches as a run does, without
+evaluation, and reports medians over steps; the first steps compile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+
+from benchmarks import report
+from qpr_jax.cli.program import run_program
+from qpr_jax.machine import peak_memory
+
+SIZES, WARM = (512, 2048, 8192, 16_384), 2
+HEAD = ["pairs", "steps", "ms a step", "of it batches, ms", "pairs/s", "compile, s", "peak GiB"]
+
+
+def measure(preset: str, size: int, seconds: float) -> list[str]:
+    """Measure in this process, for about `seconds`; return a row."""
+    import jax
+
+    from qpr_jax.data.sources import find_quora
+    from qpr_jax.training.config import load_config
+    from qpr_jax.training.dataset import load_dataset
+    from qpr_jax.training.distributed import make_mesh, replicate, split_over
+    from qpr_jax.training.loader import BatchLoader
+    from qpr_jax.training.losses_config import loss_terms
+    from qpr_jax.training.phases import init_model
+    from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
+
+    config = load_config(preset)
+    config.batch_size = size
+    dataset = load_dataset(config, find_quora())
+    mesh = make_mesh()
+    feed = BatchLoader(config, dataset, devices=mesh.size)
+    encoder, params = init_model(config, dataset)
+    loss = make_loss(encoder, mesh, loss_terms(config))
+    optimizer = make_optimizer(config.optimizer.learning_rate)
+    step = make_train_step(loss, optimizer, seed=0)
+    state = replicate(init_state(params, optimizer), mesh)
+    whole: list[float] = []
+    batches: list[float] = []
+    while len(whole) < WARM + 3 or sum(whole[WARM:]) < seconds:
+        start = time.perf_counter()
+        batch = split_over(feed.batch_at(len(whole)), mesh)
+        batches.append(time.perf_counter() - start)
+        state, metrics = step(state, batch)
+        float(metrics["loss"])
+        whole.append(time.perf_counter() - start)
+    median = statistics.median(whole[WARM:])
+    cells = [f"{size:,}", f"{len(whole) - WARM}", f"{1e3 * median:.1f}"]
+    cells += [f"{1e3 * statistics.median(batches[WARM:]):.1f}", f"{size / median:,.0f}"]
+    return [*cells, f"{whole[0]:.1f}", f"{peak_memory() / 2**30:.2f}"]
+
+
+def parse() -> argparse.Namespace:
+    """Read the flags."""
+    parser = report.parser(__doc__)
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--preset", default="quora_sdml")
+    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure."""
+    given = parse()
+    if given.worker:
+        print(json.dumps(measure(given.preset, *map(int, given.worker))))
+        return 0
+    if given.quick:
+        given.sizes = SIZES[:2]
+    rows = []
+    for size in given.sizes:
+        command = [sys.executable, "-m", "benchmarks.train", "--preset", given.preset]
+        command += ["--worker", f"{size}", "5" if given.quick else "20"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+        rows.append(json.loads(done.stdout.splitlines()[-1]))
+    report.finish("train", given, [report.Table(f"Train steps of `{given.preset}`", HEAD, rows)])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_program(main))
