@@ -25,7 +25,6 @@ HEAD = ["pairs", "steps", "ms a step", "of it batches, ms", "pairs/s", "compile,
 
 def measure(preset: str, size: int, seconds: float) -> list[str]:
     """Measure in this process, for about `seconds`; return a row."""
-    import jax
 
     from qpr_jax.data.sources import find_quora
     from qpr_jax.training.config import load_config
