@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax.data.cells import tsv_cell
 from qpr_jax.data.columns import Columns
 from qpr_jax.data.questions import Entry, read_questions
-from qpr_jax.data.tables import FORMATS
+from qpr_jax.data.tables import FORMATS, tsv_cell
 from qpr_jax.errors import printable
 
 if TYPE_CHECKING:

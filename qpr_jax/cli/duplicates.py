@@ -26,7 +26,7 @@ from qpr_jax.cli.command import (
     run_option,
     wants_json,
 )
-from qpr_jax.data.inputs import STANDARD_INPUT, input_name
+from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.pairs import pair_columns, read_question_pairs
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qpr_jax.cli.command import Command, NamedPath, Output, load_index, table_format
-from qpr_jax.data.inputs import STANDARD_INPUT, input_name
+from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.labels import read_labeled
 from qpr_jax.data.splits import HELD_OUT, read_pairs
 from qpr_jax.data.tables import read_values

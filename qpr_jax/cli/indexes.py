@@ -30,7 +30,7 @@ from qpr_jax.cli.command import (
     read_input,
     run_option,
 )
-from qpr_jax.data.inputs import STANDARD_INPUT, input_name
+from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, read_values
 from qpr_jax.errors import UserError

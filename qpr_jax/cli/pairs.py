@@ -24,7 +24,7 @@ from qpr_jax.cli.command import (
     lines_output,
     table_format,
 )
-from qpr_jax.data.inputs import input_name
+from qpr_jax.data.decoding import input_name
 from qpr_jax.data.labels import LabeledPairs, read_labeled
 from qpr_jax.data.pairs import COLUMNS, IDS, pair_columns, read_question_pairs
 from qpr_jax.data.splits import SPLITS, group_questions, read_split

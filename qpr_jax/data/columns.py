@@ -6,7 +6,7 @@ import base64
 import datetime
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,12 +14,18 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 
+Fields = Mapping[str, object]
+Rows = Iterator[tuple[int, Fields | str]]  # the line of a row; its fields, or what is wrong
+# From the names of all columns to those that are read; of JSON all keys are.
+Choose = Callable[[Sequence[str]], Iterable[str]]
+
 _TEXT_NAMES = (
     "question text query title sentence questions queries prompt utterance subject question_text "
     "query_text question_title"
 )
 TEXT_NAMES = tuple(_TEXT_NAMES.split())
 ID_NAMES = ("id", "qid", "_id", "question_id", "query_id", "uuid")
+_PANDAS_INDEX = "__index_level_"  # in a Parquet file, an index without a name
 _NAME_TEXT = "name the question's column (`text_column`, `--text-column`)"
 _NAME_ID = "name the id's column (`id_column`, `--id-column`)"
 
@@ -77,7 +83,8 @@ class Columns:
             key = self.id or _usual(others, ID_NAMES, remedy=_NAME_ID)
         payload: tuple[str, ...] = ()
         if self.payload is True:
-            payload = tuple(name for name in names if name and name not in (text, key))
+            kept = (name for name in names if name and name not in (text, key))
+            payload = tuple(name for name in kept if not name.startswith(_PANDAS_INDEX))
         elif self.payload:
             payload = tuple(dict.fromkeys(self.payload))
         _require(names, [text], remedy=_NAME_TEXT)
@@ -86,17 +93,14 @@ class Columns:
             _require(names, payload, remedy="name others with `--payload`")
         return Chosen(text, key, payload)
 
-    def choose_late(self, names: Sequence[str], first: Chosen) -> Chosen:
-        """The columns of a row with other names than the first, whose columns are `first`."""
-        _require(names, [first.text], remedy="leave the row out with `--skip-bad-rows`")
-        key = first.id if first.id in names else ""
-        if not first.id and self.id == "":
-            others = [name for name in names if name != first.text]
-            key = _usual(others, ID_NAMES, remedy=_NAME_ID)
-        payload = first.payload
-        if self.payload is True:
-            payload = tuple(name for name in names if name not in (first.text, key))
-        return Chosen(first.text, key, payload)
+
+def distinct_names(names: Sequence[str], source: str) -> Sequence[str]:
+    """Return the names of columns; a UserError names one that two columns have."""
+    for name in names:
+        if name and names.count(name) > 1:
+            what = f"{source}: expected one column `{name}`, got {names.count(name)}"
+            raise UserError(what, remedy="rename some")
+    return names
 
 
 def _require(names: Sequence[str], required: Sequence[str], *, remedy: str) -> None:
@@ -144,45 +148,40 @@ def is_missing(value: object) -> bool:
         return type(value).__name__ == "NAType"
 
 
-def to_json(value: object) -> object:
+def to_json(value: Any) -> object:
     """Return a value as JSON keeps it: times as ISO 8601, bytes as text or base64.
 
     UserError for NaN and infinity, which JSON lacks.
     """
-    if isinstance(value, str):
-        return str(value)
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        if not math.isfinite(value):
+    match value:
+        case None | bool():
+            return value
+        case str() | int():
+            return str(value) if isinstance(value, str) else int(value)
+        case float() if not math.isfinite(value):
             raise UserError(f"expected finite numbers in the payload, got {float(value)}")
-        return float(value)
-    if isinstance(value, Mapping):
-        return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | np.ndarray):
-        return [to_json(item) for item in value]
-    return _other_to_json(value)
-
-
-def _other_to_json(value: Any) -> object:
-    if isinstance(value, bytes | bytearray | memoryview):
-        data = bytes(value)
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            return base64.b64encode(data).decode()
-    if is_missing(value):  # also times that are none
-        return None
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, datetime.timedelta):
-        return value.total_seconds()
-    if isinstance(value, np.datetime64):
-        return str(np.datetime_as_string(value))
-    if isinstance(value, np.timedelta64):
-        return float(value / np.timedelta64(1, "s"))
-    if isinstance(value, np.generic):
-        return to_json(value.item())
+        case float():
+            return float(value)
+        case Mapping():
+            return {str(key): to_json(item) for key, item in value.items()}
+        case list() | tuple() | set() | np.ndarray():
+            return [to_json(item) for item in value]
+        case bytes() | bytearray() | memoryview():
+            data = bytes(value)
+            try:
+                return data.decode()
+            except UnicodeDecodeError:
+                return base64.b64encode(data).decode()
+        case _ if is_missing(value):  # also times that are none
+            return None
+        case datetime.date() | datetime.time():
+            return value.isoformat()
+        case datetime.timedelta():
+            return value.total_seconds()
+        case np.datetime64():
+            return str(np.datetime_as_string(value))
+        case np.timedelta64():
+            return float(value / np.timedelta64(1, "s"))
+        case np.generic():
+            return to_json(value.item())
     return str(value)

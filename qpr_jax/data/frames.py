@@ -1,13 +1,14 @@
-"""Rows of tables in memory: of pandas, Polars, PyArrow and other libraries that narwhals reads."""
+"""Rows of Parquet and Arrow files, and of tables in memory that narwhals reads."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, BinaryIO
 
-from qpr_jax.data.inputs import short
-from qpr_jax.data.tables import Choose, Fields, distinct_names
+from qpr_jax.data.columns import Choose, Fields, Rows, distinct_names
+from qpr_jax.data.decoding import NOT_UTF8, first_line, import_pyarrow, input_name, short
 from qpr_jax.errors import UserError
 
 
@@ -68,3 +69,41 @@ def _arrow_table(table: Any, source: str) -> Any:
         what = f"{source}: expected a table of pandas, Polars or PyArrow, got {kind}"
         raise UserError(what, remedy="pip install '.[parquet]' in a checkout") from None
     return pyarrow.table(table)
+
+
+def arrow_rows(file: BinaryIO, path: str, kind: str, choose: Choose) -> Rows:
+    """Yield the rows of a Parquet file, or of an Arrow IPC file or stream."""
+    arrow, source = import_pyarrow(path), input_name(path)
+    try:
+        # Of a pipe, gzip says that it is seekable.
+        seekable = os.path.isfile(path) and file.seekable()
+        data = arrow.PythonFile(file, "r") if seekable else arrow.BufferReader(file.read())
+        if kind == "parquet":
+            table = arrow.parquet.ParquetFile(data)
+            names = [*choose(distinct_names(table.schema_arrow.names, source))]
+            # `columns` takes a name with a dot as the field of a struct.
+            dotted = any("." in name for name in names)
+            batches = table.iter_batches(columns=None if dotted else names)
+        else:
+            is_file = data.read(6) == b"ARROW1"
+            data.seek(0)
+            reader = arrow.ipc.open_file(data) if is_file else arrow.ipc.open_stream(data)
+            names = [*choose(distinct_names(reader.schema.names, source))]
+            batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+        yield from enumerate(_batch_rows(batch.select(names) for batch in batches), start=1)
+    except arrow.ArrowException as error:
+        what = f"{source}: expected {kind.capitalize()} ({first_line(error)})"
+        remedy = "fetch it again, or name another format with `--format`"
+        raise UserError(what, remedy=remedy) from None
+
+
+def _batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
+    """Yield the rows of Arrow batches, or NOT_UTF8 for a row with such text."""
+    for batch in batches:
+        try:
+            yield from batch.to_pylist()
+        except UnicodeDecodeError:
+            if len(batch) == 1:
+                yield NOT_UTF8
+            else:
+                yield from _batch_rows(batch.slice(i, 1) for i in range(len(batch)))

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from qpr_jax.data.clusters import connect, transitive_clusters
-from qpr_jax.data.columns import is_missing
-from qpr_jax.data.inputs import input_name, short
+from qpr_jax.data.columns import Fields, is_missing
+from qpr_jax.data.decoding import input_name, short
 from qpr_jax.data.pairs import COLUMNS, QuestionPairs, parse_texts, read_question_pairs
 from qpr_jax.data.splits import TRAIN, Splits, collect_splits
-from qpr_jax.data.tables import Fields, read_rows
+from qpr_jax.data.tables import read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpr_jax.data.columns import is_missing
-from qpr_jax.data.inputs import input_name, short
-from qpr_jax.data.tables import Fields, format_of, read_rows
+from qpr_jax.data.columns import Fields, is_missing
+from qpr_jax.data.decoding import input_name, short
+from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, cell_id

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
+import decimal
 import itertools
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from qpr_jax.data.columns import Chosen, Columns, is_missing, to_json
+from qpr_jax.data.columns import Choose, Chosen, Columns, Fields, Rows, is_missing, to_json
+from qpr_jax.data.decoding import input_name, row_remedy, short
 from qpr_jax.data.frames import frame_rows, is_table
-from qpr_jax.data.inputs import NOT_UTF8, input_name, short
-from qpr_jax.data.tables import Choose, Rows, format_of, read_rows
+from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, cell_id, check_id, check_ids
+from qpr_jax.ids import LARGEST_ID, Id, cell_id, check_id, check_ids
 from qpr_jax.text.base import as_texts
 
 log = logging.getLogger("qpr_jax")
 
 Payload = Mapping[str, object]  # names to values of JSON: str, int, float, bool, None, list, dict
 DEFAULT = Columns()
-_CELLS = ("csv", "tsv")  # formats whose ids are text
-_BAD_ROW_REMEDY = "correct it, or skip bad rows with `--skip-bad-rows`"
-_NOT_UTF8_REMEDY = "save the file as UTF-8, or skip bad rows with `--skip-bad-rows`"
+_PLAIN = Columns("question", None)  # of lines and lists of texts, which have no columns
+_SKIP = "skip bad rows with `--skip-bad-rows`"
 _TOO_DEEP = "expected payload that is nested less deeply"
 
 
@@ -61,22 +62,15 @@ def read_questions(
     """
     path = os.fspath(path)
     source, kind = input_name(path), format or format_of(path) or "lines"
-    in_text = kind in _CELLS
-    selected: Sequence[str] | Choose = _choice(columns, source, in_text=in_text)
-    if kind == "lines":  # which has no columns
+    cells = kind in ("csv", "tsv")
+    choose = _choice(columns, source, in_text=cells)
+    if kind == "lines":
         if columns.text or columns.id or isinstance(columns.payload, tuple):
             what = f"{source}: expected a table with these columns, got lines of text"
             raise UserError(what, remedy="name its format with `--format`")
-        selected, columns, say = ["question"], Columns("question", None), None
-    yield from _entries(
-        read_rows(path, selected, format=format),
-        columns,
-        f"{source}, line",
-        in_text=in_text,
-        cells=in_text,
-        skip_bad_rows=skip_bad_rows,
-        say=say,
-    )
+        columns, say, choose = _PLAIN, None, lambda names: ["question"]
+    where, rows = f"{source}, line", read_rows(path, choose, format=format)
+    yield from _entries(rows, columns, where, skip_bad_rows, in_text=cells, cells=cells, say=say)
 
 
 def as_entries(
@@ -102,23 +96,38 @@ def as_entries(
       skip_bad_rows: as of `read_questions`.
       name: of the argument, which a UserError names.
     """
-    key = None if ids is not None or id_column == "" else _text(id_column)
     source, where = f"`{name}`", f"`{name}`, position"
+    key = None if ids is not None or id_column == "" else str(id_column or "")
+    columns = Columns("" if text_column is None else str(text_column), key)
     if is_table(questions):
-        columns = Columns(_text(text_column), key, _kept(payload))
+        columns = dataclasses.replace(columns, payload=_kept(payload))
         rows: Rows = frame_rows(questions, _choice(columns, source), source)
-        entries = _entries(rows, columns, where, skip_bad_rows=skip_bad_rows)
+        entries = _entries(rows, columns, where, skip_bad_rows)
     else:
         first, questions = _peek(questions, source)
-        if isinstance(first, Mapping):
-            columns = Columns(_text(text_column), key, _kept(payload))
-            rows = _mapping_rows(questions)
-            entries = _entries(rows, columns, where, in_text=True, skip_bad_rows=skip_bad_rows)
-        elif isinstance(first, Entry):
+        if isinstance(first, Entry):
             entries = iter(questions)
+        elif isinstance(first, Mapping):
+            columns = dataclasses.replace(columns, payload=_kept(payload))
+            rows = _mapping_rows(questions)
+            entries = _entries(rows, columns, where, skip_bad_rows, in_text=True)
         else:
-            entries = _plain_entries(as_texts(questions, name), payload)
+            texts = as_texts(questions, name)
+            rows = enumerate({"question": text} for text in texts)
+            entries = _entries(rows, _PLAIN, where, skip_bad_rows)
+            if not isinstance(payload, bool | None):
+                entries = _with_payload(entries, list(payload), len(texts))
     return entries if ids is None else _with_ids(entries, ids, skip_bad_rows)
+
+
+def as_queries(queries: Any, text_column: str | None = None) -> list[str]:
+    """The texts of a table, or of an iterable of strings or mappings; see `as_entries`."""
+    if not is_table(queries):
+        first, queries = _peek(queries, "`queries`")
+        if not isinstance(first, Mapping | Entry):
+            return as_texts(queries, "queries")
+    entries = as_entries(queries, None, False, text_column, "", name="queries")
+    return [entry.question for entry in entries]
 
 
 def _kept(payload: Any) -> bool | tuple[str, ...]:
@@ -126,20 +135,6 @@ def _kept(payload: Any) -> bool | tuple[str, ...]:
     if isinstance(payload, bool | None):
         return bool(payload)
     return (payload,) if isinstance(payload, str) else tuple(map(str, payload))
-
-
-def _text(name: object) -> str:
-    return "" if name is None else str(name)
-
-
-def as_queries(queries: Any, text_column: str | None = None) -> list[str]:
-    """The texts of a table, or of an iterable of strings or mappings; see `as_entries`."""
-    if isinstance(queries, list | tuple) and not (queries and isinstance(queries[0], Mapping)):
-        return as_texts(queries, "queries")  # the usual call, 4 microseconds faster
-    entries = as_entries(
-        queries, payload=False, text_column=text_column, id_column="", name="queries"
-    )
-    return [entry.question for entry in entries]
 
 
 def _choice(columns: Columns, source: str, *, in_text: bool = False) -> Choose:
@@ -160,7 +155,10 @@ def _peek(questions: Any, source: str) -> tuple[Any, Any]:
     if isinstance(questions, str) and os.path.isfile(questions):
         what = f"{source}: expected questions, got {short(questions)}, the path of a file"
         raise UserError(what, remedy="give qpr_jax.read_questions(path)")
-    if isinstance(questions, str | bytes | Mapping) or not isinstance(questions, Iterable):
+    if isinstance(questions, Mapping):
+        what = f"{source}: expected a table or a list of strings, got a dict"
+        raise UserError(what, remedy="give pandas.DataFrame(...) of columns, or a list of rows")
+    if isinstance(questions, str | bytes) or not isinstance(questions, Iterable):
         return None, questions  # which `as_texts` refuses
     if hasattr(questions, "to_pylist"):  # an Arrow array
         questions = questions.to_pylist()
@@ -183,34 +181,14 @@ def _mapping_rows(questions: Iterable[object]) -> Rows:
             yield i, {str(key).removeprefix("\ufeff"): value for key, value in row.items()}
 
 
-def _plain_entries(texts: list[str], payload: Any) -> Iterator[Entry]:
-    """Entries of texts; payload: a mapping for each, or a bool, which says nothing of texts."""
-    given = [None] * len(texts) if isinstance(payload, bool | None) else list(payload)
-    if len(given) != len(texts):
-        raise UserError(
-            f"`payload`: expected a mapping a question ({len(texts)}), got {len(given)}"
-        )
-    for i, (text, fields) in enumerate(zip(texts, given, strict=True)):
-        if fields is not None and not isinstance(fields, Mapping):
-            got = f"{type(fields).__name__} at position {i}"
-            raise UserError(f"`payload`: expected a mapping a question, got {got}")
-        try:
-            kept: Any = to_json(fields)
-        except RecursionError:
-            raise UserError(f"`payload`: {_TOO_DEEP} at position {i}") from None
-        except UserError as error:
-            raise UserError(f"`payload`: {error.what} at position {i}") from None
-        yield Entry(i, None, str(text), kept)
-
-
 def _entries(
     rows: Rows,
     columns: Columns,
     where: str,
+    skip_bad_rows: bool,
     *,
     in_text: bool = False,
     cells: bool = False,
-    skip_bad_rows: bool,
     say: Callable[[str], object] | None = None,
 ) -> Iterator[Entry]:
     """Make entries of rows; a UserError says `where`, with the number of the row.
@@ -220,73 +198,77 @@ def _entries(
     in_text: as of `Columns.choose`.
     cells: whether all values are text, so that ids are numbers where they look like it.
     """
-    first: Chosen | None = None
-    names: Set[str] = frozenset()
+    source = where.rpartition(",")[0]
+    known: dict[tuple[str, ...], Chosen] = {}
     unseen = {*columns.payload} if isinstance(columns.payload, tuple) else set()
     skipped = 0
     for line, fields in rows:
         result: Entry | str
+        remedy = ""
         if isinstance(fields, str):
             result = fields
         else:
             unseen -= fields.keys()
             try:
-                if first is None:
-                    chosen = columns.choose([*fields], in_text=in_text, optional=True)
-                    first, names = chosen, fields.keys()
-                    if say is not None:
-                        say(_describe(chosen, where))
-                elif fields.keys() == names:
-                    chosen = first
-                else:
-                    chosen = columns.choose_late([*fields], first)
-                result = _entry(line, fields, chosen, cells)
+                names = tuple(fields)
+                if names not in known:
+                    known[names] = columns.choose(names, in_text=in_text, optional=True)
+                    if len(known) == 1:
+                        columns = dataclasses.replace(columns, text=known[names].text)
+                        if say is not None:
+                            say(_describe(known[names], source))
+                result = _entry(line, fields, known[names], cells)
             except UserError as error:
-                result = error.what
-                if error.remedy and not skip_bad_rows:
-                    raise UserError(f"{where} {line}: {result}", remedy=error.remedy) from None
+                result, remedy = error.what, error.remedy
         if isinstance(result, Entry):
             yield result
         elif skip_bad_rows:
             skipped += 1
         else:
-            what = f"{where} {line}: {result}"
-            if result == NOT_UTF8:
-                raise UserError(what, remedy=_NOT_UTF8_REMEDY)
-            raise UserError(what, remedy=_BAD_ROW_REMEDY)
-    source = where.rpartition(",")[0]
+            remedy = remedy or row_remedy(str(result), _SKIP, source)
+            raise UserError(f"{where} {line}: {result}", remedy=remedy)
     if unseen:
         log.warning("%s: no row has %s", source, ", ".join(f"`{name}`" for name in sorted(unseen)))
     if skipped:
         log.warning("%s: %s bad rows left out", source, f"{skipped:,}")
 
 
-def _describe(chosen: Chosen, where: str) -> str:
+def _describe(chosen: Chosen, source: str) -> str:
     """A line that says which columns were chosen."""
     ids = f"ids from `{chosen.id}`" if chosen.id else "no ids"
     kept = ", ".join(f"`{name}`" for name in chosen.payload[:8]) or "none"
     more = f" and {len(chosen.payload) - 8} others" if len(chosen.payload) > 8 else ""
-    return (
-        f"{where.rpartition(',')[0]}: questions from `{chosen.text}`, {ids}, payload {kept}{more}"
-    )
+    return f"{source}: questions from `{chosen.text}`, {ids}, payload {kept}{more}"
 
 
-def _entry(line: int, fields: Mapping[str, object], chosen: Chosen, cells: bool) -> Entry | str:
+def _entry(line: int, fields: Fields, chosen: Chosen, cells: bool) -> Entry | str:
     """The entry of a row, or what is wrong with it; `cells` as of `_entries`."""
     question = fields[chosen.text]
     if not isinstance(question, str) or not question.strip():
         return f"expected a question in `{chosen.text}`, got {short(question)}"
-    value: Any = fields[chosen.id] if chosen.id else None
-    if isinstance(value, str):
-        value = cell_id(value) if cells else value if value.strip() else None
-    value = None if is_missing(value) else check_id(value, f"in `{chosen.id}`")
+    value = fields[chosen.id] if chosen.id else None
+    if value is not None:
+        value = _as_id(value, chosen.id, cells)
     try:
-        cells_of = {name: fields[name] for name in chosen.payload if name in fields}
+        kept = {name: fields[name] for name in chosen.payload if name in fields}
         # A cell of NaN is a missing one, as in pandas.
-        payload = {n: None if is_missing(v) else to_json(v) for n, v in cells_of.items()}
+        payload = {n: None if is_missing(v) else to_json(v) for n, v in kept.items()}
     except RecursionError:
         return _TOO_DEEP
     return Entry(line, value, str(question), payload or None)
+
+
+def _as_id(value: Any, column: str, cells: bool) -> Id | None:
+    """The id in a column, None for none; numbers that are no id are strings, as in CSV."""
+    if isinstance(value, str):
+        value = cell_id(value) if cells else value if value.strip() else None
+    if is_missing(value):
+        return None
+    if isinstance(value, decimal.Decimal):
+        value = int(value) if value == value.to_integral_value() else str(value)
+    if type(value) is int and not 0 <= value <= LARGEST_ID:
+        value = str(value)
+    return check_id(value, f"in `{column}`")
 
 
 def given_ids(entries: Sequence[Entry]) -> list[Id] | None:
@@ -309,3 +291,20 @@ def _with_ids(entries: Iterator[Entry], ids: Iterable[Id], skip_bad_rows: bool) 
             yield entry._replace(id=checked[entry.line])
     if count > len(checked) or (count < len(checked) and not skip_bad_rows):
         raise UserError(f"`ids`: expected one a question ({count}), got {len(checked)}")
+
+
+def _with_payload(entries: Iterator[Entry], payload: list[Any], count: int) -> Iterator[Entry]:
+    """Give each entry the mapping at its position."""
+    if len(payload) != count:
+        raise UserError(f"`payload`: expected a mapping a question ({count}), got {len(payload)}")
+    for entry in entries:
+        fields, place = payload[entry.line], f"at position {entry.line}"
+        if not isinstance(fields, Mapping | None):
+            what = f"`payload`: expected a mapping a question, got {type(fields).__name__} {place}"
+            raise UserError(what)
+        try:
+            kept: Any = to_json(fields)
+        except (RecursionError, UserError) as error:
+            what = error.what if isinstance(error, UserError) else _TOO_DEEP
+            raise UserError(f"`payload`: {what} {place}") from None
+        yield entry._replace(payload=kept)

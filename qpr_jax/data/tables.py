@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import io
+import itertools
 import json
+import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, TypeVar
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Any, TypeVar
 
-from qpr_jax.data.cells import Cells, csv_cells, tsv_cells
-from qpr_jax.data.columns import TEXT_NAMES
-from qpr_jax.data.inputs import (
-    NOT_UTF8,
+from qpr_jax.data.columns import TEXT_NAMES, Choose, Rows, distinct_names
+from qpr_jax.data.decoding import (
+    Line,
     first_line,
-    import_pyarrow,
     input_name,
+    not_utf8,
     open_input,
     read_lines,
     short,
 )
+from qpr_jax.data.frames import arrow_rows
 from qpr_jax.errors import UserError
+
+log = logging.getLogger("qpr_jax")
 
 FORMATS = ("lines", "tsv", "csv", "jsonl", "json", "parquet", "arrow")
 _NO_JSON = (ValueError, RecursionError, MemoryError)
@@ -34,11 +40,12 @@ _SUFFIXES = {
 }
 _SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _REMEDY = "name its columns so, or another format with `--format`"
+_LONGEST_ROW = 5000  # lines of a row whose cells hold line ends
+_SHOWN_LINES = 20  # that show the separator of a CSV file
+_MANY_LINES = 5  # that look like rows can hardly be one cell
+_NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
 
-Fields = Mapping[str, object]
-Rows = Iterator[tuple[int, Fields | str]]
-# From the names of all columns to those that are read; of JSON all keys are.
-Choose = Callable[[Sequence[str]], Iterable[str]]
+Cells = tuple[int, list[str] | str]  # the line where a row begins; its cells, or what is wrong
 T = TypeVar("T")
 
 
@@ -67,16 +74,16 @@ def read_rows(
         choose = functools.partial(_require, columns=columns, source=source, remedy=remedy)
     with open_input(path) as file:
         if kind in ("parquet", "arrow"):
-            yield from _arrow_rows(file, path, kind, choose)
+            yield from arrow_rows(file, path, kind, choose)
         elif kind == "lines":
             names = [*columns(["line"])] if callable(columns) else columns
-            yield from _line_rows(file, source, names, sniff=not format)
+            yield from _line_rows(read_lines(file, source), source, names, sniff=not format)
         elif kind in ("csv", "tsv"):
-            cells = csv_cells(file, source) if kind == "csv" else tsv_cells(file)
+            cells = _split(read_lines(file, source), kind)
             yield from _cell_rows(cells, source, choose)
         else:
-            rows = _json_array(file, source) if kind == "json" else _json_lines(file)
-            yield from _json_rows(rows, () if callable(columns) else columns)
+            values = _json_values(file, source, kind)
+            yield from _json_rows(values, () if callable(columns) else columns)
 
 
 def read_values(
@@ -106,7 +113,7 @@ def read_values(
 def read_cells(path: str, format: str) -> Iterator[Cells]:
     """Yield the rows of a "csv" or "tsv" file, the header or first row included."""
     with open_input(path) as file:
-        yield from csv_cells(file, input_name(path)) if format == "csv" else tsv_cells(file)
+        yield from _split(read_lines(file, input_name(path)), format)
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -117,13 +124,16 @@ def format_of(path: str | os.PathLike[str]) -> str:
     return kind if kind in FORMATS[1:] else ""
 
 
-def distinct_names(names: Sequence[str], source: str) -> Sequence[str]:
-    """Return the names of columns; a UserError names one that two columns have."""
-    for name in names:
-        if name and names.count(name) > 1:
-            what = f"{source}: expected one column `{name}`, got {names.count(name)}"
-            raise UserError(what, remedy="rename some")
-    return names
+def write_tsv(file: IO[str], header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a header and rows of numbers and texts; `read_rows` reads back the same."""
+    file.write("\t".join(header) + "\n")
+    for row in rows:
+        file.write("\t".join(tsv_cell(f"{value}") for value in row) + "\n")
+
+
+def tsv_cell(text: str) -> str:
+    """Quote a text that is not read back as it is."""
+    return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
 
 
 def _require(
@@ -137,71 +147,118 @@ def _require(
     return columns
 
 
-def _arrow_rows(file: BinaryIO, path: str, kind: str, choose: Choose) -> Rows:
-    """Yield the rows of a Parquet file, or of an Arrow IPC file or stream."""
-    arrow, source = import_pyarrow(path), input_name(path)
-    try:
-        # Of a pipe, gzip says that it is seekable.
-        seekable = os.path.isfile(path) and file.seekable()
-        data = arrow.PythonFile(file, "r") if seekable else arrow.BufferReader(file.read())
-        if kind == "parquet":
-            table = arrow.parquet.ParquetFile(data)
-            names = [*choose(distinct_names(table.schema_arrow.names, source))]
-            # `columns` takes a name with a dot as the field of a struct.
-            dotted = any("." in name for name in names)
-            batches = table.iter_batches(columns=None if dotted else names)
-        else:
-            is_file = data.read(6) == b"ARROW1"
-            data.seek(0)
-            reader = arrow.ipc.open_file(data) if is_file else arrow.ipc.open_stream(data)
-            names = [*choose(distinct_names(reader.schema.names, source))]
-            batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
-        yield from enumerate(_batch_rows(batch.select(names) for batch in batches), start=1)
-    except arrow.ArrowException as error:
-        what = f"{source}: expected {kind.capitalize()} ({first_line(error)})"
-        remedy = "fetch it again, or name another format with `--format`"
-        raise UserError(what, remedy=remedy) from None
+def _split(lines: Iterator[Line], kind: str) -> Iterator[Cells]:
+    """Yield the rows of cells of lines that are not blank.
+
+    A cell that begins with a quote may hold separators and line ends, and a quote in it is doubled.
+    Where quotes do not fit, they are characters in a TSV file, and a CSV file has a bad row.
+    """
+    separator = "\t"
+    if kind == "csv":
+        separator, lines = _find_separator(lines)
+    ahead: collections.deque[Line] = collections.deque()  # lines read while a quote was open
+    width = 0
+    while (item := ahead.popleft() if ahead else next(lines, None)) is not None:
+        number, line = item
+        if isinstance(line, bytes):
+            yield number, not_utf8(line)
+            continue
+        row: list[str] | str = line.removesuffix("\r").split(separator)
+        if line[:1] == '"' or f'{separator}"' in line:
+            quoted = _quoted_row(line, lines, ahead, separator, width)
+            if kind == "csv" or not isinstance(quoted, str):
+                row = quoted
+        if isinstance(row, str) or (any(row) and not all(cell.isspace() for cell in row if cell)):
+            width = width or len(row)
+            yield number, row
 
 
-def _batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
-    """Yield the rows of Arrow batches, or NOT_UTF8 for a row with such text."""
-    for batch in batches:
-        try:
-            yield from batch.to_pylist()
-        except UnicodeDecodeError:
-            if len(batch) == 1:
-                yield NOT_UTF8
-            else:
-                yield from _batch_rows(batch.slice(i, 1) for i in range(len(batch)))
+def _find_separator(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
+    """Return the separator of a CSV file, and its lines without one as `sep=;`.
+
+    Most of the first rows have as many cells as the header.
+    """
+    first = [*itertools.islice(lines, _SHOWN_LINES)]
+    whole = itertools.chain(first, lines)
+    plain = [re.sub(r'"[^"]*"', "", line) for _, line in first if isinstance(line, str)]
+    if plain and re.fullmatch(r"sep=.\r?", plain[0]):
+        return plain[0][4], itertools.islice(whole, 1, None)
+
+    def fit(separator: str) -> tuple[int, int]:
+        counts = [line.count(separator) for line in plain]
+        return (counts[1:].count(counts[0]) if counts[0] else 0), counts[0]
+
+    return (max(",;\t", key=fit) if plain else ","), whole
 
 
-def _line_rows(file: BinaryIO, source: str, names: Sequence[str], *, sniff: bool) -> Rows:
-    """Yield lines of text as rows of one column; sniff: refuse what looks like a table."""
-    if len(names) > 1:
-        what = f"{source}: expected columns {', '.join(names)}, got lines of text"
-        raise UserError(what, remedy="name tsv, csv, jsonl or parquet with `--format`")
-    for number, line in read_lines(file):
-        if number == 1 and sniff and line and (kind := _table_format(line)):
-            what = f"{source}: expected lines of text, got what looks like {kind}"
-            raise UserError(what, remedy="name its format with `--format`, lines if it is text")
-        if line is None or line.strip():
-            yield number, NOT_UTF8 if line is None else {names[0]: line}
+def _quoted_row(
+    line: str, lines: Iterator[Line], ahead: collections.deque[Line], separator: str, width: int
+) -> list[str] | str:
+    """Return the cells of a row that begins with `line`, or why its quotes do not fit.
+
+    Lines of the row are taken from `ahead`, where those that are read are put first.
+    """
+    texts = [line]
+    broken = ""
+    cells = _parse_quoted(line.removesuffix("\r"), separator)
+    while cells is None and len(texts) < _LONGEST_ROW:
+        if len(texts) > len(ahead):
+            if (item := next(lines, None)) is None:
+                break
+            ahead.append(item)
+        text = ahead[len(texts) - 1][1]
+        if isinstance(text, bytes):
+            broken, text = not_utf8(text), text.decode(errors="replace")
+        texts.append(text)
+        if '"' in text:
+            cells = _parse_quoted("\n".join(texts).removesuffix("\r"), separator)
+    if cells is None:
+        return "not CSV (a quote is not closed)"
+    if isinstance(cells, list) and _are_rows(texts, separator, width):
+        return "not CSV (a quote is not closed before the next row)"
+    if isinstance(cells, list) and (not width or len(cells) == width):
+        for _ in texts[1:]:
+            ahead.popleft()
+        return broken or cells
+    return cells if isinstance(cells, str) or separator != "\t" else "other quotes"
 
 
-def _table_format(line: str) -> str:
-    """Return the format of a table that begins with this line, if it looks like one; else ""."""
-    if line.startswith(("PAR1", "ARROW1")):
-        return "parquet" if line.startswith("PAR1") else "arrow"
-    with contextlib.suppress(*_NO_JSON):
-        value = _loads(line)
-        if isinstance(value, dict) and value:
-            return "jsonl"
-    for separator, kind in (("\t", "tsv"), (",", "csv"), (";", "csv")):
-        cells = [cell.strip('" ').lower() for cell in line.split(separator)]
-        names = {*cells} & {*TEXT_NAMES, "question1"}
-        if len(cells) > 1 and names and all(len(c.split()) <= 3 and "?" not in c for c in cells):
-            return kind
-    return ""
+def _parse_quoted(text: str, separator: str) -> list[str] | str | None:
+    """Return the cells of a row; None if a quote is still open; or what is wrong."""
+    cells, at = [], 0
+    while True:
+        match = _cell_pattern(separator).match(text, at)
+        if match is None:
+            is_open = re.compile(r'"[^"]*(?:""[^"]*)*\Z').match(text, at)
+            return None if is_open else "not CSV (text after a closing quote)"
+        cells.append(match[2] if match[1] is None else match[1].replace('""', '"'))
+        if not match[3]:
+            return cells
+        at = match.end()
+
+
+@functools.cache
+def _cell_pattern(separator: str) -> re.Pattern[str]:
+    """Match a quoted or a plain cell, and the separator or the end of the text after it."""
+    return re.compile(rf'(?:"([^"]*(?:""[^"]*)*)"|((?!")[^{separator}]*))([{separator}]|\Z)')
+
+
+def _are_rows(texts: Sequence[str], separator: str, width: int) -> bool:
+    """Whether the lines of one row look like rows: a quote in the first is not closed there.
+
+    Each has as many cells as the header, and one whose text looks as in the first line.
+    """
+    alone = [text.removesuffix("\r").split(separator) for text in texts]
+    if len(texts) == 1 or width < 2 or any(len(cells) != width for cells in alone):
+        return False
+    place = -1 if alone[0][0].startswith('"') else 0
+    shapes = {_shape(cells[place]) for cells in alone}
+    return len(shapes) == 1 or len(texts) > _MANY_LINES
+
+
+def _shape(cell: str) -> str:
+    """Replace words by a letter and numbers by a digit."""
+    return re.sub(r"\d+", "0", re.sub(r"[^\W\d_]+", "a", cell.strip()))
 
 
 def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
@@ -209,28 +266,60 @@ def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
     header = _read_header(rows, source)
     names = [*choose(distinct_names(header, source))]
     places = [header.index(name) for name in names]
-    width = len(header)
+    width, repeated = len(header), 0
     for line, row in rows:
         if isinstance(row, str):
             yield line, row
         elif len(row) != width:
             fields = "field" if width == 1 else "fields"
             yield line, f"expected {width} {fields}, as the header, got {len(row)} in {short(row)}"
+        elif row == header:
+            repeated += 1
         else:
             yield line, {name: row[at] for name, at in zip(names, places, strict=True)}
+    if repeated:
+        log.warning("%s: %s rows that repeat the header left out", source, f"{repeated:,}")
 
 
 def _read_header(rows: Iterator[Cells], source: str) -> list[str]:
-    """Take the first row with a name; UserError if there is none."""
+    """Take the first row; UserError if there is none."""
     for _, header in rows:
         if isinstance(header, str):
             what = f"{source}, line 1: expected a header, got a line that cannot be read ({header})"
             raise UserError(what, remedy="save the file as UTF-8")
-        names = [name.strip() for name in header]
-        if any(names):
-            return names
+        return [name.strip() for name in header]
     what = f"{source}: expected a header that names the columns, got nothing"
     raise UserError(what, remedy="give a file with one row or more")
+
+
+def _line_rows(lines: Iterator[Line], source: str, names: Sequence[str], *, sniff: bool) -> Rows:
+    """Yield lines of text as rows of one column; sniff: refuse what looks like a table."""
+    if len(names) > 1:
+        what = f"{source}: expected columns {', '.join(names)}, got lines of text"
+        raise UserError(what, remedy="name tsv, csv, jsonl or parquet with `--format`")
+    for number, line in lines:
+        if isinstance(line, bytes):
+            yield number, not_utf8(line)
+            continue
+        if number == 1 and sniff and (kind := _table_format(line)):
+            what = f"{source}: expected lines of text, got what looks like {kind}"
+            raise UserError(what, remedy="name its format with `--format`, lines if it is text")
+        if line.strip():
+            yield number, {names[0]: line.removesuffix("\r")}
+
+
+def _table_format(line: str) -> str:
+    """Return the format of a table that begins with this line, if it looks like one; else ""."""
+    with contextlib.suppress(*_NO_JSON):
+        value = _loads(line)
+        if isinstance(value, dict) and value:
+            return "jsonl"
+    for separator, kind in (("\t", "tsv"), (",", "csv"), (";", "csv")):
+        cells = [cell.strip('" \r').lower() for cell in line.split(separator)]
+        names = {*cells} & {*TEXT_NAMES, "question1"}
+        if len(cells) > 1 and names and all(len(c.split()) <= 3 and "?" not in c for c in cells):
+            return kind
+    return ""
 
 
 def _loads(data: bytes | str) -> Any:
@@ -242,26 +331,28 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"got {name}, which JSON lacks")
 
 
-def _json_lines(file: BinaryIO) -> Iterator[tuple[int, object]]:
-    """Yield the values of lines, or the reason, a string, why one cannot be read."""
-    for number, line in read_lines(file):
-        if line is None:
-            yield number, NOT_UTF8
+def _json_values(file: Any, source: str, kind: str) -> Iterator[tuple[int, Any]]:
+    """Yield the values of an array or of lines, or the reason, bytes, why one cannot be read.
+
+    JSON lines in a file named .json are read as such.
+    """
+    if kind == "json":
+        data = file.read()
+        if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] != b"{":
+            yield from enumerate(_json_array(data, source), start=1)
+            return
+        file = io.BufferedReader(io.BytesIO(data))
+    for number, line in read_lines(file, source):
+        if isinstance(line, bytes):
+            yield number, not_utf8(line).encode()
         elif line.strip():
             try:
-                value = _loads(line)
+                yield number, _loads(line)
             except _NO_JSON as error:
-                yield number, f"expected a JSON object ({error})"
-            else:
-                yield number, value if isinstance(value, dict) else [value]
+                yield number, f"expected a JSON object ({error})".encode()
 
 
-def _json_array(file: BinaryIO, source: str) -> Iterator[tuple[int, object]]:
-    """Yield the values of one array; JSON lines in a file named .json are read as such."""
-    data = file.read()
-    if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
-        yield from _json_lines(io.BytesIO(data))
-        return
+def _json_array(data: bytes, source: str) -> list[object]:
     try:
         values = _loads(data)
     except _NO_JSON as error:
@@ -270,16 +361,15 @@ def _json_array(file: BinaryIO, source: str) -> Iterator[tuple[int, object]]:
     if not isinstance(values, list):
         what = f"{source}: expected an array of JSON objects, got {short(values)}"
         raise UserError(what, remedy="give an array, or name another format with `--format`")
-    for number, value in enumerate(values, start=1):
-        yield number, value if isinstance(value, dict) else [value]
+    return values
 
 
-def _json_rows(values: Iterator[tuple[int, object]], columns: Sequence[str]) -> Rows:
+def _json_rows(values: Iterator[tuple[int, Any]], columns: Sequence[str]) -> Rows:
     for number, value in values:
-        if isinstance(value, str):
-            yield number, value
+        if isinstance(value, bytes):
+            yield number, value.decode()
         elif not isinstance(value, dict):
-            yield number, f"expected a JSON object, got {short(value[0])}"  # type: ignore[index]
+            yield number, f"expected a JSON object, got {short(value)}"
         elif missing := [name for name in columns if name not in value]:
             yield number, f"expected the key `{missing[0]}`, got {short(sorted(value))}"
         else:

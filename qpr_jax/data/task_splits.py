@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.beir import write_beir
-from qpr_jax.data.cells import write_tsv
 from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
 from qpr_jax.data.pairs import PAIRS_HEADER, QuestionPairs
 from qpr_jax.data.splits import group_questions
+from qpr_jax.data.tables import write_tsv
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, refuse_existing, replace_folder, write_atomically, write_json
 from qpr_jax.text.tokenizer import normalized_text

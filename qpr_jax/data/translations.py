@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from qpr_jax.data.columns import is_missing
-from qpr_jax.data.inputs import (
+from qpr_jax.data.decoding import (
     NOT_UTF8,
     STANDARD_INPUT,
     folder_error,
+    not_utf8,
     open_input,
     read_lines,
     short,
@@ -83,7 +84,7 @@ def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations
         elif skip_bad_rows:
             skipped += 1
         else:
-            start = "save the file as UTF-8" if row.endswith(NOT_UTF8) else "correct it"
+            start = "save the file as UTF-8" if NOT_UTF8 in row else "correct it"
             remedy = f"{start}, or train without bad rows: `data.skip_bad_rows=True`"
             raise UserError(f"{source}, line {line}: {row}", remedy=remedy)
     if not sources:
@@ -173,13 +174,16 @@ def _aligned_rows(first: str, second: str) -> PairRows:
     names = (os.path.basename(first), os.path.basename(second))
     counts = [0, 0]
     with open_input(first) as left, open_input(second) as right:
-        for a, b in itertools.zip_longest(read_lines(left), read_lines(right)):
+        lines = read_lines(left, first), read_lines(right, second)
+        for a, b in itertools.zip_longest(*lines):
             counts[0] += a is not None
             counts[1] += b is not None
             if a is None or b is None:
                 continue  # count the lines of the longer file
-            if a[1] is None or b[1] is None:
-                yield a[0], f"{names[0] if a[1] is None else names[1]}: {NOT_UTF8}"
+            if isinstance(a[1], bytes):
+                yield a[0], f"{names[0]}: {not_utf8(a[1])}"
+            elif isinstance(b[1], bytes):
+                yield a[0], f"{names[1]}: {not_utf8(b[1])}"
             elif a[1].strip() or b[1].strip():
                 yield a[0], _pair(a[1], b[1], names)
     if counts[0] != counts[1]:
@@ -258,8 +262,6 @@ def _pair(first: object, second: object, names: Sequence[str]) -> Pair | str:
             return f"expected a text in {name}, got {short(text)}"
         if not text.strip():
             return f"expected a text in {name}, got an empty one"
-        if "\0" in text:
-            return f"expected a text in {name}, got a NUL character, as in UTF-16; {NOT_UTF8}"
         texts.append(text.strip())
     return texts[0], texts[1]
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.data.columns import Columns
-from qpr_jax.data.inputs import import_pyarrow, short
+from qpr_jax.data.decoding import import_pyarrow, short
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpr_jax.data.cells import write_tsv
 from qpr_jax.data.columns import Columns
 from qpr_jax.data.questions import Entry, read_questions
-from qpr_jax.data.tables import FORMATS, read_rows
+from qpr_jax.data.tables import FORMATS, read_rows, write_tsv
 from qpr_jax.errors import UserError
 
 NAMES = ["id", "question", "n"]
@@ -73,7 +72,9 @@ FILES = {
     "a.tsv": as_tsv,
     "a.TSV": lambda rows: as_csv(rows, delimiter="\t"),
     "a.csv": lambda rows: b"\xef\xbb\xbf" + as_csv(rows),
-    "semicolons.csv": lambda rows: as_csv(rows, delimiter=";", lineterminator="\n"),
+    "semicolons.csv": lambda rows: as_csv(
+        rows, delimiter=";", lineterminator="\n", quoting=csv.QUOTE_ALL
+    ),
     "a.jsonl": lambda rows: as_json(rows, True),
     "a.ndjson": lambda rows: as_json(rows, True),
     "a.json": lambda rows: as_json(rows, False),
@@ -139,7 +140,8 @@ def test_no_line_is_lost(tmp_path_factory, kind, lines):
     texts = [str([*row.values()] if isinstance(row, dict) else row) for _, row in rows]
     numbers = [number for number, _ in rows]
     assert numbers == sorted({*numbers})
-    missing = {i for i, line in enumerate(lines, start=2) if line.strip()} - {*numbers}
+    missing = {i for i, line in enumerate(lines, 2) if line.replace('""', "").strip()}
+    missing -= {*numbers}
     if kind == "lines":
         assert not missing
     for number in missing:  # part of a quoted cell of a row above
@@ -177,7 +179,7 @@ WRONG = [
     ("a.tsv", "text\ttext\n", "expected one column `text`, got 2"),
     ("a.tsv", "id\tquestion\n7\n", "line 2: expected 2 fields, as the header, got 1 in .*; corr"),
     ("a.tsv", f"id\tquestion\n{'é' * 513}\ty\n", "line 2: `ids`: .* 1,024 bytes, got .* 1,026"),
-    ("a.tsv", "question\n \n", "line 2: expected a question in `question`, got ' '"),
+    ("a.tsv", "question\tn\n \t1\n", "line 2: expected a question in `question`, got ' '"),
     ("a.csv", 'question\n"a\n', r"line 2: not CSV \(a quote is not closed\)"),
     ("a.csv", 'question\n"a"b\n', "line 2: not CSV"),
     ("a.csv", b"question\na\n\xff\n", "line 3: expected UTF-8"),
@@ -190,19 +192,19 @@ WRONG = [
     ("a.jsonl", "{\n", "line 1: expected a JSON object"),
     ("a.jsonl", "[" * 100_000 + "\n", "line 1: expected a JSON object"),
     ("a.jsonl", '{"question": 1}\n', "line 1: expected a question in `question`, got 1"),
-    ("a.jsonl", '{"question": "a", "id": -1}\n', "line 1: `ids`: expected 0 to .* got -1"),
     ("a.jsonl", '{"question": "a", "id": 1.5}\n', "line 1: `ids`: expected .* 1.5 in `id`"),
     ("a.jsonl", '{"question": "a", "id": true}\n', "line 1: `ids`: expected .* True in `id`"),
-    ("a.jsonl", b"\xff\xfe{\0}\0\n", "line 1: expected UTF-8"),
     ("a.xlsx", "PK", "got a spreadsheet; save it as CSV"),
     ("a.txt", "id,question\n", "expected lines of text, got what looks like csv; name"),
     ("a.txt", '{"question": "a"}\n', "expected lines of text, got what looks like jsonl"),
     ("a.txt", "Ticket;Text\n", "expected lines of text, got what looks like csv"),
-    ("a.txt", b"a\n\xff\n", "line 2: expected UTF-8; save the file as UTF-8"),
+    ("a.txt", b"a\n\x81\n", "line 2: expected UTF-8; save the file as UTF-8"),
+    ("a.csv", "PAR1", "expected text, got Parquet; name its format with `--format parquet`"),
+    ("a.csv", "PK\3\4", "expected text, .* got a zip file, maybe a spreadsheet; export it as CSV"),
     ("a.gz", gzip.compress(b"a\n" * 9999, mtime=0)[:-9], "not whole gzip"),
     ("a.gz", b"\x1f\x8bnothing", "not whole gzip"),
-    ("a.csv", b"\xfd7zXZ\0...", r"expected text, .* got xz; decompress it"),
-    ("a.csv", b"BZh9...", r"expected text, .* got bzip2; decompress it"),
+    ("a.csv", b"\xfd7zXZ\0...", r"expected text, .* got an xz file; decompress it"),
+    ("a.csv", b"BZh9...", r"expected text, .* got a bzip2 file; decompress it"),
     ("a.parquet", "PAR1 nothing", "expected Parquet"),
 ]
 
@@ -233,8 +235,7 @@ def test_bad_rows_may_be_left_out_and_are_counted(tmp_path, caplog):
     assert read(path, skip_bad_rows=True) == [Entry(2, 1, "a"), Entry(7, 4, "c")]
     assert caplog.messages == [f"{path}: 4 bad rows left out"]
     path = write(tmp_path, "a.csv", 'question\n"a\nb\nc\n')
-    with pytest.raises(UserError, match="a quote is not closed"):  # else it would cost all rows
-        read(path, skip_bad_rows=True)
+    assert read(path, skip_bad_rows=True) == [Entry(3, None, "b"), Entry(4, None, "c")]
 
 
 def test_parquet_of_odd_columns(tmp_path):

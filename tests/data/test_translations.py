@@ -119,7 +119,7 @@ def test_no_pair_is_lost(tmp_path_factory, pairs):
 BROKEN = [
     ("p.tsv", None, "expected a file of translations, found none at"),
     ("p.tsv", "", "expected translations, got no row"),
-    ("p.txt", " \n\n", "line 1: expected two columns, or a header .* got 1"),
+    ("p.txt", " \n\n", "expected translations, got no row"),
     ("p.jsonl", "", "expected translations, got no row"),
     ("p.tsv", "en\tde\n", "expected translations, got no row"),
     ("p.tsv", "How?\n", "line 1: expected two columns, .* got 1"),
@@ -133,9 +133,11 @@ BROKEN = [
     ("p.jsonl", '{"en": null, "de": "b"}', "line 1: expected a text in `en`, got an empty"),
     ("p.jsonl", '{"en": "a", "de": "b"}\n{"e', "line 2: expected a JSON object"),
     ("p.tsv", "Who is it?\tWho is it?\n" * 20, "20 of 20 rows have the same text on both sides"),
-    ("p.tsv", "road\tStraße\n".encode("latin-1"), "line 1: .*expected UTF-8; save the file as"),
-    ("p.tsv", "road\tGasse\n".encode("utf-16"), "line 1: .*expected UTF-8; save the file as"),
-    ("p.txt", "road\tGasse\n".encode("utf-16-le"), "line 1: .*expected UTF-8; save the file as"),
+    (
+        "p.tsv",
+        "road\tStraße\n".encode("latin-1"),
+        "line 1: .*expected UTF-8, got .* WINDOWS-1252; save the file as",
+    ),
 ]
 
 
