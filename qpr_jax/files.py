@@ -10,12 +10,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import io
 import json
 import os
 import pathlib
 import shutil
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any
 
@@ -26,13 +24,9 @@ from qpr_jax.errors import UserError
 StrPath = str | os.PathLike[str]
 
 MANIFEST = "manifest.json"
-SEAL = "sha256"
 LOCK_FILE = ".lock"
-JSON_LIMIT = 1 << 28  # bytes of a JSON file
-FILE_LIMIT = 1 << 33  # bytes of a file that is read whole
+_SEAL = "sha256"
 _REMEDY = "make the folder again"
-_POLL = 0.005  # seconds between attempts to lock a file
-_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFLNK: "a symbolic link"}
 # Errors of a write that do not say which file it was.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -82,7 +76,7 @@ def name_in_errors(path: StrPath) -> Iterator[None]:
 def locked(path: StrPath, *, wait: bool = False) -> Iterator[bool]:
     """Lock the file `path` against other threads and processes; a killed process frees it.
 
-    The file is created if missing and never changed. UserError if it is a symbolic link.
+    The file is created if missing and never changed. OSError if it is a symbolic link.
 
     wait: until the lock is free, and a thread that holds it may take it again; otherwise yields
       False if it is held.
@@ -90,16 +84,12 @@ def locked(path: StrPath, *, wait: bool = False) -> Iterator[bool]:
     path = pathlib.Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     timeout = -1.0 if wait else 0.0
-    lock = filelock.FileLock(path, timeout, poll_interval=_POLL, is_singleton=wait)
+    lock = filelock.FileLock(path, timeout, poll_interval=0.005, is_singleton=wait)
     try:
         lock.acquire()
     except filelock.Timeout:
         yield False
         return
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        raise _not_plain(path, stat.S_IFLNK) from None
     try:
         yield True
     finally:
@@ -111,38 +101,13 @@ def folder_lock(folder: StrPath) -> contextlib.AbstractContextManager[bool]:
     return locked(pathlib.Path(folder).resolve() / LOCK_FILE, wait=True)
 
 
-def open_plain(path: StrPath) -> io.BufferedReader:
-    """Open a file for reading; never waits. UserError if it is not a plain file.
-
-    Links to plain files are followed: the cache of the Hugging Face hub consists of them.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        raise UserError(f"{path}: the file is missing", remedy=_REMEDY) from None
-    except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.ENXIO):
-            raise
-        raise _not_plain(path, os.lstat(path).st_mode) from None
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        raise _not_plain(path, mode)
-    return open(descriptor, "rb")
-
-
-def _not_plain(path: StrPath, mode: int) -> UserError:
-    kind = _KINDS.get(stat.S_IFMT(mode), "a device")
-    return UserError(f"{path}: expected a plain file, got {kind}", remedy="remove it")
-
-
-def read_plain(path: StrPath, *, limit: int = FILE_LIMIT) -> bytes:
-    """Read a plain file; UserError if it is missing, not plain, or larger than `limit` bytes."""
-    with open_plain(path) as file, contextlib.suppress(MemoryError):
-        if (size := os.fstat(file.fileno()).st_size) <= limit:
-            return file.read()
-    what = f"{path}: expected a file that fits in memory and has at most {limit:,} bytes"
-    raise UserError(f"{what}, got {size:,}", remedy=_REMEDY)
+def require_file(path: StrPath) -> pathlib.Path:
+    """Return the path of a file, or of a link to one; UserError for a folder, a pipe or nothing."""
+    path = pathlib.Path(path)
+    if path.is_file():
+        return path
+    kind = "another kind of file" if os.path.lexists(path) else "none"
+    raise UserError(f"{path}: expected a file, found {kind}", remedy=_REMEDY)
 
 
 def write_json(path: StrPath, value: Any) -> None:
@@ -153,35 +118,30 @@ def write_json(path: StrPath, value: Any) -> None:
 
 
 def read_json(path: StrPath) -> Any:
-    """Read a JSON file; UserError if it is missing, too large, not a plain file or not JSON."""
-    return parse_json(read_plain(path, limit=JSON_LIMIT), path)
+    """Read a JSON file; UserError if it is missing, no file or not JSON."""
+    return parse_json(require_file(path).read_bytes(), path)
 
 
 def parse_json(data: bytes, where: StrPath) -> Any:
     """Parse the JSON of a file; UserError, with `where` it is, for anything else."""
     try:
         return json.loads(data)
-    except RecursionError:
-        what = f"{where}: expected JSON, got values nested too deeply"
-    except MemoryError:
-        what = f"{where}: expected JSON that fits in memory"
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         what = f"{where}: expected JSON, got {error}"
-    raise UserError(what, remedy="restore the file or make it again")
+        raise UserError(what, remedy="restore the file or make it again") from None
 
 
 def read_object(path: StrPath) -> dict[str, Any]:
     """Read the object of a JSON file; an empty one if the file is missing."""
     found = read_json(path) if os.path.lexists(path) else {}
     if not isinstance(found, dict):
-        what = f"{path}: expected a JSON object, got another value"
-        raise UserError(what, remedy="make the file again")
+        raise UserError(f"{path}: expected a JSON object", remedy="make the file again")
     return found
 
 
 def sha256_of(path: StrPath) -> str:
     """Return the SHA-256 of a file's bytes, in hex."""
-    with open_plain(path) as file:
+    with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -207,9 +167,9 @@ def seal(manifest: dict[str, Any]) -> dict[str, Any]:
     lacks.
     """
     plain = json.loads(json.dumps(manifest, allow_nan=False))
-    plain.pop(SEAL, None)
+    plain.pop(_SEAL, None)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return {**plain, SEAL: hashlib.sha256(text.encode("ascii")).hexdigest()}
+    return {**plain, _SEAL: hashlib.sha256(text.encode("ascii")).hexdigest()}
 
 
 def manifest_format(folder: StrPath) -> str | None:
@@ -221,10 +181,7 @@ def manifest_format(folder: StrPath) -> str | None:
 
 
 def read_manifest(folder: StrPath, *, format: str) -> dict[str, Any]:
-    """Read and verify the manifest of `folder`.
-
-    UserError if it is missing, of another format, or altered.
-    """
+    """Read the manifest of `folder`; UserError if it is missing, of another format, or altered."""
     path = pathlib.Path(folder) / MANIFEST
     if not os.path.lexists(path):
         what = f"{folder}: expected a folder with a {MANIFEST}, found none"
@@ -236,45 +193,38 @@ def read_manifest(folder: StrPath, *, format: str) -> dict[str, Any]:
         what = f"{path}: expected format {format!r}, got {manifest.get('format')!r}"
         raise UserError(what, remedy="make the folder again with this version")
     try:
-        digest = seal(manifest)[SEAL]
+        unaltered = manifest == seal(manifest)
     except (ValueError, RecursionError):  # NaN, say
-        digest = ""
-    if not digest or digest != manifest.get(SEAL):
+        unaltered = False
+    if not unaltered:
         raise UserError(f"{path}: the bytes differ from their SHA-256", remedy=_REMEDY)
     return manifest
 
 
-def read_verified(folder: StrPath, name: str, manifest: dict[str, Any]) -> bytes:
-    """Read a file of `folder`; UserError if its size or SHA-256 differ from the manifest."""
-    path, entry = check_size(folder, name, manifest)
-    data = read_plain(path)
-    _check_digest(path, hashlib.sha256(data).hexdigest(), entry)
-    return data
+def check_size(folder: StrPath, name: str, manifest: dict[str, Any]) -> pathlib.Path:
+    """Return the path of a file; UserError if its size differs from that in the manifest."""
+    path = pathlib.Path(folder) / name
+    entry = manifest["files"].get(name)
+    if not isinstance(entry, dict) or not {"bytes", "sha256"} <= {*entry}:
+        raise UserError(f"{path.parent / MANIFEST}: no entry for {name}", remedy=_REMEDY)
+    size = require_file(path).stat().st_size
+    if size != entry["bytes"]:
+        raise UserError(f"{path}: expected {entry['bytes']} bytes, got {size}", remedy=_REMEDY)
+    return path
 
 
 def verify(folder: StrPath, name: str, manifest: dict[str, Any]) -> None:
-    """Like `read_verified`, but reads the file in chunks and returns nothing."""
-    path, entry = check_size(folder, name, manifest)
-    _check_digest(path, sha256_of(path), entry)
+    """Check the bytes of a file; UserError if they differ from the manifest."""
+    path = check_size(folder, name, manifest)
+    _check_digest(path, sha256_of(path), manifest["files"][name])
 
 
-def check_size(
-    folder: StrPath, name: str, manifest: dict[str, Any]
-) -> tuple[pathlib.Path, dict[str, Any]]:
-    """Return the path of a file and its entry in the manifest; UserError if their sizes differ."""
-    path = pathlib.Path(folder) / name
-    entry = manifest["files"].get(name)
-    size = entry.get("bytes") if isinstance(entry, dict) else None
-    if type(size) is not int or size < 0 or not isinstance(entry.get("sha256"), str):
-        raise UserError(f"{path.parent / MANIFEST}: no entry for {name}", remedy=_REMEDY)
-    if not path.exists():
-        raise UserError(f"{path}: the file is missing", remedy=_REMEDY)
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise _not_plain(path, found.st_mode)
-    if found.st_size != size:
-        raise UserError(f"{path}: expected {size} bytes, got {found.st_size}", remedy=_REMEDY)
-    return path, entry
+def read_verified(folder: StrPath, name: str, manifest: dict[str, Any]) -> bytes:
+    """Read a file; UserError if its bytes differ from the manifest."""
+    path = check_size(folder, name, manifest)
+    data = path.read_bytes()
+    _check_digest(path, hashlib.sha256(data).hexdigest(), manifest["files"][name])
+    return data
 
 
 def _check_digest(path: pathlib.Path, digest: str, entry: dict[str, Any]) -> None:
@@ -326,7 +276,7 @@ def write_folder(
     folder: StrPath,
     files: Mapping[str, bytes],
     *,
-    also: Callable[[pathlib.Path], object] = bool,
+    also: Callable[[pathlib.Path], object] | None = None,
     **facts: Any,
 ) -> None:
     """Replace a folder by these files and a manifest of them with these facts.
@@ -338,7 +288,8 @@ def write_folder(
             with write_atomically(part / name) as file:
                 file.write(data)
         write_manifest(part, files, **facts)
-        also(part)
+        if also:
+            also(part)
 
 
 def _sync_folder(folder: pathlib.Path) -> None:
