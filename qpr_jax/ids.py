@@ -21,7 +21,6 @@ LARGEST_ID = 2**63 - 1
 LARGEST_BYTES = 1024  # of a string
 _DIGITS = len(str(LARGEST_ID))
 _EXACT = 2**53  # from here on, a float can be another number than it was written as
-_EXPECTED = "expected whole numbers or strings"
 
 
 def id_key(value: Id) -> Id:
@@ -65,33 +64,23 @@ def check_id(value: object, where: str) -> Id:
     A whole float, as columns of numbers with missing values have them, is the number.
     """
     if isinstance(value, str | uuid.UUID):
-        return _check_string(str(value), where)
-    number = _whole(value)
+        text = str(value)
+        size = len(text.encode("utf-8", "surrogatepass"))
+        if not 0 < size <= LARGEST_BYTES:
+            got = f"got a string of {size:,} {where}"
+            raise UserError(f"`ids`: expected strings of 1 to {LARGEST_BYTES:,} bytes, {got}")
+        return text
+    number = None
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        number = int(value)
+    elif isinstance(value, float | np.floating):
+        real = float(value)
+        number = int(real) if abs(real) < _EXACT and real.is_integer() else None
     if number is None:
-        raise UserError(f"`ids`: {_EXPECTED}, got {_short(value)} {where}")
+        raise UserError(f"`ids`: expected whole numbers or strings, got {_short(value)} {where}")
     if not 0 <= number <= LARGEST_ID:
         raise UserError(f"`ids`: expected 0 to {LARGEST_ID}, got {_short(value)} {where}")
     return number
-
-
-def _whole(value: object) -> int | None:
-    match value:
-        case bool():
-            return None
-        case int() | np.integer():
-            return int(value)
-        case float() | np.floating():
-            number = float(value)
-            return int(number) if abs(number) < _EXACT and number == int(number) else None
-    return None
-
-
-def _check_string(value: str, where: str) -> str:
-    size = len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
-    if not 0 < size <= LARGEST_BYTES:
-        got = f"got a string of {size:,} {where}"
-        raise UserError(f"`ids`: expected strings of 1 to {LARGEST_BYTES:,} bytes, {got}")
-    return value
 
 
 def _short(value: object) -> str:
@@ -134,12 +123,6 @@ def first_repeated(ids: Iterable[Id]) -> int | None:
             return position
         seen.add(key)
     return None
-
-
-def refuse_repeated(ids: Sequence[Id], lines: Sequence[int], where: str) -> None:
-    """Raise a UserError, which names the line, if an id occurs twice."""
-    if (repeated := first_repeated(ids)) is not None:
-        raise repeated_id(ids[repeated], lines[repeated], where)
 
 
 def repeated_id(value: Id, line: int, where: str) -> UserError:

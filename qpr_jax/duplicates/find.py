@@ -32,7 +32,7 @@ from qpr_jax.duplicates.scores import Choice, choose, find_pairs
 from qpr_jax.encoders.packaged import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, number_entries, refuse_repeated
+from qpr_jax.ids import Id, first_repeated, number_entries, repeated_id
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.milvus_server import is_address
@@ -265,5 +265,6 @@ def _read(
     for value, question, payload in number_entries(entries, lines, source.where):
         (text,) = as_texts([question], f"{source.where} {lines[-1]}")
         rows.append(Question(value, text, payload))
-    refuse_repeated([row.id for row in rows], lines, source.where)
+    if (repeated := first_repeated(row.id for row in rows)) is not None:
+        raise repeated_id(rows[repeated].id, lines[repeated], source.where)
     return rows, has_ids
