@@ -25,8 +25,7 @@ from qpr_jax.reranking.base import (
     reorder,
     texts_and_distances,
 )
-from qpr_jax.reranking.features import FEATURES, FeatureExtractor
-from qpr_jax.reranking.frequencies import Frequencies
+from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
 from qpr_jax.reranking.model_folder import (
     REMEDY,
     check_array,
@@ -34,7 +33,7 @@ from qpr_jax.reranking.model_folder import (
     read_model,
 )
 from qpr_jax.reranking.network import Network, check_network, predict
-from qpr_jax.reranking.word_weights import zero_weights
+from qpr_jax.reranking.terms import Frequencies
 
 if TYPE_CHECKING:
     from qpr_jax.reranking.cross_encoder import CrossEncoder

@@ -17,9 +17,8 @@ from qpr_jax.files import write_atomically
 from qpr_jax.index.exact import distances_to
 from qpr_jax.reranking.base import owners_of, starts_of
 from qpr_jax.reranking.cross_encoder import CrossEncoder
-from qpr_jax.reranking.features import FeatureExtractor
-from qpr_jax.reranking.frequencies import Frequencies
-from qpr_jax.reranking.word_weights import zero_weights
+from qpr_jax.reranking.features import FeatureExtractor, zero_weights
+from qpr_jax.reranking.terms import Frequencies
 
 log = logging.getLogger(__name__)
 

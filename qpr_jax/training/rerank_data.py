@@ -11,8 +11,8 @@ from qpr_jax.data.splits import TRAIN, VALIDATION
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search
 from qpr_jax.reranking.base import owners_of, starts_of
+from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES
-from qpr_jax.reranking.word_weights import MOST
 from qpr_jax.training.candidates import Candidates, Finder
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.teacher import neighbors

@@ -10,9 +10,8 @@ import numpy as np
 import optax
 
 from qpr_jax.reranking.base import owners_of
-from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS
+from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS, zero_weights
 from qpr_jax.reranking.network import Network, standardize
-from qpr_jax.reranking.word_weights import zero_weights
 from qpr_jax.training.rerank_data import Lists
 
 HIDDEN = 64

@@ -26,9 +26,9 @@ from qpr_jax.machine import peak_memory
 from qpr_jax.reranking.base import owners_of, rank_hits
 from qpr_jax.reranking.calibration import calibrate
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
+from qpr_jax.reranking.features import zero_weights
 from qpr_jax.reranking.light import LIGHT, STACKED, LightModel, save_light
 from qpr_jax.reranking.network import Network, predict
-from qpr_jax.reranking.word_weights import zero_weights
 from qpr_jax.training import rerank_data
 from qpr_jax.training.candidates import Candidates, Finder, LogitCache
 from qpr_jax.training.config import TrainConfig, trains

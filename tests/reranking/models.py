@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.reranking.features import FEATURES
-from qpr_jax.reranking.frequencies import Frequencies
 from qpr_jax.reranking.light import LightModel
 from qpr_jax.reranking.network import Network
+from qpr_jax.reranking.terms import Frequencies
 
 WORDS = ("what", "is", "car", "automobile", "price", "2015", "2016")
 

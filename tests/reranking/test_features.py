@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qpr_jax.errors import UserError
-from qpr_jax.reranking.features import FEATURES, FeatureExtractor
-from qpr_jax.reranking.frequencies import Frequencies
-from qpr_jax.reranking.word_weights import BITS, MOST, zero_weights
+from qpr_jax.reranking.feature_loops import BITS, MOST
+from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
+from qpr_jax.reranking.terms import Frequencies
 from qpr_jax.text.tokenizer import tokenize
 from tests.reranking.models import WordEncoder
 

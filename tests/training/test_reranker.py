@@ -9,10 +9,10 @@ from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.reranking.base import rank_hits
+from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS
 from qpr_jax.reranking.light import read_light
 from qpr_jax.reranking.network import check_network, predict
-from qpr_jax.reranking.word_weights import MOST
 from qpr_jax.retriever import Retriever
 from qpr_jax.training.candidates import Candidates, Finder, LogitCache
 from qpr_jax.training.config import load_config, override

@@ -1,0 +1,250 @@
+"""Terms of texts as hashes, and their document frequencies.
+
+The terms of a text are its words, pairs of words, and character 3- and 4-grams. They are read from
+the bytes of a text each time; nothing is stored for a question.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from qpr_jax.errors import UserError
+from qpr_jax.machine import compile_loop
+from qpr_jax.reranking.model_folder import REMEDY, check_array
+from qpr_jax.text.tokenizer import tokenize
+
+MAX_BYTES, MAX_WORDS = 1024, 64  # the rest of a text is ignored, so its time is bounded
+# log2 of the number of document frequencies of each kind of terms: words, pairs, 3- and 4-grams.
+# Terms with equal buckets share one.
+_BITS = np.array([20, 18, 16, 18])
+_SHIFTS = (64 - _BITS).astype(np.uint64)
+_STARTS = np.concatenate([[0], np.cumsum(1 << _BITS)])
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # a product with it spreads the bits upwards
+_MIX_LEFT = np.uint64(0xD6E8FEB86659FD93)  # for the left word of a pair
+_FOUR = np.uint64(1 << 40)  # a bit that 3-grams do not have
+_FNV, _FNV_START = np.uint64(0x100000001B3), np.uint64(0xCBF29CE484222325)
+_SPACE, _ZERO, _ONE = np.uint8(32), np.uint64(0), np.uint64(1)
+
+NUMBER, NEGATION, QUESTION_WORD = 1, 2, 4  # flags of words
+# A word of one letter is what an apostrophe cuts off: "don't" has the words "don" and "t".
+_NEGATIONS = (
+    "not no never none nothing nobody nowhere neither nor without cannot t cant dont doesnt didnt "
+    "isnt arent wasnt wont wouldnt shouldnt couldnt hasnt havent"
+)
+_QUESTION_WORDS = (
+    "what which who whom whose when where why how is are was were do does did can could should "
+    "will would"
+)
+
+_STEPS = 8  # codes of an octave of frequencies
+_LEAST_IDF = np.float32(0.01)
+_CHUNK = 2000  # texts counted at a time
+_TENSORS = ("frequencies.codes", "frequencies.documents", "frequencies.mean_length")
+
+
+class Terms(NamedTuple):
+    """The terms of n texts.
+
+    Attributes:
+      hashes: uint64 [t]. The lowest bit of a word's hash is 1 if the word has a digit.
+      buckets: int32 [t], the place of each term in `Frequencies.codes`.
+      bounds: int64 [n, 5], where each of the four kinds of terms of a text begins, and the end.
+    """
+
+    hashes: np.ndarray
+    buckets: np.ndarray
+    bounds: np.ndarray
+
+
+def read_terms(texts: Sequence[str]) -> Terms:
+    """Read the terms of texts.
+
+    A word is a run of letters, digits and "_". Character n-grams are those of the words with a
+    space before and after.
+    """
+    data, offsets = _as_bytes(texts)
+    most = 3 * int(np.minimum(np.diff(offsets), MAX_BYTES).sum()) + 4 * len(texts)
+    hashes, buckets = np.empty(most, np.uint64), np.empty(most, np.int32)
+    bounds = np.empty((len(texts), 5), np.int64)
+    text = np.empty(MAX_BYTES + 2, np.uint8)
+    end = _read(data, offsets, text, hashes, buckets, bounds)
+    return Terms(hashes[:end], buckets[:end], bounds)
+
+
+def _as_bytes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Concatenate texts: their bytes, uint8, and offsets, int64 [n + 1], of each text.
+
+    `_read` converts ASCII to lower case; a text with other characters becomes the words of
+    `tokenize`, joined by spaces.
+    """
+    parts = []
+    for text in texts:
+        words = text if text.isascii() else " ".join(tokenize(text[:MAX_BYTES]))
+        parts.append(words.encode("utf-8", "replace"))
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    return np.frombuffer(b"".join(parts), np.uint8), offsets
+
+
+@compile_loop()
+def _read(data, offsets, text, hashes, buckets, bounds):  # type: ignore[no-untyped-def]
+    """Write the terms of each text; `text`, uint8 [MAX_BYTES + 2], is working memory."""
+    end = 0
+    for i in range(len(bounds)):
+        start, size, h, digit = end, 1, _FNV_START, _ZERO
+        stop = min(offsets[i + 1], offsets[i] + MAX_BYTES)
+        text[0] = _SPACE
+        for at in range(offsets[i], stop + 1):
+            c = data[at] if at < stop else _SPACE
+            if 65 <= c <= 90:
+                c = np.uint8(c + 32)
+            if (97 <= c <= 122) or c >= 128 or (48 <= c <= 57) or c == 95:
+                text[size] = c
+                size += 1
+                h = (h ^ np.uint64(c)) * _FNV
+                if 48 <= c <= 57:
+                    digit = _ONE
+            elif text[size - 1] != _SPACE:
+                text[size] = _SPACE
+                size += 1
+                h = (h ^ (h >> np.uint64(32))) * _MIX
+                h ^= h >> np.uint64(29)
+                hashes[end] = ((h | np.uint64(2)) & ~_ONE) | digit  # never 0
+                end, h, digit = end + 1, _FNV_START, _ZERO
+                if end == start + MAX_WORDS:
+                    break
+        words = end
+        for at in range(start + 1, words):
+            hashes[end] = (hashes[at - 1] * _MIX_LEFT ^ (hashes[at] >> np.uint64(7))) * _MIX
+            end += 1
+        threes, gram = end, _ZERO
+        fours = threes + max(0, size - 2)
+        end = fours + max(0, size - 3)
+        for at in range(size):
+            gram = ((gram << np.uint64(8)) | np.uint64(text[at])) & np.uint64(0xFFFFFFFF)
+            if at >= 2:
+                hashes[threes + at - 2] = (gram & np.uint64(0xFFFFFF)) * _MIX
+            if at >= 3:
+                hashes[fours + at - 3] = (gram | _FOUR) * _MIX
+        bounds[i, 0], bounds[i, 1], bounds[i, 2] = start, words, threes
+        bounds[i, 3], bounds[i, 4] = fours, end
+        for kind in range(4):
+            for at in range(bounds[i, kind], bounds[i, kind + 1]):
+                buckets[at] = _STARTS[kind] + np.int64(hashes[at] >> _SHIFTS[kind])
+    return end
+
+
+class Lexicon(NamedTuple):
+    """Words with an embedding or a flag.
+
+    Attributes:
+      hashes: uint64 [n + 1], of the words, ascending; the last one is the greatest number.
+      starts: int32 [2 ** 16], the first word whose upper 16 bits are these or greater.
+      flags: uint8 [n], NEGATION and QUESTION_WORD; NUMBER is a bit of the hash.
+      rows: int32 [n], rows in `vectors`, -1 for none.
+      vectors: int8 [m, e], embeddings of any length.
+      scales: float32 [m], the reciprocals of their lengths.
+    """
+
+    hashes: np.ndarray
+    starts: np.ndarray
+    flags: np.ndarray
+    rows: np.ndarray
+    vectors: np.ndarray
+    scales: np.ndarray
+
+
+def make_lexicon(words: Sequence[str], embeddings: np.ndarray) -> Lexicon:
+    """Make the lexicon of words with embeddings, float32 [m, e], and of words with a flag.
+
+    Embeddings are rounded to 8-bit integers: their products are the same on any machine.
+    """
+    largest = np.abs(embeddings).max(axis=1, initial=0)
+    vectors = np.rint(embeddings * (127 / np.maximum(largest, 1e-30))[:, None]).astype(np.int8)
+    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.int64)
+    scales = (1 / np.sqrt(np.maximum(squares, 1))).astype(np.float32)
+    flagged = {NEGATION: _NEGATIONS.split(), QUESTION_WORD: _QUESTION_WORDS.split()}
+    of_words = _word_hashes(words)
+    of_flagged = {flag: _word_hashes(known) for flag, known in flagged.items()}
+    hashes = np.unique(np.concatenate([of_words[of_words > 0], *of_flagged.values()]))
+    rows, flags = np.full(len(hashes), -1, np.int32), np.zeros(len(hashes), np.uint8)
+    known = np.flatnonzero(of_words)
+    rows[np.searchsorted(hashes, of_words[known])] = known
+    for flag, found in of_flagged.items():
+        flags[np.searchsorted(hashes, found)] |= flag
+    starts = np.searchsorted(hashes, np.arange(1 << 16, dtype=np.uint64) << np.uint64(48))
+    hashes = np.append(hashes, np.uint64(np.iinfo(np.uint64).max))
+    return Lexicon(hashes, starts.astype(np.int32), flags, rows, vectors, scales)
+
+
+def _word_hashes(words: Sequence[str]) -> np.ndarray:
+    """Hash each word, uint64 [n]; 0 for a text that is not exactly one word."""
+    terms, hashes = read_terms(words), np.zeros(len(words), np.uint64)
+    single = terms.bounds[:, 1] == terms.bounds[:, 0] + 1
+    hashes[single] = terms.hashes[terms.bounds[single, 0]]
+    return hashes
+
+
+@dataclass(frozen=True, eq=False)
+class Frequencies:
+    """Document frequencies of terms, frozen when a re-ranker is trained.
+
+    Attributes:
+      codes: uint8 [sum of 2 ** _BITS], round(_STEPS * log2(1 + df)) of each bucket, where df of the
+        documents have a term of the bucket; kind after kind.
+      documents: the number of documents.
+      mean_length: the mean number of words in a document, at least 1.
+    """
+
+    codes: np.ndarray
+    documents: int
+    mean_length: float
+
+    @classmethod
+    def count(cls, texts: Iterable[str]) -> Frequencies:
+        """Count the terms of texts, which are not kept."""
+        counts, rest = np.zeros(_STARTS[-1], np.uint32), iter(texts)
+        documents = words = 0
+        while chunk := list(itertools.islice(rest, _CHUNK)):
+            terms = read_terms(chunk)
+            owners = np.repeat(np.arange(len(chunk)), terms.bounds[:, 4] - terms.bounds[:, 0])
+            distinct = np.unique(owners * len(counts) + terms.buckets)
+            counts += np.bincount(distinct % len(counts), minlength=len(counts)).astype(np.uint32)
+            words += int((terms.bounds[:, 1] - terms.bounds[:, 0]).sum())
+            documents += len(chunk)
+        codes = np.rint(_STEPS * np.log2(1.0 + counts)).astype(np.uint8)
+        return cls(codes, documents, max(1.0, words / max(1, documents)))
+
+    def idfs(self) -> np.ndarray:
+        """Return log((N + 1) / (df + 1)), at least 0.01, of each code: float32 [256]."""
+        logs = np.arange(256) * np.log(2) / _STEPS
+        return np.maximum(np.log(self.documents + 1) - logs, _LEAST_IDF).astype(np.float32)
+
+    def weights(self, words: Sequence[str]) -> np.ndarray:
+        """Return the idf of words, float32 [n]."""
+        buckets = (_word_hashes(words) >> _SHIFTS[0]).astype(np.int64)
+        return self.idfs()[self.codes[buckets]]
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Return the arrays to store, by name."""
+        values = (self.codes, np.array([self.documents]), np.array([self.mean_length]))
+        return dict(zip(_TENSORS, values, strict=True))
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, np.ndarray], where: str) -> Frequencies:
+        """Read the arrays of `tensors`; UserError, which names `where`, if they do not fit."""
+        types = (np.uint8, np.int64, np.float64)
+        shapes = ((int(_STARTS[-1]),), (1,), (1,))
+        codes, documents, mean_length = (
+            check_array(tensors.get(name), name, dtype, shape, where)
+            for name, dtype, shape in zip(_TENSORS, types, shapes, strict=True)
+        )
+        if documents[0] < 0 or not 1 <= mean_length[0] <= MAX_WORDS:
+            what = f"{where}: the number of documents or their mean length is out of range"
+            raise UserError(what, remedy=REMEDY)
+        return cls(codes, int(documents[0]), float(mean_length[0]))
