@@ -21,7 +21,6 @@ from qpr_jax.ids import Id, parse_key
 
 if TYPE_CHECKING:
     from qpr_jax.reranking.base import Rerank
-    from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
 
@@ -238,10 +237,11 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     names = _names(run, other)
     pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
     pairs = read_pairs(run, split)
-    retrievers = [load_index(run), *([_load_other(other)] if other else [])]
-    first = retrievers[0]
-    for second in retrievers[1:]:
-        require_same_questions(first.store, second.store, str(other))
+    first = load_index(run)
+    retrievers = [first]
+    if other is not None:
+        retrievers.append(load_index(other))
+        require_same_questions(first.store, retrievers[1].store, other)
     words = first.encoder.summary().words
     analysis = analyze(
         {name: retriever.search for name, retriever in zip(names, retrievers, strict=True)},
@@ -256,19 +256,9 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     return {"out": out, "split": split, "queries": len(analysis.cases), "failing": failing}
 
 
-def _load_other(folder: str) -> Retriever:
-    """As `load_index`, with an error that names OTHER, not RUN."""
-    try:
-        return load_index(folder)
-    except UserError as error:
-        name = "other" if error.setting == "run" else error.setting
-        raise UserError(error.what, setting=name, remedy=error.remedy) from None
-
-
 def _names(run: str, other: str | None) -> list[str]:
     """Name the runs on the page by their folders, or by whole paths if those names are equal."""
-    folders = [run] if other is None else [run, other]
-    paths = [pathlib.Path(folder).resolve() for folder in folders]
+    paths = [pathlib.Path(folder).resolve() for folder in (run, other) if folder is not None]
     if len({*paths}) < len(paths):
         raise UserError(f"expected another folder than {run}, got {other}", setting="other")
     last = [path.name for path in paths]

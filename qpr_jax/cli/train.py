@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -41,7 +41,7 @@ settings of a preset, `qpr train RUN --config NAME` trains it.
     "changes",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Change a setting; repeatable.",
+    help="Change a setting; wins over other options; repeatable.",
 )
 @click.option(
     "--labels", type=NamedPath(), help="Also train on these labeled pairs (from `qpr review`)."
@@ -76,14 +76,10 @@ def train(
     use_huge_pages()
     with needs("`qpr train`", ".[train]"):
         from qpr_jax.training.config import load_config, override
-    changed = {change.partition("=")[0] for change in changes}
-    twice = (("--from", start, "encoder.pretrained"), ("--labels", labels, "data.labels"))
-    for option, path, setting in (*twice, ("PAIRS", pairs, "data.path")):
-        if path is not None and setting in changed:
-            raise click.UsageError(f"{option} and --set {setting} exclude each other: give one")
-    own = {} if pairs is None else {"data.source": "quora", "data.path": pairs}
-    given = {"data.labels": labels, "encoder.pretrained": start}
-    own |= {name: path for name, path in given.items() if path is not None}
+    source = None if pairs is None else "quora"
+    named = {"data.source": source, "data.path": pairs, "data.labels": labels}
+    named["encoder.pretrained"] = start
+    own = {name: value for name, value in named.items() if value is not None}
     for change in changes:
         if "=" not in change:
             raise UserError(f"expected NAME=VALUE, got {change!r}", setting="changes")
@@ -114,12 +110,10 @@ def presets(names: tuple[str, ...], every: bool) -> Output:
     """
     if every and not names:
         raise click.UsageError("--all goes with NAMES only")
-    chosen = {name: FACTS[name] for name in names or FACTS}
-    rows = [{"name": name, **FACTS[name], "settings": PRESETS[name]} for name in chosen]
-    text = "".join(_facts(name, facts) for name, facts in chosen.items()) + _FOOTER
+    rows = [{"name": name, **FACTS[name], "settings": PRESETS[name]} for name in names or FACTS]
     if names:
-        text = "\n".join(_toml(name, chosen[name], every=every) for name in chosen)
-    return Output(text, rows)
+        return Output("\n".join(_toml(name, every=every) for name in names), rows)
+    return Output("".join(_facts(name, facts) for name, facts in FACTS.items()) + _FOOTER, rows)
 
 
 def _facts(name: str, facts: Mapping[str, Any]) -> str:
@@ -129,33 +123,21 @@ def _facts(name: str, facts: Mapping[str, Any]) -> str:
     return f"{name:<24}{scores:<22}{minutes}".rstrip() + f"\n    {facts['summary']}\n"
 
 
-def _toml(name: str, facts: Mapping[str, Any], *, every: bool) -> str:
+def _toml(name: str, *, every: bool) -> str:
     """The settings of a preset as TOML, below its facts in a comment."""
-    lines = [f"# {line}" for line in _facts(name, facts).splitlines()]
-    section = ""
-    for setting, value, comment in _settings(name, every=every):
-        here, _, last = setting.rpartition(".")
-        if here != section:
-            lines += ["", f"[{here}]"]
-            section = here
-        if comment:
-            lines += textwrap.wrap(comment, 96, initial_indent="# ", subsequent_indent="# ")
-        lines.append(f"{'' if setting in PRESETS[name] else '# '}{last} = {_value(value)}")
-    return "\n".join(lines) + "\n"
-
-
-def _settings(name: str, *, every: bool) -> Iterator[tuple[str, Any, str]]:
-    """The settings that a preset changes, or all of them, with values and help, by section."""
+    lines = [f"# {line}" for line in _facts(name, FACTS[name]).splitlines()]
     changes = PRESETS[name]
-    if not every:  # settings without a section come first, the others stay in their order
-        sections = list(dict.fromkeys(["", *(key.rpartition(".")[0] for key in changes)]))
-        for key in sorted(changes, key=lambda key: sections.index(key.rpartition(".")[0])):
-            yield key, changes[key], ""
-        return
+    if not every:
+        lines += [f"{key} = {_value(value)}" for key, value in changes.items()]
+        return "\n".join(lines) + "\n"
     with needs("`qpr presets --all`", ".[train]"):
         from qpr_jax.training.config import TrainConfig, declarations, read
     for key, field in declarations().items():
-        yield key, changes.get(key, read(TrainConfig(), key)), field.description or ""
+        help = textwrap.wrap(field.description or "", 98)
+        value = changes.get(key, read(TrainConfig(), key))
+        mark = "" if key in changes else "# "
+        lines += ["", *(f"# {line}" for line in help), f"{mark}{key} = {_value(value)}"]
+    return "\n".join(lines) + "\n"
 
 
 def _value(value: Any) -> str:

@@ -199,9 +199,6 @@ def test_an_error_is_one_line_that_says_where_and_what_to_do(qpr, files, argumen
         ("evaluate run --beir set --validation p.tsv", "--validation"),
         ("presets best", "'best' is not one of"),
         ("presets --all", "--all"),
-        ("train r --from x --set encoder.pretrained=y", "--from and --set encoder.pretrained"),
-        ("train r --labels x --set data.labels=y", "--labels and --set data.labels"),
-        ("train r pairs.tsv --set data.path=y", "PAIRS and --set data.path"),
     ],
 )
 def test_a_wrong_use_of_options_is_named(qpr, tmp_path, arguments, said):
