@@ -32,7 +32,7 @@ def measure(preset: str, size: int, seconds: float) -> list[str]:
     from qpr_jax.training.distributed import make_mesh, replicate, split_over
     from qpr_jax.training.loader import BatchLoader
     from qpr_jax.training.losses_config import loss_terms
-    from qpr_jax.training.phases import init_model
+    from qpr_jax.training.model_families import MODEL_FAMILIES
     from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 
     config = load_config(preset)
@@ -40,7 +40,7 @@ def measure(preset: str, size: int, seconds: float) -> list[str]:
     dataset = load_dataset(config, find_quora())
     mesh = make_mesh()
     feed = BatchLoader(config, dataset, devices=mesh.size)
-    encoder, params = init_model(config, dataset)
+    encoder, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
     loss = make_loss(encoder, mesh, loss_terms(config))
     optimizer = make_optimizer(config.optimizer.learning_rate)
     step = make_train_step(loss, optimizer, seed=0)

@@ -20,6 +20,7 @@ from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.encoder_job import train
 from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.training.model_families import MODEL_FAMILIES
 from tests.distant.rows import log_rows, write_rows
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -103,12 +104,10 @@ def test_the_exported_encoder_is_the_flax_encoder_of_the_best_step(finished, tmp
     dataset = load_dataset(config, None)
     from flax import nnx
 
-    from qpr_jax.training.phases import init_model
-
     # It only restores the best. Of a copy, since it adds a file of events.
     shutil.copytree(workdir / "checkpoints", tmp_path / "checkpoints")
     params = train(config, dataset, tmp_path)
-    graph, _ = init_model(config, dataset)
+    graph, _ = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
     words = dataset.token_ids[:200]
     expected = nnx.merge(graph, params)(words)
     got = read_cnn(workdir / "export").encode_ids(words)

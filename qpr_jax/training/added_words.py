@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import jax.numpy as jnp
 import numpy as np
 
 from qpr_jax.data.lexicon import learn_lexicon
@@ -14,27 +12,9 @@ from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.evaluation.retrieval import exact_search, first_ranks, rank
 from qpr_jax.index.exact import exact_top_k
-from qpr_jax.text.vocabulary import Vocabulary
-from qpr_jax.training.dataset import TrainDataset
-from qpr_jax.training.train_step import Params, with_last_rows
 
-log = logging.getLogger(__name__)
-
-
-def with_first_rows(params: Params, dataset: TrainDataset) -> Params:
-    """The parameters with first embeddings of the added words, where something is known of them.
-
-    Those of the others stay as they are.
-    """
-    if dataset.translations is None:
-        raise ValueError("words are added from translations")
-    start, vocabulary = cast(CnnEncoder, dataset.start), cast(Vocabulary, dataset.tokenizer)
-    rows = np.array(params["embedding"][...][dataset.frozen_rows :])
-    words = vocabulary.added[len(vocabulary.added) - len(rows) :]
-    found, known = first_rows(start, words, dataset.translations.lexicon_texts())
-    rows[known] = found[known]
-    log.info("added words: %s, %s begin at a known embedding", f"{len(rows):,}", f"{known.sum():,}")
-    return with_last_rows(params, dataset.frozen_rows, jnp.asarray(rows))
+if TYPE_CHECKING:
+    from qpr_jax.training.dataset import TrainDataset
 
 
 def first_rows(

@@ -39,7 +39,12 @@ def validate(config: TrainConfig) -> None:
         except UserError as error:
             name = f"index.{error.setting}"
             raise UserError(error.what, setting=name, remedy=error.remedy) from error
-    MODEL_FAMILIES[config.encoder.kind].check(config)
+    refuse_if(
+        config.batch.subword_dropout and not config.text.subwords and not config.encoder.pretrained,
+        "batch.subword_dropout",
+        f"must be 0: words are no sums of n-grams, got {config.batch.subword_dropout:g}",
+        "set `text.subwords=True`",
+    )
     if config.job == "cross_encoder":
         _check_cross_encoder(config)
     _check_targets(config)

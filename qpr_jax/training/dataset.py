@@ -238,9 +238,9 @@ def _spelled(tokenizer: Tokenizer) -> Parts:
     spelled = tokenizer.spelled()
     if spelled.tokens < tokenizer.first_bin - 1:
         raise UserError(
-            "expected 0, since the encoder to start from has no sums of n-grams, got a share",
+            "must be 0: the encoder has no sums of n-grams",
             setting="batch.subword_dropout",
-            remedy="set `batch.subword_dropout=0`",
+            remedy="set it so, or train a new cnn with `text.subwords=True`",
         )
     return spelled
 

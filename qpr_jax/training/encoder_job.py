@@ -31,7 +31,7 @@ from qpr_jax.training.metrics import MetricWriter
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.negatives import negatives_file
 from qpr_jax.training.pair_calibration import calibrate_pairs
-from qpr_jax.training.phases import build_plan, init_model
+from qpr_jax.training.phases import build_plan
 from qpr_jax.training.report import add_stacked, write_report
 from qpr_jax.training.reranker import (
     lacks_stacked,
@@ -92,7 +92,7 @@ def train_encoder(config: TrainConfig, workdir: StrPath, overwrite: bool = False
             distributed.disconnect()
             if not first:
                 return {}
-            encoder = family.export(config, start, dataset.tokenizer, params)
+            encoder = family.export(config, dataset, params)
             encoder = with_languages(encoder, start, dataset.translations)
             save_encoder(folder / "export", encoder)
             del params
@@ -118,13 +118,14 @@ def _with_teacher(
 
 def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> Params:
     """The parameters of the best step of the training, or, without a training, the first ones."""
+    family = MODEL_FAMILIES[config.encoder.kind]
     if not trains(config):
-        return init_model(config, dataset)[1]
+        return family.init(config, dataset)[1]
     plan, stops = build_plan(config, dataset), config.early_stopping
-    score, family = make_evaluator(dataset, config), MODEL_FAMILIES[config.encoder.kind]
+    score = make_evaluator(dataset, config)
 
     def evaluate(state: TrainState) -> dict[str, float]:
-        encoder = family.export(config, dataset.start, dataset.tokenizer, state.params)
+        encoder = family.export(config, dataset, state.params)
         scores: dict[str, float] = distributed.broadcast_from_first(lambda: score(encoder))
         return scores
 

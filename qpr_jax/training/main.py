@@ -47,7 +47,8 @@ def train_and_evaluate(
     """
     validate(config)
     angular = [name for name in config.loss.names if LOSSES[name].angular]
-    if angular and config.max_epochs and MODEL_FAMILIES[config.encoder.kind].lengths_vary(config):
+    normalized = MODEL_FAMILIES[config.encoder.kind].normalizes or config.encoder.normalize
+    if angular and config.max_epochs and not normalized:
         log.warning(
             "the loss %s compares directions, but searches go by distance, which orders vectors of "
             "different lengths differently; set `encoder.normalize=True`",

@@ -6,10 +6,8 @@ import logging
 from typing import NamedTuple
 
 import jax
-from flax import nnx
 from jax.sharding import Mesh
 
-from qpr_jax.training.added_words import with_first_rows
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.distributed import (
@@ -26,7 +24,6 @@ from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sampler import epoch_steps, imitation_steps
 from qpr_jax.training.schedule import make_schedule
 from qpr_jax.training.train_step import (
-    Params,
     Step,
     TrainState,
     init_state,
@@ -58,7 +55,7 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
     total = imitation
     if config.max_epochs:
         total += config.max_steps or config.max_epochs * epoch_steps(config, dataset)
-    graph, params = init_model(config, dataset)
+    graph, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
     optimizer = make_optimizer(
         make_schedule(config, total, imitation=imitation),
         weight_decay=0.0 if dataset.frozen_rows else config.optimizer.weight_decay,
@@ -81,13 +78,6 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
         phases.append(_make_phase(config, "pairs", steps, make_step(False), loader, mesh))
     state = init_state(params, optimizer)
     return Plan(tuple(phases), replicate(state, mesh))
-
-
-def init_model(config: TrainConfig, dataset: TrainDataset) -> tuple[nnx.GraphDef, Params]:
-    """The model before the first step: its structure and its parameters."""
-    family = MODEL_FAMILIES[config.encoder.kind]
-    graph, params = family.init(config, dataset.start, dataset.tokenizer, dataset.teacher)
-    return graph, with_first_rows(params, dataset) if dataset.frozen_rows else params
 
 
 def _make_phase(

@@ -130,12 +130,3 @@ def _only_last_rows(gradient: Params, first: int) -> Params:
         return jnp.where((jnp.arange(len(array)) >= first)[:, None], array, 0)
 
     return jax.tree_util.tree_map_with_path(kept, gradient)
-
-
-def with_last_rows(params: Params, first: int, rows: jax.Array) -> Params:
-    """Replace the rows of the embedding from `first` on: `rows` float32 [V - first, e]."""
-
-    def replaced(path: tuple[Any, ...], array: jax.Array) -> jax.Array:
-        return array if path[0] != _EMBEDDING else array.at[first:].set(rows)
-
-    return jax.tree_util.tree_map_with_path(replaced, params)

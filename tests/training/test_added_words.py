@@ -18,7 +18,7 @@ from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.model_families import MODEL_FAMILIES
-from qpr_jax.training.phases import build_plan, init_model
+from qpr_jax.training.phases import build_plan
 from qpr_jax.training.teacher import read_teacher
 from tests.added_words import PAIRS, config_of, write_english
 from tests.made_up_language import made_up_pairs, translate
@@ -186,8 +186,8 @@ def test_an_untrained_copy_still_extends(folder, encoders, limit):
     config = override(load_config("synthetic_sdml"), changes | {"text.max_tokens": limit})
     few = override(config, {"data.max_rows": 300, "data.held_out_pairs": 200})
     data = load_dataset(few, None, family.start(config))
-    _, params = init_model(config, data)
-    copy = family.export(config, data.start, data.tokenizer, params)
+    _, params = family.init(config, data)
+    copy = family.export(config, data, params)
     assert (copy.identity, copy.extends) == (encoders[1].identity, (english.identity,))
 
 
@@ -217,7 +217,7 @@ def test_files_without_a_new_word_are_refused(folder, tmp_path):
         "early_stopping.metric": "mrr",
     }
     config = config_of(tmp_path, folder / "english", **changes)
-    with pytest.raises(UserError, match="has no row for, found none"):
+    with pytest.raises(UserError, match=r"`text\.added_words`: found no words"):
         load_dataset(config, None, MODEL_FAMILIES["cnn"].start(config))
 
 
@@ -227,7 +227,7 @@ def test_a_teacher_that_does_not_fit_is_refused(folder, tmp_path):
     with pytest.raises(UserError, match="expected a teacher of 32 dimensions"):
         ready(config)
     write_english(tmp_path / "english", subwords=False, normalize=False)
-    with pytest.raises(UserError, match="expected vectors of length 1, as a teacher's"):
+    with pytest.raises(UserError, match=r"`text\.added_words`: vectors of"):
         ready(override(config, {"encoder.pretrained": str(tmp_path / "english")}))
 
 

@@ -117,7 +117,6 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(name, near):
     [
         ({"data.source": "web"}, "data.source"),
         ({"encoder.kind": "lstm"}, "encoder.kind"),
-        ({"encoder.kind": "bert"}, "encoder.pretrained"),
         ({"index.factory": "IVF2000,PQ301"}, "index.factory"),
         ({"loss.names": ("sdlm",)}, "loss.names"),
         ({"loss.names": ("sdml", "sdml")}, "loss.names"),
@@ -142,11 +141,6 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(name, near):
         (TAUGHT | {"teacher.model": ""}, "data.parallel"),
         ({"batch.translations": 0.25}, "batch.translations"),
         ({"early_stopping.metric": "translation"}, "early_stopping.metric"),
-        (
-            TAUGHT
-            | {"encoder.kind": "bert", "encoder.pretrained": "m", "batch.subword_dropout": 0.1},
-            "batch.subword_dropout",
-        ),
     ],
     ids=str,
 )

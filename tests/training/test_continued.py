@@ -12,7 +12,6 @@ from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.encoder_job import _content
 from qpr_jax.training.model_families import MODEL_FAMILIES
-from qpr_jax.training.phases import init_model
 
 FAMILY = MODEL_FAMILIES["cnn"]
 
@@ -26,8 +25,8 @@ def config(request):
 
 def encoder_of(config, start=None):
     dataset = load_dataset(config, None, start)
-    _, params = init_model(config, dataset)
-    return FAMILY.export(config, start, dataset.tokenizer, params), dataset
+    _, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
+    return FAMILY.export(config, dataset, params), dataset
 
 
 def test_a_cnn_starts_from_the_encoder_of_a_run(config, tmp_path):

@@ -16,7 +16,6 @@ from qpr_jax.training.distributed import make_mesh, replicate, split_over
 from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.model_families import MODEL_FAMILIES
-from qpr_jax.training.phases import init_model
 from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 from tests.lowered import dots
 
@@ -50,7 +49,7 @@ def datasets():
 
 def encoding(config, dataset, devices=1):
     """The jitted value and gradient of a sum of vectors, and its arguments."""
-    graph, params = init_model(config, dataset)
+    graph, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
     batch = BatchLoader(config, dataset, devices=devices).batch_at(0)
     held = params
 
@@ -103,7 +102,7 @@ def test_bfloat16_gradients_are_close_to_those_of_float32(datasets, kind, device
 def whole_loss(config, dataset, devices=1):
     """The loss of a batch, and its arguments."""
     mesh = make_mesh(devices)
-    graph, params = init_model(config, dataset)
+    graph, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
     terms = loss_terms(config)
     loss = make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
     batch = BatchLoader(config, dataset, devices=devices).batch_at(0)
@@ -113,7 +112,7 @@ def whole_loss(config, dataset, devices=1):
 def step_precisions(config, dataset, lowered_for):
     """The precision of each product of a whole step."""
     mesh = make_mesh(1)
-    graph, params = init_model(config, dataset)
+    graph, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
     loss = make_loss(graph, mesh, loss_terms(config))
     optimizer = make_optimizer(1e-3)
     step = make_train_step(loss, optimizer, seed=0)

@@ -22,7 +22,6 @@ from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.model_families import MODEL_FAMILIES
-from qpr_jax.training.phases import init_model
 from qpr_jax.training.train_step import make_loss
 
 TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
@@ -63,7 +62,7 @@ def dataset():
 def loss_and_gradient(config, dataset, devices):
     feed = BatchLoader(config, dataset, devices=devices)
     mesh = make_mesh(devices)
-    graph, params = init_model(config, dataset)
+    graph, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
     loss = make_loss(graph, mesh, loss_terms(config), encode_chunk=config.batch.encode_chunk)
     batch = feed.batch_at(0)
     value, gradient = jax.jit(jax.value_and_grad(lambda *given: loss(*given)[0]))(
@@ -77,7 +76,7 @@ def test_a_step_has_the_gradient_of_the_plain_model(dataset, on_one_device):
     """Of blocks of like length, and of the rows of the words alone."""
     config = config_of()
     value, gradient, draw = on_one_device
-    graph, params = init_model(config, dataset)
+    graph, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
 
     def plain(params):
         encode = nnx.merge(graph, params)
@@ -154,9 +153,9 @@ def test_index_and_serving_read_as_many_tokens_as_the_training(tmp_path):
     config = config_of(**{"text.max_tokens": 5})
     dataset = load_dataset(config, None, read_transformer(TINY))
     assert dataset.token_ids.shape[1] == 5
-    _, params = init_model(config, dataset)
+    _, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
     family = MODEL_FAMILIES["bert"]
-    trained = family.export(config, dataset.start, dataset.tokenizer, params)
+    trained = family.export(config, dataset, params)
     save_encoder(tmp_path / "export", trained)
     encoder = read_transformer(tmp_path / "export")
     assert encoder.max_tokens == 5
