@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pathlib
@@ -15,53 +16,12 @@ from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import name_in_errors
-
-
-class JsonLines:
-    """A file of one JSON object per line, each with a `step`, that a resumed run continues.
-
-    On opening, lines after step `resume_at` are removed, and a line that a kill cut short, so that
-    each step has one line.
-    """
-
-    def __init__(self, path: pathlib.Path, *, resume_at: int) -> None:
-        kept = 0
-        with open(path, "a+b") as file:
-            file.seek(0)
-            for line in file:
-                step = _step_of(line)
-                if step is None or step > resume_at:
-                    break
-                kept += len(line)
-            file.truncate(kept)
-        self._path = path
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (closed by close)
-
-    def write(self, rows: list[dict[str, Any]]) -> None:
-        """Append rows; they are on disk when this returns."""
-        data = "".join(json.dumps(row) + "\n" for row in rows).encode()
-        with name_in_errors(self._path):
-            while data:
-                data = data[self._file.write(data) :]
-            os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-def _step_of(line: bytes) -> int | None:
-    """The step of a line; None if the line is not whole."""
-    try:
-        return int(json.loads(line)["step"]) if line.endswith(b"\n") else None
-    except (ValueError, TypeError, KeyError):
-        return None
+from qpr_jax.files import name_in_errors, write_atomically
 
 
 def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Read all rows of a file that `JsonLines` wrote; none if there is no file."""
-    lines = path.read_bytes().splitlines() if path.exists() else []
+    """Read a file of JSON lines, without a last line that was cut short; none without a file."""
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     try:
         return [json.loads(line) for line in lines]
     except ValueError as error:
@@ -73,13 +33,13 @@ def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
 class MetricWriter:
     """Writes metrics.jsonl (a line per step), evaluations.jsonl and TensorBoard events.
 
-    Opening removes what comes after step `resume_at`. Methods that write raise OSError, which names
-    the file, if the disk is full.
+    Opening removes what comes after step `resume_at`, so that each step has one line. Lines are on
+    disk when a method returns. Methods raise OSError, which names the file, if the disk is full.
     """
 
     def __init__(self, workdir: pathlib.Path, *, resume_at: int) -> None:
-        self._metrics = JsonLines(workdir / "metrics.jsonl", resume_at=resume_at)
-        self._evaluations = JsonLines(workdir / "evaluations.jsonl", resume_at=resume_at)
+        self._metrics = _open_lines(workdir / "metrics.jsonl", resume_at)
+        self._evaluations = _open_lines(workdir / "evaluations.jsonl", resume_at)
         name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}"
         self._path = workdir / "tensorboard" / name
         self._path.parent.mkdir(exist_ok=True)
@@ -93,12 +53,12 @@ class MetricWriter:
 
     def steps(self, rows: list[dict[str, Any]]) -> None:
         """Write the metrics of training steps."""
-        self._metrics.write(rows)
+        _write_lines(self._metrics, rows)
         self._write_events([_event("train", row) for row in rows])
 
     def evaluation(self, row: dict[str, Any]) -> None:
         """Write the scores of an evaluation."""
-        self._evaluations.write([row])
+        _write_lines(self._evaluations, [row])
         self._write_events([_event("validation", row)])
 
     def close(self) -> None:
@@ -114,6 +74,26 @@ class MetricWriter:
                 event.wall_time = time.time()
                 self._events.write(event.SerializeToString())
             self._events.flush()
+
+
+def _open_lines(path: pathlib.Path, resume_at: int) -> io.FileIO:
+    """Open a file of JSON lines to append to, without the steps after `resume_at`."""
+    kept = [row for row in read_json_lines(path) if row["step"] <= resume_at]
+    with write_atomically(path) as file:
+        file.write(_lines(kept))
+    return open(path, "ab", buffering=0)  # closed by MetricWriter.close
+
+
+def _write_lines(file: io.FileIO, rows: list[dict[str, Any]]) -> None:
+    data = _lines(rows)
+    with name_in_errors(pathlib.Path(file.name)):
+        while data:  # a write may take a part, as before the disk is full
+            data = data[file.write(data) :]
+        os.fsync(file.fileno())
+
+
+def _lines(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 def _event(group: str, row: dict[str, Any]) -> Any:

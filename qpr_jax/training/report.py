@@ -250,82 +250,55 @@ def _training_times(
     folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset
 ) -> dict[str, float]:
     """Times of the steps. After a stage of imitation, rates and epoch are those of the pairs."""
-    size = pairs_per_batch(config)
     rates = [row["pairs_per_second"] for row in read_json_lines(folder / "metrics.jsonl")]
     if not rates:
         return {}
-    alone = config.teacher.batch_size
-    steps_alone = len(dataset.trainable_rows) // alone if dataset.teacher else 0
-    imitated = imitation_steps(config, dataset) if config.max_epochs else len(rates)
+    size, questions = pairs_per_batch(config), config.teacher.batch_size
+    imitated = imitation_steps(config, dataset)
+    found: dict[str, float] = {"steps": len(rates), "train_seconds": 0.0}
     # The medians leave out the first steps, which compile.
-    seconds = sum(
-        len(part) * pairs / statistics.median(part)
-        for part, pairs in ((rates[:imitated], alone // 2), (rates[imitated:], size))
-        if part
-    )
-    found = {"steps": len(rates), "train_seconds": seconds}
-    if not config.max_epochs:
-        rate = 2 * statistics.median(rates)
-        return found | {"questions_per_second": rate, "epoch_seconds": steps_alone * alone / rate}
-    rate = statistics.median(rates[imitated:] or rates)
-    seconds = epoch_steps(config, dataset) * size / rate
-    return found | {"pairs_per_second": rate, "epoch_seconds": seconds}
+    if alone := rates[:imitated]:
+        rate = 2 * statistics.median(alone)
+        epoch = len(dataset.trainable_rows) // questions * questions / rate
+        found |= {"questions_per_second": rate, "epoch_seconds": epoch}
+        found["train_seconds"] += len(alone) * questions / rate
+    if pairs := rates[imitated:]:
+        rate = statistics.median(pairs)
+        epoch = epoch_steps(config, dataset) * size / rate
+        found |= {"pairs_per_second": rate, "epoch_seconds": epoch}
+        found["train_seconds"] += len(pairs) * size / rate
+    return found
 
 
-# What report.md calls a second stage, its facts, and its scores in a split.
-_SECOND_STAGES = (
-    ("Second stage", "reranker", "reranked"),
-    ("Second stage with a cross-encoder", "reranker_cross", "reranked_cross"),
-)
-
-
-def _gain_rows(report: dict[str, Any], name: str) -> list[tuple[str, str, str, list[Any]]]:
-    """The table of what a second stage adds."""
-    labels = (("per_pair", "pairs"), ("per_query", "queries"))
-    return [
-        (split, search, label, [*overs[over].values()])
-        for split in HELD_OUT
-        for search, overs in report[split].get(name, {}).get("gain", {}).items()
-        for over, label in labels
-    ]
-
-
-def _searches(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The scores of each search: by the run's index, exact, and by the paper's index."""
-    others = [(name, scores[name]) for name in ("exact", "paper") if name in scores]
-    return [("index", scores), *others]
+def _score_rows(report: dict[str, Any]) -> list[tuple[str, str, str, list[float]]]:
+    """The table of scores: of each split and stage, by each search, per pair and per query."""
+    names = ("hits@1", "hits@10", "mrr@20", "recall@10", "map@20", "ndcg@10")
+    stages = {"": "", "reranked": ", re-ranked", "reranked_cross": ", with cross-encoder"}
+    rows = []
+    for split in HELD_OUT:
+        for stage, title in stages.items():
+            scores = report[split].get(stage, {}) if stage else report[split]
+            for search in ("index", "exact", "paper"):
+                found = scores if search == "index" else scores.get(search, {})
+                for over, label in (("per_pair", "pairs"), ("per_query", "queries")):
+                    if over in found:
+                        values = [found[over][name] for name in names]
+                        rows.append((split, f"{search}{title}", label, values))
+    return rows
 
 
 def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
-    data = report["data"]
-    facts = {name: value for name, value in data.items() if not isinstance(value, dict)}
-    for split, counts in data["splits"].items():
+    facts = {name: value for name, value in report["data"].items() if not isinstance(value, dict)}
+    for split, counts in report["data"]["splits"].items():
         facts |= {f"{split}: {name}": value for name, value in counts.items()}
     facts |= report["settings"] | report["machine"]
-    names = ("hits@1", "hits@10", "mrr@20", "recall@10", "map@20", "ndcg@10")
-    scores = [
-        (split, f"{search}{after}", label, [of_search[over][name] for name in names])
-        for split in HELD_OUT
-        for after, found in (
-            ("", report[split]),
-            (", re-ranked", report[split].get("reranked")),
-            (", with cross-encoder", report[split].get("reranked_cross")),
-        )
-        if found and "exact" in found
-        for search, of_search in _searches(found)
-        for over, label in (("per_pair", "pairs"), ("per_query", "queries"))
-    ]
     return render(
         "report.md",
         **report,
-        evaluations=[{Markup(name): value for name, value in e.items()} for e in evaluations],
+        evaluations=[{Markup(name): value for name, value in row.items()} for row in evaluations],
         facts={Markup(name): Markup(value) for name, value in facts.items()},
-        second_stages=[
-            (title, report[facts], _gain_rows(report, name))
-            for title, facts, name in _SECOND_STAGES
-            if facts in report
-        ],
         neighbors=NEIGHBORS,
-        scores=scores,
+        scores=_score_rows(report),
+        splits={split: report[split] for split in HELD_OUT},
         unit="pairs" if "pairs_per_second" in report["timing"] else "questions",
     )
