@@ -56,6 +56,12 @@ _WAYS = ("threshold", "max_distance", "precision", "pairs")
 )
 @click.option("--within", metavar="COLUMN", help="Compare rows with one value in it only.")
 @click.option(
+    "--ignore-numbers", is_flag=True, help="Texts that differ only in numbers are duplicates."
+)
+@click.option(
+    "--clean", is_flag=True, help="Compare without HTML and without sentences many rows share."
+)
+@click.option(
     "--groups",
     type=click.Choice(["complete", "closure"]),
     help="How pairs make groups.  [default: complete; closure with --against or --incremental]",
@@ -91,8 +97,12 @@ def duplicates(
     0.5. Probabilities need a run with a calibration; those of another corpus than the run's need
     `qpr calibrate`. QUESTIONS and --against can be labeled pairs, as Quora's file, too.
 
+    Texts that differ in case, blanks and punctuation are copies. Texts with different numbers are
+    no duplicates, and texts that the encoder cannot tell apart are none.
+
     Writes pairs (id1, id2, score, distance, question1, question2; most probable first), groups (a
-    row a member) and deduplicated (QUESTIONS with one row a group) to --out, and info.json last.
+    row a member), deduplicated (QUESTIONS with one row a group) and indistinguishable (texts that
+    have the same vector) to --out, and info.json last.
 
     \b
     Example: qpr duplicates tickets.csv --run runs/quora_sdml --out found --precision 0.9
@@ -135,7 +145,7 @@ def _search_options(options: dict[str, Any]) -> dict[str, Any]:
     from qpr_jax.duplicates.scores import choose
 
     choice = choose(**{name: options.pop(name) for name in _WAYS})
-    names = ("run", "incremental", "within", "groups", "keep")
+    names = ("run", "incremental", "within", "ignore_numbers", "clean", "groups", "keep")
     given = {name: options.pop(name) for name in names}
     memory, rerank = options.pop("memory"), parse_rerank(options.pop("rerank"))
     needed = needed_columns(given["within"], given["keep"])
@@ -192,6 +202,10 @@ def _summarize(out: str, info: dict[str, Any]) -> None:
     if info["precision"] is not None:
         threshold = "" if info["threshold"] is None else f", threshold {info['threshold']:.3g}"
         log.info("expected precision of the pairs: %.3f%s", info["precision"], threshold)
+    if info["indistinguishable"]:
+        what = "%s: the encoder cannot tell %s texts from others, so they stay: see %s"
+        file = next(name for name in info["files"] if name.startswith("indistinguishable"))
+        log.info(what, out, f"{info['indistinguishable']:,}", file)
     names = ("pairs", "copies", "groups", "grouped_questions", "largest_group", "kept", "questions")
     log.info(
         "%s: pairs: %s; copies: %s; groups: %s of %s questions, the largest of %s; %s of %s stay",

@@ -1,9 +1,10 @@
 """The files of a search for duplicates, in any of OUTPUTS.
 
-pairs          id1, id2, score, distance, question1, question2; most probable first
-groups         a row for each member: group, id, kept, weakest, link1, link2, distance, question,
-               of_table where there are rows of another table, and its payload
-deduplicated   id, question, rows (how many it stands for), and its payload
+pairs              id1, id2, score, distance, question1, question2; most probable first
+groups             a row for each member: group, id, kept, weakest, link1, link2, distance,
+                   question, of_table where there are rows of another table, and its payload
+deduplicated       id, question, rows (how many it stands for), and its payload
+indistinguishable  as pairs: texts that have equal vectors and are no duplicates
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from qpr_jax.text.tokenizer import replace_surrogates
 
 INFO = "info.json"
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
-_NAMES = ("pairs", "groups", "deduplicated")
+_NAMES = ("pairs", "groups", "deduplicated", "indistinguishable")
 
 
 def write_files(
     folder: pathlib.Path, found: Duplicates, output: str, *, excel: bool = False
 ) -> None:
-    """Write the three files of what was found, each whole or not at all.
+    """Write the files of what was found, each whole or not at all.
 
     excel: put ' before text that a spreadsheet would take for a formula, in "csv" and "tsv".
     """
@@ -39,7 +40,7 @@ def write_files(
 
 
 def file_names(output: str) -> list[str]:
-    """The names of the three files of an output."""
+    """The names of the files of an output."""
     return [f"{name}.{output}" for name in _NAMES]
 
 

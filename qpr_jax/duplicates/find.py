@@ -27,6 +27,7 @@ from qpr_jax.duplicates.rows import (
     leave_out_known,
     make_rows,
     require_column,
+    table_vectors,
 )
 from qpr_jax.duplicates.scores import Choice, choose, find_pairs
 from qpr_jax.encoders.packaged import default_folder
@@ -60,6 +61,8 @@ def search(
     run: StrPath | None = None,
     incremental: StrPath | Retriever | None = None,
     within: str | None = None,
+    ignore_numbers: bool = False,
+    clean: bool = False,
     groups: Linkage | None = None,
     keep: str = "first",
     rerank: Rerank = None,
@@ -90,7 +93,8 @@ def search(
     if choice.by_probability:
         stages.require_calibration()
     version = index.store.version if index is not None else ""
-    rows = _read_rows(table, other, index, within)
+    how = {"ignore_numbers": ignore_numbers, "clean": clean}
+    rows = _read_rows(table, other, index, within, **how)
     if rows.table_rows and column:
         require_column(column, rows.fields, "keep")
     store = index.store if index is not None and len(rows) else None
@@ -104,7 +108,9 @@ def search(
         return Retriever.build(rows.texts[:1], run=source) if index is None else index
 
     def add_new() -> int:
-        return _add_new(index, version, rows, vectors)
+        if index is None:
+            return 0
+        return _add_new(index, version, rows, table_vectors(rows, vectors, encoder))
 
     return Duplicates(rows, scores, own, explainer), add_new
 
@@ -122,6 +128,8 @@ def find_duplicates(
     against: Any = None,
     incremental: StrPath | Retriever | None = None,
     within: str | None = None,
+    ignore_numbers: bool = False,
+    clean: bool = False,
     groups: Linkage | None = None,
     keep: str = "first",
     rerank: Rerank = None,
@@ -134,9 +142,9 @@ def find_duplicates(
     """Find the pairs of rows that mean the same, and the groups that they form.
 
     One of `threshold`, `max_distance`, `precision` and `pairs` says which pairs count; none means
-    a threshold of 0.5. Rows with equal texts are duplicates always, and texts that differ in case,
-    blanks and final mark only have probability 1. The result depends on no order
-    of the rows, except which of them is the first.
+    a threshold of 0.5. Rows whose texts differ only in case, blanks and punctuation are always
+    duplicates, with probability 1. The result does not depend on the order of the rows, except
+    which of them is the first.
 
     Args:
       questions: as of `Retriever.build`, and so are `ids`, `payload`, `text_column`, `id_column`
@@ -151,6 +159,9 @@ def find_duplicates(
         and with each other, then added to it, so that the next call compares only what is new.
       within: a column; only rows with the same value in it are compared, 1, 1.0 and "1" being the
         same. A row without a value is compared with nothing.
+      ignore_numbers: whether texts that differ only in numbers are copies. If not, texts with
+        different numbers are never duplicates.
+      clean: whether to compare texts without HTML and without sentences that many rows share.
       groups: "complete" or "closure" (`duplicates.groups`); None: complete, or closure with
         `against` or `incremental`, where not all pairs of a group are compared.
       keep: the row of a group that stays: "first", "longest", "central" (nearest to the mean), or
@@ -180,6 +191,8 @@ def find_duplicates(
         run=run,
         incremental=incremental,
         within=within,
+        ignore_numbers=ignore_numbers,
+        clean=clean,
         groups=groups,
         keep=keep,
         rerank=rerank,
@@ -217,7 +230,7 @@ def _open_index(given: StrPath | Retriever) -> Retriever:
 
 
 def _read_rows(
-    table: Source, other: Source | None, index: Retriever | None, within: str | None
+    table: Source, other: Source | None, index: Retriever | None, within: str | None, **how: bool
 ) -> Rows:
     """The rows of a table, and of what it is compared with.
 
@@ -230,12 +243,12 @@ def _read_rows(
         rows, has_ids = _read(table, index.store.new_ids)
         stored = [*index.store.questions()] if rows else []
         rows, others = leave_out_known(rows, stored, within, by_text=not has_ids)
-    return make_rows(rows, others if rows else [], within=within, apart=other is not None)
+    return make_rows(rows, others if rows else [], within=within, apart=other is not None, **how)
 
 
-def _add_new(index: Retriever | None, version: str, rows: Rows, vectors: np.ndarray) -> int:
-    """Add the rows of the table to an index of this version."""
-    if index is None or not rows.table_rows:
+def _add_new(index: Retriever, version: str, rows: Rows, vectors: np.ndarray) -> int:
+    """Add the rows of the table, and their vectors, to an index of this version."""
+    if not rows.table_rows:
         return 0
     store, count = index.store, rows.table_rows
     questions = [*map(Question, rows.ids[:count], rows.texts[:count], rows.payloads[:count])]
@@ -245,7 +258,7 @@ def _add_new(index: Retriever | None, version: str, rows: Rows, vectors: np.ndar
                 "the index was changed during the search, so nothing was added",
                 remedy="do the same again",
             )
-        store.add(questions, vectors[rows.entries[:count]])
+        store.add(questions, vectors)
     return count
 
 

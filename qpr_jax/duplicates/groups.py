@@ -138,7 +138,8 @@ def group_rows(rows: Rows, joined: Joined, vectors: np.ndarray, keep: str) -> li
     """
     own = joined.roots[rows.entries]
     sizes = np.bincount(own, minlength=len(joined.last))
-    copied = (rows.copies > 1) & rows.is_new & (not rows.apart)
+    copies = np.bincount(rows.entries, minlength=len(rows.first))
+    copied = (copies > 1) & rows.is_new & (not rows.apart)
     roots = np.flatnonzero((joined.last >= 0) | (copied & (joined.roots == np.arange(len(copied)))))
     by_root = np.argsort(own, kind="stable")
     starts = np.cumsum(np.append(0, sizes))

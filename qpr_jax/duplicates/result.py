@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -88,6 +89,10 @@ class Table(list[T], Tabular):
         return "\n".join([*map(repr, self[:_SHOWN]), *more])
 
 
+def _pair_columns(pairs: list[Pair]) -> TableColumns:
+    return TableColumns(attributes(pairs, Pair._fields), {})
+
+
 class Duplicates:
     """The duplicates of a table.
 
@@ -116,11 +121,20 @@ class Duplicates:
     @functools.cached_property
     def pairs(self) -> Table[Pair]:
         """The pairs, most probable first; of rows of one text, each with the first of them."""
+        copies, others = map(self._pairs_of, (self._copies(), self._row_pairs()))
+        return Table(itertools.chain(copies, others), _pair_columns)
 
-        def columns(pairs: list[Pair]) -> TableColumns:
-            return TableColumns(attributes(pairs, Pair._fields), {})
+    @functools.cached_property
+    def indistinguishable(self) -> Table[Pair]:
+        """Pairs of texts with equal vectors; they are no duplicates, and all of them stay.
 
-        return Table(self._make_pairs(), columns)
+        Of several such texts, each one with the first.
+        """
+        first, second = self._rows.first[self._scores.alike].T.reshape(2, -1)
+        count = len(first)
+        zeros = np.zeros(count, np.float32)
+        found = Scored(first, second, np.full(count, np.nan), zeros)
+        return Table(self._pairs_of(found), _pair_columns)
 
     @functools.cached_property
     def groups(self) -> Table[Group]:
@@ -175,6 +189,7 @@ class Duplicates:
             "calibration": scores.calibration,
             "pairs": len(self.pairs) - copies,
             "copies": copies,
+            "indistinguishable": len(self.indistinguishable),
             "groups": len(sizes),
             "grouped_questions": sum(sizes),
             "largest_group": max(sizes, default=0),
@@ -194,21 +209,15 @@ class Duplicates:
         more = counts[0] - _SHOWN
         return "\n".join([*lines, *([f"... and {more:,} more pairs"] if more > 0 else [])])
 
-    def _make_pairs(self) -> Iterator[Pair]:
-        """Yield the pairs of rows, copies first."""
+    def _pairs_of(self, found: Scored) -> Iterator[Pair]:
+        """Yield pairs of rows."""
         rows = self._rows
-        for part in (self._copies(), self._row_pairs()):
-            columns = zip(*(values.tolist() for values in part), strict=True)
-            for first, second, score, distance in columns:
-                one, other = self._in_order(first, second)
-                yield Pair(
-                    rows.ids[one],
-                    rows.ids[other],
-                    None if score != score else score,
-                    distance,
-                    rows.texts[one],
-                    rows.texts[other],
-                )
+        columns = zip(*(values.tolist() for values in found), strict=True)
+        for first, second, score, distance in columns:
+            one, other = self._in_order(first, second)
+            probability = None if score != score else score
+            texts = rows.texts[one], rows.texts[other]
+            yield Pair(rows.ids[one], rows.ids[other], probability, distance, *texts)
 
     def _in_order(self, one: int, other: int) -> tuple[int, int]:
         """Two rows, that of the table first with `against`, else that of the smaller id."""

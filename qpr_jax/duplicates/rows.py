@@ -1,25 +1,36 @@
 """The rows whose duplicates are searched, and the distinct texts among them, the entries.
 
+An entry has all rows of one `spelling`, so copies are compared once.
+
 Entries are in the order of their texts, so that nothing depends on the order of the rows.
 """
 
 from __future__ import annotations
 
+import collections
 import json
 import logging
-from collections.abc import Collection, Iterable, Sequence
+import operator
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from qpr_jax.data.columns import is_missing, listed
 from qpr_jax.data.questions import Payload
+from qpr_jax.duplicates.texts import (
+    number_key,
+    shared_sentences,
+    spelling,
+    without_html,
+    without_numbers,
+    without_shared,
+)
 from qpr_jax.encoders.base import Encoder, encode_in_parts
 from qpr_jax.errors import UserError, shortened
 from qpr_jax.ids import Id, id_key
 from qpr_jax.index.base import Question
 from qpr_jax.index.close_pairs import Compare
-from qpr_jax.text.tokenizer import canonical
 
 log = logging.getLogger("qpr_jax")
 
@@ -32,11 +43,11 @@ class Rows:
       ids, texts, payloads: of the rows.
       table_rows: how many of them are of the table.
       entries: int64 [R], the entry of each row.
+      entry_texts: what is compared.
       first: int64 [E], the row of an entry with the smallest id, which stands for it.
-      copies: int64 [E], how many rows an entry has.
-      spellings: int64 [E], the same number for entries that differ in case, blanks and final mark
-        only.
-      blocks: int64 [E], only entries of one block are compared; None: all.
+      spellings: int64 [E], the same number for an entry of the table and one of the others with the
+        same text.
+      blocks: int64 [E], only entries of one block are compared.
       is_new: bool [E], whether a row of the table is in it.
       fields: the names in the payloads.
       apart: whether rows of the table are compared with the others only.
@@ -47,10 +58,10 @@ class Rows:
     payloads: list[Payload | None]
     table_rows: int
     entries: np.ndarray
+    entry_texts: list[str]
     first: np.ndarray
-    copies: np.ndarray
     spellings: np.ndarray
-    blocks: np.ndarray | None
+    blocks: np.ndarray
     is_new: np.ndarray
     fields: list[str]
     apart: bool
@@ -65,11 +76,6 @@ class Rows:
             return "across"
         return "new" if len(self) > self.table_rows else "all"
 
-    @property
-    def entry_texts(self) -> list[str]:
-        """The texts of all entries."""
-        return [self.texts[row] for row in self.first.tolist()]
-
 
 def make_rows(
     table: Sequence[Question],
@@ -77,6 +83,8 @@ def make_rows(
     *,
     within: str | None = None,
     apart: bool = False,
+    ignore_numbers: bool = False,
+    clean: bool = False,
 ) -> Rows:
     """Find the distinct texts of a table and of what it is compared with.
 
@@ -86,14 +94,28 @@ def make_rows(
         value is compared with nothing.
       apart: whether rows of the table are compared with the others only; then a text of both is
         two entries, one of each.
+      ignore_numbers: whether texts that differ only in numbers are one; if not, only texts with
+        the same numbers are compared.
+      clean: whether to compare texts without HTML and without sentences that many rows share.
     """
     rows = [*table, *others]
     fields = [*dict.fromkeys(name for row in rows for name in row.payload or ())]
     names = _blocks(rows, len(table), within, apart=apart)
     if within is not None and rows:
         require_column(within, fields, "within")
-    is_old = [apart and row >= len(table) for row in range(len(rows))]
-    keys = [*zip((row.text for row in rows), names, (not old for old in is_old), strict=True)]
+    compared = _compared_texts([row.text for row in rows], clean=clean)
+    spelled = {text: spelling(text) for text in {*compared}}
+    _report_numbers(spelled.values(), ignore=ignore_numbers)
+    if ignore_numbers:
+        spelled = {text: without_numbers(value) for text, value in spelled.items()}
+    least: dict[str, str] = {}
+    for text, value in spelled.items():
+        least[value] = min(text, least.get(value, text))
+    numbers = {value: "" if ignore_numbers else number_key(value) for value in least}
+    keys = []
+    for place, (text, name) in enumerate(zip(compared, names, strict=True)):
+        value = spelled[text]
+        keys.append((value, name, numbers[value], apart and place >= len(table)))
     distinct = sorted({*keys})
     number = {key: i for i, key in enumerate(distinct)}
     entries = np.array([number[key] for key in keys], np.int64)
@@ -105,14 +127,39 @@ def make_rows(
         payloads=[row.payload for row in rows],
         table_rows=len(table),
         entries=entries,
+        entry_texts=[least[key[0]] for key in distinct],
         first=_smallest_ids(rows, entries),
-        copies=np.bincount(entries, minlength=len(distinct)),
-        spellings=_numbered([canonical(text) for text, *_ in distinct]),
-        blocks=None if within is None else _numbered([name for _, name, _ in distinct]),
+        spellings=numbered([key[:2] for key in distinct]),
+        blocks=numbered([key[1:3] for key in distinct]),
         is_new=is_new,
         fields=fields,
         apart=apart,
     )
+
+
+def _compared_texts(texts: list[str], *, clean: bool) -> list[str]:
+    """The texts without what `clean` leaves out; without it, say what it would leave out."""
+    plain = [without_html(text) for text in texts]
+    tagged = sum(map(operator.ne, plain, texts))
+    shared = shared_sentences(plain)
+    if clean:
+        return [without_shared(text, shared) for text in plain]
+    if tagged:
+        log.info("%s rows have HTML; `clean` leaves it out", f"{tagged:,}")
+    for part, count in [*shared.items()][:1]:
+        what = f"{count:,} rows share the sentence {shortened(part, 60)!r}"
+        log.info("%s (and %d others); `clean` leaves them out", what, len(shared) - 1)
+    return texts
+
+
+def _report_numbers(spelled: Iterable[str], *, ignore: bool) -> None:
+    forms = collections.Counter(map(without_numbers, {*spelled}))
+    count = sum(number for number in forms.values() if number > 1)
+    if count and ignore:
+        log.info("%s texts differ from others only in numbers", f"{count:,}")
+    elif count:
+        what = "%s texts differ from others only in numbers, so they are no duplicates; "
+        log.info(what + "`ignore_numbers` makes them duplicates", f"{count:,}")
 
 
 def leave_out_known(
@@ -150,17 +197,26 @@ def encode_entries(
     known = np.zeros(len(vectors), bool)
     places = {id_key(rows.ids[row]): row for row in range(rows.table_rows, len(rows))}
     for questions, values in stored:
-        found = [places.get(id_key(question.id), -1) for question in questions]
-        there = np.array(found, np.int64)
-        entries = rows.entries[there[there >= 0]]
-        vectors[entries], known[entries] = values[there >= 0], True
-    texts = rows.entry_texts
-    distinct = [*dict.fromkeys(texts[i] for i in np.flatnonzero(~known).tolist())]
-    encoded = encode_in_parts(encoder, distinct)
+        for question, vector in zip(questions, values, strict=True):
+            row = places.get(id_key(question.id))
+            if row is not None and rows.entry_texts[rows.entries[row]] == question.text:
+                vectors[rows.entries[row]], known[rows.entries[row]] = vector, True
+    unknown = np.flatnonzero(~known)
+    texts = [rows.entry_texts[entry] for entry in unknown.tolist()]
+    distinct = [*dict.fromkeys(texts)]
     place = {text: i for i, text in enumerate(distinct)}
-    own = np.array([place[texts[i]] for i in np.flatnonzero(~known).tolist()], np.int64)
-    vectors[~known] = encoded[own]
+    encoded = encode_in_parts(encoder, distinct)
+    vectors[unknown] = encoded[np.array([place[text] for text in texts], np.int64)]
     return vectors
+
+
+def table_vectors(rows: Rows, vectors: np.ndarray, encoder: Encoder) -> np.ndarray:
+    """The vectors of the rows of the table, each of its own text, float32."""
+    own = rows.entries[: rows.table_rows]
+    found = vectors[own]
+    others = [i for i, entry in enumerate(own) if rows.entry_texts[entry] != rows.texts[i]]
+    found[others] = encode_in_parts(encoder, [rows.texts[i] for i in others])
+    return found
 
 
 def order_key(value: Id) -> tuple[bool, Id]:
@@ -203,9 +259,9 @@ def _blocks(rows: list[Question], table: int, within: str | None, *, apart: bool
     ]
 
 
-def _numbered(values: Sequence[str]) -> np.ndarray:
+def numbered(values: Iterable[Hashable]) -> np.ndarray:
     """The same number for equal values, int64 [n]."""
-    known: dict[str, int] = {}
+    known: dict[Hashable, int] = {}
     return np.array([known.setdefault(value, len(known)) for value in values], np.int64)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import hashlib
 import math
 import numbers
 from dataclasses import dataclass
@@ -11,10 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.duplicates.rows import Rows
+from qpr_jax.duplicates.rows import Rows, numbered
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.index.close_pairs import ClosePairs, TooManyPairsError, close_pairs, closest_pairs
+from qpr_jax.index.close_pairs import (
+    ClosePairs,
+    Pairs,
+    TooManyPairsError,
+    close_pairs,
+    closest_pairs,
+)
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.calibration import threshold_of_precision
 from qpr_jax.reranking.pairs import score_pairs
@@ -102,6 +108,7 @@ class Scores:
 
     Attributes:
       pairs: of entries, those that count, most probable first.
+      alike: int64 [K, 2], pairs of entries that the encoder cannot tell apart.
       threshold: the least probability of a pair that counts; None: distances decide.
       max_distance: the largest squared distance of a pair that was looked at.
       precision: the mean probability of the pairs of different texts; None if unknown.
@@ -111,6 +118,7 @@ class Scores:
     """
 
     pairs: Scored
+    alike: np.ndarray
     threshold: float | None
     max_distance: float
     precision: float | None
@@ -136,11 +144,12 @@ def find_pairs(
     calibration = stages.calibration
     light = _uses_light(stages, choice, rerank)
     limit = _distance_limit(stages, choice, light=light)
-    found = _find(rows, vectors, stages, choice, limit, memory, light=light)
+    alike = find_alike(rows, vectors)
+    found = _find(rows, vectors, alike, stages, choice, limit, memory, light=light)
     first, second, distances = found.pairs
     scores, precision, identity = np.full(len(first), np.nan), None, None
-    is_spelling = rows.spellings[first] == rows.spellings[second]
     if calibration is not None:
+        identity = calibration.identity(light=light)
         if light and stages.light is not None:
             complete = None if rows.compare == "all" else rows.is_new
             with progress.bar("re-ranking"):
@@ -150,7 +159,6 @@ def find_pairs(
             scores = calibration.light_probabilities(raw)
         else:
             scores = calibration.probabilities(distances)
-        scores = np.where(is_spelling, 1.0, scores)
     threshold = None
     if choice.way == "max_distance":
         counts = distances <= choice.value
@@ -160,14 +168,54 @@ def find_pairs(
     else:
         threshold = choice.value
         if choice.way == "precision":
-            threshold = _threshold_of(scores[~is_spelling], threshold, rows)
+            threshold = _threshold_of(scores, threshold, rows)
         counts = scores >= threshold
-    if calibration is not None:
-        identity = calibration.identity(light=light)
-        others = scores[counts & ~is_spelling]
-        precision = float(others.mean()) if len(others) else None
-    pairs = _strongest_first(Scored(first, second, scores, distances).where(counts))
-    return Scores(pairs, threshold, limit, precision, identity, found.exact, found.missed)
+    if calibration is not None and counts.any():
+        precision = float(scores[counts].mean())
+    close = Scored(first, second, scores, distances).where(counts)
+    pairs = _strongest_first(close, copies_across(rows, certain=calibration is not None))
+    return Scores(
+        pairs, alike.pairs, threshold, limit, precision, identity, found.exact, found.missed
+    )
+
+
+class Alike(NamedTuple):
+    """Entries that the encoder cannot tell apart: their texts differ, their vectors do not.
+
+    searched: int64, the entries whose pairs are searched: one of each vector, old or new.
+    vectors: int64 [E], the same number for equal vectors. pairs: int64 [K, 2], entries, the first
+    one of a vector with each other one.
+    """
+
+    searched: np.ndarray
+    vectors: np.ndarray
+    pairs: np.ndarray
+
+
+def find_alike(rows: Rows, vectors: np.ndarray) -> Alike:
+    """Find the entries of a block with equal vectors float32 [E, d]."""
+    digests = (hashlib.blake2b(vector + 0.0, digest_size=16).digest() for vector in vectors)
+    same = numbered(zip(rows.blocks.tolist(), digests, strict=True))
+    _, searched = np.unique(2 * same + rows.is_new, return_index=True)
+    _, place, inverse = np.unique(same, return_index=True, return_inverse=True)
+    base, every = place[inverse], np.arange(len(same))
+    differs = rows.spellings[base] != rows.spellings
+    if rows.apart:
+        differs &= rows.is_new[base] != rows.is_new
+    else:
+        differs &= rows.is_new[base] | rows.is_new
+    pairs = np.stack([base[differs], every[differs]], axis=1)
+    return Alike(np.sort(searched), same, pairs)
+
+
+def copies_across(rows: Rows, *, certain: bool) -> Scored:
+    """The pairs of a new entry and an old one of the same text."""
+    new, old = np.flatnonzero(rows.is_new), np.flatnonzero(~rows.is_new)
+    _, one, other = np.intersect1d(rows.spellings[new], rows.spellings[old], return_indices=True)
+    if not rows.apart:
+        one = other = one[:0]
+    scores = np.full(len(one), 1.0 if certain else np.nan)
+    return Scored(new[one], old[other], scores, np.zeros(len(one), np.float32))
 
 
 def _distance_limit(stages: Stages, choice: Choice, *, light: bool) -> float:
@@ -204,6 +252,7 @@ def _uses_light(stages: Stages, choice: Choice, rerank: Rerank) -> bool:
 def _find(
     rows: Rows,
     vectors: np.ndarray,
+    alike: Alike,
     stages: Stages,
     choice: Choice,
     limit: float,
@@ -212,14 +261,23 @@ def _find(
     light: bool,
 ) -> ClosePairs:
     """The pairs of entries within a distance; by the re-ranker all that it needs, to its reach."""
-    search = functools.partial(
-        close_pairs,
-        vectors,
-        blocks=rows.blocks,
-        is_new=rows.is_new,
-        compare=rows.compare,
-        memory=memory,
-    )
+    some = alike.searched
+    vectors = vectors if len(some) == len(vectors) else vectors[some]
+
+    def search(distance: float) -> ClosePairs:
+        found = close_pairs(
+            vectors,
+            distance,
+            blocks=rows.blocks[some],
+            is_new=rows.is_new[some],
+            compare=rows.compare,
+            memory=memory,
+        )
+        first, second, distances = found.pairs
+        pairs = Pairs(some[first], some[second], distances)
+        differs = alike.vectors[pairs.first] != alike.vectors[pairs.second]
+        return found._replace(pairs=pairs.where(differs))
+
     reach = stages.require_calibration().reach if light else 0.0
     try:
         if choice.way != "pairs":
@@ -253,8 +311,9 @@ def _threshold_of(probabilities: np.ndarray, precision: float, rows: Rows) -> fl
         return 1.0
 
 
-def _strongest_first(pairs: Scored) -> Scored:
+def _strongest_first(close: Scored, copies: Scored) -> Scored:
     """By probability, then by distance; of equal ones, the first entries first."""
+    pairs = Scored(*map(np.concatenate, zip(copies, close, strict=True)))
     distances = pairs.distances.astype(np.float64)
     near = _NEAR * distances / (1 + distances)
     strength = np.where(np.isnan(pairs.scores), -distances, pairs.scores - near)

@@ -12,13 +12,13 @@ class Killed(BaseException):
     """Ends a run as a kill does."""
 
 
-@pytest.mark.parametrize("at", range(10))
+@pytest.mark.parametrize("at", range(11))
 def test_a_kill_leaves_whole_files_or_none(qpr, calibrated, table, tmp_path, monkeypatch, at):
     """Killed at each of the renames by which a file appears, among files of a run before."""
     how = ("duplicates", table, "--run", calibrated)
     assert qpr(*how, "--out", "whole")[0] == 0
     assert qpr(*how, "--threshold", "1", "--out", "cut")[0] == 0
-    names = ("pairs.csv", "groups.csv", "deduplicated.csv")
+    names = ("pairs.csv", "groups.csv", "deduplicated.csv", "indistinguishable.csv")
     whole = {name: (tmp_path / "whole" / name).read_bytes() for name in names}
     before = {name: (tmp_path / "cut" / name).read_bytes() for name in names}
     replace, calls = os.replace, []
@@ -65,7 +65,7 @@ def test_files_of_others_stay(qpr, calibrated, table, tmp_path):
     names = {path.name for path in (tmp_path / "d").iterdir()}
     assert names == {
         *("groups.tsv", "pairs.jsonl", "info.json", ".lock"),
-        *("pairs.parquet", "groups.parquet", "deduplicated.parquet"),
+        *("pairs.parquet", "groups.parquet", "deduplicated.parquet", "indistinguishable.parquet"),
     }
 
 

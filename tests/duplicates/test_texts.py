@@ -1,0 +1,101 @@
+"""What counts as one text, and what never makes two rows duplicates."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qpr_jax import find_duplicates
+from qpr_jax.duplicates.texts import shared_sentences, spelling, without_html, without_shared
+
+SIGNS = ["C", "C++", "C#", "-5", "5", "+5", "<", ">", "5%", "$5", "a/b", "a-b", "&&", "??"]
+SIGNS += [".NET", "net", "1.5", "15", "\u2705", "\u274c"]
+WORDS = st.lists(st.sampled_from(SIGNS), min_size=1, max_size=3).filter(lambda w: w[-1] != "??")
+
+
+@given(WORDS, WORDS, st.sampled_from(["", "?", " ?!", "...", "\t"]))
+def test_signs_make_another_text_and_case_blanks_and_punctuation_do_not(words, others, end):
+    text = " ".join(words)
+    assert spelling(spelling(text + end)) == spelling(text + end)
+    assert spelling(text.upper() + end) == spelling(" " + "  ".join(words))
+    assert (spelling(text) == spelling(" ".join(others))) == (words == others)
+
+
+@pytest.mark.parametrize(
+    "text", ["Hello, world! Is it \u201creal\u201d?", "HELLO:  world is it real"]
+)
+def test_punctuation_after_a_word_and_quotation_marks_do_not_count(text):
+    assert spelling(text) == "hello world is it real"
+
+
+def spellings_of(text, count):
+    """Texts that differ in case and final marks only."""
+    cases = itertools.product(*({letter, letter.upper()} for letter in text))
+    return [f"{''.join(case)}{end}" for case in cases for end in ("", "?", "!!")][:count]
+
+
+@pytest.mark.parametrize(
+    ("texts", "how", "kept"),
+    [
+        (["how to cook rice"] * 20_000, {}, 1),
+        (spellings_of("how to cook rice", 3000), {}, 1),
+        ([f"Order {i} has not arrived" for i in range(10_000)], {}, 10_000),
+        ([f"Order {i} has not arrived" for i in range(10_000)], {"ignore_numbers": True}, 1),
+    ],
+)
+def test_copies_and_templates_are_compared_once(run, texts, how, kept):
+    found = find_duplicates(texts, run=run, max_distance=4, **how)
+    assert (len(found.kept), len(found.pairs)) == (kept, len(texts) - kept)
+
+
+@pytest.mark.parametrize("groups", ["complete", "closure"])
+def test_rows_with_other_numbers_are_in_no_group(run, groups):
+    texts = ["cook 2 rice", "cook two rice", "cook 3 rice", "cook rice", "a new car"]
+    found = find_duplicates(texts, run=run, max_distance=1e6, groups=groups)
+    assert {(*group.ids,) for group in found.groups} == {(0, 1), (3, 4)}
+    found = find_duplicates(texts, run=run, max_distance=1e6, groups=groups, ignore_numbers=True)
+    assert 2 in found.groups[0].ids
+
+
+def test_texts_that_the_encoder_cannot_tell_apart_stay(run):
+    texts = ["learn <python>", "learn python", "learn [python]", "Learn Python!", "cook rice"]
+    for how in ({"max_distance": 9, "groups": "closure"}, {"threshold": 0}, {"pairs": 9}):
+        found = find_duplicates(texts, run=run, **how)
+        alike = {pair[:4] for pair in found.indistinguishable}
+        assert alike == {(0, 1, None, 0.0), (0, 2, None, 0.0)}
+        assert {1, 2} <= {*found.kept}
+        assert (1, 3) in {pair[:2] for pair in found.pairs}
+        assert found.facts()["indistinguishable"] == 2
+    across = find_duplicates(texts[:1], run=run, max_distance=0, against=texts[1:])
+    assert {pair[:2] for pair in across.indistinguishable} == {(0, 0), (0, 1)}
+    assert (len(across.pairs), across.kept) == (0, [0])
+    copy = find_duplicates(texts[:2], run=run, max_distance=0, against=texts[1:2])
+    assert ([pair[:2] for pair in copy.pairs], copy.kept) == ([(1, 0)], [0])
+
+
+def test_html_and_shared_sentences_are_left_out(run):
+    assert without_html("<div><p>Hi<br>x &lt; y&nbsp;</p></div>").split() == ["Hi", "x", "<", "y"]
+    for text in ("x < y", "is x <a b & c", "List<String>", "a &b"):
+        assert without_html(text) == text
+    things = ["cook rice", "learn python", "what is rust", "a new car", "mend a bike"]
+    texts = [f"Hi there,\n{thing}\n-- \nSent from my phone" for thing in things] + ["thanks"] * 9
+    shared = shared_sentences(texts)
+    assert {*shared} == {"hi there", "sent from my phone"}
+    assert [without_shared(text, shared) for text in texts[:5]] == things
+    assert without_shared("Hi there,\nSent from my phone", shared) == "Hi there,"
+    how = {"run": run, "max_distance": 0, "against": texts}
+    assert len(find_duplicates(things, **how).pairs) == 0
+    clean = find_duplicates(things, **how, clean=True)
+    assert {pair.question2 for pair in clean.pairs} == {*texts[:5]}
+
+
+def test_what_is_left_out_is_said(run, caplog):
+    caplog.set_level("INFO", "qpr_jax")
+    things = ("rice", "fish", "1", "2", "3")
+    texts = [f"<p>Best regards, A. Nobody</p> cook {thing}" for thing in things]
+    find_duplicates(texts, run=run, max_distance=0)
+    said = " ".join(caplog.messages)
+    assert "5 rows have HTML" in said
+    assert "5 rows share the sentence" in said
+    assert "3 texts differ from others only in numbers" in said
