@@ -25,7 +25,7 @@ from qpr_jax.data.pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.sources import find_quora
 from qpr_jax.duplicates.find import find_duplicates
 from qpr_jax.index.close_pairs import Pairs, close_pairs
-from qpr_jax.index.exact import pair_distances
+from qpr_jax.index.vectors import pair_distances
 from qpr_jax.machine import peak_memory
 from qpr_jax.retriever import run_encoder
 

@@ -30,10 +30,9 @@ from qpr_jax.cli.program import run_program
 from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.data.sources import find_quora
 from qpr_jax.index.base import Question
-from qpr_jax.index.exact import exact_top_k
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.vectors import Vectors
+from qpr_jax.index.vectors import Vectors, exact_top_k
 from qpr_jax.retriever import Retriever
 
 K, QUERIES, ROUNDS, QUICK = 20, 2000, 5, 30_000

@@ -14,7 +14,7 @@ from experiments.study import Trial
 from qpr_jax.data.sources import find_quora
 from qpr_jax.encoders.load import read_encoder
 from qpr_jax.evaluation.metrics import write_ranks
-from qpr_jax.index.exact import exact_top_k
+from qpr_jax.index.vectors import exact_top_k
 from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.teacher import cached_vectors

@@ -6,7 +6,7 @@ FORK = """
 import os, signal, sys, threading
 import numpy as np
 from qpr_jax.encoders.folded_tables import FoldedTables
-from qpr_jax.index.exact import exact_top_k
+from qpr_jax.index.vectors import exact_top_k
 from qpr_jax.machine import renew_after_fork
 
 class Owner:

@@ -175,16 +175,14 @@ def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any)
     entries = progress.count(read_input(questions, **how), "encoded")
     texts = (entry.question for entry in entries)
     dimension, identity = encoder.dimension, encoder.identity
-    rows = encode_to_file(
-        out, texts, encoder.encode, dimension=dimension, encoder=identity, log=log.info
-    )
+    rows = encode_to_file(out, texts, encoder.encode, dimension=dimension, encoder=identity)
     log.info("%s: %s vectors of %d dimensions", out, f"{rows:,}", dimension)
     return {"out": out, "vectors": rows, "dimension": dimension, "encoder": identity}
 
 
 def _encode_folder(run: str, questions: str, out: str, spark: str, **how: Any) -> dict[str, Any]:
     """Encode a folder of Parquet files into another."""
-    from qpr_jax.index.encode_parquet import encode_parquet
+    from qpr_jax.index.encode_files import encode_parquet
 
     if how["format"] not in (None, "parquet"):
         raise click.UsageError("a folder of Parquet files does not take --format")
@@ -193,7 +191,6 @@ def _encode_folder(run: str, questions: str, out: str, spark: str, **how: Any) -
         text_column=how["text_column"] or "",
         skip_bad_rows=how["skip_bad_rows"],
         spark=spark,
-        log=log.info,
     )
     log.info("%s: %s vectors", out, f"{rows:,}")
     return {"out": out, "vectors": rows}

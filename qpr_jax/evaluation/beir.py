@@ -18,7 +18,7 @@ from qpr_jax.data.beir import Qrels, read_corpus, read_qrels, read_queries
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
 from qpr_jax.files import StrPath, write_atomically
-from qpr_jax.index.exact import exact_top_k, nearest
+from qpr_jax.index.vectors import exact_top_k, nearest
 
 CUTOFFS = (1, 3, 5, 10, 100)
 DEPTH = 100

@@ -11,7 +11,7 @@ from qpr_jax.data.clusters import pair_count, transitive_clusters
 from qpr_jax.data.labels import LabeledPairs
 from qpr_jax.errors import UserError, needs
 from qpr_jax.index.close_pairs import Pairs, closest_pairs
-from qpr_jax.index.exact import pair_distances
+from qpr_jax.index.vectors import pair_distances
 
 NO_THRESHOLD = -1.0  # below every distance
 

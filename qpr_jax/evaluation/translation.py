@@ -1,9 +1,8 @@
 """Score how well an encoder places a sentence next to its translation.
 
-Row i of the source and of the target side translate each other. Two candidates that read alike
-(equal normalized texts) are one answer, and so are the translations of one text: data often has a
-sentence more than once. Of equal distances the first row counts, so that an encoder that gives all
-texts one vector finds one right answer in n, not all of them.
+Row i of the source and of the target side translate each other. Candidates with equal normalized
+texts are one answer, and so are the translations of one text. Of equal distances the first row
+counts, so that an encoder that gives all texts one vector finds one right answer in n.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from qpr_jax.data.translations import Translations
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
 from qpr_jax.evaluation.retrieval import DEPTH, HITS_AT
-from qpr_jax.index import exact
+from qpr_jax.index.vectors import exact_top_k, nearest
 from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.unit_vectors import unit_rows
@@ -44,15 +43,10 @@ def score_set(
 ) -> dict[str, Any]:
     """Score an encoder on one set of translations.
 
-    Args:
-      texts: one or more.
-      encode: encodes both sides.
-      teacher: its vectors of the sources, [n, d] too, are compared with those of both sides.
-      corpus: the targets are also searched for their sources among its questions.
-
     Returns:
-      `language`, `name`, `sentences`, the scores of `score_translations` and, with a corpus,
-      `retrieval`: those of `score_retrieval`.
+      `language`, `name`, `sentences`, the scores of `score_translations`, with the vectors that the
+      `teacher` gives the sources, and with a `corpus` `retrieval`: the scores of `score_retrieval`
+      for the targets, which are searched for their sources among its questions.
     """
     sides = encode(texts.sources), encode(texts.targets)
     expected = teacher(texts.sources) if teacher else None
@@ -77,24 +71,21 @@ def score_translations(
     """Score the two directions of translation, and how near the vectors are to the teacher's.
 
     Args:
-      source_vectors: float32 [n, d], one or more, of sentences in the teacher's language.
-      target_vectors: float32 [n, d], of their translations.
+      source_vectors: float32 [n, d], of the `sources` in the teacher's language; one or more.
+      target_vectors: float32 [n, d], of the `targets`, their translations.
       teacher_vectors: float32 [n, d], the teacher's of the source sentences, or None.
-      sources: the n source sentences.
-      targets: the n translations.
 
     Returns:
       `to_source` and `to_target`: how often the nearest vector of the other side, by Euclidean
       distance, is that of the translation. With `teacher_vectors` also `cosine_source` and
-      `cosine_target`: the mean cosine of each side to the teacher's vectors; a vector of zeros
-      has a cosine of 0.
+      `cosine_target`: the mean cosine of each side to the teacher's vectors.
     """
     if not len(sources):
         raise UserError("expected one or more translations, got none")
     groups = text_numbers(sources), text_numbers(targets)
     found = {
-        "to_source": nearest(target_vectors, source_vectors),
-        "to_target": nearest(source_vectors, target_vectors),
+        "to_source": nearest_rows(target_vectors, source_vectors),
+        "to_target": nearest_rows(source_vectors, target_vectors),
     }
     scores = {}
     for name, rows in found.items():
@@ -116,19 +107,17 @@ def score_retrieval(
 
     Args:
       queries: float32 [n, d], one or more.
-      answers: float32 [n, d], of the translations; they are searched together with the corpus.
-      answer_texts: the n translations; all that reads like an answer is right.
-      corpus: may be empty. Of equal distances its questions come first, so that vectors that are
-        all equal find nothing.
+      answers: float32 [n, d], of the translations `answer_texts`; they are searched behind the
+        corpus, and all that reads like an answer is right.
 
     Returns:
       `hits@1`, `hits@10` and `mrr@20`, in [0, 1].
     """
     size = len(corpus.questions)
-    in_corpus = exact.exact_top_k(queries, corpus.vectors, DEPTH)
-    distances, rows = exact.exact_top_k(queries, answers, DEPTH)
+    in_corpus = exact_top_k(queries, corpus.vectors, DEPTH)
+    distances, rows = exact_top_k(queries, answers, DEPTH)
     in_answers = distances, np.where(rows >= 0, rows + size, -1)
-    _, rankings = exact.nearest(DEPTH, in_corpus, in_answers)
+    _, rankings = nearest(DEPTH, in_corpus, in_answers)
     numbers = text_numbers([*corpus.questions, *answer_texts])
     found = np.append(numbers, -1)[rankings]  # row -1 is the last
     relevance = found == numbers[size:, None]
@@ -136,7 +125,7 @@ def score_retrieval(
     return scores | {f"mrr@{DEPTH}": float(metrics.reciprocal_rank(relevance, DEPTH).mean())}
 
 
-def nearest(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+def nearest_rows(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     """Return the nearest candidate of each query, of equal distances the first row: int64 [n].
 
     queries: float32 [n, d]; candidates: float32 [m, d]; one or more of each.
@@ -144,7 +133,7 @@ def nearest(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     # Equal vectors are searched once, as the first of them.
     _, first = np.unique(np.asarray(candidates, np.float32), axis=0, return_index=True)
     first.sort()
-    distances, rows = exact.exact_top_k(queries, candidates[first], min(_NEAR, len(first)))
+    distances, rows = exact_top_k(queries, candidates[first], min(_NEAR, len(first)))
     ties = np.where(distances == distances[:, :1], rows, len(first))
     return first[ties.min(axis=1)]
 

@@ -1,4 +1,4 @@
-"""The files of an index folder: written whole, named by a manifest that is replaced last.
+"""The files of an index folder, and the state that a search reads from them.
 
     manifest.json           format, encoder, recipe, build; size and SHA-256 of the files below
     vectors-BUILD.npy       float32 or float16 [n, d], memory-mapped
@@ -6,9 +6,8 @@
     questions-BUILD.sqlite  the questions of the build
     changes-BUILD.sqlite    what was added and removed since, in no manifest
 
-BUILD is drawn for each build, so a file that another process has open is never overwritten: it is
-replaced by one of another name, and unlinked. Overwriting or truncating a mapped file by hand ends
-the processes that read it.
+BUILD is drawn for each build, so a file that another process has open is never overwritten: the
+manifest is replaced last, and the files that it no longer names are removed.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ import pathlib
 import re
 import secrets
 import shutil
-import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -42,49 +40,84 @@ from qpr_jax.files import (
     verify,
     write_json,
 )
+from qpr_jax.ids import Id
 from qpr_jax.index import questions
-from qpr_jax.index.base import Question
-from qpr_jax.index.questions import QuestionFiles, damaged
+from qpr_jax.index.base import Question, check_encoder
+from qpr_jax.index.questions import Key, QuestionFiles, after, damaged, stored_key
 from qpr_jax.index.recipe import Recipe, check_recipe, padded_dimension
-from qpr_jax.index.vectors import Vectors
+from qpr_jax.index.vectors import Live, Vectors
 
 log = logging.getLogger(__name__)
 
 FORMAT = "qpr_jax index 1"
 GOOD_RECALL = 0.9
+MANY_ADDED = 50_000  # vectors; a search compares each of them
 _CHUNK = 16_384  # questions that are encoded at once
-_REMEDY = "restore the folder, or build the index again"
 _FILES = re.compile(
     r"\.?(?:vectors|codes|questions|changes)-([0-9a-f]{16})\.\w+(?:-journal|\.part)?"
 )
 _EXPORTS = re.compile(r"export-[0-9a-f]{16}|\.export(?:-[0-9a-f]{16})?\.(?:part|old)")
-# Types of the facts of a manifest.
-_FACTS = {
-    "build": str,
-    "encoder": str,
-    "export": str,
-    "factory": str,
-    "recipe": dict,
-    "count": int,
-    "dimension": int,
-    "next_id": int,
-    "recall@10": float,
-}
 
 Encode = Callable[[list[str]], np.ndarray]
 
 
-class Build(NamedTuple):
-    """An open build: its manifest, and what is in its files."""
+class State(NamedTuple):
+    """A build, and the changes since, applied in their order.
+
+    added: the questions behind those of the build, by row; `row_of` has the rows of their keys.
+    live: the rows that can be found. sequence: of the last change that is in it.
+    """
 
     manifest: dict[str, Any]
-    questions: QuestionFiles
+    signature: tuple[int, ...]
+    files: QuestionFiles
     vectors: Vectors
+    added: list[Question]
+    row_of: dict[Key, int]
+    live: Live
+    sequence: int
+    next_id: int
 
+    def rows_of(self, ids: Iterable[Id]) -> dict[Key, int]:
+        """Return the rows of the ids that are there, by their keys."""
+        keys = {stored_key(id) for id in ids}
+        found = {key: self.row_of[key] for key in keys if key in self.row_of}
+        mask = self.live.mask
+        for key, row in self.files.rows_of([*keys.difference(found)]).items():
+            if mask is None or mask[row]:
+                found[key] = row
+        return found
 
-def new_build() -> str:
-    """Return a name that no build had."""
-    return secrets.token_hex(8)
+    def questions(self, rows: Sequence[int]) -> dict[int, Question]:
+        """Return the questions of rows, removed ones included."""
+        built = len(self.vectors.built)
+        found = self.files.get([row for row in rows if row < built])
+        found.update((row, self.added[row - built]) for row in rows if row >= built)
+        return found
+
+    def apply(self) -> State:
+        """Return the state after all changes in the file; do not use this one if it fails."""
+        changes = self.files.changes(self.sequence, self.live.rows)
+        if not changes:
+            return self
+        removed, vectors, next_id = [], [], self.next_id
+        for change in changes:
+            if change.question is None or change.vector is None:
+                removed.append(change.row)
+                if self.row_of.get(change.key) == change.row:
+                    del self.row_of[change.key]
+            else:
+                self.row_of[change.key] = change.row
+                self.added.append(change.question)
+                vectors.append(change.vector)
+                next_id = max(next_id, after([change.question.id]))
+        if vectors:
+            before = self.vectors.added
+            self.vectors.add(np.stack(vectors))
+            if before <= MANY_ADDED < self.vectors.added:
+                log.warning("many questions were added; `qpr compact` makes searches fast")
+        live = self.live.changed(np.array(removed, np.int64), len(vectors))
+        return self._replace(live=live, sequence=changes[-1].sequence, next_id=next_id)
 
 
 def write_build(
@@ -118,11 +151,15 @@ def write_build(
             files = paths["questions"], paths["changes"]
             count, following = questions.write_questions(*files, given)
             stored = QuestionFiles(*files, dimension)
-            array = _write_vectors(paths["vectors"], stored, encode, (count, dimension), recipe)
+            _write_vectors(paths["vectors"], stored, encode, (count, dimension), recipe)
+            array = _read_vectors(paths["vectors"], (count, dimension), recipe)
             codes = codes or Vectors.build(recipe, array)
             written = [paths["vectors"].name, paths["questions"].name]
             if codes.codes is not None:
-                _write(paths["codes"], faiss.serialize_index(codes.codes))
+                with name_in_errors(paths["codes"]), open(paths["codes"], "wb") as file:
+                    file.write(faiss.serialize_index(codes.codes).data)
+                    file.flush()
+                    os.fsync(file.fileno())
                 written.append(paths["codes"].name)
             facts = {
                 "format": FORMAT,
@@ -147,40 +184,51 @@ def write_build(
     remove_leftovers(folder)
 
 
-def open_build(folder: pathlib.Path) -> Build:
-    """Open the build that the manifest names; UserError if it is incomplete or damaged.
+def open_build(folder: pathlib.Path, encoders: Sequence[str]) -> State:
+    """Open the build that the manifest names, as it was before all changes.
 
-    Codes and small files are read and compared with their SHA-256; of vectors and questions the
-    size is checked, and `verify_build` reads them.
+    Codes and small files are compared with their SHA-256; of vectors and questions the size is
+    checked, and `verify_build` reads them. UserError if a file is missing or damaged, or the
+    encoder is none of the `encoders`; without any, all are accepted.
     """
     while True:
-        manifest = read_index_manifest(folder)
+        signature = manifest_signature(folder)
         try:
-            return _open(folder, manifest)
+            state = _open(folder, signature)
         except (UserError, FileNotFoundError) as error:
-            # Another process may have replaced the build.
-            if read_index_manifest(folder)["build"] != manifest["build"]:
-                continue
+            if manifest_signature(folder) != signature:
+                continue  # another process replaced the build
             if isinstance(error, UserError):
                 raise
             raise damaged(error.filename, "the file is missing") from None
+        check_encoder(folder, state.manifest["encoder"], encoders)
+        return state
 
 
-def read_index_manifest(folder: pathlib.Path) -> dict[str, Any]:
-    """Read the manifest of an index; UserError if it is none of this format, or damaged."""
-    manifest = read_manifest(folder, format=FORMAT)
-    for name, kind in _FACTS.items():
-        if type(manifest.get(name)) is not kind:
-            what = f"expected {kind.__name__} as `{name}`, got {manifest.get(name)!r:.80}"
-            raise UserError(f"{folder / MANIFEST}: {what}", remedy=_REMEDY)
-    return manifest
+def read_index_manifest(folder: StrPath) -> dict[str, Any]:
+    """Read the manifest of an index; UserError if it is of another format, or damaged."""
+    return read_manifest(folder, format=FORMAT)
+
+
+def manifest_signature(folder: pathlib.Path) -> tuple[int, ...]:
+    """Return what differs when the manifest of a folder was replaced."""
+    try:
+        facts = os.stat(f"{folder}/{MANIFEST}")  # joining paths would take longer
+    except FileNotFoundError:
+        return ()
+    return facts.st_ino, facts.st_mtime_ns, facts.st_size
 
 
 def verify_build(folder: StrPath) -> None:
     """Compare all files of a build with their SHA-256; UserError for the first that differs."""
-    manifest = read_index_manifest(pathlib.Path(folder))
+    manifest = read_index_manifest(folder)
     for name in manifest["files"]:
         verify(folder, name, manifest)
+
+
+def new_build() -> str:
+    """Return a name that no build had."""
+    return secrets.token_hex(8)
 
 
 def replace_encoder(folder: pathlib.Path, encoder: str, export: str) -> None:
@@ -227,10 +275,10 @@ def _write_vectors(
     encode: Encode,
     shape: tuple[int, int],
     recipe: Recipe,
-) -> np.ndarray:
-    """Write the vectors of all questions and return them memory-mapped."""
+) -> None:
+    """Write the vectors of all questions."""
     with open(path, "wb") as file, progress.bar("vectors", shape[0]) as show:
-        file.write(_header(shape, recipe))
+        file.write(npy_header(shape, recipe.vectors))
         for rows in questions.batches(shape[0], _CHUNK):
             vectors = encode(stored.texts(rows))
             if vectors.shape != (len(rows), shape[1]) or not np.isfinite(vectors).all():
@@ -242,59 +290,48 @@ def _write_vectors(
             show(rows.stop, "")
         file.flush()
         os.fsync(file.fileno())
-    return _read_vectors(path, shape, recipe)
 
 
-def _write(path: pathlib.Path, data: np.ndarray) -> None:
-    with name_in_errors(path), open(path, "wb") as file:
-        file.write(data.data)
-        file.flush()
-        os.fsync(file.fileno())
+def _read_vectors(path: pathlib.Path, shape: tuple[int, int], recipe: Recipe) -> np.ndarray:
+    """Return the vectors, memory-mapped."""
+    header = npy_header(shape, recipe.vectors)
+    with contextlib.suppress(ValueError), open(path, "rb") as file:
+        if file.read(len(header)) == header:
+            return np.memmap(file, recipe.vectors, "r", len(header), shape).view(np.ndarray)
+    raise damaged(path, f"expected vectors {recipe.vectors} {list(shape)}, got others")
 
 
-def _open(folder: pathlib.Path, manifest: dict[str, Any]) -> Build:
-    paths, files = _paths(folder, manifest["build"]), manifest["files"]
-    shape = manifest["count"], manifest["dimension"]
+def npy_header(shape: tuple[int, int], kind: str) -> bytes:
+    """Return how a .npy file of such numbers begins; its size does not depend on the rows."""
+    file = io.BytesIO()
+    facts = {"descr": np.dtype(kind).str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, facts)
+    return file.getvalue()
+
+
+def _open(folder: pathlib.Path, signature: tuple[int, ...]) -> State:
+    manifest = read_index_manifest(folder)
     try:
+        paths, files = _paths(folder, manifest["build"]), manifest["files"]
+        shape, next_id = (manifest["count"], manifest["dimension"]), int(manifest["next_id"])
         recipe = Recipe(**manifest["recipe"])
         check_recipe(recipe, shape[1])
         width = padded_dimension(manifest["factory"], shape[1])
-    except (TypeError, UserError) as error:
+    except (KeyError, TypeError, ValueError, UserError) as error:
         raise damaged(folder / MANIFEST, str(error)) from None
-    for kind in ("vectors", "questions"):
-        if paths[kind].name not in files:
-            raise damaged(folder / MANIFEST, f"no entry for {paths[kind].name}")
-    for path in (*(folder / name for name in files), paths["changes"]):
-        if path.name in files:
-            check_size(folder, path.name, manifest)
-        if not stat.S_ISREG(path.lstat().st_mode):
-            raise damaged(path, "it is not a plain file")
+    for name in {*files, paths["vectors"].name, paths["questions"].name}:
+        check_size(folder, name, manifest)
+    if not paths["changes"].is_file():
+        raise damaged(paths["changes"], "the file is missing")
     codes = None
     if paths["codes"].name in files:
         verify(folder, paths["codes"].name, manifest)
         codes = _read_codes(paths["codes"], shape[0], width)
     array = _read_vectors(paths["vectors"], shape, recipe)
     stored = QuestionFiles(paths["questions"], paths["changes"], shape[1])
-    return Build(manifest, stored, Vectors(recipe, manifest["factory"], array, codes))
-
-
-def _read_vectors(path: pathlib.Path, shape: tuple[int, int], recipe: Recipe) -> np.ndarray:
-    header = _header(shape, recipe)
-    try:
-        with open(path, "rb") as file:
-            if file.read(len(header)) == header:
-                return np.memmap(file, recipe.vectors, "r", len(header), shape).view(np.ndarray)
-    except ValueError:  # the file is too short
-        pass
-    raise damaged(path, f"expected vectors {recipe.vectors} {list(shape)}, got others")
-
-
-def _header(shape: tuple[int, int], recipe: Recipe) -> bytes:
-    """Return how a .npy file begins."""
-    file, kind = io.BytesIO(), np.dtype(recipe.vectors)
-    facts = {"descr": kind.str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, facts)
-    return file.getvalue()
+    vectors = Vectors(recipe, manifest["factory"], array, codes)
+    live = Live(shape[0], shape[0])
+    return State(manifest, signature, stored, vectors, [], {}, live, 0, next_id)
 
 
 def _read_codes(path: pathlib.Path, count: int, width: int) -> faiss.Index:

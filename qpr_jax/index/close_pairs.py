@@ -18,7 +18,7 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.errors import UserError
-from qpr_jax.index.exact import pair_distances
+from qpr_jax.index.vectors import pair_distances
 from qpr_jax.machine import available_memory
 
 EXACT = 50_000  # vectors of a block that are all compared

@@ -1,27 +1,52 @@
-"""Vectors of many questions in a .npy file, written in a stream that can be resumed.
+"""Vectors of many questions in files, written in parts: the same call resumes after a kill.
 
-The rows so far are in a hidden file beside it; a second one has their number and the hash of their
-questions.
+`encode_to_file` writes a .npy file. The rows so far are in a hidden file beside it, their number
+and the hash of their questions in a second one.
+
+`encode_parquet` writes a folder of Parquet files, in this process or on Spark:
+
+    _encoding.json           the encoder and the settings: what a later call must match
+    part-00012-00003.parquet the rows of row group 3 of file 12, and the column `vector`
+    _SUCCESS                 empty; there once all parts are
+
+A part appears when it is whole and has the hash of its row group, so a later call writes the parts
+that are missing or whose rows have changed. On a cluster all machines need qpr_jax, but not JAX,
+and the encoder and both folders at the same paths.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import itertools
 import json
+import logging
 import os
 import pathlib
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from qpr_jax import progress
+from qpr_jax.data.columns import Columns
+from qpr_jax.data.decoding import import_pyarrow, short
+from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, locked, name_in_errors, read_object, write_json
+from qpr_jax.files import StrPath, locked, name_in_errors, read_object, write_atomically, write_json
+from qpr_jax.index.build import npy_header
+from qpr_jax.index.run import run_encoder_folder
 
-CHUNK = 16_384  # questions that are encoded, and written, at once
-_HEADER = 128  # bytes
-_MAGIC = b"\x93NUMPY"
+log = logging.getLogger(__name__)
+
+FORMAT = "qpr_jax Parquet vectors 1"
+STATE, DONE, VECTOR = "_encoding.json", "_SUCCESS", "vector"
+CHUNK = 16_384  # questions in memory at once
+_HASH = b"qpr_jax.rows"  # in the metadata of a part
+_ON_SPARK = 512  # questions that one thread encodes: Spark has a task for each core
 
 
 def encode_to_file(
@@ -31,94 +56,291 @@ def encode_to_file(
     *,
     dimension: int,
     encoder: str,
-    log: Callable[[str], object] = print,
     chunk: int = CHUNK,
 ) -> int:
-    """Write the vectors of questions, float32 [n, dimension], to `path`, and return n.
+    """Write the vectors of questions, float32 [n, dimension], to a .npy file, and return n.
 
-    The next call with the same questions and the same encoder (its identity) resumes what a kill
-    left in the hidden files beside `path`; a UserError refuses others. `path` appears when it is
-    complete; an existing file is replaced only if it is .npy.
+    The next call with the same questions and encoder resumes what a kill left beside `path`; a
+    UserError refuses others.
 
-    Args:
-      path: the .npy file.
-      questions: any number of strings.
-      encode: questions to float32 [n, dimension].
-      dimension: length of a vector.
-      encoder: the identity of the encoder.
-      log: gets a line when it resumes.
-      chunk: questions between two checkpoints.
+    encoder: the identity of the encoder.
     """
     path = pathlib.Path(path).resolve()
-    _refuse_other_file(path)
+    if path.suffix != ".npy":
+        raise UserError(f"{path}: expected a name that ends in .npy", remedy="name another file")
     part, state, lock = (
         path.with_name(f".{path.name}.{end}") for end in ("part", "state.json", "lock")
     )
-    chunks = _chunks(questions, chunk)
-    first = next(chunks, [])  # fails before anything is written if the questions are unreadable
-    with locked(lock) as ours:  # the file stays: without it two processes could hold the lock
-        if not ours:
-            raise UserError(f"{path}: another process is writing it", remedy="wait for its end")
+    stream, start = iter(questions), len(npy_header((0, dimension), "float32"))
+    first = [*itertools.islice(stream, chunk)]  # unreadable questions fail before a file is made
+    with _locked(lock, path):  # the file stays: without it two processes could hold the lock
         known = read_object(state)
         done = known.get("rows", 0)
-        if not part.exists() or part.stat().st_size < _HEADER + done * 4 * dimension:
+        if not part.exists() or part.stat().st_size < start + done * 4 * dimension:
             done = 0
         if done and known["encoder"] != encoder:
             raise _started_with(part, "another encoder")
         if done:
-            log(f"{path}: resuming after {done:,} questions")
+            log.info("%s: resuming after %s questions", path, f"{done:,}")
         with name_in_errors(part), open(part, "r+b" if done else "w+b") as file:
-            file.truncate(_HEADER + done * 4 * dimension)
+            file.truncate(start + done * 4 * dimension)
             file.seek(0, os.SEEK_END)
-            digest, rows = hashlib.sha256(), 0
-            for some in itertools.chain([first], chunks):
+            digest, rows, some = hashlib.sha256(), 0, first
+            while some:
                 digest.update(json.dumps(some).encode())
                 before, rows = rows, rows + len(some)
                 facts = {"rows": rows, "sha256": digest.hexdigest(), "encoder": encoder}
-                if before < done < rows or (0 < done == rows and facts != known):
+                if before < done < rows or (done == rows and facts != known):
                     raise _started_with(part, "other questions")
                 if rows > done:
-                    file.write(np.ascontiguousarray(encode(some), "<f4").tobytes())
-                    _sync(file)
+                    file.write(np.ascontiguousarray(encode(some), np.float32).tobytes())
+                    file.flush()
+                    os.fsync(file.fileno())
                     write_json(state, facts)
+                some = [*itertools.islice(stream, chunk)]
             if rows < done:
                 raise _started_with(part, "other questions")
             file.seek(0)
-            file.write(_header(rows, dimension))
-            _sync(file)
+            file.write(npy_header((rows, dimension), "float32"))
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(part, path)
         state.unlink(missing_ok=True)
     return rows
 
 
-def _chunks(questions: Iterable[str], size: int) -> Iterator[list[str]]:
-    stream = iter(questions)
-    while some := [*itertools.islice(stream, size)]:
-        yield some
+@contextlib.contextmanager
+def _locked(lock: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
+    with locked(lock) as ours:
+        if not ours:
+            raise UserError(f"{path}: another process is writing it", remedy="wait for its end")
+        yield
 
 
 def _started_with(part: pathlib.Path, what: str) -> UserError:
     return UserError(f"{part}: was started with {what}", remedy="remove the file to start again")
 
 
-def _sync(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+class Part(NamedTuple):
+    """A row group of a file of questions, the hash of its bytes, and the file for its vectors."""
+
+    source: str
+    group: int
+    rows: int
+    sha256: str
+    out: str
 
 
-def _refuse_other_file(path: pathlib.Path) -> None:
+class _Job(NamedTuple):
+    """What a worker must know. identity: of the encoder in the folder `run`."""
+
+    run: str
+    identity: str
+    column: str
+    skip_bad_rows: bool
+    batch: int
+
+
+def encode_parquet(
+    source: StrPath,
+    out: StrPath,
+    run: StrPath,
+    *,
+    text_column: str = "",
+    skip_bad_rows: bool = False,
+    spark: str = "",
+) -> int:
+    """Write the rows of all Parquet files of a folder with their vectors; return how many.
+
+    Args:
+      source: the folder. Its files, in the order of their names, have the same columns.
+      out: a folder; `vector` is a list of d float32. Parts that a former call wrote are kept where
+        the rows are the same; UserError where it had another encoder or other settings.
+      run: as of `index.run.run_encoder`.
+      text_column: of the questions; if empty, that with a usual name (`data.columns.TEXT_NAMES`).
+      skip_bad_rows: leave out rows without a question, instead of a UserError.
+      spark: the master of a cluster, as of `spark_session.session`; if empty, this process encodes.
+    """
+    out = pathlib.Path(out).absolute()
+    folder = run_encoder_folder(run).absolute()
+    encoder = read_encoder(folder)
+    parts, column = _parts(pathlib.Path(source).absolute(), out, text_column)
+    job = _Job(str(folder), encoder.identity, column, skip_bad_rows, _ON_SPARK if spark else CHUNK)
+    out.mkdir(parents=True, exist_ok=True)
+    with _locked(out / ".lock", out), name_in_errors(out):
+        asked = {"format": FORMAT, "encoder": encoder.identity, "dimension": encoder.dimension}
+        _begin(out, asked | {"column": column, "skip_bad_rows": skip_bad_rows}, parts)
+        left = [part for part in parts if _hash_of(part.out) != part.sha256]
+        if 0 < len(left) < len(parts):
+            log.info("%s: resuming after %d of %d parts", out, len(parts) - len(left), len(parts))
+        done = sum(part.rows for part in parts) - sum(part.rows for part in left)
+        here = itertools.chain.from_iterable(_write(part, job, encoder) for part in left)
+        written = _on_spark(spark, left, job) if spark else here
+        with progress.bar("encoded", sum(part.rows for part in parts), start=done) as show:
+            for rows in written:
+                done += rows
+                show(done, "")
+        with write_atomically(out / DONE):
+            pass
+    return sum(_metadata(part.out).num_rows for part in parts)
+
+
+def _parts(source: pathlib.Path, out: pathlib.Path, column: str) -> tuple[list[Part], str]:
+    """The parts of a folder, and the column of the questions."""
+    files = sorted(
+        path for path in source.rglob("*.parquet") if not path.name.startswith((".", "_"))
+    )
+    if not files:
+        raise UserError(f"{source}: expected a folder of *.parquet files, found none")
+    parts: list[Part] = []
+    metadata = [*map(_metadata, files)]
+    schema = metadata[0].schema.to_arrow_schema()
+    for number, (path, found) in enumerate(zip(files, metadata, strict=True)):
+        if not found.schema.to_arrow_schema().equals(schema):
+            what = f"{path}: expected the columns of {files[0]}, with their types, got others"
+            raise UserError(what, remedy="put files with other columns into another folder")
+        for group in range(found.num_row_groups):
+            rows = found.row_group(group)
+            name = out / f"part-{number:05d}-{group:05d}.parquet"
+            parts.append(Part(str(path), group, rows.num_rows, _digest(path, rows), str(name)))
+    try:
+        chosen = Columns(column, None).choose(schema.names).text
+    except UserError as error:
+        raise UserError(f"{files[0]}: {error.what}", remedy=error.remedy) from None
+    if VECTOR in schema.names:
+        what = f"{files[0]}: the column `{VECTOR}` is there already"
+        raise UserError(what, remedy="rename it")
+    return parts, chosen
+
+
+def _digest(path: pathlib.Path, rows: Any) -> str:
+    """SHA-256 of the bytes of a row group."""
+    columns = [rows.column(i) for i in range(rows.num_columns)]
+    starts = [min(filter(None, (c.dictionary_page_offset, c.data_page_offset))) for c in columns]
+    ends = [start + c.total_compressed_size for start, c in zip(starts, columns, strict=True)]
+    digest, left = hashlib.sha256(), max(ends, default=0) - min(starts, default=0)
+    with open(path, "rb") as file:
+        file.seek(min(starts, default=0))
+        while left > 0 and (data := file.read(min(left, 1 << 20))):
+            digest.update(data)
+            left -= len(data)
+    return digest.hexdigest()
+
+
+def _hash_of(path: str) -> str:
+    """The hash of the rows of a part that was written; empty where there is none."""
+    if not os.path.exists(path):
+        return ""
+    return ((_metadata(path).metadata or {}).get(_HASH) or b"").decode("ascii", "replace")
+
+
+def _metadata(path: StrPath) -> Any:
+    """The metadata of a Parquet file; UserError where it is none."""
+    pyarrow = import_pyarrow(str(path))
+    from pyarrow import parquet
+
+    try:
+        return parquet.read_metadata(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"{path}: expected a Parquet file, got another or one cut off ({reason:.80})",
+            remedy="restore or remove it",
+        ) from None
+
+
+def _begin(out: pathlib.Path, asked: dict[str, Any], parts: Sequence[Part]) -> None:
+    """Keep in the folder what is asked for; UserError where it was something else."""
+    path = out / STATE
     if not path.exists():
+        if any(not name.startswith(".") for name in os.listdir(out)):
+            what = f"{out}: expected a new folder, or one of the same questions, got another"
+            raise UserError(what, remedy="name another folder")
+        write_json(path, asked)
+    known = read_object(path)
+    other = [name for name in asked if known.get(name) != asked[name]]
+    if other:
+        what = f"{out}: was begun with another {', '.join(other)}"
+        raise UserError(what, remedy="name another folder, or remove this one to begin again")
+    (out / DONE).unlink(missing_ok=True)
+    names = {os.path.basename(part.out) for part in parts}
+    for left in (*out.glob(".part-*"), *out.glob("part-*.parquet")):
+        if left.name not in names:  # of a killed writer, or of rows that are gone
+            left.unlink()
+
+
+def _on_spark(master: str, parts: list[Part], job: _Job) -> Iterator[int]:
+    """Write the parts on the workers of a cluster; yield the rows of each."""
+    from qpr_jax.spark_session import Rows, arrow_map, session
+
+    if not parts:
         return
-    if path.is_file():
-        with open(path, "rb") as file:
-            if file.read(len(_MAGIC)) in (b"", _MAGIC):
-                return
-    what = f"{path}: expected a .npy file to replace, got something else"
-    raise UserError(what, remedy="name another file")
+
+    def write(numbers: Rows) -> Rows:
+        for (number,) in numbers:
+            try:
+                yield sum(_write(parts[number], job, _encoder(job))), "", ""
+            except UserError as error:  # the driver raises it, without a traceback of Java
+                yield 0, error.what, error.remedy
+
+    columns = "rows bigint, what string, remedy string"
+    with session(master, "qpr encode") as spark:
+        numbers = spark.range(len(parts)).repartitionByRange(len(parts), "id")
+        rows = numbers.mapInArrow(*arrow_map(write, columns))
+        for written, what, remedy in rows.toLocalIterator(prefetchPartitions=True):
+            if what:
+                raise UserError(what, remedy=remedy)
+            yield written
 
 
-def _header(rows: int, dimension: int) -> bytes:
-    """The header of a .npy file (version 1.0), of a size that does not depend on the rows."""
-    facts = {"descr": "<f4", "fortran_order": False, "shape": (rows, dimension)}
-    text = repr(facts).ljust(_HEADER - 11) + "\n"
-    return _MAGIC + b"\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
+@functools.lru_cache(maxsize=1)
+def _encoder(job: _Job) -> Encoder:
+    """The encoder, which a process of Spark reads once; UserError where the driver has another."""
+    found = read_encoder(job.run)
+    if found.identity != job.identity:
+        raise UserError(
+            f"{job.run}: expected encoder {job.identity[:12]}, as on the machine that began, got "
+            f"{found.identity[:12]} on {os.uname().nodename}",
+            remedy="copy the folder to all machines",
+        )
+    return found
+
+
+def _write(part: Part, job: _Job, encoder: Encoder) -> Iterator[int]:
+    """Write a part under a name of its own, sync and rename it; yield the rows of each batch."""
+    import pyarrow
+    from pyarrow import parquet
+
+    # Spark may run a task twice at once.
+    name = f".{os.path.basename(part.out)}-{secrets.token_hex(4)}"
+    hidden = pathlib.Path(part.out).with_name(name)
+    at = 0
+    with parquet.ParquetFile(part.source) as source, contextlib.ExitStack() as stack:
+        kind = pyarrow.list_(pyarrow.float32(), encoder.dimension)
+        schema = source.schema_arrow.append(pyarrow.field(VECTOR, kind, nullable=False))
+        kept = {**(schema.metadata or {}), _HASH: part.sha256.encode()}
+        file = stack.enter_context(write_atomically(hidden))
+        writer = stack.enter_context(parquet.ParquetWriter(file, schema.with_metadata(kept)))
+        for batch in source.iter_batches(CHUNK, row_groups=[part.group]):
+            texts = batch.column(job.column).to_pylist()
+            good = [isinstance(text, str) and bool(text.strip()) for text in texts]
+            if not all(good):
+                if not job.skip_bad_rows:
+                    first = good.index(False)
+                    raise UserError(
+                        f"{part.source}, row {at + first} of row group {part.group}: expected a "
+                        f"question in `{job.column}`, got {short(texts[first])}",
+                        remedy="correct the row, or skip bad rows",
+                    )
+                batch = batch.filter(pyarrow.array(good))
+                texts = [text for text, is_good in zip(texts, good, strict=True) if is_good]
+            at += len(good)
+            if texts:
+                starts = range(0, len(texts), job.batch)
+                some = [encoder.encode(texts[start : start + job.batch]) for start in starts]
+                vectors = np.concatenate(some)
+                column = pyarrow.FixedSizeListArray.from_arrays(vectors.ravel(), type=kind)
+                columns = [*batch.columns, column]
+                writer.write_batch(pyarrow.record_batch(columns, schema=writer.schema))
+            yield len(good)
+    os.replace(hidden, part.out)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import pathlib
 import secrets
@@ -19,19 +18,22 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, folder_lock
 from qpr_jax.ids import Id
-from qpr_jax.index import build as builds
 from qpr_jax.index.base import Hit, Question, check_encoder
-from qpr_jax.index.build import Encode, write_build
-from qpr_jax.index.questions import LARGEST_COUNTER, as_hits, batches, stored_key
+from qpr_jax.index.build import (
+    Encode,
+    State,
+    manifest_signature,
+    open_build,
+    read_index_manifest,
+    write_build,
+)
+from qpr_jax.index.questions import LARGEST_COUNTER, batches, stored_key
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.state import State, manifest_signature, open_state
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.machine import renew_after_fork
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-MANY_ADDED = 50_000  # vectors; a search compares each of them
 _CHUNK = 16_384  # questions of a block
 
 
@@ -57,9 +59,8 @@ class FolderStore:
         self.path, self.encoders = pathlib.Path(path).absolute(), tuple(encoders)
         self.temporary = temporary
         self._lock = threading.Lock()  # guards `_state` and what it refers to against changes
-        self._stale = self._cleaned = self._advised = False
-        self._state = self._open()
-        self._apply()
+        self._stale = False
+        self._state = open_build(self.path, self.encoders).apply()
         renew_after_fork(self, FolderStore._after_fork)
         if temporary:
             weakref.finalize(self, _remove, self.path, os.getpid())
@@ -106,12 +107,12 @@ class FolderStore:
     @property
     def recipe(self) -> Recipe:
         """How it was asked to index."""
-        return self._state.build.vectors.recipe
+        return self.vectors.recipe
 
     @property
     def vectors(self) -> Vectors:
         """Vectors of the present build by row, without regard to what was removed."""
-        return self._state.build.vectors
+        return self._state.vectors
 
     @property
     def factory(self) -> str:
@@ -121,23 +122,23 @@ class FolderStore:
     @property
     def encoder(self) -> str:
         """Identity of the encoder of the vectors."""
-        return str(self._state.build.manifest["encoder"])
+        return str(self._state.manifest["encoder"])
 
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        return self._state.build.vectors.dimension
+        return self.vectors.dimension
 
     @property
     def recall(self) -> float:
         """Recall@10 of the present build, measured when it was built."""
-        return float(self._state.build.manifest["recall@10"])
+        return float(self._state.manifest["recall@10"])
 
     @property
     def version(self) -> str:
         """Name of the present questions: that of the build, and the number of the last change."""
         state = self._fresh()
-        return f"{state.build.manifest['build']} {state.sequence}"
+        return f"{state.manifest['build']} {state.sequence}"
 
     def __len__(self) -> int:
         return self._fresh().live.present
@@ -154,9 +155,13 @@ class FolderStore:
             size = min(k, state.live.present)
             if size < 1:
                 return [[] for _ in vectors]
-            distances, rows = state.build.vectors.search(vectors, size, state.live)
+            distances, rows = state.vectors.search(vectors, size, state.live)
             found = state.questions(rows[rows >= 0].tolist())
-            return as_hits(distances, rows, found)
+            results = []
+            for own, near in zip(rows.tolist(), distances.tolist(), strict=True):
+                pairs = [(*found[row], at) for row, at in zip(own, near, strict=True) if row >= 0]
+                results.append([Hit(id, text, at, None, more) for id, text, more, at in pairs])
+            return results
 
         return self._read(find)
 
@@ -172,7 +177,7 @@ class FolderStore:
         with self.changing():
             state = self._state
             replaced = state.rows_of(question.id for question in questions)
-            state.build.questions.write(replaced, state.live.rows, questions, vectors)
+            state.files.write(replaced, state.live.rows, questions, vectors)
             self._refresh()
 
     def remove(self, ids: Sequence[Id]) -> int:
@@ -181,7 +186,7 @@ class FolderStore:
             state = self._state
             removed = state.rows_of(ids)
             if removed:
-                state.build.questions.write(removed, 0, [], np.zeros((0, self.dimension)))
+                state.files.write(removed, 0, [], np.zeros((0, self.dimension)))
                 self._refresh()
             return len(removed)
 
@@ -216,9 +221,6 @@ class FolderStore:
     def changing(self) -> Iterator[None]:
         """As of `Store`."""
         with folder_lock(self.path):
-            if not self._cleaned:
-                builds.remove_leftovers(self.path)
-                self._cleaned = True
             self._refresh()
             check_encoder(self.path, self.encoder, self.encoders)
             yield
@@ -226,7 +228,7 @@ class FolderStore:
     def compact(self) -> None:
         """Build again from the present questions and vectors; searches go on meanwhile."""
         with self.changing():
-            self._write(self.path, lambda build: str(self._state.build.manifest["export"]))
+            self._write(self.path, lambda build: str(self._state.manifest["export"]))
             self._refresh()
 
     def copy_to(self, path: StrPath, export: Callable[[str], str]) -> FolderStore:
@@ -244,7 +246,7 @@ class FolderStore:
         def next_vectors(texts: list[str]) -> np.ndarray:
             nonlocal at
             at += len(texts)
-            return state.build.vectors.take(rows[at - len(texts) : at])
+            return state.vectors.take(rows[at - len(texts) : at])
 
         write_build(
             folder,
@@ -253,13 +255,10 @@ class FolderStore:
             self.recipe,
             encoder=self.encoder,
             dimension=self.dimension,
-            codes=None if state.sequence else state.build.vectors,
+            codes=None if state.sequence else state.vectors,
             next_id=state.next_id,
             export=export,
         )
-
-    def _open(self) -> State:
-        return open_state(self.path, self.encoders)
 
     def _read(self, find: Callable[[State], T]) -> T:
         """Return what `find` makes of the present state."""
@@ -275,32 +274,24 @@ class FolderStore:
         """Return the present state, with the changes of other processes."""
         state = self._state
         replaced = self._stale or manifest_signature(self.path) != state.signature
-        if replaced or state.build.questions.changed():
+        if replaced or state.files.changed():
             self._refresh()
-        if self._state.build.vectors.added > MANY_ADDED and not self._advised:
-            self._advised = True
-            log.warning(
-                "%s: many questions were added; `qpr compact` makes searches fast", self.path
-            )
         return self._state
 
     def _refresh(self) -> None:
         """Take in a newer build, and all changes."""
         with self._lock:
-            if self._stale or (signature := manifest_signature(self.path)) != self._state.signature:
-                manifest, build = builds.read_index_manifest(self.path), self._state.build
-                if self._stale or manifest["build"] != build.manifest["build"]:
-                    self._state = self._open()
-                else:  # its encoder was replaced by one that extends it, so searches may go on
-                    build = build._replace(manifest=manifest)
-                    self._state = self._state._replace(signature=signature, build=build)
-            self._apply()
-
-    def _apply(self) -> None:
-        """Take in the changes after the last one; the caller holds the lock."""
-        self._stale = True  # until all of it is done
-        self._state = self._state.apply()
-        self._stale = False
+            state, signature = self._state, manifest_signature(self.path)
+            if signature != state.signature and not self._stale:
+                manifest = read_index_manifest(self.path)
+                if manifest["build"] == state.manifest["build"]:
+                    # Its encoder was replaced by one that extends it, so searches may go on.
+                    state = state._replace(signature=signature, manifest=manifest)
+            if self._stale or signature != state.signature:
+                state = open_build(self.path, self.encoders)
+            self._stale = True  # until all of it is done
+            self._state = state.apply()
+            self._stale = False
 
     def _blocks(
         self, state: State, *, vectors: bool = True
@@ -311,7 +302,7 @@ class FolderStore:
             rows = rows if mask is None else rows[mask[rows]]
             found = state.questions(rows.tolist())
             some = [found[row] for row in rows.tolist()]
-            yield some, state.build.vectors.take(rows) if vectors else none
+            yield some, state.vectors.take(rows) if vectors else none
 
     def _after_fork(self) -> None:
         """Make a child's copy usable, whatever the other threads of the parent were doing."""

@@ -19,13 +19,13 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.ids import Id, id_key
-from qpr_jax.index.base import Hit, Question
+from qpr_jax.index.base import Question
 
 Key = int | str
 
@@ -35,12 +35,18 @@ CHANGES = "CREATE TABLE changes (sequence INTEGER PRIMARY KEY, row, key, data, v
 # Larger numbers are hashes or the like, which no counter should follow.
 LARGEST_COUNTER = 2**53
 _WAIT = 60.0  # seconds to wait for another process's change
+_JSON: dict[str, Any] = {
+    "allow_nan": False,
+    "ensure_ascii": False,
+    "separators": (",", ":"),
+    "default": operator.methodcaller("item"),  # numbers of NumPy
+}
 _DAMAGE = (sqlite3.DatabaseError, json.JSONDecodeError, UnicodeError, TypeError)
 
 # Held by the thread that uses SQLite. A fork waits for it: a child would inherit SQLite's locks.
 LOCK = threading.RLock()
 os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
-_inherited: list[sqlite3.Connection] = []  # of the parent process; closing them harms it
+_inherited: list[sqlite3.Connection | None] = []  # of the parent process; closing them harms it
 
 
 class RepeatedIdError(UserError):
@@ -71,7 +77,7 @@ class QuestionFiles:
         """Open the files; UserError if one is damaged."""
         self._built, self._changes, self._dimension = built, changes, dimension
         self._connection: sqlite3.Connection | None = None
-        self._process, self._seen = os.getpid(), -1
+        self._process, self._seen = 0, -1
         with self._use() as connection:
             for name, path, schema in (
                 ("built", built, [(BUILT,), (BY_KEY,)]),
@@ -132,15 +138,8 @@ class QuestionFiles:
         entries: list[tuple[object, ...]]
         entries = [(row, key, None, None) for key, row in removed.items()]
         for row, (question, vector) in enumerate(zip(added, vectors, strict=True), first):
-            data = np.asarray(vector, np.float32).tobytes()
-            entries.append(
-                (
-                    row,
-                    stored_key(question.id),
-                    question_json(question).encode("utf-8", "surrogatepass"),
-                    data,
-                )
-            )
+            numbers = np.asarray(vector, np.float32).tobytes()
+            entries.append((row, *_key_and_data(question), numbers))
         query = "INSERT INTO changes (row, key, data, vector) VALUES (?, ?, ?, ?)"
         with self._use() as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -151,19 +150,17 @@ class QuestionFiles:
     def _use(self) -> Iterator[sqlite3.Connection]:
         """Yield the connection of this process, which no other thread uses meanwhile."""
         with LOCK, _errors_of(self._changes):
-            if self._connection is not None and self._process != os.getpid():
+            if self._process != os.getpid():
                 _inherited.append(self._connection)
-                self._connection = None
-            if self._connection is None:
                 self._connection, self._process = self._open(), os.getpid()
                 weakref.finalize(self, _close, self._connection, self._process)
+            assert self._connection is not None
             yield self._connection
 
     def _open(self) -> sqlite3.Connection:
         built, changes = (path.absolute().as_uri() for path in (self._built, self._changes))
-        connection = sqlite3.connect(
-            f"{changes}?mode=rw", _WAIT, isolation_level=None, check_same_thread=False, uri=True
-        )
+        how: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "uri": True}
+        connection = sqlite3.connect(f"{changes}?mode=rw", _WAIT, **how)
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA synchronous = EXTRA")
         connection.execute("ATTACH ? AS built", (f"{built}?mode=ro&immutable=1",))
@@ -188,11 +185,7 @@ def write_questions(
         nonlocal rows, next_id
         for question in questions:
             next_id = max(next_id, after([question.id]))
-            yield (
-                rows,
-                stored_key(question.id),
-                question_json(question).encode("utf-8", "surrogatepass"),
-            )
+            yield rows, *_key_and_data(question)
             rows += 1
 
     with _created(changes, CHANGES):
@@ -222,15 +215,8 @@ def after(ids: Iterable[Id]) -> int:
     return max(numbers, default=-1) + 1
 
 
-def as_hits(
-    distances: np.ndarray, rows: np.ndarray, questions: dict[int, Question]
-) -> list[list[Hit]]:
-    """Join distances [n, k] and rows [n, k], -1 for none, to the questions of the rows."""
-    hits = []
-    for own, near in zip(rows.tolist(), distances.tolist(), strict=True):
-        pairs = [(*questions[row], at) for row, at in zip(own, near, strict=True) if row >= 0]
-        hits.append([Hit(id, text, at, None, payload) for id, text, payload, at in pairs])
-    return hits
+def _key_and_data(question: Question) -> tuple[Key, bytes]:
+    return stored_key(question.id), question_json(question).encode("utf-8", "surrogatepass")
 
 
 def batches(rows: int, size: int) -> Iterator[range]:
@@ -245,19 +231,13 @@ def damaged(path: pathlib.Path, reason: str) -> UserError:
 
 def question_json(question: Question) -> str:
     """Return the JSON of id, text and payload; UserError for a payload that JSON lacks."""
-    payload = question.payload or None
-    where = f"of question {question.id!r:.80}"
-    if payload is not None and not all(isinstance(name, str) for name in payload):
-        raise UserError(f"`payload`: expected names that are strings, {where}")
+    fields = question.id, question.text, question.payload or None
     try:
-        return json.dumps(
-            (question.id, question.text, payload),
-            allow_nan=False,
-            ensure_ascii=False,
-            separators=(",", ":"),
-            default=operator.methodcaller("item"),  # numbers of NumPy
-        )
+        if not all(isinstance(name, str) for name in question.payload or ()):
+            raise TypeError("a name is no string")
+        return json.dumps(fields, **_JSON)
     except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        where = f"of question {question.id!r:.80}"
         raise UserError(f"`payload`: expected values of JSON, {where}: {error}") from None
 
 

@@ -11,7 +11,7 @@ from qpr_jax.data.lexicon import learn_lexicon
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.evaluation.retrieval import exact_search, first_ranks, rank
-from qpr_jax.index.exact import exact_top_k
+from qpr_jax.index.vectors import exact_top_k
 
 if TYPE_CHECKING:
     from qpr_jax.training.dataset import TrainDataset

@@ -14,7 +14,7 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import RankFn, rank
 from qpr_jax.files import write_atomically
-from qpr_jax.index.exact import distances_to
+from qpr_jax.index.vectors import distances_to
 from qpr_jax.reranking.base import owners_of, starts_of
 from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.reranking.features import FeatureExtractor, zero_weights

@@ -26,7 +26,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import reliability
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.index.close_pairs import Pairs, close_pairs
-from qpr_jax.index.exact import distances_to
+from qpr_jax.index.vectors import distances_to
 from qpr_jax.reranking.calibration import (
     CALIBRATION,
     PairCalibration,

@@ -186,7 +186,6 @@ def cached_vectors(encoder: Encoder, questions: Sequence[str], *, chunk: int = C
                     encoder.encode,
                     dimension=encoder.dimension,
                     encoder=encoder.identity,
-                    log=log.info,
                     chunk=chunk,
                 )
             write_manifest(folder, [VECTORS], format=FORMAT, encoder=encoder.identity)

@@ -7,7 +7,7 @@ from qpr_jax.evaluation.translation import (
     Corpus,
     known_share,
     known_shares,
-    nearest,
+    nearest_rows,
     score_retrieval,
     score_set,
     score_translations,
@@ -64,9 +64,9 @@ def test_of_equal_distances_the_first_row(dimension):
     rng = np.random.default_rng(dimension)
     candidates = unit(rng, 30, dimension)
     candidates[[7, 21, 29]] = candidates[3]
-    np.testing.assert_array_equal(nearest(candidates[[29, 7, 3]], candidates), [3] * 3)
+    np.testing.assert_array_equal(nearest_rows(candidates[[29, 7, 3]], candidates), [3] * 3)
     middle = np.zeros((1, dimension), np.float32)
-    assert nearest(middle, np.concatenate([middle + 1, middle - 1])).tolist() == [0]
+    assert nearest_rows(middle, np.concatenate([middle + 1, middle - 1])).tolist() == [0]
 
 
 @pytest.mark.parametrize("offset", [0, 100])
@@ -75,7 +75,7 @@ def test_nearest_against_all_distances(offset):
     queries, candidates = unit(rng, 50, 12) + offset, unit(rng, 200, 12) + offset
     differences = queries[:, None].astype(float) - candidates[None]
     expected = (differences**2).sum(axis=2).argmin(axis=1)
-    np.testing.assert_array_equal(nearest(queries, candidates), expected)
+    np.testing.assert_array_equal(nearest_rows(queries, candidates), expected)
 
 
 def test_equal_texts_are_one_answer():

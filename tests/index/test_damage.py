@@ -72,7 +72,7 @@ def test_truncation_is_noticed_when_the_index_is_opened(folder, kind):
 def test_a_flipped_bit_is_noticed_by_the_check_and_never_crashes(folder, kind):
     path, rng = file_of(folder, kind), np.random.default_rng(0)
     data = path.read_bytes()
-    for at in [0, 1, 20, 30, 100, *rng.integers(len(data), size=40).tolist()]:
+    for at in [0, 1, 20, 30, 100, *rng.integers(len(data), size=25).tolist()]:
         damaged = bytearray(data)
         damaged[at] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
@@ -181,15 +181,11 @@ def test_an_edited_manifest_is_refused(folder):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pipes_and_links_are_refused_and_do_not_hang(folder, kind):
+def test_pipes_are_refused_and_do_not_hang(folder, kind):
     path = file_of(folder, kind)
-    path.rename(folder / "elsewhere")
+    path.unlink()
     os.mkfifo(path)
     refused(folder)
-    path.unlink()
-    if kind != "manifest":
-        path.symlink_to(folder / "elsewhere")
-        refused(folder)
 
 
 def test_files_are_replaced_never_overwritten(folder):

@@ -1,13 +1,17 @@
-"""Vectors in a .npy file: kills, other questions, other writers."""
+"""Vectors in .npy and Parquet files: kills, other questions, other writers."""
 
 import os
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import locked
-from qpr_jax.index.encode_files import encode_to_file
+from qpr_jax.index.encode_files import DONE, STATE, encode_parquet, encode_to_file
+from qpr_jax.index.run import run_encoder
+from tests.runs import write_encoder
 
 QUESTIONS = [f"question {i}" for i in range(11)]
 
@@ -16,8 +20,8 @@ def encode(questions):
     return np.array([[len(q), int(q.split()[-1])] for q in questions], np.float32).reshape(-1, 2)
 
 
-def write(path, questions=QUESTIONS, encode=encode, encoder="x", log=len):
-    how = {"dimension": 2, "encoder": encoder, "log": log, "chunk": 3}
+def write(path, questions=QUESTIONS, encode=encode, encoder="x"):
+    how = {"dimension": 2, "encoder": encoder, "chunk": 3}
     return encode_to_file(path, questions, encode, **how)
 
 
@@ -43,14 +47,13 @@ def test_vectors_are_written(tmp_path, count):
 
 @pytest.mark.parametrize("calls", range(4))
 def test_a_kill_leaves_no_file_and_the_same_call_goes_on(tmp_path, calls):
-    path, lines = tmp_path / "v.npy", []
+    path = tmp_path / "v.npy"
     with pytest.raises(KeyboardInterrupt):
         write(path, encode=kill_after(calls))
     assert not path.exists()
     seen = []
-    assert write(path, encode=lambda q: seen.extend(q) or encode(q), log=lines.append) == 11
+    assert write(path, encode=lambda q: seen.extend(q) or encode(q)) == 11
     assert seen == QUESTIONS[3 * calls :]
-    assert lines == ([f"{path}: resuming after {3 * calls} questions"] if calls else [])
     np.testing.assert_array_equal(np.load(path), encode(QUESTIONS))
 
 
@@ -73,7 +76,179 @@ def test_other_files_and_other_writers(tmp_path):
     said = "another process is writing it; wait for its end"
     with locked(tmp_path / ".v.npy.lock"), pytest.raises(UserError, match=said):
         write(path)
-    path.write_text("mine")
-    with pytest.raises(UserError, match=r"expected a \.npy file to replace"):
-        write(path)
-    assert path.read_text() == "mine"
+    with pytest.raises(UserError, match=r"ends in \.npy"):
+        write(tmp_path / "mine.csv")
+
+
+ROWS = 70
+
+
+def write_questions(folder, **more):
+    """Two files of questions, of four row groups, with ids; all their rows."""
+    table = pyarrow.table(
+        {
+            "id": [f"q {i}" for i in range(ROWS)],
+            "question": [f"how to cook rice {i} é" for i in range(ROWS)],
+            "tags": [["a", None] if i % 2 else None for i in range(ROWS)],
+            **more,
+        }
+    )
+    folder.mkdir(parents=True)
+    parquet.write_table(table.slice(0, 40), folder / "a.parquet", row_group_size=16)
+    parquet.write_table(table.slice(40), folder / "b.parquet")
+    (folder / "_SUCCESS").touch()
+    return table
+
+
+@pytest.fixture
+def run(tmp_path):
+    write_encoder(tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def questions(tmp_path):
+    return write_questions(tmp_path / "questions")
+
+
+def read(folder):
+    return parquet.read_table(folder)
+
+
+def check(folder, questions, run):
+    """The folder holds all rows in their order, with the vectors of the encoder."""
+    found = read(folder)
+    assert found.drop_columns("vector").equals(questions)
+    vectors = np.stack(found["vector"].to_numpy())
+    encoder = run_encoder(run)
+    np.testing.assert_array_equal(vectors, encoder.encode(questions["question"].to_pylist()))
+    kind = found.schema.field("vector").type
+    assert (kind.list_size, kind.value_type) == (encoder.dimension, pyarrow.float32())
+    assert (folder / DONE).exists()
+
+
+def modified(folder):
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("*.parquet")}
+
+
+def test_all_columns_are_kept_with_the_vectors_in_order(tmp_path, questions, run):
+    out = tmp_path / "out"
+    assert encode_parquet(tmp_path / "questions", out, run) == ROWS
+    check(out, questions, run)
+    expected = [
+        f"part-{name}.parquet" for name in (*(f"00000-{i:05}" for i in range(3)), "00001-00000")
+    ]
+    assert sorted(modified(out)) == expected
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_call_after_a_kill_writes_what_is_missing(tmp_path, questions, run, monkeypatch, at):
+    out, replace, parts = tmp_path / "out", os.replace, []
+
+    def kill(source, target):
+        if str(target).endswith(".parquet"):
+            parts.append(target)
+            if len(parts) > at:
+                raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", kill)
+        with pytest.raises(KeyboardInterrupt):
+            encode_parquet(tmp_path / "questions", out, run)
+    assert not (out / DONE).exists()
+    (out / ".part-00000-00002.parquet-12345678").write_text("half")
+    before = modified(out)
+    assert len(before) == at
+    assert encode_parquet(tmp_path / "questions", out, run) == ROWS
+    assert before.items() <= modified(out).items()
+    assert {*os.listdir(out)} == {STATE, DONE, ".lock", *modified(out)}
+    check(out, questions, run)
+
+
+@pytest.mark.parametrize("change", ["text", "id"])
+def test_parts_whose_rows_changed_are_written_again(tmp_path, questions, run, change):
+    """A change that leaves sizes and the last 64 KiB alone was not seen."""
+    folder, out = tmp_path / "questions", tmp_path / "out"
+    many = {"padding": [os.urandom(3000).hex() for _ in range(ROWS)]}
+    table = questions.append_column("padding", [many["padding"]])
+
+    def write(rows):
+        how = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+        parquet.write_table(rows.slice(0, 40), folder / "a.parquet", row_group_size=16, **how)
+        parquet.write_table(rows.slice(40), folder / "b.parquet", **how)
+
+    write(table)
+    encode_parquet(folder, out, run)
+    size, before = (folder / "a.parquet").stat().st_size, modified(out)
+    name = {"text": "question", "id": "id"}[change]
+    values = table[name].to_pylist()
+    values[3] = values[3][::-1]
+    changed = table.set_column(table.schema.get_field_index(name), name, [values])
+    write(changed)
+    assert (folder / "a.parquet").stat().st_size == size
+    encode_parquet(folder, out, run)
+    check(out, changed, run)
+    again = {part for part, time in modified(out).items() if time != before[part]}
+    assert again == {"part-00000-00000.parquet"}
+    parquet.write_table(changed.slice(0, 16), folder / "a.parquet")
+    assert encode_parquet(folder, out, run) == 46
+    assert sorted(modified(out)) == ["part-00000-00000.parquet", "part-00001-00000.parquet"]
+
+
+@pytest.mark.parametrize("change", ["encoder", "skip_bad_rows"])
+def test_other_settings_or_another_encoder_are_refused(tmp_path, questions, run, change):
+    out, skip = tmp_path / "out", change == "skip_bad_rows"
+    encode_parquet(tmp_path / "questions", out, run)
+    if change == "encoder":
+        write_encoder(tmp_path / "other", seed=1)
+        run = tmp_path / "other"
+    with pytest.raises(UserError, match=f"was begun with another {change}.*name another folder"):
+        encode_parquet(tmp_path / "questions", out, run, skip_bad_rows=skip)
+
+
+def test_a_row_without_a_question_is_named_or_left_out(tmp_path, run):
+    texts = [f"what is rice {i}" for i in range(ROWS)]
+    texts[20], texts[21] = None, "  "
+    write_questions(tmp_path / "questions", text=texts)
+    how = {"text_column": "text"}
+    with pytest.raises(UserError, match=r"a.parquet, row 4 of row group 1: expected.*got None"):
+        encode_parquet(tmp_path / "questions", tmp_path / "out", run, **how)
+    how |= {"skip_bad_rows": True}
+    rows = encode_parquet(tmp_path / "questions", tmp_path / "skipped", run, **how)
+    assert rows == ROWS - 2
+    found = read(tmp_path / "skipped")["text"].to_pylist()
+    assert found == [text for text in texts if text and text.strip()]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda folder: [path.unlink() for path in folder.glob("*.parquet")], "found none"),
+        (lambda folder: (folder / "b.parquet").write_bytes(b"PAR1"), "b.parquet: expected a Parq"),
+        (
+            lambda folder: parquet.write_table(
+                pyarrow.table({"question": ["a"]}), folder / "c.parquet"
+            ),
+            "c.parquet: expected the columns of .*a.parquet",
+        ),
+    ],
+)
+def test_what_is_wrong_with_the_folder_is_said_before_anything_is_written(
+    tmp_path, questions, run, spoil, said
+):
+    spoil(tmp_path / "questions")
+    with pytest.raises(UserError, match=said):
+        encode_parquet(tmp_path / "questions", tmp_path / "out", run)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_column_of_that_name_and_a_folder_of_others_are_refused(tmp_path, run):
+    write_questions(tmp_path / "questions", vector=range(ROWS))
+    with pytest.raises(UserError, match="the column `vector` is there already"):
+        encode_parquet(tmp_path / "questions", tmp_path / "out", run)
+    write_questions(tmp_path / "plain")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").touch()
+    with pytest.raises(UserError, match="expected a new folder"):
+        encode_parquet(tmp_path / "plain", tmp_path / "mine", run)

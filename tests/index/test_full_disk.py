@@ -26,7 +26,7 @@ def build(folder, words, factory):
 
 @pytest.mark.parametrize("file", ["questions-", "codes-"])
 def test_compact_names_the_file_and_leaves_the_old_index(tmp_path, file):
-    folder = build(tmp_path, *((9, "Flat") if file == "questions-" else (0, "HNSW64")))
+    folder = build(tmp_path, *((9, "Flat") if file == "questions-" else (1, "HNSW64")))
     sizes = {path.name: path.stat().st_size for path in (folder / "index").iterdir()}
     largest = max(sizes, key=sizes.__getitem__)
     assert largest.startswith(file)

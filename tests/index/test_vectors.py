@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qpr_jax.errors import UserError
-from qpr_jax.index.exact import distances_to, exact_top_k
 from qpr_jax.index.recipe import PAPER, Recipe, check_recipe, fit_recipe, padded_dimension
-from qpr_jax.index.vectors import Live, Vectors
+from qpr_jax.index.vectors import Live, Vectors, distances_to, exact_top_k
 
 FACTORIES = [
     "auto",

@@ -235,7 +235,7 @@ def test_a_failed_build_leaves_the_index_and_its_encoder(retriever, run, tmp_pat
     assert len([*(tmp_path / "saved").rglob("*")]) == names
 
 
-def test_leftovers_of_a_kill_go_with_the_next_change(retriever, tmp_path):
+def test_leftovers_of_a_kill_go_with_the_next_build(retriever, tmp_path):
     folder = tmp_path / "saved"
     retriever.save(folder)
     for name in (".export.old", ".export-0123456789abcdef.part", "export-fedcba9876543210", ".me"):
@@ -243,7 +243,7 @@ def test_leftovers_of_a_kill_go_with_the_next_change(retriever, tmp_path):
     (folder / "index" / "vectors-0123456789abcdef.npy").write_text("x")
     loaded = Retriever.load(folder)
     assert len([*folder.iterdir()]) == 6  # reading changes nothing
-    loaded.add(["more"])
+    loaded.compact()
     assert sorted(path.name for path in folder.iterdir()) == [".me", "export", "index"]
     assert len([*(folder / "index").glob("vectors-*")]) == 1
 
