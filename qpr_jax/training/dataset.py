@@ -37,6 +37,16 @@ from qpr_jax.training.translations import TranslationData, load_translations
 log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 18  # texts
+_LOGGED = (
+    "questions",
+    "clusters",
+    "largest_cluster",
+    "non_duplicates_inside_clusters",
+    "added_labels",
+    "held_out_labels",
+    "overruled_duplicates",
+    "questions_cut",
+)
 
 
 @dataclass(frozen=True)
@@ -51,26 +61,23 @@ class TrainDataset:
       clusters: int32 [Q + U + S + T], 0, 1, ..., -1 for none; given any integers, they are
         numbered so. A source and its targets are a cluster.
       splits: of the Q questions.
-      negatives_for_auc: for each held-out split, int [P], a question of another cluster for each
-        pair: the negatives of ROC AUC.
       tokenizer: from questions to token ids.
       token_ids: int32 [Q + U + S + T, L], 0 pads.
       unlabeled: the U others.
       report: counts, as report.json has them.
       start: what training starts from; None for fresh parameters.
       teacher: None without one, and before `with_teacher`.
-      translations: None without any.
-      parts: of the token ids that are not rows of the embedding table.
-      frozen_rows: rows of the embedding table that training leaves as they are, with all other
-        parameters; 0 where it changes all.
       hard_negatives: int32 [M, 2], a training question and a negative of it, as of
         `data.negatives`; None without such a file.
+      parts: of the token ids that are not rows of the embedding table.
+      translations: None without any.
+      frozen_rows: rows of the embedding table that training leaves as they are, with all other
+        parameters; 0 where it changes all.
     """
 
     data: QuestionPairs
     clusters: np.ndarray
     splits: Splits
-    negatives_for_auc: dict[str, np.ndarray]
     tokenizer: Tokenizer
     token_ids: np.ndarray
     unlabeled: list[str]
@@ -91,6 +98,33 @@ class TrainDataset:
         """Token ids of the Q questions."""
         return self.token_ids[: len(self.data.questions)]
 
+    @property
+    def first_source(self) -> int:
+        """The row of the first source of the translations, Q + U."""
+        return len(self.data.questions) + len(self.unlabeled)
+
+    @property
+    def first_target(self) -> int:
+        """The row of the first target of the translations, Q + U + S."""
+        return len(self.token_ids) - (len(self.translations.targets) if self.translations else 0)
+
+    @functools.cached_property
+    def negatives_for_auc(self) -> dict[str, np.ndarray]:
+        """For each split with pairs, int [P], a question of another cluster for each pair."""
+        clusters = self.clusters[: len(self.data.questions)]
+        pairs = {split: self.splits.pairs[split] for split in HELD_OUT}
+        return {
+            split: other_candidates(of_split, clusters, seed=0)
+            for split, of_split in pairs.items()
+            if len(of_split)
+        }
+
+    @functools.cached_property
+    def trainable_questions(self) -> np.ndarray:
+        """The rows of the training questions and the unlabeled ones."""
+        more = np.arange(len(self.data.questions), self.first_source)
+        return np.concatenate([np.flatnonzero(self.splits.split_of == TRAIN), more])
+
     @functools.cached_property
     def trainable_rows(self) -> np.ndarray:
         """Rows that training may read: the training questions and all others.
@@ -100,15 +134,9 @@ class TrainDataset:
         more = np.arange(self.first_source, len(self.token_ids))
         rows = np.concatenate([self.trainable_questions, more])
         if self.frozen_rows:
-            ids = self.token_ids
-            is_new = (ids >= self.frozen_rows) & (ids < self.tokenizer.size)
-            rows = rows[is_new[rows].any(axis=1)]
+            ids = self.token_ids[rows]
+            rows = rows[((ids >= self.frozen_rows) & (ids < self.tokenizer.size)).any(axis=1)]
         return rows
-
-    @property
-    def first_target(self) -> int:
-        """The row of the first target of the translations, Q + U + S."""
-        return len(self.token_ids) - (len(self.translations.targets) if self.translations else 0)
 
     @functools.cached_property
     def target_rows(self) -> np.ndarray:
@@ -122,11 +150,12 @@ class TrainDataset:
             rows[self.first_target :] = sources
         return rows
 
-    @functools.cached_property
-    def trainable_questions(self) -> np.ndarray:
-        """The rows of the training questions and the unlabeled ones."""
-        more = np.arange(len(self.data.questions), self.first_source)
-        return np.concatenate([np.flatnonzero(self.splits.split_of == TRAIN), more])
+    def translation_pairs(self) -> np.ndarray:
+        """The rows of sentences and of their translations, int32 [P, 2]; no dictionary's."""
+        if not self.translations:
+            return np.zeros((0, 2), np.int32)
+        rows = self.first_target + np.flatnonzero(self.translations.is_sentence)
+        return np.column_stack([self.target_rows[rows], rows]).astype(np.int32)
 
     @functools.cached_property
     def spelled_words(self) -> np.ndarray:
@@ -138,18 +167,6 @@ class TrainDataset:
         words = self.tokenizer.first_bin - 1
         rows[1 : 1 + words] = self.tokenizer.size + self.parts.tokens - words + np.arange(words)
         return rows
-
-    @property
-    def first_source(self) -> int:
-        """The row of the first source of the translations, Q + U."""
-        return len(self.data.questions) + len(self.unlabeled)
-
-    def translation_pairs(self) -> np.ndarray:
-        """The rows of sentences and of their translations, int32 [P, 2]; no dictionary's."""
-        if not self.translations:
-            return np.zeros((0, 2), np.int32)
-        pairs = np.column_stack([self.target_rows, np.arange(len(self.token_ids))])
-        return pairs[self.first_target :][self.translations.is_sentence].astype(np.int32)
 
 
 def load_dataset(
@@ -165,8 +182,9 @@ def load_dataset(
     """
     data, clusters, splits = SOURCES[config.data.source].read(config, path or pathlib.Path())
     clusters = dense_clusters(clusters)
-    others = np.flatnonzero(splits.split_of != TRAIN)
-    held_out = {normalized_text(data.questions[i]) for i in others}
+    held_out = {
+        normalized_text(data.questions[i]) for i in np.flatnonzero(splits.split_of != TRAIN)
+    }
     translations = load_translations(config, held_out)
     if translations:
         scored = translations.scored_texts()
@@ -176,8 +194,7 @@ def load_dataset(
     trained = [data.questions[i] for i in trained_rows]
     found = unlabeled_texts(config, data.questions, trained, held_out, words)
     unlabeled = found.given + found.words + found.spliced
-    corpora = Corpora([trained + found.given], words)
-    texts = data.questions + unlabeled
+    corpora, texts = Corpora([trained + found.given], words), data.questions + unlabeled
     if translations:
         if config.data.glossed:
             translations = translations.with_glosses(trained + unlabeled, config.data.glossed)
@@ -200,7 +217,6 @@ def load_dataset(
         data=data,
         clusters=_with_texts(clusters, trained_rows, len(unlabeled), translations),
         splits=splits,
-        negatives_for_auc=_negatives_for_auc(splits, clusters),
         tokenizer=tokenizer,
         token_ids=token_ids,
         unlabeled=unlabeled,
@@ -211,14 +227,6 @@ def load_dataset(
         translations=translations,
         frozen_rows=start.summary().vocabulary_size if start and config.text.added_words else 0,
     )
-
-
-def _negatives_for_auc(splits: Splits, clusters: np.ndarray) -> dict[str, np.ndarray]:
-    return {
-        split: other_candidates(splits.pairs[split], clusters, seed=0)
-        for split in HELD_OUT
-        if len(splits.pairs[split])
-    }
 
 
 def _with_texts(
@@ -251,14 +259,14 @@ def with_teacher(
     """`dataset` with the teacher of the config, if it names one; see `teacher.make_teacher`."""
     if not (encoder or config.teacher.model):
         return dataset
-    sources = dataset.translations.sources if dataset.translations else []
+    translations, rows = dataset.translations, dataset.trainable_rows
+    sources = translations.sources if translations else []
     questions = (dataset.data.questions, dataset.unlabeled, sources)
     dimension = dataset.start.dimension if dataset.start else config.encoder.output_dim
-    trainable = dataset.trainable_rows
-    encoded = trainable[trainable < dataset.first_target]
+    encoded = rows[rows < dataset.first_target]
     teacher = make_teacher(config, encoder, questions, encoded, dimension)
-    if dataset.translations and encoder and not dataset.start:  # embeddings start at its vectors
-        teacher = teacher._replace(glossary=dataset.translations.glossary())
+    if translations and encoder and not dataset.start:  # embeddings start at its vectors
+        teacher = teacher._replace(glossary=translations.glossary())
     return dataclasses.replace(dataset, teacher=teacher)
 
 
@@ -272,8 +280,17 @@ def _make_report(
     # In chunks: of millions of texts, whole masks would take gigabytes.
     chunks = [token_ids[i : i + _CHUNK] for i in range(0, len(token_ids), _CHUNK)]
     known = sum(int(tokenizer.is_known(chunk).sum()) for chunk in chunks)
-    hashed = 1 - known / max(1, sum(np.count_nonzero(chunk) for chunk in chunks))
-    members = {name: np.flatnonzero(splits.split_of == i) for i, name in enumerate(SPLITS)}
+    tokens = sum(np.count_nonzero(chunk) for chunk in chunks)
+    counts = {}
+    for number, name in enumerate(SPLITS):
+        rows = np.flatnonzero(splits.split_of == number)
+        counts[name] = {
+            "questions": len(rows),
+            "clusters": len(np.setdiff1d(clusters[rows], -1)),
+            "pairs": len(splits.pairs[name]),
+            "queries": len(np.unique(splits.pairs[name][:, 0])),
+            "non_duplicates": len(splits.non_duplicates[name]),
+        }
     return {
         "questions": len(data.questions),
         **data.report,
@@ -281,39 +298,16 @@ def _make_report(
         "questions_cut": 0,
         "words_per_question": float(lengths_of(token_ids).mean()),
         "vocabulary": tokenizer.first_bin - 1,
-        "hashed_words": float(hashed),
+        "hashed_words": float(1 - known / max(1, tokens)),
         "unlabelled": 0,
-        "splits": {
-            name: {
-                "questions": len(rows),
-                "clusters": len(np.setdiff1d(clusters[rows], -1)),
-                "pairs": len(splits.pairs[name]),
-                "queries": len(np.unique(splits.pairs[name][:, 0])),
-                "non_duplicates": len(splits.non_duplicates[name]),
-            }
-            for name, rows in members.items()
-        },
+        "splits": counts,
     }
 
 
 def _log_report(report: dict[str, Any]) -> None:
-    log.info(
-        "data: %s questions, %s clusters, largest %s, %s non-duplicates inside a cluster",
-        f"{report['questions']:,}",
-        f"{report['clusters']:,}",
-        f"{report['largest_cluster']:,}",
-        f"{report['non_duplicates_inside_clusters']:,}",
-    )
-    if "added_labels" in report:
-        log.info(
-            "data: %s labels added, %s of held-out questions left out, %s duplicates overruled",
-            report["added_labels"],
-            report["held_out_labels"],
-            report["overruled_duplicates"],
-        )
+    counts = {name: report[name] for name in _LOGGED if name in report}
+    for title, found in {"": counts, **report["splits"]}.items():
+        parts = (f"{count:,} {name.replace('_', ' ')}" for name, count in found.items())
+        log.info("data: %s%s", f"{title}: " if title else "", ", ".join(parts))
     if skipped := report["skipped_rows"]:
         log.warning("data: %s malformed rows skipped", f"{skipped:,}")
-    if truncated := report["questions_cut"]:
-        log.info("data: %s questions truncated to `text.max_tokens`", f"{truncated:,}")
-    for name, split in report["splits"].items():
-        log.info("data: %s: %s", name, ", ".join(f"{v:,} {k}" for k, v in split.items()))
