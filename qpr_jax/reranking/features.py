@@ -15,9 +15,15 @@ import numpy as np
 
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.machine import cpu_count
-from qpr_jax.reranking import feature_loops
-from qpr_jax.reranking.feature_loops import BITS, MOST, Words
-from qpr_jax.reranking.terms import MAX_WORDS, Frequencies, Terms, make_lexicon, read_terms
+from qpr_jax.reranking.feature_loops import (
+    BITS,
+    MOST,
+    write_comparisons,
+    write_grams,
+    write_order,
+    write_words,
+)
+from qpr_jax.reranking.terms import Frequencies, make_lexicon, number_words, read_terms
 
 # `_query` is about the words of the query, `_question` about those of the hit.
 _SIDES = (
@@ -115,15 +121,16 @@ class FeatureExtractor:
         if rows is None:
             rows = np.empty((len(questions), MOST), np.int32)
 
+        if len(questions) <= _CHUNK:
+            self._write(queries, questions, starts, rows, out)
+            return out
+
         def fill(start: int, stop: int) -> None:
             own = slice(int(starts[start]), int(starts[stop]))
-            texts = read_terms(queries[start:stop]), read_terms(questions[own])
-            self._write(*texts, starts[start : stop + 1] - starts[start], rows[own], out[own])
+            bounds = starts[start : stop + 1] - own.start
+            self._write(queries[start:stop], questions[own], bounds, rows[own], out[own])
 
         chunks = np.flatnonzero(np.diff(starts[:-1] // _CHUNK, prepend=-1)).tolist()
-        if len(chunks) < 2:
-            fill(0, len(queries))
-            return out
         # A pool for each call: threads that wait in a kept one would be missing after a fork.
         with concurrent.futures.ThreadPoolExecutor(cpu_count()) as pool:
             for _ in pool.map(fill, chunks, [*chunks[1:], len(queries)]):
@@ -132,51 +139,17 @@ class FeatureExtractor:
 
     def _write(
         self,
-        queries: Terms,
-        questions: Terms,
+        queries: Sequence[str],
+        questions: Sequence[str],
         starts: np.ndarray,
         rows: np.ndarray,
         out: np.ndarray,
     ) -> None:
         """Write all features but the distances to `out`."""
-        counts = np.concatenate([[0], np.cumsum(questions.bounds[:, 1] - questions.bounds[:, 0])])
-        sizes = queries.bounds[:, 1] - queries.bounds[:, 0] + np.diff(counts[starts])
-        words = _allocate_words(queries, questions, int(sizes.sum()))
-        texts, largest = (queries, questions, starts), int(sizes.max(initial=0))
-        slots = np.empty(_power_of_two(2 * largest), np.int64)
-        feature_loops.number_words(*texts, self._frequencies, self._lexicon, slots, words)
-        similar = np.empty((largest, MAX_WORDS), np.float32)
-        others = np.empty(MAX_WORDS, np.int64)
-        known = words, self._lexicon, self._mean_length, self.weights
-        feature_loops.write_words(*texts, *known, similar, others, rows, out)
-        grams = int((queries.bounds[:, 4] - queries.bounds[:, 1]).max(initial=0))
-        hashes = np.empty(_power_of_two(2 * grams), np.uint64)
-        table = [np.zeros(len(hashes), np.int64) for _ in range(3)]
-        feature_loops.write_grams(*texts, self._frequencies, hashes, *table, out)
-        run = np.empty((2, MAX_WORDS + 1), np.int64)
-        feature_loops.write_order(*texts, words, run, out)
-        values = np.empty(int(np.diff(starts).max(initial=0)), np.float32)
-        feature_loops.write_comparisons(starts, _COLUMNS, values, out)
-
-
-def _allocate_words(queries: Terms, questions: Terms, count: int) -> Words:
-    return Words(
-        of_queries=np.empty(len(queries.hashes), np.int64),
-        of_questions=np.empty(len(questions.hashes), np.int64),
-        bounds=np.empty((len(queries.bounds), 3), np.int64),
-        hashes=np.empty(count, np.uint64),
-        idfs=np.empty(count, np.float32),
-        flags=np.empty(count, np.uint8),
-        rows=np.empty(count, np.int32),
-        in_query=np.zeros(count, np.int64),
-        in_hit=np.zeros(count, np.int64),
-        seen=np.zeros(count, np.int64),
-        near_query=np.empty(count, np.float32),
-        near_hit=np.empty(count, np.float32),
-        every=np.arange(count),
-    )
-
-
-def _power_of_two(least: int) -> int:
-    """Return a power of 2 above a number."""
-    return 1 << least.bit_length()
+        terms = read_terms([*queries, *questions])
+        words = number_words(terms, starts, self._frequencies, self._lexicon)
+        known = self._lexicon, self._mean_length, self.weights
+        write_words(terms, starts, words, *known, rows, out)
+        write_grams(terms, starts, self._frequencies, out)
+        write_order(terms, starts, words, out)
+        write_comparisons(starts, _COLUMNS, out)

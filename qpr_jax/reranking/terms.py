@@ -190,6 +190,101 @@ def _word_hashes(words: Sequence[str]) -> np.ndarray:
     return hashes
 
 
+class Words(NamedTuple):
+    """The V words of q lists of hits, numbered list after list: the query, then what it lacks.
+
+    What is costly about a word is found once for each number.
+
+    Attributes:
+      numbers: int64 [t], the number of each word of `Terms.hashes`.
+      bounds: int64 [q, 3], the first word of a list, the first that its query lacks, and the end.
+      hashes: uint64 [V]. idfs: float32 [V].
+      flags: uint8 [V], NUMBER, NEGATION and QUESTION_WORD.
+      rows: int32 [V], rows of embeddings in the lexicon, -1 for none.
+      in_query, in_hit: int64 [V], how often the text has the word; memory of `write_words`.
+      seen: int64 [V], 1 + the last hit that had the word; likewise.
+    """
+
+    numbers: np.ndarray
+    bounds: np.ndarray
+    hashes: np.ndarray
+    idfs: np.ndarray
+    flags: np.ndarray
+    rows: np.ndarray
+    in_query: np.ndarray
+    in_hit: np.ndarray
+    seen: np.ndarray
+
+
+@compile_loop()
+def number_words(terms, starts, frequencies, lexicon):  # type: ignore[no-untyped-def]
+    """Make the `Words` of lists of hits.
+
+    Args:
+      terms: the `Terms` of q queries, then of their hits.
+      starts: int64 [q + 1], of the hits of each query.
+      frequencies: (`Frequencies.codes`, `.idfs()`).
+      lexicon: a `Lexicon`.
+    """
+    queries, total, largest = len(starts) - 1, 0, 0
+    for query in range(queries):
+        size = terms.bounds[query, 1] - terms.bounds[query, 0]
+        for text in range(queries + starts[query], queries + starts[query + 1]):
+            size += terms.bounds[text, 1] - terms.bounds[text, 0]
+        total, largest = total + size, max(largest, size)
+    words = Words(
+        np.empty(len(terms.hashes), np.int64),
+        np.empty((queries, 3), np.int64),
+        np.empty(total, np.uint64),
+        np.empty(total, np.float32),
+        np.empty(total, np.uint8),
+        np.empty(total, np.int32),
+        np.zeros(total, np.int64),
+        np.zeros(total, np.int64),
+        np.zeros(total, np.int64),
+    )
+    size = 64
+    while size < 2 * largest:
+        size *= 2
+    slots = np.empty(size, np.int64)  # a hash table from hashes to numbers, -1 for none
+    known = np.int64(0)
+    for query in range(queries):
+        words.bounds[query, 0] = known
+        for slot in range(size):
+            slots[slot] = -1
+        for at in range(terms.bounds[query, 0], terms.bounds[query, 1]):
+            known = _number(at, known, terms, slots, frequencies, lexicon, words)
+        words.bounds[query, 1] = known
+        for text in range(queries + starts[query], queries + starts[query + 1]):
+            for at in range(terms.bounds[text, 0], terms.bounds[text, 1]):
+                known = _number(at, known, terms, slots, frequencies, lexicon, words)
+        words.bounds[query, 2] = known
+    return words
+
+
+@compile_loop(inline="always")
+def _number(at, known, terms, slots, frequencies, lexicon, words):  # type: ignore[no-untyped-def]
+    """Number a word; return how many words are known then."""
+    h, mask = terms.hashes[at], len(slots) - 1
+    slot = np.int64(h >> np.uint64(20)) & mask
+    while slots[slot] >= 0:
+        if words.hashes[slots[slot]] == h:
+            words.numbers[at] = slots[slot]
+            return known
+        slot = (slot + 1) & mask
+    slots[slot], words.numbers[at] = known, known
+    codes, idfs = frequencies
+    words.hashes[known], words.idfs[known] = h, idfs[codes[terms.buckets[at]]]
+    words.flags[known], words.rows[known] = np.uint8(h & _ONE) * NUMBER, -1
+    place = lexicon.starts[np.int64(h >> np.uint64(48))]
+    while lexicon.hashes[place] < h:
+        place += 1
+    if lexicon.hashes[place] == h:
+        words.flags[known] |= lexicon.flags[place]
+        words.rows[known] = lexicon.rows[place]
+    return known + 1
+
+
 @dataclass(frozen=True, eq=False)
 class Frequencies:
     """Document frequencies of terms, frozen when a re-ranker is trained.
