@@ -5,7 +5,7 @@
 
 Every row trains `synthetic_sdml` on the same questions and pairs. A rate is the share of the rows
 of a batch that have a paraphrase in the batch that is not known to be one, and so counts as a
-negative (`qpr_jax/data/synthetic_noise.py`). Known paraphrases are masked.
+negative (`qpr_jax/data/synthetic.py`). Known paraphrases are masked.
 """
 
 from __future__ import annotations

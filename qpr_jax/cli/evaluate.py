@@ -13,7 +13,7 @@ import click
 
 from qpr_jax.cli.command import Command, NamedPath, Output, load_index, table_format
 from qpr_jax.data.decoding import STANDARD_INPUT, input_name
-from qpr_jax.data.labels import read_labeled
+from qpr_jax.data.pairs import read_labeled
 from qpr_jax.data.splits import HELD_OUT, read_pairs
 from qpr_jax.data.tables import read_values
 from qpr_jax.errors import UserError, needs

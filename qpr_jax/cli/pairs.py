@@ -25,8 +25,14 @@ from qpr_jax.cli.command import (
     table_format,
 )
 from qpr_jax.data.decoding import input_name
-from qpr_jax.data.labels import LabeledPairs, read_labeled
-from qpr_jax.data.pairs import COLUMNS, IDS, pair_columns, read_question_pairs
+from qpr_jax.data.pairs import (
+    COLUMNS,
+    IDS,
+    LabeledPairs,
+    pair_columns,
+    read_labeled,
+    read_question_pairs,
+)
 from qpr_jax.data.splits import SPLITS, group_questions, read_split
 from qpr_jax.data.tables import read_values
 from qpr_jax.errors import UserError, needs
@@ -312,7 +318,7 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
 
     Example: qpr calibrate minilm verdicts.csv --out models/support
     """
-    from qpr_jax.data.labels import read_verdicts
+    from qpr_jax.data.pairs import read_verdicts
     from qpr_jax.encoders.load import save_encoder
     from qpr_jax.index.run import run_encoder_folder
     from qpr_jax.reranking.calibration import CALIBRATION, save_calibration

@@ -1,17 +1,19 @@
-"""Labeled pairs of questions for training: Quora's pair file, or any table with its columns."""
+"""Labeled pairs of questions: Quora's pair file, any table with its columns, and verdicts."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import pathlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from qpr_jax.data.columns import Fields, is_missing
-from qpr_jax.data.decoding import input_name, short
+from qpr_jax.data.decoding import input_name, row_remedy, short
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
@@ -23,7 +25,9 @@ COLUMNS = ("question1", "question2", "is_duplicate")
 IDS = ("qid1", "qid2")
 PAIRS_HEADER = (*IDS, *COLUMNS)  # of the pair files that `qpr splits` writes
 HEADER = ("id", *PAIRS_HEADER)  # of Quora's file
+SCORE, WEIGHT, CALIBRATION = "score", "weight", "calibration"
 _LABELS = {"1": True, "0": False, "true": True, "false": False, "1.0": True, "0.0": False}
+_SKIP = "skip bad rows with `--skip-bad-rows`"
 
 Row = tuple[int, int, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
 
@@ -49,9 +53,34 @@ class QuestionPairs:
     report: dict[str, int]
 
 
-def parse_label(cell: object) -> bool | None:
-    """Parse a label, 0 or 1, true or false; None for anything else."""
-    return _LABELS.get(str(cell).strip().lower())
+class LabeledPairs(NamedTuple):
+    """Distinct questions and labeled pairs of them.
+
+    Attributes:
+      questions: Q texts.
+      pairs: int [P, 2], positions of questions.
+      is_duplicate: bool [P].
+    """
+
+    questions: list[str]
+    pairs: np.ndarray
+    is_duplicate: np.ndarray
+
+
+class Verdicts(NamedTuple):
+    """Verdicts on pairs that were found: labeled pairs with the scores by which they were found.
+
+    Attributes:
+      labeled: P pairs with their labels.
+      scores: float64 [P], probabilities; None if a pair has none.
+      weights: float64 [P], how many found pairs each verdict stands for; 1 by default.
+      scored_by: name of the calibration of the scores; "" if unknown.
+    """
+
+    labeled: LabeledPairs
+    scores: np.ndarray | None
+    weights: np.ndarray
+    scored_by: str = ""
 
 
 def read_question_pairs(
@@ -73,11 +102,7 @@ def read_question_pairs(
         raise UserError(f"expected 0 (all) or more, got {max_rows}", setting="max_rows")
 
     def choose(names: Sequence[str]) -> list[str]:
-        for column in COLUMNS:
-            if column not in names:
-                what = f"expected the columns {', '.join(COLUMNS)}, got {short([*names])}"
-                remedy = "name its columns so, or another format with `--format`"
-                raise UserError(f"{name}: {what}", remedy=remedy)
+        _require_columns(name, names)
         return [*COLUMNS, *(IDS if {*IDS} <= {*names} else ())]
 
     rows: list[tuple[Id, Id, str, str, bool]] = []
@@ -89,8 +114,7 @@ def read_question_pairs(
         elif skip_bad_rows:
             skipped += 1
         else:
-            remedy = "correct it, or skip bad rows with `--skip-bad-rows`"
-            raise UserError(f"{name}, line {line}: {row}", remedy=remedy)
+            raise UserError(f"{name}, line {line}: {row}", remedy=row_remedy(row, _SKIP, name))
         if len(rows) == max_rows > 0:
             break
     if not rows:
@@ -99,6 +123,46 @@ def read_question_pairs(
     data = gather_pairs(_numbered(rows, name))
     data.report["skipped_rows"] = skipped
     return data
+
+
+def read_labeled(path: str, *, format: str = "") -> LabeledPairs:
+    """Read the questions and labels of a file of pairs; see `read_question_pairs`."""
+    data = read_question_pairs(path, format=format)
+    return LabeledPairs(data.questions, data.pairs.astype(np.int64), data.is_duplicate)
+
+
+def read_verdicts(path: str, *, format: str = "") -> Verdicts:
+    """Read a file with the columns of labeled pairs, maybe `score`, `weight` and `calibration`.
+
+    A UserError names the line of a row that cannot be read.
+    """
+    name, positions = input_name(path), dict[str, int]()
+    rows: list[tuple[int, int, bool]] = []
+    numbers: list[tuple[float, float]] = []
+    calibrations: set[str] = set()
+
+    def choose(names: Sequence[str]) -> list[str]:
+        _require_columns(name, names)
+        return [*COLUMNS, *(column for column in (SCORE, WEIGHT, CALIBRATION) if column in names)]
+
+    for line, fields in read_rows(path, choose, format=format):
+        parsed = fields if isinstance(fields, str) else _parse_verdict(fields)
+        if isinstance(parsed, str):
+            raise UserError(f"{name}, line {line}: {parsed}", remedy="correct the line")
+        first, second, label, score, weight, calibration = parsed
+        a, b = (positions.setdefault(text, len(positions)) for text in (first, second))
+        rows.append((a, b, label))
+        numbers.append((score, weight))
+        calibrations.add(calibration)
+    if not rows:
+        raise UserError(f"{name}: expected verdicts, got none")
+    if len(calibrations) > 1:
+        what = f"{name}: expected scores of one `{CALIBRATION}`, got {short(sorted(calibrations))}"
+        raise UserError(what, remedy="keep the verdicts of one review")
+    pairs, labels = np.split(np.array(rows, np.int64), [2], axis=1)
+    scores, weights = np.array(numbers).T
+    labeled = LabeledPairs([*positions], pairs, labels[:, 0] == 1)
+    return Verdicts(labeled, None if np.isnan(scores).any() else scores, weights, *calibrations)
 
 
 def pair_columns(path: str, *, format: str = "") -> list[str]:
@@ -116,28 +180,23 @@ def pair_columns(path: str, *, format: str = "") -> list[str]:
     return found if {*COLUMNS} <= {*found} else []
 
 
+def parse_label(cell: object) -> bool | None:
+    """Parse a label, 0 or 1, true or false; None for anything else."""
+    return _LABELS.get(str(cell).strip().lower())
+
+
 def _format(path: StrPath, format: str) -> str:
     return format or format_of(path) or "tsv"
 
 
-def _parse(fields: Fields) -> tuple[Id, Id, str, str, bool] | str:
-    """Ids, texts and label of a row, or what is wrong with it."""
-    parsed = parse_texts(fields)
-    if isinstance(parsed, str):
-        return parsed
-    ids: list[Id] = []
-    for key, text in zip(IDS, parsed[:2], strict=True):
-        value = fields.get(key)
-        if is_missing(value) or not str(value).strip():  # questions then differ by their text
-            ids.append("=" + text)
-        else:
-            known = value if type(value) is int else cell_id(f"{value}")
-            ids.append("" if known is None else known)
-    return ids[0], ids[1], *parsed
+def _require_columns(source: str, names: Sequence[str]) -> None:
+    if not {*COLUMNS} <= {*names}:
+        what = f"{source}: expected the columns {', '.join(COLUMNS)}, got {short([*names])}"
+        raise UserError(what, remedy="name its columns so, or another format with `--format`")
 
 
-def parse_texts(fields: Fields) -> tuple[str, str, bool] | str:
-    """Return the texts and the label of a row, or what is wrong with it."""
+def _parse_texts(fields: Fields) -> tuple[str, str, bool] | str:
+    """The texts and the label of a row, or what is wrong with it."""
     for name in COLUMNS:
         if name not in fields:
             return f"expected `{name}`, got {short(sorted(fields))}"
@@ -151,12 +210,52 @@ def parse_texts(fields: Fields) -> tuple[str, str, bool] | str:
     return str(first), str(second), label
 
 
+def _parse(fields: Fields) -> tuple[Id, Id, str, str, bool] | str:
+    """Ids, texts and label of a row, or what is wrong with it."""
+    parsed = _parse_texts(fields)
+    if isinstance(parsed, str):
+        return parsed
+    ids: list[Id] = []
+    for key, text in zip(IDS, parsed[:2], strict=True):
+        value = fields.get(key)
+        if is_missing(value) or not str(value).strip():  # questions then differ by their text
+            ids.append("=" + text)
+        else:
+            known = value if type(value) is int else cell_id(f"{value}")
+            ids.append("" if known is None else known)
+    return ids[0], ids[1], *parsed
+
+
+def _parse_verdict(fields: Fields) -> tuple[str, str, bool, float, float, str] | str:
+    """Texts, label, score (NaN for none), weight and calibration, or what is wrong."""
+    texts = _parse_texts(fields)
+    if isinstance(texts, str):
+        return texts
+    score = _number(fields.get(SCORE), math.nan)
+    if score is None or not (math.isnan(score) or 0 <= score <= 1):
+        return f"expected `{SCORE}`, a probability, got {short(fields.get(SCORE))}"
+    weight = _number(fields.get(WEIGHT), 1.0)
+    if weight is None or not 0 < weight < math.inf:
+        return f"expected `{WEIGHT}`, a number above 0, got {short(fields.get(WEIGHT))}"
+    cell = fields.get(CALIBRATION)
+    return *texts, score, weight, "" if is_missing(cell) else str(cell)
+
+
+def _number(cell: object, default: float) -> float | None:
+    """Parse the number of a cell; the default for a missing one, None for anything else."""
+    if is_missing(cell) or not str(cell).strip():
+        return default
+    try:
+        return float(str(cell))
+    except ValueError:
+        return None
+
+
 def _numbered(rows: list[tuple[Id, Id, str, str, bool]], source: str) -> list[Row]:
     """The rows with whole numbers as ids: their own if all are, else by first appearance."""
     ids = dict.fromkeys(value for row in rows for value in row[:2])
-    known: dict[Id, int] = {value: value for value in ids if isinstance(value, int)}
-    number = known
-    if len(known) < len(ids):
+    number: dict[Id, int] = {value: value for value in ids if isinstance(value, int)}
+    if len(number) < len(ids):
         number = {value: i for i, value in enumerate(ids)}
         if any(not str(value).startswith("=") for value in ids):
             text = "%s: not all ids are whole numbers; questions are numbered from 0 instead"

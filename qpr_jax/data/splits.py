@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import pathlib
 from collections.abc import Sequence, Set
@@ -9,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpr_jax.data.clusters import cluster_pairs, connect, in_one_cluster
-from qpr_jax.data.pairs import COLUMNS, QuestionPairs
+from qpr_jax.data.clusters import cluster_pairs, connect, in_one_cluster, transitive_clusters
+from qpr_jax.data.pairs import COLUMNS, LabeledPairs, QuestionPairs
 from qpr_jax.data.tables import read_values
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_atomically
@@ -97,7 +98,7 @@ def split_by_cluster(
 
     alone = _shuffle(pairs == 0, smallest, [seed, 1])
     _hold_out(split_of_group, alone, len(alone) // 10)
-    splits = collect_splits(data, clusters, split_of_group[groups])
+    splits = _collect_splits(data, clusters, split_of_group[groups])
     for name in SPLITS:
         if not len(splits.pairs[name]):
             what = f"expected pairs in each split, got none for {name}, of {pairs.sum()} in all"
@@ -242,10 +243,103 @@ def _shuffle(chosen: np.ndarray, smallest: np.ndarray, seed: int | list[int]) ->
     return groups[np.random.default_rng(seed).permutation(len(groups))]
 
 
-def collect_splits(data: QuestionPairs, clusters: np.ndarray, split_of: np.ndarray) -> Splits:
+def _collect_splits(data: QuestionPairs, clusters: np.ndarray, split_of: np.ndarray) -> Splits:
     """The pairs of each split, for clusters that lie in one split each."""
     pairs = cluster_pairs(clusters)
     labeled = data.pairs[~data.is_duplicate & ~in_one_cluster(clusters, data.pairs)]
     of_split = {name: pairs[split_of[pairs[:, 0]] == i] for i, name in enumerate(SPLITS)}
     inside = {name: (split_of[labeled] == i).all(axis=1) for i, name in enumerate(SPLITS)}
     return Splits(split_of, of_split, {name: labeled[rows] for name, rows in inside.items()})
+
+
+def add_labels(
+    data: QuestionPairs, splits: Splits, labels: LabeledPairs
+) -> tuple[QuestionPairs, np.ndarray, Splits]:
+    """Add labeled pairs to the training split, and leave the held-out splits as they are.
+
+    Questions that the data lack are appended, for training. A pair with a held-out question, by its
+    normalized text, is left out: an encoder may not learn what it is scored by. A label replaces
+    the data's own for the same pair, and pairs labeled non-duplicates are in no cluster together:
+    of duplicates that would join them, the last ones of the data are left out.
+
+    Returns:
+      The data, with counts in its report: `added_labels`, `held_out_labels` (left out), and
+      `overruled_duplicates` (left out of the clusters); clusters int32 [Q]; and the splits.
+    """
+    held_out = np.flatnonzero(splits.split_of != TRAIN)
+    kept_out = {normalized_text(data.questions[i]) for i in held_out}
+    is_out = np.array([normalized_text(text) in kept_out for text in labels.questions], np.bool_)
+    trained = ~is_out[labels.pairs].any(axis=1)
+
+    known = {text: i for i, text in enumerate(data.questions)}
+    # Only questions of a pair that is added, in the order of their texts in `labels`.
+    used = np.unique(labels.pairs[trained])
+    rows = np.full(len(labels.questions), -1, np.int64)
+    for i in used.tolist():
+        rows[i] = known.setdefault(labels.questions[i], len(known))
+    pairs = rows[labels.pairs[trained]].astype(np.int32).reshape(-1, 2)
+    different = pairs[:, 0] != pairs[:, 1]
+    pairs, is_duplicate = pairs[different], labels.is_duplicate[trained][different]
+
+    own = ~np.isin(_keys(data.pairs, len(known)), _keys(pairs, len(known)))
+    all_pairs = np.concatenate([pairs, data.pairs[own]])  # the labels first: they win
+    all_labels = np.concatenate([is_duplicate, data.is_duplicate[own]])
+    duplicates = all_pairs[all_labels]
+    joined = join_apart(len(known), duplicates, pairs[~is_duplicate])
+    more = len(known) - len(data.questions)
+    report = data.report | {
+        "added_labels": len(pairs),
+        "held_out_labels": int((~trained).sum()),
+        "overruled_duplicates": int((~joined).sum()),
+    }
+    ids = np.concatenate([data.ids, data.ids.max(initial=-1) + 1 + np.arange(more)])
+    added = QuestionPairs([*known], ids, all_pairs, all_labels, report)
+    split_of = np.concatenate([splits.split_of, np.full(more, TRAIN, splits.split_of.dtype)])
+    clusters = transitive_clusters(len(known), duplicates[joined])
+    found = _collect_splits(added, clusters, split_of)
+    # The held-out pairs in their old order, so that scores are of the same pairs.
+    pairs_of = splits.pairs | {"train": found.pairs["train"]}
+    non_duplicates = splits.non_duplicates | {"train": found.non_duplicates["train"]}
+    return added, clusters, Splits(split_of, pairs_of, non_duplicates)
+
+
+def join_apart(count: int, duplicates: np.ndarray, apart: np.ndarray) -> np.ndarray:
+    """Which duplicates, int [P, 2], to join so that no pair of `apart` is joined: bool [P].
+
+    They are joined in their order; one that would join a pair of `apart` is left out.
+    """
+    components = connect(count, duplicates)
+    ends = components[apart]
+    wrong = np.unique(ends[ends[:, 0] == ends[:, 1], 0])
+    kept = np.ones(len(duplicates), np.bool_)
+    if not len(wrong):
+        return kept
+    root: dict[int, int] = {}
+
+    def find(node: int) -> int:
+        while (above := root.setdefault(node, node)) != node:
+            root[node] = root[above]
+            node = above
+        return node
+
+    foes: dict[int, set[int]] = collections.defaultdict(set)
+    for a, b in apart[np.isin(ends[:, 0], wrong)].tolist():
+        foes[a].add(b)
+        foes[b].add(a)
+    for row in np.flatnonzero(np.isin(components[duplicates[:, 0]], wrong)).tolist():
+        a, b = map(find, duplicates[row].tolist())
+        if b in foes[a]:
+            kept[row] = False
+        elif a != b:
+            root[b] = a
+            for foe in foes.pop(b, ()):
+                foes[foe].discard(b)
+                foes[foe].add(a)
+                foes[a].add(foe)
+    return kept
+
+
+def _keys(pairs: np.ndarray, count: int) -> np.ndarray:
+    """A number for each pair, whichever question comes first: int64 [P]."""
+    low, high = pairs.min(axis=1), pairs.max(axis=1)
+    return low.astype(np.int64) * count + high

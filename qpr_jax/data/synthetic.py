@@ -5,8 +5,13 @@ from __future__ import annotations
 import importlib.resources
 import random
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
+import numpy as np
+
+from qpr_jax.data.clusters import cluster_pairs
 from qpr_jax.data.pairs import QuestionPairs, Row, gather_pairs
+from qpr_jax.data.splits import HELD_OUT, SPLITS, TRAIN, Splits
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 
@@ -36,6 +41,12 @@ _FALSE_NEGATIVES = 0.03  # share of clusters with the meaning of another, unlink
 _ALONE = 0.4  # questions in no cluster, as a share of the clusters
 _NEAR_MISSES = 0.6  # labeled non-duplicates between two clusters, as a share of the clusters
 _FILLER, _PLAIN, _TYPO = 0.2, 0.15, 0.02  # shares of questions
+
+LARGEST_RATE = 0.9
+_COMPARED = 0.5  # all rates up to this one have the same questions and pairs
+_HELD_OUT = 0.05  # meanings of each held-out split, as a share of the training pairs
+_HELD_OUT_SIZES = (2, 3, 4, 5, 6)  # questions of a held-out meaning
+_GRID = 1.2  # possible meanings for each that is asked
 
 Meaning = tuple[int, int, int]  # an action, an object, a context
 Words = tuple[str, str, str]
@@ -67,7 +78,7 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
     seen: set[str] = set()
 
     def ask(words: Words) -> int:
-        texts.append(new_text(lambda: phrase(words, rng), seen))
+        texts.append(_new_text(lambda: _phrase(words, rng), seen))
         return len(texts) - 1
 
     meanings = _meanings(clusters, rng)
@@ -78,14 +89,14 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
         said: list[Words] = []
         for _ in range(rng.choices(_SIZES, _SIZE_SHARES)[0]):
             repeated = said and rng.random() < _REPEATED
-            said.append(rng.choice(said) if repeated else random_words(meaning, rng))
+            said.append(rng.choice(said) if repeated else _random_words(meaning, rng))
             members.append(ask(said[-1]))
         asked.setdefault(meaning, []).extend(members)
         links += [(rng.choice(members[:i]), members[i], True) for i in range(1, len(members))]
     alone = meanings[clusters:]
     for meaning in alone + rng.sample(meanings[:clusters], int(_NEAR_MISSES * clusters)):
         known = asked.get(meaning)
-        question = rng.choice(known) if known else ask(random_words(meaning, rng))
+        question = rng.choice(known) if known else ask(_random_words(meaning, rng))
         links.append((question, rng.choice(asked[_neighbor(meaning, asked, rng)]), False))
     rng.shuffle(links)
     return gather_pairs(_rows(links, texts, rng))
@@ -117,7 +128,7 @@ def _neighbor(meaning: Meaning, asked: dict[Meaning, list[int]], rng: random.Ran
     return rng.choice(near or [other for other in asked if other != meaning])
 
 
-def random_words(meaning: Meaning, rng: random.Random) -> Words:
+def _random_words(meaning: Meaning, rng: random.Random) -> Words:
     """One way to say each concept of a meaning."""
     action, item, context = (
         rng.choice(concepts[concept])
@@ -126,7 +137,7 @@ def random_words(meaning: Meaning, rng: random.Random) -> Words:
     return action, item, context
 
 
-def phrase(words: Words, rng: random.Random) -> str:
+def _phrase(words: Words, rng: random.Random) -> str:
     """A question with these words."""
     text = rng.choice(_TEMPLATES).format(**dict(zip(CONCEPTS, words, strict=True)))
     if rng.random() < _FILLER:
@@ -139,7 +150,7 @@ def phrase(words: Words, rng: random.Random) -> str:
     return text[0].upper() + text[1:]
 
 
-def new_text(make: Callable[[], str], seen: set[str]) -> str:
+def _new_text(make: Callable[[], str], seen: set[str]) -> str:
     """Make texts until one has a normalized text that is not `seen`, which then has it."""
     while (key := normalized_text(text := make())) in seen:
         pass
@@ -154,3 +165,121 @@ def _rows(
         if rng.random() < 0.5:
             a, b = b, a
         yield a + 1, b + 1, texts[a], texts[b], label
+
+
+class NoisyLog(NamedTuple):
+    """Questions with their true and their known clusters.
+
+    Each held-out meaning is one known cluster. A training meaning is divided into known clusters
+    of one or more of its pairs; the pairs of two such clusters are false negatives.
+
+    Attributes:
+      data: the questions and the known pairs.
+      clusters: int32 [Q], the known cluster.
+      splits: of the questions.
+      meanings: int32 [Q], the true cluster.
+    """
+
+    data: QuestionPairs
+    clusters: np.ndarray
+    splits: Splits
+    meanings: np.ndarray
+
+
+def generate_noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 0) -> NoisyLog:
+    """Generate a log for training with a given rate of false negatives.
+
+    The rate is the chance that the batch of a pair has a false negative: another pair of its
+    meaning that is in another known cluster. It depends on two numbers: the pairs of a meaning,
+    which are as many as a rate of 0.5 (or a higher `rate`) needs, and the pairs of a known cluster.
+    So the questions and the pairs are the same at all rates up to 0.5.
+
+    `rate` is from 0 to 0.9, `pairs` are those for training. UserError where the rate needs more
+    pairs of a meaning than there are.
+    """
+    if not 0 <= rate <= LARGEST_RATE:
+        raise UserError(f"expected 0 to {LARGEST_RATE}, got {rate}", setting="data.false_negatives")
+    each = _pairs_of_a_meaning(max(rate, _COMPARED), pairs, batch_size)
+    count, held_out, alone = -(-pairs // each), round(_HELD_OUT * pairs), round(_ALONE * pairs)
+    rng = random.Random(seed)
+    meanings = _dense_meanings(count + 2 * held_out + alone, rng)
+    sizes = [2 * min(each, pairs - i * each) for i in range(count)]
+    sizes += [rng.choice(_HELD_OUT_SIZES) for _ in range(2 * held_out)] + [1] * alone
+    seen: set[str] = set()
+
+    def ask(meaning: Meaning) -> str:
+        return _new_text(lambda: _phrase(_random_words(meaning, rng), rng), seen)
+
+    asked = zip(meanings, sizes, strict=True)
+    questions = [ask(meaning) for meaning, size in asked for _ in range(size)]
+    of = np.repeat(np.arange(len(meanings), dtype=np.int32), sizes)
+
+    split_of = np.full(len(questions), TRAIN, np.int8)
+    for i, name in enumerate(HELD_OUT):
+        inside = (of >= count + i * held_out) & (of < count + (i + 1) * held_out)
+        split_of[inside] = SPLITS.index(name)
+    clusters = _blocks(rate, each, pairs, batch_size)[np.arange(2 * pairs) // 2]
+    whole = of[2 * pairs :] - count + clusters.max() + 1
+    whole = np.where(of[2 * pairs :] < len(meanings) - alone, whole, -1)
+    clusters = np.concatenate([clusters, whole]).astype(np.int32)
+    every = cluster_pairs(np.where(split_of == TRAIN, -1, clusters))
+    of_split = {"train": np.arange(2 * pairs, dtype=np.int32).reshape(-1, 2)}
+    of_split |= {name: every[split_of[every[:, 0]] == SPLITS.index(name)] for name in HELD_OUT}
+    labeled = np.concatenate([of_split[name] for name in SPLITS])
+    duplicate = np.ones(len(labeled), np.bool_)
+    ids = np.arange(len(questions))
+    data = QuestionPairs(questions, ids, labeled, duplicate, {"skipped_rows": 0})
+    nothing = np.zeros((0, 2), np.int32)
+    return NoisyLog(data, clusters, Splits(split_of, of_split, dict.fromkeys(SPLITS, nothing)), of)
+
+
+def meeting_chance(others: int, pairs: int, batch_size: int) -> float:
+    """The chance that the batch of a pair has at least one of `others` further pairs."""
+    missed = 1.0
+    for i in range(others):
+        missed *= max(0.0, 1 - (batch_size - 1) / (pairs - 1 - i))
+    return 1 - missed
+
+
+def _pairs_of_a_meaning(rate: float, pairs: int, batch_size: int) -> int:
+    for each in range(1, pairs // 2 + 1):
+        if meeting_chance(each - 1, pairs, batch_size) >= rate:
+            return each
+    what = f"expected a rate that {pairs} pairs allow with batches of {batch_size}, got {rate:g}"
+    remedy = "raise `data.max_rows`, or lower the rate"
+    raise UserError(what, setting="data.false_negatives", remedy=remedy)
+
+
+def _blocks(rate: float, each: int, pairs: int, batch_size: int) -> np.ndarray:
+    """The known cluster of each training pair, int64 [pairs], which gives the rate.
+
+    A meaning of `each` pairs is divided into known clusters of `size` pairs, and in some meanings
+    of `size` + 1.
+    """
+    rates = {size: _rate_of(size, each, pairs, batch_size) for size in range(1, each + 1)}
+    size = max(size for size in rates if rates[size] >= rate)
+    below = rates.get(size + 1, 0.0)
+    share = (rate - below) / (rates[size] - below) if rates[size] > rate else 1.0
+    count = -(-pairs // each)
+    smaller = np.arange(count) < round(share * count)
+    meaning, place = np.divmod(np.arange(pairs), each)
+    block = place // np.where(smaller, size, size + 1)[meaning]
+    return np.unique(meaning * each + block, return_inverse=True)[1]
+
+
+def _rate_of(size: int, each: int, pairs: int, batch_size: int) -> float:
+    """The mean rate over the pairs of a meaning, in clusters of `size` and a smaller last one."""
+    left = each % size
+    whole = (each - left) * meeting_chance(each - size, pairs, batch_size)
+    return (whole + left * meeting_chance(each - left, pairs, batch_size)) / each
+
+
+def _dense_meanings(count: int, rng: random.Random) -> list[Meaning]:
+    """Distinct meanings, of so few concepts that most of their neighbors are asked as well."""
+    each = next(n for n in range(2, 33) if n**3 >= _GRID * count or n == 32)
+    if each**3 < count:
+        got = f"one that needs {count:,}"
+        what = f"expected a number that needs at most {each**3:,} meanings, got {got}"
+        raise UserError(what, setting="data.max_rows")
+    codes = rng.sample(range(each**3), count)
+    return [(code // each**2, code // each % each, code % each) for code in codes]

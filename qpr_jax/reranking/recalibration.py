@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from qpr_jax.data.clusters import connect
-from qpr_jax.data.labels import Verdicts
+from qpr_jax.data.pairs import Verdicts
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import BINS, reliability
 from qpr_jax.reranking.calibration import PairCalibration, calibrate

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from qpr_jax.data.lexicon import learn_lexicon
 from qpr_jax.data.splits import HELD_OUT
+from qpr_jax.data.words import learn_lexicon
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.evaluation.retrieval import exact_search, first_ranks, rank
 from qpr_jax.index.vectors import exact_top_k

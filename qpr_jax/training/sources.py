@@ -20,15 +20,13 @@ import numpy as np
 
 from qpr_jax.data.clusters import transitive_clusters
 from qpr_jax.data.columns import Columns
-from qpr_jax.data.labels import add_labels, read_labeled
-from qpr_jax.data.pairs import QuestionPairs, read_question_pairs
+from qpr_jax.data.pairs import QuestionPairs, read_labeled, read_question_pairs
 from qpr_jax.data.questions import read_questions
 from qpr_jax.data.sources import find_logs, find_quora
-from qpr_jax.data.spliced import replace_words, splice_questions
-from qpr_jax.data.splits import SPLITS, Splits, split_by_cluster, split_by_text
-from qpr_jax.data.synthetic import synthetic_pairs
-from qpr_jax.data.synthetic_noise import generate_noisy_log
+from qpr_jax.data.splits import SPLITS, Splits, add_labels, split_by_cluster, split_by_text
+from qpr_jax.data.synthetic import generate_noisy_log, synthetic_pairs
 from qpr_jax.data.translations import find_files, parse_spec, read_translations
+from qpr_jax.data.words import replace_words, splice_questions
 from qpr_jax.distant import content_hash, make_folder
 from qpr_jax.distant.folder import is_made, read_clusters, read_report
 from qpr_jax.distant.logs import Logs, log_files

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from qpr_jax.data.clusters import connect
-from qpr_jax.data.lexicon import gloss, learn_lexicon
 from qpr_jax.data.translation_splits import TranslationSplits, split_translations
 from qpr_jax.data.translations import (
     Translations,
@@ -20,6 +19,7 @@ from qpr_jax.data.translations import (
     find_files,
     read_translations,
 )
+from qpr_jax.data.words import gloss, learn_lexicon
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.files import sha256_of
 from qpr_jax.text.tokenizer import normalized_text

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
-from qpr_jax.data.labels import LabeledPairs, add_labels, join_apart, read_verdicts
-from qpr_jax.data.splits import HELD_OUT, SPLITS, TRAIN, split_by_cluster
+from qpr_jax.data.pairs import LabeledPairs, read_verdicts
+from qpr_jax.data.splits import HELD_OUT, SPLITS, TRAIN, add_labels, join_apart, split_by_cluster
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.errors import UserError
 

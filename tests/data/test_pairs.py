@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpr_jax.data.labels import read_labeled
 from qpr_jax.data.pairs import (
     HEADER,
     PAIRS_HEADER,
     gather_pairs,
     pair_columns,
+    read_labeled,
     read_question_pairs,
 )
 from qpr_jax.data.tables import write_tsv

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.clusters import transitive_clusters
-from qpr_jax.data.labels import read_labeled
-from qpr_jax.data.pairs import QuestionPairs, gather_pairs, read_question_pairs
+from qpr_jax.data.pairs import QuestionPairs, gather_pairs, read_labeled, read_question_pairs
 from qpr_jax.data.splits import (
     HELD_OUT,
     SPLITS,

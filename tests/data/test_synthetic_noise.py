@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.splits import SPLITS
-from qpr_jax.data.synthetic_noise import generate_noisy_log, meeting_chance
+from qpr_jax.data.synthetic import generate_noisy_log, meeting_chance
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 

@@ -5,8 +5,7 @@ import pytest
 
 from qpr_jax.data.beir import read_corpus, read_qrels, read_queries
 from qpr_jax.data.clusters import transitive_clusters
-from qpr_jax.data.labels import read_labeled
-from qpr_jax.data.pairs import gather_pairs, read_question_pairs
+from qpr_jax.data.pairs import gather_pairs, read_labeled, read_question_pairs
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.data.task_splits import PARTS, make_tasks, write_tasks
 from qpr_jax.errors import UserError

@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from qpr_jax.data.labels import read_labeled
+from qpr_jax.data.pairs import read_labeled
 from qpr_jax.duplicates.review import (
     describe_review,
     open_review,

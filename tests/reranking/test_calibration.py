@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
-from qpr_jax.data.labels import LabeledPairs, Verdicts
+from qpr_jax.data.pairs import LabeledPairs, Verdicts
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import reliability
 from qpr_jax.files import MANIFEST, write_manifest
