@@ -153,6 +153,6 @@ def sample(out: str) -> dict[str, Any]:
              qpr index my_index sample/questions.csv
              qpr evaluate my_index sample/queries.csv
     """
-    from qpr_jax.data.sample import write_sample
+    from qpr_jax.data.sources import write_sample
 
     return {"out": out, **write_sample(out)}

@@ -30,8 +30,7 @@ Qrels = dict[str, dict[str, int]]  # query -> document -> score
 def read_corpus(folder: StrPath) -> Iterator[tuple[str, str]]:
     """Yield the id and the text of each document; the text is the title, a blank and the text.
 
-    The ids are kept in memory. A UserError names the line of a row that cannot be read or that
-    repeats an id.
+    A UserError names the line of a row that cannot be read or that repeats an id.
     """
     yield from _texts(_file(folder, CORPUS), titled=True)
 
@@ -49,17 +48,15 @@ def read_qrels(folder: StrPath, split: str) -> Qrels:
     path = _file(folder, f"{QRELS}/{split}.tsv")
     qrels: Qrels = {}
     for line, fields in read_rows(path, ("row",), format="lines"):
-        if isinstance(fields, str):
-            raise _bad_row(path, line, fields)
-        row = str(fields["row"]).split("\t")
-        query, document, score = row if len(row) == len(COLUMNS) else ("", "", "")
-        score = score.strip()
-        if line == 1 and query and not _SCORE.fullmatch(score):
+        row = fields if isinstance(fields, str) else str(fields["row"])
+        cells = [cell.strip() for cell in row.split("\t")]
+        if line == 1 and len(cells) == len(COLUMNS) and not _SCORE.fullmatch(cells[2]):
             continue  # the header, whatever it calls them
-        if not query or not document or not _SCORE.fullmatch(score):
+        if len(cells) != len(COLUMNS) or not all(cells) or not _SCORE.fullmatch(cells[2]):
             expected = "two ids and a whole number, separated by tabs"
             raise _bad_row(path, line, f"expected {expected}, got {row!r:.80}")
-        if qrels.setdefault(query, {}).setdefault(document, int(score)) != int(score):
+        query, document, score = cells[0], cells[1], int(cells[2])
+        if qrels.setdefault(query, {}).setdefault(document, score) != score:
             raise _bad_row(path, line, f"query {query} and {document} have two scores")
     if not qrels:
         what = f"{path}: expected relevant documents, got none"
@@ -79,15 +76,14 @@ def write_beir(
     """
     path = pathlib.Path(folder)
     with write_atomically(path / CORPUS, "w") as file:
-        file.writelines(
-            json.dumps({"_id": i, "title": "", "text": text}) + "\n" for i, text in corpus
-        )
+        rows = ({"_id": i, "title": "", "text": text} for i, text in corpus)
+        file.writelines(json.dumps(row) + "\n" for row in rows)
     with write_atomically(path / QUERIES, "w") as file:
         file.writelines(json.dumps({"_id": i, "text": text}) + "\n" for i, text in queries)
-    for split, rows in qrels.items():
+    for split, scores in qrels.items():
         with write_atomically(path / QRELS / f"{split}.tsv", "w") as file:
             file.write("\t".join(COLUMNS) + "\n")
-            file.writelines(f"{query}\t{document}\t{score}\n" for query, document, score in rows)
+            file.writelines(f"{query}\t{document}\t{score}\n" for query, document, score in scores)
 
 
 def _file(folder: StrPath, name: str) -> str:
@@ -105,15 +101,10 @@ def _texts(path: str, *, titled: bool) -> Iterator[tuple[str, str]]:
     for line, fields in read_rows(path, ["_id", "text"], format="jsonl", remedy=_REMEDY):
         if isinstance(fields, str):
             raise _bad_row(path, line, fields)
-        identity, text = fields["_id"], fields["text"]
+        value, text = fields["_id"], fields["text"]
         title = (fields.get("title") or "") if titled else ""
-        if type(identity) is int:
-            identity = f"{identity}"
-        if (
-            not isinstance(identity, str)
-            or not identity
-            or replace_surrogates(identity) != identity
-        ):
+        identity = f"{value}" if type(value) is int else value
+        if not isinstance(identity, str) or not identity or _is_broken(identity):
             raise _bad_row(path, line, f"expected a string as `_id`, got {identity!r:.60}")
         if not isinstance(text, str) or not isinstance(title, str):
             raise _bad_row(path, line, "expected strings as `text` and `title`, got another type")
@@ -121,6 +112,10 @@ def _texts(path: str, *, titled: bool) -> Iterator[tuple[str, str]]:
             raise _bad_row(path, line, f"expected distinct ids, got {identity} twice")
         seen.add(identity)
         yield identity, f"{title} {text}".strip()
+
+
+def _is_broken(text: str) -> bool:
+    return replace_surrogates(text) != text
 
 
 def _bad_row(path: str, line: int, reason: str) -> UserError:

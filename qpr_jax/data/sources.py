@@ -1,16 +1,18 @@
-"""Find data: at a path, in the data folder or the cache, or at Quora's address."""
+"""Find data: at a path, in the data folder or the cache, at Quora's address, or in the package."""
 
 from __future__ import annotations
 
 import http.client
+import importlib.resources
 import logging
 import os
 import pathlib
+import urllib.error
 import urllib.request
 
 from qpr_jax import progress
 from qpr_jax.errors import UserError
-from qpr_jax.files import user_cache, write_atomically
+from qpr_jax.files import StrPath, refuse_existing, replace_folder, user_cache, write_atomically
 
 log = logging.getLogger("qpr_jax")
 
@@ -43,6 +45,8 @@ def find_quora(path: str = "") -> pathlib.Path:
     try:
         _download(cached)
     except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
         raise UserError(
             f"expected a pair file at $QPR_DATA_DIR/quora/{NAME} or {cached}, got none, and the "
             f"download from {ADDRESS} failed ({error})",
@@ -64,6 +68,24 @@ def find_logs(path: str = "") -> pathlib.Path:
             "$QPR_DATA_DIR to the folder that contains qa_logs/",
         )
     return found
+
+
+def write_sample(folder: StrPath) -> dict[str, int]:
+    """Write questions to the help desk of a shop to a new folder; return the rows of each file.
+
+    questions.csv: `id,question,product,date`. queries.csv: `question,id`, wordings that
+    questions.csv lacks, a row for each question there that means the same. pairs.csv: labeled
+    pairs, `question1,question2,is_duplicate`. logs.jsonl: questions with their answers.
+    """
+    refuse_existing(folder)
+    counts = {}
+    with replace_folder(folder) as part:
+        for name in ("questions.csv", "queries.csv", "pairs.csv", "logs.jsonl"):
+            data = importlib.resources.files("qpr_jax.data").joinpath("sample_files", name)
+            (part / name).write_bytes(data.read_bytes())
+            stem, _, kind = name.partition(".")
+            counts[stem] = len(data.read_bytes().splitlines()) - (kind == "csv")
+    return counts
 
 
 def _download(path: pathlib.Path) -> None:

@@ -43,17 +43,17 @@ class _Rows(NamedTuple):
 
     Attributes:
       texts: int64 [R, 2], numbers of the normalized source and target.
-      raw: int64 [R, 2], numbers of these texts as they are.
       language: int64 [R], a position in `languages`.
       is_sentence: bool [R].
       is_question: bool [R]: a sentence with a question mark at the end of both sides.
+      is_new: bool [R]: no row before has the same texts and language.
     """
 
     texts: np.ndarray
-    raw: np.ndarray
     language: np.ndarray
     is_sentence: np.ndarray
     is_question: np.ndarray
+    is_new: np.ndarray
 
 
 def split_translations(
@@ -84,8 +84,7 @@ def split_translations(
     rows = _number_rows(files, languages, number_of)
     known = (number_of.get(normalized_text(text), -1) for text in {*_texts(tests)})
     in_test = _contains(rows, np.fromiter((i for i in known if i >= 0), np.int64), number_of)
-    is_new = _first_of_equals(rows)
-    usable = is_new & ~in_test
+    is_new, usable = rows.is_new, rows.is_new & ~in_test
     split_of, scored = _hold_out(rows, usable, len(languages), len(number_of), held_out)
     in_held_out = _contains(rows, rows.texts[split_of >= 0].ravel(), number_of)
     kept = usable & ~in_held_out
@@ -123,24 +122,24 @@ def _number_rows(
     files: Sequence[Translations], languages: Sequence[str], number_of: dict[str, int]
 ) -> _Rows:
     """Number the texts of all rows; `number_of` gets the normalized texts."""
-    raw_numbers: dict[str, int] = {}
-    sizes = [len(file.sources) for file in files]
-    raw = np.empty((sum(sizes), 2), np.int64)
+    known: dict[str, int] = {}
     sources = itertools.chain.from_iterable(file.sources for file in files)
     targets = itertools.chain.from_iterable(file.targets for file in files)
-    for side, texts in enumerate((sources, targets)):
-        numbers = (raw_numbers.setdefault(text, len(raw_numbers)) for text in texts)
-        raw[:, side] = np.fromiter(numbers, np.int64, len(raw))
-    normalized = np.fromiter(
-        (number_of.setdefault(normalized_text(text), len(number_of)) for text in raw_numbers),
-        np.int64,
-        len(raw_numbers),
-    )
-    ends = np.fromiter((text.endswith(_QUESTION_MARKS) for text in raw_numbers), bool)
-    language = np.repeat([languages.index(file.language) for file in files], sizes)
-    is_sentence = ~np.repeat(np.array([file.dictionary for file in files], bool), sizes)
-    is_question = ends[raw].all(1) & is_sentence
-    return _Rows(normalized[raw], raw, language.astype(np.int64), is_sentence, is_question)
+    for text in itertools.chain(sources, targets):
+        if text not in known:
+            known[text] = number_of.setdefault(normalized_text(text), len(number_of))
+    seen: set[tuple[int, str, str]] = set()
+    rows: list[tuple[int, int, int, bool, bool, bool]] = []
+    for file in files:
+        language = languages.index(file.language)
+        for source, target in zip(file.sources, file.targets, strict=True):
+            marked = source.endswith(_QUESTION_MARKS) and target.endswith(_QUESTION_MARKS)
+            row = (language, source, target)
+            flags = (not file.dictionary, marked and not file.dictionary, row not in seen)
+            rows.append((known[source], known[target], language, *flags))
+            seen.add(row)
+    table = np.array(rows, np.int64).reshape(-1, 6)
+    return _Rows(table[:, :2], table[:, 2], *table[:, 3:].T.astype(bool))
 
 
 def _contains(rows: _Rows, numbers: np.ndarray, number_of: dict[str, int]) -> np.ndarray:
@@ -148,15 +147,6 @@ def _contains(rows: _Rows, numbers: np.ndarray, number_of: dict[str, int]) -> np
     listed = np.zeros(len(number_of), bool)
     listed[numbers] = True
     return listed[rows.texts].any(1)
-
-
-def _first_of_equals(rows: _Rows) -> np.ndarray:
-    """Whether no row before has the same texts and language: bool [R]."""
-    count = int(rows.raw.max(initial=0)) + 1  # a key below 2^63 for 10^8 texts in 900 languages
-    keys = (rows.language * count + rows.raw[:, 0]) * count + rows.raw[:, 1]
-    is_first = np.zeros(len(keys), bool)
-    is_first[np.unique(keys, return_index=True)[1]] = True
-    return is_first
 
 
 def _hold_out(

@@ -27,8 +27,6 @@ Pair = tuple[str, str]
 PairRows = Iterator[tuple[int, Pair | str]]  # the line of a row; its texts, or what is wrong
 
 _PREFIX = re.compile(r"([A-Za-z]{2,3})-([A-Za-z]{2,3}):(.*)", re.DOTALL)
-_LIKE_PREFIX = re.compile(r"([A-Za-z]{2,}(?:[-_][A-Za-z]+)*):.")  # not a drive of Windows
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _NAMED = ("source", "target")  # usual names of the two columns
 _EQUAL_SHARE, _EQUAL_LEAST = 0.5, 20  # sentences that equal their translation
 _ONE_FILE = "name a file, or two as PATH+PATH"
@@ -107,19 +105,15 @@ def find_files(spec: str, *, remedy: str = _ONE_FILE) -> tuple[Pair | None, list
     for path in paths:
         if os.path.isdir(path):
             raise folder_error(path)
-        if os.path.exists(path):
-            continue
-        if path == paths[0] and not languages and (match := _LIKE_PREFIX.match(path)):
-            what = f"{spec}: expected two language codes before the colon, got {match[1]!r}"
-            raise UserError(what, remedy="write them as in en-de:PATH")
-        raise UserError(f"expected a file of translations, found none at {path}", remedy=remedy)
+        if not os.path.exists(path):
+            raise UserError(f"expected a file of translations, found none at {path}", remedy=remedy)
     return languages, paths
 
 
 def parse_spec(spec: str) -> tuple[Pair | None, list[str]]:
     """Return the two languages of a specification, if it names them, and its one or two paths.
 
-    UserError if a path is empty, a variable in it is not set, or the two languages are one.
+    `~` and variables are expanded. UserError if a path is empty or the two languages are one.
     """
     match = _PREFIX.fullmatch(spec)
     languages = None
@@ -146,15 +140,7 @@ def parse_spec(spec: str) -> tuple[Pair | None, list[str]]:
 
 
 def _expand(path: str) -> str:
-    """Expand `~` and variables; UserError for a variable that is not set."""
-    if os.path.exists(path):
-        return path
-    for match in _VARIABLE.finditer(path):
-        name = match[1] or match[2]
-        if name not in os.environ:
-            what = f"{path}: the environment variable ${name} is not set"
-            raise UserError(what, remedy="set it, or give the whole path")
-    return os.path.expanduser(os.path.expandvars(path))
+    return path if os.path.exists(path) else os.path.expanduser(os.path.expandvars(path))
 
 
 def _rows(paths: Sequence[str], languages: Pair) -> PairRows:
@@ -193,24 +179,26 @@ def _aligned_rows(first: str, second: str) -> PairRows:
 
 def _cell_rows(path: str, languages: Pair) -> PairRows:
     """Yield the pairs of a CSV or TSV file, with a header or, of two columns, without one."""
-    places: tuple[int, int] | None = None
-    names, width = ("column 1", "column 2"), 2
-    for line, row in read_cells(path, format_of(path) or "tsv"):
+    rows = read_cells(path, format_of(path) or "tsv")
+    for start, row in rows:
+        if not isinstance(row, str):
+            header = row
+            break
+        yield start, row
+    else:
+        return
+    found = _find_columns(header, languages)
+    if not found and len(header) != 2:
+        what = f"{path}, line {start}: expected two columns, or a header with the columns "
+        what += f"{' and '.join(languages)}, got {len(header)}: {short(header)}"
+        raise UserError(what, remedy="add such a header")
+    places = (header.index(found[0]), header.index(found[1])) if found else (0, 1)
+    names = [f"`{name}`" for name in found] if found else ["column 1", "column 2"]
+    for line, row in rows if found else itertools.chain([(start, header)], rows):
         if isinstance(row, str):
             yield line, row
-            continue
-        if places is None:
-            places, width = (0, 1), len(row)
-            if found := _find_columns(row, languages):
-                places = row.index(found[0]), row.index(found[1])
-                names = f"`{found[0]}`", f"`{found[1]}`"
-                continue
-            if width != 2:
-                what = f"{path}, line {line}: expected two columns, or a header with the columns "
-                what += f"{' and '.join(languages)}, got {width}: {short(row)}"
-                raise UserError(what, remedy="add such a header")
-        if len(row) != width:
-            yield line, f"expected {width} columns, as in the first row, got {short(row)}"
+        elif len(row) != len(header):
+            yield line, f"expected {len(header)} columns, as in the first row, got {short(row)}"
         else:
             yield line, _pair(row[places[0]], row[places[1]], names)
 
@@ -238,10 +226,8 @@ def _record_rows(path: str, languages: Pair) -> PairRows:
         inner = fields.get("translation")
         row = inner if isinstance(inner, Mapping) else fields
         columns = columns or find([*row])
-        pair = _pair(row.get(columns[0]), row.get(columns[1]), [f"`{name}`" for name in columns])
-        if not isinstance(pair, str):  # JSON can hold what UTF-8 cannot
-            pair = replace_surrogates(pair[0]), replace_surrogates(pair[1])
-        yield line, pair
+        names = [f"`{name}`" for name in columns]
+        yield line, _pair(row.get(columns[0]), row.get(columns[1]), names)
 
 
 def _find_columns(names: Sequence[str], languages: Pair) -> Pair | None:
@@ -262,7 +248,7 @@ def _pair(first: object, second: object, names: Sequence[str]) -> Pair | str:
             return f"expected a text in {name}, got {short(text)}"
         if not text.strip():
             return f"expected a text in {name}, got an empty one"
-        texts.append(text.strip())
+        texts.append(replace_surrogates(text.strip()))  # JSON can hold what UTF-8 cannot
     return texts[0], texts[1]
 
 

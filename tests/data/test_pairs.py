@@ -150,15 +150,6 @@ def test_a_bad_row(tmp_path, row, message):
     assert (data.report["rows"], data.report["skipped_rows"]) == (2, 1)
 
 
-def test_a_quote_never_closed_swallows_no_rows(tmp_path):
-    rows = [f"{i}\t{2 * i}\t{2 * i + 1}\tq{2 * i}\tq{2 * i + 1}\t1\n" for i in range(1, 51)]
-    rows[0] = '1\t2\t3\t"never closed\tq3\t1\n'
-    rows[49] = '50\t100\t101\tlost its first quote"\tq101\t1\n'
-    data = read(tmp_path, "".join(rows))
-    assert (data.report["rows"], len(data.questions)) == (50, 100)
-    assert data.questions[0] == '"never closed'
-
-
 def test_max_rows(tmp_path):
     body = GOOD + "bad\n" + "2\t13\t14\ta\tb\t0\n" + "bad\n"
     assert len(read(tmp_path, body, max_rows=1).pairs) == 1
@@ -193,6 +184,43 @@ def test_what_is_no_file_of_pairs(tmp_path, name, text, message):
             reader(path)
     with pytest.raises(UserError, match="No such file"):
         read_question_pairs(tmp_path / "none.tsv")
+
+
+VERDICTS = "question1,question2,is_duplicate,score,weight\n"
+
+
+def test_scores_and_weights_of_verdicts_are_optional(tmp_path):
+    path = write(tmp_path / "v.csv", f"{VERDICTS}a,b,1,0.75,2\nb,c,0,0.25,\n")
+    found = read_verdicts(path)
+    assert found.labeled.questions == ["a", "b", "c"]
+    assert found.labeled.pairs.tolist() == [[0, 1], [1, 2]]
+    assert found.labeled.is_duplicate.tolist() == [True, False]
+    assert (found.scores.tolist(), found.weights.tolist()) == ([0.75, 0.25], [2, 1])
+    lines = '{"question1": "a", "question2": "b", "is_duplicate": 1}\n'
+    found = read_verdicts(write(tmp_path / "v.jsonl", lines))
+    assert (found.scores, found.weights.tolist(), found.scored_by) == (None, [1], "")
+    calibrated = VERDICTS.replace("weight", "calibration")
+    found = read_verdicts(write(tmp_path / "v.csv", f"{calibrated}a,b,1,0.5,0af3\n"))
+    assert found.scored_by == "0af3"
+    both = f"{calibrated}a,b,1,0.5,0af3\nb,c,0,0.5,\n"
+    with pytest.raises(UserError, match="expected scores of one `calibration`, got"):
+        read_verdicts(write(tmp_path / "v.csv", both))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{VERDICTS}a,b,2,0.5,1", "line 2: expected `is_duplicate` 0 or 1, got '2'"),
+        (f"{VERDICTS}a,b,1,1.5,1", "line 2: expected `score`, a probability, got '1.5'"),
+        (f"{VERDICTS}a,b,1,0.5,0", "line 2: expected `weight`, a number above 0, got '0'"),
+        (f"{VERDICTS}a,b,1,0.5,x", "line 2: expected `weight`, a number above 0, got 'x'"),
+        ("question1,question2\na,b\n", "expected the columns .*is_duplicate"),
+        (VERDICTS, "expected verdicts, got none"),
+    ],
+)
+def test_verdicts_that_cannot_be_read(tmp_path, text, said):
+    with pytest.raises(UserError, match=said):
+        read_verdicts(write(tmp_path / "v.csv", text))
 
 
 def test_the_real_file(quora_file):

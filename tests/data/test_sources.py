@@ -1,11 +1,15 @@
+"""Where Quora's file is found or downloaded to, and the files that `qpr sample` writes."""
+
 import contextlib
+import csv
 import http.server
+import json
 import threading
 
 import pytest
 
 from qpr_jax.data import sources
-from qpr_jax.data.sources import NAME, find_quora
+from qpr_jax.data.sources import NAME, find_quora, write_sample
 from qpr_jax.errors import UserError
 
 CONTENT = b"pairs\n" * 100_000
@@ -62,34 +66,18 @@ def put(path):
     return path
 
 
-def test_the_order_of_the_four_ways(cache, tmp_path, monkeypatch, server, caplog):
+def test_the_order_of_the_four_ways(cache, tmp_path, monkeypatch, server):
     monkeypatch.setattr(sources, "ADDRESS", f"{server}/whole")
-    caplog.set_level("INFO", logger="qpr_jax")
     assert find_quora() == cache / NAME
-    assert caplog.messages == [f"downloading {server}/whole to {cache / NAME}"]
     assert (cache / NAME).read_bytes() == CONTENT
-
     monkeypatch.setattr(sources, "ADDRESS", "http://127.0.0.1:9/file")
-    assert find_quora() == cache / NAME
     monkeypatch.setenv("QPR_DATA_DIR", str(tmp_path / "data"))
     assert find_quora() == cache / NAME
     in_data = put(tmp_path / "data" / "quora" / NAME)
     assert find_quora() == in_data
     given = put(tmp_path / "given.tsv")
-    assert find_quora(str(given)) == given
-
-
-def test_the_cache_in_the_home_folder(cache, tmp_path, monkeypatch):
-    monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    cached = put(tmp_path / ".cache" / "qpr_jax" / NAME)
-    assert find_quora() == cached
-    put(tmp_path / "given.tsv")
-    assert find_quora("~/given.tsv") == tmp_path / "given.tsv"
-
-
-def test_a_given_path_must_be_a_file(cache, tmp_path):
-    put(cache / NAME)
+    assert find_quora(str(given)) == find_quora("~/given.tsv") == given
     for path in (tmp_path / "none.tsv", tmp_path):
         with pytest.raises(UserError, match=r"`data\.path`: expected a file .*got '/"):
             find_quora(str(path))
@@ -109,43 +97,39 @@ def test_a_download_that_fails_leaves_nothing(cache, monkeypatch, server, kind, 
     monkeypatch.setattr(sources, "TIMEOUT", 0.3)
     if kind == "unsized":
         monkeypatch.setattr(sources, "SIZE", len(CONTENT) - 1)
-    with pytest.raises(UserError, match=reason):
+    with pytest.raises(UserError, match=reason) as caught:
         find_quora()
+    for way in ("`data.path`", f"$QPR_DATA_DIR/quora/{NAME}", "`--config synthetic_sdml`"):
+        assert way in str(caught.value)
     assert not cache.exists() or not list(cache.iterdir())
 
 
-def test_a_stop_by_the_user_leaves_nothing(cache, monkeypatch, server):
-    @contextlib.contextmanager
-    def stop(*_, **__):
-        def show(done, text):
-            raise KeyboardInterrupt
-
-        yield show
-
-    monkeypatch.setattr(sources, "ADDRESS", f"{server}/whole")
-    monkeypatch.setattr(sources.progress, "bar", stop)
-    with pytest.raises(KeyboardInterrupt):
-        find_quora()
-    assert not list(cache.iterdir())
+def rows(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
-def test_the_refusal_names_every_way(cache):
-    with pytest.raises(UserError) as caught:
-        find_quora()
-    message = str(caught.value)
-    assert "\n" not in message
-    for way in (
-        "`data.path`",
-        f"$QPR_DATA_DIR/quora/{NAME}",
-        str(cache / NAME),
-        "http://127.0.0.1:9/file",
-        "`--config synthetic_sdml`",
-    ):
-        assert way in message
+def test_the_files_of_the_sample_agree(tmp_path):
+    counts = write_sample(tmp_path / "a")
+    names = ("questions", "queries", "pairs")
+    found = {name: rows(tmp_path / "a" / f"{name}.csv") for name in names}
+    lines = (tmp_path / "a" / "logs.jsonl").read_text(encoding="utf-8").splitlines()
+    assert counts == {name: len(values) for name, values in found.items()} | {"logs": len(lines)}
+    log = map(json.loads, lines)
+    answers = {row["question"].lower().rstrip("?."): row["answer"] for row in log}
 
+    def answer(text):
+        return answers[text.lower().rstrip("?.")]
 
-def test_a_cache_that_cannot_be_written(cache, monkeypatch, server):
-    put(cache.parent)
-    monkeypatch.setattr(sources, "ADDRESS", f"{server}/whole")
-    with pytest.raises(UserError, match=r"failed .*Not a directory"):
-        find_quora()
+    text_of = {row["id"]: row["question"] for row in found["questions"]}
+    assert len(text_of) == len(found["questions"])
+    assert not {*text_of.values()} & {query["question"] for query in found["queries"]}
+    for query in found["queries"]:
+        same = {id for id, text in text_of.items() if answer(text) == answer(query["question"])}
+        others = {row["id"] for row in found["queries"] if row["question"] == query["question"]}
+        assert same == others
+    for pair in found["pairs"]:
+        same = answer(pair["question1"]) == answer(pair["question2"])
+        assert same == (pair["is_duplicate"] == "1")
+    with pytest.raises(UserError, match="exists already"):
+        write_sample(tmp_path / "a")

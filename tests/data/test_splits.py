@@ -3,17 +3,22 @@ import re
 import numpy as np
 import pytest
 
-from qpr_jax.data.clusters import transitive_clusters
+from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
 from qpr_jax.data.pairs import QuestionPairs, gather_pairs, read_labeled, read_question_pairs
 from qpr_jax.data.splits import (
     HELD_OUT,
     SPLITS,
+    TRAIN,
     Splits,
+    add_labels,
+    join_apart,
+    other_candidates,
     read_pairs,
     read_split,
     split_by_cluster,
     write_splits,
 )
+from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 
@@ -43,18 +48,6 @@ def test_the_rule_by_hand():
     assert ids_of(data, splits, "test") == held[2] | held[3]
     assert ids_of(data, splits, "train") == set().union(*held[4:])
     assert splits.split_of.dtype == np.int8
-
-
-def test_a_group_that_does_not_fit_is_passed_on():
-    rows = [*twos(3), (100, 101, "a", "b", True), (101, 102, "b", "c", True)]
-    order = np.random.default_rng(0).permutation(4).tolist()
-    data, clusters = log_of(rows)
-    splits = split_by_cluster(data, clusters, held_out_pairs=2)
-    # The cluster of three has three pairs: more than either may hold.
-    assert {100, 101, 102} <= ids_of(data, splits, "train")
-    small = [i for i in order if i < 3]
-    assert ids_of(data, splits, "validation") == {2 * i + j for i in small[:2] for j in (0, 1)}
-    assert ids_of(data, splits, "test") == {2 * small[2], 2 * small[2] + 1}
 
 
 def test_large_clusters_train_and_take_their_group_along():
@@ -145,16 +138,8 @@ def test_written_splits(tmp_path):
     assert labeled.pairs.tolist() == [[0, 1], [0, 2]]
     assert labeled.is_duplicate.tolist() == [True, False]
     assert (tmp_path / "splits" / "labelled_test.jsonl").read_text() == ""
-
-
-def test_pairs_are_read_as_they_were_written(tmp_path):
-    pairs = dict.fromkeys(("train", "validation", "test"), np.array([[0, 1], [2, 0]], np.int32))
-    splits = Splits(np.zeros(3, np.int8), pairs, dict.fromkeys(HELD_OUT, pairs["test"][:0]))
-    write_splits(tmp_path / "splits", splits, np.array([10, 11, 2**63 - 1]), ["a", "b", "c"])
-    read = read_pairs(tmp_path, "test")
-    assert read.dtype == np.int64
-    assert read.tolist() == [[10, 11], [2**63 - 1, 10]]
-    assert read_split(tmp_path, "train").tolist() == [10, 11, 2**63 - 1]
+    assert read_pairs(tmp_path, "validation").tolist() == [[2**62, 10]]
+    assert read_split(tmp_path, "train").tolist() == [10, 11]
     assert read_split(tmp_path, "test").tolist() == []
 
 
@@ -202,3 +187,97 @@ def test_the_real_file(quora_file):
         assert len(np.unique(clusters[pairs])) == cluster_count
         assert len(np.unique(pairs[:, 0])) == queries
         assert len(splits.non_duplicates[name]) > 100
+
+
+@pytest.fixture(scope="module")
+def split():
+    data = synthetic_pairs(seed=0, clusters=200)
+    clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
+    return data, clusters, split_by_cluster(data, clusters, held_out_pairs=40)
+
+
+def labels_of(*rows):
+    names = [*dict.fromkeys(text for row in rows for text in row[:2])]
+    pairs = [[names.index(a), names.index(b)] for a, b, _ in rows]
+    return LabeledPairs(names, np.array(pairs), np.array([row[2] for row in rows], np.bool_))
+
+
+def rows_of(data, *texts):
+    return [data.questions.index(text) for text in texts]
+
+
+def test_new_questions_and_pairs_are_trained_on(split):
+    data, _, splits = split
+    train = data.questions[splits.pairs["train"][0, 0]]
+    added = labels_of(("brand new one", train, 1), ("brand new one", "brand new two", 0))
+    both, clusters, after = add_labels(data, splits, added)
+    one, two, known = rows_of(both, "brand new one", "brand new two", train)
+    assert clusters[one] == clusters[known] >= 0
+    assert clusters[two] == -1
+    assert (after.split_of[[one, two]] == TRAIN).all()
+    assert [one, two] in after.non_duplicates["train"].tolist()
+    assert (known, one) in {tuple(sorted(pair)) for pair in after.pairs["train"].tolist()}
+    assert len({*both.ids.tolist()}) == len(both.questions)
+    assert both.report["added_labels"] == 2
+    assert both.report["held_out_labels"] == both.report["overruled_duplicates"] == 0
+
+
+def test_held_out_pairs_stay_and_are_not_trained_on(split):
+    data, _, splits = split
+    rows = []
+    for name in HELD_OUT:
+        query, other = splits.pairs[name][0].tolist()
+        rows.append((data.questions[query].upper(), "brand new", 1))  # the same normalized text
+        rows.append((data.questions[query], data.questions[other], 0))
+    both, clusters, after = add_labels(data, splits, labels_of(*rows))
+    assert both.questions == data.questions
+    assert both.report["held_out_labels"] == 4
+    for name in HELD_OUT:
+        np.testing.assert_array_equal(after.pairs[name], splits.pairs[name])
+        np.testing.assert_array_equal(after.non_duplicates[name], splits.non_duplicates[name])
+        assert in_one_cluster(clusters, after.pairs[name]).all()
+    np.testing.assert_array_equal(after.split_of, splits.split_of)
+
+
+def test_a_verdict_overrules_the_data(split):
+    """A pair in one cluster is in two afterwards, also where a chain joined it."""
+    data, clusters, splits = split
+    sizes = np.bincount(clusters[clusters >= 0])
+    train = clusters[splits.split_of == TRAIN]
+    large = next(i for i in np.argsort(-sizes) if i in train)
+    first, *_, last = np.flatnonzero(clusters == large).tolist()
+    apart = labels_of((data.questions[first], data.questions[last], 0))
+    both, after, joined = add_labels(data, splits, apart)
+    assert after[first] != after[last] or after[first] == -1
+    assert both.report["overruled_duplicates"] + (len(data.pairs) - len(both.pairs) + 1) >= 1
+    assert [first, last] in joined.non_duplicates["train"].tolist()
+    assert sum(len(pairs) for pairs in joined.pairs.values()) < sum(
+        len(splits.pairs[name]) for name in SPLITS
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_pair_apart_is_ever_joined(seed):
+    rng = np.random.default_rng(seed)
+    duplicates, apart = rng.integers(30, size=(60, 2)), rng.integers(30, size=(15, 2))
+    duplicates, apart = (pairs[pairs[:, 0] != pairs[:, 1]] for pairs in (duplicates, apart))
+    kept = join_apart(30, duplicates, apart)
+    assert not in_one_cluster(transitive_clusters(30, duplicates[kept]), apart).any()
+    # None was left out for nothing.
+    for row in np.flatnonzero(~kept):
+        with_it = np.concatenate([duplicates[kept], duplicates[[row]]])
+        assert in_one_cluster(transitive_clusters(30, with_it), apart).any()
+
+
+@pytest.mark.parametrize("sizes", [[1, 1], [5, 3, 2], [3, 1, 1, 1], [30, 1, 2], [30]])
+def test_other_candidates_are_of_another_cluster(sizes):
+    """So many pairs of each cluster; no permutation exists where one has more than half."""
+    count = sum(sizes)
+    ends = [2 * size for size in (*sizes, 5)]
+    clusters = np.repeat(np.append(np.arange(len(sizes)) * 3, -1), ends)
+    pairs = np.arange(2 * count).reshape(-1, 2)
+    others, again = (other_candidates(pairs, clusters, seed=1) for _ in range(2))
+    assert (others == again).all()
+    assert (clusters[others] != clusters[pairs[:, 0]]).all()
+    if max(sizes) * 2 <= count:
+        assert sorted(others.tolist()) == pairs[:, 1].tolist()

@@ -1,3 +1,6 @@
+"""Generated logs: what meaning finds and shared words do not, and a chosen rate of noise."""
+
+import math
 import re
 import subprocess
 import sys
@@ -8,9 +11,11 @@ import pytest
 
 from qpr_jax.data.clusters import transitive_clusters
 from qpr_jax.data.splits import SPLITS, split_by_cluster
-from qpr_jax.data.synthetic import CONCEPTS, synthetic_pairs
+from qpr_jax.data.synthetic import CONCEPTS, generate_noisy_log, meeting_chance, synthetic_pairs
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text, tokenize
+
+PAIRS, BATCH = 1500, 64
 
 
 @pytest.fixture(scope="module")
@@ -36,23 +41,22 @@ def concepts_of(questions):
     ]
 
 
-def test_each_way_to_say_a_concept_names_one_concept():
-    ways = [way for concepts in CONCEPTS.values() for ways in concepts for way in ways]
-    assert len(ways) == len(set(ways)) == 3 * 32 * 4
-    assert not [(a, b) for a in ways for b in ways if a != b and f" {a} " in f" {b} "]
-
-
 def test_sizes(log):
     data, clusters, splits = log
     sizes = np.bincount(clusters[clusters >= 0])
-    assert len(sizes) == 1500
-    assert sizes.min() == 2
-    assert sizes.max() == 6
+    assert (len(sizes), sizes.min(), sizes.max()) == (1500, 2, 6)
     assert 4700 < len(data.questions) < 5300
     assert len({normalized_text(question) for question in data.questions}) == len(data.questions)
     assert (clusters < 0).sum() == 600
     assert (~data.is_duplicate).sum() == 1500
     assert all(len(splits.pairs[name]) and len(splits.non_duplicates[name]) for name in SPLITS)
+    for few in (1, 2, 10):
+        data = synthetic_pairs(clusters=few)
+        found = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
+        assert found.max() + 1 == few
+    for count in (0, 10**6):
+        with pytest.raises(UserError, match=r"`clusters`: expected 1 to 23404, got"):
+            synthetic_pairs(clusters=count)
 
 
 def test_one_seed_one_log_in_any_process():
@@ -75,30 +79,16 @@ def test_one_seed_one_log_in_any_process():
     assert synthetic_pairs(seed=1, clusters=50).questions != synthetic_pairs(clusters=50).questions
 
 
-def test_every_word_of_the_held_out_questions_can_be_learnt(log):
-    data, _, splits = log
-    words = [set(), set(), set()]
-    for question, split in zip(data.questions, splits.split_of.tolist(), strict=True):
-        words[split].update(tokenize(question))
-    known = {
-        word for concepts in CONCEPTS.values() for w in concepts for word in " ".join(w).split()
-    }
-    assert (words[1] | words[2]) & known <= words[0]
-
-
 def test_meaning_finds_the_paraphrases_and_shared_words_do_not(log):
     data, clusters, splits = log
     queries = np.unique(splits.pairs["validation"][:, 0])
-
     meanings = concepts_of(data.questions)
     by_meaning: dict[tuple, list[int]] = {}
     for i, meaning in enumerate(meanings):
         by_meaning.setdefault(meaning, []).append(i)
     others = [[j for j in by_meaning[meanings[i]] if j != i] for i in queries]
-    share = [
-        np.mean(clusters[o] == clusters[i]) if o else 0
-        for i, o in zip(queries, others, strict=True)
-    ]
+    found = zip(queries, others, strict=True)
+    share = [np.mean(clusters[o] == clusters[i]) if o else 0 for i, o in found]
     assert np.mean(share) > 0.88
 
     words = [tokenize(question) for question in data.questions]
@@ -112,15 +102,71 @@ def test_meaning_finds_the_paraphrases_and_shared_words_do_not(log):
     assert 0.3 < np.mean(hits) < 0.65
 
 
-@pytest.mark.parametrize("clusters", [1, 2, 3, 10, 40])
-def test_small_logs(clusters):
-    data = synthetic_pairs(clusters=clusters)
-    found = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
-    assert found.max() + 1 == clusters
-    assert data.report["self_pairs"] == data.report["same_text_ids"] == 0
+def measured_rate(log, epochs=20):
+    """The share of rows of random batches that have an unknown paraphrase in their batch."""
+    queries = log.splits.pairs["train"][:, 0]
+    rng, shares = np.random.default_rng(0), []
+    for _ in range(epochs):
+        order = rng.permutation(queries)
+        for start in range(0, len(order) - BATCH + 1, BATCH):
+            batch = order[start : start + BATCH]
+            meaning, cluster = log.meanings[batch], log.clusters[batch]
+            unknown = (meaning[:, None] == meaning) & (cluster[:, None] != cluster)
+            shares.append(unknown.any(axis=1).mean())
+    return np.mean(shares)
 
 
-@pytest.mark.parametrize("clusters", [0, -5, 10**6])
-def test_impossible_sizes(clusters):
-    with pytest.raises(UserError, match=r"`clusters`: expected 1 to 23404, got"):
-        synthetic_pairs(clusters=clusters)
+def test_the_rate_of_noise_changes_nothing_but_what_is_known():
+    # 20 epochs of 23 batches; rows of a batch go together, so the error is that of batches.
+    logs = {r: generate_noisy_log(r, pairs=PAIRS, batch_size=BATCH) for r in (0, 0.1, 0.5, 0.8)}
+    for rate, log in logs.items():
+        assert measured_rate(log) == pytest.approx(rate, abs=0.02)
+    for rate in (0.1, 0.5):
+        assert logs[rate].data.questions == logs[0].data.questions
+        np.testing.assert_array_equal(logs[rate].meanings, logs[0].meanings)
+        for split in SPLITS:
+            pairs = logs[rate].splits.pairs[split], logs[0].splits.pairs[split]
+            np.testing.assert_array_equal(*pairs)
+    # With none, what is known is the truth.
+    known = [len(np.unique(logs[rate].clusters[: 2 * PAIRS])) for rate in (0, 0.1, 0.5)]
+    assert known[0] == len(np.unique(logs[0].meanings[: 2 * PAIRS]))
+    assert known[0] < known[1] < known[2] <= PAIRS
+
+
+def test_a_noisy_log_is_sound():
+    log = generate_noisy_log(0.3, pairs=PAIRS, batch_size=BATCH, seed=3)
+    questions = log.data.questions
+    assert len({*map(normalized_text, questions)}) == len(questions)
+    for i, split in enumerate(SPLITS):
+        pairs = log.splits.pairs[split]
+        assert len(pairs) > 100
+        assert (log.splits.split_of[pairs] == i).all()
+        np.testing.assert_array_equal(log.clusters[pairs[:, 0]], log.clusters[pairs[:, 1]])
+        np.testing.assert_array_equal(log.meanings[pairs[:, 0]], log.meanings[pairs[:, 1]])
+    held_out = log.splits.split_of > 0
+    # Held-out meanings are known whole, and train nowhere.
+    assert not {*log.meanings[held_out]} & {*log.meanings[~held_out]}
+    for cluster in np.unique(log.clusters[held_out]):
+        of_cluster = log.clusters == cluster
+        (meaning,) = {*log.meanings[of_cluster]}
+        assert ((log.meanings == meaning) == of_cluster).all()
+    assert (log.clusters == -1).sum() == round(0.4 * PAIRS)
+
+
+def test_the_chance_to_meet_by_hand():
+    # Of 9 others, 3 are drawn beside a pair; none of 2 of them is there by chance 6 * 5 / (9 * 8).
+    assert meeting_chance(2, 10, 4) == pytest.approx(1 - math.comb(7, 3) / math.comb(9, 3))
+    assert (meeting_chance(0, 10, 4), meeting_chance(9, 10, 4)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("rate", "pairs", "batch_size", "said"),
+    [
+        (1.0, 1500, 64, "`data.false_negatives`: expected 0 to 0.9"),
+        (0.5, 100_000, 5000, "at most 32,768 meanings, got one that"),
+        (0.9, 20, 2, "a rate that 20 pairs allow with batches of 2, got 0.9; raise"),
+    ],
+)
+def test_noise_that_cannot_be(rate, pairs, batch_size, said):
+    with pytest.raises(UserError, match=said):
+        generate_noisy_log(rate, pairs=pairs, batch_size=batch_size)

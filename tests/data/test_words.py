@@ -34,7 +34,7 @@ def counted(texts):
     return dict(zip(words.tolist(), counts.tolist(), strict=True))
 
 
-def test_it_learns_the_dictionary(pairs, lexicon):
+def test_it_learns_the_dictionary_in_both_directions(pairs, lexicon):
     """The words that are often enough there, but for those that are glued to others."""
     english, other = (counted(texts) for texts in zip(*pairs, strict=True))
     frequent = [w for w, n in english.items() if n >= 5 and w not in GLUED]
@@ -43,97 +43,52 @@ def test_it_learns_the_dictionary(pairs, lexicon):
     assert len(free) > 150
     right = [lexicon.likely(word, most=1) == translate(word) for word in free]
     assert np.mean(right) > 0.85
-
-
-def test_it_learns_both_directions(pairs):
     back = learn_lexicon(*reversed(list(zip(*pairs, strict=True))))
     assert back.likely(translate("how"), most=1) == "how"
-    # A compound means its noun, which the determiner is glued to.
-    nouns = ("bike", "laptop", "sofa", "house", "boat", "phone", "tv", "car")
-    compounds = {translate("my " + noun): noun for noun in nouns}
-    found = [(word, noun) for word, noun in compounds.items() if word in back.of]
-    assert found
-    assert all(noun in back.likely(word) for word, noun in found)
-
-
-def test_probabilities_sum_to_one_and_name_words(lexicon):
     for places, probabilities in lexicon.of.values():
         assert probabilities.sum() == pytest.approx(1)
         assert (probabilities > 0).all()
-        assert places.max() < len(lexicon.targets)
         assert len(np.unique(places)) == len(places)
 
 
 def test_model_1_by_hand():
     """Two iterations' worth of evidence decide which of two words is which."""
     found = learn_lexicon(["house", "the house", "the"], ["Haus", "das Haus", "das"])
-    assert found.likely("house") == "haus"
-    assert found.likely("the") == "das"
+    assert (found.likely("house"), found.likely("the")) == ("haus", "das")
     assert found.targets == ["haus", "das"]
     places, probabilities = found.of["house"]
     assert probabilities[places.tolist().index(0)] > 0.9
+    text = " ".join(f"w{i}" for i in range(1000))
+    # Of equal sentences each word is as likely as the others: none is likely.
+    assert learn_lexicon([text] * 3, [text] * 3).of == {}
 
 
 def test_likely_translations_are_at_least_half_as_likely_as_the_first():
-    places = np.array([0, 1, 2])
-    lexicon = Lexicon(["x", "y", "z"], {"w": (places, np.array([0.3, 0.5, 0.2]))})
-    assert lexicon.likely("w") == "y x"
-    assert lexicon.likely("w", most=1) == "y"
-    assert lexicon.likely("w", most=3) == "y x"
-    even = Lexicon(["x", "y"], {"w": (places[:2], np.array([0.5, 0.5]))})
-    assert even.likely("w", most=1) == "x"
+    lexicon = Lexicon(["x", "y", "z"], {"w": (np.arange(3), np.array([0.3, 0.5, 0.2]))})
+    assert [lexicon.likely("w", most=most) for most in (1, 2, 3)] == ["y", "y x", "y x"]
 
 
-@pytest.mark.parametrize(
-    ("sources", "targets"), [([], []), ([""], ["a"]), (["a"], ["?!"]), (["", "?"], ["", ""])]
-)
+@pytest.mark.parametrize(("sources", "targets"), [([], []), ([""], ["a"]), (["a"], ["?!"])])
 def test_nothing_is_learned_from_nothing(sources, targets):
     found = learn_lexicon(sources, targets)
     assert found == Lexicon([], {})
     assert gloss("any text", found, np.random.default_rng(0)) == ("any text", 0)
 
 
-def test_long_sentences_are_read_in_part():
-    words = [f"w{i}" for i in range(1000)]
-    text = " ".join(words)
-    # Of equal sentences each word is as likely as the others: none is likely.
-    assert learn_lexicon([text] * 3, [text] * 3).of == {}
-    found = learn_lexicon([text, *words[:40]], [text, *words[:40]])
-    assert found.likely("w7") == "w7"
-    assert len(found.targets) == 1000
-    assert found.likely("w35") == "w35"
-    assert "w500" not in found.of
-
-
-def test_glosses_are_random_and_repeat_with_the_generator(pairs, lexicon):
-    texts = [source for source, _ in pairs[:200]]
-
+def test_glosses_follow_the_probabilities_and_other_words_stay(pairs, lexicon):
     def glosses(seed):
         rng = np.random.default_rng(seed)
-        return [gloss(text, lexicon, rng) for text in texts]
+        return [gloss(text, lexicon, rng) for text, _ in pairs[:200]]
 
-    assert glosses(1) == glosses(1)
-    assert glosses(1) != glosses(2)
-    for text, (glossed, known) in zip(texts, glosses(0), strict=True):
-        words = tokenize(text)
-        assert len(glossed.split(" ")) == len(words)
-        assert known == sum(word in lexicon.of for word in words)
-
-
-def test_glosses_follow_the_probabilities():
-    lexicon = Lexicon(["x", "y"], {"w": (np.array([1, 0]), np.array([0.75, 0.25]))})
+    assert glosses(1) == glosses(1) != glosses(2)
+    two = Lexicon(["x", "y"], {"w": (np.array([1, 0]), np.array([0.75, 0.25]))})
     rng = np.random.default_rng(0)
-    words = [gloss("W", lexicon, rng)[0] for _ in range(2000)]
+    words = [gloss("W", two, rng)[0] for _ in range(2000)]
     assert words.count("y") / 2000 == pytest.approx(0.75, abs=0.04)
     assert {*words} == {"x", "y"}
-
-
-def test_words_without_a_translation_stay():
-    lexicon = Lexicon(["haus"], {"house": (np.array([0]), np.array([1.0]))})
-    rng = np.random.default_rng(0)
-    assert gloss("Paul's HOUSE, Bonn!", lexicon, rng) == ("paul s haus bonn", 1)
-    assert gloss("Paul", lexicon, rng) == ("paul", 0)
-    assert gloss("", lexicon, rng) == ("", 0)
+    house = Lexicon(["haus"], {"house": (np.array([0]), np.array([1.0]))})
+    assert gloss("Paul's HOUSE, Bonn!", house, rng) == ("paul s haus bonn", 1)
+    assert gloss("", house, rng) == ("", 0)
 
 
 def _runs(question):
@@ -152,7 +107,8 @@ def _questions():
 
 def test_runs_of_three_words_and_both_ends_are_those_of_real_questions():
     real = _questions()
-    made = splice_questions(real, 20, accept=lambda text: text not in real)
+    made, again = (splice_questions(real, 20, accept=lambda t: t not in real) for _ in range(2))
+    assert made == again
     assert len(made) == len(set(made)) == 20
     known = set().union(*map(_runs, real))
     for question in made:
@@ -162,19 +118,11 @@ def test_runs_of_three_words_and_both_ends_are_those_of_real_questions():
         assert any(q.split()[-1:] == question.split()[-1:] for q in real if q)
 
 
-def test_the_same_questions_are_made_each_time():
-    first, again = (splice_questions(_questions(), 9, accept=lambda text: True) for _ in range(2))
-    assert first == again
-
-
-def test_words_are_the_same_in_any_case():
+def test_fewer_are_made_where_no_more_can_be_made():
     made = splice_questions(["a B c d", "x b C e"], 5, accept=lambda text: True)
     assert sorted(made) == ["a B c e", "x b C d"]
-
-
-def test_what_is_refused_is_left_out_and_fewer_come_where_no_more_can_be_made():
-    pair = ["a b c d", "x b c e"]
-    assert splice_questions(pair, 5, accept=lambda text: "x" not in text) == ["a b c e"]
+    made = splice_questions(["a b c d", "x b c e"], 5, accept=lambda text: "x" not in text)
+    assert made == ["a b c e"]
     for none in ([], [""], ["a b c d"], ["a b c", "d e f"]):
         assert splice_questions(none, 5, accept=lambda text: True) == []
 
@@ -185,5 +133,4 @@ def test_longer_words_give_way_to_given_ones_and_marks_stay():
     fourth, last = ([text.split()[i] for text in made] for i in (3, 4))
     assert {*fourth} == {"bake", "quagga", "okapi"}
     assert {*last} == {"(bread)?", "(quagga)?", "(okapi)?"}
-    assert all(text.startswith("how do I ") for text in made)
     assert abs(sum(word != "bake" for word in fourth) / 1000 - REPLACED) < 0.05
