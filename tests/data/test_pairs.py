@@ -16,6 +16,7 @@ from qpr_jax.data.pairs import (
     pair_columns,
     read_labeled,
     read_question_pairs,
+    read_verdicts,
 )
 from qpr_jax.data.tables import write_tsv
 from qpr_jax.errors import UserError

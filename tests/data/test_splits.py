@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
-from qpr_jax.data.pairs import QuestionPairs, gather_pairs, read_labeled, read_question_pairs
+from qpr_jax.data.pairs import (
+    LabeledPairs,
+    QuestionPairs,
+    gather_pairs,
+    read_labeled,
+    read_question_pairs,
+)
 from qpr_jax.data.splits import (
     HELD_OUT,
     SPLITS,
