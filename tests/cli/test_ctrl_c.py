@@ -115,9 +115,9 @@ def test_train_saves_and_the_same_command_resumes(start, tmp_path):
     assert any((tmp_path / "run" / "checkpoints").iterdir())
 
 
-@pytest.mark.parametrize("module", ["click", "qpr_jax.cli.train", "jax", "optax"])
+@pytest.mark.parametrize("module", ["click", "jax"])
 def test_while_modules_are_imported(start, module):
-    """`train` starts itself again after the second of them; they are printed as they come."""
+    """`train` starts itself again between them; modules are printed as they come."""
     process = start("train", "run", "--config", "synthetic_sdml:smoke", PYTHONPROFILEIMPORTTIME="1")
     for line in process.stderr:
         if line.endswith(f" {module}\n"):

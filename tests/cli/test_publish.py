@@ -25,7 +25,7 @@ def test_a_published_model_is_used_by_its_name(qpr, run, tmp_path, monkeypatch):
     assert [json.loads(line)["question"] for line in out.splitlines()] == lines.splitlines()
 
 
-@pytest.mark.parametrize("name", ["two words", "it's", 'a"b', "a\\b", "-x", "naïve"])
+@pytest.mark.parametrize("name", ["it's two", 'a"b', "a\\b", "-x", "naïve"])
 def test_the_card_of_any_name_can_be_followed(qpr, run, tmp_path, monkeypatch, name):
     status, _, stderr = qpr("publish", run, "--to", f"models/{name}")
     assert (status, "its card states no license; publish it with --licence" in stderr) == (0, True)
@@ -39,17 +39,14 @@ def test_the_card_of_any_name_can_be_followed(qpr, run, tmp_path, monkeypatch, n
 
 @pytest.mark.parametrize("name", ["minilm", "a\nb", "bad\udcff"])
 def test_names_that_no_card_can_say_are_refused(qpr, run, name):
-    status, _, stderr = qpr("publish", run, "--to", name)
-    assert status == 1
-    assert "to`: expected printable characters, and another name than minilm" in stderr
+    assert qpr("publish", run, "--to", name)[0] == 1
 
 
 def test_a_run_that_is_not_finished_is_not_published(qpr, run, tmp_path):
     shutil.copytree(run, tmp_path / "cut")
     (tmp_path / "cut" / "run.json").write_text("{}")
     status, _, stderr = qpr("publish", "cut", "--to", "mine")
-    assert status == 1
-    assert "cut: expected a finished run, got one without a report; resume it with" in stderr
+    assert (status, "without a report" in stderr) == (1, True)
 
 
 def test_scores_of_another_encoder_are_left_out(qpr, run, tmp_path):
@@ -64,12 +61,8 @@ def test_scores_of_another_encoder_are_left_out(qpr, run, tmp_path):
     assert "Not stated." in card
 
 
-@pytest.mark.parametrize(
-    "command", [("add", "-"), ("search", "-"), ("compact",), ("remove", "--id", "1")]
-)
-def test_a_published_model_is_no_index(qpr, run, command):
+def test_a_published_model_is_no_index(qpr, run):
     assert qpr("publish", run, "--to", "mine")[0] == 0
-    name, *rest = command
-    status, out, stderr = qpr(name, "mine", *rest, given=b"how\n")
-    assert (status, out) == (1, "")
-    assert "mine has no index/; finish the run (the same command resumes it), or make an" in stderr
+    for command in ("add mine -", "search mine -", "compact mine", "remove mine --id 1"):
+        status, out, stderr = qpr(*command.split(), given=b"how\n")
+        assert (status, out, "mine has no index/" in stderr) == (1, "", True)
