@@ -39,7 +39,7 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
         return True
     root = pathlib.Path(folder).absolute()
     retriever = _load(folder)
-    with retriever.changing():
+    with retriever.store.changing():
         # The encoder of the index may be one that the present encoder extends.
         present = {retriever.encoder.identity, retriever.store.encoder}
         if present == {encoder.identity}:

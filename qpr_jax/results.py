@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex, TypeVar, overload
 
 from qpr_jax.errors import needs, shortened
 from qpr_jax.index.base import Hit
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
+T = TypeVar("T")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # What is printed at most; the rest is counted.
 _SHOWN_QUERIES, _SHOWN_HITS, _SHOWN_FIELDS = 10, 20, 8
@@ -39,7 +40,22 @@ class Tabular:
         A payload field whose name another column has gets "payload_" before it. Whole numbers with
         gaps are of type Int64. UserError if pandas is not installed.
         """
-        return _to_pandas_frame(self.columns())
+        with needs("to_pandas()", "pandas"):
+            import pandas
+
+        fixed, payload = self.columns()
+        columns = {}
+        for name, values in {**fixed, **payload}.items():
+            dtype = _TYPES.get(name) if name in fixed else None
+            if name in fixed and dtype is None and not values:
+                dtype = "object"
+            if dtype is None:
+                dtype = _WITH_GAPS.get(frozenset(map(type, values)))
+            try:
+                columns[name] = pandas.Series(values, dtype=dtype)
+            except (OverflowError, TypeError):  # a number that no type of pandas holds
+                columns[name] = pandas.Series(values, dtype="object")
+        return pandas.DataFrame(columns)
 
     def to_arrow(self) -> pyarrow.Table:
         """Return the columns of `to_pandas` as a table of PyArrow, which Polars and DuckDB read.
@@ -48,14 +64,45 @@ class Tabular:
         type are strings, or JSON. Lone surrogates become U+FFFD. UserError if PyArrow is not
         installed.
         """
-        return _to_arrow_table(self.columns())
+        with needs("to_arrow()", ".[parquet]"):
+            import pyarrow as arrow
+
+        fixed, payload = self.columns()
+        ids = [value for name in _IDS for value in fixed.get(name, ())]
+        kinds = dict.fromkeys(fixed, "string") | _TYPES
+        kinds |= dict.fromkeys(_IDS, "int64" if all(type(i) is int for i in ids) else "")
+        arrays = {}
+        for name, values in {**fixed, **payload}.items():
+            kind = arrow.type_for_alias(kinds[name]) if name in fixed and kinds[name] else None
+            try:
+                found = arrow.array(values, kind)
+            except (arrow.ArrowException, OverflowError, UnicodeError):
+                texts = [None if value is None else _as_text(value) for value in values]
+                found = arrow.array(texts, arrow.string())
+            arrays[_unicode(name)] = found
+        return arrow.table(arrays)
 
 
-class Hits(list[Hit], Tabular):
+class _Slices(list[T]):
+    """A list whose slices are of its type."""
+
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> T: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Self: ...
+    def __getitem__(self, index: Any, /) -> Any:
+        found = super().__getitem__(index)
+        return self._like(found) if isinstance(index, slice) else found
+
+    def _like(self, values: list[T]) -> Self:
+        return type(self)(values)
+
+
+class Hits(_Slices[Hit], Tabular):
     """The hits of one query, best first: a list of `Hit`, shown as a table.
 
-    A slice is `Hits`, too. As a table of pandas or PyArrow it has a row per hit: rank (from 1), id,
-    question, distance, score, payload fields.
+    As a table of pandas or PyArrow it has a row per hit: rank (from 1), id, question, distance,
+    score, payload fields.
 
     Attributes:
       query: the text that was searched for.
@@ -65,13 +112,8 @@ class Hits(list[Hit], Tabular):
         super().__init__(hits)
         self.query = query
 
-    @overload
-    def __getitem__(self, index: SupportsIndex, /) -> Hit: ...
-    @overload
-    def __getitem__(self, index: slice, /) -> Self: ...
-    def __getitem__(self, index: Any, /) -> Any:
-        found = super().__getitem__(index)
-        return type(self)(self.query, found) if isinstance(index, slice) else found
+    def _like(self, values: list[Hit]) -> Self:
+        return type(self)(self.query, values)
 
     def columns(self) -> TableColumns:
         """The columns of all tables."""
@@ -84,11 +126,11 @@ class Hits(list[Hit], Tabular):
         return _to_html([self])
 
 
-class Results(list[Hits], Tabular):
+class Results(_Slices[Hits], Tabular):
     """What `Retriever.search` found: the `Hits` of each query, in the order of the queries.
 
-    A slice is `Results`, too. A notebook displays them as tables. Tables of pandas and PyArrow have
-    a row per hit: query_number (from 0), query, and the columns of `Hits`.
+    A notebook displays them as tables. Tables of pandas and PyArrow have a row per hit:
+    query_number (from 0), query, and the columns of `Hits`.
 
         results = retriever.search(["how can i learn python", "how to cook rice"], k=3)
         results[0][0].question
@@ -104,14 +146,6 @@ class Results(list[Hits], Tabular):
     def queries(self) -> list[str]:
         """The texts that were searched for."""
         return [hits.query for hits in self]
-
-    @overload
-    def __getitem__(self, index: SupportsIndex, /) -> Hits: ...
-    @overload
-    def __getitem__(self, index: slice, /) -> Self: ...
-    def __getitem__(self, index: Any, /) -> Any:
-        found = super().__getitem__(index)
-        return type(self)(found) if isinstance(index, slice) else found
 
     def columns(self) -> TableColumns:
         """The columns of all tables."""
@@ -133,6 +167,7 @@ _TYPES = dict.fromkeys(("query_number", "rank", "group", "rows"), "int64")
 _TYPES |= dict.fromkeys(("distance", "score", "weakest"), "float64")
 _TYPES |= dict.fromkeys(("kept", "of_table"), "bool")
 _IDS = ("id", "id1", "id2", "link1", "link2")
+_WITH_GAPS = {frozenset([int, type(None)]): "Int64", frozenset([bool, type(None)]): "boolean"}
 
 
 def _columns(results: Sequence[Hits], *, of_queries: bool) -> TableColumns:
@@ -149,10 +184,7 @@ def _columns(results: Sequence[Hits], *, of_queries: bool) -> TableColumns:
 
 def attributes(rows: Sequence[Any], names: Iterable[str]) -> dict[str, list[Any]]:
     """Return the attributes of these names of all rows, as columns."""
-    columns = {}
-    for name in names:
-        columns[name] = [getattr(row, name) for row in rows]
-    return columns
+    return {name: [getattr(row, name) for row in rows] for name in names}
 
 
 def with_payload(
@@ -160,74 +192,23 @@ def with_payload(
     payloads: Sequence[Mapping[str, Any] | None],
     fields: Sequence[str],
 ) -> TableColumns:
-    """Add a column for each of these fields of the payloads of the rows."""
-    columns = {}
-    for field, name in zip(fields, _payload_names(fields, fixed), strict=True):
+    """Add a column for each of these fields of the payloads of the rows.
+
+    A field with the name of a fixed column gets "payload_" before it.
+    """
+    columns: dict[str, list[Any]] = {}
+    taken = {*fixed, *fields}
+    for field in fields:
+        name = field
+        while field in fixed and name in taken:
+            name = f"payload_{name}"
+        taken.add(name)
         columns[name] = [(payload or {}).get(field) for payload in payloads]
     return TableColumns(fixed, columns)
 
 
 def _fields(payloads: Iterable[Mapping[str, Any] | None]) -> list[str]:
     return list(dict.fromkeys(field for payload in payloads for field in payload or ()))
-
-
-def _payload_names(fields: Sequence[str], fixed: Iterable[str]) -> list[str]:
-    """Return distinct column names: a field that is a fixed column gets "payload_" before it."""
-    taken, names = {*fixed, *fields}, []
-    for field in fields:
-        name = field
-        while field in fixed and name in taken:
-            name = f"payload_{name}"
-        taken.add(name)
-        names.append(name)
-    return names
-
-
-def _to_pandas_frame(columns: TableColumns) -> pandas.DataFrame:
-    """Return the table of pandas; see `Tabular.to_pandas`."""
-    with needs("to_pandas()", "pandas"):
-        import pandas
-
-    def series(values: list[Any], dtype: str | None) -> Any:
-        given = {*map(type, values)}
-        if dtype is None and given == {int, type(None)}:
-            dtype = "Int64"
-        elif dtype is None and given == {bool, type(None)}:
-            dtype = "boolean"
-        try:
-            return pandas.Series(values, dtype=dtype)
-        except (OverflowError, TypeError):  # a number that no type of pandas holds
-            return pandas.Series(values, dtype="object")
-
-    types = {name: _TYPES.get(name, None if v else "object") for name, v in columns.fixed.items()}
-    named = {**columns.fixed, **columns.payload}
-    return pandas.DataFrame({name: series(v, types.get(name)) for name, v in named.items()})
-
-
-def _to_arrow_table(columns: TableColumns) -> pyarrow.Table:
-    """Return the table of PyArrow; see `Tabular.to_arrow`."""
-    with needs("to_arrow()", ".[parquet]"):
-        import pyarrow as arrow
-
-    def array(values: list[Any], kind: Any = None) -> Any:
-        try:
-            return arrow.array(values, kind)
-        except (arrow.ArrowException, OverflowError, UnicodeError):
-            return arrow.array([None if v is None else _as_text(v) for v in values], arrow.string())
-
-    ids = [columns.fixed[name] for name in _IDS if name in columns.fixed]
-    numbers = all(type(value) is int for values in ids for value in values)
-    arrays = {}
-    for name, values in columns.fixed.items():
-        kind = arrow.string()
-        if name in _IDS:
-            kind = arrow.int64() if numbers else None
-        elif name in _TYPES:
-            kind = arrow.type_for_alias(_TYPES[name])
-        arrays[name] = array(values, kind)
-    for name, values in columns.payload.items():
-        arrays[_unicode(name)] = array(values)
-    return arrow.table(arrays)
 
 
 def _as_text(value: object) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import array
-import contextlib
 import functools
+import os
 import pathlib
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,18 +12,19 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.questions import as_entries, as_queries, given_ids
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.base import Encoder, accepted_identities
+from qpr_jax.encoders.load import encoder_folder, is_encoder, save_encoder
+from qpr_jax.encoders.packaged import NAME as PACKAGED
 from qpr_jax.encoders.packaged import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, number_entries, repeated_id, unknown_ids
 from qpr_jax.index.base import Hit, Payload, Question, Store, check_k
 from qpr_jax.index.folder import FolderStore
-from qpr_jax.index.milvus import is_address
+from qpr_jax.index.milvus import MilvusStore, is_address, run_of
 from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.run import INDEX, run_encoder, run_recipe
-from qpr_jax.opening import create_store, export_encoder, name_of, open_run
+from qpr_jax.index.run import INDEX, export_name, index_manifest, run_encoder, run_recipe
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.results import Results
@@ -75,7 +76,24 @@ class Retriever:
         Raises:
           UserError: something is missing or damaged.
         """
-        return cls(*open_run(run, indexed=indexed, cross_encoder=cross_encoder))
+        if is_address(run):
+            name = run_of(str(run))
+            encoder, stages = read_stages(name, cross_encoder)
+            return cls(encoder, MilvusStore(str(run), accepted_identities(encoder)), stages, name)
+        run = run if indexed else encoder_folder(run)
+        if not indexed and is_encoder(run) and not pathlib.Path(run, INDEX).exists():
+            encoder, stages = read_stages(run, cross_encoder)
+            store = _create_store(None, [], run_recipe(encoder), encoder, stages, str(run))
+            return cls(encoder, store, stages, str(run))
+        while True:
+            before = index_manifest(run)
+            try:
+                encoder, stages = read_stages(run, cross_encoder)
+                return cls(encoder, _open_store(run, encoder), stages, str(run))
+            except UserError:
+                # Another process may have put the index of another encoder there.
+                if index_manifest(run) == before:
+                    raise
 
     @classmethod
     def build(
@@ -141,9 +159,11 @@ class Retriever:
         encoder, stages = read_stages(default_folder() if run is None else run, cross_encoder)
         how = recipe or run_recipe(encoder)
         lines: array.array[int] = array.array("q")
-        questions, name = _questions(entries, lines, where), name_of(run, encoder)
+        name = PACKAGED if run is None else "" if run is encoder else str(run)
+        name = os.path.abspath(name) if os.path.exists(name) else name  # for other processes
+        questions = _questions(entries, lines, where)
         try:
-            store = create_store(folder, questions, how, (encoder, stages, name))
+            store = _create_store(folder, questions, how, encoder, stages, name)
         except RepeatedIdError as error:
             raise repeated_id(error.id, lines[error.row], where) from None
         return cls(encoder, store, stages, name)
@@ -240,10 +260,6 @@ class Retriever:
                     raise unknown_ids(missing)
             return self.store.remove(checked)
 
-    def changing(self) -> contextlib.AbstractContextManager[None]:
-        """Hold off the changes of other threads and processes; the holder may change."""
-        return self.store.changing()
-
     def compact(self) -> None:
         """Build the index again from its questions and vectors, without what was removed.
 
@@ -257,9 +273,9 @@ class Retriever:
 
         Later changes are kept there. An address, as of `load`, gets the questions as they are now.
         """
-        own = self.encoder, self.stages, self.run
         if is_address(folder):
-            create_store(folder, self.store.questions(), self.store.recipe, own)
+            how, encoder = self.store.recipe, self.encoder
+            _create_store(folder, self.store.questions(), how, encoder, self.stages, self.run)
             return
         if not isinstance(self.store, FolderStore):
             raise UserError(
@@ -268,8 +284,57 @@ class Retriever:
             )
         path = pathlib.Path(folder)
         replace = path.absolute() != self.store.path.parent
-        export = functools.partial(export_encoder, path, self.encoder, self.stages, replace=replace)
+        export = functools.partial(_export, path, self.encoder, self.stages, replace=replace)
         self.store = self.store.copy_to(path / INDEX, export)
+
+
+def _open_store(run: StrPath, encoder: Encoder) -> FolderStore:
+    """Open the index of a run; UserError if it has none."""
+    path = pathlib.Path(run, INDEX)
+    if not path.is_dir():
+        raise UserError(
+            f"{run} has no {INDEX}/",
+            setting="run",
+            remedy="finish the run (the same command resumes it), or make an index with "
+            "`qpr index`",
+        )
+    return FolderStore(path, encoders=accepted_identities(encoder))
+
+
+def _create_store(
+    folder: StrPath | None,
+    questions: Iterable[Question],
+    recipe: Recipe,
+    encoder: Encoder,
+    stages: Stages,
+    run: str,
+) -> Store:
+    """Index questions in a folder, None for a temporary one, or in a collection of Milvus."""
+    identity = encoder.identity
+    if is_address(folder):
+        if not run:
+            raise UserError(
+                "expected the encoder of a run, got one from Python, which other machines lack",
+                remedy="save it in a folder first",
+            )
+        to = str(folder), questions, encoder.encode, recipe, identity, run
+        return MilvusStore.create(*to, extends=encoder.extends)
+    path: pathlib.Path | None = None
+    how: dict[str, Any] = {"encoder": identity, "dimension": encoder.dimension}
+    if folder is not None:
+        path = pathlib.Path(folder, INDEX)
+        how["export"] = functools.partial(_export, path.parent, encoder, stages)
+    return FolderStore.create(path, questions, encoder.encode, recipe, **how)
+
+
+def _export(
+    run: pathlib.Path, encoder: Encoder, stages: Stages, build: str, *, replace: bool = True
+) -> str:
+    """Write an encoder and its re-rankers beside an index; return the name of their folder."""
+    name = export_name(run, encoder, build)
+    save_encoder(run / name, encoder)
+    stages.save(run / name, replace=replace)
+    return name
 
 
 def _questions(entries: Entries, lines: array.array[int], where: str) -> Iterator[Question]:
