@@ -46,13 +46,13 @@ def server(index: pathlib.Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     environment = os.environ | {"QPR_TOKEN": TOKEN}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr
-        line = process.stderr.readline()
-        address = re.search(r"http://(\S+:\d+)", line)
-        if not address:
-            raise UserError(f"the server did not start: {line.strip()}")
-        threading.Thread(target=process.stderr.read, daemon=True).start()
         try:
-            yield address[1], process
+            addresses = (re.search(r"http://(\S+:\d+)", line) for line in process.stderr)
+            address = next((found[1] for found in addresses if found), None)
+            if address is None:
+                raise UserError("the server did not start")
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            yield address, process
         finally:
             process.kill()
 

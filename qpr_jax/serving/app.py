@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any
 
 import anyio
-from fastapi import Depends, FastAPI, Path
+from fastapi import Depends, FastAPI, Path, Query
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.convertors import PathConvertor, register_url_convertor
@@ -27,6 +27,7 @@ from qpr_jax.serving import models
 from qpr_jax.serving.live import LiveIndex, ServerMetrics
 from qpr_jax.serving.middleware import HANDLERS, LOOPBACK, RESPONSES, RequestChecks
 from qpr_jax.serving.models import shorten
+from qpr_jax.serving.pages import find_examples, make_page
 
 SETTINGS = "QPR_SERVE"  # environment variable of `create_app`
 MAX_BODY = 1 << 20  # bytes
@@ -192,7 +193,12 @@ def _add_searches(app: FastAPI, live: LiveIndex) -> None:
     @app.post("/search", response_model=models.SearchResponse)
     async def search(body: models.SearchRequest) -> Response:
         """Find the best questions for each query."""
-        return _json(await live.search(body.queries, body.k, body.rerank))
+        return _json(await live.search(body.texts, body.k, body.rerank))
+
+    @app.get("/search", response_model=models.SearchResponse)
+    async def search_one(q: models.Text, k: Annotated[int, Query(ge=1, le=1000)] = 5) -> Response:
+        """Find the best questions for one query."""
+        return _json(await live.search([q], k, None))
 
     @app.post("/encode", response_model=models.EncodeResponse)
     async def encode(body: models.EncodeRequest) -> Response:
@@ -255,7 +261,10 @@ def _add_operations(app: FastAPI, live: LiveIndex, needs_token: list[Any]) -> No
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        text, headers = live.served.page
+        examples: list[str] = []
+        with contextlib.suppress(UserError, OSError):  # the page says so when it searches
+            examples = await live.read(find_examples)
+        text, headers = make_page(live.served.words, examples)
         return Response(text, headers=headers, media_type="text/html")
 
 

@@ -23,7 +23,6 @@ from qpr_jax.retriever import Hit, Retriever
 from qpr_jax.serving.batching import Batcher
 from qpr_jax.serving.middleware import FIELDS
 from qpr_jax.serving.models import CROSS_QUERIES
-from qpr_jax.serving.pages import make_page
 
 log = logging.getLogger("qpr_jax")
 T = TypeVar("T")
@@ -70,7 +69,7 @@ class ServerMetrics:
 
 
 class Served:
-    """An index, its queues of searches, and its search page."""
+    """An index and its queues of searches."""
 
     def __init__(
         self, retriever: Retriever, max_waiting: int, on_batch: Callable[[int], object]
@@ -78,7 +77,6 @@ class Served:
         """max_waiting, on_batch: as of `Batcher`."""
         self.retriever = retriever
         self.words = retriever.stages.words(retriever.store)
-        self.page = make_page(self.words)
         # One for each re-ranker, so that no search waits for a cross-encoder.
         self._batchers = {
             word: Batcher(

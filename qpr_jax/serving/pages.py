@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import importlib.resources
+import itertools
 import json
 import secrets
 from collections.abc import Collection, Sequence
@@ -17,6 +19,7 @@ from starlette.responses import Response
 
 from qpr_jax.duplicates.review import Review, describe_review
 from qpr_jax.reranking.base import Rerank
+from qpr_jax.retriever import Retriever
 from qpr_jax.serving.middleware import HANDLERS, LOOPBACK, RequestChecks, error_response
 from qpr_jax.serving.models import CHARACTERS, Model
 
@@ -32,8 +35,20 @@ def _read(name: str) -> str:
     return importlib.resources.files("qpr_jax.serving").joinpath(name).read_text("utf-8")
 
 
-def make_page(rerank: Sequence[Rerank]) -> tuple[bytes, dict[str, str]]:
-    """Return the page and its headers; `rerank`: the orders to choose from, the default first."""
+def find_examples(retriever: Retriever, count: int = 3, longest: int = 80) -> list[str]:
+    """Return some of the first questions of an index, all different."""
+    first = (question.text for question in itertools.islice(retriever.store.questions(), 100))
+    texts = dict.fromkeys(text for text in first if text.strip() and len(text) <= longest)
+    return [*texts][:count]
+
+
+def make_page(rerank: Sequence[Rerank], examples: Sequence[str]) -> tuple[bytes, dict[str, str]]:
+    """Return the page and its headers.
+
+    Args:
+      rerank: the orders to choose from, the default first.
+      examples: questions to try.
+    """
     page = _read("page.html")
     page = page.replace("{characters}", str(CHARACTERS))
     options = (
@@ -41,6 +56,9 @@ def make_page(rerank: Sequence[Rerank]) -> tuple[bytes, dict[str, str]]:
     )
     page = page.replace("{options}", "".join(options))
     page = page.replace("{hidden}", "hidden" if len(rerank) == 1 else "")
+    buttons = (f"<button type=button>{html.escape(text)}</button>" for text in examples)
+    page = page.replace("{examples}", " ".join(buttons), 1)
+    page = page.encode("utf-8", "replace").decode()  # a lone surrogate
     return page.encode(), _headers(page)
 
 

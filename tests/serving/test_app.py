@@ -31,6 +31,9 @@ def test_search_and_encode(client, folder):
     assert (answer.status_code, answer.json()) == (200, as_json(retriever.search(queries, 2)))
     assert len(client.post("/search", json=RICE).json()["results"][0]) == 4
     assert client.post("/search", json={"queries": []}).json() == {"results": []}
+    one = as_json(retriever.search(["rice"], 2))
+    assert client.post("/search", json={"query": "rice", "k": 2}).json() == one
+    assert client.get("/search", params={"q": "rice", "k": 2}).json() == one
     vectors = client.post("/encode", json={"questions": queries}).json()["vectors"]
     np.testing.assert_array_equal(np.array(vectors, np.float32), retriever.encode(queries))
 
@@ -106,6 +109,8 @@ def test_writing_needs_the_token(client, given):
         ("/search", RICE | {"rerank": "light"}, "`rerank`: this server has no re-ranker 'light'"),
         ("/search", RICE | {"\n😀" * 99: 1}, r"`'\n\U0001f600\n"),
         ("/search", {"queries": ["a"] * 17, "rerank": "cross_encoder"}, "at most 16 queries for"),
+        ("/search", {"queries": ["a"], "query": "b"}, "one of `queries` and `query`"),
+        ("/search", {}, "one of `queries` and `query`"),
         ("/search", {"queries": [None]}, "`queries.0`: Input should be a valid string"),
         ("/search", {"queries": ["a"] * 1001}, "`queries`: List should have at most 1000"),
         ("/search", {"queries": ["a"] * 101, "k": 100}, "queries times k; got 10,100"),
@@ -158,7 +163,12 @@ def test_bodies_without_meaning_are_the_clients_fault(client, headers, content, 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        *(("GET", "/search", 405), ("PUT", "/questions/5", 405), ("GET", "/nothing", 404)),
+        *(
+            ("GET", "/search", 422),
+            ("DELETE", "/search", 405),
+            ("PUT", "/questions/5", 405),
+            ("GET", "/nothing", 404),
+        ),
         *(("POST", "/search/", 404), ("GET", "/docs", 404), ("GET", "/" + "😀" * 200, 404)),
         *(("GET", "/questions/", 422), ("GET", "/questions/-1", 404), ("POST", "/reload", 401)),
     ],
@@ -224,7 +234,8 @@ def test_the_openapi_document(client):
     document = client.get("/openapi.json").json()
     operations = {(p, m): said for p, ms in document["paths"].items() for m, said in ms.items()}
     tokens = {("/questions", "post"), ("/reload", "post"), ("/questions/{id}", "delete")}
-    free = {(path, "get") for path in ("/questions/{id}", "/health", "/ready", "/metrics")}
+    paths = ("/questions/{id}", "/search", "/health", "/ready", "/metrics")
+    free = {(path, "get") for path in paths}
     assert {*operations} == tokens | free | {("/search", "post"), ("/encode", "post")}
     assert {key for key, said in operations.items() if "security" in said} == tokens
     for said in operations.values():

@@ -71,6 +71,35 @@ def test_questions_are_found_by_the_keyboard_and_are_text(page, reranked):
     assert shown(page) == [hit.question for hit in hits]
 
 
+def test_a_link_has_the_query_and_examples_are_searched(open_page, reranked):
+    with running(make_app(Retriever.load(reranked))) as address:
+        page = open_page(f"{address}/?q=cook%20rice")
+        assert shown(page)
+        expect(page.locator("#results mark").first).to_be_visible()
+        assert {text.lower() for text in page.locator("#results mark").all_inner_texts()} <= {
+            "cook",
+            "rice",
+        }
+        expect(page.locator("#examples")).to_be_hidden()
+        page.locator("#query").fill("")
+        example = page.locator("#examples button").first
+        text = example.inner_text()
+        example.click()
+        expect(page.locator("#results .question").first).to_have_text(text)
+        assert page.evaluate("new URLSearchParams(location.search).get('q')") == text
+
+
+def test_large_numbers_are_exact(page):
+    hits = '[[{"id": 9007199254740993, "question": "A", "distance": 1e-07, "score": null,'
+    hits += ' "payload": {"n": 12345678901234567890}}]]'
+    page.route("**/search", lambda route: route.fulfill(body=f'{{"results": {hits}}}'))
+    page.keyboard.type("rice")
+    fields = page.locator("#results dl")
+    expect(fields).to_contain_text("9007199254740993")
+    expect(fields).to_contain_text("12345678901234567890")
+    expect(page.locator(".distance")).to_have_text("distance 0.000")
+
+
 def test_errors_are_told(page):
     page.evaluate("document.getElementById('query').removeAttribute('maxlength')")
     page.locator("#query").fill("x" * 3000)
@@ -78,6 +107,11 @@ def test_errors_are_told(page):
     page.route("**/search", lambda route: route.fulfill(status=502, body="<html>Bad Gateway"))
     page.locator("#query").fill("rice")
     expect(page.locator("#status")).to_have_text("Not searched: the server answered 502")
+    page.route("**/search", lambda route: route.abort())
+    page.locator("#query").fill("tea")
+    expect(page.locator("#status")).to_have_text(
+        "Not searched: the server does not answer; is it running?"
+    )
 
 
 def test_payload_is_text_and_addresses_are_links(page):

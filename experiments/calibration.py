@@ -1,0 +1,52 @@
+"""Fit the probabilities of pairs by an encoder without labels of its own to the Quora pairs.
+
+    python -m experiments.calibration open_student --out FOLDER
+
+Writes FOLDER/export/calibration, which belongs into the folder of the encoder. The encoder and its
+re-ranker must not have been trained on the Quora pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+
+import numpy as np
+
+from qpr_jax.cli.program import run_program
+from qpr_jax.data.sources import find_quora
+from qpr_jax.reranking.stages import read_stages
+from qpr_jax.training.candidates import Finder
+from qpr_jax.training.config import load_config
+from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.pair_calibration import calibrate_pairs
+from qpr_jax.training.reranker import TrainedReranker
+
+
+def main() -> int:
+    """Fit, test, and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", help="encoder")
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    given = parser.parse_args()
+    encoder, stages = read_stages(given.run)
+    dataset = load_dataset(load_config("quora_sdml"), find_quora())
+    questions = dataset.data.questions
+    vectors = encoder.encode(questions)
+    reranker = None
+    if model := stages.light:
+        finder = Finder(
+            *(encoder, questions, vectors),
+            candidates=model.candidates,
+            frequencies=model.frequencies,
+        )
+        finder.use_weights(model.word_weights)
+        untrained = np.full(len(questions), -1)  # no question of Quora has a fold
+        reranker = TrainedReranker(model, [], untrained, {}, finder)
+    found = calibrate_pairs(given.out, dataset, encoder, vectors, reranker)
+    return int(found is None)
+
+
+if __name__ == "__main__":
+    sys.exit(run_program(main))
