@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.duplicates.rows import Rows, order_key
+from qpr_jax.duplicates.rows import Rows
 from qpr_jax.errors import UserError
 
 Linkage = Literal["complete", "closure"]
@@ -141,12 +141,11 @@ def group_rows(rows: Rows, joined: Joined, vectors: np.ndarray, keep: str) -> li
     copies = np.bincount(rows.entries, minlength=len(rows.first))
     copied = (copies > 1) & rows.is_new & (not rows.apart)
     roots = np.flatnonzero((joined.last >= 0) | (copied & (joined.roots == np.arange(len(copied)))))
-    by_root = np.argsort(own, kind="stable")
+    by_root = rows.by_id[np.argsort(own[rows.by_id], kind="stable")]
     starts = np.cumsum(np.append(0, sizes))
     groups = []
     for root in roots[np.argsort(-sizes[roots], kind="stable")].tolist():
         members = by_root[starts[root] : starts[root + 1]].tolist()
-        members.sort(key=lambda row: order_key(rows.ids[row]))
         allowed = [row for row in members if row >= rows.table_rows] or members
         kept = choose_kept(keep, rows, allowed, vectors)
         groups.append(RowGroup(members, int(joined.last[root]), kept))

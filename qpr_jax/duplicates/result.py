@@ -229,7 +229,7 @@ class Duplicates:
     def _copies(self) -> Scored:
         """Rows of one text, each with the row that stands for all of them."""
         rows = self._rows
-        second = np.arange(0 if rows.apart else len(rows))
+        second = rows.by_id[: 0 if rows.apart else None]
         first = rows.first[rows.entries[second]]
         copied = (first != second) & (np.minimum(first, second) < rows.table_rows)
         count = int(copied.sum())
@@ -245,10 +245,10 @@ class Duplicates:
         is_new = rows.is_new[pairs.first]
         new = np.where(is_new, pairs.first, pairs.second)
         old = np.where(is_new, pairs.second, pairs.first)
-        own = rows.entries[: rows.table_rows]
-        members = np.argsort(own, kind="stable")
-        starts = np.searchsorted(own[members], new)
-        counts = np.searchsorted(own[members], new, "right") - starts
+        members = rows.by_id[rows.by_id < rows.table_rows]
+        members = members[np.argsort(rows.entries[members], kind="stable")]
+        starts = np.searchsorted(rows.entries[members], new)
+        counts = np.searchsorted(rows.entries[members], new, "right") - starts
         each = np.repeat(np.arange(len(new)), counts)
         nth = np.arange(len(each)) - np.repeat(np.cumsum(counts) - counts, counts)
         return pairs.where(each)._replace(

@@ -11,6 +11,7 @@ import collections
 import json
 import logging
 import operator
+import re
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,8 @@ from qpr_jax.index.close_pairs import Compare
 
 log = logging.getLogger("qpr_jax")
 
+_WHOLE = re.compile(r"(-?\d+)\.0+")  # a whole number that a table of floats has
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -42,6 +45,7 @@ class Rows:
     Attributes:
       ids, texts, payloads: of the rows.
       table_rows: how many of them are of the table.
+      by_id: int64 [R], the rows in the order of their ids.
       entries: int64 [R], the entry of each row.
       entry_texts: what is compared.
       first: int64 [E], the row of an entry with the smallest id, which stands for it.
@@ -57,6 +61,7 @@ class Rows:
     texts: list[str]
     payloads: list[Payload | None]
     table_rows: int
+    by_id: np.ndarray
     entries: np.ndarray
     entry_texts: list[str]
     first: np.ndarray
@@ -119,6 +124,8 @@ def make_rows(
     distinct = sorted({*keys})
     number = {key: i for i, key in enumerate(distinct)}
     entries = np.array([number[key] for key in keys], np.int64)
+    by_id = np.array(sorted(range(len(rows)), key=lambda i: order_key(rows[i].id)), np.int64)
+    _, first = np.unique(entries[by_id], return_index=True)
     is_new = np.zeros(len(distinct), bool)
     is_new[entries[: len(table)]] = True
     return Rows(
@@ -126,9 +133,10 @@ def make_rows(
         texts=[row.text for row in rows],
         payloads=[row.payload for row in rows],
         table_rows=len(table),
+        by_id=by_id,
         entries=entries,
         entry_texts=[least[key[0]] for key in distinct],
-        first=_smallest_ids(rows, entries),
+        first=by_id[first],
         spellings=numbered([key[:2] for key in distinct]),
         blocks=numbered([key[1:3] for key in distinct]),
         is_new=is_new,
@@ -226,11 +234,12 @@ def order_key(value: Id) -> tuple[bool, Id]:
 
 
 def block_of(value: object) -> str | None:
-    """The block of rows with this value: its text, that of 1 for 1.0, too; None without a value."""
+    """The block of rows with this value: its text, "1" for 1.0, too; None without a value."""
     if is_missing(value):
         return None
     if isinstance(value, str):
-        return value if value.strip() else None
+        whole = _WHOLE.fullmatch(value)
+        return whole[1] if whole else (value if value.strip() else None)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return json.dumps(value, sort_keys=True)
@@ -263,11 +272,3 @@ def numbered(values: Iterable[Hashable]) -> np.ndarray:
     """The same number for equal values, int64 [n]."""
     known: dict[Hashable, int] = {}
     return np.array([known.setdefault(value, len(known)) for value in values], np.int64)
-
-
-def _smallest_ids(rows: list[Question], entries: np.ndarray) -> np.ndarray:
-    """The row of each entry with the smallest id, int64 [E]."""
-    by_id = sorted(range(len(rows)), key=lambda row: order_key(rows[row].id))
-    order = np.array(by_id, np.int64)
-    _, first = np.unique(entries[order], return_index=True)
-    return order[first]

@@ -34,8 +34,10 @@ def spelling(text: str) -> str:
     Case, blanks, quotation marks, and punctuation after a word do not count. Other signs do:
     C, C++ and C# are three texts.
     """
-    text = _QUOTED.sub(r"\1", canonical(text).translate(_QUOTES))
-    return _MARKS.sub("", text) or text
+    plain = canonical(text).translate(_QUOTES)
+    if '"' in plain:
+        plain = _QUOTED.sub(r"\1", plain)
+    return _MARKS.sub("", plain) or plain
 
 
 def without_numbers(spelled: str) -> str:
@@ -69,20 +71,19 @@ def shared_sentences(texts: Sequence[str]) -> dict[str, int]:
     A sentence that is often the whole text is a question, not a shared part. Most frequent first.
     """
     counts: collections.Counter[str] = collections.Counter()
-    alone: collections.Counter[str] = collections.Counter()
+    whole: collections.Counter[str] = collections.Counter()
     for text in texts:
-        parts = {*map(_plain, _split(text))}
-        counts.update(parts)
-        if len(parts) == 1:
-            alone.update(parts)
+        parts = _split(text)
+        if len(parts) > 1:
+            counts.update({*map(_plain, parts)} - {""})
+        else:
+            whole[text] += 1
     least = max(_LEAST, _SHARE * len(texts))
-    shared = {}
-    for part, count in counts.most_common():
-        if count < least:
-            break
-        if part and alone[part] <= _ALONE * count:
-            shared[part] = count
-    return shared
+    shared = {part: count for part, count in counts.most_common() if count >= least}
+    alone: collections.Counter[str] = collections.Counter()
+    for text, count in whole.items() if shared else ():
+        alone[_plain(text)] += count
+    return {part: count for part, count in shared.items() if alone[part] <= _ALONE * count}
 
 
 def without_shared(text: str, shared: dict[str, int]) -> str:

@@ -6,7 +6,6 @@ import pytest
 
 import qpr_jax
 from qpr_jax import Retriever, UserError, find_duplicates
-from qpr_jax.duplicates.scores import Choice, choose
 from tests.duplicates.conftest import REACH
 from tests.runs import WORDS
 
@@ -68,25 +67,28 @@ def test_a_precision_is_the_mean_probability(run):
     assert find_duplicates(texts[:1], run=run, precision=1.0).kept == [0]
 
 
-@pytest.mark.parametrize("linkage", ["closure", "complete"])
-def test_the_order_of_rows_does_not_matter(reranked_run, linkage):
-    texts = texts_of(80)
-    ids = [f"q{i}" for i in range(80)]
-    how = {"run": reranked_run, "threshold": 0.3, "groups": linkage, "keep": "longest"}
-    expected = find_duplicates(texts, ids, **how)
-    order = np.random.default_rng(3).permutation(80)
-    found = find_duplicates([texts[i] for i in order], [ids[i] for i in order], **how)
-    assert sets_of(found) == sets_of(expected)
-    assert pairs_of(found) == pairs_of(expected)
-    assert {*found.kept} == {*expected.kept}
-    assert [g.weakest for g in found.groups] == [g.weakest for g in expected.groups]
-
-
-def test_the_reranker_decides_unless_it_is_left_out(reranked_run):
-    texts = texts_of(60)
-    both = [find_duplicates(texts, run=reranked_run, rerank=r) for r in (None, "light", False)]
-    assert pairs_of(both[0]) == pairs_of(both[1]) != pairs_of(both[2])
-    assert all(pair.score >= 0.5 for found in both for pair in found.pairs)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"threshold": 0.3, "groups": "closure", "keep": "longest"},
+        {"precision": 0.8, "keep": "central", "rerank": False},
+        {"max_distance": 0.5, "ignore_numbers": True, "clean": True},
+        {"pairs": 40},
+    ],
+)
+def test_the_order_of_rows_does_not_matter(reranked_run, how):
+    texts = [f"{text}{end}" for text in texts_of(30) for end in ("", "?", " 2", " 3")]
+    ids = [f"q{i}" for i in range(len(texts))]
+    expected = find_duplicates(texts, ids, run=reranked_run, **how)
+    order = np.random.default_rng(3).permutation(len(texts))
+    shuffled = ([values[i] for i in order] for values in (texts, ids))
+    found = find_duplicates(*shuffled, run=reranked_run, **how)
+    assert found.pairs == expected.pairs
+    assert found.indistinguishable == expected.indistinguishable
+    assert [(g.ids, g.weakest, g.link) for g in found.groups] == [
+        (g.ids, g.weakest, g.link) for g in expected.groups
+    ]
+    assert ({*found.kept} == {*expected.kept}) or "keep" not in how
 
 
 def test_the_reranker_sees_the_same_hits_however_pairs_are_chosen(reranked_run):
@@ -94,26 +96,26 @@ def test_the_reranker_sees_the_same_hits_however_pairs_are_chosen(reranked_run):
     how = {"run": reranked_run, "rerank": "light"}
     expected = find_duplicates(texts, **how, threshold=0)
     nearest = sorted((p.distance, p.id1, p.id2, p.score) for p in expected.pairs)
-    near = [pair for pair in nearest if pair[0] <= 0.4]
-    assert 0 < len(near) < len(nearest)
-    for count, chosen in (
-        (len(near), {"max_distance": 0.4}),
-        *((n, {"pairs": n}) for n in (7, len(nearest))),
-    ):
+    near = sum(pair[0] <= 0.4 for pair in nearest)
+    every = len(nearest)
+    assert 0 < near < every
+    ways = [(near, {"max_distance": 0.4}), (7, {"pairs": 7}), (every, {"pairs": every})]
+    for count, chosen in ways:
         found = find_duplicates(texts, **how, **chosen)
         assert sorted((p.distance, p.id1, p.id2, p.score) for p in found.pairs) == nearest[:count]
-    assert len(find_duplicates(texts, **how, pairs=len(nearest) + 9).pairs) == len(nearest) + 9
+    assert len(find_duplicates(texts, **how, pairs=every + 9).pairs) == every + 9
+    default = find_duplicates(texts, run=reranked_run)
+    assert {*default.pairs} == {pair for pair in expected.pairs if pair.score >= 0.5}
+    assert {*default.pairs} != {*find_duplicates(texts, run=reranked_run, rerank=False).pairs}
 
 
-def test_copies_are_one_group_without_all_their_pairs(run):
-    found = find_duplicates(["how to cook rice"] * 10_000, run=run)
-    assert len(found.pairs) == 9_999
-    assert {pair.id1 for pair in found.pairs} == {0}
-    assert (found.pairs[0].score, found.pairs[0].distance) == (1.0, 0.0)
+def test_copies_are_one_group(run):
+    found = find_duplicates(["how to cook rice"] * 100, run=run)
+    assert {pair[:4] for pair in found.pairs} == {(0, i, 1.0, 0.0) for i in range(1, 100)}
     (group,) = found.groups
-    assert group.ids == [*range(10_000)]
+    assert group.ids == [*range(100)]
     assert (group.weakest, group.link, found.kept) == (1.0, (0, 1), [0])
-    assert found.deduplicated[0].rows == 10_000
+    assert found.deduplicated[0].rows == 100
 
 
 @pytest.mark.parametrize("texts", [[], ["one"], ["one", "another python"]])
@@ -168,13 +170,13 @@ def test_only_rows_of_one_block_are_compared(run):
 
 
 def test_values_that_print_alike_are_one_block(run):
-    values = [1, "1", 1.0, None, "", float("nan"), " ", "1.5", 1.5, True]
+    values = [1, "1", 1.0, None, "", float("nan"), " ", "1.5", 1.5, True, "1.0", "01"]
     table = [{"id": i, "text": "learn python", "shop": v} for i, v in enumerate(values)]
     how = {"run": run, "threshold": 0.9, "within": "shop"}
     found = find_duplicates(table, **how)
-    assert sets_of(found) == {frozenset({0, 1, 2}), frozenset({7, 8})}
-    assert len(found.pairs) == 3
-    assert len(find_duplicates(table[:6], against=table[5:], **how).pairs) == 0
+    assert sets_of(found) == {frozenset({0, 1, 2, 10}), frozenset({7, 8})}
+    assert len(found.pairs) == 4
+    assert len(find_duplicates(table[:6], against=table[5:9], **how).pairs) == 0
     across = find_duplicates(table[:6], against=table[1:], **how)
     assert {p[:2] for p in across.pairs} == {(i, 1) for i in range(3)}
 
@@ -184,13 +186,10 @@ def test_values_that_print_alike_are_one_block(run):
     [
         ({"threshold": 0.5, "pairs": 3}, "expected one way to choose pairs, got threshold and"),
         ({"threshold": 1.5}, "`threshold`: expected a probability, 0 to 1, got 1.5"),
-        ({"threshold": float("nan")}, "`threshold`: expected a probability, 0 to 1, got nan"),
         ({"threshold": np.True_}, "`threshold`: expected a probability"),
         ({"precision": 0}, "`precision`: expected a probability, more than 0 and at most 1, got 0"),
         ({"max_distance": -1}, "`max_distance`: expected a squared distance of 0 or more, got -1"),
-        ({"max_distance": 10**400}, "`max_distance`: expected a squared distance of 0 or more"),
         ({"pairs": 0}, "`pairs`: expected a whole number from 1 on, got 0"),
-        ({"pairs": float("inf")}, "`pairs`: expected a whole number from 1 on, got inf"),
         ({"keep": "best"}, "`keep`: expected first, longest, central or max:COLUMN, got 'best'"),
         ({"groups": "average"}, "`groups`: expected one of complete, closure, got 'average'"),
         ({"rerank": "light"}, "`rerank`: expected an encoder with a folder reranker/"),
@@ -201,11 +200,6 @@ def test_wrong_arguments(run, how, said):
     with pytest.raises(UserError) as caught:
         find_duplicates(["a", "b"], run=run, **how)
     assert str(caught.value).startswith(said)
-
-
-def test_numbers_of_numpy_choose_pairs():
-    assert choose(pairs=np.int64(3)) == choose(pairs=3.0) == Choice("pairs", 3)
-    assert choose(max_distance=np.float32(0.5)) == Choice("max_distance", 0.5)
 
 
 def test_a_threshold_needs_a_calibration(plain_run):
@@ -233,9 +227,3 @@ def test_it_prints_and_explains(run):
     assert explained.distance == pytest.approx(found.pairs[0].distance, abs=1e-6)
     assert found.explain((3, 0)).distance == explained.distance
     assert find_duplicates is qpr_jax.find_duplicates
-
-
-def test_spellings_of_one_text_are_duplicates_for_certain(run):
-    texts = ["How to cook rice?", "how to  cook rice", "how to cook soup"]
-    (pair,) = find_duplicates(texts, run=run, threshold=1.0).pairs
-    assert pair[:3] == (0, 1, 1.0)
