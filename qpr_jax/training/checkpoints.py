@@ -7,14 +7,13 @@ import logging
 import math
 import pathlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath
 from qpr_jax.training.train_step import TrainState
 
 log = logging.getLogger(__name__)
@@ -39,23 +38,23 @@ class EarlyStopping(NamedTuple):
     best_score: float = float("-inf")
     without_gain: int = 0
 
-    def update(self, step: int, score: float) -> EarlyStopping:
-        """Return the state after the evaluation of `step`."""
+    def update(self, step: int, score: float, *, counts: bool = True) -> EarlyStopping:
+        """Return the state after the evaluation of `step`, which `counts` towards patience."""
         if score > self.best_score:
             return EarlyStopping(step, score)
-        return self._replace(without_gain=self.without_gain + 1)
+        return self._replace(without_gain=self.without_gain + 1 if counts else 0)
 
 
 class Checkpoints:
     """The checkpoints of one run: that of the latest step and that of the best.
 
     Orbax renames a checkpoint into place when it is written. A kill leaves no checkpoint or a whole
-    one.
+    one. Leaving the context waits for the last save.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
         """Open a folder; checkpoints that were not finished are removed."""
-        self._folder = folder
+        self._folder = folder.absolute()
         latest = policies.LatestN(1)
         best = policies.BestN(get_metric_fn=_score, n=1, keep_checkpoints_without_metrics=False)
         options = ocp.CheckpointManagerOptions(
@@ -64,12 +63,19 @@ class Checkpoints:
             cleanup_tmp_directories=True,
         )
         handler = ocp.PyTreeCheckpointHandler(type_handler_registry=_ARRAYS)
-        self._manager = ocp.CheckpointManager(folder, options=options, item_handlers=handler)
+        self._manager = ocp.CheckpointManager(self._folder, options=options, item_handlers=handler)
 
-    @property
-    def latest_step(self) -> int:
-        """The step of the latest checkpoint; 0 without one."""
-        return self._manager.latest_step() or 0
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
+        try:
+            if kind is None:
+                self.wait()
+        finally:
+            # `save` and `wait` have raised what failed; Orbax raises it here once more.
+            with contextlib.suppress(ValueError, OSError):
+                self._manager.close()
 
     def save(self, state: TrainState, best: EarlyStopping) -> None:
         """Start to save the state, unless its step is saved. UserError if the last save failed."""
@@ -84,15 +90,16 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Wait until the last save is finished. UserError if it failed."""
-        with self._failed_write(self.latest_step):
+        with self._failed_write(self._manager.latest_step() or 0):
             self._manager.wait_until_finished()
 
     def restore_latest(self, fresh: TrainState) -> tuple[TrainState, EarlyStopping]:
         """Restore the latest checkpoint; without one, return `fresh`."""
-        if not self.latest_step:
+        latest = self._manager.latest_step()
+        if not latest:
             return fresh, EarlyStopping()
-        log.info("resuming from step %d", self.latest_step)
-        return self.restore(fresh, self.latest_step)
+        log.info("resuming from step %d", latest)
+        return self.restore(fresh, latest)
 
     def restore(self, like: TrainState, step: int) -> tuple[TrainState, EarlyStopping]:
         """Read the checkpoint of a step, in the shapes, types and shardings of `like`.
@@ -114,12 +121,6 @@ class Checkpoints:
         del metrics["step"]
         return TrainState(**saved), EarlyStopping(**metrics)
 
-    def close(self) -> None:
-        """Stop the background threads, after the last save."""
-        # `save` and `wait` have raised what failed; Orbax raises it here once more.
-        with contextlib.suppress(ValueError, OSError):
-            self._manager.close()
-
     @contextlib.contextmanager
     def _failed_write(self, step: int) -> Iterator[None]:
         try:
@@ -130,17 +131,6 @@ class Checkpoints:
                 remedy="make room, then run the same command again, which resumes from the "
                 "checkpoint before",
             ) from error
-
-
-@contextlib.contextmanager
-def open_checkpoints(folder: StrPath) -> Iterator[Checkpoints]:
-    """Open the checkpoints of a run; leaving the context waits for the last save."""
-    manager = Checkpoints(pathlib.Path(folder).absolute())
-    try:
-        yield manager
-        manager.wait()
-    finally:
-        manager.close()
 
 
 def _score(metrics: Any) -> float:

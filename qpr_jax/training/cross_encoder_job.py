@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import logging
@@ -37,7 +36,6 @@ from qpr_jax.reranking.cross_encoder import (
     save_cross_encoder,
 )
 from qpr_jax.text.word_pieces import WordPieces
-from qpr_jax.training.checkpoints import open_checkpoints
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.cross_data import (
     Pairs,
@@ -48,9 +46,7 @@ from qpr_jax.training.cross_data import (
     lay_out_pairs,
     rerank_scores,
 )
-from qpr_jax.training.loop import Phase, Stopping, fit
-from qpr_jax.training.metrics import MetricWriter
-from qpr_jax.training.schedule import make_schedule
+from qpr_jax.training.loop import Phase, fit
 from qpr_jax.training.sources import SOURCES, SplitData, labels_digest
 from qpr_jax.training.train_step import (
     Metrics,
@@ -58,6 +54,7 @@ from qpr_jax.training.train_step import (
     TrainState,
     init_state,
     make_optimizer,
+    make_schedule,
 )
 from qpr_jax.training.workdir import open_workdir
 
@@ -259,18 +256,14 @@ def _train(
         evaluate_every=-(-steps // EVALUATIONS),
     )
     began = time.perf_counter()
-    with open_checkpoints(folder / "checkpoints") as checkpoints:
-        writer = MetricWriter(folder, resume_at=checkpoints.latest_step)
-        with contextlib.closing(writer):
-            best = fit(
-                state,
-                [phase],
-                evaluate=evaluate,
-                checkpoints=checkpoints,
-                metrics=writer,
-                stopping=Stopping(f"mrr@{DEPTH}"),
-                checkpoint_every=config.checkpoint_every,
-            )
+    best = fit(
+        state,
+        [phase],
+        folder,
+        evaluate=evaluate,
+        watched=f"mrr@{DEPTH}",
+        checkpoint_every=config.checkpoint_every,
+    )
     return export(best), time.perf_counter() - began
 
 

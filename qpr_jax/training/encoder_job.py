@@ -22,12 +22,10 @@ from qpr_jax.index.folder import FolderStore
 from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.training import distributed
-from qpr_jax.training.checkpoints import open_checkpoints
 from qpr_jax.training.config import TrainConfig, identity, trains
 from qpr_jax.training.dataset import TrainDataset, load_dataset, with_teacher
 from qpr_jax.training.evaluator import make_evaluator
-from qpr_jax.training.loop import Stopping, fit
-from qpr_jax.training.metrics import MetricWriter
+from qpr_jax.training.loop import fit
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.negatives import negatives_file
 from qpr_jax.training.pair_calibration import calibrate_pairs
@@ -129,21 +127,15 @@ def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> P
         scores: dict[str, float] = distributed.broadcast_from_first(lambda: score(encoder))
         return scores
 
-    with contextlib.ExitStack() as stack:
-        checkpoints = stack.enter_context(open_checkpoints(folder / "checkpoints"))
-        writer = None
-        if distributed.is_first():
-            writer = MetricWriter(folder, resume_at=checkpoints.latest_step)
-            stack.enter_context(contextlib.closing(writer))
-        best = fit(
-            plan.state,
-            plan.phases,
-            evaluate=evaluate,
-            checkpoints=checkpoints,
-            metrics=writer,
-            stopping=Stopping(stops.metric, stops.patience),
-            checkpoint_every=config.checkpoint_every,
-        )
+    best = fit(
+        plan.state,
+        plan.phases,
+        folder,
+        evaluate=evaluate,
+        watched=stops.metric,
+        patience=stops.patience,
+        checkpoint_every=config.checkpoint_every,
+    )
     return best.params
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
+import math
+import pathlib
 import signal
 import threading
 import time
@@ -12,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.errors import Interrupted, UserError
@@ -55,90 +55,82 @@ class Phase(NamedTuple):
         return done == self.steps.stop or (done - self.steps.start) % self.evaluate_every == 0
 
 
-class Stopping(NamedTuple):
-    """The score that decides which step is best, and when training ends.
-
-    Attributes:
-      metric: name of the score; higher is better.
-      patience: evaluations without a gain, in the last phase, after which training ends; 0: never.
-    """
-
-    metric: str
-    patience: int = 0
-
-
 def fit(
     state: TrainState,
     phases: Sequence[Phase],
+    folder: pathlib.Path,
     *,
     evaluate: Callable[[TrainState], dict[str, float]],
-    checkpoints: Checkpoints,
-    metrics: MetricWriter | None,
-    stopping: Stopping,
+    watched: str,
+    patience: int = 0,
     checkpoint_every: int,
 ) -> TrainState:
     """Take the steps of all phases, and return the state of the best evaluation.
 
     Starts after the latest checkpoint. On one CPU machine and one number of devices the same steps
     give the same bits, however often the training was killed. Several processes all call this with
-    the same arguments; `metrics` is None in all but the first.
+    the same arguments; the first writes checkpoints and metrics to `folder`. The score `watched`
+    decides which step is best. Training ends after `patience` evaluations without a gain in the
+    last phase; 0: never.
 
-    Raises:
-      UserError: a loss, a gradient or a score is not finite.
-      Interrupted: SIGTERM or SIGINT came; the state is saved.
+    UserError if a loss, a gradient or a score is not finite; Interrupted after SIGTERM or SIGINT,
+    when the state is saved.
     """
-    state, best = checkpoints.restore_latest(state)
-    done, last = int(state.step), phases[-1]
-    buffer = MetricBuffer(metrics)
-
-    def ended() -> bool:
-        stale = bool(stopping.patience) and best.without_gain >= stopping.patience
-        return done >= last.steps.stop or stale
-
-    first = distributed.is_first()
-    with progress.bar("step", last.steps.stop, start=done, shown=first) as show, _signals() as got:
+    last, first = phases[-1], distributed.is_first()
+    with contextlib.ExitStack() as stack:
+        checkpoints = stack.enter_context(Checkpoints(folder / "checkpoints"))
+        state, best = checkpoints.restore_latest(state)
+        done = int(state.step)
+        buffer = stack.enter_context(contextlib.closing(_MetricBuffer(folder, done)))
+        show = stack.enter_context(progress.bar("step", last.steps.stop, start=done, shown=first))
+        received = stack.enter_context(_signals())
         stop = False
-        while not stop and not ended():
+        while done < last.steps.stop and not stop:
+            if patience and best.without_gain >= patience:
+                break
             phase = next(phase for phase in phases if done < phase.steps.stop)
             state, values = phase.step(state, phase.batch_at(done))
             buffer.add(done + 1, phase.size, values | phase.metrics_at(done))
             done += 1
             # Processes agree on a stop by a message, so several do it less often.
             if jax.process_count() == 1 or done % LOG_EVERY == 0:
-                stop = distributed.any_process(bool(got))
+                stop = distributed.any_process(bool(received))
             if done % LOG_EVERY == 0:
                 show(done, buffer.flush(leave=IN_FLIGHT))
             evaluates = phase.evaluates(done)
-            if evaluates or stop or done % checkpoint_every == 0:
-                buffer.flush()
+            if not (evaluates or stop or done % checkpoint_every == 0):
+                continue
+            buffer.flush()
             if evaluates:
                 scores = evaluate(state)
                 buffer.write_scores(done, scores)
-                best = best.update(done, scores[stopping.metric])
-                if phase is not last or done == phase.steps.start:
-                    best = best._replace(without_gain=0)
-            if evaluates or stop or done % checkpoint_every == 0:
-                checkpoints.save(state, best)
-                buffer.restart_clock()
-    checkpoints.wait()
-    if stop:
-        log.info("stopped at step %d, saved; the same command resumes", done)
-        raise Interrupted(*(got or [signal.SIGTERM]))
-    log.info("best %s at step %d", stopping.metric, best.best_step)
-    return checkpoints.restore(state, best.best_step)[0]
+                best = best.update(done, scores[watched], counts=phase is last)
+            checkpoints.save(state, best)
+            buffer.restart_clock()
+        checkpoints.wait()
+        if stop:
+            log.info("stopped at step %d, saved; the same command resumes", done)
+            raise Interrupted(*(received or [signal.SIGTERM]))
+        log.info("best %s at step %d", watched, best.best_step)
+        return checkpoints.restore(state, best.best_step)[0]
 
 
-class MetricBuffer:
+class _MetricBuffer:
     """Keeps the metrics of steps on the device, and writes many at a time.
 
     Reading a metric waits for its step; read one by one they would leave the device idle.
     """
 
-    def __init__(self, writer: MetricWriter | None) -> None:
-        """Write to `writer`, if any."""
-        self._writer = writer
+    def __init__(self, folder: pathlib.Path, done: int) -> None:
+        first = distributed.is_first()
+        self._writer = MetricWriter(folder, resume_at=done) if first else None
         self._kept: list[tuple[int, int, dict[str, Any]]] = []
         self.restart_clock()
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._writer:
+            self._writer.close()
 
     def restart_clock(self) -> None:
         """Measure the rate from now on, after work that is not training."""
@@ -155,31 +147,31 @@ class MetricBuffer:
 
         UserError if a metric is not finite.
         """
-        ready = self._kept[: max(0, len(self._kept) - leave)]
+        count = max(0, len(self._kept) - leave)
+        ready, self._kept = self._kept[:count], self._kept[count:]
         if not ready:
             return ""
-        steps, pairs, metrics = zip(*ready, strict=True)
-        values: list[dict[str, Any]] = jax.device_get(list(metrics))
+        read = jax.device_get([metrics for *_, metrics in ready])
         now = time.perf_counter()
-        rate = round(sum(pairs) / (now - self._since), 1)
-        self._kept, self._since = self._kept[len(ready) :], now
-        rows = [
-            {"step": step, **{name: float(v) for name, v in row.items()}, "pairs_per_second": rate}
-            for step, row in zip(steps, values, strict=True)
-        ]
-        finite = list(itertools.takewhile(lambda row: all(map(np.isfinite, row.values())), rows))
+        rate = round(sum(pairs for _, pairs, _ in ready) / (now - self._since), 1)
+        self._since = now
+        rows: list[dict[str, Any]] = []
+        for (step, *_), metrics in zip(ready, read, strict=True):
+            values = {name: float(value) for name, value in metrics.items()}
+            if not all(map(math.isfinite, values.values())):
+                break
+            rows.append({"step": step, **values, "pairs_per_second": rate})
         if self._writer:
-            self._writer.steps(finite)
-        if len(finite) < len(rows):
-            row = rows[len(finite)]
-            what = f"loss is {row['loss']}, gradient norm is {row['grad_norm']}"
-            raise _diverged(row["step"], what)
-        return f"loss {rows[-1]['loss']:.4f}, {rate:,.0f} pairs/s"
+            self._writer.steps(rows)
+        if len(rows) < len(ready):
+            what = f"loss is {values['loss']}, gradient norm is {values['grad_norm']}"
+            raise _diverged(step, what)
+        return f"loss {values['loss']:.4f}, {rate:,.0f} pairs/s"
 
     def write_scores(self, step: int, scores: dict[str, float]) -> None:
         """Write and log the scores after a step; UserError if one is not finite."""
         named = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
-        if not all(map(np.isfinite, scores.values())):
+        if not all(map(math.isfinite, scores.values())):
             raise _diverged(step, named)
         if self._writer:
             self._writer.evaluation({"step": step, **scores})

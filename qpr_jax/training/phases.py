@@ -22,13 +22,13 @@ from qpr_jax.training.loop import Phase
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sampler import epoch_steps, imitation_steps
-from qpr_jax.training.schedule import make_schedule
 from qpr_jax.training.train_step import (
     Step,
     TrainState,
     init_state,
     make_loss,
     make_optimizer,
+    make_schedule,
     make_train_step,
 )
 

@@ -1,4 +1,4 @@
-"""One training step, written for one device and mapped over all."""
+"""One training step, written for one device and mapped over all, and its learning rate."""
 
 from __future__ import annotations
 
@@ -12,17 +12,28 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
 
+from qpr_jax.errors import UserError
 from qpr_jax.training.batches import Batch
+from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.distributed import AXIS
 
 Params = Any
-_EMBEDDING = jax.tree_util.DictKey("embedding")
 Metrics = dict[str, jax.Array]
 # (vectors and batch of one device, random key, mapped axis) -> the losses of the global batch, by
 # name. Training minimizes their sum.
 LossTerms = Callable[[jax.Array, Batch, jax.Array, str], dict[str, jax.Array]]
 # (parameters, batch, random key) -> the sum of the losses, and the losses by name.
 LossFn = Callable[[Params, Batch, jax.Array], tuple[jax.Array, dict[str, jax.Array]]]
+
+# The batch size at which the scalings change nothing: that of the paper.
+BASE_BATCH = 512
+# Exponents of batch_size / BASE_BATCH. The root follows the noise of the gradient, linear scaling
+# the number of steps in an epoch.
+SCALINGS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
+# The share of the steps, the last ones, in which a rate falls to 0. Without decay before the end,
+# a longer training has the same first steps as a shorter one.
+DECAYS = {"none": 0.0, "linear": 1.0, "late": 1 / 3}
+_EMBEDDING = jax.tree_util.DictKey("embedding")
 
 
 class TrainState(NamedTuple):
@@ -40,6 +51,46 @@ Step = Callable[[TrainState, Any], tuple[TrainState, Metrics]]
 def init_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
     """Make the state before the first step."""
     return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
+
+
+def make_schedule(config: TrainConfig, total: int, *, imitation: int = 0) -> optax.Schedule:
+    """Make a function from the steps done (an array of any shape) to the rate of the next.
+
+    Of the `total` steps, the first ones are `imitation`. Warm-up is in the first stage; a decaying
+    rate falls to 0 over each stage. UserError if warm-up is longer than the first stage.
+
+    Source:
+      Goyal et al. (2017), "Accurate, Large Minibatch SGD" (linear scaling, with warm-up); Malladi
+      et al. (2022), "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms" (square root,
+      for Adam).
+    """
+    optimizer, first_steps = config.optimizer, imitation or total
+    if optimizer.warmup_steps > first_steps:
+        raise UserError(
+            f"expected at most the {first_steps} steps of the training, "
+            f"got {optimizer.warmup_steps}",
+            setting="optimizer.warmup_steps",
+        )
+
+    def stage(batch_size: int, steps: int, warmup: int) -> optax.Schedule:
+        scaling = (batch_size / BASE_BATCH) ** SCALINGS[optimizer.learning_rate_scaling]
+        share = DECAYS[optimizer.learning_rate_decay]
+
+        def rate(done: jax.Array) -> jax.Array:
+            rates = jnp.full(jnp.shape(done), optimizer.learning_rate * scaling)
+            if warmup:
+                rates *= jnp.minimum(1, (done + 1) / warmup)
+            if share:
+                rates *= jnp.clip((1 - done / steps) / share, 0, 1)
+            return rates
+
+        return rate
+
+    if not imitation:
+        return stage(config.batch_size, total, optimizer.warmup_steps)
+    first = stage(config.teacher.batch_size, imitation, optimizer.warmup_steps)
+    then = stage(config.batch_size, max(1, total - imitation), 0)
+    return optax.join_schedules([first, then], [imitation])
 
 
 def make_optimizer(

@@ -7,34 +7,28 @@ import jax.numpy as jnp
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.training.checkpoints import EarlyStopping, open_checkpoints
+from qpr_jax.training.checkpoints import Checkpoints, EarlyStopping
 from qpr_jax.training.train_step import TrainState
 
 
 def state_at(step):
-    return TrainState(
-        params={"w": jnp.full(3, float(step))},
-        optimizer={"m": jnp.ones(2)},
-        step=jnp.asarray(step),
-    )
+    return TrainState({"w": jnp.full(3, float(step))}, {"m": jnp.ones(2)}, jnp.asarray(step))
 
 
 def save(folder, *steps):
     """Save steps, those that are best marked by a minus sign; returns the steps that are kept."""
-    with open_checkpoints(folder) as manager:
-        best = EarlyStopping()
-        if manager.latest_step:
-            best = manager.restore_latest(state_at(0))[1]
+    with Checkpoints(folder) as checkpoints:
+        _, best = checkpoints.restore_latest(state_at(0))
         for step in steps:
             best = best.update(abs(step), float(abs(step)) if step < 0 else -1.0)
-            manager.save(state_at(abs(step)), best)
+            checkpoints.save(state_at(abs(step)), best)
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
 
 
 def restored(folder):
     """The latest step and its early stopping, after checking each value."""
-    with open_checkpoints(folder) as manager:
-        state, stopping = manager.restore_latest(state_at(0))
+    with Checkpoints(folder) as checkpoints:
+        state, stopping = checkpoints.restore_latest(state_at(0))
     same = jax.tree.map(lambda a, b: bool((a == b).all()), state, state_at(int(state.step)))
     assert all(jax.tree.leaves(same))
     return int(state.step), stopping
@@ -44,6 +38,7 @@ def restored(folder):
 def saved(tmp_path_factory):
     """Checkpoints of steps 2, the best, and 3."""
     folder = tmp_path_factory.mktemp("saved")
+    assert restored(folder) == (0, EarlyStopping())
     assert save(folder, -1, -2, 3) == [2, 3]
     return folder
 
@@ -54,29 +49,20 @@ def copy(saved, tmp_path):
 
 
 def test_the_latest_and_the_best_are_kept_also_when_reopened(copy):
+    assert restored(copy) == (3, EarlyStopping(2, 2.0, 1))
     assert save(copy, 4) == [2, 4]
     assert save(copy, 5, 6) == [2, 6]
     assert save(copy, -7) == [7]
     assert save(copy, 8, -9, 10) == [9, 10]
 
 
-def test_a_state_comes_back_whole(saved):
-    assert restored(saved) == (3, EarlyStopping(2, 2.0, 1))
-
-
-def test_a_fresh_state_without_checkpoints(tmp_path):
-    fresh = state_at(0)
-    with open_checkpoints(tmp_path) as manager:
-        assert manager.restore_latest(fresh) == (fresh, EarlyStopping())
-
-
 def test_a_checkpoint_of_another_model_is_named(saved):
     other = state_at(0)._replace(params={"w": jnp.ones(4)}, optimizer={})
     with (
-        open_checkpoints(saved) as manager,
+        Checkpoints(saved) as checkpoints,
         pytest.raises(UserError, match=r"/3: cannot read the checkpoint .*overwrite"),
     ):
-        manager.restore(other, 3)
+        checkpoints.restore(other, 3)
 
 
 def test_what_a_kill_leaves_is_removed(copy):
@@ -99,11 +85,11 @@ def files_limited(size):
 def test_a_full_disk_is_named_and_leaves_the_checkpoints_before(copy):
     random = jax.random.normal(jax.random.key(0), (3, 5000))
     state = state_at(4)._replace(params=dict(zip("abc", random, strict=True)))
-    message = r"/copy/4: cannot write the checkpoint \(File too large\); make room, then run"
-    with open_checkpoints(copy) as manager, files_limited(1 << 14):
-        manager.save(state, EarlyStopping(2, 2.0))
+    message = r"/copy/4: cannot write the checkpoint \(File too large\); make room"
+    with Checkpoints(copy) as checkpoints, files_limited(1 << 14):
+        checkpoints.save(state, EarlyStopping(2, 2.0))
         with pytest.raises(UserError, match=message):
-            manager.wait()
+            checkpoints.wait()
     assert restored(copy)[0] == 3
 
 

@@ -1,6 +1,5 @@
 """The loop, over a model of one number."""
 
-import contextlib
 import os
 import signal
 
@@ -10,9 +9,8 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import Interrupted, UserError
-from qpr_jax.training.checkpoints import open_checkpoints
-from qpr_jax.training.loop import Phase, Stopping, fit
-from qpr_jax.training.metrics import MetricWriter, read_json_lines
+from qpr_jax.training.loop import Phase, fit
+from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.train_step import TrainState
 
 
@@ -30,26 +28,21 @@ def phase(steps, batch_at=lambda step: np.float32(step), every=4, name="pairs"):
 def train(folder, *phases, scores=None, patience=0, checkpoint_every=3):
     """Returns the parameter of the best step, and the rows of both files."""
     state = TrainState(jnp.float32(1), (), jnp.zeros((), jnp.int32))
-
     folder.mkdir(exist_ok=True)
 
     def evaluate(state):
         done = int(state.step)
         return {"mrr": scores[done] if scores else float(done)}
 
-    with contextlib.ExitStack() as stack:
-        checkpoints = stack.enter_context(open_checkpoints(folder / "checkpoints"))
-        writer = MetricWriter(folder, resume_at=checkpoints.latest_step)
-        stack.enter_context(contextlib.closing(writer))
-        best = fit(
-            state,
-            phases,
-            evaluate=evaluate,
-            checkpoints=checkpoints,
-            metrics=writer,
-            stopping=Stopping("mrr", patience),
-            checkpoint_every=checkpoint_every,
-        )
+    best = fit(
+        state,
+        phases,
+        folder,
+        evaluate=evaluate,
+        watched="mrr",
+        patience=patience,
+        checkpoint_every=checkpoint_every,
+    )
     files = (read_json_lines(folder / f"{name}.jsonl") for name in ("metrics", "evaluations"))
     return float(best.params), *files
 
@@ -92,9 +85,9 @@ def test_a_signal_saves_and_the_same_call_ends_with_the_same_bits(tmp_path):
     assert len(read_json_lines(tmp_path / "stopped" / "metrics.jsonl")) == 10
     best, metrics, evaluations = train(tmp_path / "stopped", phase(range(20), stops_once))
     assert (best, evaluations) == (expected[0], expected[2])
-    names = ("step", "loss", "grad_norm")
-    rows, others = ([[row[n] for n in names] for row in r] for r in (metrics, expected[1]))
-    assert rows == others
+    for row in metrics + expected[1]:
+        del row["pairs_per_second"]
+    assert metrics == expected[1]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -102,7 +95,7 @@ def test_a_loss_that_is_not_finite_ends_training_and_names_the_step(tmp_path, ba
     def batch_at(step):
         return np.float32(bad if step == 5 else step)
 
-    with pytest.raises(UserError, match=r"diverged at step 6: loss is \S+, gradient norm is"):
+    with pytest.raises(UserError, match="diverged at step 6: loss is"):
         train(tmp_path, phase(range(20), batch_at, every=10))
     assert [row["step"] for row in read_json_lines(tmp_path / "metrics.jsonl")] == [*range(1, 6)]
 
