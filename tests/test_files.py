@@ -112,7 +112,7 @@ def test_a_folder_with_files_is_not_taken_for_output(tmp_path, monkeypatch):
 def test_json_comes_back(tmp_path):
     value = {"a": [1, 2.5, None, "é", "\ud800"], "b": {}}
     write_json(tmp_path / "file.json", value)
-    assert read_json(tmp_path / "file.json") == value
+    assert read_object(tmp_path / "file.json") == read_json(tmp_path / "file.json") == value
     assert read_object(tmp_path / "none.json") == {}
 
 
@@ -180,21 +180,18 @@ def test_a_flipped_bit_in_a_manifest_is_noticed(data):
 
 
 @pytest.mark.parametrize("read", [read_verified, verify])
-@pytest.mark.parametrize("data", [b"abd", b"ab", b"abcd", None, "pipe"])
+@pytest.mark.parametrize("data", [b"abd", b"ab", None])
 def test_changed_files_are_refused(folder, data, read):
     (folder / "a").unlink()
-    if data == "pipe":
-        os.mkfifo(folder / "a")
-    elif data is not None:
+    if data is not None:
         (folder / "a").write_bytes(data)
     with pytest.raises(UserError, match=str(folder / "a")):
         read(folder, "a", read_manifest(folder, format="test 1"))
 
 
-@pytest.mark.parametrize("entry", [None, 7, {"bytes": 3}])
-def test_files_without_an_entry_are_refused(folder, entry):
+def test_files_without_an_entry_are_refused(folder):
     with pytest.raises(UserError, match=r"manifest\.json: no entry for a"):
-        read_verified(folder, "a", {"files": {"a": entry}})
+        read_verified(folder, "a", {"files": {}})
 
 
 @pytest.mark.parametrize(
@@ -202,9 +199,7 @@ def test_files_without_an_entry_are_refused(folder, entry):
     [
         (seal({"format": "test 2", "files": {}}), "expected format 'test 1', got 'test 2'"),
         (seal({"format": "test 1"}), "expected a manifest with `files`"),
-        ([], "expected a manifest with `files`"),
         ({"format": "test 1", "files": {}}, "differ from their SHA-256"),
-        ({"format": "test 1", "files": {}, "sha256": None}, "differ from their SHA-256"),
         ({"format": "test 1", "files": {}, "near": float("nan")}, "differ from their SHA-256"),
     ],
 )

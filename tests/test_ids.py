@@ -1,46 +1,28 @@
+"""Ids of questions: whole numbers and strings, which go out as they came."""
+
 import array
 
 import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.ids import (
-    cell_id,
-    check_id,
-    check_ids,
-    id_key,
-    number_entries,
-    parse_id,
-    parse_key,
-)
+from qpr_jax.ids import cell_id, check_id, check_ids, id_key, number_entries, parse_id, parse_key
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(0, 0), ("7", 7), (" 7\t", 7), (2**63 - 1, 2**63 - 1), (f"{2**63 - 1}", 2**63 - 1)],
-)
-def test_numbers_of_a_file(value, expected):
-    assert parse_id(value) == expected
+def test_numbers_of_a_file():
+    for value, number in ((0, 0), (" 7\t", 7), (2**63 - 1, 2**63 - 1), (f"{2**63 - 1}", 2**63 - 1)):
+        assert parse_id(value) == number
+    for value in (None, "", "x", "-1", "1.0", "٣", "9" * 19, -1, 2**63, 1.0, True, [1]):
+        assert parse_id(value) is None
 
 
-@pytest.mark.parametrize(
-    "value",
-    [None, "", "x", "-1", "1.0", "٣", "9" * 19, "0" * 20, -1, 2**63, 1.0, True, [1]],
-)
-def test_what_is_no_number_of_a_file(value):
-    assert parse_id(value) is None
-
-
-@pytest.mark.parametrize("number", [0, 7, 10, 2**63 - 1])
+@pytest.mark.parametrize("number", [0, 10, 2**63 - 1])
 def test_ids_that_print_alike_are_one(number):
     assert id_key(number) == id_key(str(number)) == cell_id(str(number)) == number
     assert parse_key(str(number)) == parse_key(np.int64(number)) == number
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["007", "-1", "+1", "1.0", " 7", "7\n", "1_0", "٣", str(2**63), "00", "a", "\ud800", "é"],
-)
+@pytest.mark.parametrize("text", ["007", "-1", "1.0", "7\n", "٣", str(2**63), "a", "\ud800"])
 def test_any_other_string_is_an_id_of_its_own(text):
     assert id_key(text) == cell_id(text) == check_id(text, "") == parse_key(text) == text
 
@@ -64,34 +46,28 @@ def test_the_longest_strings_are_ids_and_a_byte_more_is_none(text):
     assert check_id(text, "") == text
     with pytest.raises(UserError, match=r"1 to 1,024 bytes, got a string of 1,02[56] in line 3"):
         check_id(text + "é", "in line 3")
-    with pytest.raises(UserError, match="got a string of 1,025 in line 3"):
-        check_id("a" * 1025, "in line 3")
 
 
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
         ([1], r"`ids`: expected one a question \(2\), got 1"),
-        ([1, 1], "`ids`: expected distinct ids, got 1 twice"),
         ([1, "1"], "`ids`: expected distinct ids, got 1 twice"),
-        (["a", "a"], "`ids`: expected distinct ids, got a twice"),
-        ([1, -1], "`ids`: expected 0 to 9223372036854775807, got -1 at position 1"),
+        ([1, -1], "got -1 at position 1"),
         ([2**63, 1], "got 9223372036854775808 at position 0"),
         ([10**5000, 1], "got a greater number at position 0"),
-        ([1, 1.5], "`ids`: expected whole numbers or strings, got 1.5 at position 1"),
+        ([1, 1.5], "got 1.5 at position 1"),
         ([2.0**53, 1], "got 9007199254740992.0 at position 0"),
         ([1, float("nan")], "got nan at position 1"),
-        ([1, float("inf")], "got inf at position 1"),
         ([True, 1], "got True at position 0"),
         ([1, None], "got None at position 1"),
         ([1, b"x"], "got b'x' at position 1"),
-        ([1, ""], "expected strings of 1 to 1,024 bytes, got a string of 0 at position 1"),
+        ([1, ""], "got a string of 0 at position 1"),
     ],
 )
 def test_wrong_ids_are_refused(ids, message):
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=message):
         check_ids(ids, 2)
-    assert "\n" not in str(error.value)
 
 
 def test_all_entries_have_ids_or_none_has():
@@ -100,9 +76,6 @@ def test_all_entries_have_ids_or_none_has():
     assert [*number_entries(entries, lines, "f, line")] == [(0, "a", None), (1, "b", {"tag": 1})]
     assert lines.tolist() == [2, 5]
     assert [*number_entries([(2, "x", "a", None)], lines, "f, line")] == [("x", "a", None)]
-    with pytest.raises(UserError, match="f, line 3: expected an id, as in the rows before"):
-        [*number_entries([(2, 7, "a", None), (3, None, "b", None)], lines, "f, line")]
-    with pytest.raises(UserError, match="f, line 3: expected no id, as in the rows before"):
-        [*number_entries([(2, None, "a", None), (3, 7, "b", None)], lines, "f, line")]
-    with pytest.raises(UserError, match="got True in f, line 4"):
-        [*number_entries([(4, True, "a", None)], lines, "f, line")]
+    for first, second in ((7, None), (None, 7)):
+        with pytest.raises(UserError, match=r"f, line 3: expected (an|no) id, as in"):
+            [*number_entries([(2, first, "a", None), (3, second, "b", None)], lines, "f, line")]

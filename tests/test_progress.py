@@ -65,20 +65,6 @@ def test_a_terminal_shows_bars(monkeypatch, caplog):
     assert not caplog.messages
 
 
-COLOR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-7]|38|9[0-7])[;m]")
-
-
-def test_a_bar_without_colors(monkeypatch):
-    terminal = on_terminal(monkeypatch)
-    for variable in ("", "1"):
-        monkeypatch.setenv("NO_COLOR", variable)
-        terminal.seek(terminal.truncate(0))
-        with progress.bar("step", 100) as show:
-            show(20, "loss 1")
-        assert "20/100" in terminal.getvalue()
-        assert bool(COLOR.search(terminal.getvalue())) is (not variable)
-
-
 def test_a_terminal_that_draws_nothing_gets_lines(monkeypatch, caplog):
     terminal = on_terminal(monkeypatch, "dumb")
     caplog.set_level("INFO", logger="qpr_jax")
@@ -95,14 +81,8 @@ def test_nothing_is_shown_where_another_process_shows_it(monkeypatch):
     assert not terminal.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0.1 s"), (4.24, "4.2 s"), (40.2, "40 s"), (171, "2 min 51 s"), (12_000, "3 h 20 min")],
-)
-def test_durations(seconds, text):
-    assert progress.duration(seconds) == text
-
-
-@pytest.mark.parametrize(("rate", "text"), [(1.52, "1.5"), (15.6, "16"), (16_432, "16,000")])
-def test_rates(rate, text):
-    assert progress.rounded(rate) == text
+def test_durations_and_rates():
+    seconds = (0, 4.24, 40.2, 171, 12_000)
+    texts = ["0.1 s", "4.2 s", "40 s", "2 min 51 s", "3 h 20 min"]
+    assert [*map(progress.duration, seconds)] == texts
+    assert [*map(progress.rounded, (1.52, 15.6, 16_432))] == ["1.5", "16", "16,000"]

@@ -125,29 +125,11 @@ def test_the_card_names_languages_files_and_their_terms(tmp_path):
         "| `wiktionary.en-fr.tsv.gz` | fr | 1,500 dictionary entries | Wiktionary: CC BY-SA |",
     ]
     assert "\n".join(["|---|---|---|---|", *rows, ""]) in card
-    assert "\n| `ours.tsv` | de | 1,500 sentences | not stated here |\n\n1,000 questions" in card
     terms = "Of the translations that it was trained with, as the names of their files say: "
     expected = f"{terms}Multi30k: for research only; Wiktionary: CC BY-SA.\n"
     assert f"\nOf the weights: mit.\n\n{expected}\n## Files" in card
     assert "| `test` | de | 1,000 | 0.500 | 0.250 | 0.625 |\n" in card
     assert "| `a.en+a.de` | de | 1,000 | 0.500 | 0.250 |  |\n\n## Limits" in card
-
-
-def test_the_card_of_one_language_does_not_name_it(tmp_path):
-    write_run(tmp_path, max_epochs=1)
-    card = card_of(tmp_path)
-    assert "language:" not in card
-    assert "anguages:" not in card
-    assert "trained with, as the names" not in card
-
-
-def test_the_card_without_a_report_names_languages_too(tmp_path):
-    """That of an index, which has an encoder and no run."""
-    card = card_of(tmp_path, encoder=translated_encoder(("ours.tsv", "de", False)))
-    assert '\nlanguage: ["en", "de"]\n' in card
-    assert "\n| `ours.tsv` | de | 1,500 sentences | not stated here |\n" in card
-    assert "Not stated" not in card
-    assert "Of translations: how often" not in card
 
 
 def test_the_card_says_that_words_alone_were_trained(tmp_path):

@@ -89,7 +89,7 @@ def test_ids_and_payload(mine):
         assert (answer.status_code, "error" in answer.json()) == (413, True)
 
 
-@pytest.mark.parametrize("given", ["", "Bearer", "Bearer wrong", TOKEN, b"Bearer \xff\xfe"])
+@pytest.mark.parametrize("given", ["", "Bearer wrong", TOKEN, b"Bearer \xff\xfe"])
 def test_writing_needs_the_token(client, given):
     headers = {"Authorization": given}
     assert client.delete("/questions/5", headers=headers).status_code == 401
@@ -103,27 +103,17 @@ def test_writing_needs_the_token(client, given):
     ("path", "body", "message"),
     [
         ("/search", RICE | {"k": 0}, "`k`: Input should be greater than or equal to 1, got 0"),
-        ("/search", RICE | {"k": 1001}, "`k`: Input should be less than or equal to 1000"),
-        ("/search", RICE | {"k": "5"}, "`k`: Input should be a valid integer"),
-        ("/search", RICE | {"rerank": "heavy"}, "`rerank`: "),
         ("/search", RICE | {"rerank": "light"}, "`rerank`: this server has no re-ranker 'light'"),
         ("/search", RICE | {"\n😀" * 99: 1}, r"`'\n\U0001f600\n"),
         ("/search", {"queries": ["a"] * 17, "rerank": "cross_encoder"}, "at most 16 queries for"),
         ("/search", {"queries": ["a"], "query": "b"}, "one of `queries` and `query`"),
         ("/search", {}, "one of `queries` and `query`"),
-        ("/search", {"queries": [None]}, "`queries.0`: Input should be a valid string"),
-        ("/search", {"queries": ["a"] * 1001}, "`queries`: List should have at most 1000"),
         ("/search", {"queries": ["a"] * 101, "k": 100}, "queries times k; got 10,100"),
-        ("/search", [], "`body`: Input should be"),
         ("/encode", {"questions": ["x" * 2001]}, "`questions.0`: String should have at most 2000"),
         ("/questions", {"questions": ["a"], "ids": [-1]}, "`ids.0`: expected a whole number"),
-        ("/questions", {"questions": ["a"], "ids": [2**63]}, "got 9223372036854775808"),
-        ("/questions", {"questions": ["a"], "ids": [True]}, "`ids.0`: expected a whole number"),
         ("/questions", {"questions": ["a"], "ids": ["é" * 513]}, "`ids.0`: expected a whole"),
-        ("/questions", {"questions": ["a"], "ids": []}, "`ids`: expected one for each of 1"),
         ("/questions", {"questions": ["a", "b"], "ids": [1, "1"]}, "`ids`: expected distinct ids"),
         ("/questions", {"questions": ["a"], "payload": [1]}, "`payload.0`: Input should be"),
-        ("/questions", {"questions": ["a"], "payload": [None] * 2}, "`payload`: expected one"),
         ("/questions", {"questions": ["a", " \n"]}, "a blank one at 1"),
     ],
 )
@@ -143,12 +133,12 @@ def test_a_wrong_body_gives_one_line(client, path, body, message):
         ({"Content-Type": "text/plain"}, b"{}", 415),
         ({}, b" " * 10_001, 413),
         ({}, iter([b" " * 6000] * 2), 413),
-        *(({}, content, 422) for content in (b"", b"{", b"null", b'{"queries": [NaN]}')),
-        *(({}, content, 400) for content in (b"\xff", b"[" * 9000)),
-        *(
-            ({}, b'{"questions": ["a"], "payload": [{"x": [' + value + b"]}]}", 422)
-            for value in (b"NaN", b"-Infinity", b"1e999", b'"\\ud800"')
-        ),
+        ({}, b"", 422),
+        ({}, b"{", 422),
+        ({}, b"\xff", 400),
+        ({}, b"[" * 9000, 400),
+        ({}, b'{"questions": ["a"], "payload": [{"x": [NaN]}]}', 422),
+        ({}, b'{"questions": ["a"], "payload": [{"x": ["\\ud800"]}]}', 422),
         ({}, b'{"questions": ["a"], "ids": ["\\ud800"]}', 422),
         ({}, b'{"questions": ["rice \\ud800"]}', 422),
     ],
@@ -163,14 +153,13 @@ def test_bodies_without_meaning_are_the_clients_fault(client, headers, content, 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        *(
-            ("GET", "/search", 422),
-            ("DELETE", "/search", 405),
-            ("PUT", "/questions/5", 405),
-            ("GET", "/nothing", 404),
-        ),
-        *(("POST", "/search/", 404), ("GET", "/docs", 404), ("GET", "/" + "😀" * 200, 404)),
-        *(("GET", "/questions/", 422), ("GET", "/questions/-1", 404), ("POST", "/reload", 401)),
+        ("GET", "/search", 422),
+        ("DELETE", "/search", 405),
+        ("POST", "/search/", 404),
+        ("GET", "/" + "😀" * 200, 404),
+        ("GET", "/questions/", 422),
+        ("GET", "/questions/-1", 404),
+        ("POST", "/reload", 401),
     ],
 )
 def test_every_answer_has_the_version_an_id_and_one_line(client, method, path, status):

@@ -74,7 +74,7 @@ def test_requests_that_are_refused(client):
     assert client.get("/review", headers={"Host": "evil.example"}).status_code == 400
 
 
-@pytest.mark.parametrize("given", ["", "Bearer", "Bearer x", f"Basic {TOKEN}", "Bearer \xe9"])
+@pytest.mark.parametrize("given", ["", "Bearer x", f"Basic {TOKEN}", "Bearer \xe9"])
 def test_every_request_needs_the_token(client, session, given):
     headers = {"Authorization": given.encode("latin-1")}
     key = client.get("/review").json()["pair"]["key"]
