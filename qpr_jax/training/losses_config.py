@@ -20,12 +20,11 @@ from qpr_jax.losses import (
     triplet_loss,
 )
 from qpr_jax.training.batches import Batch
-from qpr_jax.training.config import TrainConfig, flatten, weighted_losses
+from qpr_jax.training.config import TrainConfig, weighted_losses
+from qpr_jax.training.sections import LossConfig
 from qpr_jax.training.train_step import LossTerms
 
-_SETTINGS = frozenset(
-    name.removeprefix("loss.") for name in flatten(TrainConfig()) if name.startswith("loss.")
-)
+_SETTINGS = frozenset(LossConfig.model_fields)
 
 
 class LossSpec(NamedTuple):
@@ -39,12 +38,10 @@ class LossSpec(NamedTuple):
       reads: "pairs": `fn(queries, candidates)`; "labeled": `fn(left, right, labels)`; "targets":
         `fn(vectors, targets)` with the unscaled vectors and the teacher's. Vectors of pairs and
         of labeled pairs are multiplied by `loss.scale`.
-      angular: whether it compares directions, so that vectors should have length 1.
     """
 
     fn: Callable[..., jax.Array]
     reads: Literal["pairs", "labeled", "targets"]
-    angular: bool = False
 
     @property
     def arguments(self) -> frozenset[str]:
@@ -60,9 +57,9 @@ class LossSpec(NamedTuple):
 LOSSES = {
     "sdml": LossSpec(sdml_loss, "pairs"),
     "triplet": LossSpec(triplet_loss, "pairs"),
-    "ranking": LossSpec(ranking_loss, "pairs", angular=True),
-    "contrastive": LossSpec(contrastive_loss, "labeled", angular=True),
-    "online_contrastive": LossSpec(online_contrastive_loss, "labeled", angular=True),
+    "ranking": LossSpec(ranking_loss, "pairs"),
+    "contrastive": LossSpec(contrastive_loss, "labeled"),
+    "online_contrastive": LossSpec(online_contrastive_loss, "labeled"),
     "imitation": LossSpec(imitation_loss, "targets"),
     "similarities": LossSpec(similarities_loss, "targets"),
 }
@@ -81,18 +78,13 @@ def register_loss(name: str, spec: LossSpec) -> None:
     another name, and register it before resuming a run.
 
     Args:
-      name: letters, digits and `_`; the metric is `loss_NAME`.
-      spec: the function and what it reads.
-
-    Raises:
-      UserError: a loss of the package has the name, the name has other characters, or the loss
-        reads something else than pairs or labeled pairs.
+      name: letters, digits and `_`, no loss of the package; the metric is `loss_NAME`.
+      spec: the function; it reads pairs or labeled pairs.
     """
     if name in _PACKAGED or not name.isidentifier():
-        raise UserError(
-            "`name` of a loss: expected letters, digits and _, and none of "
-            f"{', '.join(sorted(_PACKAGED))}, got {name!r}"
-        )
+        packaged = ", ".join(sorted(_PACKAGED))
+        expected = f"letters, digits and _, and none of {packaged}"
+        raise UserError(f"`name` of a loss: expected {expected}, got {name!r}")
     if spec.reads not in ("pairs", "labeled"):
         raise UserError(f"`reads` of a loss: expected pairs or labeled, got {spec.reads!r}")
     LOSSES[name] = spec
@@ -109,24 +101,23 @@ def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTer
         vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str
     ) -> dict[str, jax.Array]:
         queries, candidates, left, right = batch.split(config.loss.scale * vectors)
-        clusters = jnp.asarray(batch.clusters) if config.loss.mask_own_cluster else None
         labels, targets = jnp.asarray(batch.labels), jnp.asarray(batch.targets)
         arrays = {
             "pairs": (queries, candidates),
             "labeled": (left, right, labels),
             "targets": (vectors, targets),
         }
+        clusters = jnp.asarray(batch.clusters) if config.loss.mask_own_cluster else None
         given: dict[str, Any] = {"clusters": clusters, "key": key, "precision": config.precision}
-
-        def value(spec: LossSpec) -> jax.Array:
+        losses = {}
+        for name, weight in weights.items():
+            spec = LOSSES[name]
+            if not weight or (spec.reads == "targets" and not targets.shape[1]):
+                continue
             options = {name: given[name] for name in spec.arguments & given.keys()}
             options |= {name: getattr(config.loss, name) for name in spec.settings}
-            return spec.fn(*arrays[spec.reads], axis_name=axis_name, **options)
-
-        return {
-            name: weight * value(LOSSES[name])
-            for name, weight in weights.items()
-            if weight and (LOSSES[name].reads != "targets" or targets.shape[1])
-        }
+            loss = spec.fn(*arrays[spec.reads], axis_name=axis_name, **options)
+            losses[name] = weight * loss
+        return losses
 
     return terms

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,10 +14,6 @@ from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.cross_encoder_job import train_cross_encoder
 from qpr_jax.training.encoder_job import train_encoder
-from qpr_jax.training.losses_config import LOSSES
-from qpr_jax.training.model_families import MODEL_FAMILIES
-
-log = logging.getLogger(__name__)
 
 # What a config trains: `job` -> the whole of it, from the settings to the report.
 JOBS: dict[str, Callable[[TrainConfig, StrPath, bool], dict[str, Any]]] = {
@@ -46,14 +41,6 @@ def train_and_evaluate(
       Interrupted: SIGTERM or Ctrl-C came; the state is saved.
     """
     validate(config)
-    angular = [name for name in config.loss.names if LOSSES[name].angular]
-    normalized = MODEL_FAMILIES[config.encoder.kind].normalizes or config.encoder.normalize
-    if angular and config.max_epochs and not normalized:
-        log.warning(
-            "the loss %s compares directions, but searches go by distance, which orders vectors of "
-            "different lengths differently; set `encoder.normalize=True`",
-            angular[0],
-        )
     with distributed.connect_processes(config.distributed):
         try:
             return JOBS[config.job](config, workdir, overwrite)

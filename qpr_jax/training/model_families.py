@@ -63,7 +63,6 @@ class ModelFamily:
     Attributes:
       length_blocks: the most blocks of a batch, each of which is compiled separately.
       has_end_tokens: whether each question begins and ends with a token that is no word.
-      normalizes: whether vectors have length 1 whatever the settings are.
       start: the encoder that training starts from; None for fresh parameters.
       tokenizer: from that encoder, or from the texts of each language, whose words are counted.
       init: the model before the first step, with `embedding` [V, e] and `encode_blocks`.
@@ -72,7 +71,6 @@ class ModelFamily:
 
     length_blocks: int
     has_end_tokens: bool
-    normalizes: bool
     start: Callable[[TrainConfig], Encoder | None]
     tokenizer: Callable[[TrainConfig, Any, Corpora], Tokenizer]
     init: Callable[[TrainConfig, TrainDataset], Model]
@@ -244,7 +242,6 @@ MODEL_FAMILIES = {
     "cnn": ModelFamily(
         length_blocks=8,
         has_end_tokens=False,
-        normalizes=False,
         start=_read_cnn,
         tokenizer=_cnn_vocabulary,
         init=_init_cnn,
@@ -253,7 +250,6 @@ MODEL_FAMILIES = {
     "bert": ModelFamily(
         length_blocks=4,  # a layer takes seconds to compile, and more for its gradient
         has_end_tokens=True,
-        normalizes=True,
         start=_read_bert,
         tokenizer=lambda config, start, corpora: start.tokenizer,
         init=_init_bert,

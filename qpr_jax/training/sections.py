@@ -114,7 +114,7 @@ class EncoderConfig(Section):
     filters: Positive = setting(600, "Filters of each kernel size.")
     output_dim: Positive = setting(300, "Dimension of a question vector.")
     bag_of_words: bool = setting(False, "Also project the sum of the embeddings.")
-    normalize: bool = setting(False, "Scale vectors to length 1.")
+    normalize: bool = setting(False, "Scale vectors to length 1, as losses of cosines need.")
     compute_dtype: Literal["float32", "bfloat16"] = setting(
         "float32", "Data type of the encoder's matrix products; all else is float32."
     )

@@ -13,12 +13,13 @@ from qpr_jax.files import StrPath, locked, read_json, write_json
 
 RUN_FILE = "run.json"
 FORMAT = 1  # of run.json
-LOCK_FILE = ".lock"
 REMOVAL = "removal not finished"
-# All that a run writes and that `overwrite` removes.
-OUTPUTS = (
+# What a run writes before its first step, and all that `overwrite` removes. The last two are left
+# by a kill: files and folders that are renamed when they are whole.
+_PREPARED = ("splits", "clusters")
+_OUTPUTS = (
+    *_PREPARED,
     "checkpoints",
-    "clusters",
     "cross_logits",
     "evaluations.jsonl",
     "export",
@@ -29,13 +30,10 @@ OUTPUTS = (
     "ranks.npz",
     "report.json",
     "report.md",
-    "splits",
     "tensorboard",
+    ".*.part",
+    ".*.old",
 )
-# Written before the first step.
-_PREPARED = (RUN_FILE, "splits", "clusters")
-# Left by a kill: files and folders that are renamed when they are whole.
-LEFTOVERS = (".*.part", ".*.old")
 
 
 @contextlib.contextmanager
@@ -57,7 +55,7 @@ def open_workdir(
     if folder.exists() and not folder.is_dir():
         raise UserError(f"expected a folder, got the file {folder}", setting="workdir")
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / LOCK_FILE) as ours:
+    with locked(folder / ".lock") as ours:
         if not ours:
             raise UserError(
                 f"{folder}: another process works in this folder",
@@ -68,7 +66,7 @@ def open_workdir(
                 _remove_run(folder)
             else:
                 _refuse_other_settings(folder, run)
-        elif foreign := sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")):
+        elif foreign := _names(folder):
             raise UserError(
                 f"{folder}: expected an empty folder or a run, found {foreign[0]!r} and no "
                 f"{RUN_FILE}",
@@ -79,10 +77,14 @@ def open_workdir(
             yield folder
         except UserError:
             # Nothing was trained yet, so the next command may have other settings.
-            if all(path.name in _PREPARED or path.name[0] == "." for path in folder.iterdir()):
+            if {*_names(folder)} <= {RUN_FILE, *_PREPARED}:
                 _remove_run(folder)
                 (folder / RUN_FILE).unlink()
             raise
+
+
+def _names(folder: pathlib.Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
@@ -92,11 +94,10 @@ def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
             f"{folder}: the removal of a run was interrupted here",
             remedy="finish it with `--overwrite`, or give another work directory",
         )
-    missing = "(none)"
     differences = [
-        f"{name}: {known.get(name, missing)!r} there, {run.get(name, missing)!r} here"
+        f"{name}: {known.get(name, '(none)')!r} there, {run.get(name, '(none)')!r} here"
         for name in sorted(known.keys() | run.keys())
-        if known.get(name, missing) != run.get(name, missing)
+        if known.get(name) != run.get(name)
     ]
     if differences:
         raise UserError(
@@ -108,9 +109,9 @@ def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
 def _remove_run(folder: pathlib.Path) -> None:
     # First, so that what a kill leaves behind is not taken for a run.
     write_json(folder / RUN_FILE, {REMOVAL: True})
-    leftovers = [path for pattern in LEFTOVERS for path in folder.glob(pattern)]
-    for path in [*(folder / name for name in OUTPUTS), *leftovers]:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    for pattern in _OUTPUTS:
+        for path in folder.glob(pattern):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
