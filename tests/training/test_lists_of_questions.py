@@ -7,7 +7,7 @@ from qpr_jax import Retriever
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.training import rerank_data
-from qpr_jax.training.config import load_config, override
+from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.sources import listed_files, read_listed
@@ -30,23 +30,19 @@ def listed(tmp_path):
 @pytest.mark.slow
 def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed, monkeypatch):
     monkeypatch.setattr(rerank_data, "MIN_QUERIES", 20)
-    config = load_config("distill:smoke")
-    config = override(
-        config,
-        {
-            "data.path": str(listed / "questions.txt"),
-            "teacher.model": str(listed / "no.npy"),
-            "teacher.epochs": 1,
-            "data.spliced": 0,
-            "optimizer.learning_rate": 1e-2,
-            "teacher.batch_size": 64,
-            "max_steps": 300,
-            "early_stopping.every_steps": 100,
-            "checkpoint_every": 100,
-            "rerank.candidates": 50,
-            "devices": 2,
-        },
-    )
+    changes = {
+        "data.path": str(listed / "questions.txt"),
+        "teacher.model": str(listed / "no.npy"),
+        "teacher.epochs": 1,
+        "data.spliced": 0,
+        "optimizer.learning_rate": 1e-2,
+        "teacher.batch_size": 64,
+        "rerank.candidates": 50,
+        "devices": 2,
+    }
+    config = load_config("distill:smoke", changes)
+    config.max_steps = 300
+    config.early_stopping.every_steps = config.checkpoint_every = 100
     with pytest.raises(UserError, match=r"no.npy: expected a .npy file of floats, 400 rows"):
         train_and_evaluate(config, tmp_path / "run")
     config.teacher.model = str(listed / "vectors.npy")  # and the same command resumes

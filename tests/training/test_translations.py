@@ -1,4 +1,4 @@
-"""Translations in a training: rows, whose vector each learns, clusters, batches, glosses."""
+"""Translations in a training: files, rows, whose vector each learns, clusters, batches, glosses."""
 
 import dataclasses
 import json
@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from qpr_jax.data.splits import TRAIN
 from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text, tokenize
@@ -13,6 +14,11 @@ from qpr_jax.training.config import override
 from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.sampler import make_pairs_sampler
+from qpr_jax.training.translations import (
+    TranslationData,
+    load_translations,
+    translation_digests,
+)
 from tests.made_up_language import LANGUAGE, translate, write_tsv
 from tests.training.test_loader import questions_of
 from tests.translation_runs import translated_config
@@ -46,44 +52,79 @@ def texts_of(dataset):
     return dataset.data.questions + dataset.unlabeled + more
 
 
-def test_rows_are_questions_unlabeled_sources_and_targets(config, dataset):
+def is_given(dataset):
+    """Whether each target stands in a file, not a gloss."""
+    translations = dataset.translations
+    return translations.source_of < len(translations.sources)
+
+
+def normalized(texts):
+    return {normalized_text(text) for text in texts}
+
+
+@pytest.mark.parametrize(
+    ("setting", "spec", "message"),
+    [
+        ("data.parallel", "en-de:{}/none.tsv", "none.tsv; name a file"),
+        ("data.parallel_tests", "{}/words.tsv", "expected sentences to score, got a dictionary"),
+        ("data.parallel", "$QPR_NOT_SET/a.en-de.tsv", r"variable \$QPR_NOT_SET is not set"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_setting(config, tmp_path, setting, spec, message):
+    write_tsv(tmp_path / "words.tsv", [("dog", "hund"), ("cat", "katze")])
+    spec = spec.format(f"en-xx:{tmp_path}" if spec[0] == "{" else tmp_path)
+    with pytest.raises(UserError, match=message) as caught:
+        load_translations(override(config, {setting: (spec,)}), ())
+    assert caught.value.setting == setting
+
+
+def test_dictionaries_alone_have_nothing_to_score(config):
+    changes = {"data.parallel": config.data.parallel[1:]}
+    assert not load_translations(override(config, changes), ()).splits.held_out["validation"]
+    changes["early_stopping.metric"] = "translation"
+    with pytest.raises(UserError, match="expected sentences to hold out and score"):
+        load_translations(override(config, changes), ())
+
+
+def test_rows_of_each_file_are_limited(config):
+    limited = load_translations(override(config, {"data.source": "quora", "data.max_rows": 30}), [])
+    counts = limited.splits.report[LANGUAGE]
+    assert (counts["sentences"], counts["dictionary_entries"]) == (30, 30)
+
+
+def test_languages_and_files_name_a_run(config, tmp_path):
+    path = tmp_path / "a.tsv"
+    write_tsv(path, [("one", "eins"), ("two", "zwei")])
+
+    def digest(spec):
+        changed = override(config, {"data.parallel": (spec,)})
+        return translation_digests(changed)["data.parallel.sha256"][0]
+
+    digests = [digest(f"{languages}:{path}") for languages in ("en-xx", "xx-en", "en-yy")]
+    assert len({*digests}) == 3
+    path.rename(tmp_path / "b.tsv")
+    assert digest(f"en-xx:{tmp_path / 'b.tsv'}") == digests[0]
+
+
+def test_rows_are_questions_unlabeled_sources_and_targets(dataset):
     translations, texts = dataset.translations, texts_of(dataset)
     count = len(dataset.data.questions)
     assert (dataset.first_source, len(dataset.unlabeled)) == (count + 2, 2)
     assert dataset.first_target == count + 2 + len(translations.sources)
     assert len(texts) == len(dataset.token_ids) == len(dataset.clusters) == len(dataset.target_rows)
-    # The tokens of a row are those of its text.
-    rows = [0, count, dataset.first_source, dataset.first_target, len(texts) - 1]
-    for row in rows:
-        ids, _, parts = dataset.tokenizer.token_ids([texts[row]], config.text.max_tokens)
-        own = dataset.token_ids[row][dataset.token_ids[row] > 0]
-        assert [
-            dataset.parts.take(np.array([id - dataset.tokenizer.size])).rows.tolist()
-            if id >= dataset.tokenizer.size
-            else id
-            for id in own
-        ] == [
-            parts.take(np.array([id - dataset.tokenizer.size])).rows.tolist()
-            if id >= dataset.tokenizer.size
-            else id
-            for id in ids[0]
-        ]
+    for row in (0, count, dataset.first_source, dataset.first_target, len(texts) - 1):
+        assert (dataset.token_ids[row] > 0).sum() == len(tokenize(texts[row]))
+    held_out = np.flatnonzero(dataset.splits.split_of != TRAIN)
+    trained = np.setdiff1d(np.arange(len(texts)), held_out)
+    np.testing.assert_array_equal(dataset.trainable_rows, trained)
 
 
 def test_a_target_learns_the_vector_of_its_source(dataset):
-    texts, rows = texts_of(dataset), dataset.target_rows
-    first = dataset.first_target
+    texts, rows, first = texts_of(dataset), dataset.target_rows, dataset.first_target
     np.testing.assert_array_equal(rows[:first], np.arange(first))
     assert rows.max() < first
-    given = len(dataset.translations.targets) - (~is_given(dataset)).sum()
-    for target in range(first, first + given):
+    for target in first + np.flatnonzero(is_given(dataset)):
         assert translate(texts[rows[target]]) == texts[target]
-
-
-def is_given(dataset):
-    """Whether each target stands in a file, not a gloss."""
-    translations = dataset.translations
-    return translations.source_of < len(translations.sources)
 
 
 def test_glosses_are_of_training_and_unlabeled_questions_alone(dataset):
@@ -94,13 +135,12 @@ def test_glosses_are_of_training_and_unlabeled_questions_alone(dataset):
     assert np.unique(sources, return_counts=True)[1].max() <= 2
     assert np.isin(sources, np.arange(len(dataset.data.questions), dataset.first_source)).any()
     assert len(np.unique(sources)) > 0.9 * len(questions)
-    right = 0
+    right = total = 0
     for gloss, source in zip(glossed, sources, strict=True):
         words, original = texts[gloss].split(), tokenize(texts[source])
-        assert len(words) == len(original)
         assert words != original
         right += sum(a == translate(b) for a, b in zip(words, original, strict=True))
-    total = sum(len(texts[gloss].split()) for gloss in glossed)
+        total += len(words)
     assert right > 0.5 * total  # the rest are glued words, and words that no sentence has
 
 
@@ -116,41 +156,39 @@ def test_a_source_and_its_targets_are_a_cluster(dataset):
     assert (clusters[count : dataset.first_source] == -1).all()
 
 
-def test_training_reads_all_but_held_out_questions(dataset):
-    held_out = np.flatnonzero(dataset.splits.split_of != 0)
-    everything = np.arange(len(dataset.token_ids))
-    np.testing.assert_array_equal(dataset.trainable_rows, np.setdiff1d(everything, held_out))
+def test_sentences_of_one_text_are_a_cluster_and_words_are_not():
+    translations = TranslationData(
+        splits=None,
+        sources=["Run!", "run", "Go.", "bank"],
+        targets=["Lauf!", "Renn", "Renn!", "Ufer", "Lauf"],
+        source_of=np.array([0, 1, 2, 3, 3], np.int32),
+        is_sentence=np.array([True, True, True, False, False]),
+    )
+    assert translations.groups().tolist() == [0, 0, 0, 1]
 
 
-def test_pairs_are_sentences_and_neither_entries_of_a_dictionary_nor_glosses(dataset):
+def test_a_share_of_each_batch_is_sentences_with_translations(config, dataset):
     pairs, texts = dataset.translation_pairs(), texts_of(dataset)
-    assert pairs.dtype == np.int32
-    assert (pairs[:, 1] >= dataset.first_target).all()
     np.testing.assert_array_equal(dataset.target_rows[pairs[:, 1]], pairs[:, 0])
-    assert len(pairs) == is_given(dataset).sum() - 40
-    assert (pairs[:, 0] >= dataset.first_source).all()
+    assert len(pairs) == is_given(dataset).sum() - 40  # no dictionary's
     assert all(len(texts[source].split()) > 1 for source in pairs[:, 0])
     assert dataclasses.replace(dataset, translations=None).translation_pairs().shape == (0, 2)
-
-
-def test_a_share_of_each_batch_is_translations(config, dataset):
+    allowed = {*map(tuple, pairs.tolist())}
+    plain = {*map(tuple, dataset.splits.pairs["train"].tolist())}
     sampler = make_pairs_sampler(config, dataset, devices=1)
-    allowed = {tuple(pair) for pair in dataset.translation_pairs().tolist()}
-    plain = {tuple(pair) for pair in dataset.splits.pairs["train"].tolist()}
-    seen = set()
-    steps = len(allowed) // 8
+    assert sampler.epoch == len(plain) // 24
+    seen, steps = set(), len(allowed) // 8
     for step in range(steps):
-        pairs = [tuple(pair) for pair in sampler.indices(step).pairs.tolist()]
-        assert len(pairs) == config.batch_size == 32
-        assert {*pairs[:24]} <= plain
-        assert {*pairs[24:]} <= allowed
-        seen |= {*pairs[24:]}
-        np.testing.assert_array_equal(sampler.indices(step).pairs, pairs)
+        read = [*map(tuple, sampler.indices(step).pairs.tolist())]
+        assert len(read) == config.batch_size == 32
+        assert {*read[:24]} <= plain
+        assert {*read[24:]} <= allowed
+        seen |= {*read[24:]}
     assert len(seen) == 8 * steps  # none twice before all were read
-    without = make_pairs_sampler(override(config, {"batch.translations": 0.0}), dataset, devices=1)
-    assert {*map(tuple, without.indices(0).pairs.tolist())} <= plain
-    most = make_pairs_sampler(override(config, {"batch.translations": 0.999}), dataset, devices=1)
-    assert len({*map(tuple, most.indices(0).pairs.tolist())} & allowed) == 31
+    for share, expected in ((0.0, 0), (0.999, 31)):
+        changed = override(config, {"batch.translations": share})
+        read = make_pairs_sampler(changed, dataset, devices=1).indices(0).pairs
+        assert len({*map(tuple, read.tolist())} & allowed) == expected
 
 
 @pytest.mark.parametrize("devices", [1, 4])
@@ -158,78 +196,16 @@ def test_a_share_of_each_batch_is_translations(config, dataset):
 def test_a_batch_has_the_teachers_vectors_of_the_sources(config, taught, imitation, devices):
     changed = override(config, {"teacher.weight": 0.5})
     loader = BatchLoader(changed, taught, imitation=imitation, devices=devices)
-    texts = texts_of(taught)
-    encoder = taught.teacher.encoder
+    texts, encoder = texts_of(taught), taught.teacher.encoder
     targets = 0
     for step in (0, 3):
-        draw = loader.indices(step)
-        rows = draw.questions[draw.positions(devices)].ravel()
+        indices = loader.indices(step)
+        rows = indices.questions[indices.positions(devices)].ravel()
         sources = [texts[row] for row in taught.target_rows[rows]]
         expected = encoder.encode(sources)
         np.testing.assert_allclose(loader.batch_at(step).targets, expected, atol=1e-6)
         targets += (rows >= taught.first_target).sum()
     assert targets
-
-
-def test_held_out_questions_are_in_no_translation(config, tmp_path):
-    first = load_dataset(override(config, {"data.parallel": (), "batch.translations": 0}), None)
-    held_out = [first.data.questions[i] for i in np.flatnonzero(first.splits.split_of != 0)]
-    known = [first.data.questions[i] for i in np.flatnonzero(first.splits.split_of == 0)][:30]
-    secret = held_out[0].upper().rstrip("?") + " !"
-    pairs = [(text, translate(text)) for text in known]
-    spec = write_tsv(tmp_path / "more.tsv", [*pairs, (secret, "zzyzx"), (held_out[1], "qqux")])
-    changes = {"data.parallel": (*config.data.parallel, spec), "text.min_count": 1}
-    dataset = load_dataset(override(config, changes), None)
-    translations = dataset.translations
-    secrets = {normalized_text(text) for text in held_out}
-    assert not secrets & {normalized_text(text) for text in translations.sources}
-    scored = translations.splits.held_out
-    held = [t for split in scored.values() for part in split for t in part.targets]
-    assert translations.splits.report["held_out_questions"] + len({"zzyzx", "qqux"} & {*held}) == 2
-    assert not {"zzyzx", "qqux"} & {*" ".join(translations.targets).split()}
-    assert not {"zzyzx", "qqux"} & {*dataset.tokenizer.words}
-    texts = texts_of(dataset)
-    same = [i for i in range(dataset.first_source, dataset.first_target) if texts[i] in known]
-    assert len(same) >= 20
-
-
-def test_glossaries_translate_words_of_the_other_language_alone(dataset):
-    glossary = dataset.translations.glossary()
-    english = {w for text in dataset.translations.sources for w in tokenize(text)}
-    assert not {*glossary} & english
-    glued = ("", "a ", "an ", "my ", "the ", "this ")
-    right = [
-        any(translate(first + found) == word for found in meanings.split() for first in glued)
-        for word, meanings in glossary.items()
-    ]
-    assert len(right) > 100
-    assert np.mean(right) > 0.8
-
-
-def test_embeddings_start_at_the_vectors_of_translations(config, dataset):
-    encoder = read_encoder(f"{config.teacher.model}/export")
-    taught = with_teacher(config, dataset, encoder)
-    assert taught.teacher.glossary == dataset.translations.glossary()
-    started = dataclasses.replace(dataset, start=encoder)  # has embeddings of its own
-    assert not with_teacher(config, started, encoder).teacher.glossary
-
-
-def test_an_encoder_without_sums_cannot_spell_words(config):
-    changes = {"encoder.pretrained": config.teacher.model}
-    start = read_encoder(f"{config.teacher.model}/export")
-    with pytest.raises(UserError, match=r"`batch.subword_dropout`: must be 0"):
-        load_dataset(override(config, changes), None, start)
-
-
-def test_scored_sentences_are_in_no_training(dataset):
-    translations = dataset.translations
-    texts = {normalized_text(text) for text in translations.sources + translations.targets}
-    for name in ("validation", "test"):
-        (held_out,) = translations.splits.held_out[name]
-        assert held_out.language == LANGUAGE
-        assert len(held_out.sources) == 30
-        for side in (held_out.sources, held_out.targets):
-            assert not texts & {normalized_text(text) for text in side}
 
 
 @pytest.mark.parametrize("devices", [2, 8])
@@ -239,3 +215,70 @@ def test_a_batch_holds_the_same_tokens_on_any_number_of_devices(config, dataset,
         first, second = one.batch_at(step), many.batch_at(step)
         assert np.any(first.sums[0])
         assert questions_of(second, devices) == questions_of(first, 1)
+
+
+def test_held_out_questions_are_in_no_translation(config, tmp_path):
+    first = load_dataset(override(config, {"data.parallel": (), "batch.translations": 0}), None)
+    held_out = [first.data.questions[i] for i in np.flatnonzero(first.splits.split_of != TRAIN)]
+    known = [first.data.questions[i] for i in np.flatnonzero(first.splits.split_of == TRAIN)][:30]
+    secret = held_out[0].upper().rstrip("?") + " !"
+    pairs = [(text, translate(text)) for text in known]
+    spec = write_tsv(tmp_path / "more.tsv", [*pairs, (secret, "zzyzx"), (held_out[1], "qqux")])
+    changes = {"data.parallel": (*config.data.parallel, spec), "text.min_count": 1}
+    dataset = load_dataset(override(config, changes), None)
+    translations, secrets = dataset.translations, {"zzyzx", "qqux"}
+    assert not normalized(held_out) & normalized(translations.sources)
+    held = [t for split in translations.splits.held_out.values() for p in split for t in p.targets]
+    assert translations.splits.report["held_out_questions"] + len(secrets & {*held}) == 2
+    assert not secrets & {*" ".join(translations.targets).split(), *dataset.tokenizer.words}
+    texts = texts_of(dataset)
+    assert len({*texts[dataset.first_source : dataset.first_target]} & {*known}) >= 20
+
+
+def test_questions_of_a_test_are_in_no_split(config, dataset, tmp_path):
+    trained = np.flatnonzero(dataset.splits.split_of == TRAIN)
+    row = int(next(i for i in trained if (dataset.splits.pairs["train"] == i).any()))
+    # Another spelling of a question that has pairs.
+    text = dataset.data.questions[row]
+    spec = write_tsv(tmp_path / "tested.tsv", [(text.upper() + "!", "zzz qqq"), ("Nothing.", "y")])
+    tested = load_dataset(override(config, {"data.parallel_tests": (spec,)}), None)
+    assert tested.splits.split_of[row] == -1
+    assert row not in tested.trainable_rows
+    for pairs in (*tested.splits.pairs.values(), *tested.splits.non_duplicates.values()):
+        assert row not in pairs
+    texts = texts_of(tested)
+    sources = [texts[i] for i in tested.target_rows[tested.first_target :]]
+    assert not normalized([text]) & normalized(sources)
+
+
+def test_scored_sentences_are_in_no_training(dataset):
+    translations = dataset.translations
+    trained = normalized(translations.sources + translations.targets)
+    for name in ("validation", "test"):
+        (held_out,) = translations.splits.held_out[name]
+        assert (held_out.language, len(held_out.sources)) == (LANGUAGE, 30)
+        assert not trained & normalized(held_out.sources + held_out.targets)
+
+
+def test_embeddings_start_at_the_vectors_of_translations(config, dataset, taught):
+    glossary = taught.teacher.glossary
+    english = {w for text in dataset.translations.sources for w in tokenize(text)}
+    assert not {*glossary} & english
+    glued = ("", "a ", "an ", "my ", "the ", "this ")
+    right = [
+        any(translate(first + found) == word for found in meanings.split() for first in glued)
+        for word, meanings in glossary.items()
+    ]
+    assert len(right) > 100
+    assert np.mean(right) > 0.8
+    encoder = taught.teacher.encoder
+    started = dataclasses.replace(dataset, start=encoder)  # has embeddings of its own
+    assert not with_teacher(config, started, encoder).teacher.glossary
+
+
+def test_an_encoder_without_sums_cannot_spell_words(config):
+    start = read_encoder(f"{config.teacher.model}/export")
+    changed = override(config, {"encoder.pretrained": config.teacher.model})
+    with pytest.raises(UserError) as caught:
+        load_dataset(changed, None, start)
+    assert caught.value.setting == "batch.subword_dropout"
