@@ -34,12 +34,15 @@ from qpr_jax.errors import UserError, needs
 from qpr_jax.files import locked, read_object, write_json
 
 if TYPE_CHECKING:
+    from qpr_jax.duplicates.find import Options
     from qpr_jax.duplicates.result import Duplicates
     from qpr_jax.duplicates.review import Review
+    from qpr_jax.duplicates.scores import Choice
 
 log = logging.getLogger("qpr_jax")
 
 _WAYS = ("threshold", "max_distance", "precision", "pairs")
+_SEARCH = ("run", "incremental", "replace", "within", "ignore_numbers", "clean", "groups", "keep")
 
 
 @click.command(cls=Command, stopped="{out} is complete where its info.json says so")
@@ -54,6 +57,7 @@ _WAYS = ("threshold", "max_distance", "precision", "pairs")
 @click.option(
     "--incremental", type=NamedPath(), help="Index of known questions; it gets the new ones."
 )
+@click.option("--replace", is_flag=True, help="Let rows replace questions that have their ids.")
 @click.option("--within", metavar="COLUMN", help="Compare rows with one value in it only.")
 @click.option(
     "--ignore-numbers", is_flag=True, help="Texts that differ only in numbers are duplicates."
@@ -117,17 +121,17 @@ def duplicates(
     folder = pathlib.Path(out)
     check_output(output)
     check_folder(folder, output, filter(None, (questions, against)))
-    what = _search_options(options)
+    choice, what = _search_options(options)
     source = f"{input_name(questions)}, line"
     table = [*progress.count(_read(questions, options), "read")]
     if not table:
         raise UserError(f"{source.rpartition(',')[0]}: expected questions, got none")
     other = None if against is None else Source(_read(against, options), f"{against}, line")
     digest = _digest(table)
-    found, add_new = search(Source(table, source), other, **what)
-    info = {"complete": True, "run": str(what["run"] or what["incremental"] or "open_student")}
+    found, add_new = search(Source(table, source), other, choice, what)
+    info = {"complete": True, "run": str(what.run or what.incremental or "open_student")}
     info |= {**found.facts(), "files": file_names(output)}
-    if what["incremental"] is not None:
+    if what.incremental is not None:
         info |= {"added": info["questions"], "rows": digest}
         before = read_object(folder / INFO)
         if not info["added"] and before.get("rows") == digest:
@@ -139,22 +143,21 @@ def duplicates(
     return {"out": out, **info}
 
 
-def _search_options(options: dict[str, Any]) -> dict[str, Any]:
+def _search_options(options: dict[str, Any]) -> tuple[Choice, Options]:
     """Take the arguments of `search` from the options; those of reading are left."""
-    from qpr_jax.duplicates.find import needed_columns
+    from qpr_jax.duplicates.find import Options, needed_columns
     from qpr_jax.duplicates.scores import choose
 
     choice = choose(**{name: options.pop(name) for name in _WAYS})
-    names = ("run", "incremental", "within", "ignore_numbers", "clean", "groups", "keep")
-    given = {name: options.pop(name) for name in names}
     memory, rerank = options.pop("memory"), parse_rerank(options.pop("rerank"))
+    given = {name: options.pop(name) for name in _SEARCH}
     needed = needed_columns(given["within"], given["keep"])
     if needed and options["no_payload"]:
         options["no_payload"], options["payload"] = False, ",".join(needed)
     elif needed and options["payload"]:
         options["payload"] = ",".join([options["payload"], *needed])
     size = None if memory is None else int(memory * (1 << 30))
-    return {**given, "choice": choice, "rerank": rerank, "memory": size}
+    return choice, Options(**given, rerank=rerank, memory=size)
 
 
 def _read(path: str, how: dict[str, Any]) -> Iterable[Entry]:

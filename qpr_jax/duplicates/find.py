@@ -53,20 +53,24 @@ class Source:
     where: str
 
 
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `find_duplicates` that do not say what is read or which pairs count."""
+
+    run: StrPath | None = None
+    incremental: StrPath | Retriever | None = None
+    replace: bool = False
+    within: str | None = None
+    ignore_numbers: bool = False
+    clean: bool = False
+    groups: Linkage | None = None
+    keep: str = "first"
+    rerank: Rerank = None
+    memory: int | None = None
+
+
 def search(
-    table: Source,
-    other: Source | None = None,
-    *,
-    choice: Choice,
-    run: StrPath | None = None,
-    incremental: StrPath | Retriever | None = None,
-    within: str | None = None,
-    ignore_numbers: bool = False,
-    clean: bool = False,
-    groups: Linkage | None = None,
-    keep: str = "first",
-    rerank: Rerank = None,
-    memory: int | None = None,
+    table: Source, other: Source | None, choice: Choice, options: Options
 ) -> tuple[Duplicates, Callable[[], int]]:
     """Find the duplicates of a table, as `find_duplicates`; `other`: what `against` gives.
 
@@ -74,41 +78,43 @@ def search(
       What was found, and a function that adds the rows that the index lacks to it and returns how
       many these are; UserError where the index was changed during the search.
     """
-    linkage = groups or (DEFAULT if incremental is None and other is None else "closure")
+    has_others = options.incremental is not None or other is not None
+    linkage = options.groups or ("closure" if has_others else DEFAULT)
     check_linkage(linkage)
-    column = column_of(keep)
+    column = column_of(options.keep)
     index, source = None, ""
-    if incremental is None:
-        source = str(run or default_folder())
+    if options.incremental is None:
+        source = str(options.run or default_folder())
         encoder, stages = read_stages(source)
     else:
-        if other is not None or run is not None:
+        if other is not None or options.run is not None:
             raise UserError(
                 f"an index is compared by itself, got {'run' if other is None else 'against'}, too",
                 setting="incremental",
                 remedy="leave one of them out",
             )
-        index = _open_index(incremental)
+        index = _open_index(options.incremental)
         encoder, stages = index.encoder, index.stages
     if choice.by_probability:
         stages.require_calibration()
     version = index.store.version if index is not None else ""
-    how = {"ignore_numbers": ignore_numbers, "clean": clean}
-    rows = _read_rows(table, other, index, within, **how)
+    rows = _read_rows(table, other, index, options)
     if rows.table_rows and column:
         require_column(column, rows.fields, "keep")
     store = index.store if index is not None and len(rows) else None
     known = store.blocks() if isinstance(store, FolderStore) else ()
     vectors = encode_entries(rows, encoder, known)
-    scores = find_pairs(rows, vectors, encoder, stages, choice, rerank=rerank, memory=memory)
+    scores = find_pairs(
+        rows, vectors, encoder, stages, choice, rerank=options.rerank, memory=options.memory
+    )
     joined = group_pairs(len(rows.first), scores.pairs.first, scores.pairs.second, linkage)
-    own = group_rows(rows, joined, vectors, keep)
+    own = group_rows(rows, joined, vectors, options.keep)
 
     def explainer() -> Retriever:
         return Retriever.build(rows.texts[:1], run=source) if index is None else index
 
     def add_new() -> int:
-        if index is None:
+        if index is None or not rows.table_rows:
             return 0
         return _add_new(index, version, rows, table_vectors(rows, vectors, encoder))
 
@@ -127,6 +133,7 @@ def find_duplicates(
     pairs: int | None = None,
     against: Any = None,
     incremental: StrPath | Retriever | None = None,
+    replace: bool = False,
     within: str | None = None,
     ignore_numbers: bool = False,
     clean: bool = False,
@@ -157,6 +164,8 @@ def find_duplicates(
       against: other questions, as `questions`; only pairs of one of each are found.
       incremental: the folder of an index, or its retriever. Rows that it lacks are compared with it
         and with each other, then added to it, so that the next call compares only what is new.
+      replace: whether rows replace questions of the index that have their ids and other texts;
+        otherwise such ids are an error.
       within: a column; only rows with the same value in it are compared, 1, 1.0 and "1" being the
         same. A row without a value is compared with nothing.
       ignore_numbers: whether texts that differ only in numbers are copies. If not, texts with
@@ -184,12 +193,10 @@ def find_duplicates(
     if against is not None:
         entries = as_entries(against, None, payload, *columns, name="against")
         other = Source(entries, "`against`, position")
-    found, add_new = search(
-        table,
-        other,
-        choice=choice,
+    options = Options(
         run=run,
         incremental=incremental,
+        replace=replace,
         within=within,
         ignore_numbers=ignore_numbers,
         clean=clean,
@@ -198,6 +205,7 @@ def find_duplicates(
         rerank=rerank,
         memory=memory,
     )
+    found, add_new = search(table, other, choice, options)
     add_new()
     log(repr(found).partition("\n")[0].strip("<>"))
     return found
@@ -230,7 +238,7 @@ def _open_index(given: StrPath | Retriever) -> Retriever:
 
 
 def _read_rows(
-    table: Source, other: Source | None, index: Retriever | None, within: str | None, **how: bool
+    table: Source, other: Source | None, index: Retriever | None, options: Options
 ) -> Rows:
     """The rows of a table, and of what it is compared with.
 
@@ -242,14 +250,20 @@ def _read_rows(
     else:
         rows, has_ids = _read(table, index.store.new_ids)
         stored = [*index.store.questions()] if rows else []
-        rows, others = leave_out_known(rows, stored, within, by_text=not has_ids)
-    return make_rows(rows, others if rows else [], within=within, apart=other is not None, **how)
+        how = {"by_text": not has_ids, "replace": options.replace}
+        rows, others = leave_out_known(rows, stored, options.within, **how)
+    return make_rows(
+        rows,
+        others if rows else [],
+        within=options.within,
+        apart=other is not None,
+        ignore_numbers=options.ignore_numbers,
+        clean=options.clean,
+    )
 
 
 def _add_new(index: Retriever, version: str, rows: Rows, vectors: np.ndarray) -> int:
     """Add the rows of the table, and their vectors, to an index of this version."""
-    if not rows.table_rows:
-        return 0
     store, count = index.store, rows.table_rows
     questions = [*map(Question, rows.ids[:count], rows.texts[:count], rows.payloads[:count])]
     with store.changing():

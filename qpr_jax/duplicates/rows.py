@@ -171,12 +171,17 @@ def _report_numbers(spelled: Iterable[str], *, ignore: bool) -> None:
 
 
 def leave_out_known(
-    table: Sequence[Question], stored: Sequence[Question], within: str | None, *, by_text: bool
+    table: Sequence[Question],
+    stored: Sequence[Question],
+    within: str | None,
+    *,
+    by_text: bool,
+    replace: bool,
 ) -> tuple[list[Question], list[Question]]:
     """The rows that an index lacks, and the stored ones that they do not replace.
 
     A row is known if the index has its text and block; unless `by_text`, under its id. A row whose
-    id the index has with another text replaces that.
+    id the index has with another text replaces that if `replace`, and otherwise is a UserError.
     """
 
     def content(row: Question) -> tuple[str, str | None]:
@@ -186,9 +191,21 @@ def leave_out_known(
     if by_text:
         known = {content(row) for row in stored}
         return [row for row in table if content(row) not in known], [*stored]
-    contents = {id_key(row.id): content(row) for row in stored}
-    new = [row for row in table if contents.get(id_key(row.id)) != content(row)]
-    replaced = {id_key(row.id) for row in new}
+    old = {id_key(row.id): row for row in stored}
+    new, replaced, lost = [], set(), []
+    for row in table:
+        key = id_key(row.id)
+        if key in old and content(old[key]) == content(row):
+            continue
+        new.append(row)
+        if key in old:
+            replaced.add(key)
+            if spelling(old[key].text) != spelling(row.text):
+                lost.append(row.id)
+    if lost and not replace:
+        what = f"{len(lost):,} ids of the table are those of other questions in the index, such as "
+        remedy = "give other ids or none, or set `replace` to replace these questions"
+        raise UserError(f"{what}{lost[0]!r}", setting="incremental", remedy=remedy)
     return new, [row for row in stored if id_key(row.id) not in replaced]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from qpr_jax import Retriever, UserError, find_duplicates
 from qpr_jax.data.questions import Entry
-from qpr_jax.duplicates.find import Source, search
+from qpr_jax.duplicates.find import Options, Source, search
 from qpr_jax.duplicates.scores import Choice
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from tests.duplicates.conftest import calibrate
@@ -116,12 +116,17 @@ def test_a_row_of_an_index_without_a_value_is_known(run, with_ids):
         assert (len(found.pairs), len(found.kept)) == (0, added)
 
 
-def test_a_row_of_an_index_that_changed_replaces_the_old_one(run):
+def test_questions_of_an_index_are_replaced_only_on_demand(run):
     index = Retriever.build(["learn python", "cook rice"], ["a", "b"], run=run)
-    found = find_duplicates(["cook rice"], ["a"], incremental=index, threshold=0.9)
-    assert [pair[:2] for pair in found.pairs] == [("a", "b")]
-    assert found.kept == []
+    how = {"incremental": index, "threshold": 0.9}
+    with pytest.raises(UserError, match="1 ids of the table are those of other questions"):
+        find_duplicates(["cook rice", "a new car"], ["a", "c"], **how)
+    assert [question.text for question in index.store.questions()] == ["learn python", "cook rice"]
+    found = find_duplicates(["cook rice"], ["a"], **how, replace=True)
+    assert ([pair[:2] for pair in found.pairs], found.kept) == ([("a", "b")], [])
     assert [question.text for question in index.store.questions()] == ["cook rice"] * 2
+    find_duplicates(["Cook rice?"], ["a"], **how)  # another spelling of the question
+    assert index.store.get(["a"])[0].text == "Cook rice?"
 
 
 @pytest.mark.parametrize("keep", ["first", "central"])
@@ -155,9 +160,8 @@ def test_a_change_of_the_index_during_a_search_is_an_error(run):
     index = Retriever.build(["learn python", "cook rice"], run=run)
     entries = [Entry(0, "car", "a new car")]
     for number in (3, 4):
-        found, add_new = search(
-            Source(entries, "rows"), choice=Choice("threshold", 0.9), incremental=index
-        )
+        choice, options = Choice("threshold", 0.9), Options(incremental=index)
+        found, add_new = search(Source(entries, "rows"), None, choice, options)
         assert found.kept == ["car"]
         if number == 3:
             index.add(["what is rust"])
