@@ -26,6 +26,7 @@ from qpr_jax.cli.command import (
     run_option,
     wants_json,
 )
+from qpr_jax.cli.serve import address_options, host_names, listen, run_app
 from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.pairs import pair_columns, read_question_pairs
 from qpr_jax.data.questions import Entry
@@ -226,15 +227,7 @@ def _summarize(out: str, info: dict[str, Any]) -> None:
     help="A threshold is sought that has it.",
 )
 @click.option("--format", type=click.Choice(FORMATS), help="Of PAIRS.  [default: by its suffix]")
-@click.option("--host", default="127.0.0.1", help="0.0.0.0: all addresses.")
-@click.option("--port", default=8001, type=click.IntRange(0, 65535))
-@click.option(
-    "--allowed-host",
-    metavar="NAME",
-    multiple=True,
-    help="A name by which browsers may address the page, besides --host and localhost; may be "
-    "repeated; *: any.",
-)
+@address_options(8001)
 def review(
     pairs: str,
     verdicts: str | None,
@@ -257,7 +250,6 @@ def review(
     Example: qpr review found/pairs.csv --precision 0.9
     """
     with needs("`qpr review`", ".[serve]"):
-        from qpr_jax.cli.serve import host_names, listen, run_app
         from qpr_jax.serving.middleware import LOOPBACK
         from qpr_jax.serving.pages import make_review_app
     from qpr_jax.duplicates.review import open_review

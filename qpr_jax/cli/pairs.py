@@ -55,30 +55,18 @@ _NAMES = ("query", "negative", "rank", "distance", "positive", "id", "score")
 @click.option("--from-rank", default=1, type=_RANK, help="The first rank that is kept.")
 @click.option("--to-rank", default=50, type=_RANK, help="The last rank that is kept.")
 @click.option("--count", default=4, type=_RANK, help="The number of negatives of a query.")
-@click.option(
-    "--relative-margin",
-    type=FiniteRange(0),
-    help="At least (1 + this) times the positive's distance.",
-)
-@click.option(
-    "--absolute-margin",
-    type=FiniteRange(0),
-    help="At least the positive's distance plus this.",
-)
+@click.option("--relative-margin", type=FiniteRange(0), help="Least distance: positive (1 + this).")
+@click.option("--absolute-margin", type=FiniteRange(0), help="Least distance: positive + this.")
 @click.option("--rerank", type=click.Choice(["light"]), help="Score hits by RUN's re-ranker.")
 @click.option("--cross-encoder", type=NamedPath(), help="Score hits by this folder's model.")
 @click.option(
     "--max-score", type=FiniteRange(0, 1), help="Drop hits with a higher score.  [default: 0.5]"
 )
 @click.option(
-    "--seed",
-    type=click.IntRange(0),
-    help="Choose at random with this seed.  [default: choose the nearest]",
+    "--seed", type=click.IntRange(0), help="Choose at random.  [default: choose the nearest]"
 )
 @click.option(
-    "--split",
-    type=click.Choice(SPLITS),
-    help="Use only the questions of PAIRS in this split of RUN.",
+    "--split", type=click.Choice(SPLITS), help="Questions of PAIRS in this split of RUN only."
 )
 @table_format("PAIRS")
 def negatives(
@@ -313,8 +301,7 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
 
     RUN is changed, or copied to --out with the new calibration. A model that is given by name, as
     minilm, is not changed. Verdicts replace those of an earlier fit: give all of them in one file.
-    Prints how well the probabilities fit before and after, by
-    cross-validation.
+    Prints how well the probabilities fit before and after, by cross-validation.
 
     Example: qpr calibrate minilm verdicts.csv --out models/support
     """

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax.cli.command import Command, NamedPath, wants_json
+from qpr_jax.cli.command import Command, Function, NamedPath, wants_json
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import UserError, needs
 from qpr_jax.machine import cpu_count
@@ -32,16 +32,22 @@ TOKEN = "QPR_TOKEN"
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]+)?", re.ASCII)
 
 
+def address_options(port: int) -> Function:
+    """Add the options of a command that listens: --host, --port and --allowed-host."""
+    others = "Name of it in requests, besides --host and localhost; repeatable; *: any."
+
+    def add(function: Function) -> Function:
+        allowed = click.option("--allowed-host", metavar="NAME", multiple=True, help=others)
+        number = click.option("--port", default=port, type=click.IntRange(0, 65535))
+        host = click.option("--host", default="127.0.0.1", help="Address; 0.0.0.0: all of them.")
+        return host(number(allowed(function)))
+
+    return add
+
+
 @click.command(cls=Command, stopped="changes that were answered are on disk")
 @click.argument("folder", type=NamedPath())
-@click.option("--host", default="127.0.0.1", help="Address to listen at; 0.0.0.0: all.")
-@click.option("--port", default=8000, type=click.IntRange(0, 65535))
-@click.option(
-    "--allowed-host",
-    metavar="NAME",
-    multiple=True,
-    help="Name of the server in requests, besides --host and localhost; repeatable; *: any.",
-)
+@address_options(8000)
 @click.option(
     "--allowed-origin",
     metavar="ORIGIN",
@@ -247,19 +253,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _token(path: str | None) -> str:
-    """The token that clients must send to write; empty where there is none."""
-    source, token = path or f"${TOKEN}", os.environ.get(TOKEN)
+    """Return the token that clients must send to write, of a file or $QPR_TOKEN; "" for none."""
+    token = os.environ.get(TOKEN, "")
     if path is not None:
-        try:
-            token = pathlib.Path(path).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-            what = f"{path}: expected a file with a token ({reason})"
-            raise UserError(what, remedy="write the token to this file, as text") from None
-    if token is None:
+        token = pathlib.Path(path).read_text("utf-8", "replace")
+    elif TOKEN not in os.environ:
         return ""
-    token = token.strip()
-    if not re.fullmatch("[!-~]+", token):
-        got = "another" if token else "none"
-        raise UserError(f"{source}: expected a token of printable ASCII without blanks, got {got}")
-    return token
+    if not re.fullmatch("[!-~]+", token.strip()):
+        source = path or f"${TOKEN}"
+        raise UserError(f"{source}: expected a token of printable ASCII without blanks")
+    return token.strip()
