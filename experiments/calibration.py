@@ -17,10 +17,10 @@ import numpy as np
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.sources import find_quora
 from qpr_jax.reranking.stages import read_stages
-from qpr_jax.training.candidates import Finder
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.pair_calibration import calibrate_pairs
+from qpr_jax.training.rerank_data import Finder
 from qpr_jax.training.reranker import TrainedReranker
 
 
@@ -36,14 +36,9 @@ def main() -> int:
     vectors = encoder.encode(questions)
     reranker = None
     if model := stages.light:
-        finder = Finder(
-            *(encoder, questions, vectors),
-            candidates=model.candidates,
-            frequencies=model.frequencies,
-        )
-        finder.use_weights(model.word_weights)
+        finder = Finder(encoder, questions, vectors, candidates=model.candidates)
         untrained = np.full(len(questions), -1)  # no question of Quora has a fold
-        reranker = TrainedReranker(model, [], untrained, {}, finder)
+        reranker = TrainedReranker(model, [model.network], untrained, {}, finder)
     found = calibrate_pairs(given.out, dataset, encoder, vectors, reranker)
     return int(found is None)
 

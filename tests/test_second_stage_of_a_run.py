@@ -10,10 +10,9 @@ from qpr_jax.data.splits import TEST, TRAIN
 from qpr_jax.evaluation.metrics import read_ranks
 from qpr_jax.reranking.light import read_light
 from qpr_jax.training import encoder_job, rerank_data, reranker
-from qpr_jax.training.candidates import LogitCache
 from qpr_jax.training.config import load_config
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.rerank_data import relevant_hits
+from qpr_jax.training.rerank_data import LogitCache, relevant_hits
 
 
 def test_the_second_stage_is_reported_beside_the_first(finished):

@@ -31,12 +31,7 @@ from qpr_jax.training.negatives import negatives_file
 from qpr_jax.training.pair_calibration import calibrate_pairs
 from qpr_jax.training.phases import build_plan
 from qpr_jax.training.report import add_stacked, write_report
-from qpr_jax.training.reranker import (
-    lacks_stacked,
-    read_scorer,
-    train_light,
-    train_stacked,
-)
+from qpr_jax.training.reranker import lacks_stacked, read_scorer, train_reranker
 from qpr_jax.training.sources import SOURCES, Source, labels_digest, listed_files
 from qpr_jax.training.teacher import read_teacher, teacher_words
 from qpr_jax.training.train_step import Params, TrainState
@@ -151,7 +146,7 @@ def _finish(
         report = dict(read_json(folder / "report.json"))
     else:
         retriever, vectors, seconds = _build_index(folder, dataset)
-        reranker = train_light(folder, config, dataset, retriever.encoder, vectors)
+        reranker = train_reranker(folder, config, dataset, retriever.encoder, vectors)
         retriever.stages.light = reranker.model if reranker else None
         calibration = calibrate_pairs(folder, dataset, retriever.encoder, vectors, reranker)
         retriever.stages.calibration = calibration
@@ -160,7 +155,7 @@ def _finish(
             *(folder, config, dataset, retriever, vectors, reranker), encode_seconds=seconds
         )
     if scorer:
-        stacked = train_stacked(folder, config, dataset, retriever.encoder, vectors, scorer)
+        stacked = train_reranker(folder, config, dataset, retriever.encoder, vectors, scorer)
         if stacked:
             report = add_stacked(folder, report, dataset, retriever, vectors, stacked)
     log.info("finished; see %s", folder / "report.md")

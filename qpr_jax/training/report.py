@@ -20,6 +20,7 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.metrics import read_ranks, write_ranks
 from qpr_jax.evaluation.retrieval import (
     RankFn,
+    exact_search,
     first_ranks,
     index_recall,
     index_search,
@@ -29,6 +30,7 @@ from qpr_jax.evaluation.retrieval import (
 )
 from qpr_jax.evaluation.translation import Corpus, known_shares, score_set
 from qpr_jax.files import write_atomically, write_json
+from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import PAPER
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.machine import cpu_count, peak_memory
@@ -40,8 +42,7 @@ from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.plots import plot_recall, plot_training
-from qpr_jax.training.reranked_scores import first_searches, reranked_scores, store_of
-from qpr_jax.training.reranker import TrainedReranker
+from qpr_jax.training.reranker import TrainedReranker, reranked_scores
 from qpr_jax.training.sampler import epoch_steps, imitation_steps, pairs_per_batch
 from qpr_jax.training.teacher import NEIGHBORS
 from qpr_jax.training.translations import TranslationData
@@ -78,7 +79,7 @@ def write_report(
     if dataset.frozen_rows:
         report["added_words"] = changes_of_added_words(dataset, vectors)
     report["index"] = {
-        "factory": store_of(retriever).factory,
+        "factory": _store_of(retriever).factory,
         "probes": retriever.store.recipe.probes,
         "questions": len(retriever),
         "recall@10": statistics.mean(report[split]["index_recall@10"] for split in HELD_OUT),
@@ -130,7 +131,7 @@ def _score_splits(
     reranker: TrainedReranker | None,
 ) -> dict[str, Any]:
     """Score the held-out splits, and write ranks.npz if they have pairs."""
-    searches = first_searches(retriever, vectors)
+    searches = _first_searches(retriever, vectors)
     if reranker:
         searches |= {f"reranked_{n}": reranker.search(s) for n, s in searches.items()}
     searches["paper"] = index_search(Vectors.build(PAPER, vectors), vectors)
@@ -158,6 +159,20 @@ def _score_splits(
     return report
 
 
+def _first_searches(retriever: Retriever, vectors: np.ndarray) -> dict[str, RankFn]:
+    """Return the searches in one stage, by the index of the run and exact.
+
+    vectors: float32 [Q, d], those of the questions in the order of the index.
+    """
+    index = _store_of(retriever).vectors
+    return {"index": index_search(index, vectors), "exact": exact_search(vectors)}
+
+
+def _store_of(retriever: Retriever) -> FolderStore:
+    assert isinstance(retriever.store, FolderStore)  # a run makes no other
+    return retriever.store
+
+
 def add_stacked(
     folder: pathlib.Path,
     report: dict[str, Any],
@@ -169,7 +184,7 @@ def add_stacked(
     """Add the scores of a stacked re-ranker to the files of a report; returns the report."""
     report |= {"reranker_cross": reranker.facts}
     if dataset.negatives_for_auc:
-        first = first_searches(retriever, vectors)
+        first = _first_searches(retriever, vectors)
         searches = {f"reranked_cross_{n}": reranker.search(s) for n, s in first.items()}
         scores, _, ranks = score_searches(searches, dataset)
         ranks = read_ranks(folder / RANKS) | ranks

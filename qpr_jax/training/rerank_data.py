@@ -1,54 +1,189 @@
-"""The training data of a re-ranker: queries, their hits, and which of these are relevant."""
+"""The training data of a re-ranker: queries, their hits, features of these, and which are relevant.
+
+Questions are named by their rows among the Q questions of a run.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
+import pathlib
+import zipfile
 from typing import NamedTuple
 
 import numpy as np
 
 from qpr_jax.data.splits import TRAIN, VALIDATION
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.retrieval import exact_search
+from qpr_jax.evaluation.retrieval import exact_search, rank
+from qpr_jax.files import write_atomically
+from qpr_jax.index.vectors import distances_to
 from qpr_jax.reranking.base import owners_of, starts_of
+from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.reranking.feature_loops import MOST
-from qpr_jax.reranking.features import FEATURES
-from qpr_jax.training.candidates import Candidates, Finder
+from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
+from qpr_jax.reranking.terms import Frequencies
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.teacher import neighbors
+
+log = logging.getLogger(__name__)
 
 FOLDS = 5
 MIN_QUERIES = 50  # with both relevant and other hits; fewer are too few to learn from
 MAX_QUERIES = 5000  # of a run without labels
+PART = 4096  # pairs in a file of logits; a kill loses at most one file
 # The pre-training, on training questions: queries, and hits of each.
 PRETRAINED, PRETRAINING_HITS, MIN_PRETRAINED = 20_000, 30, 50
-_DEPTH = 20  # of MRR
 
 
 class Lists(NamedTuple):
-    """Hits of q queries; those of a query are contiguous.
+    """The hits of q queries, without the query itself; those of a query are contiguous.
 
-    features: float32 [m, f]. labels: int8 [m], 1 where a hit is relevant. starts: int64 [q + 1].
-    folds: int [q], 0 to FOLDS - 1. hit_folds: int [m], the folds of the hits, -1 for none.
+    Attributes:
+      queries: int64 [q], rows of questions.
+      starts: int64 [q + 1].
+      rows: int64 [m], rows of the hits.
+      distances: float32 [m].
     """
 
-    features: np.ndarray
-    labels: np.ndarray
+    queries: np.ndarray
     starts: np.ndarray
-    folds: np.ndarray
-    hit_folds: np.ndarray
+    rows: np.ndarray
+    distances: np.ndarray
 
-    def select(self, queries: np.ndarray, hits: np.ndarray) -> Lists:
-        """Keep the queries, bool [q], and of these the hits, bool [m]."""
-        owners = owners_of(self.starts)
-        hits = hits & queries[owners]
-        counts = np.bincount(owners[hits], minlength=len(queries))[queries]
-        kept = self.features[hits], self.labels[hits], starts_of(counts)
-        return Lists(*kept, self.folds[queries], self.hit_folds[hits])
+    @property
+    def owners(self) -> np.ndarray:
+        """The query of each hit, 0 to q - 1: int64 [m]."""
+        return owners_of(self.starts)
 
-    def without(self, *folds: int) -> Lists:
-        """Leave out the queries of these folds, and their questions among the hits of others."""
-        return self.select(~np.isin(self.folds, folds), ~np.isin(self.hit_folds, folds))
+    def select(self, kept: np.ndarray) -> Lists:
+        """Keep some hits, bool [m]."""
+        counts = np.bincount(self.owners[kept], minlength=len(self.queries))
+        return Lists(self.queries, starts_of(counts), self.rows[kept], self.distances[kept])
+
+
+class Examples(NamedTuple):
+    """Hits to learn from: features, float32 [m, f], and labels, int8 [m], 1 where relevant."""
+
+    lists: Lists
+    labels: np.ndarray
+    features: np.ndarray
+
+    def without(self, folds: np.ndarray, *left_out: int) -> Examples:
+        """Leave out the queries of some folds, and their questions among the hits of others.
+
+        folds: int64 [Q], of each question.
+        """
+        lists = self.lists
+        kept = ~np.isin(folds[lists.rows], left_out)
+        kept &= ~np.isin(folds[lists.queries], left_out)[lists.owners]
+        return Examples(lists.select(kept), self.labels[kept], self.features[kept])
+
+
+class LogitCache:
+    """A cache in files of a cross-encoder's logits for pairs of questions, which take long.
+
+    The same pairs are computed together after a kill, on which their last bits depend; see
+    `CrossEncoder.predict`.
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, scorer: CrossEncoder, questions: list[str], *, part: int = PART
+    ) -> None:
+        """folder: gets a sub-folder for this cross-encoder; part: pairs in a file."""
+        self.identity, self._part = scorer.identity, part
+        self._folder = folder / scorer.identity[:16]
+        self._scorer, self._questions = scorer, questions
+        self._known: dict[int, float] = {}
+        for path in self._folder.glob("*.npz"):
+            # A damaged file is computed again.
+            with contextlib.suppress(OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+                with np.load(path, allow_pickle=False) as known:
+                    pairs, logits = known["pairs"].tolist(), known["logits"].tolist()
+                self._known |= zip(pairs, logits, strict=True)
+
+    def compute(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return the logits of pairs of questions, rows int [m] each: float32 [m]."""
+        texts, count = self._questions, len(self._questions)
+        keys = (queries.astype(np.int64) * count + rows).tolist()
+        missing = [key for key in dict.fromkeys(keys) if key not in self._known]
+        for start in range(0, len(missing), self._part):
+            part = missing[start : start + self._part]
+            logits = self._scorer.predict([(texts[k // count], texts[k % count]) for k in part])
+            with write_atomically(self._folder / f"{part[0]}.npz") as file:
+                np.savez(file, pairs=np.array(part, np.int64), logits=logits)
+            self._known |= zip(part, logits.tolist(), strict=True)
+            done = f"{start + len(part):,} of {len(missing):,}"
+            log.info("cross-encoder: scored %s pairs", done)
+        return np.array([self._known[key] for key in keys], np.float32)
+
+
+class Finder:
+    """Finds hits of questions of the run, and computes their features.
+
+    Attributes:
+      candidates: the number of hits of a query.
+      frequencies: of the terms of the questions.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        questions: list[str],
+        vectors: np.ndarray,
+        *,
+        candidates: int,
+        logits: LogitCache | None = None,
+    ) -> None:
+        """Count the terms of the questions.
+
+        Args:
+          encoder: of the questions.
+          questions: Q texts.
+          vectors: float32 [Q, d], of the questions.
+          candidates: the number of hits of a query.
+          logits: the cross-encoder's logits, the last feature; None for no such feature.
+        """
+        self.candidates, self.logits = candidates, logits
+        self.frequencies = Frequencies.count(questions)
+        self._questions, self._vectors = questions, vectors
+        self._extractor = FeatureExtractor(encoder, self.frequencies, zero_weights())
+
+    def collect(self, found: np.ndarray, queries: np.ndarray) -> Lists:
+        """Take the first `candidates` rows of a ranking, int64 [q, k], -1 for none."""
+        queries, found = np.asarray(queries, np.int64), found[:, : self.candidates]
+        distances = distances_to(self._vectors[queries], self._vectors, found)
+        valid = found >= 0
+        return Lists(queries, starts_of(valid.sum(axis=1)), found[valid], distances[valid])
+
+    def find(self, queries: np.ndarray, count: int) -> Lists:
+        """Find the nearest hits of queries, rows int [q], by exact search."""
+        found = rank(exact_search(self._vectors), queries, min(count, self.candidates))
+        return self.collect(found, queries)
+
+    def use_weights(self, weights: np.ndarray) -> None:
+        """Set the word weights of the features, which are 0 at first."""
+        self._extractor.weights = weights
+
+    def features(
+        self, lists: Lists, *, logits: bool = True, rows: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Compute the features of hits, float32 [m, f].
+
+        logits: whether to compute the cross-encoder's, if there is one; else they are 0.
+        rows: as of `FeatureExtractor.compute`.
+        """
+        queries = [self._questions[i] for i in lists.queries.tolist()]
+        texts = [self._questions[i] for i in lists.rows.tolist()]
+        features = self._extractor.compute(queries, texts, lists.distances, lists.starts, rows)
+        if self.logits is None:
+            return features
+        found = np.zeros(len(lists.rows), np.float32)
+        if logits:
+            found = self.logits.compute(lists.queries[lists.owners], lists.rows)
+        return np.column_stack([features, found])
 
 
 def assign_folds(clusters: np.ndarray, seed: int) -> np.ndarray:
@@ -57,32 +192,31 @@ def assign_folds(clusters: np.ndarray, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, 1]).permutation(len(distinct))[at] % FOLDS
 
 
-def learnable(labels: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Which queries say how to order hits, those with a relevant one and another: bool [q].
-
-    labels: int8 [m], 1 where a hit is relevant. starts: int64 [q + 1].
-    """
-    counts = np.diff(starts)
-    relevant = np.bincount(owners_of(starts), labels, len(counts))
+def learnable(examples: Examples) -> np.ndarray:
+    """Which queries say how to order hits, those with a relevant one and another: bool [q]."""
+    counts = np.diff(examples.lists.starts)
+    relevant = np.bincount(examples.lists.owners, examples.labels, len(counts))
     return (relevant > 0) & (relevant < counts)
 
 
-def suffices(lists: Lists) -> bool:
-    """Whether there are enough learnable queries, and some are left without any two folds."""
-    parts = (lists.without(*pair) for pair in itertools.combinations(range(FOLDS), 2))
-    enough = learnable(lists.labels, lists.starts).sum() >= MIN_QUERIES
-    return bool(enough) and all(learnable(part.labels, part.starts).any() for part in parts)
+def suffices(examples: Examples, folds: np.ndarray, groups: np.ndarray) -> bool:
+    """Whether there are enough learnable queries, and some are left without any two folds.
 
-
-def reciprocal_ranks(scores: np.ndarray, labels: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Compute 1 / rank of the first relevant hit of each query, 0 beyond 20: float64 [q]."""
-    of_query = owners_of(starts)
-    order = np.lexsort((-scores, of_query))
-    ranks = np.arange(len(scores)) - np.repeat(starts[:-1], np.diff(starts)) + 1
-    gains = np.where((labels[order] > 0) & (ranks <= _DEPTH), 1 / ranks, 0)
-    found = np.zeros(len(starts) - 1)
-    np.maximum.at(found, of_query, gains)
-    return found
+    Logs if not. folds: int64 [Q], of each question. groups: int64 [q], of the queries.
+    """
+    useful, pairs = learnable(examples), itertools.combinations(range(FOLDS), 2)
+    rest = (learnable(examples.without(folds, *pair)).any() for pair in pairs)
+    if useful.sum() >= MIN_QUERIES and all(rest):
+        return True
+    log.warning(
+        "no re-ranker: expected %s validation questions or more, of several clusters, with a "
+        "relevant and another question among their hits, got %s of %s clusters; raise "
+        "data.held_out_pairs, or set rerank.candidates=0",
+        MIN_QUERIES,
+        useful.sum(),
+        len(np.unique(groups[useful])),
+    )
+    return False
 
 
 def training_queries(dataset: TrainDataset) -> tuple[np.ndarray, np.ndarray]:
@@ -95,8 +229,8 @@ def training_queries(dataset: TrainDataset) -> tuple[np.ndarray, np.ndarray]:
     clustered = held_out[_in_clusters(dataset, held_out)]
     if len(clustered):
         return clustered, dataset.clusters[clustered]
-    sample = np.random.default_rng(0).permutation(held_out)[:MAX_QUERIES]
-    return np.sort(sample), np.sort(sample)
+    sample = np.sort(np.random.default_rng(0).permutation(held_out)[:MAX_QUERIES])
+    return sample, sample
 
 
 def _in_clusters(dataset: TrainDataset, rows: np.ndarray) -> np.ndarray:
@@ -106,41 +240,33 @@ def _in_clusters(dataset: TrainDataset, rows: np.ndarray) -> np.ndarray:
     return (clusters[rows] >= 0) & (sizes[np.maximum(clusters[rows], 0)] > 1)
 
 
-def relevant_hits(dataset: TrainDataset, lists: Candidates) -> np.ndarray:
+def relevant_hits(dataset: TrainDataset, lists: Lists) -> np.ndarray:
     """Label the hits, int8 [m]: 1 if a hit means the same as its query, else 0.
 
     Relevant are those of its cluster or, without clusters, the nearest one by the teacher.
     """
-    queries = lists.queries[lists.owners]
     if len(dataset.splits.pairs["validation"]):
+        queries = lists.queries[lists.owners]
         labels = dataset.clusters[queries] == dataset.clusters[lists.rows]
-    else:
-        if dataset.teacher is None:
-            raise UserError(
-                "expected clusters or a teacher to learn from, got neither",
-                setting="rerank.candidates",
-                remedy="set it to 0, or name a teacher by `teacher.model`",
-            )
-        nearest = neighbors(dataset.teacher, len(dataset.data.questions), lists.queries)[:, 0]
-        labels = nearest[lists.owners] == lists.rows
-    return labels.astype(np.int8)
+        return labels.astype(np.int8)
+    if dataset.teacher is None:
+        raise UserError(
+            "expected clusters or a teacher to learn from, got neither",
+            setting="rerank.candidates",
+            remedy="set it to 0, or name a teacher by `teacher.model`",
+        )
+    nearest = neighbors(dataset.teacher, len(dataset.data.questions), lists.queries)[:, 0]
+    return (nearest[lists.owners] == lists.rows).astype(np.int8)
 
 
-def pretraining_lists(
-    dataset: TrainDataset,
-    finder: Finder,
-    vectors: np.ndarray,
-    means: np.ndarray,
-    *,
-    trained: bool,
-    seed: int,
-) -> tuple[Lists, np.ndarray] | None:
+def pretraining_examples(
+    dataset: TrainDataset, finder: Finder, means: np.ndarray, *, trained: bool, seed: int
+) -> tuple[Examples, np.ndarray] | None:
     """Find training questions, and hits that are such questions; None if they are too few.
 
     Also returns the rows of the word weights of the hits, int32 [m, MOST].
 
     Args:
-      vectors: float32 [Q, d], of all questions.
       means: float32 [f], of the features of validation questions; they replace what is unknown of
         training questions: the logits of a cross-encoder, which would take hours, and, if the
         encoder was `trained` on these questions, the distances, which are too good.
@@ -152,8 +278,7 @@ def pretraining_lists(
     if len(queries) < MIN_PRETRAINED:
         return None
     order = np.random.default_rng([seed, 2]).permutation(len(queries))
-    queries = np.sort(queries[order[:PRETRAINED]])
-    found = finder.find(exact_search(vectors), queries, PRETRAINING_HITS)
+    found = finder.find(np.sort(queries[order[:PRETRAINED]]), PRETRAINING_HITS)
     found = found.select(is_train[found.rows])
     rows = np.empty((len(found.rows), MOST), np.int32)
     features = finder.features(found, logits=False, rows=rows)
@@ -161,5 +286,4 @@ def pretraining_lists(
     if trained:
         unknown[: len(FEATURES)] = [name.startswith("distance") for name in FEATURES]
     features[:, unknown] = means[unknown]
-    no_folds = np.zeros(len(queries), np.int64), np.full(len(found.rows), -1)
-    return Lists(features, relevant_hits(dataset, found), found.starts, *no_folds), rows
+    return Examples(found, relevant_hits(dataset, found), features), rows

@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from qpr_jax.reranking.base import owners_of
 from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS, zero_weights
 from qpr_jax.reranking.network import Network, standardize
-from qpr_jax.training.rerank_data import Lists
+from qpr_jax.training.rerank_data import Examples
 
 HIDDEN = 64
 _BATCH = 64  # queries
@@ -35,7 +34,12 @@ def init_network(features: np.ndarray, seed: int = 0) -> Network:
 
 
 def train_network(
-    start: Network, lists: Lists, *, epochs: int, seed: int = 0, rows: np.ndarray | None = None
+    start: Network,
+    examples: Examples,
+    *,
+    epochs: int,
+    seed: int = 0,
+    rows: np.ndarray | None = None,
 ) -> tuple[Network, np.ndarray]:
     """Train a network and, if `rows` are given, word weights.
 
@@ -46,7 +50,7 @@ def train_network(
 
     Args:
       start: the initial network; its mean and scale are kept.
-      lists: the hits.
+      examples: the hits.
       epochs: passes over the queries.
       seed: seed of the order of queries and of dropout.
       rows: int32 [m, MOST], of the word weights of each hit, -1 for none; None to leave them 0.
@@ -54,11 +58,11 @@ def train_network(
     Returns:
       The network, and the word weights, float32 [2 ** BITS].
     """
-    relevant = np.bincount(owners_of(lists.starts), lists.labels, len(lists.starts) - 1)
-    useful = np.flatnonzero(relevant)
+    lists, labels = examples.lists, examples.labels
+    useful = np.flatnonzero(np.bincount(lists.owners, labels, len(lists.queries)))
     if not len(useful):
         return start, zero_weights()
-    inputs = standardize(start, lists.features).astype(np.float32)
+    inputs = standardize(start, examples.features).astype(np.float32)
     sizes = np.diff(lists.starts)
     places = np.arange(sizes.max())
     batches = -(-len(useful) // _BATCH)
@@ -77,7 +81,7 @@ def train_network(
             hits = np.where(known, lists.starts[queries, None] + places, 0)
             key, dropout = jax.random.split(key)
             words = None if rows is None else rows[hits]
-            batch = (inputs[hits], known & (lists.labels[hits] > 0), known, words)
+            batch = (inputs[hits], known & (labels[hits] > 0), known, words)
             params, state = step(params, state, batch, dropout)
     trained = {name: np.array(array) for name, array in params.items()}
     table = trained.pop(_WORDS, None)

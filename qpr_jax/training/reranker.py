@@ -20,29 +20,27 @@ import numpy as np
 from qpr_jax.data.splits import TEST
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.retrieval import RankFn, exact_search, rank
+from qpr_jax.evaluation.metrics import rank_scores
+from qpr_jax.evaluation.retrieval import RankFn, rank
 from qpr_jax.files import MANIFEST, read_object
 from qpr_jax.machine import peak_memory
-from qpr_jax.reranking.base import owners_of, rank_hits
+from qpr_jax.reranking.base import rank_hits
 from qpr_jax.reranking.calibration import calibrate
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
 from qpr_jax.reranking.features import zero_weights
 from qpr_jax.reranking.light import LIGHT, STACKED, LightModel, save_light
 from qpr_jax.reranking.network import Network, predict
 from qpr_jax.training import rerank_data
-from qpr_jax.training.candidates import Candidates, Finder, LogitCache
 from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.dataset import TrainDataset
-from qpr_jax.training.rerank_data import FOLDS, Lists
+from qpr_jax.training.rerank_data import FOLDS, Examples, Finder, Lists, LogitCache
 from qpr_jax.training.rerank_network import add_word_weights, init_network, train_network
 
 log = logging.getLogger(__name__)
 
 LOGITS = "cross_logits"  # of a work directory
-NAMES = (LIGHT, STACKED)
 STACKED_CANDIDATES = 20  # more would take too long with a cross-encoder
 PRETRAINING_EPOCHS, EPOCHS = 3, 15
-_TIMED = 1000  # queries that the speed is measured with
 
 
 @dataclass(frozen=True)
@@ -51,10 +49,10 @@ class TrainedReranker:
 
     Attributes:
       model: the exported model, fitted to all queries.
-      networks: one for each fold, fitted to the other folds.
+      networks: one for each fold, fitted to the other folds; then that of the model.
       folds: int64 [Q], the fold of each question; -1 for one that is not a training query.
       facts: facts for the report.
-      finder: finds candidates and computes their features.
+      finder: finds hits and computes their features.
     """
 
     model: LightModel
@@ -79,15 +77,20 @@ class TrainedReranker:
         return search
 
     def scores(self, features: np.ndarray, folds: np.ndarray) -> np.ndarray:
-        """Compute raw scores, float64 [m], by networks that were not fitted to the query.
+        """Compute raw scores, as `out_of_fold`."""
+        return out_of_fold(self.networks, features, folds)
 
-        features: float32 [m, f]. folds: int [m], of the queries; -1 for none.
-        """
-        scores = np.empty(len(features))
-        for number, network in [(-1, self.model.network), *enumerate(self.networks)]:
-            own = folds == number
-            scores[own] = predict(network, features[own])
-        return scores
+
+def out_of_fold(networks: list[Network], features: np.ndarray, folds: np.ndarray) -> np.ndarray:
+    """Compute raw scores, float64 [m], by networks that were not fitted to the query.
+
+    features: float32 [m, f]. folds: int [m], of the queries; -1 for none.
+    """
+    scores = np.empty(len(features))
+    for fold in np.unique(folds).tolist():
+        own = folds == fold
+        scores[own] = predict(networks[fold], features[own])
+    return scores
 
 
 def read_scorer(config: TrainConfig) -> CrossEncoder | None:
@@ -111,109 +114,73 @@ def lacks_stacked(folder: pathlib.Path, scorer: CrossEncoder | None) -> bool:
     return known != (scorer.identity, scorer.identity)
 
 
-def train_light(
+def train_reranker(
     folder: pathlib.Path,
     config: TrainConfig,
     dataset: TrainDataset,
     encoder: Encoder,
     vectors: np.ndarray,
+    scorer: CrossEncoder | None = None,
 ) -> TrainedReranker | None:
-    """Train the re-ranker of a run; None if there is none.
+    """Train a re-ranker of a run; None if it has none, or there is too little to learn from.
 
     Args:
-      folder: the work directory; gets export/reranker/.
+      folder: the work directory; gets export/reranker/ or, with a scorer, export/reranker_cross/.
       config: its section `rerank` says whether to train one.
       dataset: the questions and their clusters or, without these, the teacher.
       encoder: the encoder of the run.
       vectors: float32 [Q, d], of all questions.
+      scorer: a cross-encoder, whose logit becomes the last feature; fewer hits are reordered then.
     """
-    candidates = config.rerank.candidates
-    if not candidates:
+    if not config.rerank.candidates:
         return None
-    finder = Finder(encoder, dataset.data.questions, vectors, candidates=candidates)
-    return _train(folder, config, dataset, encoder.identity, vectors, finder)
-
-
-def train_stacked(
-    folder: pathlib.Path,
-    config: TrainConfig,
-    dataset: TrainDataset,
-    encoder: Encoder,
-    vectors: np.ndarray,
-    scorer: CrossEncoder,
-) -> TrainedReranker | None:
-    """As `train_light`, for fewer hits, and with the logit of a cross-encoder as the last feature.
-
-    It is written to export/reranker_cross/.
-    """
-    questions = dataset.data.questions
-    logits = LogitCache(folder / LOGITS, scorer, questions)
-    finder = Finder(encoder, questions, vectors, candidates=STACKED_CANDIDATES, logits=logits)
-    return _train(folder, config, dataset, encoder.identity, vectors, finder)
-
-
-def _train(
-    folder: pathlib.Path,
-    config: TrainConfig,
-    dataset: TrainDataset,
-    encoder: str,
-    vectors: np.ndarray,
-    finder: Finder,
-) -> TrainedReranker | None:
-    start = time.perf_counter()
-    scorer = finder.logits.identity if finder.logits else ""
+    start, questions = time.perf_counter(), dataset.data.questions
+    logits = LogitCache(folder / LOGITS, scorer, questions) if scorer else None
+    candidates = STACKED_CANDIDATES if scorer else config.rerank.candidates
+    finder = Finder(encoder, questions, vectors, candidates=candidates, logits=logits)
     queries, groups = rerank_data.training_queries(dataset)
-    folds = np.full(len(dataset.data.questions), -1)
+    folds = np.full(len(questions), -1)
     folds[queries] = rerank_data.assign_folds(groups, config.seed)
-    lists = finder.find(exact_search(vectors), queries)
+    lists = finder.find(queries, candidates)
     # Test questions are among the hits, for gaps and ranks, but nothing is learned from them.
     learned = dataset.splits.split_of[lists.rows] != TEST
-    labels, no_features = rerank_data.relevant_hits(dataset, lists), np.empty((len(learned), 0))
-    known = Lists(no_features, labels, lists.starts, folds[queries], folds[lists.rows])
-    known = known.select(np.full(len(queries), True), learned)
-    if not rerank_data.suffices(known):
-        useful = rerank_data.learnable(known.labels, known.starts)
-        log.warning(
-            "no re-ranker: expected %s validation questions or more, of several clusters, with a "
-            "relevant and another question among their hits, got %s of %s clusters; raise "
-            "data.held_out_pairs, or set rerank.candidates=0",
-            *(rerank_data.MIN_QUERIES, useful.sum(), len(np.unique(groups[useful]))),
-        )
+    labels = rerank_data.relevant_hits(dataset, lists)[learned]
+    known = Examples(lists.select(learned), labels, np.empty((len(labels), 0), np.float32))
+    if not rerank_data.suffices(known, folds, groups):
         return None
-    network, weights, features = _pretrain(config, dataset, finder, vectors, lists)
+    network, weights, features = _pretrain(config, dataset, finder, lists)
     known = known._replace(features=features[learned])
     # The last one, of a fold that has no query, is fitted to all of them.
     networks = [
-        train_network(network, known.without(fold), epochs=EPOCHS, seed=config.seed)[0]
+        train_network(network, known.without(folds, fold), epochs=EPOCHS, seed=config.seed)[0]
         for fold in range(FOLDS + 1)
     ]
-    scores = _out_of_fold(networks, known)
+    scores = out_of_fold(networks, known.features, folds[queries][known.lists.owners])
     model = LightModel(
-        encoder=encoder,
-        candidates=finder.candidates,
+        encoder=encoder.identity,
+        candidates=candidates,
         network=networks[-1],
         calibration=calibrate(scores, known.labels),
         frequencies=finder.frequencies,
         word_weights=weights,
-        cross_encoder=scorer,
+        cross_encoder=scorer.identity if scorer else "",
         settings={"seed": config.seed},
     )
-    facts = {
-        **_facts(scores, model, known),
-        "pairs_per_second": _rate(finder, model, lists),
+    save_light(folder / "export" / (STACKED if scorer else LIGHT), model)
+    facts: dict[str, Any] = {"cross_encoder": scorer.identity} if scorer else {}
+    facts |= {
+        "candidates": candidates,
+        "queries": len(queries),
+        "hits": len(known.labels),
+        "relevant_hits": int(known.labels.sum()),
         "seconds": time.perf_counter() - start,
         "peak_memory_gib": peak_memory() / 2**30,
     }
-    save_light(folder / "export" / NAMES[bool(scorer)], model)
-    return TrainedReranker(model, networks[:-1], folds, facts, finder)
+    return TrainedReranker(model, networks, folds, facts, finder)
 
 
 def _pretrain(
-    config: TrainConfig,
-    dataset: TrainDataset,
-    finder: Finder,
-    vectors: np.ndarray,
-    lists: Candidates,
+    config: TrainConfig, dataset: TrainDataset, finder: Finder, lists: Lists
 ) -> tuple[Network, np.ndarray, np.ndarray]:
     """Train a network and word weights on training questions, if there are enough.
 
@@ -222,8 +189,8 @@ def _pretrain(
     """
     features, seed = finder.features(lists), config.seed
     start = init_network(features, seed)
-    early = rerank_data.pretraining_lists(
-        *(dataset, finder, vectors, start.mean), trained=trains(config), seed=seed
+    early = rerank_data.pretraining_examples(
+        dataset, finder, start.mean, trained=trains(config), seed=seed
     )
     if early is None:
         return start, zero_weights(), features
@@ -234,40 +201,24 @@ def _pretrain(
     return add_word_weights(network, features), weights, features
 
 
-def _out_of_fold(networks: list[Network], lists: Lists) -> np.ndarray:
-    """Compute the score of each hit by the network of the fold of its query, float64 [m]."""
-    folds, scores = lists.folds[owners_of(lists.starts)], np.empty(len(lists.features))
-    for fold in range(FOLDS):
-        scores[folds == fold] = predict(networks[fold], lists.features[folds == fold])
-    return scores
+def reranked_scores(
+    scores: dict[str, Any], ranks: dict[str, np.ndarray], split: str, name: str
+) -> dict[str, Any]:
+    """Collect the scores of two stages, by the index and by exact search, and their gain.
 
+    The gain is search -> per_pair or per_query -> score -> [difference, low, high], with the 95 %
+    interval of a bootstrap over clusters.
 
-def _facts(scores: np.ndarray, model: LightModel, known: Lists) -> dict[str, Any]:
-    """Collect the facts for the report, and log how well the queries are ranked."""
-    near = -known.features[:, 0]
-    log.info(
-        "re-ranker: MRR@20 of %s validation questions, without hits of the test split, %.4f, "
-        "reranked %.4f",
-        f"{len(known.folds):,}",
-        rerank_data.reciprocal_ranks(near, known.labels, known.starts).mean(),
-        rerank_data.reciprocal_ranks(scores, known.labels, known.starts).mean(),
-    )
-    return {
-        "candidates": model.candidates,
-        **({"cross_encoder": model.cross_encoder} if model.cross_encoder else {}),
-        "queries": len(known.folds),
-        "hits": len(known.labels),
-        "relevant_hits": int(known.labels.sum()),
-    }
-
-
-def _rate(finder: Finder, model: LightModel, lists: Candidates) -> float:
-    """Measure how many hits are scored in a second, with many queries in a call."""
-    count = min(_TIMED, len(lists.queries))
-    hits = int(lists.starts[count])
-    some = Candidates(
-        lists.queries[:count], lists.rows[:hits], lists.distances[:hits], lists.starts[: count + 1]
-    )
-    start = time.perf_counter()
-    model.scores(finder.features(some))
-    return hits / (time.perf_counter() - start)
+    Args:
+      scores: those of the split, by search.
+      ranks: the arrays of ranks.npz.
+      split: validation or test.
+      name: of the second stage in `ranks`.
+    """
+    gain: dict[str, dict[str, Any]] = {"index": {}, "exact": {}}
+    for search, found in gain.items():
+        for over in ("pair", "query"):
+            table = rank_scores(ranks, split, f"{name}_{search}", over, minus=search)
+            columns = zip(("hits@1", "hits@10", "mrr@20"), table.T.tolist(), strict=True)
+            found[f"per_{over}"] = dict(columns)
+    return {**scores[f"{name}_index"], "exact": scores[f"{name}_exact"], "gain": gain}

@@ -7,24 +7,22 @@ import pytest
 
 from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.retrieval import exact_search, rank
-from qpr_jax.reranking.base import rank_hits
 from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS
-from qpr_jax.reranking.light import read_light
-from qpr_jax.reranking.network import check_network, predict
+from qpr_jax.reranking.network import predict
 from qpr_jax.retriever import Retriever
-from qpr_jax.training.candidates import Candidates, Finder, LogitCache
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.rerank_data import (
     FOLDS,
+    Examples,
+    Finder,
     Lists,
+    LogitCache,
     assign_folds,
     learnable,
-    pretraining_lists,
-    reciprocal_ranks,
+    pretraining_examples,
     relevant_hits,
     suffices,
     training_queries,
@@ -52,7 +50,7 @@ def test_it_learns_from_all_members_of_the_validation_clusters():
 def lists(queries, hits):
     starts = np.cumsum([0, *map(len, hits)])
     rows = np.array([row for found in hits for row in found])
-    return Candidates(np.array(queries), rows, np.zeros(len(rows), np.float32), starts)
+    return Lists(np.array(queries), starts, rows, np.zeros(len(rows), np.float32))
 
 
 def test_without_clusters_the_hit_nearest_to_the_teacher_is_relevant():
@@ -73,63 +71,60 @@ def test_training_questions_have_no_distances_and_no_hits_of_other_splits():
     finder = Finder(WordEncoder(), made.data.questions, vectors, candidates=20)
     means = np.arange(len(FEATURES), dtype=np.float32)
     for trained in (True, False):
-        known, rows = pretraining_lists(made, finder, vectors, means, trained=trained, seed=0)
-        assert len(known.folds) == 120
+        known, rows = pretraining_examples(made, finder, means, trained=trained, seed=0)
+        assert len(known.lists.queries) == 120
         assert len(known.labels) < 120 * 20  # test questions are left out
         assert rows.shape == (len(known.labels), MOST)
         near = [name.startswith("distance") for name in FEATURES]
         assert (known.features[:, near] == means[near]).all() == trained
     few = dataset(np.arange(180) // 2, [TEST] * 140 + [TRAIN] * 40)
-    assert pretraining_lists(few, finder, vectors, means, trained=True, seed=0) is None
+    assert pretraining_examples(few, finder, means, trained=True, seed=0) is None
 
 
-def made_lists(queries=80):
-    """Four or five hits, of which the one with the largest product of two features is relevant."""
+def made_examples(queries=80):
+    """Four or five hits, of which the one with the largest product of two features is relevant.
+
+    Hits of a query are of the next fold.
+    """
     counts = 5 - (np.arange(queries) % 3 == 0)
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    features = np.random.default_rng(0).normal(5, 3, size=(starts[-1], len(FEATURES)))
+    found = lists(np.arange(queries), [[(i + 1) % queries] * n for i, n in enumerate(counts)])
+    features = np.random.default_rng(0).normal(5, 3, size=(counts.sum(), len(FEATURES)))
     features[:, 3] = 7  # never differs
     features[:, [FEATURES.index(name) for name in WORD_WEIGHTS]] = 0
     products = (features[:, 0] - 5) * (features[:, 1] - 5)
-    labels = products == np.repeat(np.maximum.reduceat(products, starts[:-1]), counts)
-    folds = np.arange(queries) % FOLDS
-    hit_folds = np.repeat((np.arange(queries) + 1) % FOLDS, counts)
-    features = features.astype(np.float32)
-    return Lists(features, labels.astype(np.int8), starts, folds, hit_folds)
+    labels = products == np.repeat(np.maximum.reduceat(products, found.starts[:-1]), counts)
+    return Examples(found, labels.astype(np.int8), features.astype(np.float32))
 
 
 def test_a_network_learns_and_repeats():
-    lists = made_lists()
-    start = init_network(lists.features)
-    trained, weights = train_network(start, lists, epochs=40)
-    ranks = reciprocal_ranks(predict(trained, lists.features), lists.labels, lists.starts)
-    assert np.mean(ranks == 1) > 0.7
+    known = made_examples()
+    start = init_network(known.features)
+    trained, weights = train_network(start, known, epochs=40)
+    scores = predict(trained, known.features)
+    best = np.repeat(
+        np.maximum.reduceat(scores, known.lists.starts[:-1]), np.diff(known.lists.starts)
+    )
+    assert known.labels[scores == best].mean() > 0.7
     assert not weights.any()
-    again, _ = train_network(start, lists, epochs=40)
+    again, _ = train_network(start, known, epochs=40)
     for a, b in zip(trained, again, strict=True):
         np.testing.assert_array_equal(a, b)
-    check_network(trained, len(FEATURES), "here")
-    none = lists._replace(labels=np.zeros_like(lists.labels))
+    none = known._replace(labels=np.zeros_like(known.labels))
     assert train_network(start, none, epochs=1)[0] is start
 
 
 def test_word_weights_are_learned_and_added_to_the_score():
-    lists = made_lists()
-    rows = np.full((len(lists.labels), MOST), -1, np.int32)
-    rows[:, 0] = np.where(lists.labels, 5, 6)
-    start = init_network(lists.features)
-    network, weights = train_network(start, lists, epochs=5, rows=rows)
+    known = made_examples()
+    rows = np.full((len(known.labels), MOST), -1, np.int32)
+    rows[:, 0] = np.where(known.labels, 5, 6)
+    network, weights = train_network(init_network(known.features), known, epochs=5, rows=rows)
     assert weights[5] > 0 > weights[6]
     assert np.count_nonzero(weights) == 2
-    features, column = lists.features.copy(), FEATURES.index("word_weights")
-    features[:, column] = np.where(lists.labels, weights[5], weights[6])
+    features, sums = known.features.copy(), np.where(known.labels, weights[5], weights[6])
+    features[:, FEATURES.index("word_weights")] = sums
     added = predict(add_word_weights(network, features), features)
-    added -= predict(network, lists.features)
-    sums = features[:, column]
+    added -= predict(network, known.features)
     np.testing.assert_allclose(added - added[0], sums - sums[0], atol=1e-4)
-    same = add_word_weights(start, lists.features)
-    expected = predict(start, lists.features)
-    np.testing.assert_allclose(predict(same, lists.features), expected, atol=1e-6)
 
 
 def test_folds_are_whole_clusters_and_leave_out_their_questions():
@@ -137,17 +132,16 @@ def test_folds_are_whole_clusters_and_leave_out_their_questions():
     folds = assign_folds(clusters, seed=0)
     assert all(len({*folds[clusters == c]}) == 1 for c in range(25))
     assert sorted({*folds}) == [*range(FOLDS)]
-    lists = made_lists()
-    rest = lists.without(2)
-    assert not (rest.folds == 2).any()
-    assert not (rest.hit_folds == 2).any()
-    assert rest.starts[-1] == len(rest.labels) == len(rest.features)
-    assert learnable(np.array([1, 1, 0, 0, 1]), np.array([0, 2, 4, 5])).tolist() == [False] * 3
-    assert suffices(lists)
-    assert not suffices(lists.without(0, 1, 2))
-    scores = np.array([3.0, 2, 1, 5, 6])
-    ranks = reciprocal_ranks(scores, np.array([0, 0, 1, 0, 0]), np.array([0, 3, 5]))
-    assert ranks.tolist() == [1 / 3, 0]
+    known, folds = made_examples(), np.arange(80) % FOLDS
+    rest = known.without(folds, 2)
+    owners = folds[rest.lists.queries][rest.lists.owners]
+    assert not (folds[rest.lists.rows] == 2).any()
+    assert {*owners.tolist()} == {0, 3, 4}  # hits of the queries of fold 1 are of fold 2
+    assert rest.lists.starts[-1] == len(rest.labels) == len(rest.features)
+    assert suffices(known, folds, np.arange(80))
+    assert not suffices(known.without(folds, 0, 1), folds, np.arange(80))
+    alike = Examples(lists([0, 1, 2], [[1, 2], [0, 2], [1]]), np.array([1, 1, 0, 0, 1]), None)
+    assert learnable(alike).tolist() == [False] * 3
 
 
 class Scorer:
@@ -173,8 +167,8 @@ def test_logits_are_computed_once_and_kept(tmp_path):
     assert again.tolist() == [-1, 1, -1, -1, 2]
     assert second.pairs == [("ccc", "a")]
     next(tmp_path.rglob("*.npz")).write_bytes(b"")
-    with pytest.raises(UserError, match="expected logits of pairs"):
-        LogitCache(tmp_path, Scorer(), texts)
+    damaged = LogitCache(tmp_path, Scorer(), texts).compute(queries, rows)
+    assert damaged.tolist() == found.tolist()
 
 
 @pytest.mark.slow
@@ -191,7 +185,6 @@ def test_it_gains_where_a_query_has_one_paraphrase(quora_file, tmp_path):
     )
     train_and_evaluate(config, tmp_path / "run")
     dataset = load_dataset(config, SOURCES["quora"].find(config))
-    encoder = Retriever.load(tmp_path / "run").encoder
     clusters = dataset.clusters[: len(dataset.data.questions)]
     order = np.random.default_rng(0).permutation(len(clusters))
     # Two members of each cluster stay, at random, and all questions without one.
@@ -204,17 +197,16 @@ def test_it_gains_where_a_query_has_one_paraphrase(quora_file, tmp_path):
             seen[cluster] += 1
     rows = np.flatnonzero(kept)
     texts, own = [dataset.data.questions[i] for i in rows], clusters[rows]
-    queries = np.flatnonzero((dataset.splits.split_of[rows] == TEST) & (own >= 0))
-    vectors = encoder.encode(texts)
-    found = rank(exact_search(vectors), queries, 50)
-    model = read_light(tmp_path / "run" / "export" / "reranker")
-    finder = Finder(
-        encoder, texts, vectors, candidates=model.candidates, frequencies=model.frequencies
-    )
-    finder.use_weights(model.word_weights)
-    made = finder.collect(found, queries)
-    scores = model.scores(finder.features(made))
-    best = rank_hits(scores, made.distances, made.rows, made.starts)[made.starts[:-1]]
-    before = np.mean(own[found[:, 0]] == own[queries])
-    after = np.mean(own[made.rows[best]] == own[queries])
+    queries = np.flatnonzero((dataset.splits.split_of[rows] == TEST) & (own >= 0)).tolist()
+    retriever = Retriever.build(texts, range(len(texts)), run=tmp_path / "run")
+
+    def hits_at_1(rerank):
+        found = retriever.search([texts[i] for i in queries], 2, rerank=rerank)
+        others = [
+            next(hit.id for hit in hits if hit.id != query)
+            for query, hits in zip(queries, found, strict=True)
+        ]
+        return np.mean(own[others] == own[queries])
+
+    before, after = hits_at_1(False), hits_at_1("light")
     assert after >= before + 0.02, (before, after)
