@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from qpr_jax.data.columns import Choose, Chosen, Columns, Fields, Rows, is_missing, to_json
 from qpr_jax.data.decoding import input_name, row_remedy, short
 from qpr_jax.data.frames import frame_rows, is_table
@@ -201,7 +203,7 @@ def _entries(
     source = where.rpartition(",")[0]
     known: dict[tuple[str, ...], Chosen] = {}
     unseen = {*columns.payload} if isinstance(columns.payload, tuple) else set()
-    skipped = 0
+    skipped, first = 0, ""
     for line, fields in rows:
         result: Entry | str
         remedy = ""
@@ -224,13 +226,15 @@ def _entries(
             yield result
         elif skip_bad_rows:
             skipped += 1
+            first = first or f"{line}: {result}"
         else:
             remedy = remedy or row_remedy(str(result), _SKIP, source)
             raise UserError(f"{where} {line}: {result}", remedy=remedy)
     if unseen:
         log.warning("%s: no row has %s", source, ", ".join(f"`{name}`" for name in sorted(unseen)))
     if skipped:
-        log.warning("%s: %s bad rows left out", source, f"{skipped:,}")
+        rows_out = f"{skipped:,} bad row{'s' if skipped > 1 else ''} left out"
+        log.warning("%s: %s; %s %s", source, rows_out, where.rpartition(" ")[2], first)
 
 
 def _describe(chosen: Chosen, source: str) -> str:
@@ -266,7 +270,7 @@ def _as_id(value: Any, column: str, cells: bool) -> Id | None:
         return None
     if isinstance(value, decimal.Decimal):
         value = int(value) if value == value.to_integral_value() else str(value)
-    if type(value) is int and not 0 <= value <= LARGEST_ID:
+    if isinstance(value, int | np.integer) and not 0 <= value <= LARGEST_ID:
         value = str(value)
     return check_id(value, f"in `{column}`")
 

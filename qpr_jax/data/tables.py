@@ -214,9 +214,10 @@ def _quoted_row(
             cells = _parse_quoted("\n".join(texts).removesuffix("\r"), separator)
     if cells is None:
         return "not CSV (a quote is not closed)"
-    if isinstance(cells, list) and _are_rows(texts, separator, width):
+    fits = isinstance(cells, str) or not width or len(cells) == width
+    if len(texts) > 1 and (not fits or _are_rows(texts, separator, width)):
         return "not CSV (a quote is not closed before the next row)"
-    if isinstance(cells, list) and (not width or len(cells) == width):
+    if isinstance(cells, list) and fits:
         for _ in texts[1:]:
             ahead.popleft()
         return broken or cells
@@ -249,7 +250,7 @@ def _are_rows(texts: Sequence[str], separator: str, width: int) -> bool:
     Each has as many cells as the header, and one whose text looks as in the first line.
     """
     alone = [text.removesuffix("\r").split(separator) for text in texts]
-    if len(texts) == 1 or width < 2 or any(len(cells) != width for cells in alone):
+    if width < 2 or any(len(cells) != width for cells in alone):
         return False
     place = -1 if alone[0][0].startswith('"') else 0
     shapes = {_shape(cells[place]) for cells in alone}
@@ -278,7 +279,7 @@ def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
         else:
             yield line, {name: row[at] for name, at in zip(names, places, strict=True)}
     if repeated:
-        log.warning("%s: %s rows that repeat the header left out", source, f"{repeated:,}")
+        log.warning("%s: the header stands %s times more; left out", source, f"{repeated:,}")
 
 
 def _read_header(rows: Iterator[Cells], source: str) -> list[str]:
