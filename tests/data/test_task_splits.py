@@ -76,11 +76,8 @@ def check_retrieval(folder, data):
     assert asked == queries.keys()
 
 
-def test_no_question_and_no_text_stands_in_two_parts(made):
+def test_parts_share_no_text_and_queries_can_be_found(made, log):
     check_no_overlap(made[0])
-
-
-def test_queries_are_new_and_can_be_found(made, log):
     check_retrieval(made[0], without_blank(log))
     written = dict(read_corpus(made[0] / "beir")) | read_queries(made[0] / "beir")
     known = zip(map(str, log.ids), map(str.strip, log.questions), strict=True)

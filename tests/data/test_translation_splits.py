@@ -48,7 +48,7 @@ def tangled(count, seed, letters="ab", language="xx"):
     return [*pairs, *rng.sample(pairs, count // 20)]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_training_shares_no_text_with_what_is_scored(seed):
     shared = tangled(300, seed)
     files = [
@@ -74,6 +74,7 @@ def test_training_shares_no_text_with_what_is_scored(seed):
     given = {*pairs_of(files)}
     assert {*pairs_of([*found.train, *validation, *test])} <= given
     assert found.tests == tests
+    assert split_translations(files, tests, held_out=15) == found
 
 
 def reference_training(files, found, tests):
@@ -93,7 +94,7 @@ def reference_training(files, found, tests):
     return sorted(kept)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_nothing_else_is_left_out(seed):
     files = [
         translations(tangled(150, seed)),
@@ -134,11 +135,6 @@ def test_report_accounts_for_all_rows():
     assert [part.dictionary for part in found.train] == [False, True]
 
 
-def test_equal_files_give_equal_splits():
-    files = [translations(made_up_pairs(300))]
-    assert split_translations(files, [], held_out=20) == split_translations(files, [], held_out=20)
-
-
 def statements(count):
     return [(f"This is fact {i}.", f"Das ist Punkt {i}.") for i in range(count)]
 
@@ -148,21 +144,15 @@ def questions(count):
 
 
 def test_questions_are_held_out_where_there_are_enough():
-    pairs = [*statements(600), *questions(80)]
+    pairs = [*statements(600), *questions(70), *((f"What {i}?", f"{i} \uff1f") for i in range(10))]
     pairs += [(f"Is it {i}?", f"Es ist {i}!") for i in range(10)]  # a question on one side only
     found = split_translations([translations(pairs)], [], held_out=20)
     for part in found.held_out.values():
         assert len(part[0].sources) == 20
-        assert all(text.endswith("?") for pair in pairs_of(part) for text in pair)
+        assert all(text.endswith(("?", "\uff1f")) for pair in pairs_of(part) for text in pair)
     found = split_translations([translations(pairs[:-11])], [], held_out=20)
     kinds = {text.endswith("?") for text, _ in pairs_of(found.held_out["test"])}
     assert kinds == {False, True}
-
-
-def test_question_marks_of_other_scripts():
-    pairs = [(f"What is {i}?", f"{i} 是什么？") for i in range(80)]  # noqa: RUF001
-    found = split_translations([translations([*pairs, *statements(600)], "zh")], [], held_out=20)
-    assert {*pairs_of(found.held_out["validation"])} <= {*pairs}
 
 
 def test_at_most_a_tenth_is_held_out():
@@ -188,12 +178,6 @@ def test_languages_hold_out_the_same_sentences(held_out):
     assert [len(part.sources) for part in found.train] == [300 - 2 * held_out] * 3
 
 
-def test_a_group_that_holds_most_sentences_is_trained_with():
-    pairs = [*statements(100), *((f"Yes, {i}", "Ja") for i in range(200))]
-    found = split_translations([translations(pairs)], [], held_out=30)
-    assert found.report["xx"]["trained_sentences"] == 240
-
-
 def test_one_row_of_a_group_is_scored():
     pairs = [(f"Fact {i // 4}.", f"Punkt {i}.") for i in range(400)]
     found = split_translations([translations(pairs)], [], held_out=10)
@@ -207,24 +191,13 @@ def test_one_row_of_a_group_is_scored():
     assert len(ends) > 1
 
 
-def test_dictionaries_are_never_held_out():
-    words = translations([(f"word{i}", f"jbeq{i}") for i in range(100)], dictionary=True)
-    found = split_translations([words], [])
-    assert found.held_out == {"validation": [], "test": []}
-    assert found.train == [words]
-
-
 def test_files_of_which_nothing_is_left_are_no_files():
     files = [translations(statements(3), name="a"), translations(questions(3), name="b")]
     found = split_translations(files, [translations(statements(3))])
     assert [file.name for file in found.train] == ["b"]
     with pytest.raises(UserError, match="a, b: all 6 rows are held out or in"):
         split_translations(files, files)
-
-
-def test_without_files():
-    tests = [translations(statements(3))]
-    assert split_translations([], tests) == ([], {"validation": [], "test": []}, tests, {})
+    assert split_translations([], files) == ([], {"validation": [], "test": []}, files, {})
 
 
 def test_real_files():

@@ -59,14 +59,22 @@ def assert_pairs(found, pairs=PAIRS):
     assert (found.source_language, found.language) == ("en", "de")
 
 
-@pytest.mark.parametrize("packed", ["", ".gz", ".zst"])
+NAMED = ("source", "target")
+ODD = ("id", "DE", "score", "En")
+
+
 @pytest.mark.parametrize(
-    ("name", "names"),
-    [(f"p.{kind}", names) for kind in ("tsv", "csv", "txt") for names in ((), ("en", "de"))]
-    + [
-        (f"p.{kind}", names)
-        for kind in ("tsv", "csv", "jsonl", "json", "parquet", "arrow")
-        for names in (("source", "target"), ("id", "DE", "score", "En"))
+    ("name", "names", "packed"),
+    [
+        ("p.tsv", (), ".gz"),
+        ("p.csv", (), ""),
+        ("p.txt", ("en", "de"), ".zst"),
+        ("p.tsv", ODD, ""),
+        ("p.csv", NAMED, ".gz"),
+        ("p.jsonl", ODD, ".zst"),
+        ("p.json", NAMED, ""),
+        ("p.parquet", ODD, ""),
+        ("p.arrow", NAMED, ""),
     ],
 )
 def test_every_format_gives_the_same_pairs(tmp_path, name, names, packed):
