@@ -10,7 +10,8 @@ from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.index.build import new_build, replace_encoder
-from qpr_jax.index.milvus import MilvusStore, is_address
+from qpr_jax.index.milvus import MilvusStore
+from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.run import INDEX, export_name, run_encoder, run_encoder_folder
 from qpr_jax.reranking.stages import Stages
 from qpr_jax.retriever import Retriever

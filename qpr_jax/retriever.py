@@ -21,7 +21,8 @@ from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, number_entries, repeated_id, unknown_ids
 from qpr_jax.index.base import Hit, Payload, Question, Store, check_k
 from qpr_jax.index.folder import FolderStore
-from qpr_jax.index.milvus import MilvusStore, is_address, run_of
+from qpr_jax.index.milvus import MilvusStore
+from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.run import INDEX, export_name, index_manifest, run_encoder, run_recipe
@@ -77,7 +78,7 @@ class Retriever:
           UserError: something is missing or damaged.
         """
         if is_address(run):
-            name = run_of(str(run))
+            name = MilvusStore(str(run)).run
             encoder, stages = read_stages(name, cross_encoder)
             return cls(encoder, MilvusStore(str(run), accepted_identities(encoder)), stages, name)
         run = run if indexed else encoder_folder(run)

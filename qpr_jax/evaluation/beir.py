@@ -1,8 +1,7 @@
 """Score an encoder on a data set in BEIR's format by exact search, and write the run.
 
-The scores equal those of BEIR's `EvaluateRetrieval.evaluate` and `evaluate_custom(metric="mrr")`,
-which come from pytrec_eval and thus from trec_eval: nDCG takes the grade as gain, every other
-metric counts a grade of 1 or more as relevant, and each query of the split counts.
+The scores are those of trec_eval, as BEIR's: nDCG takes the grade as gain, every other metric
+counts a grade of 1 or more as relevant, and each query of the split counts.
 """
 
 from __future__ import annotations
@@ -46,13 +45,8 @@ def beir_scores(
 ) -> dict[str, float]:
     """Return `graded_scores` of a split, with the counts of its `queries` and `documents`.
 
-    Memory holds all ids of the corpus, but only some thousand texts at a time.
-
-    Args:
-      encode: texts -> vectors float32 [n, d].
-      folder: the data set in BEIR's format.
-      run_file: file for the run in TREC's format, with DEPTH documents a query.
-      log: called with lines of progress, and a warning if the corpus lacks relevant documents.
+    run_file: gets the run in TREC's format, with DEPTH documents a query.
+    log: called with lines of progress, and a warning if the corpus lacks relevant documents.
     """
     qrels, texts = read_qrels(folder, split), read_queries(folder)
     if without := [query for query in qrels if query not in texts]:
@@ -95,26 +89,23 @@ def ranked_documents(
 ) -> dict[str, list[RankedDocument]]:
     """Return the `depth` nearest documents of each query, nearest first, without its own id.
 
-    Compares every query with every document. A score is minus the squared Euclidean distance,
-    computed from the differences in float32. Of equal scores the document with the later id comes
-    first, as in trec_eval; scores are then lowered a little until no two are equal, so that tools
-    with another rule for ties rank alike.
+    A score is minus the squared Euclidean distance. Of equal scores the document with the later id
+    comes first, as in trec_eval; scores are then lowered a little until no two are equal, so that
+    tools with another rule for ties rank alike.
 
     Args:
-      encode: texts -> vectors float32 [n, d].
       queries: id -> text.
       corpus: (id, text), ids distinct.
       chunk: documents held in memory at once, text and vector.
-      log: called with lines of progress.
     """
-    vectors = _require_finite(encode([*queries.values()]))
+    vectors = encode([*queries.values()])
     ids: list[str] = []
     # One more, since a document with the id of the query may be among them; twice as many, so that
     # the ids decide among equal scores at the end.
     k, stream = 2 * (depth + 1), iter(corpus)
     found = np.zeros((len(vectors), 0), np.float32), np.zeros((len(vectors), 0), np.int64)
     while some := list(itertools.islice(stream, chunk)):
-        documents = _require_finite(encode([text for _, text in some]))
+        documents = encode([text for _, text in some])
         distances, rows = exact_top_k(vectors, documents, min(k, len(documents)))
         found = nearest(k, found, (distances, rows + len(ids)))
         ids += [document for document, _ in some]
@@ -134,8 +125,7 @@ def graded_scores(
 ) -> dict[str, float]:
     """Return `ndcg`, `map`, `recall`, `precision` and `mrr` at CUTOFFS, means over `qrels`.
 
-    A query without a relevant document counts 0. Documents of `qrels` that are not in the corpus
-    count as missed. All are in [0, 1], and not rounded (BEIR rounds to five places).
+    A query without a relevant document counts 0, and documents that the corpus lacks are missed.
     """
     grades = np.zeros((len(qrels), DEPTH), np.int64)
     ideal = np.zeros((len(qrels), DEPTH), np.int64)
@@ -156,10 +146,7 @@ def graded_scores(
 def write_run(
     file: IO[str], rankings: Mapping[str, Sequence[RankedDocument]], tag: str = "qpr_jax"
 ) -> None:
-    """Write lines `query Q0 document rank score tag`, ranks from 1, as trec_eval reads them.
-
-    Ids must have no blanks.
-    """
+    """Write lines `query Q0 document rank score tag`, as trec_eval reads them."""
     for query, hits in rankings.items():
         for rank, hit in enumerate(hits, start=1):
             # Nine digits identify a float32.
@@ -171,12 +158,6 @@ def _refuse_blank(name: str) -> None:
         raise UserError(
             f"TREC's format: expected ids without blanks, got {name!r}", remedy="leave `--trec` out"
         )
-
-
-def _require_finite(vectors: np.ndarray) -> np.ndarray:
-    if not np.isfinite(vectors).all():
-        raise UserError("vectors: expected finite numbers, got NaN or infinity from the encoder")
-    return np.asarray(vectors, np.float32)
 
 
 def _separate_scores(hits: Sequence[tuple[float, str]]) -> list[RankedDocument]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,9 +13,7 @@ from qpr_jax.data.questions import Payload
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id
-
-if TYPE_CHECKING:
-    from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.recipe import Recipe
 
 
 class Hit(NamedTuple):
@@ -47,30 +45,24 @@ class Store(Protocol):
     @property
     def recipe(self) -> Recipe:
         """How the vectors are indexed."""
-        ...
 
     @property
     def encoder(self) -> str:
         """Identity of the encoder of the vectors."""
-        ...
 
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        ...
-
-    def __len__(self) -> int:
-        """Return the number of questions."""
-        ...
 
     @property
     def version(self) -> str:
         """Name of the present state; every change gives another one."""
-        ...
+
+    def __len__(self) -> int:
+        """Return the number of questions."""
 
     def search(self, vectors: np.ndarray, k: int) -> list[list[Hit]]:
         """Find the `k` nearest questions of each vector float32 [n, d], nearest first."""
-        ...
 
     def add(self, questions: Sequence[Question], vectors: np.ndarray) -> None:
         """Store questions of distinct ids and their vectors float32 [n, d]; replace equal ids.
@@ -80,23 +72,18 @@ class Store(Protocol):
 
     def remove(self, ids: Sequence[Id]) -> int:
         """Remove questions and return how many there were; unknown ids change nothing."""
-        ...
 
     def get(self, ids: Sequence[Id]) -> list[Question | None]:
         """Return the question of each id, None for an unknown one."""
-        ...
 
     def questions(self) -> Iterator[Question]:
         """Yield all questions, in the order in which they were added."""
-        ...
 
     def new_ids(self, count: int) -> list[Id]:
         """Return ids that no question has or had."""
-        ...
 
     def changing(self) -> AbstractContextManager[None]:
         """Hold off the changes of other threads and processes; the holder may change."""
-        ...
 
 
 def check_k(k: object) -> int:

@@ -9,9 +9,9 @@ and the hash of their questions in a second one.
     part-00012-00003.parquet the rows of row group 3 of file 12, and the column `vector`
     _SUCCESS                 empty; there once all parts are
 
-A part appears when it is whole and has the hash of its row group, so a later call writes the parts
-that are missing or whose rows have changed. On a cluster all machines need qpr_jax, but not JAX,
-and the encoder and both folders at the same paths.
+A part appears when it is whole and has the size and time of its source, so a later call writes the
+parts that are missing or whose source has changed. On a cluster all machines need qpr_jax, but not
+JAX, and the encoder and both folders at the same paths.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 FORMAT = "qpr_jax Parquet vectors 1"
 STATE, DONE, VECTOR = "_encoding.json", "_SUCCESS", "vector"
 CHUNK = 16_384  # questions in memory at once
-_HASH = b"qpr_jax.rows"  # in the metadata of a part
+_SOURCE = b"qpr_jax.source"  # in the metadata of a part
 _ON_SPARK = 512  # questions that one thread encodes: Spark has a task for each core
 
 
@@ -122,12 +122,12 @@ def _started_with(part: pathlib.Path, what: str) -> UserError:
 
 
 class Part(NamedTuple):
-    """A row group of a file of questions, the hash of its bytes, and the file for its vectors."""
+    """A row group of a file of questions, the file's size and time, and a file for its vectors."""
 
     source: str
     group: int
     rows: int
-    sha256: str
+    state: str
     out: str
 
 
@@ -170,7 +170,7 @@ def encode_parquet(
     with _locked(out / ".lock", out), name_in_errors(out):
         asked = {"format": FORMAT, "encoder": encoder.identity, "dimension": encoder.dimension}
         _begin(out, asked | {"column": column, "skip_bad_rows": skip_bad_rows}, parts)
-        left = [part for part in parts if _hash_of(part.out) != part.sha256]
+        left = [part for part in parts if not _is_written(part)]
         if 0 < len(left) < len(parts):
             log.info("%s: resuming after %d of %d parts", out, len(parts) - len(left), len(parts))
         done = sum(part.rows for part in parts) - sum(part.rows for part in left)
@@ -186,7 +186,7 @@ def encode_parquet(
 
 
 def _parts(source: pathlib.Path, out: pathlib.Path, column: str) -> tuple[list[Part], str]:
-    """The parts of a folder, and the column of the questions."""
+    """Return the parts of a folder, and the column of the questions."""
     files = sorted(
         path for path in source.rglob("*.parquet") if not path.name.startswith((".", "_"))
     )
@@ -199,10 +199,11 @@ def _parts(source: pathlib.Path, out: pathlib.Path, column: str) -> tuple[list[P
         if not found.schema.to_arrow_schema().equals(schema):
             what = f"{path}: expected the columns of {files[0]}, with their types, got others"
             raise UserError(what, remedy="put files with other columns into another folder")
+        state = f"{path.stat().st_size} {path.stat().st_mtime_ns}"
         for group in range(found.num_row_groups):
-            rows = found.row_group(group)
             name = out / f"part-{number:05d}-{group:05d}.parquet"
-            parts.append(Part(str(path), group, rows.num_rows, _digest(path, rows), str(name)))
+            rows = found.row_group(group).num_rows
+            parts.append(Part(str(path), group, rows, state, str(name)))
     try:
         chosen = Columns(column, None).choose(schema.names).text
     except UserError as error:
@@ -213,29 +214,14 @@ def _parts(source: pathlib.Path, out: pathlib.Path, column: str) -> tuple[list[P
     return parts, chosen
 
 
-def _digest(path: pathlib.Path, rows: Any) -> str:
-    """SHA-256 of the bytes of a row group."""
-    columns = [rows.column(i) for i in range(rows.num_columns)]
-    starts = [min(filter(None, (c.dictionary_page_offset, c.data_page_offset))) for c in columns]
-    ends = [start + c.total_compressed_size for start, c in zip(starts, columns, strict=True)]
-    digest, left = hashlib.sha256(), max(ends, default=0) - min(starts, default=0)
-    with open(path, "rb") as file:
-        file.seek(min(starts, default=0))
-        while left > 0 and (data := file.read(min(left, 1 << 20))):
-            digest.update(data)
-            left -= len(data)
-    return digest.hexdigest()
-
-
-def _hash_of(path: str) -> str:
-    """The hash of the rows of a part that was written; empty where there is none."""
-    if not os.path.exists(path):
-        return ""
-    return ((_metadata(path).metadata or {}).get(_HASH) or b"").decode("ascii", "replace")
+def _is_written(part: Part) -> bool:
+    if not os.path.exists(part.out):
+        return False
+    return (_metadata(part.out).metadata or {}).get(_SOURCE) == part.state.encode()
 
 
 def _metadata(path: StrPath) -> Any:
-    """The metadata of a Parquet file; UserError where it is none."""
+    """Return the metadata of a Parquet file; UserError for another file."""
     pyarrow = import_pyarrow(str(path))
     from pyarrow import parquet
 
@@ -250,7 +236,7 @@ def _metadata(path: StrPath) -> Any:
 
 
 def _begin(out: pathlib.Path, asked: dict[str, Any], parts: Sequence[Part]) -> None:
-    """Keep in the folder what is asked for; UserError where it was something else."""
+    """Write what is asked for into the folder; UserError if it was begun with something else."""
     path = out / STATE
     if not path.exists():
         if any(not name.startswith(".") for name in os.listdir(out)):
@@ -318,7 +304,7 @@ def _write(part: Part, job: _Job, encoder: Encoder) -> Iterator[int]:
     with parquet.ParquetFile(part.source) as source, contextlib.ExitStack() as stack:
         kind = pyarrow.list_(pyarrow.float32(), encoder.dimension)
         schema = source.schema_arrow.append(pyarrow.field(VECTOR, kind, nullable=False))
-        kept = {**(schema.metadata or {}), _HASH: part.sha256.encode()}
+        kept = {**(schema.metadata or {}), _SOURCE: part.state.encode()}
         file = stack.enter_context(write_atomically(hidden))
         writer = stack.enter_context(parquet.ParquetWriter(file, schema.with_metadata(kept)))
         for batch in source.iter_batches(CHUNK, row_groups=[part.group]):

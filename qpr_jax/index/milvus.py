@@ -30,11 +30,9 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.ids import Id
 from qpr_jax.index.base import Hit, Question, check_encoder
-from qpr_jax.index.milvus_server import LEVELS, Server, is_address
+from qpr_jax.index.milvus_server import LEVELS, Server
 from qpr_jax.index.questions import RepeatedIdError, question_json
 from qpr_jax.index.recipe import Recipe
-
-__all__ = ["MilvusStore", "is_address", "run_of"]
 
 FORMAT = "qpr_jax milvus 1"
 _CHUNK, _HITS = 512, 10_000  # questions of a call; hits of a call
@@ -79,10 +77,8 @@ class MilvusStore:
     ) -> Self:
         """Make a collection of questions, in place of the one that the address has.
 
-        Searches find the old one until the new one is complete. A process that is killed leaves
-        the old one, and the next call removes what it wrote.
-
-        `encode` makes float32 [n, d]. The old collection may be of an encoder of `extends`.
+        Searches find the old one until the new one is complete, and the next call removes what a
+        killed process wrote. extends: identities that the encoder of the old one may have, too.
         """
         server = Server(address)
         old, name = _find(server), server.name
@@ -162,17 +158,14 @@ class MilvusStore:
         return results
 
     def add(self, questions: Sequence[Question], vectors: np.ndarray) -> None:
-        """Store questions of distinct ids and their vectors float32 [n, d]; replace equal ids.
-
-        Searches find 512 of them after the other. If it fails, the same call completes it.
-        """
+        """As of `Store`, 512 questions after the other; if it fails, the same call completes it."""
         with self.changing():
             entities = [_entity(q, row) for row, q in enumerate(questions, time.time_ns())]
             _upsert(self._server, self._name, entities, vectors)
             self._changes += 1
 
     def remove(self, ids: Sequence[Id]) -> int:
-        """Remove questions and return how many there were; unknown ids change nothing."""
+        """As of `Store`."""
         with self.changing():
             there = self._by_key(map(_key, ids))
             for keys in _chunks(there):
@@ -182,12 +175,12 @@ class MilvusStore:
             return len(there)
 
     def get(self, ids: Sequence[Id]) -> list[Question | None]:
-        """Return the question of each id, None for an unknown one."""
+        """As of `Store`."""
         there = self._by_key(map(_key, ids))
         return [there.get(_key(value)) for value in ids]
 
     def questions(self) -> Iterator[Question]:
-        """Yield all questions, in the order in which they were added."""
+        """As of `Store`."""
         pages, rows = self._read("query_iterator", output_fields=["row"]), []
         while page := self._server.answer(pages.next):
             rows += [(entity["row"], entity["id"]) for entity in page]
@@ -243,11 +236,6 @@ class MilvusStore:
         self.encoder, self.dimension = properties["qpr.encoder"], int(properties["qpr.dimension"])
         self.recipe = Recipe(**json.loads(properties["qpr.recipe"]))
         self._looked = now
-
-
-def run_of(address: str) -> str:
-    """Return the name of the run of a collection; UserError where there is none."""
-    return MilvusStore(address).run
 
 
 def index_parameters(recipe: Recipe, dimension: int) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.errors import UserError
 from qpr_jax.index.base import Hit
 from qpr_jax.text.tokenizer import normalized_text
 
@@ -26,14 +24,12 @@ Rerank = Callable[[Sequence[str], list[list[Hit]]], list[list[Hit]]]
 class Rules:
     """Which hits of a query become its negatives.
 
-    Ranks count from 1, among the hits that are not a known paraphrase. With p the squared distance
-    of the farthest known paraphrase of the query, the margins keep hits at a squared distance of at
-    least p (1 + `relative_margin`) and p + `absolute_margin`. They are TopK-PercPos and
-    TopK-MarginPos of NV-Retriever (Moreira et al., arXiv 2407.15831), which uses similarities;
-    `mine_hard_negatives` of sentence-transformers compares with the farthest paraphrase, too.
+    With p the squared distance of the farthest known paraphrase of the query, the margins keep hits
+    at a squared distance of at least p (1 + `relative_margin`) and p + `absolute_margin`, as
+    TopK-PercPos and TopK-MarginPos of NV-Retriever (Moreira et al., arXiv 2407.15831).
 
     Attributes:
-      from_rank, to_rank: the first and the last rank that is kept.
+      from_rank, to_rank: first and last rank, from 1, among hits that are no known paraphrase.
       count: number of negatives of a query.
       relative_margin, absolute_margin: None for no margin.
       max_score: the greatest probability, by another model, that a negative is a paraphrase.
@@ -62,12 +58,9 @@ class Rules:
 
 
 class Negative(NamedTuple):
-    """A negative of the question at position `query`.
+    """A negative of the question at position `query`; rank, p and score as of `Rules`.
 
-    Attributes:
-      rank: among the hits that are no known paraphrase, from 1.
-      positive: the squared distance of the farthest known paraphrase.
-      score: the probability that it is a paraphrase, by another model; None without one.
+    positive: the squared distance of the farthest known paraphrase.
     """
 
     query: int
@@ -129,7 +122,7 @@ def find_negatives(
         (`short`), and of hits dropped by each rule: `paraphrases` (the query itself among them),
         `rank`, `margin`, `score`.
     """
-    group_of = _group_lookup(questions, groups)
+    group_of = {normalized_text(q): g for q, g in zip(questions, groups.tolist(), strict=True)}
     rng = np.random.default_rng(rules.seed)
     for chunk in _chunks(queries):
         rows = np.concatenate(chunk).tolist()
@@ -140,7 +133,7 @@ def find_negatives(
             hits = _rescore(texts, hits, rerank)
         eligible = []
         for row, positive, found in zip(rows, _farthest(vectors, chunk), hits, strict=True):
-            others = [hit for hit in found if group_of(hit.question) != groups[row]]
+            others = [h for h in found if group_of.get(normalized_text(h.question)) != groups[row]]
             ranked = [Negative(row, h, i, positive, h.score) for i, h in enumerate(others, start=1)]
             counts["paraphrases"] += len(found) - len(others)
             kept = _keep(ranked[: rules.to_rank], rules, counts, scored=rerank is not None)
@@ -159,10 +152,7 @@ def _keep(
 ) -> list[Negative]:
     """Keep the negatives within the ranks, beyond the margin and, if scored, of a low score."""
     later = ranked[rules.from_rank - 1 :]
-    far = [
-        negative for negative in later if negative.hit.distance >= rules.least(negative.positive)
-    ]
-    kept = far
+    kept = far = [n for n in later if n.hit.distance >= rules.least(n.positive)]
     if scored:
         kept = [n for n in far if n.score is not None and n.score <= rules.max_score]
     counts["rank"] += len(ranked) - len(later)
@@ -207,17 +197,6 @@ def _choose(
                 counts["score"] += 1
 
 
-def _group_lookup(questions: Sequence[str], groups: np.ndarray) -> Callable[[str], int]:
-    """Make a function from a text, in any spelling, to its group; -1 for an unknown text."""
-    of_text = {normalized_text(q): g for q, g in zip(questions, groups.tolist(), strict=True)}
-
-    @functools.lru_cache(maxsize=1 << 20)
-    def group_of(text: str) -> int:
-        return of_text.get(normalized_text(text), -1)
-
-    return group_of
-
-
 def _chunks(queries: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
     """Yield lists of whole groups, with about `_CHUNK` questions each."""
     chunk: list[np.ndarray] = []
@@ -235,12 +214,8 @@ def _farthest(vectors: np.ndarray, groups: Sequence[np.ndarray]) -> Iterator[flo
 
     vectors: float32 [n, d], those of one group after the other.
     """
-    if not np.isfinite(vectors).all():
-        raise UserError("`vectors`: expected finite numbers, got others; is the encoder sound?")
-    start = 0
-    for group in groups:
-        own = vectors[start : start + len(group)]
-        start += len(group)
+    ends = np.cumsum([len(group) for group in groups])
+    for own in np.split(vectors, ends[:-1]):
         for vector in own:
             apart = own - vector
             yield float(np.einsum("nd,nd->n", apart, apart).max())

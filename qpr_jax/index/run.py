@@ -12,7 +12,8 @@ from qpr_jax.encoders.load import contains_encoder, encoder_folder, is_encoder, 
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, StrPath, read_object
-from qpr_jax.index.milvus import is_address, run_of
+from qpr_jax.index.milvus import MilvusStore
+from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.recipe import Recipe
 
 EXPORT, INDEX = "export", "index"  # sub-folders of a run
@@ -45,7 +46,7 @@ def run_encoder_folder(run: StrPath) -> pathlib.Path:
 
     run: or the address of a collection of Milvus, which names its run.
     """
-    folder = pathlib.Path(encoder_folder(run_of(str(run)) if is_address(run) else run))
+    folder = pathlib.Path(encoder_folder(MilvusStore(str(run)).run if is_address(run) else run))
     if not folder.is_dir():
         raise UserError(
             f"expected a run or an index, found none at {folder}, nor a model of this "

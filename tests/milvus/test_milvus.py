@@ -10,8 +10,8 @@ import pytest
 
 from qpr_jax.errors import UnavailableError, UserError
 from qpr_jax.index.base import Question
-from qpr_jax.index.milvus import MilvusStore, is_address, run_of
-from qpr_jax.index.milvus_server import Server
+from qpr_jax.index.milvus import MilvusStore
+from qpr_jax.index.milvus_server import Server, is_address
 from qpr_jax.index.recipe import Recipe
 from tests.store_contract import CASES, encode, questions
 
@@ -121,7 +121,11 @@ def test_a_load_that_is_killed_leaves_the_old_or_the_new_index(host):
     assert len([name for name in left if name.startswith("killed_")]) == 1
     time.sleep(1.1)
     assert len(store.search(encode(["a"]), 100)[0]) == len(OLD)  # it follows
-    assert (run_of(address), store.run, store.encoder) == ("runs/other", "runs/other", "e3")
+    assert (MilvusStore(address).run, store.run, store.encoder) == (
+        "runs/other",
+        "runs/other",
+        "e3",
+    )
 
 
 def test_a_server_that_is_gone(monkeypatch):
