@@ -13,7 +13,7 @@ import numpy as np
 
 from qpr_jax.data.questions import as_entries, as_queries, given_ids
 from qpr_jax.encoders.base import Encoder, accepted_identities
-from qpr_jax.encoders.load import encoder_folder, is_encoder, save_encoder
+from qpr_jax.encoders.load import encoder_folder, is_encoder
 from qpr_jax.encoders.packaged import NAME as PACKAGED
 from qpr_jax.encoders.packaged import default_folder
 from qpr_jax.errors import UserError
@@ -25,10 +25,11 @@ from qpr_jax.index.milvus import MilvusStore
 from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.run import INDEX, export_name, index_manifest, run_encoder, run_recipe
+from qpr_jax.index.run import INDEX, index_manifest, run_encoder, run_recipe
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.results import Results
+from qpr_jax.stores import create_store, export, open_store
 from qpr_jax.text.base import as_texts
 from qpr_jax.text.differences import Explanation
 
@@ -84,13 +85,13 @@ class Retriever:
         run = run if indexed else encoder_folder(run)
         if not indexed and is_encoder(run) and not pathlib.Path(run, INDEX).exists():
             encoder, stages = read_stages(run, cross_encoder)
-            store = _create_store(None, [], run_recipe(encoder), encoder, stages, str(run))
+            store = create_store(None, [], run_recipe(encoder), encoder, stages, str(run))
             return cls(encoder, store, stages, str(run))
         while True:
             before = index_manifest(run)
             try:
                 encoder, stages = read_stages(run, cross_encoder)
-                return cls(encoder, _open_store(run, encoder), stages, str(run))
+                return cls(encoder, open_store(run, encoder), stages, str(run))
             except UserError:
                 # Another process may have put the index of another encoder there.
                 if index_manifest(run) == before:
@@ -164,7 +165,7 @@ class Retriever:
         name = os.path.abspath(name) if os.path.exists(name) else name  # for other processes
         questions = _questions(entries, lines, where)
         try:
-            store = _create_store(folder, questions, how, encoder, stages, name)
+            store = create_store(folder, questions, how, encoder, stages, name)
         except RepeatedIdError as error:
             raise repeated_id(error.id, lines[error.row], where) from None
         return cls(encoder, store, stages, name)
@@ -176,29 +177,61 @@ class Retriever:
         """Return the number of questions."""
         return len(self.store)
 
+    def __iter__(self) -> Iterator[Question]:
+        """Iterate over the questions."""
+        return self.store.questions()
+
+    def __contains__(self, id: object) -> bool:
+        """Return whether a question has this id."""
+        return isinstance(id, int | str) and self.store.get([id])[0] is not None
+
+    def __getitem__(self, id: Id) -> Question:
+        """Return the question of an id; KeyError if there is none."""
+        (found,) = self.store.get([id])
+        if found is None:
+            raise KeyError(id)
+        return found
+
+    def ids(self) -> list[Id]:
+        """Return the ids of all questions."""
+        return [question.id for question in self]
+
     @property
     def state(self) -> str:
         """Name of the present questions; each change gives another one."""
         return self.store.version
 
     def search(
-        self, queries: Any, k: int = 5, *, text_column: str | None = None, rerank: Rerank = None
+        self,
+        queries: Any,
+        k: int = 5,
+        *,
+        text_column: str | None = None,
+        rerank: Rerank = None,
+        max_distance: float | None = None,
+        min_score: float | None = None,
     ) -> Results:
         """Find the `k` best questions of each query, best first; all if there are fewer.
 
         Args:
-          queries, text_column: as `questions` of `build`.
+          queries, text_column: as `questions` of `build`; a string is one query.
           rerank: the re-ranker of the first hits: "light" or "cross_encoder"; False: none, so that
             hits are sorted by distance; None: light, if there is one.
+          max_distance: leaves out hits that are farther.
+          min_score: leaves out hits with a lower score, or without one.
         """
         count = check_k(k)
         texts = as_queries(queries, text_column)
         reranker = self.stages.reranker(rerank, self.store)
         vectors = self.encoder.encode(texts)
-        if reranker is None:
-            return Results.of(texts, self.store.search(vectors, count))
-        hits = self.store.search(vectors, max(count, reranker.candidates))
-        return Results.of(texts, [found[:count] for found in reranker.rerank(texts, hits)])
+        hits = self.store.search(vectors, max(count, reranker.candidates) if reranker else count)
+        if reranker:
+            hits = [found[:count] for found in reranker.rerank(texts, hits)]
+        if max_distance is not None:
+            hits = [[hit for hit in found if hit.distance <= max_distance] for found in hits]
+        if min_score is not None:
+            hits = [[hit for hit in found if (hit.score or 0) >= min_score] for found in hits]
+        return Results.of(texts, hits)
 
     def explain(
         self, text: str, other: str | None = None, *, id: Id | None = None, rerank: Rerank = None
@@ -210,7 +243,7 @@ class Retriever:
         return self.stages.explain(rerank, self.store, text, other, id)
 
     def encode(self, queries: Any, *, text_column: str | None = None) -> np.ndarray:
-        """Encode strings or the questions of a table as float32 [n, d]; see `build`."""
+        """Encode strings, one string or the questions of a table as float32 [n, d]."""
         return self.encoder.encode(as_queries(queries, text_column))
 
     def add(
@@ -224,12 +257,13 @@ class Retriever:
         skip_bad_rows: bool = False,
         state: str | None = None,
     ) -> list[Id]:
-        """Add questions and return their ids; an equal id replaces the old question.
+        """Add questions, or one string, and return their ids; an equal id replaces a question.
 
         Arguments as of `build`; questions without ids get numbers that no question has had.
         state: the `state` of the questions that they were made for; if it is another one now,
         nothing is added and a UserError says so.
         """
+        questions = [questions] if isinstance(questions, str) else questions
         entries = [*as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)]
         texts = as_texts([entry.question for entry in entries], "questions")
         vectors = self.encoder.encode(texts)
@@ -247,13 +281,14 @@ class Retriever:
             self.store.add([*map(Question, checked, texts, payloads)], vectors)
         return checked
 
-    def remove(self, ids: Iterable[Id], *, ignore_missing: bool = False) -> int:
-        """Remove questions and return their number; UserError, and no change, for an unknown id.
+    def remove(self, ids: Id | Iterable[Id], *, ignore_missing: bool = False) -> int:
+        """Remove the questions of ids, or of one, and return their number.
 
+        UserError, and no change, for an unknown id.
         ignore_missing: pass over unknown ids instead.
         """
         with self.store.changing():
-            checked = check_ids(ids)
+            checked = check_ids([ids] if isinstance(ids, int | str) else ids)
             if not ignore_missing:
                 found = self.store.get(checked)
                 missing = [value for value, q in zip(checked, found, strict=True) if q is None]
@@ -276,7 +311,7 @@ class Retriever:
         """
         if is_address(folder):
             how, encoder = self.store.recipe, self.encoder
-            _create_store(folder, self.store.questions(), how, encoder, self.stages, self.run)
+            create_store(folder, self.store.questions(), how, encoder, self.stages, self.run)
             return
         if not isinstance(self.store, FolderStore):
             raise UserError(
@@ -285,57 +320,8 @@ class Retriever:
             )
         path = pathlib.Path(folder)
         replace = path.absolute() != self.store.path.parent
-        export = functools.partial(_export, path, self.encoder, self.stages, replace=replace)
-        self.store = self.store.copy_to(path / INDEX, export)
-
-
-def _open_store(run: StrPath, encoder: Encoder) -> FolderStore:
-    """Open the index of a run; UserError if it has none."""
-    path = pathlib.Path(run, INDEX)
-    if not path.is_dir():
-        raise UserError(
-            f"{run} has no {INDEX}/",
-            setting="run",
-            remedy="finish the run (the same command resumes it), or make an index with "
-            "`qpr index`",
-        )
-    return FolderStore(path, encoders=accepted_identities(encoder))
-
-
-def _create_store(
-    folder: StrPath | None,
-    questions: Iterable[Question],
-    recipe: Recipe,
-    encoder: Encoder,
-    stages: Stages,
-    run: str,
-) -> Store:
-    """Index questions in a folder, None for a temporary one, or in a collection of Milvus."""
-    identity = encoder.identity
-    if is_address(folder):
-        if not run:
-            raise UserError(
-                "expected the encoder of a run, got one from Python, which other machines lack",
-                remedy="save it in a folder first",
-            )
-        to = str(folder), questions, encoder.encode, recipe, identity, run
-        return MilvusStore.create(*to, extends=encoder.extends)
-    path: pathlib.Path | None = None
-    how: dict[str, Any] = {"encoder": identity, "dimension": encoder.dimension}
-    if folder is not None:
-        path = pathlib.Path(folder, INDEX)
-        how["export"] = functools.partial(_export, path.parent, encoder, stages)
-    return FolderStore.create(path, questions, encoder.encode, recipe, **how)
-
-
-def _export(
-    run: pathlib.Path, encoder: Encoder, stages: Stages, build: str, *, replace: bool = True
-) -> str:
-    """Write an encoder and its re-rankers beside an index; return the name of their folder."""
-    name = export_name(run, encoder, build)
-    save_encoder(run / name, encoder)
-    stages.save(run / name, replace=replace)
-    return name
+        write = functools.partial(export, path, self.encoder, self.stages, replace=replace)
+        self.store = self.store.copy_to(path / INDEX, write)
 
 
 def _questions(entries: Entries, lines: array.array[int], where: str) -> Iterator[Question]:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -119,18 +120,20 @@ def search(
     cross_encoder: str | None,
     **how: Any,
 ) -> None:
-    """Print the best indexed questions for each of QUERIES.
+    """Print the best indexed questions for each of QUERIES: a text, a file, or - for input.
 
     Each line is a hit, best first: query, id, question, distance (squared Euclidean, or, for ip,
     the inner product times -1), score, the probability that the two mean the same, if a re-ranker
     has scored the hit, and payload, if the question has one.
 
-    Example: qpr search runs/quora_sdml --query "how can i learn python quickly" -k 3
+    Example: qpr search runs/quora_sdml "how can i learn python quickly" -k 3
     """
     word = parse_rerank(rerank)
     if cross_encoder and word != "cross_encoder":
         raise click.UsageError("--cross-encoder goes with --rerank cross_encoder only")
     retriever = load_index(folder, cross_encoder)
+    if not query and _is_text(queries):
+        query = (queries,)
     entries: Iterable[Entry] = (Entry(0, None, text) for text in query)
     if not query:
         _require_file(queries, "--query")
@@ -146,6 +149,18 @@ def search(
         for text, hits in zip(texts, retriever.search(texts, k, rerank=word), strict=True):
             sys.stdout.writelines(line(_hit_fields(text, hit, output)) for hit in hits)
         sys.stdout.flush()
+
+
+def _is_text(queries: str) -> bool:
+    """Return whether this is a query, not a file; a name with a suffix is a file that is gone."""
+    if queries == STANDARD_INPUT or not queries.strip():
+        return False
+    if re.fullmatch(r"\S*(/\S*|\.\w+)", queries):
+        return False
+    if os.path.exists(queries):
+        log.info("queries: the lines of the file %s", queries)
+        return False
+    return True
 
 
 def _require_file(path: str, option: str) -> None:

@@ -123,7 +123,9 @@ def as_entries(
 
 
 def as_queries(queries: Any, text_column: str | None = None) -> list[str]:
-    """The texts of a table, or of an iterable of strings or mappings; see `as_entries`."""
+    """Return the texts of a table, a string, or an iterable of strings or mappings."""
+    if isinstance(queries, str):
+        return [queries]
     if not is_table(queries):
         first, queries = _peek(queries, "`queries`")
         if not isinstance(first, Mapping | Entry):

@@ -37,6 +37,7 @@ def test_indexed_and_searched(qpr, index):
     assert list(first) == ["query", "id", "question", "distance", "score"]
     assert first["id"] == 8
     assert first["distance"] <= second["distance"]
+    assert qpr("search", index, "How to cook rice", "-k", 2)[:2] == (status, out)
     status, out, _ = qpr("search", index, "-k", 1, given=b"how can i learn python quickly\n\nrice")
     assert [row["query"] for row in lines(out)] == ["how can i learn python quickly", "rice"]
     status, out, _ = qpr("search", index, "--output", "tsv", "-k", 9, "--query", "a\tb")

@@ -1,0 +1,68 @@
+"""Open and create the store of a retriever: a folder, or a collection of Milvus."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+from qpr_jax.encoders.base import Encoder, accepted_identities
+from qpr_jax.encoders.load import save_encoder
+from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath
+from qpr_jax.index.base import Question, Store
+from qpr_jax.index.folder import FolderStore
+from qpr_jax.index.milvus import MilvusStore, is_address
+from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.run import INDEX, export_name
+from qpr_jax.reranking.stages import Stages
+
+
+def open_store(run: StrPath, encoder: Encoder) -> FolderStore:
+    """Open the index of a run; UserError if it has none."""
+    path = pathlib.Path(run, INDEX)
+    if not path.is_dir():
+        raise UserError(
+            f"{run} has no {INDEX}/",
+            setting="run",
+            remedy="finish the run (the same command resumes it), or make an index with "
+            "`qpr index`",
+        )
+    return FolderStore(path, encoders=accepted_identities(encoder))
+
+
+def create_store(
+    folder: StrPath | None,
+    questions: Iterable[Question],
+    recipe: Recipe,
+    encoder: Encoder,
+    stages: Stages,
+    run: str,
+) -> Store:
+    """Index questions in a folder, None for a temporary one, or in a collection of Milvus."""
+    identity = encoder.identity
+    if is_address(folder):
+        if not run:
+            raise UserError(
+                "expected the encoder of a run, got one from Python, which other machines lack",
+                remedy="save it in a folder first",
+            )
+        to = str(folder), questions, encoder.encode, recipe, identity, run
+        return MilvusStore.create(*to, extends=encoder.extends)
+    path: pathlib.Path | None = None
+    how: dict[str, Any] = {"encoder": identity, "dimension": encoder.dimension}
+    if folder is not None:
+        path = pathlib.Path(folder, INDEX)
+        how["export"] = functools.partial(export, path.parent, encoder, stages)
+    return FolderStore.create(path, questions, encoder.encode, recipe, **how)
+
+
+def export(
+    run: pathlib.Path, encoder: Encoder, stages: Stages, build: str, *, replace: bool = True
+) -> str:
+    """Write an encoder and its re-rankers beside an index; return the name of their folder."""
+    name = export_name(run, encoder, build)
+    save_encoder(run / name, encoder)
+    stages.save(run / name, replace=replace)
+    return name
