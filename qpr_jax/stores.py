@@ -13,7 +13,8 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.index.base import Question, Store
 from qpr_jax.index.folder import FolderStore
-from qpr_jax.index.milvus import MilvusStore, is_address
+from qpr_jax.index.milvus import MilvusStore
+from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.run import INDEX, export_name
 from qpr_jax.reranking.stages import Stages
