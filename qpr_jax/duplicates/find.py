@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import logging
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
@@ -43,6 +44,8 @@ from qpr_jax.retriever import Retriever
 from qpr_jax.text.base import as_texts
 
 Log = Callable[[str], object]
+
+_log = logging.getLogger("qpr_jax")
 
 
 @dataclass(frozen=True)
@@ -272,7 +275,9 @@ def _add_new(index: Retriever, version: str, rows: Rows, vectors: np.ndarray) ->
                 "the index was changed during the search, so nothing was added",
                 remedy="do the same again",
             )
+        replaced = sum(question is not None for question in store.get(rows.ids[:count]))
         store.add(questions, vectors)
+    _log.info("index: %s added, %s replaced", f"{count - replaced:,}", f"{replaced:,}")
     return count
 
 

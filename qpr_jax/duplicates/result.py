@@ -276,21 +276,18 @@ class Duplicates:
             )
 
     def _group_columns(self, groups: list[Group]) -> TableColumns:
-        names = "group", "id", "kept", "weakest", "link1", "link2", "distance", "question"
+        names = ["group", "id", "kept", "weakest", "link1", "link2", "distance", "question"]
+        names += ["of_table"] if len(self._rows) > self._rows.table_rows else []
         fixed: dict[str, list[Any]] = {name: [] for name in names}
-        of_table: list[bool] = []
         payloads: list[Payload | None] = []
         for number, group in enumerate(groups):
+            payloads += group.payloads
             shared = number, group.weakest, *group.link, group.distance
             for name, value in zip(("group", *names[3:7]), shared, strict=True):
                 fixed[name] += [value] * len(group.ids)
-            fixed["id"] += group.ids
-            fixed["kept"] += group.stays
-            fixed["question"] += group.questions
-            of_table += group.of_table
-            payloads += group.payloads
-        if len(self._rows) > self._rows.table_rows:
-            fixed["of_table"] = of_table
+            own: list[list[Any]] = [group.ids, group.stays, group.questions, group.of_table]
+            for name, values in zip(("id", "kept", *names[7:]), own, strict=False):
+                fixed[name] += values
         return with_payload(fixed, payloads, self._rows.fields)
 
     def _make_kept(self) -> Iterator[Row]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
-import numbers
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,6 +26,7 @@ from qpr_jax.reranking.stages import Stages
 
 THRESHOLD = 0.5  # where no way to choose pairs is given
 _LEAST = 0.05  # the lowest probability that a threshold of a precision can be, without a re-ranker
+_FARTHEST = 1e300  # a larger value is a mistake
 _NEAR = 1e-9  # how much of a strength the distance is: it orders pairs of equal probability
 # The ways to choose pairs, with what is expected of their values.
 _WAYS = {
@@ -73,16 +72,14 @@ def choose(**ways: float | None) -> Choice:
 
 
 def _is_valid(way: str, given: Any) -> bool:
-    if not isinstance(given, numbers.Real) or isinstance(given, bool):
+    if isinstance(given, bool) or not isinstance(given, int | float | np.integer | np.floating):
         return False
-    try:
-        value = float(given)
-    except OverflowError:
-        return False
+    value: Any = given
+    if way == "max_distance":
+        return bool(0 <= value < _FARTHEST)
     if way == "pairs":
-        return value >= 1 and value.is_integer()
-    least = math.ulp(0) if way == "precision" else 0
-    return least <= value < math.inf if way == "max_distance" else least <= value <= 1
+        return bool(1 <= value < _FARTHEST and value == int(value))
+    return bool(0 <= value <= 1 and (value > 0 or way == "threshold"))
 
 
 class Scored(NamedTuple):
@@ -147,18 +144,7 @@ def find_pairs(
     alike = find_alike(rows, vectors)
     found = _find(rows, vectors, alike, stages, choice, limit, memory, light=light)
     first, second, distances = found.pairs
-    scores, precision, identity = np.full(len(first), np.nan), None, None
-    if calibration is not None:
-        identity = calibration.identity(light=light)
-        if light and stages.light is not None:
-            complete = None if rows.compare == "all" else rows.is_new
-            with progress.bar("re-ranking"):
-                raw = score_pairs(
-                    stages.light, encoder, rows.entry_texts, *found.pairs, complete=complete
-                )
-            scores = calibration.light_probabilities(raw)
-        else:
-            scores = calibration.probabilities(distances)
+    scores = _probabilities(rows, found.pairs, encoder, stages, light=light)
     threshold = None
     if choice.way == "max_distance":
         counts = distances <= choice.value
@@ -170,13 +156,32 @@ def find_pairs(
         if choice.way == "precision":
             threshold = _threshold_of(scores, threshold, rows)
         counts = scores >= threshold
-    if calibration is not None and counts.any():
-        precision = float(scores[counts].mean())
     close = Scored(first, second, scores, distances).where(counts)
-    pairs = _strongest_first(close, copies_across(rows, certain=calibration is not None))
+    copies = copies_across(rows, certain=calibration is not None)
     return Scores(
-        pairs, alike.pairs, threshold, limit, precision, identity, found.exact, found.missed
+        pairs=_strongest_first(close, copies),
+        alike=alike.pairs,
+        threshold=threshold,
+        max_distance=limit,
+        precision=float(scores[counts].mean()) if calibration and counts.any() else None,
+        calibration=calibration.identity(light=light) if calibration else None,
+        exact=found.exact,
+        missed=found.missed,
     )
+
+
+def _probabilities(
+    rows: Rows, pairs: Pairs, encoder: Encoder, stages: Stages, *, light: bool
+) -> np.ndarray:
+    """The probability of each pair, float64 [P]; NaN without a calibration."""
+    if stages.calibration is None:
+        return np.full(len(pairs.first), np.nan)
+    if not light or stages.light is None:
+        return stages.calibration.probabilities(pairs.distances)
+    complete = None if rows.compare == "all" else rows.is_new
+    with progress.bar("re-ranking"):
+        raw = score_pairs(stages.light, encoder, rows.entry_texts, *pairs, complete=complete)
+    return stages.calibration.light_probabilities(raw)
 
 
 class Alike(NamedTuple):

@@ -34,14 +34,6 @@ def test_the_papers_coherence_by_hand():
     assert paper_coherence([["a", "b"]] * 3) == 1
 
 
-def test_the_papers_coherence_is_at_least_one_over_n():
-    draws = random.Random(0)
-    for _ in range(200):
-        n = draws.randint(2, 40)
-        words = [draws.sample(range(500), draws.randint(1, 9)) for _ in range(n)]
-        assert paper_coherence([[f"w{i}" for i in of_one] for of_one in words]) >= 1 / n - 1e-12
-
-
 def test_the_pairwise_coherence_by_hand():
     weights = {"play": 1.0, "jazz": 2.0, "some": 3.0, "start": 3.0, "music": 3.0}
     whole = 2 * 1 + 2 * 2 + 3 + 3 + 3

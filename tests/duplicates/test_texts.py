@@ -3,11 +3,17 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qpr_jax import find_duplicates
-from qpr_jax.duplicates.texts import shared_sentences, spelling, without_html, without_shared
+from qpr_jax.duplicates.texts import (
+    number_key,
+    shared_sentences,
+    spelling,
+    without_html,
+    without_shared,
+)
 
 SIGNS = ["C", "C++", "C#", "-5", "5", "+5", "<", ">", "5%", "$5", "a/b", "a-b", "&&", "??"]
 SIGNS += [".NET", "net", "1.5", "15", "\u2705", "\u274c"]
@@ -47,6 +53,32 @@ def spellings_of(text, count):
 def test_copies_and_templates_are_compared_once(run, texts, how, kept):
     found = find_duplicates(texts, run=run, max_distance=4, **how)
     assert (len(found.kept), len(found.pairs)) == (kept, len(texts) - kept)
+
+
+WORDED = st.lists(st.sampled_from(["cook", "rice", "Rice", "C++", "C", "2", "two", "3", "-3"]))
+TEXTS = st.lists(st.tuples(WORDED, st.sampled_from(["", "?", "!"])), max_size=9)
+
+
+def sets_of(groups, texts):
+    """The texts of each group."""
+    return {frozenset(texts[i] for i in group.ids) for group in groups}
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXTS, st.randoms(use_true_random=False))
+def test_rules_that_hold_for_any_table(run, table, random):
+    texts = [" ".join(["learn", *words]) + end for words, end in table]
+    classes = {}
+    for text in texts:
+        classes.setdefault(spelling(text), []).append(text)
+    copies = {frozenset(members) for members in classes.values() if len(members) > 1}
+    assert sets_of(find_duplicates(texts, run=run, max_distance=0).groups, texts) == copies
+    found = find_duplicates(texts, run=run, max_distance=1, groups="closure")
+    for group in found.groups:
+        assert len({number_key(spelling(text)) for text in group.questions}) == 1
+    shuffled = random.sample(texts, len(texts))
+    again = find_duplicates(shuffled, run=run, max_distance=1, groups="closure")
+    assert sets_of(again.groups, shuffled) == sets_of(found.groups, texts)
 
 
 @pytest.mark.parametrize("groups", ["complete", "closure"])
