@@ -7,21 +7,22 @@ encoder.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import pathlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, write_folder
-from qpr_jax.reranking.model_folder import check_points, read_model
+from qpr_jax.files import StrPath
+from qpr_jax.reranking.model_folder import check_points, read_model, write_model
 
 FORMAT = "qpr_jax pair calibration 1"
 CALIBRATION = "calibration"  # sub-folder of an encoder's folder
 CURVES = "calibration.safetensors"
-_DISTANCE, _LIGHT, _BEFORE = "distance", "light", "before_"
 _FACTS = {"encoder": str, "reach": float, "reranker": str, "settings": dict, "before_reranker": str}
 _REMEDY = "calibrate again with `qpr calibrate`, or fetch the model again"
 
@@ -37,7 +38,7 @@ class PairCalibration:
       reach: the largest squared distance of a pair that it was fitted on. `reranking.pairs` takes
         the pairs up to this distance as the hits of a text.
       light: float64 [2, c], raw scores of `reranking.pairs` and their probabilities; None without.
-      reranker: the `light_identity` of the re-ranker of `light`; "" without.
+      reranker: the `LightModel.identity` of the re-ranker of `light`; "" without.
       settings: facts of its fit and of its test, for users.
       before: the calibration that was refitted to verdicts, without its own `before`; None if this
         one was not.
@@ -90,28 +91,17 @@ class PairCalibration:
 
 def save_calibration(folder: StrPath, calibration: PairCalibration) -> None:
     """Write a calibration; replaces the folder as a whole."""
-    _check(calibration, "the calibration")
-    data, facts = serialize_calibration(calibration)
-    write_folder(folder, {CURVES: data}, format=FORMAT, **facts)
-
-
-def serialize_calibration(calibration: PairCalibration) -> tuple[bytes, dict[str, Any]]:
-    """Return the contents of CURVES, and the facts of the manifest."""
-    from safetensors.numpy import save
-
     before = calibration.before
-    curves = {_DISTANCE: calibration.distance, _LIGHT: calibration.light}
+    curves = {"distance": calibration.distance, "light": calibration.light}
     if before:
-        curves |= {_BEFORE + _DISTANCE: before.distance, _BEFORE + _LIGHT: before.light}
-    tensors = {name: np.ascontiguousarray(c) for name, c in curves.items() if c is not None}
-    facts = {
-        "encoder": calibration.encoder,
-        "reach": calibration.reach,
-        "reranker": calibration.reranker,
+        curves |= {"before_distance": before.distance, "before_light": before.light}
+    facts = {name: getattr(calibration, name) for name in ("encoder", "reach", "reranker")}
+    facts |= {
         "settings": calibration.settings,
         "before_reranker": before.reranker if before else "",
     }
-    return bytes(save(tensors)), facts
+    known = {name: curve for name, curve in curves.items() if curve is not None}
+    write_model(folder, CURVES, known, format=FORMAT, facts=facts)
 
 
 def read_calibration(folder: StrPath) -> PairCalibration:
@@ -119,43 +109,29 @@ def read_calibration(folder: StrPath) -> PairCalibration:
     if not pathlib.Path(folder).is_dir():
         what = f"{folder}: expected the folder of a calibration, found none"
         raise UserError(what, remedy=_REMEDY)
-    manifest, tensors = read_model(folder, CURVES, format=FORMAT, facts=_FACTS)
-    if _DISTANCE not in tensors:
-        raise UserError(f"{folder}: {CURVES}: lacks `{_DISTANCE}`", remedy=_REMEDY)
-    before = None
-    if _BEFORE + _DISTANCE in tensors:
-        before = PairCalibration(
-            manifest["encoder"],
-            tensors[_BEFORE + _DISTANCE],
-            manifest["reach"],
-            tensors.get(_BEFORE + _LIGHT),
-            manifest["before_reranker"],
-        )
-    found = PairCalibration(
-        manifest["encoder"],
-        tensors[_DISTANCE],
-        manifest["reach"],
-        tensors.get(_LIGHT),
-        manifest["reranker"],
-        manifest["settings"],
-        before,
-    )
-    _check(found, str(folder))
-    return found
-
-
-def _check(calibration: PairCalibration, where: str) -> None:
-    """Raise a UserError unless the curves are probabilities and the facts fit them."""
-    check_points(calibration.distance, _DISTANCE, where)
-    if calibration.light is not None:
-        check_points(calibration.light, _LIGHT, where)
-    if (calibration.light is None) is bool(calibration.reranker):
-        raise UserError(f"{where}: expected a curve for the re-ranker named", remedy=_REMEDY)
-    if not 0 <= calibration.reach < np.inf:
-        what = f"{where}: expected a distance as `reach`, got {calibration.reach}"
+    manifest, curves = read_model(folder, CURVES, format=FORMAT, facts=_FACTS)
+    if not 0 <= manifest["reach"] < np.inf:
+        what = f"{folder}: expected a distance as `reach`, got {manifest['reach']}"
         raise UserError(what, remedy=_REMEDY)
-    if calibration.before:
-        _check(calibration.before, where)
+    before = None
+    if "before_distance" in curves:
+        before = _parse(manifest, curves, "before_", str(folder))
+    found = _parse(manifest, curves, "", str(folder))
+    return dataclasses.replace(found, settings=manifest["settings"], before=before)
+
+
+def _parse(
+    manifest: Mapping[str, Any], curves: Mapping[str, np.ndarray], prefix: str, where: str
+) -> PairCalibration:
+    """Make a calibration of the curves with a prefix to their names."""
+    reranker, light = manifest[f"{prefix}reranker"], curves.get(f"{prefix}light")
+    if (light is None) is bool(reranker):
+        raise UserError(f"{where}: expected a curve for the re-ranker named", remedy=_REMEDY)
+    if light is not None:
+        check_points(light, f"{prefix}light", where)
+    name = f"{prefix}distance"
+    distance = check_points(curves.get(name), name, where)
+    return PairCalibration(manifest["encoder"], distance, manifest["reach"], light, reranker)
 
 
 def calibrate(

@@ -9,14 +9,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder, accepted_identities
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, write_folder
+from qpr_jax.files import StrPath
 from qpr_jax.index.base import Hit
+from qpr_jax.machine import compile_loop
 from qpr_jax.reranking.base import (
     find_copies,
     none_if_unknown,
@@ -31,8 +32,9 @@ from qpr_jax.reranking.model_folder import (
     check_array,
     check_points,
     read_model,
+    serialize,
+    write_model,
 )
-from qpr_jax.reranking.network import Network, check_network, predict
 from qpr_jax.reranking.terms import Frequencies
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ LIGHT, STACKED = "reranker", "reranker_cross"  # sub-folders of an encoder's fol
 WEIGHTS = "reranker.safetensors"
 CROSS = "cross"  # the last feature of a stacked model: the logit of a cross-encoder
 MAX_CANDIDATES = 1000
-_CALIBRATION, _WORD_WEIGHTS = "calibration", "word_weights"
+CLIP = 4.0  # in standard deviations: standardized features are clipped to it
 # Fields of a model in its manifest, and their types in JSON.
 _FACTS = {
     "encoder": str,
@@ -52,6 +54,62 @@ _FACTS = {
     "features": list,
     "settings": dict,
 }
+
+
+class Network(NamedTuple):
+    """score = linear @ z + output @ relu(z @ hidden + bias), z the standardized features.
+
+    All are float32.
+
+    Attributes:
+      mean, scale: [f], z = clip((features - mean) * scale).
+      hidden: [f, h].
+      bias: [h].
+      output: [h].
+      linear: [f].
+    """
+
+    mean: np.ndarray
+    scale: np.ndarray
+    hidden: np.ndarray
+    bias: np.ndarray
+    output: np.ndarray
+    linear: np.ndarray
+
+
+def predict(network: Network, features: np.ndarray) -> np.ndarray:
+    """Compute the score of each row of features, float32 [m, f]: float64 [m]."""
+    scores = np.empty(len(features), np.float64)
+    _predict(tuple(network), np.ascontiguousarray(features, np.float32), scores)
+    return scores
+
+
+def standardize(network: Network, features: Any) -> Any:
+    """Compute z (see `Network`) of a NumPy or JAX array [..., f]."""
+    return ((features - network.mean) * network.scale).clip(-CLIP, CLIP)
+
+
+@compile_loop(fastmath={"contract"})
+def _predict(network, features, scores):  # type: ignore[no-untyped-def]
+    """Write the scores; the bits of a row's score do not depend on the other rows."""
+    mean, scale, hidden, bias, output, linear = network
+    width, units = hidden.shape
+    total = np.empty(units, np.float32)
+    clip = np.float32(CLIP)
+    for row in range(len(features)):
+        score = np.float64(0)
+        for i in range(units):
+            total[i] = bias[i]
+        for f in range(width):
+            z = (features[row, f] - mean[f]) * scale[f]
+            z = min(max(z, -clip), clip)
+            score += np.float64(linear[f]) * z
+            weights = hidden[f]
+            for i in range(units):
+                total[i] += z * weights[i]
+        for i in range(units):
+            score += np.float64(output[i]) * max(total[i], np.float32(0))
+        scores[row] = score
 
 
 @dataclass(frozen=True)
@@ -88,6 +146,12 @@ class LightModel:
         """The names of the columns that the network reads."""
         return (*FEATURES, CROSS) if self.cross_encoder else FEATURES
 
+    @property
+    def identity(self) -> str:
+        """Hash of what its raw scores depend on."""
+        name = f"{self.encoder} {self.candidates} {self.cross_encoder}"
+        return hashlib.sha256(name.encode() + serialize(_tensors(self))).hexdigest()
+
     def scores(self, features: np.ndarray) -> np.ndarray:
         """Compute the raw scores of rows of features, float32 [m, f]: float64 [m]."""
         return predict(self.network, features)
@@ -99,59 +163,46 @@ class LightModel:
 
 def save_light(folder: StrPath, model: LightModel) -> None:
     """Write a model; replaces the folder as a whole."""
-    _check(model, "the re-ranker")
-    data, facts = serialize_light(model)
-    write_folder(folder, {WEIGHTS: data}, format=FORMAT, **facts)
-
-
-def serialize_light(model: LightModel) -> tuple[bytes, dict[str, Any]]:
-    """Return the contents of WEIGHTS, and the facts of the manifest."""
-    from safetensors.numpy import save
-
-    tensors = {**model.network._asdict(), **model.frequencies.tensors()}
-    tensors |= {_CALIBRATION: model.calibration, _WORD_WEIGHTS: model.word_weights}
-    data = save({name: np.ascontiguousarray(array) for name, array in tensors.items()})
     facts = {name: getattr(model, name) for name in _FACTS}
-    return bytes(data), facts | {"features": [*model.features]}
+    write_model(folder, WEIGHTS, _tensors(model), format=FORMAT, facts=facts)
 
 
-def light_identity(model: LightModel) -> str:
-    """Hash a light re-ranker: what its raw scores depend on."""
-    data, _ = serialize_light(model)
-    name = f"{model.encoder} {model.candidates} {model.cross_encoder}"
-    return hashlib.sha256(name.encode() + data).hexdigest()
+def _tensors(model: LightModel) -> dict[str, np.ndarray]:
+    tensors = {**model.network._asdict(), **model.frequencies.tensors()}
+    return tensors | {"calibration": model.calibration, "word_weights": model.word_weights}
 
 
 def read_light(folder: StrPath) -> LightModel:
     """Read and verify a model; UserError if it is damaged or of another version."""
     manifest, tensors = read_model(folder, WEIGHTS, format=FORMAT, facts=_FACTS)
-    where = f"{folder}: {WEIGHTS}"
-    if missing := {*Network._fields, _CALIBRATION, _WORD_WEIGHTS} - {*tensors}:
-        raise UserError(f"{where}: lacks `{min(missing)}`", remedy=REMEDY)
-    known = {name: manifest[name] for name in _FACTS if name != "features"}
-    model = LightModel(
-        **known,
-        network=Network(*(tensors[name] for name in Network._fields)),
-        calibration=tensors[_CALIBRATION],
-        word_weights=tensors[_WORD_WEIGHTS],
-        frequencies=Frequencies.from_tensors(tensors, where),
-    )
-    if manifest["features"] != [*model.features]:
+    where, features = f"{folder}: {WEIGHTS}", [*FEATURES]
+    if manifest["cross_encoder"]:
+        features.append(CROSS)
+    if manifest["features"] != features:
         raise UserError(
-            f"{folder}: expected the {len(model.features)} features of this version, got others",
+            f"{folder}: expected the {len(features)} features of this version, got others",
             remedy="train the re-ranker again with this version",
         )
-    _check(model, str(folder))
-    return model
-
-
-def _check(model: LightModel, where: str) -> None:
-    if not 1 <= model.candidates <= MAX_CANDIDATES:
-        what = f"expected 1 to {MAX_CANDIDATES} candidates, got {model.candidates}"
-        raise UserError(f"{where}: {what}", remedy=REMEDY)
-    check_network(model.network, len(model.features), where)
-    check_array(model.word_weights, _WORD_WEIGHTS, np.float32, zero_weights().shape, where)
-    check_points(model.calibration, _CALIBRATION, where)
+    if not 1 <= manifest["candidates"] <= MAX_CANDIDATES:
+        what = f"expected 1 to {MAX_CANDIDATES} candidates, got {manifest['candidates']}"
+        raise UserError(f"{folder}: {what}", remedy=REMEDY)
+    f, h = len(features), tensors["bias"].size if "bias" in tensors else 0
+    shapes = ((f,), (f,), (f, h), (h,), (h,), (f,))
+    arrays = [
+        check_array(tensors.get(name), name, np.float32, shape, where)
+        for name, shape in zip(Network._fields, shapes, strict=True)
+    ]
+    weights, size = tensors.get("word_weights"), zero_weights().shape
+    return LightModel(
+        manifest["encoder"],
+        manifest["candidates"],
+        Network(*arrays),
+        check_points(tensors.get("calibration"), "calibration", where),
+        Frequencies.from_tensors(tensors, where),
+        check_array(weights, "word_weights", np.float32, size, where),
+        manifest["cross_encoder"],
+        manifest["settings"],
+    )
 
 
 class LightReranker:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +24,6 @@ from qpr_jax.reranking.calibration import (
     PairCalibration,
     read_calibration,
     save_calibration,
-    serialize_calibration,
     without_curves,
 )
 from qpr_jax.reranking.cross_encoder import CrossEncoder, CrossReranker, read_cross_encoder
@@ -34,10 +32,8 @@ from qpr_jax.reranking.light import (
     STACKED,
     LightModel,
     LightReranker,
-    light_identity,
     read_light,
     save_light,
-    serialize_light,
 )
 from qpr_jax.text.base import as_texts
 from qpr_jax.text.differences import Explanation, find_differences
@@ -45,7 +41,6 @@ from qpr_jax.text.differences import Explanation, find_differences
 log = logging.getLogger(__name__)
 
 UNKNOWN = -1  # the id of a text that is not in the index
-_UNIT = 1e-3  # tolerance of the length of a unit vector: encoders may round to bfloat16
 
 
 class Stages:
@@ -105,20 +100,20 @@ class Stages:
 
         replace: also replace other models of the same encoder.
         """
-        kinds: dict[str, tuple[Any, ...]] = {}
+
+        def keeps(path: pathlib.Path, read: Callable[[StrPath], Any], encoder: str) -> bool:
+            """Whether a folder has an undamaged model of this encoder, which stays."""
+            with contextlib.suppress(UserError):
+                return not replace and bool(read(path).encoder == encoder)
+            return False
+
         for name, model in self.models.items():
-            kinds[name] = (model, read_light, serialize_light, save_light)
-        if self.calibration:
-            parts = (read_calibration, serialize_calibration, save_calibration)
-            kinds[CALIBRATION] = (self.calibration, *parts)
-        for name, (new, read, serialize, write) in kinds.items():
             path = pathlib.Path(folder, name)
-            with contextlib.suppress(UserError):  # missing, or damaged
-                present = read(path)
-                same = present.encoder == new.encoder
-                if same and not (replace and serialize(present) != serialize(new)):
-                    continue
-            write(path, new)
+            if not keeps(path, read_light, model.encoder):
+                save_light(path, model)
+        path, known = pathlib.Path(folder, CALIBRATION), self.calibration
+        if known and not keeps(path, read_calibration, known.encoder):
+            save_calibration(path, known)
 
     def require_calibration(self) -> PairCalibration:
         """Return the calibration; UserError if there is none."""
@@ -162,7 +157,7 @@ class Stages:
         store: None stands for squared Euclidean distances.
         UserError for any other value, or if there is no such second stage.
         """
-        readable = store is None or store.recipe.metric == "l2" or self._has_unit_vectors
+        readable = store is None or store.recipe.metric == "l2" or self.encoder.normalize
         if rerank is None:
             return "light" if self.light and readable else False
         if rerank is False:
@@ -214,7 +209,7 @@ class Stages:
             assert model is not None
             return LightReranker(model, self.encoder, metric=metric)
         assert cross is not None
-        readable = metric == "l2" or self._has_unit_vectors
+        readable = metric == "l2" or self.encoder.normalize
         if model is None or model.cross_encoder != cross.identity or not readable:
             return CrossReranker(cross)
         return LightReranker(model, self.encoder, metric=metric, scorer=cross)
@@ -250,12 +245,6 @@ class Stages:
         weigh = self.light.frequencies.weights if self.light else None
         differences = find_differences(text, question, weigh)
         return found._replace(pair_probability=known, differences=differences)
-
-    @functools.cached_property
-    def _has_unit_vectors(self) -> bool:
-        """Whether the vectors have length 1, judged by three: no encoder does so by chance."""
-        lengths = np.linalg.norm(self.encoder.encode(["", "a", "how do i learn to cook"]), axis=1)
-        return bool((abs(lengths - 1) < _UNIT).all())
 
 
 def read_stages(
@@ -317,7 +306,7 @@ def _read_calibration(
         return None
     found = read_calibration(path)
     _require_encoder(path, found.encoder, encoder, "calibration")
-    given = light_identity(light) if light else ""
+    given = light.identity if light else ""
     if found.reranker and found.reranker != given:
         raise UserError(
             f"{path}: expected a calibration of the re-ranker {given[:12] or '(none)'}, got one of "

@@ -34,7 +34,6 @@ from qpr_jax.reranking.calibration import (
     save_calibration,
     threshold_of_precision,
 )
-from qpr_jax.reranking.light import light_identity
 from qpr_jax.reranking.pairs import score_pairs
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.reranker import TrainedReranker
@@ -103,7 +102,7 @@ def _fit(
     if reranker:
         raw = _raw_scores(dataset, encoder, reranker, pairs, fit | tested)
         curves["light"] = calibrate(raw[fit], labels, counts[fit])
-    identity = light_identity(reranker.model) if reranker else ""
+    identity = reranker.model.identity if reranker else ""
     found = PairCalibration(encoder.identity, reach=reach, reranker=identity, **curves)
     given = {"distance": found.probabilities(pairs.distances[tested])}
     if raw is not None:

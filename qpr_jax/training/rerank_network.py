@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS, zero_weights
-from qpr_jax.reranking.network import Network, standardize
+from qpr_jax.reranking.light import Network, standardize
 from qpr_jax.training.rerank_data import Examples
 
 HIDDEN = 64

@@ -28,8 +28,7 @@ from qpr_jax.reranking.base import rank_hits
 from qpr_jax.reranking.calibration import calibrate
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
 from qpr_jax.reranking.features import zero_weights
-from qpr_jax.reranking.light import LIGHT, STACKED, LightModel, save_light
-from qpr_jax.reranking.network import Network, predict
+from qpr_jax.reranking.light import LIGHT, STACKED, LightModel, Network, predict, save_light
 from qpr_jax.training import rerank_data
 from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.dataset import TrainDataset

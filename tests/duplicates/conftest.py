@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.reranking.calibration import CALIBRATION, PairCalibration, save_calibration
-from qpr_jax.reranking.light import LIGHT, light_identity, read_light
+from qpr_jax.reranking.light import LIGHT, read_light
 from tests.runs import write_encoder, write_reranker
 
 REACH = 4.0
@@ -18,7 +18,7 @@ def calibrate(folder, light=None, most=1.0):
     curve = np.array([[-REACH, 0.0], [0.0, most]])
     more = {}
     if light is not None:
-        more = {"light": np.array([[-20.0, 20.0], [0.0, 1.0]]), "reranker": light_identity(light)}
+        more = {"light": np.array([[-20.0, 20.0], [0.0, 1.0]]), "reranker": light.identity}
     save_calibration(
         folder / "export" / CALIBRATION, PairCalibration(identity, curve, REACH, **more)
     )

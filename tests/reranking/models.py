@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.reranking.features import FEATURES
-from qpr_jax.reranking.light import LightModel
-from qpr_jax.reranking.network import Network
+from qpr_jax.reranking.light import LightModel, Network
 from qpr_jax.reranking.terms import Frequencies
 
 WORDS = ("what", "is", "car", "automobile", "price", "2015", "2016")

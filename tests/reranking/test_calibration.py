@@ -1,8 +1,4 @@
-"""Probabilities of found pairs: their curves, their file, and the fit to verdicts."""
-
-import dataclasses
-import json
-import math
+"""Probabilities of found pairs: their curves, and the fit to verdicts."""
 
 import numpy as np
 import pytest
@@ -13,14 +9,9 @@ from sklearn.isotonic import IsotonicRegression
 from qpr_jax.data.pairs import LabeledPairs, Verdicts
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import reliability
-from qpr_jax.files import MANIFEST, write_manifest
 from qpr_jax.reranking.calibration import (
-    CURVES,
     PairCalibration,
     calibrate,
-    read_calibration,
-    save_calibration,
-    serialize_calibration,
     threshold_of_precision,
 )
 from qpr_jax.reranking.recalibration import (
@@ -31,8 +22,8 @@ from qpr_jax.reranking.recalibration import (
     refit,
     start_of,
 )
+from tests.reranking.test_model_folders import CURVE
 
-CURVE = np.array([[-4.0, -2.0, -1.0, 0.0], [0.0, 0.2, 0.2, 0.9]])
 LIGHT = {"light": np.array([[-1.0, 1.0], [0.0, 1.0]]), "reranker": "r"}
 
 
@@ -72,64 +63,6 @@ def test_the_lowest_threshold_with_a_mean_probability():
     for few in (p[2:], p[:0]):
         with pytest.raises(UserError, match="mean probability"):
             threshold_of_precision(few, 0.9)
-
-
-def test_a_calibration_is_read_as_it_was_saved(tmp_path):
-    for before in (None, calibration(), calibration(**LIGHT)):
-        for light in ({}, LIGHT):
-            known = calibration(**light, before=before, settings={"questions": 7})
-            save_calibration(tmp_path / "c", known)
-            found = read_calibration(tmp_path / "c")
-            assert serialize_calibration(found) == serialize_calibration(known)
-            assert (found.before is None) is (before is None)
-
-
-@pytest.mark.parametrize("name", [MANIFEST, CURVES])
-def test_damage_is_always_noticed(tmp_path, name):
-    save_calibration(tmp_path / "c", calibration(**LIGHT, before=calibration()))
-    path = tmp_path / "c" / name
-    data = path.read_bytes()
-    for place in range(0, len(data) - 1, 5):
-        flipped = bytearray(data)
-        flipped[place] ^= 1
-        for damaged in (bytes(flipped), data[:place]):
-            path.write_bytes(damaged)
-            with pytest.raises(UserError):
-                read_calibration(tmp_path / "c")
-    path.unlink()
-    with pytest.raises(UserError):
-        read_calibration(tmp_path / "c")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"distance": CURVE[:, ::-1]},
-        {"distance": CURVE * 2},
-        {"distance": CURVE[:, :0]},
-        {"distance": CURVE.astype(np.float32)},
-        {"light": CURVE},
-        {"reranker": "r"},
-        {"reach": math.nan},
-        {"reach": -1.0},
-    ],
-)
-def test_no_other_calibration_is_saved(tmp_path, changes):
-    with pytest.raises(UserError):
-        save_calibration(tmp_path / "c", dataclasses.replace(calibration(), **changes))
-    assert not (tmp_path / "c").exists()
-
-
-def test_a_sealed_manifest_of_other_facts_is_refused(tmp_path):
-    save_calibration(tmp_path / "c", calibration())
-    facts = json.loads((tmp_path / "c" / MANIFEST).read_text())
-    del facts["files"]
-    for changes in ({"reach": "far"}, {"reach": -1.0}, {"settings": []}, {"reranker": "r"}):
-        write_manifest(tmp_path / "c", [CURVES], **facts | changes)
-        with pytest.raises(UserError):
-            read_calibration(tmp_path / "c")
-    with pytest.raises(UserError, match="found none"):
-        read_calibration(tmp_path / "none")
 
 
 def shifted(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -184,8 +117,8 @@ def test_the_same_verdicts_do_not_count_twice():
         old, by_light = start_of(known, name, has_scores=True)
         assert by_light
         known = refit(old, 2 - raw, scores, labels, ones, {})
-        found.append(serialize_calibration(known))
-    assert found[0] == found[2] != serialize_calibration(trained)
+        found.append((known.identity(light=True), known.identity(light=False)))
+    assert found[0] == found[2] != (name, trained.identity(light=False))
     # Pairs that are found by the new one are fitted from it, and those of the first are of another.
     name2 = known.identity(light=True)
     third = refit(known, 2 - raw, known.light_probabilities(raw), labels, ones, {})

@@ -17,7 +17,7 @@ from qpr_jax.reranking.calibration import (
 )
 from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.reranking.features import FEATURES
-from qpr_jax.reranking.light import LIGHT, STACKED, light_identity, read_light, save_light
+from qpr_jax.reranking.light import LIGHT, STACKED, read_light, save_light
 from qpr_jax.reranking.stages import Stages
 from tests.reranking.models import WordEncoder, light_model, network
 from tests.reranking.test_cross_encoder import TINY
@@ -56,6 +56,8 @@ class MemoryStore:
 
 
 class LongEncoder(WordEncoder):
+    normalize = False
+
     def encode(self, texts):
         return 3 * super().encode(texts)
 
@@ -157,7 +159,7 @@ def folder(tmp_path):
     """The folder of an encoder with a re-ranker and a calibration of both."""
     model = light_model(candidates=6)
     facts = {"questions": {"all": 7, "curve": []}}
-    known = PairCalibration("an encoder", CURVE, 2.0, CURVE, light_identity(model), facts)
+    known = PairCalibration("an encoder", CURVE, 2.0, CURVE, model.identity, facts)
     Stages(WordEncoder(), model, calibration=known).save(tmp_path / "encoder")
     return tmp_path / "encoder"
 

@@ -9,7 +9,7 @@ from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
 from qpr_jax.errors import UserError
 from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS
-from qpr_jax.reranking.network import predict
+from qpr_jax.reranking.light import predict
 from qpr_jax.retriever import Retriever
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset

@@ -1,0 +1,128 @@
+"""The folders of light re-rankers and calibrations: read as saved, damage and other contents."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from qpr_jax.errors import UserError
+from qpr_jax.files import MANIFEST, write_manifest
+from qpr_jax.reranking.calibration import (
+    CURVES,
+    PairCalibration,
+    read_calibration,
+    save_calibration,
+)
+from qpr_jax.reranking.light import WEIGHTS, read_light, save_light
+from tests.reranking.models import light_model
+
+CURVE = np.array([[-4.0, -2.0, -1.0, 0.0], [0.0, 0.2, 0.2, 0.9]])
+BY_DISTANCE = PairCalibration("an encoder", CURVE, 2.0, settings={"questions": 7})
+BY_BOTH = PairCalibration("an encoder", CURVE, 2.0, np.array([[-1.0, 1.0], [0.0, 1.0]]), "r")
+KINDS = {
+    "light": (light_model(settings={"seed": 1}), save_light, read_light, WEIGHTS),
+    "calibration": (BY_BOTH, save_calibration, read_calibration, CURVES),
+}
+
+
+@pytest.fixture(params=KINDS)
+def saved(request, tmp_path):
+    """A folder of one kind, its reader and the name of its tensors."""
+    model, save, read, name = KINDS[request.param]
+    save(tmp_path / "m", model)
+    return tmp_path / "m", read, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("before", [None, BY_DISTANCE, BY_BOTH])
+def test_a_model_is_read_as_it_was_saved(tmp_path, kind, before):
+    model, save, read, _ = KINDS[kind]
+    for known in [model] if kind == "light" else [BY_DISTANCE, BY_BOTH]:
+        if kind == "calibration":
+            known = PairCalibration(**vars(known) | {"before": before})
+        save(tmp_path / "a", known)
+        save(tmp_path / "b", read(tmp_path / "a"))
+        for path in (tmp_path / "a").iterdir():
+            assert (tmp_path / "b" / path.name).read_bytes() == path.read_bytes()
+        assert repr(read(tmp_path / "a")) == repr(known)
+
+
+def test_damage_is_always_noticed(saved):
+    folder, read, name = saved
+    for path in (folder / MANIFEST, folder / name):
+        data = path.read_bytes()
+        places = np.random.default_rng(0).integers(len(data) - 1, size=40).tolist()
+        for place in [0, 7, len(data) - 2, *places]:
+            flipped = bytearray(data)
+            flipped[place] ^= 1
+            for damaged in (bytes(flipped), data[:place]):
+                path.write_bytes(damaged)
+                with pytest.raises(UserError):
+                    read(folder)
+        path.unlink()
+        with pytest.raises(UserError):
+            read(folder)
+        path.write_bytes(data)
+    read(folder)
+    with pytest.raises(UserError):
+        read(folder.parent / "none")
+
+
+def facts_of(folder):
+    facts = json.loads((folder / MANIFEST).read_text())
+    del facts["files"]
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("light", {"format": "qpr_jax reranker 0"}),
+        ("light", {"features": ["length"]}),
+        ("light", {"features": [[[]]]}),
+        ("light", {"candidates": "50"}),
+        ("light", {"candidates": True}),
+        ("light", {"candidates": 0}),
+        ("light", {"candidates": 10**30}),
+        ("light", {"encoder": None}),
+        ("light", {"cross_encoder": "another"}),
+        ("calibration", {"reach": "far"}),
+        ("calibration", {"reach": -1.0}),
+        ("calibration", {"settings": []}),
+        ("calibration", {"reranker": ""}),
+    ],
+)
+def test_a_sealed_manifest_of_other_facts_is_refused(tmp_path, kind, changes):
+    model, save, read, name = KINDS[kind]
+    save(tmp_path / "m", model)
+    write_manifest(tmp_path / "m", [name], **facts_of(tmp_path / "m") | changes)
+    with pytest.raises(UserError):
+        read(tmp_path / "m")
+
+
+def test_sealed_tensors_of_other_shapes_or_numbers_are_refused(saved):
+    folder, read, name = saved
+    facts, tensors = facts_of(folder), load_file(folder / name)
+
+    def refused(changed: dict[str, np.ndarray]) -> None:
+        save_file(changed, folder / name)
+        write_manifest(folder, [name], **facts)
+        with pytest.raises(UserError):
+            read(folder)
+
+    for key, array in tensors.items():
+        refused({other: value for other, value in tensors.items() if other != key})
+        others = [array[:0], array[None].copy(), np.zeros((1, 1, 1, 0)), array.astype(np.int16)]
+        if array.dtype.kind == "f" and array.size:
+            others.append(np.full_like(array, math.nan))
+        if key in ("calibration", "distance", "light"):
+            others += [np.array([[1.0, 0], [0.1, 0.2]]), np.array([[0.0, 1], [0.3, 0.2]])]
+            others.append(np.array([[0.0], [1.5]]))
+        for other in others:
+            refused({**tensors, key: other})
+    (folder / name).write_bytes(b"\xff" * 7 + b"\x7f")  # a header of exabytes
+    write_manifest(folder, [name], **facts)
+    with pytest.raises(UserError):
+        read(folder)
