@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 import pathlib
 import resource
@@ -11,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+log = logging.getLogger("qpr_jax")
 
 _renewals: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
 
@@ -91,6 +94,15 @@ def compile_loop(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         try:
             return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(loop)
         except RuntimeError:  # neither the folder of the package nor the home is writable
+            _say_uncached()
             return numba.njit(nogil=True, error_model="numpy", **options)(loop)
 
     return decorate
+
+
+@functools.cache
+def _say_uncached() -> None:
+    log.warning(
+        "compiled code is kept nowhere, so each start compiles for some 20 s; set NUMBA_CACHE_DIR "
+        "to a folder that can be written"
+    )

@@ -2,6 +2,10 @@ import os
 import subprocess
 import sys
 
+import numba
+
+from qpr_jax import machine
+
 FORK = """
 import os, signal, sys, threading
 import numpy as np
@@ -55,3 +59,21 @@ def test_a_child_that_is_forked_while_threads_search_and_encode_can_do_both():
     environment = os.environ | {"OMP_NUM_THREADS": "2"}
     done = subprocess.run([sys.executable, "-c", FORK], env=environment, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_loops_without_a_folder_for_compiled_code_work_and_say_once_which_to_give(
+    monkeypatch, caplog
+):
+    njit = numba.njit
+
+    def without_folders(cache=False, **options):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return njit(**options)
+
+    monkeypatch.setattr(numba, "njit", without_folders)
+    machine._say_uncached.cache_clear()
+    for _ in range(2):
+        assert machine.compile_loop()(lambda x: x + 1)(1) == 2
+    assert len(caplog.messages) == 1
+    assert "NUMBA_CACHE_DIR" in caplog.text

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from qpr_jax.retriever import Retriever
 
 CHUNK = 1024  # questions that are searched or added together
-_IDS = ("id", "id1", "id2")  # keys of output whose values go out as they came
+_IDS = ("id", "id1", "id2", "query_id")  # keys of output whose values go out as they came
 _JSON = f"{__name__}.json"
 Function = Callable[..., Any]
 
@@ -84,6 +84,15 @@ class NamedPath(click.Path):
         return super().convert(value or self.fail("expected a path, got none", param), param, ctx)
 
 
+class OutPath(NamedPath):
+    """A path to write, which is never standard output."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: D102
+        if value == "-":
+            self.fail("expected a path, got -; this command does not write to standard output")
+        return super().convert(value, param, ctx)
+
+
 class FiniteRange(click.FloatRange):
     """A number in a range, neither NaN nor infinite."""
 
@@ -104,7 +113,7 @@ def run_option(help: str) -> Function:
 
 def out_folder(help: str = "Output folder, new.") -> Function:
     """Return the option --out of a command that must write a folder."""
-    return click.option("--out", required=True, type=NamedPath(file_okay=False), help=help)
+    return click.option("--out", required=True, type=OutPath(file_okay=False), help=help)
 
 
 lines_output = click.option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
@@ -120,18 +129,19 @@ def questions_input(function: Function) -> Function:
     return click.option("--format", type=click.Choice(FORMATS), help=format_help)(function)
 
 
+def ids_input(function: Function) -> Function:
+    """Add the options of a command that reads questions with ids."""
+    id_help = "Column of the id.  [default: id, qid, ..., if there is one]"
+    function = click.option("--no-ids", is_flag=True, help="Read no ids.")(function)
+    return click.option("--id-column", help=id_help)(function)
+
+
 def payload_input(function: Function) -> Function:
     """Add the options of a command that reads questions with ids and payload."""
     payload_help = "Columns to keep with a question, as a,b.  [default: all others]"
-    id_help = "Column of the id.  [default: id, qid, ..., if there is one]"
-    for option in (
-        click.option("--no-payload", is_flag=True, help="Keep no other columns."),
-        click.option("--payload", metavar="NAMES", help=payload_help),
-        click.option("--no-ids", is_flag=True, help="Number the questions instead."),
-        click.option("--id-column", help=id_help),
-    ):
-        function = option(function)
-    return function
+    function = click.option("--no-payload", is_flag=True, help="Keep no other columns.")(function)
+    function = click.option("--payload", metavar="NAMES", help=payload_help)(function)
+    return ids_input(function)
 
 
 def read_input(
@@ -146,7 +156,7 @@ def read_input(
     no_payload: bool = True,
     say: Callable[[str], object] | None = None,
 ) -> Iterator[Entry]:
-    """Read questions with the options of `questions_input` and `payload_input`."""
+    """Read questions with the options of `questions_input`, `ids_input` and `payload_input`."""
     if id_column and no_ids:
         raise click.UsageError("--id-column and --no-ids exclude each other")
     if payload and no_payload:

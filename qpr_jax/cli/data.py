@@ -12,6 +12,7 @@ from qpr_jax.cli.command import (
     Command,
     FiniteRange,
     NamedPath,
+    OutPath,
     Output,
     out_folder,
     skip_bad_rows,
@@ -24,7 +25,7 @@ log = logging.getLogger("qpr_jax")
 
 @click.command(cls=Command, stopped="the output folder is whole, or not there")
 @click.argument("logs", nargs=-1)
-@click.option("--out", type=NamedPath(file_okay=False), help="Output folder, new.")
+@click.option("--out", type=OutPath(file_okay=False), help="Output folder, new.")
 @click.option("--coherence", type=click.Choice(list(LEAST)), default="pairwise")
 @click.option(
     "--min-coherence",

@@ -89,7 +89,7 @@ _SEARCH = ("run", "incremental", "replace", "within", "ignore_numbers", "clean",
 @click.option(
     "--excel",
     is_flag=True,
-    help="Put ' before text that a spreadsheet would take for a formula (= + - @); CSV and TSV.",
+    help="For spreadsheets: a byte order mark, and ' before formulas (= + - @); CSV and TSV.",
 )
 @payload_input
 @questions_input

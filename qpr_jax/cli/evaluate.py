@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax.cli.command import Command, NamedPath, Output, load_index, table_format
+from qpr_jax.cli.command import Command, NamedPath, OutPath, Output, load_index, table_format
 from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.pairs import read_labeled
 from qpr_jax.data.splits import HELD_OUT, read_pairs
@@ -210,7 +210,7 @@ def _score_translations(folder: str, spec: str) -> dict[str, Any]:
 @click.argument("other", required=False, type=NamedPath())
 @click.option("--split", type=click.Choice(HELD_OUT), default="test")
 @click.option(
-    "--out", required=True, type=NamedPath(dir_okay=False), help="A .html, .md or .json file."
+    "--out", required=True, type=OutPath(dir_okay=False), help="A .html, .md or .json file."
 )
 @click.option("--examples", type=click.IntRange(min=0), default=10, help="Shown of each group.")
 def errors(run: str, other: str | None, split: str, out: str, examples: int) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import logging
 import os
 import pathlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +24,7 @@ from qpr_jax.cli.command import (
     as_json,
     as_tsv,
     chunked,
+    ids_input,
     lines_output,
     load_index,
     parse_rerank,
@@ -40,7 +42,6 @@ from qpr_jax.ids import Id, check_each, id_key, parse_key
 
 if TYPE_CHECKING:
     from qpr_jax.index.folder import FolderStore
-    from qpr_jax.retriever import Hit
 
 log = logging.getLogger("qpr_jax")
 
@@ -109,6 +110,7 @@ def index(folder: str, questions: str, run: str | None, **how: Any) -> dict[str,
     help="The re-ranker of the first hits.  [default: light, if there is one]",
 )
 @click.option("--cross-encoder", type=NamedPath(), help="Folder of a cross-encoder.")
+@ids_input
 @questions_input
 def search(
     folder: str,
@@ -122,32 +124,39 @@ def search(
 ) -> None:
     """Print the best indexed questions for each of QUERIES: a text, a file, or - for input.
 
-    Each line is a hit, best first: query, id, question, distance (squared Euclidean, or, for ip,
-    the inner product times -1), score, the probability that the two mean the same, if a re-ranker
-    has scored the hit, and payload, if the question has one.
+    Each line is a hit, best first: query, query_id, if QUERIES have ids, id, question, distance
+    (squared Euclidean, or, for ip, the inner product times -1), score, the probability that the two
+    mean the same, if a re-ranker has scored the hit, and payload, if the question has one.
 
+    \b
     Example: qpr search runs/quora_sdml "how can i learn python quickly" -k 3
+             qpr search my_index new_tickets.csv --id-column ticket --output tsv
     """
+    from qpr_jax.retriever import Hit
+
     word = parse_rerank(rerank)
     if cross_encoder and word != "cross_encoder":
         raise click.UsageError("--cross-encoder goes with --rerank cross_encoder only")
     retriever = load_index(folder, cross_encoder)
     if not query and _is_text(queries):
         query = (queries,)
-    entries: Iterable[Entry] = (Entry(0, None, text) for text in query)
+    entries: Iterator[Entry] = (Entry(0, None, text) for text in query)
     if not query:
         _require_file(queries, "--query")
         entries = read_input(queries, **how)
-    line = as_tsv if output == "tsv" else as_json
+    first = [*itertools.islice(entries, 1)]
+    with_ids = bool(first) and first[0].id is not None
     if output == "tsv":
-        click.echo("query\tid\tquestion\tdistance\tscore\tpayload")
+        names = ["query", *(["query_id"] if with_ids else []), *Hit._fields]
+        click.echo("\t".join(names))
     typed = not query and queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty()
     # The results of a batch must fit into memory.
     batch_size = max(1, min(CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
-    for batch in chunked(entries, 1 if typed else batch_size):
-        texts = [entry.question for entry in batch]
-        for text, hits in zip(texts, retriever.search(texts, k, rerank=word), strict=True):
-            sys.stdout.writelines(line(_hit_fields(text, hit, output)) for hit in hits)
+    for batch in chunked(itertools.chain(first, entries), 1 if typed else batch_size):
+        found = retriever.search([entry.question for entry in batch], k, rerank=word)
+        for entry, hits in zip(batch, found, strict=True):
+            start = {"query": entry.question} | ({"query_id": entry.id} if with_ids else {})
+            sys.stdout.writelines(_hit_line(start | hit._asdict(), output) for hit in hits)
         sys.stdout.flush()
 
 
@@ -169,12 +178,13 @@ def _require_file(path: str, option: str) -> None:
         raise UserError(f"{path}: found no such file", remedy=f"name a file, or use {option}")
 
 
-def _hit_fields(query: str, hit: Hit, output: str) -> dict[str, object]:
-    """What is printed of a hit; JSON without a payload where there is none."""
-    fields = {"query": query, **hit._asdict()}
-    if output == "jsonl" and hit.payload is None:
+def _hit_line(fields: dict[str, Any], output: str) -> str:
+    """Return the line of a hit; JSON without a payload where there is none."""
+    if output == "tsv":
+        return as_tsv(fields)
+    if fields["payload"] is None:
         del fields["payload"]
-    return fields
+    return as_json(fields)
 
 
 @click.command(

@@ -18,6 +18,7 @@ from qpr_jax.cli.command import (
     Command,
     FiniteRange,
     NamedPath,
+    OutPath,
     as_json,
     as_tsv,
     chunked,
@@ -51,7 +52,7 @@ _NAMES = ("query", "negative", "rank", "distance", "positive", "id", "score")
 @click.command(cls=Command, stopped="{out} is whole, or as it was before")
 @click.argument("run", type=NamedPath())
 @click.argument("pairs", default="-")
-@click.option("--out", required=True, type=NamedPath(dir_okay=False), help="A .tsv or .jsonl file.")
+@click.option("--out", required=True, type=OutPath(dir_okay=False), help="A .tsv or .jsonl file.")
 @click.option("--from-rank", default=1, type=_RANK, help="The first rank that is kept.")
 @click.option("--to-rank", default=50, type=_RANK, help="The last rank that is kept.")
 @click.option("--count", default=4, type=_RANK, help="The number of negatives of a query.")
@@ -289,7 +290,7 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
 @click.command(cls=Command, stopped="the calibration is the old one or the new one")
 @click.argument("run", type=NamedPath())
 @click.argument("verdicts", default="-")
-@click.option("--out", type=NamedPath(file_okay=False), help="New folder, instead of changing RUN.")
+@click.option("--out", type=OutPath(file_okay=False), help="New folder, instead of changing RUN.")
 @table_format("VERDICTS")
 def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> dict[str, Any]:
     """Fit the probabilities of found pairs to VERDICTS.

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from qpr_jax import progress
-from qpr_jax.cli.command import Command, NamedPath, Output, questions_input, read_input
+from qpr_jax.cli.command import Command, NamedPath, OutPath, Output, questions_input, read_input
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import Interrupted, UserError, needs
 from qpr_jax.training.presets import FACTS, PRESETS
@@ -150,7 +150,7 @@ def _value(value: Any) -> str:
 @click.command(cls=Command, stopped="the same command resumes {out}")
 @click.argument("folder", type=NamedPath())
 @click.argument("questions", default="-")
-@click.option("--out", type=NamedPath(), required=True, help="Output file, .npy, or folder.")
+@click.option("--out", type=OutPath(), required=True, help="Output file, .npy, or folder.")
 @click.option("--spark", help="Spark master, as of `qpr clusters`; for a folder.  [default: none]")
 @questions_input
 def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _encode_folder(run: str, questions: str, out: str, spark: str, **how: Any) -
 
 @click.command(cls=Command, stopped="{to} is whole, or not there")
 @click.argument("run", type=NamedPath())
-@click.option("--to", required=True, type=NamedPath(file_okay=False), help="New folder.")
+@click.option("--to", required=True, type=OutPath(file_okay=False), help="New folder.")
 @click.option("--licence", help="Of the weights: an identifier such as apache-2.0.")
 @click.option("--data", help="The training data and its terms, in a sentence.")
 def publish(run: str, to: str, licence: str | None, data: str | None) -> dict[str, Any]:

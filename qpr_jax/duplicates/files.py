@@ -33,7 +33,8 @@ def write_files(
 ) -> None:
     """Write the files of what was found, each whole or not at all.
 
-    excel: put ' before text that a spreadsheet would take for a formula, in "csv" and "tsv".
+    excel: write "csv" and "tsv" as spreadsheets read them: with a byte order mark, and ' before
+      text that they would take for a formula.
     """
     for name in _NAMES:
         _write(folder / f"{name}.{output}", getattr(found, name), output, excel=excel)
@@ -94,6 +95,8 @@ def _write(path: pathlib.Path, table: Table[Any], output: str, *, excel: bool) -
             lines = (json.dumps(dict(zip(names, row, strict=True))) for row in rows)
             file.writelines(f"{line}\n" for line in lines)
             return
+        if excel:
+            file.write("\ufeff")
         cells = ([_cell(v, excel=excel) for v in row] for row in itertools.chain([names], rows))
         if output == "csv":
             csv.writer(file, lineterminator="\n").writerows(cells)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import json
 import logging
@@ -71,7 +72,10 @@ class RequestChecks:
         async def counted() -> Message:
             nonlocal size
             message = await receive()
-            size += len(message.get("body", b""))
+            body = message.get("body", b"")
+            if not size and body.startswith(codecs.BOM_UTF8):
+                message = {**message, "body": body.removeprefix(codecs.BOM_UTF8)}
+            size += len(body)
             if size > self._largest:
                 raise HTTPException(413, f"expected a body of at most {self._largest:,} bytes")
             return message

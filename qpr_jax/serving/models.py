@@ -46,8 +46,8 @@ class Model(BaseModel):
 
 
 def _check_id(value: object) -> ids.Id:
-    """Return an id as it is; refuse anything else, lone surrogates included."""
-    if type(value) in (int, str):
+    """Return an id as it is, 7 for 7.0; refuse anything else, lone surrogates included."""
+    if type(value) in (int, float, str):
         try:
             str(value).encode()
             return ids.check_id(value, "")

@@ -160,7 +160,7 @@ def test_cells_that_spreadsheets_compute_are_marked(qpr, calibrated, tmp_path):
     assert plain == "id,question,rows,=note\na,=1+1 learn python,2,+x\nc,@rice,1,plain\n"
     assert qpr(*how, "--excel")[0] == 0
     marked = (tmp_path / "d" / "deduplicated.csv").read_text()
-    assert marked == "id,question,rows,'=note\na,'=1+1 learn python,2,'+x\nc,'@rice,1,plain\n"
+    assert marked == "\ufeffid,question,rows,'=note\na,'=1+1 learn python,2,'+x\nc,'@rice,1,plain\n"
     assert "'-5" in (tmp_path / "d" / "groups.csv").read_text()
 
 

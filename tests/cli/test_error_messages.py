@@ -146,6 +146,8 @@ def test_an_error_is_one_line_that_says_where_and_what_to_do(qpr, files, argumen
         ("search mine --query rice --output tsv --json", "--json goes without --output tsv"),
         ("index mine --id-column a --no-ids", "exclude each other"),
         ("index mine --payload a --no-payload", "exclude each other"),
+        ("duplicates t.csv --out -", "does not write to standard output"),
+        ("publish run --to -", "does not write to standard output"),
         ("encode run x.tsv --out y.npy --spark local[1]", "folder of Parquet files"),
         ("duplicates t.csv --out d --threshold nan", "'--threshold'"),
         ("duplicates t.csv --out d --excel --output jsonl", "--excel needs --output csv or tsv"),

@@ -48,6 +48,20 @@ def test_indexed_and_searched(qpr, index):
     assert {int(row[1]) for row in table[1:]} == {*QUESTIONS}
 
 
+def test_hits_have_the_ids_of_their_queries(qpr, index, tmp_path):
+    rows = [("T-1", "cook rice"), (str(2**63 - 1), "cook rice"), ("007", "learn python")]
+    text = "".join(f"{ticket},{question}\n" for ticket, question in rows)
+    (tmp_path / "new.csv").write_text("ticket,question\n" + text)
+    how = ("search", index, "new.csv", "--id-column", "ticket", "-k", 2)
+    found = [(row["query_id"], row["query"]) for row in lines(qpr(*how)[1])]
+    ids = ["T-1", 2**63 - 1, "007"]
+    assert found == [(i, q) for i, (_, q) in zip(ids, rows, strict=True) for _ in range(2)]
+    header, *table = qpr(*how, "--output", "tsv")[1].splitlines()
+    assert header.split("\t")[:3] == ["query", "query_id", "id"]
+    assert [row.split("\t")[1] for row in table[::2]] == [*map(str, ids)]
+    assert "query_id" not in qpr(*how[:3], "--no-ids", "--text-column", "question")[1]
+
+
 def test_searched_in_two_stages(qpr, index, tmp_path):
     write_reranker(index, candidates=3)
     asked = ("search", index, "--query", "how to cook rice", "-k", 4)

@@ -62,6 +62,10 @@ def test_changes_are_on_disk_before_the_answer(own_client, mine):
     assert {hit.id: hit.question for hit in found[0]} == now
     asked = {"queries": ["c"], "k": 50}
     assert own_client.post("/search", json=asked).json() == as_json(found)
+    # As other programs write JSON: a byte order mark, and whole numbers with a point.
+    body = b'\xef\xbb\xbf{"questions": ["c"], "ids": [5.0]}'
+    answer = own_client.post("/questions", content=body, headers=BEARER | JSON)
+    assert answer.json() == {"ids": [5]}
     # The greatest id of all leaves room for others.
     assert add(questions=["d"], ids=[2**63 - 1]) == [2**63 - 1]
     assert len({*add(questions=["e", "f"]), *add(questions=["g"])} - {*now}) == 3
