@@ -30,7 +30,7 @@ import click
 
 from experiments.pages import write_page
 from experiments.scores import Measured, Scores, commit, retrieval, score_rows
-from qpr_jax.cli.program import run_program, use_huge_pages
+from qpr_jax.cli.program import run_click, run_program, use_huge_pages
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import locked, read_object, write_json
 from qpr_jax.training.config import TrainConfig, identity, load_config
@@ -146,10 +146,7 @@ class Study:
             options.append(click.Option([f"--{name}"], default="", help=text))
         name = f"python -m experiments.{self.name}"
         command = click.Command(name, params=[*options], callback=self.run)
-        try:
-            return command.main(arguments, standalone_mode=False) or 0
-        except click.ClickException as error:
-            raise UserError(error.format_message()) from None
+        return run_click(command, arguments)
 
     def run(
         self,

@@ -158,7 +158,10 @@ def test_early_stopping_scores_what_it_watches_and_roc_auc_always(
             r"no setting `bach_size`; did you mean `batch_size`",
         ),
         (("--config=synthetic_sdml", "--config.batch_size=many"), r"batch_size.*many"),
-        (("--config=synthetic_sdml", "quora_sdml"), r"expected flags only, got 'quora_sdml'"),
+        (
+            ("--config=synthetic_sdml", "quora_sdml"),
+            r"SETTING=VALUE, got 'quora_sdml'",
+        ),
         (("--config=quora_sdml", "--config.data.path=no.tsv"), r"data\.path`.*'no\.tsv'"),
         (
             ("--config=synthetic_sdml_smoke", "--config.devices=9"),

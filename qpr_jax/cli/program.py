@@ -1,4 +1,4 @@
-"""Parts that all programs share: logs, one-line errors, exit codes, flags, huge pages."""
+"""Parts that all programs share: logs, one-line errors, exit codes, options, huge pages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+
+import click
 
 from qpr_jax.errors import UserError, format_error, printable
 
@@ -65,32 +67,12 @@ def _keep_interrupt(ignored: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(ignored)
 
 
-def run_absl(main: Callable[[], int], arguments: list[str], *, hint: str = "--") -> int:
-    """Parse the absl flags in `arguments`, then run `main` as `run_program` does.
-
-    hint: the prefix that an argument without one may lack; the error suggests it.
-    """
-    from absl import app
-    from absl import logging as absl_logging
-
-    absl_logging.set_verbosity(absl_logging.WARNING)
-
-    def run(rest: list[str]) -> int:
-        if len(rest) > 1:
-            raise UserError(f"expected flags only, got {rest[1]!r}; did you mean {hint}{rest[1]}?")
-        return main()
-
-    return run_program(lambda: app.run(run, argv=arguments, flags_parser=_parse_flags) or 0)
-
-
-def _parse_flags(arguments: list[str]) -> list[str]:
-    """Return the arguments that are no flags; UserError for a wrong flag."""
-    from absl import flags
-
+def run_click(command: click.Command, arguments: list[str]) -> int:
+    """Run a click command and return its exit status; UserError for a wrong option."""
     try:
-        return flags.FLAGS(arguments)
-    except flags.Error as error:
-        raise UserError(f"cannot read the flags: {' '.join(str(error).split())}") from error
+        return command.main(arguments, standalone_mode=False) or 0
+    except click.ClickException as error:
+        raise UserError(error.format_message()) from None
 
 
 def use_huge_pages(**variables: str) -> None:
