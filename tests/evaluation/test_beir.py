@@ -58,13 +58,6 @@ def test_chunks_change_nothing():
         assert some == {query: hits[:depth] for query, hits in whole.items()}
 
 
-def test_fewer_documents_than_places():
-    found = ranked_documents(on_a_line, {"q": "1"}, [("a", "1")])
-    assert found == {"q": [RankedDocument("a", 0.0)]}
-    with pytest.raises(UserError, match="expected documents, got none"):
-        ranked_documents(on_a_line, {"q": "1"}, [])
-
-
 def test_scores_worked_by_hand():
     qrels = {
         "q1": {"a": 3, "b": 1, "c": 0, "gone": 2, "below": -1},

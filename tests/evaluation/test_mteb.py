@@ -36,11 +36,6 @@ def test_the_texts_of_batches_are_encoded_in_order(run):
     assert model.encode(iter([])).shape == (0, model.encoder.dimension)
 
 
-def test_another_precision_is_refused(run):
-    with pytest.raises(UserError, match=r"expected the precision float32, got 'int8'"):
-        MtebEncoder(run).encode([{"text": QUESTIONS}], precision="int8")
-
-
 def test_the_name_has_an_organization(run, monkeypatch):
     assert MtebEncoder(run).name == "qpr_jax/mine"
     assert MtebEncoder(run, name="me/it").name == "me/it"
@@ -49,15 +44,6 @@ def test_the_name_has_an_organization(run, monkeypatch):
     assert MtebEncoder("hf://me/it@main").name == "me/it"
     with pytest.raises(UserError, match="expected ORGANIZATION/MODEL, got 'it'"):
         MtebEncoder(run, name="it")
-
-
-def test_encoders_say_whether_vectors_have_length_1(tmp_path):
-    """That decides how mteb compares them."""
-    save_encoder(tmp_path / "normalized", cnn_encoder(normalize=True))
-    for encoder in (cnn_encoder(), read_encoder(tmp_path / "normalized"), read_encoder(TINY)):
-        lengths = np.linalg.norm(encoder.encode(QUESTIONS), axis=1)
-        assert np.allclose(lengths, 1, atol=1e-5) is encoder.normalize
-    assert not cnn_encoder().normalize
 
 
 def test_near_vectors_far_from_the_origin_have_a_distance():
@@ -87,46 +73,16 @@ def test_without_mteb_one_line_says_what_is_missing(run, monkeypatch):
         _ = model.mteb_model_meta
 
 
-needs_mteb = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("mteb") is None, reason="needs pip install mteb"),
-    pytest.mark.filterwarnings("ignore"),  # of PyTorch, datasets and mteb
-    pytest.mark.parametrize("run", ENCODERS, indirect=True),
-]
-
-
 def in_mteb(test):
     """Mark a test that runs in mteb, for each of the ENCODERS."""
-    for mark in needs_mteb:
+    for mark in (
+        pytest.mark.slow,
+        pytest.mark.skipif(importlib.util.find_spec("mteb") is None, reason="needs mteb"),
+        pytest.mark.filterwarnings("ignore"),  # of PyTorch, datasets and mteb
+        pytest.mark.parametrize("run", ENCODERS, indirect=True),
+    ):
         test = mark(test)
     return test
-
-
-def metadata(name, type, main_score):
-    from mteb.abstasks.task_metadata import TaskMetadata
-
-    return TaskMetadata(
-        name=name,
-        type=type,
-        main_score=main_score,
-        description="made up",
-        dataset={"path": "none", "revision": "none"},
-        eval_splits=["test"],
-        eval_langs=["eng-Latn"],
-        reference=None,
-    )
-
-
-def scores(model, task, dataset):
-    """What mteb says of a model on a task with these data, which it would download."""
-    import mteb
-
-    task.dataset, task.data_loaded = dataset, True
-    result = mteb.evaluate(model, task, cache=None, show_progress_bar=False)
-    (found,) = result.task_results[0].scores["test"]
-    assert result.model_name == model.name
-    assert result.model_revision == model.encoder.identity
-    return found
 
 
 def texts(count, seed):
@@ -138,11 +94,22 @@ def texts(count, seed):
 
 @in_mteb
 def test_retrieval_has_the_scores_of_our_search(run):
+    import mteb
     from datasets import Dataset
     from mteb.abstasks.retrieval import AbsTaskRetrieval
+    from mteb.abstasks.task_metadata import TaskMetadata
 
     class Retrieval(AbsTaskRetrieval):
-        metadata = metadata("MadeUpRetrieval", "Retrieval", "ndcg_at_10")
+        metadata = TaskMetadata(
+            name="MadeUpRetrieval",
+            type="Retrieval",
+            main_score="ndcg_at_10",
+            description="made up",
+            dataset={"path": "none", "revision": "none"},
+            eval_splits=["test"],
+            eval_langs=["eng-Latn"],
+            reference=None,
+        )
 
     rng = np.random.default_rng(0)
     queries = {f"q{i}": text for i, text in enumerate(texts(12, 1))}
@@ -152,27 +119,23 @@ def test_retrieval_has_the_scores_of_our_search(run):
         for q in queries
     }
     model = MtebEncoder(run, languages=["eng-Latn"])
-    found = scores(
-        model,
-        Retrieval(),
-        {
-            "default": {
-                "test": {
-                    "corpus": Dataset.from_dict(
-                        # a document is its title and its text
-                        {
-                            "id": [*corpus],
-                            "title": [text.partition(" ")[0] for text in corpus.values()],
-                            "text": [text.partition(" ")[2] for text in corpus.values()],
-                        }
-                    ),
-                    "queries": Dataset.from_dict({"id": [*queries], "text": [*queries.values()]}),
-                    "relevant_docs": qrels,
-                    "top_ranked": None,
-                }
-            }
-        },
-    )
+    # a document is its title and its text
+    documents = {
+        "id": [*corpus],
+        "title": [text.partition(" ")[0] for text in corpus.values()],
+        "text": [text.partition(" ")[2] for text in corpus.values()],
+    }
+    test = {
+        "corpus": Dataset.from_dict(documents),
+        "queries": Dataset.from_dict({"id": [*queries], "text": [*queries.values()]}),
+        "relevant_docs": qrels,
+        "top_ranked": None,
+    }
+    task = Retrieval()
+    task.dataset, task.data_loaded = {"default": {"test": test}}, True
+    result = mteb.evaluate(model, task, cache=None, show_progress_bar=False)
+    (found,) = result.task_results[0].scores["test"]
+    assert (result.model_name, result.model_revision) == (model.name, model.encoder.identity)
     rankings = ranked_documents(read_encoder(run).encode, queries, corpus.items())
     ours = graded_scores(rankings, qrels)
     assert 0 < ours["ndcg@10"] < 1

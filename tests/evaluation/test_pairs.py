@@ -81,10 +81,3 @@ def test_the_average_precision_of_all_pairs_is_that_of_the_field():
     found = Pairs(first[order], second[order], distances[order])
     expected = average_precision_score(true, -distances)
     assert mining_scores(found, clusters)["average_precision"] == pytest.approx(expected)
-
-
-def test_mining_without_anything_found_or_to_find():
-    nothing = Pairs(np.zeros(0, int), np.zeros(0, int), np.zeros(0, np.float32))
-    assert mining_scores(nothing, np.array([0, 0]))["f1"] == 0
-    with pytest.raises(UserError, match="expected duplicates"):
-        mining_scores(nothing, np.array([-1, -1]))

@@ -115,15 +115,6 @@ def test_numbers_far_from_zero_and_of_any_size(dimension, offset, scale):
     np.testing.assert_array_equal(pair_distances(vectors, first, second), found.pairs.distances)
 
 
-@pytest.mark.parametrize("rows", [0, 1, 2])
-def test_few_rows(rows):
-    vectors = np.ones((rows, 3), np.float32)
-    expected = {(0, 1)} if rows == 2 else set()
-    assert found_in(close_pairs(vectors, 1.0)) == expected
-    assert found_in(closest_pairs(vectors, 3)) == expected
-    assert found_in(close_pairs(vectors, -1.0)) == set()
-
-
 def test_many_blocks_of_two():
     rng = np.random.default_rng(2)
     blocks = rng.permutation(np.repeat(np.arange(100_000), 2))

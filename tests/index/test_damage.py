@@ -186,21 +186,3 @@ def test_pipes_are_refused_and_do_not_hang(folder, kind):
     path.unlink()
     os.mkfifo(path)
     refused(folder)
-
-
-def test_files_are_replaced_never_overwritten(folder):
-    store = FolderStore(folder)
-    kept = {
-        path.name: path.open("rb") for path in folder.glob("[!.]*") if "changes" not in path.name
-    }
-    before = {name: file.read() for name, file in kept.items()}
-    vectors = store.vectors.built.copy()
-    old = store.vectors.built
-    other = FolderStore(folder)
-    other.compact()
-    make(folder, some(10))
-    for name, file in kept.items():
-        file.seek(0)
-        assert file.read() == before[name]
-        file.close()
-    np.testing.assert_array_equal(old, vectors)

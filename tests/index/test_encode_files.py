@@ -207,34 +207,23 @@ def test_a_row_without_a_question_is_named_or_left_out(tmp_path, run):
     assert found == [text for text in texts if text and text.strip()]
 
 
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (lambda folder: [path.unlink() for path in folder.glob("*.parquet")], "found none"),
-        (lambda folder: (folder / "b.parquet").write_bytes(b"PAR1"), "b.parquet: expected a Parq"),
-        (
-            lambda folder: parquet.write_table(
-                pyarrow.table({"question": ["a"]}), folder / "c.parquet"
-            ),
-            "c.parquet: expected the columns of .*a.parquet",
-        ),
-    ],
-)
-def test_what_is_wrong_with_the_folder_is_said_before_anything_is_written(
-    tmp_path, questions, run, spoil, said
-):
-    spoil(tmp_path / "questions")
-    with pytest.raises(UserError, match=said):
-        encode_parquet(tmp_path / "questions", tmp_path / "out", run)
-    assert not (tmp_path / "out").exists()
+def test_what_is_wrong_is_said_before_anything_is_written(tmp_path, run):
+    def refused(folder, said, out="out"):
+        with pytest.raises(UserError, match=said):
+            encode_parquet(tmp_path / folder, tmp_path / out, run)
+        assert not (tmp_path / "out").exists()
 
-
-def test_a_column_of_that_name_and_a_folder_of_others_are_refused(tmp_path, run):
-    write_questions(tmp_path / "questions", vector=range(ROWS))
-    with pytest.raises(UserError, match="the column `vector` is there already"):
-        encode_parquet(tmp_path / "questions", tmp_path / "out", run)
+    (tmp_path / "empty").mkdir()
+    refused("empty", "found none")
+    write_questions(tmp_path / "mixed")
+    parquet.write_table(pyarrow.table({"question": ["a"]}), tmp_path / "mixed" / "c.parquet")
+    refused("mixed", "c.parquet: expected the columns of .*a.parquet")
+    write_questions(tmp_path / "cut")
+    (tmp_path / "cut" / "b.parquet").write_bytes(b"PAR1")
+    refused("cut", "b.parquet: expected a Parquet file")
+    write_questions(tmp_path / "named", vector=range(ROWS))
+    refused("named", "the column `vector` is there already")
     write_questions(tmp_path / "plain")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
-    with pytest.raises(UserError, match="expected a new folder"):
-        encode_parquet(tmp_path / "plain", tmp_path / "mine", run)
+    refused("plain", "expected a new folder", out="mine")

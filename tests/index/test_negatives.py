@@ -124,20 +124,3 @@ def test_a_random_choice_is_a_function_of_the_seed():
     assert len({str(draw) for draw in draws.values()}) > 1
     for draw in draws.values():
         assert all(ranks == sorted(ranks) for ranks in ([r for _, r in n] for n in draw.values()))
-
-
-def test_large_groups_are_compared_whole():
-    rng = np.random.default_rng(0)
-    points = rng.normal(size=(600, 4)).astype(np.float32) + 100
-    texts = [f"question {i}" for i in range(600)]
-    groups = np.arange(600) // 300
-    (some,) = find_negatives(
-        *(texts, groups, query_groups(texts, groups), Rules(count=1)),
-        encode=lambda given: points[[int(text.split()[1]) for text in given]],
-        find=lambda vectors, k: [[Hit(0, "other", 1.0)]] * len(vectors),
-        counts=Counter(),
-    )
-    for negative in some[::37]:
-        own = points[groups == groups[negative.query]]
-        expected = ((own - points[negative.query]) ** 2).sum(axis=1).max()
-        assert negative.positive == pytest.approx(expected, rel=1e-3)
