@@ -87,10 +87,10 @@ class Columns:
             payload = tuple(name for name in kept if not name.startswith(_PANDAS_INDEX))
         elif self.payload:
             payload = tuple(dict.fromkeys(self.payload))
-        _require(names, [text], remedy=_NAME_TEXT)
-        _require(names, [key], remedy=_NAME_ID)
+        require(names, [text], remedy=_NAME_TEXT)
+        require(names, [key], remedy=_NAME_ID)
         if not optional:
-            _require(names, payload, remedy="name others with `--payload`")
+            require(names, payload, remedy="name others with `--payload`")
         return Chosen(text, key, payload)
 
 
@@ -103,12 +103,16 @@ def distinct_names(names: Sequence[str], source: str) -> Sequence[str]:
     return names
 
 
-def _require(names: Sequence[str], required: Sequence[str], *, remedy: str) -> None:
-    """UserError where a column is not there; "" stands for none."""
+def require(
+    names: Sequence[str], required: Sequence[str], *, remedy: str, source: str = ""
+) -> Sequence[str]:
+    """Return the `required` columns, "" for none; a UserError names the first that is missing."""
     for name in required:
         if name and name not in names:
-            what = f"expected a column `{name}`, got {listed(names)}"
+            start = f"{source}: " if source else ""
+            what = f"{start}expected a column `{name}`, got {listed(names)}"
             raise UserError(what, remedy=remedy)
+    return required
 
 
 def _usual(names: Sequence[str], usual: Sequence[str], *, remedy: str) -> str:

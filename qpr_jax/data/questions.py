@@ -14,7 +14,7 @@ import numpy as np
 
 from qpr_jax.data.columns import Choose, Chosen, Columns, Fields, Rows, is_missing, to_json
 from qpr_jax.data.decoding import input_name, row_remedy, short
-from qpr_jax.data.frames import frame_rows, is_table
+from qpr_jax.data.records import frame_rows, is_table
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath

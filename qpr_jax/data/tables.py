@@ -5,32 +5,28 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import io
 import itertools
-import json
 import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
-from qpr_jax.data.columns import TEXT_NAMES, Choose, Rows, distinct_names
+from qpr_jax.data.columns import TEXT_NAMES, Choose, Rows, distinct_names, require
 from qpr_jax.data.decoding import (
     Line,
-    first_line,
     input_name,
     not_utf8,
     open_input,
     read_lines,
     short,
 )
-from qpr_jax.data.frames import arrow_rows
+from qpr_jax.data.records import NO_JSON, arrow_rows, json_rows, parse_json
 from qpr_jax.errors import UserError
 
 log = logging.getLogger("qpr_jax")
 
 FORMATS = ("lines", "tsv", "csv", "jsonl", "json", "parquet", "arrow")
-_NO_JSON = (ValueError, RecursionError, MemoryError)
 _SUFFIXES = {
     "ndjson": "jsonl",
     "feather": "arrow",
@@ -38,7 +34,6 @@ _SUFFIXES = {
     "arrows": "arrow",
     "pq": "parquet",
 }
-_SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _REMEDY = "name its columns so, or another format with `--format`"
 _LONGEST_ROW = 5000  # lines of a row whose cells hold line ends
 _SHOWN_LINES = 20  # that show the separator of a CSV file
@@ -65,13 +60,10 @@ def read_rows(
     kind, source = format or format_of(path) or "lines", input_name(path)
     if kind not in FORMATS:
         raise UserError(f"expected one of {', '.join(FORMATS)}, got {format!r}", setting="format")
-    if path.lower().endswith(_SPREADSHEETS) and not format:
-        what = f"{source}: expected text, Parquet or Arrow, got a spreadsheet"
-        raise UserError(what, remedy="save it as CSV")
     if callable(columns):
         choose: Choose = columns
     else:
-        choose = functools.partial(_require, columns=columns, source=source, remedy=remedy)
+        choose = functools.partial(require, required=columns, remedy=remedy, source=source)
     with open_input(path) as file:
         if kind in ("parquet", "arrow"):
             yield from arrow_rows(file, path, kind, choose)
@@ -82,8 +74,7 @@ def read_rows(
             cells = _split(read_lines(file, source), kind)
             yield from _cell_rows(cells, source, choose)
         else:
-            values = _json_values(file, source, kind)
-            yield from _json_rows(values, () if callable(columns) else columns)
+            yield from json_rows(file, source, kind, () if callable(columns) else columns)
 
 
 def read_values(
@@ -134,17 +125,6 @@ def write_tsv(file: IO[str], header: Sequence[str], rows: Iterable[Sequence[obje
 def tsv_cell(text: str) -> str:
     """Quote a text that is not read back as it is."""
     return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
-
-
-def _require(
-    names: Sequence[str], *, columns: Sequence[str], source: str, remedy: str
-) -> Sequence[str]:
-    """Return `columns`; a UserError names the first that is not among the names."""
-    for name in columns:
-        if name not in names:
-            what = f"{source}: expected a column `{name}`, got {short([*names])}"
-            raise UserError(what, remedy=remedy)
-    return columns
 
 
 def _split(lines: Iterator[Line], kind: str) -> Iterator[Cells]:
@@ -284,13 +264,14 @@ def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
 
 def _read_header(rows: Iterator[Cells], source: str) -> list[str]:
     """Take the first row; UserError if there is none."""
-    for _, header in rows:
-        if isinstance(header, str):
-            what = f"{source}, line 1: expected a header, got a line that cannot be read ({header})"
-            raise UserError(what, remedy="save the file as UTF-8")
-        return [name.strip() for name in header]
-    what = f"{source}: expected a header that names the columns, got nothing"
-    raise UserError(what, remedy="give a file with one row or more")
+    _, header = next(rows, (0, None))
+    if header is None:
+        what = f"{source}: expected a header that names the columns, got nothing"
+        raise UserError(what, remedy="give a file with one row or more")
+    if isinstance(header, str):
+        what = f"{source}, line 1: expected a header, got a line that cannot be read ({header})"
+        raise UserError(what, remedy="save the file as UTF-8")
+    return [name.strip() for name in header]
 
 
 def _line_rows(lines: Iterator[Line], source: str, names: Sequence[str], *, sniff: bool) -> Rows:
@@ -311,8 +292,8 @@ def _line_rows(lines: Iterator[Line], source: str, names: Sequence[str], *, snif
 
 def _table_format(line: str) -> str:
     """Return the format of a table that begins with this line, if it looks like one; else ""."""
-    with contextlib.suppress(*_NO_JSON):
-        value = _loads(line)
+    with contextlib.suppress(*NO_JSON):
+        value = parse_json(line)
         if isinstance(value, dict) and value:
             return "jsonl"
     for separator, kind in (("\t", "tsv"), (",", "csv"), (";", "csv")):
@@ -321,57 +302,3 @@ def _table_format(line: str) -> str:
         if len(cells) > 1 and names and all(len(c.split()) <= 3 and "?" not in c for c in cells):
             return kind
     return ""
-
-
-def _loads(data: bytes | str) -> Any:
-    """Parse JSON; ValueError for NaN and infinity, which Python's parser accepts."""
-    return json.loads(data, parse_constant=_refuse_constant)
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"got {name}, which JSON lacks")
-
-
-def _json_values(file: Any, source: str, kind: str) -> Iterator[tuple[int, Any]]:
-    """Yield the values of an array or of lines, or the reason, bytes, why one cannot be read.
-
-    JSON lines in a file named .json are read as such.
-    """
-    if kind == "json":
-        data = file.read()
-        if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] != b"{":
-            yield from enumerate(_json_array(data, source), start=1)
-            return
-        file = io.BufferedReader(io.BytesIO(data))
-    for number, line in read_lines(file, source):
-        if isinstance(line, bytes):
-            yield number, not_utf8(line).encode()
-        elif line.strip():
-            try:
-                yield number, _loads(line)
-            except _NO_JSON as error:
-                yield number, f"expected a JSON object ({error})".encode()
-
-
-def _json_array(data: bytes, source: str) -> list[object]:
-    try:
-        values = _loads(data)
-    except _NO_JSON as error:
-        what = f"{source}: expected an array of JSON objects ({first_line(error)})"
-        raise UserError(what, remedy="correct it, or name another format with `--format`") from None
-    if not isinstance(values, list):
-        what = f"{source}: expected an array of JSON objects, got {short(values)}"
-        raise UserError(what, remedy="give an array, or name another format with `--format`")
-    return values
-
-
-def _json_rows(values: Iterator[tuple[int, Any]], columns: Sequence[str]) -> Rows:
-    for number, value in values:
-        if isinstance(value, bytes):
-            yield number, value.decode()
-        elif not isinstance(value, dict):
-            yield number, f"expected a JSON object, got {short(value)}"
-        elif missing := [name for name in columns if name not in value]:
-            yield number, f"expected the key `{missing[0]}`, got {short(sorted(value))}"
-        else:
-            yield number, value

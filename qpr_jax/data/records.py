@@ -1,15 +1,27 @@
-"""Rows of Parquet and Arrow files, and of tables in memory that narwhals reads."""
+"""Records: of JSON, Parquet and Arrow files, and of tables in memory that narwhals reads."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from qpr_jax.data.columns import Choose, Fields, Rows, distinct_names
-from qpr_jax.data.decoding import NOT_UTF8, first_line, import_pyarrow, input_name, short
+from qpr_jax.data.decoding import (
+    NOT_UTF8,
+    first_line,
+    import_pyarrow,
+    input_name,
+    not_utf8,
+    read_lines,
+    short,
+)
 from qpr_jax.errors import UserError
+
+NO_JSON = (ValueError, RecursionError, MemoryError)  # what `parse_json` raises
 
 
 def is_table(value: object) -> bool:
@@ -107,3 +119,55 @@ def _batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
                 yield NOT_UTF8
             else:
                 yield from _batch_rows(batch.slice(i, 1) for i in range(len(batch)))
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Parse JSON; ValueError for NaN and infinity, which Python's parser accepts."""
+    return json.loads(data, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"got {name}, which JSON lacks")
+
+
+def _json_values(file: Any, source: str, kind: str) -> Iterator[tuple[int, Any]]:
+    """Yield the values of an array or of lines, or the reason, bytes, why one cannot be read."""
+    if kind == "json":
+        data = file.read()
+        if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] != b"{":
+            yield from enumerate(_json_array(data, source), start=1)
+            return
+        file = io.BufferedReader(io.BytesIO(data))  # JSON lines in a file named .json
+    for number, line in read_lines(file, source):
+        if isinstance(line, bytes):
+            yield number, not_utf8(line).encode()
+        elif line.strip():
+            try:
+                yield number, parse_json(line)
+            except NO_JSON as error:
+                yield number, f"expected a JSON object ({error})".encode()
+
+
+def _json_array(data: bytes, source: str) -> list[object]:
+    try:
+        values = parse_json(data)
+        got = f"got {short(values)}"
+    except NO_JSON as error:
+        values, got = None, first_line(error)
+    if not isinstance(values, list):
+        what = f"{source}: expected an array of JSON objects ({got})"
+        raise UserError(what, remedy="correct it, or name another format with `--format`")
+    return values
+
+
+def json_rows(file: BinaryIO, source: str, kind: str, columns: Sequence[str]) -> Rows:
+    """Yield the objects of an array ("json") or of lines; each must have the columns."""
+    for number, value in _json_values(file, source, kind):
+        if isinstance(value, bytes):
+            yield number, value.decode()
+        elif not isinstance(value, dict):
+            yield number, f"expected a JSON object, got {short(value)}"
+        elif missing := [name for name in columns if name not in value]:
+            yield number, f"expected the key `{missing[0]}`, got {short(sorted(value))}"
+        else:
+            yield number, value
