@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import logging
 import os
 import reprlib
 import sys
@@ -13,6 +14,8 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from qpr_jax.errors import UserError, needs
+
+log = logging.getLogger("qpr_jax")
 
 STANDARD_INPUT = "-"
 NOT_UTF8 = "expected UTF-8"
@@ -165,6 +168,13 @@ def _encoding(line: bytes) -> str:
         line.decode("cp1252")
         return "WINDOWS-1252" if high <= len(line) / 3 else ""
     return ""
+
+
+def warn_left_out(source: str, count: int, first: str) -> None:
+    """Log how many bad rows were left out, and where and why the first was."""
+    if count:
+        rows = f"{count:,} bad row{'s' if count > 1 else ''}"
+        log.warning("%s: %s left out; %s", source, rows, first)
 
 
 def row_remedy(reason: str, otherwise: str, path: str = "FILE") -> str:

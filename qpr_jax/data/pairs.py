@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qpr_jax.data.columns import Fields, is_missing
-from qpr_jax.data.decoding import input_name, row_remedy, short
+from qpr_jax.data.decoding import input_name, row_remedy, short, warn_left_out
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
@@ -106,17 +106,19 @@ def read_question_pairs(
         return [*COLUMNS, *(IDS if {*IDS} <= {*names} else ())]
 
     rows: list[tuple[Id, Id, str, str, bool]] = []
-    skipped = 0
+    skipped, first = 0, ""
     for line, fields in read_rows(str(path), choose, format=_format(path, format)):
         row = fields if isinstance(fields, str) else _parse(fields)
         if not isinstance(row, str):
             rows.append(row)
         elif skip_bad_rows:
             skipped += 1
+            first = first or f"line {line}: {row}"
         else:
             raise UserError(f"{name}, line {line}: {row}", remedy=row_remedy(row, _SKIP, name))
         if len(rows) == max_rows > 0:
             break
+    warn_left_out(name, skipped, first)
     if not rows:
         what = f"{name}: expected rows of question pairs, got no good row and {skipped} bad ones"
         raise UserError(what, remedy="give a file with pairs")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.data.columns import Choose, Chosen, Columns, Fields, Rows, is_missing, to_json
-from qpr_jax.data.decoding import input_name, row_remedy, short
+from qpr_jax.data.decoding import input_name, row_remedy, short, warn_left_out
 from qpr_jax.data.records import frame_rows, is_table
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError
@@ -228,15 +228,13 @@ def _entries(
             yield result
         elif skip_bad_rows:
             skipped += 1
-            first = first or f"{line}: {result}"
+            first = first or f"{where.rpartition(' ')[2]} {line}: {result}"
         else:
             remedy = remedy or row_remedy(str(result), _SKIP, source)
             raise UserError(f"{where} {line}: {result}", remedy=remedy)
     if unseen:
         log.warning("%s: no row has %s", source, ", ".join(f"`{name}`" for name in sorted(unseen)))
-    if skipped:
-        rows_out = f"{skipped:,} bad row{'s' if skipped > 1 else ''} left out"
-        log.warning("%s: %s; %s %s", source, rows_out, where.rpartition(" ")[2], first)
+    warn_left_out(source, skipped, first)
 
 
 def _describe(chosen: Chosen, source: str) -> str:

@@ -38,6 +38,7 @@ _REMEDY = "name its columns so, or another format with `--format`"
 _LONGEST_ROW = 5000  # lines of a row whose cells hold line ends
 _SHOWN_LINES = 20  # that show the separator of a CSV file
 _MANY_LINES = 5  # that look like rows can hardly be one cell
+_CLOSES = re.compile(r'[^"]*(?:""[^"]*)*"(?!")')  # a quote that was opened before
 _NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
 
 Cells = tuple[int, list[str] | str]  # the line where a row begins; its cells, or what is wrong
@@ -190,7 +191,7 @@ def _quoted_row(
         if isinstance(text, bytes):
             broken, text = not_utf8(text), text.decode(errors="replace")
         texts.append(text)
-        if '"' in text:
+        if _CLOSES.match(text):
             cells = _parse_quoted("\n".join(texts).removesuffix("\r"), separator)
     if cells is None:
         return "not CSV (a quote is not closed)"
@@ -206,16 +207,14 @@ def _quoted_row(
 
 def _parse_quoted(text: str, separator: str) -> list[str] | str | None:
     """Return the cells of a row; None if a quote is still open; or what is wrong."""
-    cells, at = [], 0
-    while True:
-        match = _cell_pattern(separator).match(text, at)
-        if match is None:
-            is_open = re.compile(r'"[^"]*(?:""[^"]*)*\Z').match(text, at)
-            return None if is_open else "not CSV (text after a closing quote)"
-        cells.append(match[2] if match[1] is None else match[1].replace('""', '"'))
-        if not match[3]:
+    pattern, cells, at = _cell_pattern(separator), [], 0
+    while match := pattern.match(text, at):
+        quoted, plain, end = match.groups()
+        cells.append(plain if quoted is None else quoted.replace('""', '"'))
+        if not end:
             return cells
         at = match.end()
+    return None if not _CLOSES.match(text, at + 1) else "not CSV (text after a closing quote)"
 
 
 @functools.cache

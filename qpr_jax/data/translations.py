@@ -18,6 +18,7 @@ from qpr_jax.data.decoding import (
     open_input,
     read_lines,
     short,
+    warn_left_out,
 )
 from qpr_jax.data.tables import format_of, read_cells, read_rows
 from qpr_jax.errors import UserError
@@ -74,17 +75,19 @@ def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations
     source = "+".join(paths)
     sources: list[str] = []
     targets: list[str] = []
-    skipped = 0
+    skipped, first = 0, ""
     for line, row in _rows(paths, languages):
         if not isinstance(row, str):
             sources.append(row[0])
             targets.append(row[1])
         elif skip_bad_rows:
             skipped += 1
+            first = first or f"line {line}: {row}"
         else:
             start = "save the file as UTF-8" if NOT_UTF8 in row else "correct it"
             remedy = f"{start}, or train without bad rows: `data.skip_bad_rows=True`"
             raise UserError(f"{source}, line {line}: {row}", remedy=remedy)
+    warn_left_out(source, skipped, first)
     if not sources:
         got = f"no good row and {skipped} bad ones" if skipped else "no row"
         raise UserError(f"{source}: expected translations, got {got}", remedy="name another file")

@@ -139,7 +139,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("row", "message"), BAD)
-def test_a_bad_row(tmp_path, row, message):
+def test_a_bad_row(tmp_path, caplog, row, message):
     row = row if isinstance(row, bytes) else row.encode()
     two_lines = b'8\t13\t14\t"one\ntwo"\tthree\t1\n'
     text = "\t".join(HEADER).encode() + b"\n" + two_lines + row + b"\n" + GOOD.encode()
@@ -149,6 +149,7 @@ def test_a_bad_row(tmp_path, row, message):
     data = read_question_pairs(path, skip_bad_rows=True)
     assert data.questions == ["one\ntwo", "three", "How?", "How so?"]
     assert (data.report["rows"], data.report["skipped_rows"]) == (2, 1)
+    assert caplog.messages[0].startswith(f"{path}: 1 bad row left out; line 4: {message[:12]}")
 
 
 def test_max_rows(tmp_path):

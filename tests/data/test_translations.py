@@ -161,12 +161,13 @@ def test_broken_files(tmp_path, name, content, message):
     assert caught.value.remedy
 
 
-def test_bad_rows_may_be_left_out(tmp_path):
+def test_bad_rows_may_be_left_out(tmp_path, caplog):
     path = tmp_path / "p.tsv"
     path.write_bytes(b"street\tGasse\nroad\t\xdf\nx\t\n1\t2\t3\n")
     found = read(path, skip_bad_rows=True)
     assert_pairs(found, [("street", "Gasse")])
     assert found.skipped == 3
+    assert caplog.messages[0].startswith(f"{path}: 3 bad rows left out; line 2: expected UTF-8")
     path.write_bytes(b"x\t\n")
     with pytest.raises(UserError, match="got no good row and 1 bad ones"):
         read(path, skip_bad_rows=True)
