@@ -18,7 +18,6 @@ from qpr_jax.cli.command import (
     Command,
     FiniteRange,
     NamedPath,
-    out_folder,
     parse_rerank,
     payload_input,
     questions_input,
@@ -31,7 +30,7 @@ from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.pairs import pair_columns, read_question_pairs
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS
-from qpr_jax.errors import UserError, needs
+from qpr_jax.errors import UserError, needs, printable
 from qpr_jax.files import locked, read_object, write_json
 
 if TYPE_CHECKING:
@@ -42,13 +41,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
+_SHOWN, _WIDTH = 5, 70  # groups and pairs in the summary, and characters of a text
 _WAYS = ("threshold", "max_distance", "precision", "pairs")
 _SEARCH = ("run", "incremental", "replace", "within", "ignore_numbers", "clean", "groups", "keep")
 
 
+def _beside(context: click.Context, option: click.Parameter, out: str | None) -> str:
+    """Return --out, or else a folder beside the table."""
+    questions = context.params["questions"]
+    if out is None and questions == STANDARD_INPUT:
+        raise click.UsageError("name the output folder with --out")
+    name = pathlib.Path(questions).name
+    stem = name.partition(".")[0] or name
+    return out or str(pathlib.Path(questions).with_name(f"{stem}_duplicates"))
+
+
 @click.command(cls=Command, stopped="{out} is complete where its info.json says so")
-@click.argument("questions", default="-")
-@out_folder("Output folder.")
+@click.argument("questions", default="-", is_eager=True)
+@click.option(
+    "--out",
+    type=NamedPath(file_okay=False),
+    callback=_beside,
+    help="Output folder.  [default: NAME_duplicates beside QUESTIONS]",
+)
 @run_option("The encoder's folder, or minilm.  [default: that of --incremental, or open_student]")
 @click.option("--threshold", type=FiniteRange(0, 1), help="The least probability.  [default: 0.5]")
 @click.option("--max-distance", type=FiniteRange(min=0), help="The largest squared distance.")
@@ -110,7 +125,8 @@ def duplicates(
     have the same vector) to --out, and info.json last.
 
     \b
-    Example: qpr duplicates tickets.csv --run runs/quora_sdml --out found --precision 0.9
+    Example: qpr duplicates tickets.csv
+             qpr duplicates tickets.csv --run runs/quora_sdml --out found --precision 0.9
              qpr duplicates new.csv --against tickets.csv --max-distance 0.5 --out found
              qpr duplicates tickets.csv --incremental my_index --max-distance 0.5 --out found
     """
@@ -140,7 +156,7 @@ def duplicates(
             return {"out": out, **before}
     _write(folder, found, info, output, excel=excel)
     add_new()
-    _summarize(out, info)
+    _summarize(out, info, found)
     return {"out": out, **info}
 
 
@@ -200,7 +216,7 @@ def _write(
         write_json(folder / INFO, info)
 
 
-def _summarize(out: str, info: dict[str, Any]) -> None:
+def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
     if not info["exact"]:
         log.info("about %.1f%% of the pairs were missed", 100 * info["missed"])
     if info["precision"] is not None:
@@ -215,6 +231,19 @@ def _summarize(out: str, info: dict[str, Any]) -> None:
         "%s: pairs: %s; copies: %s; groups: %s of %s questions, the largest of %s; %s of %s stay",
         *(out, *(f"{info[name]:,}" for name in names)),
     )
+    largest = sorted(found.groups, key=lambda group: -len(group.ids))[:_SHOWN]
+    for group in largest:
+        log.info("%s rows: %s", f"{len(group.ids):,}", _short(group.questions[0]))
+    doubtful = [pair for pair in found.pairs if pair.distance][-_SHOWN:]
+    for pair in doubtful:
+        how = f"distance {pair.distance:.3f}" if pair.score is None else f"score {pair.score:.2f}"
+        log.info("doubtful, %s: %s | %s", how, *map(_short, (pair.question1, pair.question2)))
+    if doubtful:
+        log.info("next: qpr review %s judges pairs in a browser", f"{out}/{info['files'][0]}")
+
+
+def _short(text: str) -> str:
+    return printable(text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}...")
 
 
 @click.command(cls=Command, stopped="every verdict given is on disk")

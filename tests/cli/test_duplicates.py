@@ -47,6 +47,19 @@ def test_files_are_written(qpr, calibrated, table, tmp_path):
     assert info.items() >= expected.items()
 
 
+def test_a_table_alone_gets_a_folder_and_a_summary(qpr, run, tmp_path):
+    (tmp_path / "t.v1.csv").write_text("question\nlearn\x1b python\nlearn a python\ncook\nCook!\n")
+    status, _, stderr = qpr("duplicates", "t.v1.csv", "--run", run, "--max-distance", 9)
+    assert status == 0, stderr
+    found = read(tmp_path / "t_duplicates" / "pairs.csv")
+    assert f"pairs: {len(found) - 1}; copies: 1;" in stderr
+    assert " rows: " in stderr
+    assert "doubtful, distance " in stderr
+    assert "qpr review t_duplicates/pairs.csv" in stderr
+    status, _, stderr = qpr("duplicates", "--run", run, given=b"a\n")
+    assert (status, "name the output folder with --out" in stderr) == (2, True)
+
+
 def test_every_format_says_the_same(qpr, calibrated, table, tmp_path):
     how = ("duplicates", table, "--run", calibrated, "--out", "d", "--keep", "max:votes")
     said = []
