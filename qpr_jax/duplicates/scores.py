@@ -187,12 +187,12 @@ def _probabilities(
 class Alike(NamedTuple):
     """Entries that the encoder cannot tell apart: their texts differ, their vectors do not.
 
-    searched: int64, the entries whose pairs are searched: one of each vector, old or new.
-    vectors: int64 [E], the same number for equal vectors. pairs: int64 [K, 2], entries, the first
-    one of a vector with each other one.
+    blocks: int64 [E], as of the rows, but an entry with the vector of an earlier one, new or old as
+    itself, has a block of its own and is compared with nothing. vectors: int64 [E], the same number
+    for equal vectors. pairs: int64 [K, 2], the first entry of a vector with each other one.
     """
 
-    searched: np.ndarray
+    blocks: np.ndarray
     vectors: np.ndarray
     pairs: np.ndarray
 
@@ -210,7 +210,9 @@ def find_alike(rows: Rows, vectors: np.ndarray) -> Alike:
     else:
         differs &= rows.is_new[base] | rows.is_new
     pairs = np.stack([base[differs], every[differs]], axis=1)
-    return Alike(np.sort(searched), same, pairs)
+    blocks, alone = rows.blocks.copy(), np.setdiff1d(every, searched)
+    blocks[alone] = len(blocks) + alone
+    return Alike(blocks, same, pairs)
 
 
 def copies_across(rows: Rows, *, certain: bool) -> Scored:
@@ -266,22 +268,18 @@ def _find(
     light: bool,
 ) -> ClosePairs:
     """The pairs of entries within a distance; by the re-ranker all that it needs, to its reach."""
-    some = alike.searched
-    vectors = vectors if len(some) == len(vectors) else vectors[some]
 
     def search(distance: float) -> ClosePairs:
         found = close_pairs(
             vectors,
             distance,
-            blocks=rows.blocks[some],
-            is_new=rows.is_new[some],
+            blocks=alike.blocks,
+            is_new=rows.is_new,
             compare=rows.compare,
             memory=memory,
         )
-        first, second, distances = found.pairs
-        pairs = Pairs(some[first], some[second], distances)
-        differs = alike.vectors[pairs.first] != alike.vectors[pairs.second]
-        return found._replace(pairs=pairs.where(differs))
+        differs = alike.vectors[found.pairs.first] != alike.vectors[found.pairs.second]
+        return found._replace(pairs=found.pairs.where(differs))
 
     reach = stages.require_calibration().reach if light else 0.0
     try:

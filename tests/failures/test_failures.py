@@ -8,9 +8,40 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from qpr_jax.errors import UserError
-from qpr_jax.failures.analysis import analyze
+from qpr_jax.failures.analysis import analyze, known_paraphrases
 from qpr_jax.failures.page import write_failures
 from qpr_jax.index.base import Hit
+
+QUESTIONS = {
+    1: "How do I cook rice?",
+    2: "How can I cook rice?",
+    3: "How do I cook rice in 2 minutes?",
+    4: "Is Rust better than C?",
+    5: "Why is Rust better than C?",
+    6: "Is C better than Rust?",
+    7: "<script>alert(1)</script> | *what* is this & that?",
+    8: "<script>alert(1)</script> | *what* is that & this?",
+    9: "what [is](http://a.b) `this` \ud800 not?",
+}
+PAIRS = np.array([[1, 2], [2, 3], [4, 5], [7, 8]])  # the query first
+NEAREST = {
+    "good": {1: [1, 2, 3], 2: [3, 1], 4: [6, 4, 9, 5], 7: [7, 8]},
+    "bad <b>": {1: [4, 3, 2], 2: [2, 1], 4: [4, 5], 7: [9, 1, 2, 3]},
+}
+
+
+def search_of(run):
+    by_text = {QUESTIONS[query]: found for query, found in NEAREST[run].items()}
+
+    def search(queries, k):
+        assert k == 21
+        return [
+            [Hit(i, QUESTIONS[i], place / 10) for place, i in enumerate(by_text[query], 1)]
+            for query in queries
+        ]
+
+    return search
+
 
 CHROMIUM = shutil.which("chromium")
 
@@ -39,12 +70,39 @@ class Page(html.parser.HTMLParser):
 
 
 @pytest.fixture
+def analysis():
+    """Two runs at four queries: 4 is wrong in the first, 1 and 7 in the other."""
+    return analyze({run: search_of(run) for run in NEAREST}, QUESTIONS, PAIRS)
+
+
+@pytest.fixture
 def written(tmp_path, analysis):
     def write(name, **options):
         write_failures(tmp_path / name, analysis, **options)
         return (tmp_path / name).read_text("utf-8")
 
     return write
+
+
+def test_known_are_all_that_pairs_link():
+    pairs = np.array([[7, 9], [3, 1], [1, 5], [2**62, 7]])
+    assert known_paraphrases(pairs) == {1: [3, 5], 3: [1, 5], 7: [9, 2**62], 2**62: [7, 9]}
+
+
+def test_the_closest_paraphrase_shares_most_words():
+    others = {9: "how can i cook", 5: "how can i cook rice", 4: "RICE, how can I cook?", 3: "rice"}
+    pairs = np.array([[1, other] for other in others])
+    search = {"run": lambda queries, k: [[Hit(9, "", 0.0)]]}
+    analysis = analyze(search, {1: "how do i cook rice", **others}, pairs)
+    assert analysis.cases[0].paraphrase_id == 4
+
+
+@pytest.mark.parametrize(("known", "place"), [([21], 20), ([22], 0), ([2, 21], 1)])
+def test_places_beyond_twenty_do_not_count(known, place):
+    nearest = [[Hit(i, "a", 0.0) for i in [*range(2, 21), 1, 21, 22]]]
+    pairs = np.array([[1, other] for other in known])
+    analysis = analyze({"run": lambda queries, k: nearest}, dict.fromkeys(range(30), "a"), pairs)
+    assert analysis.cases[0].answers[0].place == place
 
 
 def test_the_page_shows_texts_as_they_are(written):
@@ -129,12 +187,14 @@ def test_json_has_all_that_fails(written):
     assert bad["first"] == bad["paraphrase"] == second | {"distance": 0.2}
 
 
-def test_one_run_is_not_compared(tmp_path, one_run):
+def test_one_run_is_not_compared(tmp_path):
+    words = {"how", "do", "i", "cook", "rice", "can", "is", "rust", "better", "than", "c"}
+    searches = {"good": search_of("good")}
+    one_run = analyze(searches, QUESTIONS, PAIRS, split="validation", vocabulary=words)
     write_failures(tmp_path / "a.html", one_run)
     page = Page((tmp_path / "a.html").read_text("utf-8"))
     assert "4 validation queries; good fails at 1 (0.250)." in page.text
-    assert "Side by side" not in page.text
-    assert "difference" not in page.text
+    assert not {"Side by side", "difference"} & {*page.text.split("\n")}
     assert "Unseen words" in page.text
 
 
