@@ -109,10 +109,7 @@ def make_rows(
     if within is not None and rows:
         require_column(within, fields, "within")
     compared = _compared_texts([row.text for row in rows], clean=clean)
-    spelled = {text: spelling(text) for text in {*compared}}
-    _report_numbers(spelled.values(), ignore=ignore_numbers)
-    if ignore_numbers:
-        spelled = {text: without_numbers(value) for text, value in spelled.items()}
+    spelled = _spelled(compared, ignore_numbers=ignore_numbers)
     least: dict[str, str] = {}
     for text, value in spelled.items():
         least[value] = min(text, least.get(value, text))
@@ -160,14 +157,18 @@ def _compared_texts(texts: list[str], *, clean: bool) -> list[str]:
     return texts
 
 
-def _report_numbers(spelled: Iterable[str], *, ignore: bool) -> None:
-    forms = collections.Counter(map(without_numbers, {*spelled}))
-    count = sum(number for number in forms.values() if number > 1)
-    if count and ignore:
-        log.info("%s texts differ from others only in numbers", f"{count:,}")
-    elif count:
-        what = "%s texts differ from others only in numbers, so they are no duplicates; "
-        log.info(what + "`ignore_numbers` makes them duplicates", f"{count:,}")
+def _spelled(texts: Iterable[str], *, ignore_numbers: bool) -> dict[str, str]:
+    """The spelling of each text; say how many differ from others in numbers only."""
+    spelled = {text: spelling(text) for text in {*texts}}
+    masked = {value: without_numbers(value) for value in spelled.values()}
+    uses = collections.Counter(masked.values())
+    count = sum(number for number in uses.values() if number > 1)
+    if count:
+        end = "" if ignore_numbers else " and stay; `ignore_numbers` makes them duplicates"
+        log.info("%s texts differ from others in numbers only%s", f"{count:,}", end)
+    if ignore_numbers:
+        return {text: masked[value] for text, value in spelled.items()}
+    return spelled
 
 
 def leave_out_known(
