@@ -32,7 +32,7 @@ _GROUPS = {
         train.encode,
         pairs.rerank,
         pairs.calibrate,
-        indexes.extend,
+        train.extend,
         data.sample,
     ],
 }

@@ -1,4 +1,4 @@
-"""Commands of an index: index, search, add, remove, compact, info, extend."""
+"""Commands of an index: index, search, add, remove, compact, info."""
 
 from __future__ import annotations
 
@@ -344,26 +344,3 @@ def _folder_facts(store: FolderStore) -> dict[str, Any]:
         "added": store.vectors.added,
         "index_bytes": sum(sizes),
     }
-
-
-@click.command(cls=Command, stopped="{folder} has its encoder of before, or the whole new one")
-@click.argument("folder", type=NamedPath(file_okay=False))
-@click.option(
-    "--run",
-    required=True,
-    type=NamedPath(),
-    help="The run that added words to the encoder of FOLDER.",
-)
-def extend(folder: str, run: str) -> dict[str, Any]:
-    """Give an index an encoder with another language.
-
-    No question is encoded again. A program that serves FOLDER must be started again. RUN is made
-    by `qpr train RUN --config add_language --set encoder.pretrained=ENGLISH`.
-
-    Example: qpr extend my_index --run runs/german
-    """
-    from qpr_jax.extend import extend_index
-
-    extended = extend_index(folder, run)
-    log.info("%s: %s", folder, "has the new encoder" if extended else "had this encoder already")
-    return {"folder": folder, "extended": extended}

@@ -127,13 +127,7 @@ def _serve_alone(
 
     if hangup := getattr(signal, "SIGHUP", 0):  # Windows has none
         signal.signal(hangup, signal.SIG_IGN)  # until there is something to reload
-    app = make_app(
-        settings.open_index(),
-        settings,
-        open_again=settings.open_index,
-        reload_signal=hangup,
-        on_ready=on_ready,
-    )
+    app = make_app(settings.open_index(), settings, reload_signal=hangup, on_ready=on_ready)
     run_app(app, listening, access_log=access_log)
 
 

@@ -84,7 +84,7 @@ def create_app() -> FastAPI:
     """
     try:
         settings = Settings.model_validate_json(os.environ.get(SETTINGS, "{}"))
-        return make_app(settings.open_index(), settings, open_again=settings.open_index)
+        return make_app(settings.open_index(), settings)
     except (UserError, OSError, ValidationError) as error:
         print(f"error: ${SETTINGS}: {error}", file=sys.stderr)
         sys.exit(3)
@@ -94,20 +94,19 @@ def make_app(
     retriever: Retriever,
     settings: Settings | None = None,
     *,
-    open_again: Callable[[], Retriever] | None = None,
     reload_signal: int = 0,
     on_ready: Callable[[int], object] = lambda count: None,
 ) -> FastAPI:
     """Make the application, which warms up when its server starts it.
 
     Args:
-      retriever: the index to serve.
-      open_again: opens the index of the folder, to reload it; None if there is no folder.
+      retriever: the index to serve; it can be reloaded if the settings name its folder.
       reload_signal: a signal that reloads the index; the server must run in the main thread then.
       on_ready: called with the number of questions once the index is warm.
     """
     settings = settings or Settings()
     metrics = ServerMetrics()
+    open_again = settings.open_index if settings.folder else None
     live = LiveIndex(retriever, open_again, max_waiting=settings.max_waiting, metrics=metrics)
     app = FastAPI(
         title="qpr_jax",

@@ -2,10 +2,8 @@ import csv
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -49,32 +47,3 @@ def test_spark_that_cannot_start_is_told(tmp_path):
     assert re.search(r"error: `[-a-z ]*spark`: local\[1\]: ", done.stderr)
     assert "install Java 17 or newer" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-def test_ctrl_c_while_spark_starts_leaves_nothing(tmp_path, spark_master):
-    write_rows(tmp_path / "rows.jsonl", log_rows())
-    command = [sys.executable, "-m", "qpr_jax.cli.main", "clusters", "rows.jsonl"]
-    running = subprocess.Popen(
-        [*command, "--out", "made", "--spark", spark_master],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.getcwd()},
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert running.stderr.readline()  # Java's first
-    os.killpg(running.pid, signal.SIGINT)
-    stderr = running.communicate(timeout=120)[1]
-    assert running.returncode == 130
-    assert stderr.endswith("stopped\n")
-    assert "Traceback" not in stderr
-    assert not (tmp_path / "made").exists()
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:  # for Java to end
-        try:
-            os.killpg(running.pid, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.1)
-    pytest.fail("Java is there still")

@@ -95,14 +95,6 @@ def test_the_same_command_resumes_encode(start, qpr, run, tmp_path):
     assert len(np.load(tmp_path / "v.npy")) == 2000
 
 
-def test_nothing_is_left_of_duplicates(start, run, tmp_path):
-    process = start("duplicates", "--run", run, "--out", "found", "--max-distance", 0.1)
-    feed(process)
-    line = "stopped: found is complete where its info.json says so"
-    assert interrupt(process) == line
-    assert not (tmp_path / "found").exists()
-
-
 @pytest.mark.slow
 def test_train_saves_and_the_same_command_resumes(start, tmp_path):
     changes = ("--set", "max_steps=100000", "--set", "max_epochs=100000")

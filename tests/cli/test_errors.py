@@ -74,10 +74,3 @@ def test_runs_that_cannot_be_compared(qpr, runs, tmp_path):
         status, out, stderr = qpr("errors", first, second, "--out", "e.md")
         assert (status, out, stderr.count("\n"), said in stderr) == (1, "", 1, True), stderr
     assert not (tmp_path / "e.md").exists()
-
-
-def test_runs_of_one_name_are_told_apart(qpr, runs, tmp_path):
-    make_run(tmp_path / "deep" / "first", 1)
-    assert qpr("errors", runs[0], "deep/first", "--out", "e.json")[0] == 0
-    named = json.loads((tmp_path / "e.json").read_text())["runs"]
-    assert named == [str(runs[0]), str(tmp_path / "deep" / "first")]

@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 
-from qpr_jax.cli import pairs as command
 from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.training.negatives import COLUMNS
 from tests.runs import write_reranker
@@ -57,26 +56,6 @@ def test_an_index_is_searched(qpr, index, pairs, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "n.jsonl").read_text().splitlines()]
     of_rice = {line["id"] for line in lines if line["query"] == ROWS[1][0]}
     assert of_rice == {5, 3, 2**63 - 1}
-
-
-def test_a_hit_must_pass_both_models(qpr, run, pairs, tmp_path, monkeypatch):
-    def rerank(_, hits):
-        return [
-            [hit._replace(score=0.9 if "learn" in hit.question else 0.25) for hit in found]
-            for found in hits
-        ]
-
-    def score(asked):
-        assert all("learn" not in b for _, b in asked)
-        return command.np.array([0.75 if "way" in b else 0.125 for _, b in asked])
-
-    monkeypatch.setattr(command, "light_rerank", lambda retriever: rerank)
-    monkeypatch.setattr(command, "cross_encoder_score", lambda folder: score)
-    both = ("--rerank", "light", "--cross-encoder", "judge")
-    assert qpr("negatives", run, pairs, "--out", "n.tsv", *both)[0] == 0
-    rows = rows_of(tmp_path / "n.tsv")
-    assert {row["score"] for row in rows} == {"0.125"}
-    assert not [row for row in rows if {*row["negative"].split()} & {"way", "learn"}]
 
 
 def test_a_split_of_a_run_is_searched_alone(qpr, run, tmp_path):

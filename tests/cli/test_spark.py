@@ -131,6 +131,3 @@ def test_a_folder_in_this_process(tmp_path, qpr):
     assert status == 0, stderr
     assert json.loads(stdout) == {"out": str(out), "vectors": 1}
     assert parquet.read_table(out).column_names == ["id", "question", "vector"]
-    status, _, stderr = qpr("encode", run, "x.tsv", "--out", "y.npy", "--spark", "local[1]")
-    assert status == 2
-    assert "--spark needs QUESTIONS to be a folder of Parquet files" in stderr

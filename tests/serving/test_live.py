@@ -17,9 +17,8 @@ from tests.serving.conftest import BEARER, TOKEN, client_of, wait_until
 
 def serve(folder):
     """A client of a server that can open the index of the folder again."""
-    retriever = Retriever.load(folder)
-    settings = Settings(token=TOKEN)
-    return client_of(make_app(retriever, settings, open_again=lambda: Retriever.load(folder)))
+    settings = Settings(folder=str(folder), token=TOKEN)
+    return client_of(make_app(settings.open_index(), settings))
 
 
 def search(client, query="rice", k=4):
@@ -140,12 +139,13 @@ def test_a_reload_that_fails_keeps_the_old_index_and_tells_no_path(mine, caplog)
         assert search(client).status_code == 200
 
 
-def test_stores_that_cannot_be_reloaded(folder):
-    def gone():
+def test_stores_that_cannot_be_reloaded(folder, monkeypatch):
+    def gone(settings):
         raise UnavailableError("milvus://inside:19530/q: Milvus does not answer")
 
-    for open_again, status in [(gone, 503), (None, 409)]:
-        app = make_app(Retriever.load(folder), Settings(token=TOKEN), open_again=open_again)
+    monkeypatch.setattr(Settings, "open_index", gone)
+    for name, status in [("milvus://inside:19530/q", 503), ("", 409)]:
+        app = make_app(Retriever.load(folder), Settings(folder=name, token=TOKEN))
         with client_of(app) as client:
             answer = client.post("/reload", headers=BEARER)
         assert (answer.status_code, "inside" in answer.text) == (status, False)
