@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from qpr_jax.arrays import unit_rows
 from qpr_jax.data.translations import Translations
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
@@ -19,7 +20,6 @@ from qpr_jax.evaluation.retrieval import DEPTH, HITS_AT
 from qpr_jax.index.vectors import exact_top_k, nearest
 from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
-from qpr_jax.unit_vectors import unit_rows
 
 _NEAR = 8  # candidates among which equal distances are looked for
 _SAMPLED = 20_000  # texts whose tokens are counted

@@ -1,11 +1,23 @@
-"""Losses: pure functions of a batch's vectors, loaded on first use, since they load JAX."""
+"""Losses: pure functions of a batch's vectors.
 
-import importlib
-from typing import TYPE_CHECKING, Any
+Losses of pairs take `queries`, floating [n, d], and `candidates`, floating [m, d] with m >= n. Row
+i of both is a pair; the candidates from n on are negatives of every query. A loss is a scalar, the
+mean over the global batch: float32, or float64 if the vectors are. It raises ValueError for wrong
+arguments.
+
+Shared arguments:
+  clusters: integer [m], or [n] if the extra candidates have none: the cluster of each candidate and
+    its query, -1 for none; ids fit int32. A row skips other candidates of its cluster.
+  axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over. The
+    candidates of all devices are gathered; neither value nor gradient depends on the number of
+    devices. Take the gradient outside the map: inside an unchecked one (`check_vma=False`) it is
+    too large by the number of devices.
+  precision: of the matrix products, as JAX names it.
+"""
 
 from qpr_jax.errors import needs
 
-if TYPE_CHECKING:
+with needs("the losses", ".[train]"):
     from qpr_jax.losses.contrastive import contrastive_loss, online_contrastive_loss
     from qpr_jax.losses.imitation import imitation_loss, similarities_loss
     from qpr_jax.losses.ranking import ranking_loss
@@ -21,19 +33,3 @@ __all__ = [
     "similarities_loss",
     "triplet_loss",
 ]
-
-# Of functions whose module has another name.
-_MODULES = {"online_contrastive_loss": "contrastive", "similarities_loss": "imitation"}
-
-if not TYPE_CHECKING:  # else a type checker would find every name
-
-    def __getattr__(name: str) -> Any:
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module = _MODULES.get(name, name.removesuffix("_loss"))
-        with needs("the losses", ".[train]"):
-            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__

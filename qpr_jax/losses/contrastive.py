@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qpr_jax.errors import UserError
+from qpr_jax.arrays import unit_vectors
 from qpr_jax.losses.distances import (
     as_floats,
     check_choice,
+    device_mean,
     from_squared,
     gather,
     paired_squared_distances,
 )
-from qpr_jax.unit_vectors import unit_vectors
 
 
 def contrastive_loss(
@@ -35,24 +35,18 @@ def contrastive_loss(
     With d_i the distance of pair i and y_i its label, it is the mean of
     0.5 (y_i d_i^2 + (1 - y_i) max(0, margin - d_i)^2).
 
+    The gradient is 0 for the Euclidean distance of equal vectors and for the cosine of a vector of
+    zeros.
+
     Args:
       left: floating [n, d].
       right: floating [n, d]; row i of both is a pair.
-      labels: boolean or number [n]: 1 if the two mean the same, else 0. Others are an error
-        outside `jit`, and unnoticed under it.
+      labels: boolean or number [n]: 1 if the two mean the same, else 0. Others raise ValueError
+        outside `jit`.
       metric: "cosine", 1 - cosine, with a cosine of 0 for a vector of zeros, or "euclidean".
       margin: the smallest distance without loss of pairs with label 0, at least 0. A cosine
         distance is at most 2.
-      axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
-        in `sdml_loss`. Neither value nor gradient depends on the devices.
-
-    Returns:
-      float32 scalar, float64 if the vectors are, at least 0, the mean over the global
-      batch. The gradient is 0 for the Euclidean distance of equal vectors and for the cosine of a
-      vector of zeros.
-
-    Raises:
-      ValueError: an argument has another shape, range or name than stated above.
+      axis_name: see `qpr_jax.losses`.
 
     Example:
       >>> x = jnp.eye(2)
@@ -65,8 +59,7 @@ def contrastive_loss(
       ContrastiveLoss of sentence-transformers.
     """
     distances, same = _labeled_distances(left, right, labels, metric, margin)
-    loss = 0.5 * _squares(distances, same, margin).mean()
-    return loss if axis_name is None else lax.pmean(loss, axis_name)
+    return device_mean(0.5 * _squares(distances, same, margin).mean(), axis_name)
 
 
 def online_contrastive_loss(
@@ -89,21 +82,8 @@ def online_contrastive_loss(
     number of pairs of the global batch. Like there it is not halved.
 
     Args:
-      left: floating [n, d].
-      right: floating [n, d]; row i of both is a pair.
-      labels: boolean or number [n]: 1 if the two mean the same, else 0. Others are an error
-        outside `jit`, and unnoticed under it.
-      metric: "cosine", 1 - cosine, with a cosine of 0 for a vector of zeros, or "euclidean".
-      margin: the smallest distance without loss of pairs with label 0, at least 0.
-      axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
-        in `sdml_loss`. Hard pairs are chosen among those of all devices and averaged over all:
-        neither value nor gradient depends on the devices.
-
-    Returns:
-      float32 scalar, float64 if the vectors are, at least 0.
-
-    Raises:
-      ValueError: an argument has another shape, range or name than stated above.
+      left, right, labels, metric, margin, axis_name: as of `contrastive_loss`. Hard pairs are
+        chosen among those of all devices.
 
     Example:
       >>> x, y = jnp.zeros((4, 1)), jnp.array([[0.1], [0.4], [0.3], [0.6]])
@@ -123,8 +103,7 @@ def online_contrastive_loss(
     far_enough = distances >= jnp.where(positive.number > 1, positive.max, negative.mean)
     # A distance that is not finite makes its pair hard, so that the loss shows it.
     easy = jnp.where(same, near_enough, far_enough) & jnp.isfinite(distances)
-    loss = jnp.where(easy, 0, _squares(distances, same, margin)).mean()
-    return loss if axis_name is None else lax.pmean(loss, axis_name)
+    return device_mean(jnp.where(easy, 0, _squares(distances, same, margin)).mean(), axis_name)
 
 
 def _labeled_distances(
@@ -133,29 +112,19 @@ def _labeled_distances(
     """Check the arguments; the distance of each pair, [n], and its label, bool [n]."""
     check_choice("metric", metric, ("cosine", "euclidean"))
     if left.ndim != 2 or 0 in left.shape or left.shape != right.shape:
-        raise UserError(
+        raise ValueError(
             f"expected `left` and `right` of one non-empty [n, d], got {left.shape} and "
-            f"{right.shape}",
-            remedy="row i of both is a pair",
+            f"{right.shape}; row i of both is a pair"
         )
     labels = labels if isinstance(labels, jax.Array) else np.asarray(labels)
     if labels.shape != left.shape[:1]:
-        raise UserError(
-            f"`labels`: expected {left.shape[:1]}, got {labels.shape}",
-            remedy="give 1 or 0 for each pair",
-        )
+        raise ValueError(f"expected `labels` {left.shape[:1]}, got {labels.shape}")
     if not isinstance(labels, jax.core.Tracer):
-        other = np.asarray((labels != 0) & (labels != 1))
-        if other.any():
-            first = str(np.asarray(labels)[other][:1])[1:-1]  # as NumPy prints it, in its type
-            raise UserError(
-                f"`labels`: expected 1 or 0, got {first}",
-                remedy="give 1 for two of one meaning, else 0",
-            )
+        other = np.asarray(labels)[np.asarray((labels != 0) & (labels != 1))]
+        if other.size:
+            raise ValueError(f"expected `labels` of 1 or 0, got {str(other[:1])[1:-1]}")
     if not 0 <= margin < float("inf"):
-        raise UserError(
-            f"`margin`: expected at least 0 and finite, got {margin}", remedy="0.5 is usual"
-        )
+        raise ValueError(f"expected `margin` of at least 0 and finite, got {margin}")
     (left, right), same = as_floats(left, right), labels.astype(bool)
     if metric == "euclidean":
         return from_squared(paired_squared_distances(left, right), "euc"), same

@@ -1,16 +1,16 @@
-"""Shared by the losses: layout over devices, masks, and distances without loss of precision."""
+"""Shared by the losses: checks, the layout of a batch over devices, and exact distances."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qpr_jax.tiles import in_tiles, join_tiles
+from qpr_jax.arrays import in_tiles, join_tiles
 
 # The rounding error of |x|^2 + |y|^2 - 2 x.y is about 3e-7 of |x|^2 + |y|^2. Below this share of
 # that sum more than 5e-6 of the result could be rounding, so it is computed from x - y.
@@ -21,11 +21,29 @@ _DENSE_SCORES = 1 << 24
 DISTANCES = ("ssd", "euc")  # the squared Euclidean distance, and its root
 
 
-def check_batch(queries: jax.Array, candidates: jax.Array, clusters: jax.Array | None) -> None:
-    """Raise ValueError unless the shapes are those of a batch of pairs, and clusters fit int32.
+class PairBatch(NamedTuple):
+    """A batch of pairs, and its place in the global batch.
 
-    Values that are traced, as under `jit`, cannot be looked at.
+    Attributes:
+      queries: floating [n, d].
+      candidates: floating [m, d].
+      own: int32 [n, 1], the row of each pair in the global batch.
+      clusters: int32 [M], of the candidates of all devices in the order of `gather`; -1: none.
     """
+
+    queries: jax.Array
+    candidates: jax.Array
+    own: jax.Array
+    clusters: jax.Array | None
+
+
+def pair_batch(
+    queries: jax.Array,
+    candidates: jax.Array,
+    clusters: jax.Array | None,
+    axis_name: Hashable | None,
+) -> PairBatch:
+    """Check the arrays of a loss of pairs, and lay them out."""
     n, m = queries.shape[:1], candidates.shape[:1]
     if (
         (queries.ndim, candidates.ndim) != (2, 2)
@@ -37,8 +55,17 @@ def check_batch(queries: jax.Array, candidates: jax.Array, clusters: jax.Array |
             "expected `queries` and `candidates` of one non-empty [n, d], or [n, d] and [m, d] "
             f"with m > n, got {queries.shape} and {candidates.shape}; row i of both is a pair"
         )
-    if clusters is None:
-        return
+    own = own_rows(len(queries), axis_name)
+    if clusters is not None:
+        _check_clusters(clusters, n, m)
+        ids = jnp.asarray(clusters, jnp.int32)
+        none = jnp.full(len(candidates) - len(ids), -1, jnp.int32)
+        clusters = gather(jnp.concatenate([ids, none]), len(queries), axis_name)
+    queries, candidates = as_floats(queries, candidates)
+    return PairBatch(queries, candidates, own, clusters)
+
+
+def _check_clusters(clusters: Any, n: tuple[int, ...], m: tuple[int, ...]) -> None:
     # A NumPy array is looked at before JAX cuts it to 32 bits.
     ids = clusters if isinstance(clusters, jax.Array) else np.asarray(clusters)
     if ids.shape not in (n, m) or not np.issubdtype(ids.dtype, np.integer):
@@ -46,14 +73,11 @@ def check_batch(queries: jax.Array, candidates: jax.Array, clusters: jax.Array |
             f"expected integer `clusters`, one of each candidate {m} or of each query {n}, got "
             f"{ids.dtype} {ids.shape}"
         )
-    if not isinstance(ids, jax.core.Tracer) and not np.can_cast(ids.dtype, np.int32):
-        fit = np.iinfo(np.int32)
-        low, high = int(ids.min()), int(ids.max())
-        if low < fit.min or high > fit.max:
-            raise ValueError(
-                f"expected `clusters` that fit int32, got {ids.dtype} from {low} to {high}; number "
-                "them with `qpr_jax.data.clusters.dense_clusters`, which keeps -1"
-            )
+    if isinstance(ids, np.ndarray) and (ids != ids.astype(np.int32)).any():
+        raise ValueError(
+            f"expected `clusters` that fit int32, got {ids.dtype} from {ids.min()} to {ids.max()}; "
+            "number them with `qpr_jax.data.clusters.dense_clusters`, which keeps -1"
+        )
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -69,11 +93,7 @@ def check_smoothing(smoothing: float) -> None:
 
 
 def as_floats(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-    """The arrays in their common floating type, or float32 if that is more precise.
-
-    So half precision is computed in float32, and float64 (with `jax_enable_x64`) stays.
-    Integers alone become JAX's default floating type.
-    """
+    """Convert to the common floating type, or float32 if that is more precise."""
     kind = jnp.result_type(*arrays)
     if not jnp.issubdtype(kind, jnp.floating):
         kind = jnp.result_type(float)
@@ -97,36 +117,20 @@ def gather(rows: jax.Array, pairs: int, axis_name: Hashable | None) -> jax.Array
     if axis_name is None:
         return rows
     paired = lax.all_gather(rows[:pairs], axis_name, tiled=True)
-    if rows.shape[0] == pairs:
+    if len(rows) == pairs:
         return paired
     return jnp.concatenate([paired, lax.all_gather(rows[pairs:], axis_name, tiled=True)])
 
 
-def gather_clusters(
-    clusters: jax.Array | None, pairs: int, count: int, axis_name: Hashable | None
-) -> jax.Array | None:
-    """The cluster of every candidate, in the order of `gather`; -1 for one without a cluster.
-
-    int32, but for traced 64-bit ids, which nobody has looked at.
-    """
-    if clusters is None:
-        return None
-    traced = isinstance(clusters, jax.core.Tracer) and clusters.dtype.itemsize == 8
-    known = jnp.asarray(clusters, jnp.int64 if traced else jnp.int32)
-    none = jnp.full(count - len(known), -1, known.dtype)
-    return gather(jnp.concatenate([known, none]), pairs, axis_name)
+def device_mean(loss: jax.Array, axis_name: Hashable | None) -> jax.Array:
+    """The mean of the losses of all devices."""
+    return loss if axis_name is None else lax.pmean(loss, axis_name)
 
 
 def non_negatives(own: jax.Array, count: int, clusters: jax.Array | None) -> jax.Array:
     """Mask the candidates that are no negatives of a row: its own, and those of its cluster.
 
-    Args:
-      own: int32 [n, 1], from `own_rows`.
-      count: the number of candidates, N.
-      clusters: int32 [N] or more, from `gather_clusters`, or None.
-
-    Returns:
-      bool [n, N].
+    `own` and `clusters` are those of `PairBatch`; the first `count` candidates: bool [n, count].
     """
     mask = own == jnp.arange(count, dtype=own.dtype)[None]
     if clusters is None:
@@ -152,11 +156,8 @@ def map_rows(
 ) -> jax.Array:
     """The losses of all rows, [n]; in tiles, if rows times columns are more than `max_scores`.
 
-    Args:
-      losses: maps a tree of arrays [t, ...] to the losses of these rows, [t].
-      rows: that tree with all rows, [n, ...].
-      columns: scores of a row.
-      max_scores: held at once. What a tile computes is computed again for the gradient.
+    `losses` maps a tree of arrays [t, ...] to the losses of these rows, [t]. What a tile computes
+    is computed again for the gradient.
     """
     count = len(jax.tree.leaves(rows)[0])
     if count * columns <= max_scores:
@@ -172,23 +173,13 @@ def paired_squared_distances(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def squared_distances(
-    x: jax.Array,
-    y: jax.Array,
-    precision: str | lax.PrecisionLike = "highest",
+    x: jax.Array, y: jax.Array, precision: lax.PrecisionLike = "highest"
 ) -> jax.Array:
-    """All squared Euclidean distances, with a relative error of at most 1e-5, however small.
+    """All squared Euclidean distances, [n, m], with a relative error of at most 1e-5.
 
     Most come from a matrix product. If two vectors are so close that rounding would matter, their
     distance is computed from their difference: for a list of them while they are few, else for all
-    pairs, row by row. No array of n x m x d is built.
-
-    Args:
-      x: floating [n, d].
-      y: of the same type, [m, d].
-      precision: of the matrix product, as JAX names it.
-
-    Returns:
-      [n, m] of that type, at least 0. The gradient is as accurate.
+    pairs, row by row. The gradient is as accurate. No array of n x m x d is built.
     """
     # Subtracting one vector from all changes no distance. Without it, the expanded square of a
     # large common offset would lose them to rounding.

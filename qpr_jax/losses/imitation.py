@@ -10,9 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import logsumexp
 
-from qpr_jax.errors import UserError
-from qpr_jax.losses.distances import as_floats, gather, map_rows, own_rows
-from qpr_jax.unit_vectors import unit_vectors
+from qpr_jax.arrays import unit_vectors
+from qpr_jax.losses.distances import as_floats, device_mean, gather, map_rows, own_rows
 
 
 def imitation_loss(
@@ -25,13 +24,7 @@ def imitation_loss(
     Args:
       vectors: floating [n, d], of the student.
       targets: floating [n, d], of the teacher for the same questions.
-      axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over.
-
-    Returns:
-      float32 scalar, float64 if the vectors are, the mean over the global batch.
-
-    Raises:
-      ValueError: the shapes differ.
+      axis_name: see `qpr_jax.losses`.
 
     Example:
       >>> float(imitation_loss(jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 1.0]])))
@@ -42,15 +35,13 @@ def imitation_loss(
       Knowledge Distillation", equation (1).
     """
     if vectors.ndim != 2 or vectors.shape != targets.shape:
-        raise UserError(
-            f"`targets`: expected [n, d] as `vectors`, got {list(targets.shape)} and "
-            f"{list(vectors.shape)}",
-            remedy="give a row for each vector",
+        raise ValueError(
+            f"expected `vectors` and `targets` of one [n, d], got {vectors.shape} and "
+            f"{targets.shape}"
         )
     vectors, targets = as_floats(vectors, targets)
     difference = vectors - targets
-    loss = 0.5 * (difference**2).sum(axis=1).mean()
-    return loss if axis_name is None else lax.pmean(loss, axis_name)
+    return device_mean(0.5 * (difference**2).sum(axis=1).mean(), axis_name)
 
 
 def similarities_loss(
@@ -58,7 +49,7 @@ def similarities_loss(
     targets: jax.Array,
     *,
     temperature: float = 0.05,
-    precision: str | lax.PrecisionLike = "highest",
+    precision: lax.PrecisionLike = "highest",
     axis_name: Hashable | None = None,
 ) -> jax.Array:
     """KL divergence of the student's neighbors in the batch from the teacher's.
@@ -72,16 +63,7 @@ def similarities_loss(
       vectors: floating [n, d], of the student.
       targets: floating [n, t], of the teacher for the same questions. A constant: no gradient.
       temperature: above 0; a small one looks at the nearest neighbors alone.
-      precision: of the products, as in `sdml_loss`.
-      axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over.
-        Neither value nor gradient depends on the devices.
-
-    Returns:
-      float32 scalar, float64 if the vectors are, at least 0, the mean over the global batch.
-
-    Raises:
-      ValueError: the numbers of rows differ, the batch is one question, or the temperature is
-        out of range.
+      precision, axis_name: see `qpr_jax.losses`.
 
     Example:
       >>> x = jnp.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
@@ -94,20 +76,17 @@ def similarities_loss(
       which have the same gradient.
     """
     if vectors.ndim != 2 or targets.ndim != 2 or len(vectors) != len(targets):
-        raise UserError(
-            f"`targets`: expected [n, t] for `vectors` [n, d], got {list(targets.shape)} and "
-            f"{list(vectors.shape)}",
-            remedy="give a row for each vector",
+        raise ValueError(
+            f"expected `vectors` [n, d] and `targets` [n, t], got {vectors.shape} and "
+            f"{targets.shape}"
         )
     if not 0 < temperature < float("inf"):
-        raise UserError(
-            f"`temperature`: expected above 0 and finite, got {temperature}", remedy="0.05 is usual"
-        )
+        raise ValueError(f"expected `temperature` above 0 and finite, got {temperature}")
     count = len(vectors)
     sides = tuple(map(unit_vectors, as_floats(vectors, lax.stop_gradient(targets))))
     everyone = tuple(gather(side, count, axis_name) for side in sides)
     if len(everyone[0]) < 2:
-        raise UserError("`vectors`: expected 2 and more, got 1", remedy="give a larger batch")
+        raise ValueError("expected `vectors` of 2 and more questions, got 1")
 
     def divergences(tile: Any) -> jax.Array:
         rows, own = tile
@@ -120,8 +99,7 @@ def similarities_loss(
         return jnp.where(neighbors, jnp.exp(teacher) * (teacher - student), 0).sum(axis=1)
 
     rows = (sides, own_rows(count, axis_name))
-    loss = map_rows(divergences, rows, len(everyone[0])).mean()
-    return loss if axis_name is None else lax.pmean(loss, axis_name)
+    return device_mean(map_rows(divergences, rows, len(everyone[0])).mean(), axis_name)
 
 
 def _log_shares(logits: jax.Array, neighbors: jax.Array) -> jax.Array:

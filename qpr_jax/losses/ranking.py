@@ -8,18 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from qpr_jax.errors import UserError
-from qpr_jax.losses.distances import (
-    as_floats,
-    check_batch,
-    check_choice,
-    check_smoothing,
-    gather,
-    gather_clusters,
-    own_rows,
-)
-from qpr_jax.losses.row_logsumexp import Logits, divergence_sum
-from qpr_jax.unit_vectors import unit_vectors
+from qpr_jax.arrays import unit_vectors
+from qpr_jax.losses.distances import check_choice, check_smoothing, pair_batch
+from qpr_jax.losses.row_logsumexp import Logits, divergence_sum, mean_loss
 
 
 def ranking_loss(
@@ -32,32 +23,23 @@ def ranking_loss(
     symmetric: bool = False,
     clusters: jax.Array | None = None,
     axis_name: Hashable | None = None,
-    precision: str | lax.PrecisionLike = "highest",
+    precision: lax.PrecisionLike = "highest",
 ) -> jax.Array:
     """Mean over the batch of the cross-entropy of the pair's own candidate among all candidates.
 
     With s_ij the similarity of query i and candidate j, the prediction is
-    p_ij = softmax_j(similarity_scale s_ij).
+    p_ij = softmax_j(similarity_scale s_ij). Forward-mode derivatives are not supported.
 
     Args:
       queries: floating [n, d].
-      candidates: floating [m, d], m >= n; those from n on are negatives of every query.
+      candidates: floating [m, d], m >= n.
       similarity: "cosine", which is 0 for a vector of zeros, or "dot", the dot product.
       similarity_scale: factor of the similarity, above 0. 20 is usual for cosines, 1 for dot
         products.
       smoothing: the mass spread evenly over all candidates, 0 to 1, as in `sdml_loss`. The entropy
         of the targets is subtracted, so that the minimum is 0.
       symmetric: take the mean of this loss and that of the n paired candidates against all queries.
-      clusters: as in `sdml_loss`.
-      axis_name: as in `sdml_loss`.
-      precision: as in `sdml_loss`.
-
-    Returns:
-      float32 scalar, float64 if the vectors are, at least 0 to rounding. Forward-mode derivatives
-      are not supported.
-
-    Raises:
-      ValueError: an argument has another shape, range or name than stated above.
+      clusters, axis_name, precision: see `qpr_jax.losses`.
 
     Example:
       >>> x = jnp.eye(3)
@@ -70,30 +52,29 @@ def ranking_loss(
       MultipleNegativesRankingLoss of sentence-transformers, and if `symmetric`
       MultipleNegativesSymmetricRankingLoss.
     """
-    check_batch(queries, candidates, clusters)
     check_choice("similarity", similarity, ("cosine", "dot"))
     check_smoothing(smoothing)
     if not 0 < similarity_scale < float("inf"):
-        raise UserError(
-            f"`similarity_scale`: expected above 0 and finite, got {similarity_scale}",
-            remedy="20 is usual for cosines, 1 for dot products",
+        raise ValueError(
+            f"expected `similarity_scale` above 0 and finite, got {similarity_scale}; 20 is usual "
+            "for cosines, 1 for dot products"
         )
-    n, m = len(queries), len(candidates)
-    queries, candidates = as_floats(queries, candidates)
+    batch = pair_batch(queries, candidates, clusters, axis_name)
     if similarity == "cosine":
-        queries, candidates = unit_vectors(queries), unit_vectors(candidates)
-    known = gather_clusters(clusters, n, m, axis_name)
-    own = own_rows(n, axis_name)[:, 0]
-    positive = similarity_scale * (queries * candidates[:n]).sum(axis=1)
-    directions = [(queries, candidates)]
-    if symmetric:
-        directions.append((candidates[:n], queries))
-    loss = jnp.zeros_like(positive).sum()
-    for rows, others in directions:
-        columns = gather(others, n, axis_name)
+        units = {name: unit_vectors(getattr(batch, name)) for name in ("queries", "candidates")}
+        batch = batch._replace(**units)
+    paired = (batch.queries * batch.candidates[: len(queries)]).sum(axis=1)
+    positive = similarity_scale * paired  # the same in both directions
+
+    def divergences(
+        rows: jax.Array,
+        positives: jax.Array,
+        columns: jax.Array,
+        own: jax.Array,
+        clusters: jax.Array | None,
+    ) -> jax.Array:
         bias = jnp.zeros_like(columns[:, 0])
-        seen = None if known is None else known[: len(columns)]
-        logits = Logits(similarity_scale * rows, columns, bias, positive, own, seen)
-        loss += divergence_sum(logits, smoothing=smoothing, precision=precision)
-    loss /= n * len(directions)
-    return loss if axis_name is None else lax.pmean(loss, axis_name)
+        logits = Logits(similarity_scale * rows, columns, bias, positive, own[:, 0], clusters)
+        return divergence_sum(logits, smoothing=smoothing, precision=precision)
+
+    return mean_loss(divergences, batch, symmetric, axis_name)

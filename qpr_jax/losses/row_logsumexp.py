@@ -1,4 +1,4 @@
-"""The one quadratic term of the losses: a softmax of each row over all columns, in tiles of rows.
+"""The softmax of SDML and ranking: of each row over all columns, in tiles of rows.
 
 The gradient is computed in the forward pass, while the logits of a tile exist: three matrix
 products, 6 N^2 d operations, no array of N x N. The loss is linear in its result, so the backward
@@ -9,6 +9,7 @@ supported.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,8 +18,8 @@ from jax import lax
 from jax.scipy.special import entr
 from jax.typing import ArrayLike
 
-from qpr_jax.losses.distances import non_negatives
-from qpr_jax.tiles import in_tiles, join_tiles
+from qpr_jax.arrays import in_tiles, join_tiles
+from qpr_jax.losses.distances import PairBatch, device_mean, gather, non_negatives
 
 # Rows of a tile: few, so that its logits stay in the cache, but enough for fast products. From
 # 2**16 columns on fewer, so that the memory of a tile is bounded.
@@ -49,7 +50,7 @@ class Logits(NamedTuple):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def row_logsumexp(
-    logits: Logits, precision: str | lax.PrecisionLike = "highest", tile_rows: int = 0
+    logits: Logits, precision: lax.PrecisionLike = "highest", tile_rows: int = 0
 ) -> jax.Array:
     """Sum over the rows of log(exp(l_i) + sum_j exp(l_ij)) - l_i, with j the negatives of row i.
 
@@ -67,7 +68,7 @@ def row_logsumexp(
 
 
 def _forward(
-    logits: Logits, precision: str | lax.PrecisionLike, tile_rows: int
+    logits: Logits, precision: lax.PrecisionLike, tile_rows: int
 ) -> tuple[jax.Array, Logits]:
     rows, columns, bias, positive, own, clusters = logits
     count = len(rows)
@@ -109,7 +110,7 @@ def _rows_of_tile(columns: int) -> int:
 
 
 def _backward(
-    precision: str | lax.PrecisionLike, tile_rows: int, slopes: Logits, weight: jax.Array
+    precision: lax.PrecisionLike, tile_rows: int, slopes: Logits, weight: jax.Array
 ) -> tuple[Logits]:
     rows, columns, bias, positive = (weight * slope for slope in slopes[:4])
     return (Logits(rows, columns, bias, positive, None, None),)  # type: ignore[arg-type]
@@ -119,13 +120,12 @@ row_logsumexp.defvjp(_forward, _backward)
 
 
 def divergence_sum(
-    logits: Logits, *, smoothing: float, precision: str | lax.PrecisionLike = "highest"
+    logits: Logits, *, smoothing: float, precision: lax.PrecisionLike = "highest"
 ) -> jax.Array:
     """Sum over the rows of KL(targets || softmax of the logits), with uniformly smoothed targets.
 
     Of the c columns that a row sees, its own has the target 1 - smoothing + smoothing / c, each
-    other smoothing / c. The mean of a row's logits needs only sums of columns, so `row_logsumexp`
-    is the only quadratic term.
+    other smoothing / c. The mean of a row's logits needs only sums of columns.
     """
     value = row_logsumexp(logits, precision)
     if not smoothing:
@@ -165,3 +165,23 @@ def target_entropy(count: ArrayLike, smoothing: float) -> jax.Array:
     """The entropy of uniformly smoothed targets over `count` columns, in nats."""
     other = smoothing / count
     return entr(1 - smoothing + other) + (count - 1) * entr(other)
+
+
+# (rows, their positives, columns, own [n, 1], clusters) -> the sum of the losses of the rows.
+SumOfLosses = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array | None], jax.Array]
+
+
+def mean_loss(
+    sum_of_losses: SumOfLosses, batch: PairBatch, symmetric: bool, axis_name: Hashable | None
+) -> jax.Array:
+    """The mean over the queries and, if `symmetric`, over the paired candidates, too."""
+    n = len(batch.queries)
+    directions = [(batch.queries, batch.candidates[:n], batch.candidates)]
+    if symmetric:
+        directions.append((batch.candidates[:n], batch.queries, batch.queries))
+    loss = jnp.zeros_like(batch.queries).sum()
+    for rows, positives, others in directions:
+        columns = gather(others, n, axis_name)
+        clusters = None if batch.clusters is None else batch.clusters[: len(columns)]
+        loss += sum_of_losses(rows, positives, columns, batch.own, clusters)
+    return device_mean(loss / (n * len(directions)), axis_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable
 from typing import Any
 
@@ -12,21 +13,18 @@ from jax.scipy.special import entr
 
 from qpr_jax.losses.distances import (
     DISTANCES,
-    as_floats,
-    check_batch,
     check_choice,
     check_smoothing,
     from_squared,
     gather,
-    gather_clusters,
     map_rows,
     mean_vector,
     non_negatives,
-    own_rows,
+    pair_batch,
     paired_squared_distances,
     squared_distances,
 )
-from qpr_jax.losses.row_logsumexp import Logits, divergence_sum, target_entropy
+from qpr_jax.losses.row_logsumexp import Logits, divergence_sum, mean_loss, target_entropy
 
 
 def sdml_loss(
@@ -39,44 +37,26 @@ def sdml_loss(
     clusters: jax.Array | None = None,
     symmetric: bool = False,
     axis_name: Hashable | None = None,
-    precision: str | lax.PrecisionLike = "highest",
+    precision: lax.PrecisionLike = "highest",
 ) -> jax.Array:
     """Mean over the batch of the KL divergence of the smoothed targets from the softmax of -D.
 
-    Row i of the batch is a pair: `candidates[i]` is a paraphrase of `queries[i]`; the other
-    candidates are its negatives. With D_ij the distance of query i and candidate j, and N
-    candidates of all devices, the prediction is p_ij = softmax_j(-D_ij) and the target
-    t_ij = (1 - smoothing) [i = j] + smoothing q_ij, with q the prior.
-
-    Squared distances with the uniform prior are computed by `row_logsumexp`, which never holds
-    N x N numbers. The others are computed at once or, for a large batch, in tiles that the gradient
-    computes again.
+    With D_ij the distance of query i and candidate j, and N candidates of all devices, the
+    prediction is p_ij = softmax_j(-D_ij) and the target t_ij = (1 - smoothing) [i = j] +
+    smoothing q_ij, with q the prior. Squared distances with the uniform prior never need N x N
+    numbers in memory. Forward-mode derivatives are not supported.
 
     Args:
       queries: floating [n, d].
-      candidates: floating [m, d], m >= n; those from n on are negatives of every query.
+      candidates: floating [m, d], m >= n.
       smoothing: the mass spread by the prior, 0 to 1; 0 gives plain cross-entropy.
       distance: "ssd", the squared Euclidean one, or "euc", its root.
       prior: "uniform", 1/N on every candidate, including the row's own, or "distance", the softmax
         of -D over the negatives, without a gradient (all on the own candidate if there is no
         negative).
-      clusters: integer [m], or [n] if the extra candidates have none: the cluster of each
-        candidate and its query, -1 for none; ids fit int32. A row skips other candidates
-        of its own cluster in prediction, prior and N.
       symmetric: take the mean of this loss and that of the n paired candidates against all queries.
-      axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over. The
-        candidates of all devices are gathered, N and q are those of the global batch, and the
-        value is the same on every device. `jax.grad` of the mapped function is the gradient of
-        the one-device loss. A gradient taken inside an unchecked map (`check_vma=False`) is too
-        large by the number of devices: take it outside, or leave the check on.
-      precision: of the matrix products, as JAX names it.
-
-    Returns:
-      float32 scalar, float64 if the vectors are, at least 0 to rounding. Forward-mode derivatives
-      are not supported.
-
-    Raises:
-      ValueError: an argument has another shape, range or name than stated above.
+      clusters, axis_name, precision: see `qpr_jax.losses`. Candidates that a row skips count
+        neither for the prior nor for N.
 
     Example:
       >>> x = jnp.eye(3)
@@ -86,36 +66,23 @@ def sdml_loss(
     Source:
       Bonadiman, Kumar and Mittal (2019), equations (3) and (4), Figure 2.
     """
-    check_batch(queries, candidates, clusters)
     check_choice("distance", distance, DISTANCES)
     check_choice("prior", prior, ("uniform", "distance"))
     check_smoothing(smoothing)
-    n, m = len(queries), len(candidates)
-    queries, candidates = as_floats(queries, candidates)
-    by_products = distance == "ssd" and prior == "uniform"
-    if by_products:  # the same vector is subtracted from all, so that their squares are small
-        center = mean_vector(gather(candidates, n, axis_name))[None]
-        queries, candidates = queries - center, candidates - center
-    known = gather_clusters(clusters, n, m, axis_name)
-    own = own_rows(n, axis_name)
-    directions = [(queries, candidates[:n], candidates)]
-    if symmetric:
-        directions.append((candidates[:n], queries, queries))
-    loss = jnp.zeros_like(queries).sum()
-    for rows, positives, others in directions:
-        columns = gather(others, n, axis_name)
-        seen = None if known is None else known[: len(columns)]
-        options: dict[str, Any] = {"smoothing": smoothing, "precision": precision}
-        if by_products:
-            loss += _divergence_sum(rows, positives, columns, own, seen, **options)
-        else:
-            options |= {"distance": distance, "prior": prior}
-            loss += _dense_sum(rows, positives, columns, own, seen, **options)
-    loss /= n * len(directions)
-    return loss if axis_name is None else lax.pmean(loss, axis_name)
+    batch = pair_batch(queries, candidates, clusters, axis_name)
+    options: dict[str, Any] = {"smoothing": smoothing, "precision": precision}
+    if distance == "ssd" and prior == "uniform":
+        # The same vector is subtracted from all, so that their squares are small.
+        center = mean_vector(gather(batch.candidates, len(queries), axis_name))[None]
+        batch = batch._replace(queries=batch.queries - center, candidates=batch.candidates - center)
+        divergences = functools.partial(_sum_by_products, **options)
+    else:
+        options |= {"distance": distance, "prior": prior}
+        divergences = functools.partial(_dense_sum, **options)
+    return mean_loss(divergences, batch, symmetric, axis_name)
 
 
-def _divergence_sum(
+def _sum_by_products(
     rows: jax.Array,
     positives: jax.Array,
     columns: jax.Array,
@@ -123,7 +90,7 @@ def _divergence_sum(
     clusters: jax.Array | None,
     *,
     smoothing: float,
-    precision: str | lax.PrecisionLike,
+    precision: lax.PrecisionLike,
 ) -> jax.Array:
     """The sum of squared distances' divergences; |x_i|^2 changes no softmax and is left out."""
     positive = 2 * (rows * positives).sum(axis=1) - (positives**2).sum(axis=1)
@@ -142,7 +109,7 @@ def _dense_sum(
     smoothing: float,
     distance: str,
     prior: str,
-    precision: str | lax.PrecisionLike,
+    precision: lax.PrecisionLike,
 ) -> jax.Array:
     """The sum of the divergences of any distance and prior, with all logits of a row in memory."""
 

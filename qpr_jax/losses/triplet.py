@@ -10,14 +10,12 @@ from jax import lax
 
 from qpr_jax.losses.distances import (
     DISTANCES,
-    as_floats,
-    check_batch,
     check_choice,
+    device_mean,
     from_squared,
     gather,
-    gather_clusters,
     non_negatives,
-    own_rows,
+    pair_batch,
     paired_squared_distances,
     squared_distances,
 )
@@ -33,38 +31,25 @@ def triplet_loss(
     clusters: jax.Array | None = None,
     key: jax.Array | None = None,
     axis_name: Hashable | None = None,
-    precision: str | lax.PrecisionLike = "highest",
+    precision: lax.PrecisionLike = "highest",
 ) -> jax.Array:
     """Mean over the batch of max(0, d(query, positive) - d(query, negative) + margin).
 
-    Row i of the batch is a pair: `queries[i]` is the anchor, `candidates[i]` its positive. The
-    negative is one of the other candidates of the global batch; the choice has no gradient. The
+    The negative is one of the other candidates of the global batch; the choice has no gradient. The
     loss of a row without a negative is 0. (The paper takes the sum, this the mean.)
 
     Args:
       queries: floating [n, d].
-      candidates: floating [m, d], m >= n; those from n on are only negatives.
+      candidates: floating [m, d], m >= n.
       negatives: how to choose the negative: "random", uniformly; "hard", the closest to the
         positive, as in the paper, after Manmatha et al. (2017); "hard_anchor", the closest to the
         query, the other common meaning of a hard negative.
       margin: at least 0.
       distance: "ssd", the squared Euclidean one, or "euc", its root.
-      clusters: integer [m], or [n] if the extra candidates have none: the cluster of each
-        candidate and its query, -1 for none; ids fit int32. No candidate of a row's
-        cluster is its negative.
       key: decides a random choice, together with the row in the global batch. It must be the same
         on all devices, and a new one at each step.
-      axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
-        in `sdml_loss`. The choice, the value and the gradient do not depend on the devices.
-      precision: of the matrix product that hard negatives are chosen by, as in `sdml_loss`. The
-        distances of the value come from differences.
-
-    Returns:
-      float32 scalar, float64 if the vectors are, at least 0.
-
-    Raises:
-      ValueError: an argument has another shape, range or name than stated above, or `negatives`
-        is "random" and there is no `key`.
+      clusters, axis_name, precision: see `qpr_jax.losses`. The precision is of the choice of hard
+        negatives; the distances of the value come from differences.
 
     Example:
       >>> x = jnp.eye(3)
@@ -74,39 +59,26 @@ def triplet_loss(
     Source:
       Bonadiman, Kumar and Mittal (2019), equation (2).
     """
-    check_batch(queries, candidates, clusters)
     check_choice("negatives", negatives, ("random", "hard", "hard_anchor"))
     check_choice("distance", distance, DISTANCES)
     if not margin >= 0:
         raise ValueError(f"expected `margin` of at least 0, got {margin}")
-
-    n, m = queries.shape[0], candidates.shape[0]
-    queries, candidates = as_floats(queries, candidates)
-    positives, all_candidates = candidates[:n], gather(candidates, n, axis_name)
-    own = own_rows(n, axis_name)
-    all_clusters = gather_clusters(clusters, n, m, axis_name)
-    allowed = ~non_negatives(own, all_candidates.shape[0], all_clusters)
-
-    if negatives == "random":
-        if key is None:
-            raise ValueError(
-                'expected a `key` with `negatives="random"`, such as jax.random.key(0)'
-            )
-        chosen = _random(key, own[:, 0], allowed)
-    else:
-        target = positives if negatives == "hard" else queries
-        closeness = squared_distances(
-            lax.stop_gradient(target), lax.stop_gradient(all_candidates), precision
-        )
+    queries, candidates, own, clusters = pair_batch(queries, candidates, clusters, axis_name)
+    positives = candidates[: len(queries)]
+    everyone = gather(candidates, len(queries), axis_name)
+    allowed = ~non_negatives(own, len(everyone), clusters)
+    if negatives != "random":
+        target = lax.stop_gradient(positives if negatives == "hard" else queries)
+        closeness = squared_distances(target, lax.stop_gradient(everyone), precision)
         chosen = jnp.where(allowed, closeness, jnp.inf).argmin(axis=1)
-
-    to_positive, to_negative = (
-        from_squared(paired_squared_distances(queries, others), distance)
-        for others in (positives, all_candidates[chosen])
-    )
+    elif key is None:
+        raise ValueError('expected a `key` with `negatives="random"`, such as jax.random.key(0)')
+    else:
+        chosen = _random(key, own[:, 0], allowed)
+    to_positive = from_squared(paired_squared_distances(queries, positives), distance)
+    to_negative = from_squared(paired_squared_distances(queries, everyone[chosen]), distance)
     losses = jax.nn.relu(to_positive - to_negative + margin)
-    loss = jnp.where(allowed.any(axis=1), losses, 0).mean()
-    return loss if axis_name is None else lax.pmean(loss, axis_name)
+    return device_mean(jnp.where(allowed.any(axis=1), losses, 0).mean(), axis_name)
 
 
 def _random(key: jax.Array, rows: jax.Array, allowed: jax.Array) -> jax.Array:

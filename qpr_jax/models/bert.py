@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
+from qpr_jax.arrays import unit_vectors
 from qpr_jax.models.bert_shape import BertShape
 from qpr_jax.models.products import product
-from qpr_jax.unit_vectors import unit_vectors
 
 
 class BertLayer(nnx.Module):

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
+from qpr_jax.arrays import unit_vectors
 from qpr_jax.models.conv_max_pool import conv_max_pool
 from qpr_jax.models.products import product
-from qpr_jax.unit_vectors import unit_vectors
 
 EMBEDDING_SCALE = 0.1
 MAX_SCORES = 1 << 23  # 32 MiB, which fit the cache of a CPU

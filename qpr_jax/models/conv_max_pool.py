@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from qpr_jax.tiles import in_tiles, join_tiles
+from qpr_jax.arrays import in_tiles, join_tiles
 
 # (weights, the maxima [n, f] of each kernel, ids [n, L]) -> [n, d].
 Head = Callable[[Any, list[jax.Array], jax.Array], jax.Array]

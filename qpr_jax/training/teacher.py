@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qpr_jax.arrays import unit_rows
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
@@ -29,7 +30,6 @@ from qpr_jax.index.encode_files import CHUNK, encode_to_file
 from qpr_jax.index.run import run_encoder
 from qpr_jax.training.config import TrainConfig, gives_vectors, imitates_itself
 from qpr_jax.training.sections import naming, refuse_if
-from qpr_jax.unit_vectors import unit_rows
 
 log = logging.getLogger(__name__)
 

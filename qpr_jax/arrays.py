@@ -1,4 +1,4 @@
-"""Vectors of length 1, whatever their length was, in JAX and in NumPy."""
+"""Rows of arrays at length 1, and in tiles."""
 
 from __future__ import annotations
 
@@ -33,3 +33,21 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
     scaled = np.ldexp(rows, -exponents)
     lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
     return scaled / np.where(lengths == 0, 1, lengths).astype(rows.dtype)
+
+
+def in_tiles(rows: jax.Array, tile: int) -> jax.Array:
+    """Divide rows [n, ...] into the fewest tiles of at most `tile` rows, padded with zeros.
+
+    Returns:
+      [tiles, size, ...]; one tile if there are no rows.
+    """
+    count = len(rows)
+    tiles = max(1, -(-count // tile))
+    size = -(-count // tiles)
+    padding = [(0, tiles * size - count)] + [(0, 0)] * (rows.ndim - 1)
+    return jnp.pad(rows, padding).reshape(tiles, size, *rows.shape[1:])
+
+
+def join_tiles(tiles: jax.Array, count: int) -> jax.Array:
+    """The first `count` rows of tiles [tiles, size, ...]: the inverse of `in_tiles`."""
+    return tiles.reshape(-1, *tiles.shape[2:])[:count]
