@@ -28,13 +28,13 @@ def test_every_loss_is_here():
 
 @each_case
 def test_value_and_gradient_are_those_of_float64(case):
-    for n, d in ((1 if case.name != "similarities" else 2, 2), (37, 7)):
-        for extra in (0, 8):
-            batch = batch_of(case, n, d, extra)
-            check(value_and_gradients(case)(*batch), case.expected(*batch), 3e-6)
+    fewest = 2 if case.name == "similarities" else 1
+    for n, d, extra in ((fewest, 2, 0), (37, 7, 8)):
+        batch = batch_of(case, n, d, extra)
+        check(value_and_gradients(case)(*batch), case.expected(*batch), 3e-6)
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[7], CASES[10]], ids=str)
+@pytest.mark.parametrize("case", [CASES[1], CASES[10]], ids=str)
 def test_a_batch_of_real_size(case):
     batch = batch_of(case, 512, 300, 88)
     check(value_and_gradients(case)(*batch), case.expected(*batch), 2e-6)
@@ -50,7 +50,7 @@ def test_in_float64_the_loss_is_exact(case):
 
 
 @each_case
-@pytest.mark.parametrize("devices", [1, 2, pytest.param(4, marks=pytest.mark.slow), 8])
+@pytest.mark.parametrize("devices", [2, 8])
 def test_any_number_of_devices_gives_the_same(case, devices):
     batch = batch_of(case, 16, 10, 8)
     check(over_devices(case.loss, devices, batch), case.expected(*batch))
@@ -88,15 +88,7 @@ def test_without_clusters_every_other_candidate_is_a_negative(case):
     assert value(case, x, y, clusters[:13]) == value(case, x, y, whole)
 
 
-@pytest.mark.parametrize("case", PAIRS, ids=str)
-def test_pairs_of_one_cluster_have_nothing_to_tell_apart(case):
-    x, y, _ = pairs(5, 5, 3)
-    found, gradients = value_and_gradients(case)(x, y, np.zeros(5, np.int32))
-    assert float(found) == pytest.approx(0, abs=1e-6)
-    np.testing.assert_allclose(gradients, 0, atol=1e-6)
-
-
-@pytest.mark.parametrize("case", [CASES[0], CASES[5], CASES[7], CASES[10]], ids=str)
+@pytest.mark.parametrize("case", [CASES[0], CASES[10]], ids=str)
 def test_cluster_ids_of_any_integer_type(case):
     x, y, _ = pairs(3, 5, 4)
     ids = np.array([2**31 - 1, 7, 2**31 - 1, -1, 7])
@@ -107,20 +99,27 @@ def test_cluster_ids_of_any_integer_type(case):
             case.loss(x, y, wide)
 
 
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
 @pytest.mark.parametrize("name", ["sdml", "ranking", "triplet", "similarities"])
-def test_products_have_the_precision_that_is_asked_for(name, platform):
+def test_products_have_the_precision_that_is_asked_for(name):
     options = {"negatives": "hard"} if name == "triplet" else {}
     for precision in ("highest", "high", "default"):
         case = Case(name, options | {"precision": precision}, None)
-        found = dots(value_and_gradients(case), *batch_of(case, 8, 4), platform=platform)
+        found = dots(value_and_gradients(case), *batch_of(case, 8, 4), platform="cuda")
         assert {dot.precision for dot in found} == {precision.upper()}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_vectors_that_coincide_have_finite_gradients(case):
+    """Also where a row has no negative: all are of one cluster."""
     first, second, *rest = batch_of(case, 12, 5)
+    if case.reads == "pairs":
+        rest = [np.zeros(12, np.int32)]
+    loss = value_and_gradients(case)
     for scale in (0, 1):
-        found, gradients = value_and_gradients(case)(0 * first + scale, 0 * second + scale, *rest)
+        found, gradients = loss(0 * first + scale, 0 * second + scale, *rest)
         assert np.isfinite(found)
         assert all(np.isfinite(gradient).all() for gradient in gradients)
+    if case.reads == "pairs":
+        found, gradients = loss(first, second, *rest)
+        assert float(found) == pytest.approx(0, abs=1e-6)
+        np.testing.assert_allclose(gradients, 0, atol=1e-6)
