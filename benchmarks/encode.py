@@ -25,7 +25,7 @@ from qpr_jax.cli.program import run_program
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.encoders.packaged import NAME
+from qpr_jax.encoders.named import PACKAGED
 from qpr_jax.retriever import run_encoder
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
 from qpr_jax.training.config import load_config
@@ -138,7 +138,7 @@ def main() -> int:
     count, rounds = (5_000, 3) if given.quick else (100_000, 5)
     texts = synthetic_pairs().questions
     questions = [texts[i % len(texts)] for i in range(count)]
-    encoders: dict[str, Encoder] = {NAME: run_encoder(NAME)}
+    encoders: dict[str, Encoder] = {PACKAGED: run_encoder(PACKAGED)}
     for preset in PRESETS:
         subwords = load_config(preset).text.subwords
         vocabulary = build_vocabulary(texts[: len(texts) // 2], bins=5_000, subwords=subwords)
@@ -149,7 +149,7 @@ def main() -> int:
         path = pathlib.Path(os.environ.get("TMPDIR", "/tmp"), f"questions_{time.time_ns()}.txt")
         path.write_text("\n".join(texts[i % len(texts)] for i in range(1000 + 20_000 * rounds)))
         try:
-            tables.append(versions(given.run or [NAME], given.against, path, rounds))
+            tables.append(versions(given.run or [PACKAGED], given.against, path, rounds))
         finally:
             path.unlink()
     report.finish("encode", given, tables)

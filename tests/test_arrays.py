@@ -8,8 +8,7 @@ from flax import nnx
 
 from qpr_jax.arrays import unit_rows, unit_vectors
 from qpr_jax.encoders import cnn_kernels
-from qpr_jax.encoders.cnn_kernels import pad_projection
-from qpr_jax.encoders.folded_tables import FoldedTables
+from qpr_jax.encoders.cnn_kernels import FoldedCnn
 from qpr_jax.losses import contrastive_loss, ranking_loss
 from qpr_jax.models.bert import BertEncoder
 from qpr_jax.models.bert_shape import BertShape
@@ -98,12 +97,11 @@ def test_a_convolutional_encoder_and_its_export(scale):
     trained = np.asarray(encoder(ids))
     np.testing.assert_allclose(np.linalg.norm(trained, axis=1), float(scale > 0), rtol=1e-6)
     kernel = np.asarray(encoder.kernels[0][...]).transpose(1, 0, 2)
-    tables = FoldedTables(np.asarray(encoder.embedding[...]), [kernel])
-    exported = cnn_kernels.encode(
-        *(tables, np.asarray(encoder.embedding[...]), np.asarray(encoder.biases[0][...])),
-        *(pad_projection(np.asarray(encoder.projection[...])), ids.ravel(), np.array([0, 3, 6])),
-        normalize=True,
-    )
+    arrays = (encoder.embedding, encoder.projection)
+    embedding, projection = (np.asarray(array[...]) for array in arrays)
+    biases = [np.asarray(encoder.biases[0][...])]
+    folded = FoldedCnn(embedding, [kernel], biases, projection, normalize=True)
+    exported = folded.encode(ids.ravel(), np.array([0, 3, 6]))
     np.testing.assert_allclose(exported, trained, atol=1e-6)
 
 

@@ -9,7 +9,7 @@ from qpr_jax import machine
 FORK = """
 import os, signal, sys, threading
 import numpy as np
-from qpr_jax.encoders.folded_tables import FoldedTables
+from qpr_jax.encoders.cnn_kernels import FoldedCnn
 from qpr_jax.index.vectors import exact_top_k
 from qpr_jax.machine import renew_after_fork
 
@@ -25,7 +25,8 @@ del gone
 rng = np.random.default_rng(0)
 vectors = rng.standard_normal((20_000, 64), np.float32)
 expected = exact_top_k(vectors[:64], vectors, 5)[1]
-tables = FoldedTables(vectors[:64], [rng.standard_normal((2, 64, 8), np.float32)])
+kernels, eye = [rng.standard_normal((2, 64, 8), np.float32)], np.eye(8, dtype=np.float32)
+tables = FoldedCnn(vectors[:64], kernels, [eye[0]], eye, normalize=False)
 entered, ended = threading.Event(), threading.Event()
 
 def hold():  # as a thread that computes rows while another one forks

@@ -1,25 +1,32 @@
-"""The convolutional encoder without JAX."""
+"""The convolutional encoder without JAX, and its folder: weights, vocabulary and settings.
+
+Weights that half precision holds exactly are stored so. In memory they are float32, and the
+identity is of these.
+"""
 
 from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
 import functools
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders import cnn_format, cnn_kernels
-from qpr_jax.encoders.base import EncoderSummary
-from qpr_jax.encoders.folded_tables import FoldedTables
+from qpr_jax.encoders.base import EncoderSummary, parse_tensors
+from qpr_jax.encoders.cnn_kernels import FoldedCnn
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath
+from qpr_jax.files import StrPath, parse_json, read_manifest, read_verified
 from qpr_jax.machine import cpu_count
 from qpr_jax.text.base import NO_PARTS, Parts, as_texts
-from qpr_jax.text.vocabulary import Vocabulary
+from qpr_jax.text.vocabulary import Vocabulary, vocabulary_from_bytes, vocabulary_to_bytes
 
+FORMAT = "qpr_jax model 1"
+WEIGHTS, VOCABULARY, SETTINGS = "model.safetensors", "vocabulary.json", "settings.json"
 # Questions encoded at a time by a thread: their features fit into the cache of a core.
 _CHUNK = 512
 
@@ -61,7 +68,16 @@ class CnnEncoder:
     @functools.cached_property
     def identity(self) -> str:
         """Hash of weights, vocabulary, `max_tokens` and `normalize`."""
-        return cnn_format.identity_of(self._parts())
+        vocabulary = self.vocabulary
+        facts = ["qpr_jax encoder 1", self.max_tokens, self.normalize]
+        facts += [vocabulary.bins, 0, vocabulary.words]
+        if vocabulary.subwords or vocabulary.added:
+            facts += [vocabulary.subwords, vocabulary.added]
+        digest = hashlib.sha256(json.dumps(facts).encode())
+        for name, array in sorted(self._weights().items()):
+            digest.update(json.dumps([name, array.shape]).encode())
+            digest.update(np.ascontiguousarray(array, "<f4").data)
+        return digest.hexdigest()
 
     @property
     def dimension(self) -> int:
@@ -75,7 +91,7 @@ class CnnEncoder:
         def encode(start: int) -> np.ndarray:
             chunk = texts[start : start + _CHUNK]
             token_ids, offsets, _, parts = self.vocabulary.flat_ids(chunk, self.max_tokens)
-            return self._encode(token_ids, offsets, parts)
+            return self._folded.encode(token_ids, offsets, parts)
 
         return self._encode_chunks(encode, len(texts))
 
@@ -92,29 +108,45 @@ class CnnEncoder:
             chunk = token_ids[start : start + _CHUNK]
             lengths = np.count_nonzero(chunk, axis=1)
             offsets = np.concatenate([[0], np.cumsum(lengths)])
-            return self._encode(chunk[chunk != 0], offsets, parts)
+            return self._folded.encode(chunk[chunk != 0], offsets, parts)
 
         return self._encode_chunks(encode, len(token_ids))
 
     def warm_up(self) -> None:
         """Compute the products of all tokens, which the first questions would wait for."""
-        self._tables.compute(np.arange(len(self.embedding)))
+        self._folded.compute(np.arange(len(self.embedding)))
 
     def files(self) -> dict[str, bytes]:
         """The contents of its folder: model.safetensors, vocabulary.json and settings.json."""
-        return cnn_format.to_files(self._parts())
+        from safetensors.numpy import save
+
+        weights = self._weights()
+        with np.errstate(over="ignore"):
+            halves = {name: array.astype(np.float16) for name, array in weights.items()}
+        if all(np.array_equal(halves[name], array) for name, array in weights.items()):
+            weights = halves
+        settings: dict[str, Any] = {"max_words": self.max_tokens, "normalize": self.normalize}
+        if self.extends:
+            settings["extends"] = self.extends
+        text = json.dumps(settings | {"settings": self.settings}, indent=2, allow_nan=False)
+        return {
+            WEIGHTS: save(weights),
+            VOCABULARY: vocabulary_to_bytes(self.vocabulary),
+            SETTINGS: text.encode() + b"\n",
+        }
 
     def manifest(self) -> dict[str, Any]:
         """The format of its folder."""
-        return {"format": cnn_format.FORMAT}
+        return {"format": FORMAT}
 
     def summary(self) -> EncoderSummary:
         """Facts for people."""
         sizes = [len(kernel) for kernel in self.kernels]
+        filters = sum(len(bias) for bias in self.biases)
         return EncoderSummary(
             library="qpr_jax",
             description=f"A convolutional encoder (windows of {', '.join(map(str, sizes))} words, "
-            f"{len(self._bias):,} filters, embeddings of {self.embedding.shape[1]}) that needs no "
+            f"{filters:,} filters, embeddings of {self.embedding.shape[1]}) that needs no "
             "accelerator.",
             vocabulary_size=self.vocabulary.size,
             words=self.vocabulary.all_words,
@@ -150,30 +182,12 @@ class CnnEncoder:
             extends=extends,
         )
 
-    def _parts(self) -> cnn_format.CnnParts:
-        """What its folder holds: float32, with zeros for padding, as it is encoded."""
-        embedding = self.embedding
-        if embedding[0].any():
-            embedding = embedding.copy()
-            embedding[0] = 0
-        weights = {"embedding": embedding, "projection": self.projection}
+    def _weights(self) -> dict[str, np.ndarray]:
+        """The arrays by their names in the folder."""
+        weights = {"embedding": self.embedding, "projection": self.projection}
         for i, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
             weights |= {f"kernel_{i}": kernel, f"bias_{i}": bias}
-        weights = {name: np.asarray(array, np.float32) for name, array in weights.items()}
-        return cnn_format.CnnParts(
-            *(weights, self.vocabulary, self.max_tokens, self.normalize, self.settings),
-            self.extends,
-        )
-
-    def _encode(self, token_ids: np.ndarray, offsets: np.ndarray, parts: Parts) -> np.ndarray:
-        inputs = (self.embedding, self._bias, self._projection, token_ids, offsets)
-        return cnn_kernels.encode(
-            self._tables,
-            *inputs,
-            bag_of_words=len(self.projection) > len(self._bias),
-            normalize=self.normalize,
-            parts=parts,
-        )
+        return weights
 
     def _encode_chunks(self, encode: Callable[[int], np.ndarray], count: int) -> np.ndarray:
         """Call `encode(start)` for each chunk of `count` questions, on all cores."""
@@ -190,43 +204,81 @@ class CnnEncoder:
         return vectors
 
     @functools.cached_property
-    def _tables(self) -> FoldedTables:
-        return FoldedTables(self.embedding, self.kernels)
-
-    @functools.cached_property
-    def _bias(self) -> np.ndarray:
-        return np.concatenate(self.biases)
-
-    @functools.cached_property
-    def _projection(self) -> np.ndarray:
-        return cnn_kernels.pad_projection(self.projection)
+    def _folded(self) -> FoldedCnn:
+        return FoldedCnn(
+            self.embedding, self.kernels, self.biases, self.projection, normalize=self.normalize
+        )
 
 
 def read_cnn(folder: StrPath) -> CnnEncoder:
     """Read an encoder from its folder; UserError where it is incomplete or damaged."""
-    parts = cnn_format.read_parts(folder)
-    weights = parts.weights
-    count = (len(weights) - 2) // 2
-    return CnnEncoder(
-        embedding=weights["embedding"],
-        kernels=tuple(weights[f"kernel_{i}"] for i in range(count)),
-        biases=tuple(weights[f"bias_{i}"] for i in range(count)),
-        projection=weights["projection"],
-        vocabulary=parts.vocabulary,
-        max_tokens=parts.max_tokens,
-        settings=parts.settings,
-        normalize=parts.normalize,
-        extends=parts.extends,
+    manifest = read_manifest(folder, format=FORMAT)
+    stored = parse_tensors(read_verified(folder, WEIGHTS, manifest), f"{folder}: {WEIGHTS}")
+    weights = {name: array.astype(np.float32) for name, array in stored.items()}
+    vocabulary = vocabulary_from_bytes(read_verified(folder, VOCABULARY, manifest))
+    facts = parse_json(read_verified(folder, SETTINGS, manifest), f"{folder}: {SETTINGS}")
+    count = sum(name.startswith("kernel_") for name in weights)
+    try:
+        encoder = CnnEncoder(
+            embedding=weights["embedding"],
+            kernels=tuple(weights[f"kernel_{i}"] for i in range(count)),
+            biases=tuple(weights[f"bias_{i}"] for i in range(count)),
+            projection=weights["projection"],
+            vocabulary=vocabulary,
+            max_tokens=facts["max_words"],
+            settings=facts["settings"],
+            normalize=facts["normalize"],
+            extends=tuple(facts.get("extends", ())),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{folder}: expected the weights and settings of an encoder, got {error!r}",
+            remedy="export or fetch it again",
+        ) from None
+    _check_shapes(encoder, folder)
+    return encoder
+
+
+def round_to_half(array: np.ndarray) -> np.ndarray:
+    """The nearest numbers of half precision, as float32; UserError for one beyond its range.
+
+    An encoder of such weights is stored in half the size.
+    """
+    with np.errstate(over="ignore"):
+        rounded: np.ndarray = array.astype(np.float16).astype(np.float32)
+    if not np.isfinite(rounded).all():
+        raise UserError(
+            "expected weights of half precision, up to 65,504, got larger ones",
+            setting="encoder.stored_dtype",
+            remedy="set `encoder.stored_dtype=float32`",
+        )
+    return rounded
+
+
+def _check_shapes(encoder: CnnEncoder, folder: StrPath) -> None:
+    """UserError unless the arrays fit each other: compiled loops check no bounds."""
+    embedding, projection = encoder.embedding, encoder.projection
+    filters = [kernel.shape[-1] for kernel in encoder.kernels]
+    width = embedding.shape[-1]
+    fits = (
+        embedding.shape == (encoder.vocabulary.size, width)
+        and not embedding[0].any()  # padding
+        and all(k.ndim == 3 and k.size and k.shape[1] == width for k in encoder.kernels)
+        and [bias.shape for bias in encoder.biases] == [(n,) for n in filters]
+        and projection.ndim == 2
+        and len(projection) in (sum(filters), sum(filters) + width)
+        and projection.size > 0
     )
+    if not fits:
+        raise UserError(
+            f"{folder}: the weights do not fit each other and a vocabulary of "
+            f"{encoder.vocabulary.size} ids",
+            remedy="export or fetch it again",
+        )
 
 
 def _check_ids(token_ids: np.ndarray, rows: int) -> None:
-    shape, dtype = token_ids.shape, token_ids.dtype
-    if len(shape) != 2 or shape[1] < 1 or not np.issubdtype(dtype, np.integer):
-        raise UserError(
-            f"`token_ids`: expected integers [n, L], got {dtype} {list(shape)}",
-            remedy="see `Vocabulary.token_ids`",
-        )
+    """UserError unless all ids have a row: compiled loops check no bounds."""
     if token_ids.size and (token_ids.min() < 0 or token_ids.max() >= rows):
         raise UserError(
             f"`token_ids`: expected ids from 0 to {rows - 1}, got {token_ids.min()} to "

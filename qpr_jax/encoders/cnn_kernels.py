@@ -1,20 +1,24 @@
-"""Vectors of token ids: a convolution folded into tables of products, in compiled loops.
+"""Vectors of token ids: a convolution folded into tables of products, in loops compiled by numba.
 
 A convolution is a sum of products W_k @ E[token], so with a table of them a position of a question
-costs a few additions. The loops are compiled by numba. The order of additions depends on the
-question alone, so a question has the same vector, to the last bit, in any batch.
+costs a few additions. The order of additions depends on the question alone, so a question has the
+same vector, to the last bit, in any batch.
 """
 
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Sequence
 
 import numpy as np
 
-from qpr_jax.encoders.folded_tables import FoldedTables, sums_of_rows
-from qpr_jax.machine import compile_loop
+from qpr_jax.machine import compile_loop, renew_after_fork
 from qpr_jax.text.base import NO_PARTS, Parts
 
+# Rows of a block of tokens, whose products are always computed together: the rounding of a matrix
+# product depends on its number of rows. Ids are sorted by frequency, so neighbors occur together.
+_BLOCK = 64
 _UNROLLED = 8  # features that `_project` adds at once
 _ROWS = 16  # questions that `_project` keeps in the processor's cache
 # tanh x = x P(x^2) / Q(x^2) up to where it is 1, within 5 units of the last place: the
@@ -28,69 +32,115 @@ _Q2, _Q3 = np.float32(1.18534705686654e-04), np.float32(1.19825839466702e-06)
 _ONE = np.float32(7.90531110763549805)  # where tanh is 1
 
 
-def encode(
-    tables: FoldedTables,
-    embedding: np.ndarray,
-    bias: np.ndarray,
-    projection: np.ndarray,
-    token_ids: np.ndarray,
-    offsets: np.ndarray,
-    *,
-    bag_of_words: bool = False,
-    normalize: bool = False,
-    parts: Parts = NO_PARTS,
-) -> np.ndarray:
-    """Compute the vectors of n questions.
+class FoldedCnn:
+    """A convolution, with the products of each token and kernel position computed on first use.
 
-    Args:
-      tables: of the kernels.
-      embedding: float32 [V, e].
-      bias: float32 [f], of all kernels.
-      projection: of `pad_projection`.
-      token_ids: int32, those of question i at offsets[i] to offsets[i + 1].
-      offsets: int64 [n + 1].
-      bag_of_words: project the scaled sum of embeddings, too.
-      normalize: scale vectors to length 1.
-      parts: of the token ids from V, whose embeddings are sums of rows.
-
-    Returns:
-      float32 [n, d].
+    Safe to use from several threads. Rows that are not computed yet take no memory.
 
     Source: Bonadiman, Kumar and Mittal (2019), section 2.1.1, equation (1).
     """
-    sums = token_ids >= len(embedding)
-    if sums.any():
-        tokens, number = np.unique(token_ids[sums] - len(embedding), return_inverse=True)
-        token_ids, parts = token_ids.copy(), parts.take(tokens)
-        token_ids[sums] = tables.rows + number
-    else:
-        parts = NO_PARTS
-    tables.compute(np.append(token_ids[~sums], parts.rows))
-    values = np.zeros((len(offsets) - 1, len(projection)), np.float32)
-    at = 0
-    for table in tables.tables:
-        filters = table.shape[2]
-        more = sums_of_rows(table.reshape(len(table), -1), parts).reshape(-1, *table.shape[1:])
-        rows, space = np.empty((5, 2), np.int64), np.zeros((2, filters), np.float32)
-        own = bias[at : at + filters]
-        _add_maxima(table, more, token_ids, offsets, own, rows, space, values, at)
-        at += filters
-    if bag_of_words:
-        more = sums_of_rows(embedding, parts)
-        _add_scaled_sums(embedding, more, tables.rows, token_ids, offsets, values, at)
-    vectors = np.zeros((len(values), projection.shape[1]), np.float32)
-    _project(values, projection, vectors)
-    if normalize:
-        _normalize(vectors)
-    return vectors
+
+    def __init__(
+        self,
+        embedding: np.ndarray,
+        kernels: Sequence[np.ndarray],
+        biases: Sequence[np.ndarray],
+        projection: np.ndarray,
+        *,
+        normalize: bool,
+    ) -> None:
+        """Reserve the tables; the arguments are those of `CnnEncoder`."""
+        rows, width = embedding.shape
+        blocks = -(-rows // _BLOCK)
+        self._embedding = embedding
+        self._kernels = [np.moveaxis(kernel, 1, 0).reshape(width, -1) for kernel in kernels]
+        self._bias = np.concatenate(biases)
+        self._bag_of_words = len(projection) > len(self._bias)
+        padded = -(-len(projection) // _UNROLLED) * _UNROLLED
+        self._projection = np.zeros((padded, projection.shape[1]), np.float32)
+        self._projection[: len(projection)] = projection
+        self._normalize = normalize
+        self._rows = blocks * _BLOCK  # of each table, of which the first are tokens
+        self._computed = np.zeros(blocks, bool)
+        self._renew_lock()
+        renew_after_fork(self, FoldedCnn._renew_lock)
+        shapes = ((self._rows, len(kernel), kernel.shape[2]) for kernel in kernels)
+        self._tables = [np.empty(shape, np.float32) for shape in shapes]
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
+
+    def compute(self, token_ids: np.ndarray) -> None:
+        """Compute the products of these tokens, and of padding."""
+        if self._computed[0] and self._computed[token_ids // _BLOCK].all():
+            return
+        with self._lock:
+            for block in np.unique(np.append(token_ids // _BLOCK, 0)):
+                if not self._computed[block]:
+                    self._compute_block(int(block) * _BLOCK)
+                    self._computed[block] = True
+
+    def _compute_block(self, start: int) -> None:
+        rows = np.zeros((_BLOCK, self._embedding.shape[1]), np.float32)
+        present = self._embedding[start : start + _BLOCK]
+        rows[: len(present)] = present
+        for table, kernel in zip(self._tables, self._kernels, strict=True):
+            products = table[start : start + _BLOCK]
+            np.matmul(rows, kernel, out=products.reshape(_BLOCK, -1))
+
+    def encode(
+        self, token_ids: np.ndarray, offsets: np.ndarray, parts: Parts = NO_PARTS
+    ) -> np.ndarray:
+        """Compute the vectors of n questions, float32 [n, d].
+
+        Args:
+          token_ids: int32, those of question i at offsets[i] to offsets[i + 1].
+          offsets: int64 [n + 1].
+          parts: of the token ids from V, whose embeddings are sums of rows.
+        """
+        sums = token_ids >= len(self._embedding)
+        if sums.any():
+            tokens, number = np.unique(token_ids[sums] - len(self._embedding), return_inverse=True)
+            token_ids, parts = token_ids.copy(), parts.take(tokens)
+            token_ids[sums] = self._rows + number
+        else:
+            parts = NO_PARTS
+        self.compute(np.append(token_ids[~sums], parts.rows))
+        values = np.zeros((len(offsets) - 1, len(self._projection)), np.float32)
+        at = 0
+        for table in self._tables:
+            filters = table.shape[2]
+            more = _sums_of_rows(table.reshape(len(table), -1), parts).reshape(-1, *table.shape[1:])
+            rows, space = np.empty((5, 2), np.int64), np.zeros((2, filters), np.float32)
+            own = self._bias[at : at + filters]
+            _add_maxima(table, more, token_ids, offsets, own, rows, space, values, at)
+            at += filters
+        if self._bag_of_words:
+            more = _sums_of_rows(self._embedding, parts)
+            _add_scaled_sums(self._embedding, more, self._rows, token_ids, offsets, values, at)
+        vectors = np.zeros((len(values), self._projection.shape[1]), np.float32)
+        _project(values, self._projection, vectors)
+        if self._normalize:
+            _normalize(vectors)
+        return vectors
 
 
-def pad_projection(projection: np.ndarray) -> np.ndarray:
-    """Append rows of zeros to a projection, float32 [f, d], as `encode` reads it."""
-    rows = -(-len(projection) // _UNROLLED) * _UNROLLED
-    padded = np.zeros((rows, projection.shape[1]), np.float32)
-    padded[: len(projection)] = projection
-    return padded
+def _sums_of_rows(table: np.ndarray, parts: Parts) -> np.ndarray:
+    """Add up each token's rows of a table [R, m]: float32 [parts.tokens, m]."""
+    sums = np.zeros((parts.tokens, table.shape[1]), np.float32)
+    _add_rows(table, parts.rows, parts.offsets, sums)
+    return sums
+
+
+@compile_loop()
+def _add_rows(table, rows, offsets, sums):  # type: ignore[no-untyped-def]
+    """Add each token's rows of the table [R, m] to its row of `sums` [tokens, m]."""
+    for token in range(len(sums)):
+        total = sums[token]
+        for at in range(offsets[token], offsets[token + 1]):
+            row = table[rows[at]]
+            for i in range(len(row)):
+                total[i] += row[i]
 
 
 @compile_loop()

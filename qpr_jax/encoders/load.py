@@ -1,22 +1,14 @@
-"""From the folder, name or address of an encoder to the encoder, and back to a folder."""
+"""Read encoders from their folders, and write them."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import pathlib
 from collections.abc import Callable
 
-from qpr_jax.encoders import (
-    cnn_format,
-    hub,
-    minilm,
-    packaged,
-    sentence_transformers,
-    transformer_encoder,
-)
+from qpr_jax.encoders import cnn_encoder, sentence_transformers, transformer_encoder
 from qpr_jax.encoders.base import CARD, Encoder
-from qpr_jax.encoders.cnn_encoder import read_cnn
+from qpr_jax.encoders.named import encoder_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
     MANIFEST,
@@ -24,18 +16,16 @@ from qpr_jax.files import (
     manifest_format,
     read_manifest,
     read_verified,
-    user_cache,
     write_folder,
 )
 
 # The format that a folder's manifest names (sentence-transformers writes none) -> the reader.
 FORMATS: dict[str, Callable[[StrPath], Encoder]] = {
-    cnn_format.FORMAT: read_cnn,
+    cnn_encoder.FORMAT: cnn_encoder.read_cnn,
     transformer_encoder.FORMAT: transformer_encoder.read_transformer,
     sentence_transformers.FORMAT: transformer_encoder.read_transformer,
 }
-
-_OWN = "qpr_jax "  # what the formats of this package begin with
+_OWN = tuple(FORMATS)
 
 
 def register_encoder(format: str, read: Callable[[dict[str, bytes]], Encoder]) -> None:
@@ -49,7 +39,7 @@ def register_encoder(format: str, read: Callable[[dict[str, bytes]], Encoder]) -
     Raises:
       UserError: the format is one of the package.
     """
-    if not format or format.startswith(_OWN) or format == sentence_transformers.FORMAT:
+    if not format or format in _OWN:
         raise UserError(
             f"expected the name of a format of your own, as 'tfidf 1', got {format!r}",
             setting="format",
@@ -65,7 +55,7 @@ def register_encoder(format: str, read: Callable[[dict[str, bytes]], Encoder]) -
 def read_encoder(named: StrPath) -> Encoder:
     """Read the encoder that `encoder_folder` finds; UserError where it is incomplete or damaged."""
     folder = encoder_folder(named)
-    format = folder_format(folder)
+    format = _folder_format(folder)
     if format is None:
         files = f"{sentence_transformers.CONFIG} and {sentence_transformers.WEIGHTS}"
         other = manifest_format(folder)
@@ -79,37 +69,7 @@ def read_encoder(named: StrPath) -> Encoder:
     return FORMATS[format](folder)
 
 
-def encoder_folder(named: StrPath) -> pathlib.Path:
-    """Find the folder of an encoder; `named` itself if there is none.
-
-    `named` is a folder; otherwise `open_student`, the model of this package; `minilm`, that of
-    another; an address `hf://ORG/NAME` (see `hub`); or the name of a published model in one of the
-    `model_folders`.
-    """
-    folder, name = pathlib.Path(named), os.fspath(named)
-    if not name:
-        raise UserError("expected the folder of an encoder, or the name of a model, got ''")
-    if folder.is_dir():
-        return folder
-    if name == packaged.NAME:
-        return packaged.packaged_folder()
-    if name == minilm.NAME:
-        return minilm.minilm_folder()
-    if name.startswith(hub.PREFIX):
-        return hub.fetch_model(name)
-    if str(folder) == folder.name:
-        models = (models / folder for models in model_folders())
-        return next((model for model in models if model.is_dir()), folder)
-    return folder
-
-
-def model_folders() -> list[pathlib.Path]:
-    """The folders that hold models by name: `$QPR_MODELS`, then the user's cache."""
-    own = os.environ.get("QPR_MODELS")
-    return [*([pathlib.Path(own)] if own else []), user_cache() / "models"]
-
-
-def folder_format(folder: StrPath) -> str | None:
+def _folder_format(folder: StrPath) -> str | None:
     """The entry of `FORMATS` for a folder; None where it holds no encoder."""
     named = manifest_format(folder)
     if named in FORMATS:
@@ -119,7 +79,7 @@ def folder_format(folder: StrPath) -> str | None:
 
 def is_encoder(folder: StrPath) -> bool:
     """Whether the folder itself holds an encoder, as opposed to a run."""
-    return folder_format(folder) is not None
+    return _folder_format(folder) is not None
 
 
 def contains_encoder(folder: StrPath, encoder: Encoder) -> bool:

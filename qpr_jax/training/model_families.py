@@ -14,8 +14,7 @@ import numpy as np
 from flax import nnx
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.encoders.cnn_format import round_to_half
+from qpr_jax.encoders.cnn_encoder import CnnEncoder, round_to_half
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.models.bert import init_bert

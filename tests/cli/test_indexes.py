@@ -11,9 +11,9 @@ import numpy as np
 
 from qpr_jax import Retriever
 from qpr_jax.data.questions import Entry
-from qpr_jax.encoders import minilm
+from qpr_jax.encoders import named
 from qpr_jax.encoders.load import read_encoder
-from qpr_jax.encoders.packaged import NAME
+from qpr_jax.encoders.named import PACKAGED
 from qpr_jax.index.run import run_encoder
 from tests.added_words import write_extended
 from tests.cli.conftest import JSONL, QUESTIONS
@@ -206,7 +206,7 @@ def test_needs_no_jax_and_a_closed_pipe_is_no_mistake(run, tmp_path):
 def test_models_have_names(qpr, tmp_path, monkeypatch):
     """`minilm`; a command that names no encoder takes the one of the package, and says so."""
     tiny = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
-    monkeypatch.setattr(minilm, "minilm_folder", lambda: tiny)
+    monkeypatch.setattr(named, "minilm_folder", lambda: tiny)
     (tmp_path / "q.txt").write_text("how do i learn python\nrice\n")
     assert qpr("encode", "minilm", "q.txt", "--out", "v.npy")[0] == 0
     expected = read_encoder(tiny).encode(["how do i learn python", "rice"])
@@ -220,8 +220,8 @@ def test_models_have_names(qpr, tmp_path, monkeypatch):
     ):
         status, _, stderr = qpr(*command)
         assert status == 0, stderr
-        assert stderr.count(f"encoder: {NAME}, the small English one") == 1
-    assert read_encoder(tmp_path / "mine" / "export").identity == read_encoder(NAME).identity
+        assert stderr.count(f"encoder: {PACKAGED}, the small English one") == 1
+    assert read_encoder(tmp_path / "mine" / "export").identity == read_encoder(PACKAGED).identity
 
 
 def test_encoded_to_a_file(qpr, run, tmp_path):

@@ -4,10 +4,9 @@ import pathlib
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
-from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn
-from qpr_jax.encoders.cnn_format import round_to_half
+from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn, round_to_half
 from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_manifest
@@ -21,11 +20,6 @@ WEIGHTS = "model.safetensors"
 def save(folder: pathlib.Path, **changed) -> CnnEncoder:
     save_encoder(folder, cnn_encoder(**changed))
     return read_cnn(folder)
-
-
-def update_manifest(folder: pathlib.Path) -> None:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    write_manifest(folder, list(manifest["files"]), format=manifest["format"])
 
 
 def test_the_identity_is_a_hash_of_what_decides_the_vectors(tmp_path):
@@ -62,20 +56,9 @@ def test_the_identity_is_a_hash_of_what_decides_the_vectors(tmp_path):
     ],
 )
 def test_weights_that_do_not_fit_are_refused(tmp_path, changed):
+    """Compiled loops would read beyond the arrays."""
     with pytest.raises(UserError, match="do not fit each other and a vocabulary of 17 ids"):
-        save(tmp_path / "e", **changed)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_weights_that_are_not_finite_are_refused(tmp_path):
-    with pytest.raises(UserError, match="`projection`: expected finite float32 numbers"):
-        save(tmp_path / "e", projection=np.full((7, 7), np.nan))
-
-
-@pytest.mark.parametrize("max_tokens", [0, -1, 2.5, True, "64"])
-def test_a_wrong_limit_of_tokens_is_refused(tmp_path, max_tokens):
-    with pytest.raises(UserError, match="`max_words`: expected 1 or more, got"):
-        save(tmp_path / "e", max_tokens=max_tokens)
+        save(tmp_path, **changed)
 
 
 BF16 = json.dumps({"embedding": {"dtype": "BF16", "shape": [1, 1], "data_offsets": [0, 2]}})
@@ -84,50 +67,25 @@ BF16 = json.dumps({"embedding": {"dtype": "BF16", "shape": [1, 1], "data_offsets
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("model.safetensors", b"none of these", "model.safetensors: expected safetensors"),
+        (WEIGHTS, b"none of these", "expected safetensors"),
         (
-            "model.safetensors",
+            WEIGHTS,
             len(BF16).to_bytes(8, "little") + BF16.encode() + bytes(2),
-            "model.safetensors: expected safetensors",
+            "expected safetensors",
         ),
         ("vocabulary.json", b'{"words": ["a"], "bins": 4}', "do not fit each other"),
-        ("settings.json", b"{", "settings.json: expected JSON"),
-        ("settings.json", b"[]", "settings.json: expected `settings`"),
-        ("settings.json", b'{"normalize": true, "settings": {}}', "`max_words`: expected 1 or"),
-        (
-            "settings.json",
-            b'{"max_words": 2, "normalize": 1, "settings": {}}',
-            "`normalize`: expected true or false, got 1",
-        ),
+        ("settings.json", b"{", "expected JSON"),
+        ("settings.json", b"[]", "expected the weights and settings"),
+        ("settings.json", b'{"normalize": true, "settings": {}}', "'max_words'"),
     ],
 )
 def test_wrong_contents_with_a_correct_hash_are_refused(tmp_path, name, data, message):
-    save_encoder(tmp_path / "e", cnn_encoder())
-    (tmp_path / "e" / name).write_bytes(data)
-    update_manifest(tmp_path / "e")
-    with pytest.raises(UserError, match=message) as error:
-        read_cnn(tmp_path / "e")
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"extra": np.zeros(2, np.float32)}, "expected `embedding`, `kernel_0`, .* got .*extra"),
-        ({"bias_0": None}, "expected `embedding`, `kernel_0`, .* got "),
-        ({"bias_0": np.zeros(5)}, "`bias_0`: expected finite float32 numbers"),
-        ({"embedding": np.ones((17, 6), np.float32)}, "do not fit"),  # row 0 is not padding
-    ],
-)
-def test_wrong_arrays_are_refused(tmp_path, change, message):
-    save_encoder(tmp_path / "e", cnn_encoder())
-    path = tmp_path / "e" / WEIGHTS
-    arrays = load_file(path)
-    arrays = {name: array for name, array in (arrays | change).items() if array is not None}
-    save_file(arrays, path)
-    update_manifest(tmp_path / "e")
+    save_encoder(tmp_path, cnn_encoder())
+    (tmp_path / name).write_bytes(data)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    write_manifest(tmp_path, list(manifest["files"]), format=manifest["format"])
     with pytest.raises(UserError, match=message):
-        read_cnn(tmp_path / "e")
+        read_cnn(tmp_path)
 
 
 def test_a_folder_of_another_format_is_refused(tmp_path):
@@ -154,12 +112,9 @@ def test_weights_of_half_precision_take_half_the_space_and_keep_the_identity(tmp
     assert half.identity != whole.identity
     save_encoder(tmp_path / "half", half)
     save_encoder(tmp_path / "whole", whole)
-    assert {a.dtype for a in load_file(tmp_path / "half" / "model.safetensors").values()} == {
-        np.dtype(np.float16)
-    }
-    assert {a.dtype for a in load_file(tmp_path / "whole" / "model.safetensors").values()} == {
-        np.dtype(np.float32)
-    }
+    for name, dtype in (("half", np.float16), ("whole", np.float32)):
+        stored = load_file(tmp_path / name / WEIGHTS)
+        assert {array.dtype for array in stored.values()} == {np.dtype(dtype)}
     read = read_cnn(tmp_path / "half")
     assert read.identity == half.identity
     assert read.embedding.dtype == np.float32

@@ -11,7 +11,7 @@ from flax import nnx
 from qpr_jax import Encoder, read_encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import save_encoder
-from qpr_jax.encoders.packaged import NAME
+from qpr_jax.encoders.named import PACKAGED
 from qpr_jax.errors import UserError
 from qpr_jax.models.cnn import ConvEncoder
 from tests.encoders.examples import (
@@ -60,7 +60,7 @@ ENCODERS = [*CNNS, "packaged", "transformer"]
 def encoder(request) -> Encoder:
     if request.param in CNNS:
         return make_cnn(**CNNS[request.param])
-    return read_encoder(NAME if request.param == "packaged" else TINY)
+    return read_encoder(PACKAGED if request.param == "packaged" else TINY)
 
 
 def assert_same(encoder, actual, expected):

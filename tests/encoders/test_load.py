@@ -2,13 +2,13 @@ import shutil
 
 import pytest
 
-from qpr_jax.encoders import hub
+from qpr_jax.encoders import named
 from qpr_jax.encoders.load import (
     contains_encoder,
-    encoder_folder,
     read_encoder,
     save_encoder,
 )
+from qpr_jax.encoders.named import encoder_folder
 from qpr_jax.errors import UserError
 from qpr_jax.retriever import Retriever
 from tests.encoders.examples import QUESTIONS, TINY, cnn_encoder
@@ -75,7 +75,7 @@ def test_models_are_found_by_name(published, tmp_path, monkeypatch):
 @pytest.mark.parametrize("address", ["hf://mine", "hf://a/b/c", "hf://a/b@", "hf://a/b c"])
 def test_other_addresses_of_the_hub_are_refused(address):
     with pytest.raises(UserError, match=r"expected hf://ORG/NAME, or hf://ORG/NAME@REVISION"):
-        hub.fetch_model(address)
+        named.fetch_model(address)
 
 
 def test_a_sentence_model_may_have_a_manifest_of_another_program(tmp_path):

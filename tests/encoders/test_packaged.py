@@ -6,7 +6,7 @@ import pytest
 
 from qpr_jax import Retriever, read_encoder
 from qpr_jax.duplicates.find import find_duplicates
-from qpr_jax.encoders.packaged import NAME, default_folder, packaged_folder
+from qpr_jax.encoders.named import PACKAGED, default_folder, packaged_folder
 
 QUESTIONS = [
     "How do I get a stain out of a wool coat?",
@@ -35,7 +35,7 @@ def test_it_is_small_and_the_one_of_its_card():
     files = [path for path in packaged_folder().rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 25e6
     card = (packaged_folder() / "README.md").read_text()
-    encoder = read_encoder(NAME)
+    encoder = read_encoder(PACKAGED)
     assert encoder.identity in card
     assert encoder.settings["encoder.stored_dtype"] == "float16"
     for source in ("Tatoeba", "SimpleQuestions", "WebQuestions", "CLINC150", "all-MiniLM-L6-v2"):
@@ -49,7 +49,7 @@ def test_it_finds_paraphrases(retriever, rerank):
 
 
 def test_a_misspelled_word_is_near_the_word():
-    encoder = read_encoder(NAME)
+    encoder = read_encoder(PACKAGED)
     right, wrong, other = encoder.encode(["recommend", "reccomend", "mountain"])
     assert right @ wrong > right @ other
 
@@ -58,13 +58,13 @@ def test_a_call_that_names_no_encoder_says_which_it_takes(caplog):
     with caplog.at_level(logging.INFO, "qpr_jax"):
         folder = default_folder()
     (line,) = caplog.messages
-    assert line.startswith(f"encoder: {NAME}, the small English one of this package")
+    assert line.startswith(f"encoder: {PACKAGED}, the small English one of this package")
     assert "`--run minilm`" in line
     assert "qpr train" in line
     assert folder == packaged_folder()
 
 
 def test_calls_from_python_default_to_it(retriever):
-    assert retriever.encoder.identity == read_encoder(NAME).identity
+    assert retriever.encoder.identity == read_encoder(PACKAGED).identity
     found = find_duplicates(["why is the sea salty", "rice", "Why is the sea salty?"], pairs=1)
     assert [(pair.id1, pair.id2) for pair in found.pairs] == [(0, 2)]
