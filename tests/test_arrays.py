@@ -10,8 +10,8 @@ from qpr_jax.arrays import unit_rows, unit_vectors
 from qpr_jax.encoders import cnn_kernels
 from qpr_jax.encoders.cnn_kernels import FoldedCnn
 from qpr_jax.losses import contrastive_loss, ranking_loss
+from qpr_jax.models import BertShape
 from qpr_jax.models.bert import BertEncoder
-from qpr_jax.models.bert_shape import BertShape
 from qpr_jax.models.cnn import ConvEncoder
 
 NORMS = [1e-30, 1e-20, 1e-10, 1.0, 1e10, 1e20, 1e30]

@@ -14,7 +14,7 @@ import numpy as np
 from qpr_jax.encoders.base import parse_tensors
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, parse_json
-from qpr_jax.models.bert_shape import BertShape
+from qpr_jax.models import BertShape
 
 FORMAT = "sentence-transformers"
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
@@ -76,7 +76,7 @@ def file_names(folder: StrPath) -> list[str]:
     optional = [name for name, _ in LENGTHS]
     if (path / MODULES).is_file():
         modules = parse_modules({MODULES: (path / MODULES).read_bytes()}, path)
-        optional += [MODULES, *(f"{m['path']}/{CONFIG}" for m in modules if m["path"])]
+        optional += [MODULES, *(f"{place}/{CONFIG}" for place in modules.values() if place)]
     return names + [name for name in optional if (path / name).is_file()]
 
 
@@ -145,11 +145,6 @@ def parse_weights(tensors: Mapping[str, np.ndarray], shape: BertShape, where: St
     return tables | {"norm": norm("embeddings.LayerNorm"), "layers": layers}
 
 
-def serialize_weights(weights: Mapping[str, Any]) -> bytes:
-    """Convert parameters of `BertEncoder` to the contents of a `model.safetensors`."""
-    return serialize_tensors(named_tensors(weights))
-
-
 def serialize_tensors(tensors: Mapping[str, np.ndarray]) -> bytes:
     """The contents of a `model.safetensors`."""
     from safetensors.numpy import save
@@ -201,12 +196,12 @@ def _missing(where: StrPath, name: str) -> UserError:
     )
 
 
-def parse_modules(files: Mapping[str, bytes], where: StrPath) -> list[dict[str, str]]:
-    """Kind and folder of each module, in order."""
-    listed = _json(files, MODULES, where)
+def parse_modules(files: Mapping[str, bytes], where: StrPath) -> dict[str, str]:
+    """The folder of each kind of module."""
     try:
-        modules = [{"kind": m["type"].rpartition(".")[2], "path": m["path"]} for m in listed]
-        inside = all(re.fullmatch(r"|[\w-][\w.-]*", module["path"]) for module in modules)
+        listed = _json(files, MODULES, where)
+        modules = {m["type"].rpartition(".")[2]: m["path"] for m in listed}
+        inside = all(re.fullmatch(r"|[\w-][\w.-]*", path) for path in modules.values())
     except (TypeError, KeyError, AttributeError):
         raise UserError(f"{where}: {MODULES}: expected modules with `type` and `path`") from None
     if not inside:  # `save_encoder` writes there, too
@@ -218,18 +213,16 @@ def _pooling(files: Mapping[str, bytes], where: StrPath) -> tuple[str, bool]:
     """How token vectors are pooled, and whether the result is scaled to length 1."""
     if MODULES not in files:
         return "mean", False  # as sentence-transformers loads a transformer alone
-    pooling, normalize = "mean", False
-    for module in parse_modules(files, where):
-        if module["kind"] == "Pooling":
-            pooling = _pooling_mode(files, f"{module['path']}/{CONFIG}", where)
-        elif module["kind"] == "Normalize":
-            normalize = True
-        elif module["kind"] != "Transformer":
-            raise UserError(
-                f"{where}: {MODULES}: expected Transformer, Pooling and Normalize, got "
-                f"{module['kind']}"
-            )
-    return pooling, normalize
+    modules = parse_modules(files, where)
+    if other := modules.keys() - {"Transformer", "Pooling", "Normalize"}:
+        raise UserError(
+            f"{where}: {MODULES}: expected Transformer, Pooling and Normalize, got "
+            f"{', '.join(sorted(other))}"
+        )
+    pooling = "mean"
+    if "Pooling" in modules:
+        pooling = _pooling_mode(files, f"{modules['Pooling']}/{CONFIG}", where)
+    return pooling, "Normalize" in modules
 
 
 def _pooling_mode(files: Mapping[str, bytes], name: str, where: StrPath) -> str:

@@ -20,8 +20,9 @@ from qpr_jax.encoders.sentence_transformers import (
     SentenceModel,
     file_names,
     limit_tokens,
+    named_tensors,
     parse_model,
-    serialize_weights,
+    serialize_tensors,
 )
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified
@@ -142,7 +143,7 @@ class TransformerEncoder:
           max_tokens: tokens of a question that the training read; if it is below the limit of the
             model, it becomes the limit, so that index and serving read the same.
         """
-        contents = self.contents | {WEIGHTS: serialize_weights(weights)}
+        contents = self.contents | {WEIGHTS: serialize_tensors(named_tensors(weights))}
         model = self.model._replace(weights=weights)
         if max_tokens < self.max_tokens:
             contents = limit_tokens(contents, max_tokens)

@@ -13,8 +13,8 @@ from flax import nnx
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from qpr_jax.models import BertShape
 from qpr_jax.models.bert import BertEncoder, init_bert
-from qpr_jax.models.bert_shape import BertShape
 
 _AXIS = "data"
 

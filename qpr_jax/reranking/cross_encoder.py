@@ -31,7 +31,7 @@ from qpr_jax.files import (
     write_folder,
 )
 from qpr_jax.index.base import Hit
-from qpr_jax.models.bert_shape import BertShape
+from qpr_jax.models import BertShape
 from qpr_jax.reranking.base import find_copies, none_if_unknown, pair_texts, reorder
 from qpr_jax.reranking.cross_encoder_format import (
     CALIBRATION,
@@ -144,7 +144,7 @@ class CrossEncoder:
     def _runtime(self) -> Runtime:
         with needs("a cross-encoder", ".[transformer]"):
             from qpr_jax.encoders.transformer_runtime import compile_layers
-            from qpr_jax.models.cross_encoder import PairScorer
+            from qpr_jax.models.bert import PairScorer
 
         return compile_layers(self.shape, self.weights, "float32", model=PairScorer)
 

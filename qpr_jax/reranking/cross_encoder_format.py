@@ -19,7 +19,7 @@ from qpr_jax.encoders.sentence_transformers import (
 )
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, parse_json
-from qpr_jax.models.bert_shape import BertShape
+from qpr_jax.models import BertShape
 from qpr_jax.reranking.model_folder import check_points
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -74,8 +74,7 @@ def new_files(encoder: Mapping[str, bytes], max_tokens: int) -> dict[str, bytes]
 
 def require_text_pairs(files: Mapping[str, bytes], where: StrPath) -> None:
     """Raise a UserError for further modules or a prompt, which would change the score."""
-    modules = parse_modules(files, where) if MODULES in files else []
-    kinds = [module["kind"] for module in modules]
+    kinds = [*parse_modules(files, where)] if MODULES in files else []
     if kinds not in ([], ["Transformer"]):
         raise UserError(f"{where}: {MODULES}: expected a Transformer, got {', '.join(kinds)}")
     prompt = _object(files, MODEL_CONFIG, where).get("default_prompt_name")

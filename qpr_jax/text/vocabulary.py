@@ -20,13 +20,12 @@ from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
 from qpr_jax.text.tokenizer import as_lines, tokenize
 
 if TYPE_CHECKING:
-    from qpr_jax.word_table import WordTable
+    from qpr_jax.text.word_table import WordTable
 
 NGRAMS = (3, 4, 5)  # lengths of the n-grams of a word, with the markers of its start and end
 _MOST_CHARACTERS = 64  # of a word that are read: a million of them would take seconds
 _FIRST_ACCENT, _LAST_ACCENT = "\u0300", "\u036f"  # combining marks of Latin, Greek and Cyrillic
 _CHUNK = 10_000  # questions whose words are in memory at a time
-_REMEDY = "make the file again"
 
 
 class FlatTokens(NamedTuple):
@@ -168,14 +167,14 @@ class Vocabulary:
 
     def _ngram_parts(self, words: Iterable[str]) -> Parts:
         """The rows whose sums are the embeddings of words without an id."""
-        from qpr_jax.word_table import ngram_rows
+        from qpr_jax.text.word_table import ngram_rows
 
         short = (fold(word)[:_MOST_CHARACTERS] for word in words)
         return Parts(*ngram_rows(short, NGRAMS, self.first_bin, self.bins))
 
     @functools.cached_property
     def _table(self) -> WordTable:
-        from qpr_jax.word_table import WordTable
+        from qpr_jax.text.word_table import WordTable
 
         ids = self._ids
         if self.subwords:  # of an ASCII word, `fold` is the word: these need no Python
@@ -245,23 +244,12 @@ def vocabulary_to_bytes(vocabulary: Vocabulary) -> bytes:
 def vocabulary_from_bytes(data: bytes) -> Vocabulary:
     """Parse what `vocabulary_to_bytes` returned; UserError for anything else."""
     value = parse_json(data, "vocabulary")
-    given = value if isinstance(value, dict) else {}
-    words: Any = given.get("words")
-    added: Any = given.get("added", [])
-    if not _are_texts(words) or not _are_texts(added):
-        what = "vocabulary: expected `words` and `added`, lists of strings"
-        raise UserError(what, remedy=_REMEDY)
-    bins, subwords = given.get("bins"), given.get("subwords", False)
-    if type(bins) is not int:
-        raise UserError(f"vocabulary: expected `bins`, a number, got {bins!r}", remedy=_REMEDY)
-    if type(subwords) is not bool:
-        what = f"vocabulary: expected `subwords`, true or false, got {subwords!r}"
-        raise UserError(what, remedy=_REMEDY)
-    return Vocabulary(tuple(words), bins, subwords=subwords, added=tuple(added))
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+    try:
+        words, added = tuple(value["words"]), tuple(value.get("added", ()))
+        return Vocabulary(words, value["bins"], value.get("subwords", False), added)
+    except (KeyError, TypeError, AttributeError):
+        what = "vocabulary: expected a list of `words` and a number of `bins`"
+        raise UserError(what, remedy="make the file again") from None
 
 
 def fold(word: str) -> str:

@@ -25,8 +25,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH
 from qpr_jax.files import StrPath, read_json, write_json
 from qpr_jax.index.run import run_encoder
-from qpr_jax.models.bert import init_bert
-from qpr_jax.models.cross_encoder import PairScorer
+from qpr_jax.models.bert import PairScorer, init_bert
 from qpr_jax.reranking.calibration import calibrate
 from qpr_jax.reranking.cross_encoder import (
     CrossEncoder,

@@ -43,11 +43,12 @@ def test_a_folder_is_written_unless_it_holds_the_encoder(tmp_path, encoder, publ
 
 def test_a_published_encoder_answers_for_an_index_of_the_trained_one(encoder, published, tmp_path):
     save_encoder(tmp_path / "run" / "export", encoder)
-    Retriever.build(QUESTIONS, run=tmp_path / "run").save(tmp_path / "mine")
+    questions = [question for question in QUESTIONS if question]
+    Retriever.build(questions, run=tmp_path / "run").save(tmp_path / "mine")
     shutil.rmtree(tmp_path / "mine" / "export")
     save_encoder(tmp_path / "mine" / "export", read_encoder(published))
     retriever = Retriever.load(tmp_path / "mine")
-    assert [hits[0].question for hits in retriever.search(QUESTIONS, k=1)] == QUESTIONS
+    assert [hits[0].question for hits in retriever.search(questions, k=1)] == questions
 
 
 def test_models_are_found_by_name(published, tmp_path, monkeypatch):
@@ -66,8 +67,8 @@ def test_models_are_found_by_name(published, tmp_path, monkeypatch):
     retriever = Retriever.load("mine")
     assert len(retriever) == 0
     assert retriever.search(["how"]) == [[]]
-    assert retriever.add(QUESTIONS[:4]) == [0, 1, 2, 3]
-    assert retriever.search([QUESTIONS[3]], k=1)[0][0].id == 3
+    assert retriever.add(QUESTIONS[2:]) == [0, 1, 2, 3]
+    assert retriever.search([QUESTIONS[3]], k=1)[0][0].id == 1
     retriever.save(tmp_path / "run")
     assert len(Retriever.load(tmp_path / "run")) == 4
 

@@ -11,7 +11,12 @@ from flax import nnx
 
 from qpr_jax import Retriever
 from qpr_jax.encoders.load import save_encoder
-from qpr_jax.encoders.sentence_transformers import parse_model, parse_weights, serialize_weights
+from qpr_jax.encoders.sentence_transformers import (
+    named_tensors,
+    parse_model,
+    parse_weights,
+    serialize_tensors,
+)
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.errors import UserError
 from qpr_jax.losses import sdml_loss
@@ -112,7 +117,9 @@ def test_neither_chunks_nor_devices_change_the_gradient(dataset, on_one_device, 
 def test_what_is_written_is_what_was_read():
     files = {name: (TINY / name).read_bytes() for name in ("config.json", "model.safetensors")}
     model = parse_model(files, TINY)
-    again = parse_model(files | {"model.safetensors": serialize_weights(model.weights)}, TINY)
+    again = parse_model(
+        files | {"model.safetensors": serialize_tensors(named_tensors(model.weights))}, TINY
+    )
     jax.tree.map(np.testing.assert_array_equal, again.weights, model.weights)
 
 
@@ -191,7 +198,7 @@ def test_weights_of_names_that_begin_with_bert_are_read_too():
     )
     from safetensors.numpy import load
 
-    tensors = load(serialize_weights(model.weights))
+    tensors = load(serialize_tensors(named_tensors(model.weights)))
     renamed = {f"bert.{name}": array for name, array in tensors.items()}
     jax.tree.map(
         np.testing.assert_array_equal, parse_weights(renamed, model.shape, TINY), model.weights

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,23 +20,6 @@ _LOWER = np.array([c if c in _WORD_BYTES else 0 for c in bytes(range(256)).lower
 # CRC-32 is kept as the complement of zlib's. As int64: numba makes a float of uint64 and int64.
 _FIRST_CRC = 0xFFFFFFFF
 _CRC = np.array([zlib.crc32(bytes([i]), _FIRST_CRC) ^ _FIRST_CRC for i in range(256)], np.int64)
-
-
-class Words(NamedTuple):
-    """The words of n texts; see `WordTable.read`.
-
-    Attributes:
-      ids: int32 [tokens], without those of texts beyond `max_tokens`.
-      offsets: int64 [n + 1]; text i is at offsets[i] to offsets[i + 1].
-      truncated: how many texts have more tokens.
-      unknown: int64 [m, 3], with `bins` 0: for each word that is not in the table, also beyond
-        `max_tokens`, its place in `ids`, or -1, and where it starts and stops in the lines.
-    """
-
-    ids: np.ndarray
-    offsets: np.ndarray
-    truncated: int
-    unknown: np.ndarray
 
 
 class WordTable:
@@ -60,7 +42,9 @@ class WordTable:
         self._rule = first_bin, bins
         _fill_slots(self._spellings, self._starts, self._slots)
 
-    def read(self, lines: bytearray, count: int, max_tokens: int) -> Words:
+    def read(
+        self, lines: bytearray, count: int, max_tokens: int
+    ) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
         """Find the words of `count` texts, and convert their ASCII letters to lower case in place.
 
         Args:
@@ -68,20 +52,33 @@ class WordTable:
             letters, digits, "_" and bytes beyond ASCII.
           count: how many texts these are.
           max_tokens: of a text.
+
+        Returns:
+          The ids, int32 [tokens], without those of texts beyond `max_tokens`; their offsets, int64
+          [count + 1]; how many texts have more tokens; and, with `bins` 0, for each word that is
+          not in the table, also beyond `max_tokens`, int64 [m, 3], its place in the ids, or -1, and
+          where it starts and stops in the lines.
         """
         first_bin, bins = self._rule
         most = len(lines) // 2
         max_tokens = min(int(max_tokens), most)
         ids = np.empty(min(most, count * max_tokens), np.int32)
         offsets = np.empty(count + 1, np.int64)
-        unknown = np.empty((0 if bins else len(lines) // 2, 3), np.int64)
+        unknown = np.empty((0 if bins else most, 3), np.int64)
         tokens, truncated, others = _read(
             np.frombuffer(lines, np.uint8),
-            *(self._slots, self._starts, self._spellings, self._ids),
-            *(first_bin, bins, max_tokens),
-            *(ids, offsets, unknown),
+            self._slots,
+            self._starts,
+            self._spellings,
+            self._ids,
+            first_bin,
+            bins,
+            max_tokens,
+            ids,
+            offsets,
+            unknown,
         )
-        return Words(ids[:tokens].copy(), offsets, truncated, unknown[:others])
+        return ids[:tokens].copy(), offsets, truncated, unknown[:others]
 
 
 def ngram_rows(
