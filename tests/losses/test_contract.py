@@ -121,5 +121,5 @@ def test_vectors_that_coincide_have_finite_gradients(case):
         assert all(np.isfinite(gradient).all() for gradient in gradients)
     if case.reads == "pairs":
         found, gradients = loss(first, second, *rest)
-        assert float(found) == pytest.approx(0, abs=1e-6)
-        np.testing.assert_allclose(gradients, 0, atol=1e-6)
+        assert float(found) == pytest.approx(0, abs=1e-5)
+        np.testing.assert_allclose(gradients, 0, atol=1e-5)
