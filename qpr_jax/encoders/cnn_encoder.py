@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ from qpr_jax.text.vocabulary import Vocabulary, vocabulary_from_bytes, vocabular
 
 FORMAT = "qpr_jax model 1"
 WEIGHTS, VOCABULARY, SETTINGS = "model.safetensors", "vocabulary.json", "settings.json"
+log = logging.getLogger("qpr_jax")
 # Questions encoded at a time by a thread: their features fit into the cache of a core.
 _CHUNK = 512
 
@@ -73,6 +75,8 @@ class CnnEncoder:
         facts += [vocabulary.bins, 0, vocabulary.words]
         if vocabulary.subwords or vocabulary.added:
             facts += [vocabulary.subwords, vocabulary.added]
+        if vocabulary.signs:
+            facts.append("signs")
         digest = hashlib.sha256(json.dumps(facts).encode())
         for name, array in sorted(self._weights().items()):
             digest.update(json.dumps([name, array.shape]).encode())
@@ -87,13 +91,19 @@ class CnnEncoder:
     def encode(self, questions: Sequence[str]) -> np.ndarray:
         """Encode any strings: float32 [n, d], in the order of the questions."""
         texts = as_texts(questions)
+        cut = []
 
         def encode(start: int) -> np.ndarray:
             chunk = texts[start : start + _CHUNK]
-            token_ids, offsets, _, parts = self.vocabulary.flat_ids(chunk, self.max_tokens)
+            token_ids, offsets, truncated, parts = self.vocabulary.flat_ids(chunk, self.max_tokens)
+            cut.append(truncated)
             return self._folded.encode(token_ids, offsets, parts)
 
-        return self._encode_chunks(encode, len(texts))
+        vectors = self._encode_chunks(encode, len(texts))
+        if any(cut):
+            message = "%s of %s texts have more than %d words: the rest is not read"
+            log.warning(message, f"{sum(cut):,}", f"{len(texts):,}", self.max_tokens)
+        return vectors
 
     def encode_ids(self, token_ids: np.ndarray, parts: Parts = NO_PARTS) -> np.ndarray:
         """Encode token ids, int32 [n, L], zero-padded on the right: float32 [n, d].

@@ -12,6 +12,14 @@ _ASCII_WORD = re.compile(r"[a-z0-9_]+")
 _WORD = re.compile(r"\w+")
 _SIGNS = "\u3040-\u30ff\u3400-\u9fff"  # kana, Chinese characters
 _SIGN_OR_REST = re.compile(f"[{_SIGNS}]|[^{_SIGNS}]+")
+# Signs that change a meaning. A minus is before a number and after no word, a dot before a name and
+# after a blank, and ?? between words: else they are punctuation.
+_ASCII_SIGN = re.compile(
+    r"[<>=+*/%$^]+|\#+|&&+|\|\|+|(?<!\w)-(?=\s?\d)|(?<!\S)\.(?=[^\W\d])|(?<!\S)\?\?(?=\s+\w)"
+)
+_SIGN_CHARACTER = re.compile(r"[-<>=+*/%$^#&|]")
+_FULL_WIDTH = {ord(sign): ord(sign) + 0xFEE0 for sign in "<>=+*/%$^#&|-.?"}
+_NO_SIGNS = "©®°¦\ufffc\ufffd"  # symbols that change no meaning
 # NFKC in Python is quadratic in a run of combining marks: 1 MB of them would take minutes.
 _LONG_TEXT = 1000
 _MAX_RUN = 30  # as in the stream-safe text format of Unicode (UAX #15, section 13)
@@ -22,12 +30,18 @@ def replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def tokenize(text: str) -> list[str]:
+def tokenize(text: str, *, signs: bool = False) -> list[str]:
     """Split a question into words: NFKC, lower case, then runs of letters, digits and marks.
 
     Accepts any string. Without combining marks the words are the matches of `\\w+`; a mark, such as
     a Hindi vowel sign, belongs to the word that it follows.
+
+    With `signs`, what tells C from C++ and C#, 5 from -5, 5 % and $5, < from >, .NET from net, or
+    one emoji from another, is a word, too; ASCII signs are in full width (U+FF01 to U+FF5E).
     """
+    if signs and (not text.isascii() or _has_sign(text)):
+        words = _sign_pattern().findall(nfkc_lower(text))
+        return [word.translate(_FULL_WIDTH) for word in words]
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     text = nfkc_lower(text)
@@ -36,13 +50,16 @@ def tokenize(text: str) -> list[str]:
     return _WORD.findall(text) if marks.isdisjoint(text) else word.findall(text)
 
 
-def as_lines(texts: Sequence[str]) -> bytearray:
+def as_lines(texts: Sequence[str], *, signs: bool = False) -> bytearray:
     """Join texts to lines of UTF-8, of which a byte loop finds the words of `tokenize`.
 
     An ASCII text is as it was, with spaces for newlines, and another is its words. Each ends with
     a newline. Words are runs of ASCII letters of any case, digits, "_" and bytes beyond ASCII.
     """
-    lines = [text if text.isascii() else " ".join(tokenize(text)) for text in texts]
+    lines = []
+    for text in texts:
+        plain = text.isascii() and not (signs and _has_sign(text))
+        lines.append(text if plain else " ".join(tokenize(text, signs=signs)))
     lines.append("")
     joined = _END.join(lines)
     if joined.count(_END) > len(texts):
@@ -106,3 +123,22 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], frozenset[str]]:
     run = marks + "\uff9e\uff9f"
     long_run = re.compile(rf"([{run}]{{{_MAX_RUN}}})[{run}]+")
     return re.compile(rf"\w[\w{marks}]*"), long_run, frozenset(marks)
+
+
+def _has_sign(text: str) -> bool:
+    """Whether an ASCII text has a sign; most texts are told by a pattern of characters alone."""
+    if not (_SIGN_CHARACTER.search(text) or "??" in text or " ." in text or text[:1] == "."):
+        return False
+    return _ASCII_SIGN.search(text) is not None
+
+
+@functools.cache
+def _sign_pattern() -> re.Pattern[str]:
+    """Pattern of a word or a sign: currencies, mathematical signs, arrows and emoji, one each."""
+    symbols = "".join(
+        chr(code)
+        for code in range(0x80, 0x1FB00)
+        if unicodedata.category(chr(code)) in ("Sc", "Sm", "So") and chr(code) not in _NO_SIGNS
+    )
+    word, _, _ = _patterns()
+    return re.compile(rf"{word.pattern}|{_ASCII_SIGN.pattern}|[{symbols}]")

@@ -57,12 +57,14 @@ class Vocabulary:
       bins: the number of ids that all other words share.
       subwords: whether unknown words are sums of bins.
       added: words that got ids, after those of the bins, when an encoder was extended.
+      signs: whether signs are words; see `tokenize`.
     """
 
     words: tuple[str, ...] = field(repr=False)  # many
     bins: int
     subwords: bool = False
     added: tuple[str, ...] = field(default=(), repr=False)
+    signs: bool = False
 
     def __post_init__(self) -> None:
         if self.bins < 1:
@@ -141,7 +143,7 @@ class Vocabulary:
         With `subwords` another word has the id of one with the same spelling without accents. An
         added word gives no other word its id: texts without added words keep their tokens.
         """
-        lines = as_lines(questions)
+        lines = as_lines(questions, signs=self.signs)
         ids, offsets, truncated, others = self._table.read(lines, len(questions), max_tokens)
         for place, start, stop in others.tolist():
             word = lines[start:stop].decode()
@@ -195,6 +197,7 @@ def build_vocabulary(
     bins: int = 5_000,
     min_count: int = 1,
     subwords: bool = False,
+    signs: bool = False,
     fill: Iterable[str] = (),
 ) -> Vocabulary:
     """Build a vocabulary of the most frequent words; the order of the texts has no effect.
@@ -205,24 +208,28 @@ def build_vocabulary(
       size: give at most this number of words an id; of equal shares the first by alphabet.
       bins: the number of ids that all other words share.
       min_count: give no id to words that occur less often.
-      subwords: see `Vocabulary`.
+      subwords, signs: see `Vocabulary`.
       fill: words, such as those of dictionaries, that get the ids that are left, the first first.
     """
     if size < 0:
         raise UserError(f"`size`: expected 0 or more words, got {size}")
-    words = frequent_words(corpora, min_count=min_count, fill=fill)
-    return Vocabulary(tuple(words[:size]), bins, subwords)
+    words = frequent_words(corpora, min_count=min_count, signs=signs, fill=fill)
+    return Vocabulary(tuple(words[:size]), bins, subwords, signs=signs)
 
 
 def frequent_words(
-    corpora: Iterable[Iterable[str]], *, min_count: int = 1, fill: Iterable[str] = ()
+    corpora: Iterable[Iterable[str]],
+    *,
+    min_count: int = 1,
+    signs: bool = False,
+    fill: Iterable[str] = (),
 ) -> list[str]:
     """All words of texts, the most frequent first, then those of `fill`; see `build_vocabulary`."""
     shares: dict[str, float] = {}
     for texts in corpora:
         counts: collections.Counter[str] = collections.Counter()
         for text in texts:
-            counts.update(tokenize(text))
+            counts.update(tokenize(text, signs=signs))
         total = counts.total()
         for word, count in counts.items():
             if count >= min_count:
@@ -233,9 +240,9 @@ def frequent_words(
 
 
 def vocabulary_to_bytes(vocabulary: Vocabulary) -> bytes:
-    """Serialize as ASCII JSON: the attributes, `subwords` and `added` only if they are set."""
+    """Serialize as ASCII JSON: the attributes, the last three only if they are set."""
     value = dataclasses.asdict(vocabulary)
-    for name in ("subwords", "added"):
+    for name in ("subwords", "added", "signs"):
         if not value[name]:
             del value[name]
     return json.dumps(value, indent=0).encode()
@@ -245,8 +252,13 @@ def vocabulary_from_bytes(data: bytes) -> Vocabulary:
     """Parse what `vocabulary_to_bytes` returned; UserError for anything else."""
     value = parse_json(data, "vocabulary")
     try:
-        words, added = tuple(value["words"]), tuple(value.get("added", ()))
-        return Vocabulary(words, value["bins"], value.get("subwords", False), added)
+        return Vocabulary(
+            words=tuple(value["words"]),
+            bins=value["bins"],
+            subwords=value.get("subwords", False),
+            added=tuple(value.get("added", ())),
+            signs=value.get("signs", False),
+        )
     except (KeyError, TypeError, AttributeError):
         what = "vocabulary: expected a list of `words` and a number of `bins`"
         raise UserError(what, remedy="make the file again") from None

@@ -123,6 +123,7 @@ def _cnn_vocabulary(config: TrainConfig, start: CnnEncoder | None, corpora: Corp
             bins=text.hash_bins,
             min_count=text.min_count,
             subwords=text.subwords,
+            signs=text.subwords,
         )
     if not (start.normalize or imitates_itself(config)):
         raise UserError(
@@ -131,7 +132,8 @@ def _cnn_vocabulary(config: TrainConfig, start: CnnEncoder | None, corpora: Corp
             remedy="leave out `teacher.model`: the encoder then imitates itself",
         )
     fill, least = corpora.dictionary_targets, text.min_count
-    words = frequent_words(corpora.by_language[1:], min_count=least, fill=fill)
+    signs = start.vocabulary.signs
+    words = frequent_words(corpora.by_language[1:], min_count=least, signs=signs, fill=fill)
     vocabulary = start.vocabulary.with_words(words, text.added_words)
     if vocabulary == start.vocabulary:
         raise UserError(

@@ -2,6 +2,7 @@
 
 import logging
 
+import numpy as np
 import pytest
 
 from qpr_jax import Retriever, read_encoder
@@ -54,6 +55,29 @@ def test_a_misspelled_word_is_near_the_word():
     assert right @ wrong > right @ other
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["How do I learn C?", "How do I learn C++?", "How do I learn C#?"],
+        ["Is -5 degrees safe?", "Is 5 degrees safe?", "Is +5 degrees safe?"],
+        ["Why is x < y?", "Why is x > y?", "Why is x = y?"],
+        ["Is there a 5% discount?", "Is there a $5 discount?", "Is there a 5 discount?"],
+        ["Is the answer \u2705?", "Is the answer \u274c?"],
+        ["What is .NET?", "What is net?"],
+        ["word " * 73 + tail for tail in ("cancel my plan", "broken screen", "invoice for May")],
+    ],
+)
+def test_signs_and_the_end_of_long_texts_tell_texts_apart(texts):
+    vectors = read_encoder(PACKAGED).encode(texts)
+    distances = ((vectors[:, None] - vectors[None]) ** 2).sum(axis=2)
+    assert distances[~np.eye(len(texts), dtype=bool)].min() > 0.003
+
+
+def test_a_cut_text_is_said(caplog):
+    read_encoder(PACKAGED).encode(["word " * 300, "word"])
+    assert "1 of 2 texts have more than 256 words" in caplog.text
+
+
 def test_a_call_that_names_no_encoder_says_which_it_takes(caplog):
     with caplog.at_level(logging.INFO, "qpr_jax"):
         folder = default_folder()
@@ -66,5 +90,6 @@ def test_a_call_that_names_no_encoder_says_which_it_takes(caplog):
 
 def test_calls_from_python_default_to_it(retriever):
     assert retriever.encoder.identity == read_encoder(PACKAGED).identity
-    found = find_duplicates(["why is the sea salty", "rice", "Why is the sea salty?"], pairs=1)
+    texts = ["why is the sea salty", "rice", "Why is the sea salty?"]
+    found = find_duplicates(texts, max_distance=0.1)
     assert [(pair.id1, pair.id2) for pair in found.pairs] == [(0, 2)]

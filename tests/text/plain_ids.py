@@ -31,9 +31,9 @@ def ngram_rows(vocabulary, word):
     return [vocabulary.first_bin + bin for bin in ngram_bins(word, vocabulary.bins)]
 
 
-def split(texts):
+def split(texts, signs):
     """The words of all texts, with END after each text."""
-    return [word for text in texts for word in [*tokenize(text), END]]
+    return [word for text in texts for word in [*tokenize(text, signs=signs), END]]
 
 
 class PlainIds(dict):
@@ -51,9 +51,9 @@ class PlainIds(dict):
     def __missing__(self, word):
         return [self.vocabulary.first_bin + hash_text(word) % self.vocabulary.bins]
 
-    def flat_ids(self, questions, max_tokens=64, split=split):
+    def flat_ids(self, questions, max_tokens=64):
         ids, offsets, of_question, unknown, truncated = [], [0], [], {}, 0
-        for word in split(questions):
+        for word in split(questions, self.vocabulary.signs):
             if word == END:
                 truncated += len(of_question) > max_tokens
                 ids += of_question[:max_tokens]

@@ -4,6 +4,8 @@ import time
 import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.text.tokenizer import as_lines, normalized_text, tokenize
@@ -38,6 +40,51 @@ def test_words(text, words):
     assert tokenize(text) == words
 
 
+# Texts of one line have one list of words, and no two lines have the same.
+SIGNS = [
+    ["How do I learn C?", "how do I learn c"],
+    ["How do I learn C++?", "how do i learn C ++", "How do I learn C\uff0b\uff0b"],
+    ["How do I learn C#?"],
+    ["Is 5 safe?", "Is 5. safe", "Is 5 \u2013 safe?"],
+    ["Is -5 safe?", "Is - 5 safe"],
+    ["Is +5 safe?"],
+    ["5% off", "5 % off"],
+    ["$5 off", "$ 5 off"],
+    ["\u20ac5 off"],
+    ["x < y"],
+    ["x > y", "x>y"],
+    ["x \u2264 y"],
+    ["a/b"],
+    ["a-b", "a b", "a.b", "a, b"],
+    ["2019-2020", "2019 2020"],
+    ["What is .NET?"],
+    ["What is net?", "What is net.", "What is ...net?", "What is net??"],
+    ["do && this"],
+    ["do || this"],
+    ["do ?? this"],
+    ["do this", "do & this", "do | this", "do - this"],
+    ["Is it \u2705?"],
+    ["Is it \u274c?"],
+    ["I \u2764 it", "I \u2764\ufe0f it"],
+    ["1.5", "1,5"],
+]
+
+
+@pytest.mark.parametrize("texts", SIGNS, ids=lambda texts: texts[0])
+def test_signs_tell_texts_apart(texts):
+    for text in texts:
+        words = tokenize(text, signs=True)
+        assert words == tokenize(texts[0], signs=True)
+        others = [other for line in SIGNS if line is not texts for other in line]
+        assert words not in [tokenize(other, signs=True) for other in others]
+
+
+@given(st.text())
+def test_without_signs_the_words_are_the_same(text):
+    words = [word for word in tokenize(text, signs=True) if re.match(r"\w", word)]
+    assert words == tokenize(text)
+
+
 def test_odd_and_huge_strings():
     every = "".join(map(chr, range(0x110000)))
     assert len(tokenize(every)) > 500
@@ -50,6 +97,12 @@ def test_a_megabyte_of_combining_marks_takes_no_minutes():
         start = time.process_time()
         assert len(tokenize("e" + marks * 250_000 + " end")) == 2
         assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("unit", ["+", "+ ", "- ", "?? ", " .", "\u2705", "&", "#a", "<5"])
+def test_long_texts_of_signs_take_linear_time(unit):
+    for end in ("x", "\u00e9"):
+        assert tokenize(unit * 100_000 + " " + end, signs=True)[-1] == end
 
 
 def test_thirty_marks_on_a_letter_are_kept():

@@ -35,7 +35,7 @@ WORDS = ("how", "straße", "café", "हिन्दी")
 VOCABULARY = Vocabulary(WORDS, bins=50, subwords=True)
 EXTENDED = dataclasses.replace(VOCABULARY, added=("öffnen", "kůň"))
 ODD = (
-    "aZ0_ \n\t\0\r?'-/:@[`{\x7f\u2028\x85\u212a\u200d\ufeff\U000e0100"
+    "aZ0_ \n\t\0\r?'-/:@[`{\x7f+#&|<5.%\u2028\x85\u212a\u200d\ufeff\U000e0100"
     "éÉΣς\u03c3ß\u0130\u0131\u0149\u01c5\u0301\u0327\u0345\ufe0f\uff9eﬁ\U0001d400"
     "你 योग한가\u1112\u1161\u11ab😀\ud800\udfff"
 )
@@ -53,13 +53,14 @@ def assert_same(got, expected):
 
 def with_words_of(texts, rng, *, subwords=False):
     """A vocabulary of half of the words of texts, some of them added ones, and of others."""
-    words = sorted({word for text in texts for word in tokenize(text)})
+    signs = rng.random() < 0.5
+    words = sorted({word for text in texts for word in tokenize(text, signs=signs)})
     rng.shuffle(words)
     odd = ("", "\n", "A", "\ud800", "a b", "é?", "\udfffa")
     several = tuple(dict.fromkeys((*odd, *words[: len(words) // 3])))
     added = tuple(word for word in words[-len(words) // 6 :] if word not in several)
     bins = rng.choice((1, 7, 5000))
-    return Vocabulary(several, bins=bins, added=added, subwords=subwords)
+    return Vocabulary(several, bins, subwords, added, signs)
 
 
 @pytest.mark.parametrize("subwords", [False, True])
@@ -263,35 +264,31 @@ def test_parts_are_taken_and_joined_in_order():
     assert NO_PARTS.joined(NO_PARTS).tokens == NO_PARTS.take(np.zeros(0, np.int64)).tokens == 0
 
 
-@given(st.lists(st.text(max_size=5), unique=True), st.integers(1, 99), st.booleans())
-def test_written_and_read(words, bins, subwords):
+@given(st.lists(st.text(max_size=5), unique=True), st.integers(1, 99), st.booleans(), st.booleans())
+def test_written_and_read(words, bins, subwords, signs):
     half = len(words) // 2
-    vocabulary = Vocabulary(tuple(words[half:]), bins, subwords, tuple(words[:half]))
+    vocabulary = Vocabulary(tuple(words[half:]), bins, subwords, tuple(words[:half]), signs)
     data = vocabulary_to_bytes(vocabulary)
     assert data.isascii()
     assert vocabulary_from_bytes(data) == vocabulary
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    "fields",
     [
-        ({"words": None}, "expected `words` and `added`, lists of strings"),
-        ({"words": [1]}, "expected `words` and `added`, lists of strings"),
-        ({"added": "b"}, "expected `words` and `added`, lists of strings"),
-        ({"bins": None}, "expected `bins`, a number, got None"),
-        ({"bins": 0}, "`bins`: expected 1 or more, got 0"),
-        ({"subwords": 1}, "expected `subwords`, true or false, got 1"),
-        ({"words": ["a", "a"]}, "expected distinct words"),
-        ({"added": ["a"]}, "expected distinct words"),
+        {"words": None},
+        {"added": 1},
+        {"bins": None},
+        {"bins": 0},
+        {"words": ["a"] * 2},
+        {"added": "a"},
     ],
 )
-def test_what_is_no_vocabulary(fields, message):
+def test_what_is_no_vocabulary(fields):
     data = json.dumps({"bins": 1, "words": ["a"]} | fields).encode()
-    with pytest.raises(UserError, match=message):
-        vocabulary_from_bytes(data)
-    for other in (b"", b"\xff", b"[]"):
+    for wrong in (data, b"", b"\xff", b"[]"):
         with pytest.raises(UserError, match="expected"):
-            vocabulary_from_bytes(other)
+            vocabulary_from_bytes(wrong)
 
 
 def test_most_frequent_words_first_and_equal_counts_by_word():
