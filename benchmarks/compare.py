@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks import report
-from experiments.lexical import bm25_search
-from experiments.systems import TWO_STAGES, run_system
+from experiments.systems import TWO_STAGES, bm25_search, run_system
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.sources import find_quora
 from qpr_jax.encoders.base import Encoder

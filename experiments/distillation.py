@@ -14,11 +14,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.pages import Column, difference, score_table, section, with_interval
+from experiments.pages import Column, difference, score_table, section, split_columns, with_interval
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Options, Study, Trial, trial_config
 from experiments.systems import BASELINES, baseline_trial
-from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.training.presets import PRESETS
 
 STUDENT = "quora_distilled"
@@ -90,8 +89,7 @@ def compare(row: str) -> Sequence[str]:
 
 def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     """The student beside other encoders, and its changes."""
-    metrics = [f"{split} {name}" for split in HELD_OUT for name in ("H@1", "MRR")]
-    columns = [Column(name, f"{name} per query, exact", with_interval) for name in metrics]
+    columns = split_columns("exact", with_interval)
     gain = Column("test MRR, difference", "test MRR per query, exact", difference)
     others = {name: title for name, (title, *_) in OTHERS.items()}
     first = BASELINES | others | {"base": ROWS["base"][0]}

@@ -13,13 +13,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.pages import Claim, Column, claim_lines, score_table, section, with_interval
+from experiments.pages import Claim, claim_lines, section
 from experiments.paper_numbers import OPEN_DOMAIN, paper_table
-from experiments.paper_tables import CHANGES, ROWS
-from experiments.scores import Measured, Scores, retrieval
+from experiments.paper_tables import CHANGES, ROWS, measure, preset_table
+from experiments.scores import Scores
 from experiments.study import Options, Study, Trial
 from qpr_jax.data.sources import find_logs
-from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.distant.logs import log_files
 
 FILTERS = ("pairwise", "paper")
@@ -52,11 +51,6 @@ def trials(options: Options) -> list[Trial]:
     return [*found, Trial(f"pairwise_{FULL}", FULL, {"data.coherence": "pairwise"})]
 
 
-def measure(run: pathlib.Path) -> dict[str, Measured]:
-    """Scores per pair, as in the paper, and per query, through the index."""
-    return {"": retrieval(run, over=("pair", "query"))}
-
-
 def compare(row: str) -> Sequence[str]:
     """The worse rows of the paper's claims, under the same filter."""
     name, _, better = row.partition("_")
@@ -73,12 +67,7 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
         lines += section(f"The paper's claims, {name} coherence", claims)
         for number, table in OPEN_DOMAIN.items():
             lines += paper_table(scores, number, table, prefix)
-    columns = [
-        Column(f"{split} {name}", f"{split} {name} per query, index", with_interval)
-        for split in HELD_OUT
-        for name in ("H@1", "MRR")
-    ]
-    preset = score_table(scores, {f"pairwise_{FULL}": f"`{FULL}`"}, columns, "per query")
+    preset = preset_table(scores, {f"pairwise_{FULL}": f"`{FULL}`"})
     return [*lines, *section("The preset", preset)]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.scores import Scores
+from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically
 
@@ -85,6 +86,12 @@ class Column(NamedTuple):
     head: str
     metric: str
     show: Show = number
+
+
+def split_columns(search: str, show: Show) -> list[Column]:
+    """Columns of H@1 and MRR per query by a search, of each held-out split."""
+    metrics = [f"{split} {name}" for split in HELD_OUT for name in ("H@1", "MRR")]
+    return [Column(metric, f"{metric} per query, {search}", show) for metric in metrics]
 
 
 def score_table(

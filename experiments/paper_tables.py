@@ -14,20 +14,19 @@ from typing import Any
 
 from experiments.pages import (
     Claim,
-    Column,
     Curve,
     claim_lines,
     difference,
     plot_curves,
     score_table,
     section,
+    split_columns,
     with_interval,
 )
 from experiments.paper_numbers import TABLES, paper_points, paper_table
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Options, Study, Trial, trial_config
 from experiments.systems import baseline_trial
-from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import SCORE_NAMES
 
@@ -148,7 +147,7 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
             "Differences to the plain row of the same size, per query; `quora_best` is compared",
             "with `quora_sdml`, both at full size.",
         ),
-        *section("The presets", _presets(scores)),
+        *section("The presets", preset_table(scores, {name: f"`{name}`" for name in FULL})),
     ]
     for number, table in TABLES.items():
         found = paper_table(scores, number, table)
@@ -158,23 +157,15 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     return lines
 
 
+def preset_table(scores: Scores, rows: dict[str, str]) -> list[str]:
+    """The scores per query of presets that are trained as they are."""
+    return score_table(scores, rows, split_columns("index", with_interval), "per query")
+
+
 def _ideas(scores: Scores) -> list[str]:
     rows = IDEAS | {"quora_best": "`quora_best`"}
-    columns = []
-    for split in HELD_OUT:
-        for name in ("H@1", "MRR"):
-            metric = f"{split} {name} per query, index"
-            columns.append(Column(f"{split} {name}", metric, difference))
+    columns = split_columns("index", difference)
     return score_table(scores, rows, columns, "idea", minus=lambda row: compare(row)[-1])
-
-
-def _presets(scores: Scores) -> list[str]:
-    columns = [
-        Column(f"{split} {name}", f"{split} {name} per query, index", with_interval)
-        for split in HELD_OUT
-        for name in ("H@1", "MRR")
-    ]
-    return score_table(scores, {name: f"`{name}`" for name in FULL}, columns, "per query")
 
 
 def _plot(scores: Scores, folder: pathlib.Path) -> None:

@@ -15,18 +15,25 @@ import functools
 import pathlib
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from experiments.lexical import TextSearch
-from experiments.pages import Column, difference, number, score_table, with_interval
+from experiments.pages import Column, difference, score_table, with_interval
 from experiments.query_changes import CHANGES, OTHER, SAME, Changed, change_queries
 from experiments.question_sets import MOST, SOURCES, has_seen, read_set
 from experiments.scores import Measured, PerQuery, Scores
 from experiments.study import Options, Study, Trial, log, trial_config
-from experiments.systems import BASELINES, TWO_STAGES, System, baseline, run_system, search_others
+from experiments.systems import (
+    BASELINES,
+    TWO_STAGES,
+    System,
+    TextSearch,
+    baseline,
+    run_system,
+    search_others,
+)
 from qpr_jax.data.sources import find_quora
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import read_ranks, write_ranks
@@ -38,7 +45,7 @@ SMALL = 200  # questions of a set and queries of a change, with --smoke
 ACCEPTED = 0.9  # the share of right first hits of unchanged queries that the threshold accepts
 UNCHANGED = "unchanged"
 BM25, PACKAGED = "bm25", "open_student"
-SET_METRICS = ("ndcg@10", "hits@1")
+SET_METRICS = {"ndcg@10": "nDCG@10", "hits@1": "H@1"}
 # What the packaged encoder was trained on.
 PACKAGED_SETS = ("clinc150", "webquestions", "tatoeba", "simplequestions")
 
@@ -183,7 +190,7 @@ def measure(folder: pathlib.Path) -> dict[str, Measured]:
         if not key.endswith("|clusters"):
             stage, _, metric = key.partition("|")
             found.setdefault(stage, {})[metric] = PerQuery(values, arrays[f"{key}|clusters"])
-    return {stage: found[stage] for stage in found}
+    return dict(found)
 
 
 def compare(row: str) -> Sequence[str]:
@@ -198,16 +205,15 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
         name, _, stage = row.partition(", ")
         title = BASELINES.get(name, f"`{name}`")
         rows[row] = f"{title}, {TWO_STAGES}" if stage else title
-    cells: Mapping[str, Any] = {"ndcg@10": number, "hits@1": number}
     lines = ["## Questions of other kinds", ""]
-    for metric, show in cells.items():
-        columns = [Column(name, f"{name} {metric}", show) for name in SOURCES]
-        lines += score_table(scores, rows, columns, {"ndcg@10": "nDCG@10"}.get(metric, "H@1"))
+    for metric, title in SET_METRICS.items():
+        columns = [Column(name, f"{name} {metric}") for name in SOURCES]
+        lines += score_table(scores, rows, columns, title)
     columns = [Column(name, f"{name} ndcg@10", difference) for name in SOURCES]
     others = {row: title for row, title in rows.items() if row != BM25}
     lines += score_table(scores, others, columns, "nDCG@10 less BM25's")
-    columns = [Column("unchanged", f"H@1, {UNCHANGED}", number)]
-    columns += [Column(CHANGES[name].title, f"H@1, {name}", number) for name in SAME]
+    columns = [Column("unchanged", f"H@1, {UNCHANGED}")]
+    columns += [Column(CHANGES[name].title, f"H@1, {name}") for name in SAME]
     lines += ["## The same meaning: how many first hits are right", ""]
     lines += score_table(scores, rows, columns, "H@1")
     columns = []

@@ -12,7 +12,6 @@ from qpr_jax.text.differences import negates, numbers
 
 # Makes the changed text of a text; None if the change does not fit.
 Make = Callable[[str, np.random.Generator], str | None]
-EXAMPLE = "How do I learn Python in 2016?"
 
 
 class Change(NamedTuple):

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.pages import Column, difference, score_table, section, with_spread
+from experiments.pages import Column, difference, score_table, section, split_columns, with_spread
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Options, Study, Trial
 from qpr_jax.data.splits import HELD_OUT
@@ -70,12 +70,10 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     lines = []
     for search, title in SEARCHES.items():
         columns = []
-        for split in HELD_OUT:
-            for name in ("H@1", "MRR"):
-                metric = f"{split} {name} per query, {search}"
-                columns.append(Column(f"{split} {name}", metric, with_spread))
-                if split == "test":
-                    columns.append(Column("gain", metric, difference))
+        for column in split_columns(search, with_spread):
+            columns.append(column)
+            if column.head.startswith("test"):
+                columns.append(Column("gain", column.metric, difference))
         table = score_table(scores, rows, columns, "first stage | second")
         lines += section(f"By {title}", table)
     return lines

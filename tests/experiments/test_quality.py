@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from experiments import quality, question_sets
-from experiments.lexical import bm25_search, tfidf_search
 from experiments.query_changes import CHANGES, Changed, change_queries, misspell
 from experiments.question_sets import choose, has_seen, read_set, relevance_of
-from experiments.systems import search_others
+from experiments.systems import bm25_search, search_others, tfidf_search
 from qpr_jax.errors import UserError
 
 QUESTIONS = [
