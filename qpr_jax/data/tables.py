@@ -149,7 +149,7 @@ def _split(lines: Iterator[Line], kind: str) -> Iterator[Cells]:
             quoted = _quoted_row(line, lines, ahead, separator, width)
             if kind == "csv" or not isinstance(quoted, str):
                 row = quoted
-        if isinstance(row, str) or (any(row) and not all(cell.isspace() for cell in row if cell)):
+        if isinstance(row, str) or any(map(str.strip, row)):
             width = width or len(row)
             yield number, row
 
@@ -220,7 +220,8 @@ def _parse_quoted(text: str, separator: str) -> list[str] | str | None:
 @functools.cache
 def _cell_pattern(separator: str) -> re.Pattern[str]:
     """Match a quoted or a plain cell, and the separator or the end of the text after it."""
-    return re.compile(rf'(?:"([^"]*(?:""[^"]*)*)"|((?!")[^{separator}]*))([{separator}]|\Z)')
+    end = re.escape(separator)
+    return re.compile(rf'(?:"([^"]*(?:""[^"]*)*)"|((?!")[^{end}]*))({end}|\Z)')
 
 
 def _are_rows(texts: Sequence[str], separator: str, width: int) -> bool:
@@ -258,7 +259,7 @@ def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
         else:
             yield line, {name: row[at] for name, at in zip(names, places, strict=True)}
     if repeated:
-        log.warning("%s: the header stands %s times more; left out", source, f"{repeated:,}")
+        log.warning("%s: left out rows that repeat the header: %s", source, f"{repeated:,}")
 
 
 def _read_header(rows: Iterator[Cells], source: str) -> list[str]:

@@ -213,6 +213,7 @@ def test_plain_lines(tmp_path):
         ("big.csv", "question\na\nb\n".encode("utf-16-be"), ["a", "b"]),
         ("bom.txt", "a?\nb?\n".encode("utf-16"), ["a?", "b?"]),
         ("sep.csv", "sep=|\nid|question\n1|a, b\n", ["a, b"]),
+        ("odd.csv", 'sep=^\nid^question\n1^"a^ b"\n', ["a^ b"]),
         ("comma.csv", "id;question;n (a, b, c, d)\n1;a;x\n2;b, c;y\n", ["a", "b, c"]),
         ("excel.csv", "id,question\n1,a\n,\n , \n", ["a"]),
         ("joined.csv", "id,question\n1,a\nid,question\n2,b\n", ["a", "b"]),

@@ -206,6 +206,7 @@ def test_real_files():
         pytest.skip("needs $QPR_DATA_DIR/parallel")
     path = "$QPR_DATA_DIR/parallel/"
     files = [read_translations(f"en-de:{path}tatoeba.en-de.tsv.gz")]
+    assert len(files[0].sources) == 50_001
     test = "tatoeba_test.deu-eng"
     tests = [read_translations(f"en-de:{path}{test}.eng.gz+{path}{test}.deu.gz")]
     found = split_translations(files, tests)

