@@ -11,7 +11,7 @@ import numpy as np
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.retrieval import DEPTH, exact_search, rank, retrieval_scores
+from qpr_jax.evaluation.retrieval import DEPTH, exact_search, rank
 from qpr_jax.files import write_atomically
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.vectors import Vectors
@@ -32,30 +32,24 @@ class Validation(NamedTuple):
       queries: int64 [n], rows of questions.
       hits: int64 [n, h], rows of the hits among all questions except the query, nearest first,
         padded with -1.
-      clusters: int32 [Q], the cluster of each question.
-      pairs: int [P, 2], the pairs of the split whose first question is one of the queries.
+      relevant: bool [n, h], which hits are of the query's cluster.
     """
 
     queries: np.ndarray
     hits: np.ndarray
-    clusters: np.ndarray
-    pairs: np.ndarray
+    relevant: np.ndarray
 
     def sample(self, count: int, seed: int) -> Validation:
         """Draw at most `count` of the queries."""
         order = np.random.default_rng([seed, 2]).permutation(len(self.queries))
         chosen = np.sort(order[:count])
-        queries = self.queries[chosen]
-        kept = np.isin(self.pairs[:, 0], queries)
-        return Validation(queries, self.hits[chosen], self.clusters, self.pairs[kept])
+        return Validation(self.queries[chosen], self.hits[chosen], self.relevant[chosen])
 
-    def scores(self, rankings: np.ndarray | None = None) -> dict[str, float]:
-        """Compute H@1 and MRR per query of rankings, int64 [n, h]; None: the first stage's."""
-        rankings = self.hits if rankings is None else rankings
-        missing = max(0, DEPTH - rankings.shape[1])
-        rankings = np.pad(rankings, [(0, 0), (0, missing)], constant_values=-1)
-        scores = retrieval_scores(rankings, self.queries, self.pairs, self.clusters)["per_query"]
-        return {name: scores[name] for name in ("hits@1", f"mrr@{DEPTH}")}
+
+def rank_scores(relevant: np.ndarray) -> dict[str, float]:
+    """Compute H@1 and MRR of rankings; relevant: bool [n, h]."""
+    first = np.where(relevant.any(axis=1), 1 / (relevant.argmax(axis=1) + 1), 0)
+    return {"hits@1": float((first == 1).mean()), f"mrr@{DEPTH}": float(first.mean())}
 
 
 def find_hits(
@@ -65,10 +59,11 @@ def find_hits(
 
     Returns:
       Negatives, int64 [Q, count]: for each clustered training question the nearest training
-      questions of other clusters, padded with -1; and the validation queries with `count` hits.
+      questions of other clusters, padded with -1; and the validation queries with `count` hits, at
+      most DEPTH.
     """
-    pairs, clusters = split.splits.pairs["validation"], split.clusters
-    queries = np.unique(pairs[:, 0]).astype(np.int64)
+    clusters = split.clusters
+    queries = np.unique(split.splits.pairs["validation"][:, 0]).astype(np.int64)
     path = folder / FILE
     if not path.exists():
         vectors = encoder.encode(split.data.questions)
@@ -76,21 +71,25 @@ def find_hits(
         found = rank(exact_search(vectors), queries, count)
         with write_atomically(path) as file:
             np.save(file, np.concatenate([negatives, found]).astype(np.int32))
-    every = np.load(path).astype(np.int64)
-    return every[: len(clusters)], Validation(queries, every[len(clusters) :], clusters, pairs)
+    negatives, hits = np.split(np.load(path).astype(np.int64), [len(clusters)])
+    relevant = (hits >= 0) & (clusters[queries][:, None] == clusters[hits])
+    return negatives, Validation(queries, hits, relevant)
 
 
 def rerank_scores(
     model: CrossEncoder, questions: Sequence[str], validation: Validation
 ) -> tuple[dict[str, float], np.ndarray]:
-    """Compute `Validation.scores` sorted by logit; also returns the logits, [n, h], -inf: none."""
-    queries, hits = validation.queries, validation.hits
-    logits = np.full(hits.shape, -np.inf)
-    found = np.argwhere(hits >= 0)
-    rows = zip(queries[found[:, 0]].tolist(), hits[hits >= 0].tolist(), strict=True)
-    logits[hits >= 0] = model.predict([(questions[a], questions[b]) for a, b in rows])
+    """Compute `rank_scores` of the hits sorted by logit, and the logits, [n, h], -inf for none."""
+    found = np.argwhere(validation.hits >= 0)
+    rows = np.stack(
+        [validation.queries[found[:, 0]], validation.hits[validation.hits >= 0]], axis=1
+    )
+    logits = np.full(validation.hits.shape, -np.inf)
+    logits[validation.hits >= 0] = model.predict(
+        [(questions[a], questions[b]) for a, b in rows.tolist()]
+    )
     order = np.argsort(-logits, axis=1, kind="stable")
-    return validation.scores(np.take_along_axis(hits, order, axis=1)), logits
+    return rank_scores(np.take_along_axis(validation.relevant, order, axis=1)), logits
 
 
 def _negatives(split: SplitData, vectors: np.ndarray, count: int) -> np.ndarray:
@@ -100,7 +99,7 @@ def _negatives(split: SplitData, vectors: np.ndarray, count: int) -> np.ndarray:
     queries = trained[clusters[trained] >= 0]
     index = Vectors.build(Recipe(), vectors[trained])
     numbers: dict[str, int] = {}
-    words = [normalized_text(question) for question in split.data.questions]
+    words = map(normalized_text, split.data.questions)
     text_of = np.array([numbers.setdefault(text, len(numbers)) for text in words])
     found = np.full((len(clusters), count), -1, np.int64)
     for start in range(0, len(queries), _BLOCK):
@@ -115,18 +114,6 @@ def _negatives(split: SplitData, vectors: np.ndarray, count: int) -> np.ndarray:
     return found
 
 
-class Pairs(NamedTuple):
-    """Pairs of questions, by their rows.
-
-    Attributes:
-      rows: int32 [n, 2], the query first.
-      labels: float32 [n], 1 if both mean the same, else 0.
-    """
-
-    rows: np.ndarray
-    labels: np.ndarray
-
-
 def draw_pairs(
     clusters: np.ndarray,
     hits: np.ndarray,
@@ -135,8 +122,8 @@ def draw_pairs(
     count: int,
     negatives: int,
     seed: int,
-) -> Pairs:
-    """Draw at least `count` pairs, in rounds.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw at least `count` pairs, in rounds: rows, int32 [n, 2], and labels, float32 [n].
 
     A round has for each cluster a positive pair, of two random questions of the cluster, and
     negative pairs, of the first of the two and some of its hits; and all non-duplicates, in random
@@ -160,11 +147,20 @@ def draw_pairs(
     sizes = np.unique(clusters[members], return_counts=True)[1]
     starts = (np.cumsum(sizes) - sizes)[sizes > 1]
     sizes = sizes[sizes > 1]
-    _require_both_labels(
-        len(sizes), len(non_duplicates) + negatives * int((hits[members] >= 0).sum())
-    )
-    rounds: list[Pairs] = []
-    while sum(len(part.labels) for part in rounds) < count:
+    if not len(sizes):
+        raise UserError(
+            "expected training questions with a known paraphrase, got none",
+            setting="data.held_out_pairs",
+            remedy="lower it, or give more pairs labeled as duplicates",
+        )
+    if not len(non_duplicates) and not (negatives and (hits[members] >= 0).any()):
+        raise UserError(
+            "expected pairs labeled as non-duplicates, or hits of other clusters, got neither",
+            setting="data.path",
+            remedy="give labeled non-duplicates, or more training questions",
+        )
+    rows, labels, drawn = [], [], 0
+    while drawn < count:
         first = rng.integers(sizes)
         second = (first + 1 + rng.integers(sizes - 1)) % sizes  # another one
         queries, same = members[starts + first], members[starts + second]
@@ -172,30 +168,16 @@ def draw_pairs(
         keys = rng.random((len(queries), hits.shape[1])) + 2 * (hits[queries] < 0)
         chosen = np.argsort(keys, axis=1)[:, :negatives]
         others = np.take_along_axis(hits[queries], chosen, axis=1)
-        swapped = np.where(rng.random((len(non_duplicates), 1)) < 0.5, 1, -1)
-        labeled = np.where(swapped > 0, non_duplicates, non_duplicates[:, ::-1])
+        swapped = rng.random((len(non_duplicates), 1)) < 0.5
+        labeled = np.where(swapped, non_duplicates, non_duplicates[:, ::-1])
         far = np.stack([np.repeat(queries, chosen.shape[1]), others.reshape(-1)], axis=1)
         parts = [np.stack([queries, same], axis=1), far[far[:, 1] >= 0], labeled]
-        labels = np.repeat(np.array([1, 0, 0], np.float32), [len(part) for part in parts])
-        order = rng.permutation(len(labels))
-        rounds.append(Pairs(np.concatenate(parts).astype(np.int32)[order], labels[order]))
-    return Pairs(*map(np.concatenate, zip(*rounds, strict=True)))
-
-
-def _require_both_labels(positive: int, negative: int) -> None:
-    """Raise a UserError if there are no pairs of one kind; without any, no round would end."""
-    if not positive:
-        raise UserError(
-            "expected training questions with a known paraphrase, got none",
-            setting="data.held_out_pairs",
-            remedy="lower it, or give more pairs labeled as duplicates",
-        )
-    if not negative:
-        raise UserError(
-            "expected pairs labeled as non-duplicates, or hits of other clusters, got neither",
-            setting="data.path",
-            remedy="give labeled non-duplicates, or more training questions",
-        )
+        kinds = np.repeat(np.array([1, 0, 0], np.float32), [len(part) for part in parts])
+        order = rng.permutation(len(kinds))
+        rows.append(np.concatenate(parts).astype(np.int32)[order])
+        labels.append(kinds[order])
+        drawn += len(kinds)
+    return np.concatenate(rows), np.concatenate(labels)
 
 
 def batches_by_length(lengths: np.ndarray, batch_size: int, *, seed: int) -> np.ndarray:

@@ -18,7 +18,6 @@ from flax import nnx
 
 from qpr_jax.data.clusters import dense_clusters
 from qpr_jax.data.splits import TRAIN, write_splits
-from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
@@ -37,15 +36,16 @@ from qpr_jax.reranking.cross_encoder import (
 from qpr_jax.text.word_pieces import WordPieces
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.cross_data import (
-    Pairs,
     Validation,
     batches_by_length,
     draw_pairs,
     find_hits,
     lay_out_pairs,
+    rank_scores,
     rerank_scores,
 )
 from qpr_jax.training.loop import Phase, fit
+from qpr_jax.training.sections import naming
 from qpr_jax.training.sources import SOURCES, SplitData, labels_digest
 from qpr_jax.training.train_step import (
     Metrics,
@@ -68,16 +68,18 @@ _CLIP = 1.0  # the largest norm of a gradient
 
 
 class Batches(NamedTuple):
-    """The pairs of a training, divided into its steps.
+    """The P pairs of a training, divided into its steps.
 
     Attributes:
-      pairs: the P pairs.
+      rows: int32 [P, 2], the query first.
+      labels: float32 [P], 1 if both mean the same, else 0.
       token_ids: of each question, with special tokens.
       max_tokens: the largest length of a pair.
       steps: int64 [S, n], positions of the pairs of each step.
     """
 
-    pairs: Pairs
+    rows: np.ndarray
+    labels: np.ndarray
     token_ids: list[list[int]]
     max_tokens: int
     steps: np.ndarray
@@ -85,8 +87,8 @@ class Batches(NamedTuple):
     def load(self, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return token ids and segments, int32 [n, L], and labels, float32 [n]; step 0 is first."""
         chosen = self.steps[step]
-        laid_out = lay_out_pairs(self.pairs.rows[chosen], self.token_ids, self.max_tokens)
-        return *laid_out, self.pairs.labels[chosen]
+        laid_out = lay_out_pairs(self.rows[chosen], self.token_ids, self.max_tokens)
+        return *laid_out, self.labels[chosen]
 
 
 def train_cross_encoder(
@@ -101,7 +103,9 @@ def train_cross_encoder(
     run = identity(config) | labels_digest(config)
     if path:
         run["data.sha256"] = source.digest(config, path)
-    first_stage, start = _read_first_stage(config), read_start(config)
+    with naming("cross_encoder.first_stage"):
+        first_stage = run_encoder(os.path.expanduser(config.cross_encoder.first_stage))
+    start = read_start(config)
     run |= {"first_stage.identity": first_stage.identity, "pretrained.identity": start.identity}
     with open_workdir(workdir, run, overwrite=overwrite) as folder:
         if (folder / "report.json").exists():
@@ -122,51 +126,40 @@ def make_batches(
     config: TrainConfig, split: SplitData, hits: np.ndarray, start: CrossEncoder
 ) -> Batches:
     """Draw the pairs of a training, determined by the seed, and divide them into its steps."""
-    splits, count = split.splits, PAIRS
-    if config.max_steps:
-        count = min(count, config.max_steps * config.batch_size)
+    count = min(PAIRS, (config.max_steps or PAIRS) * config.batch_size)
     if config.batch_size > count:
         raise UserError(
             f"expected at most the {count} pairs of the training, got {config.batch_size}",
             setting="batch_size",
         )
-    clusters = np.where(splits.split_of == TRAIN, split.clusters, -1)
-    pairs = draw_pairs(
-        clusters,
+    rows, labels = draw_pairs(
+        np.where(split.splits.split_of == TRAIN, split.clusters, -1),
         hits,
-        splits.non_duplicates["train"],
+        split.splits.non_duplicates["train"],
         count=count,
         negatives=NEGATIVES,
         seed=config.seed,
     )
-    pairs = Pairs(pairs.rows[:count], pairs.labels[:count])
+    rows, labels = rows[:count], labels[:count]
     pieces = WordPieces(start.contents[TOKENIZER], start.shape.vocab_size)
     longest = min(config.text.max_tokens, start.max_tokens // 2)
     token_ids = pieces.id_lists(split.data.questions, longest)
-    lengths = np.array([len(row) for row in token_ids])[pairs.rows].sum(axis=1) - 1
+    lengths = np.array([len(ids) for ids in token_ids])[rows].sum(axis=1) - 1
     steps = batches_by_length(lengths, config.batch_size, seed=config.seed)
     log.info(
         "%s pairs, %.0f %% positive, %.1f tokens each; %s steps",
         f"{steps.size:,}",
-        100 * pairs.labels.mean(),
+        100 * labels.mean(),
         lengths.mean(),
         f"{len(steps):,}",
     )
-    return Batches(pairs, token_ids, start.max_tokens, steps)
-
-
-def _read_first_stage(config: TrainConfig) -> Encoder:
-    try:
-        return run_encoder(os.path.expanduser(config.cross_encoder.first_stage))
-    except UserError as error:
-        name = "cross_encoder.first_stage"
-        raise UserError(error.what, setting=name, remedy=error.remedy) from None
+    return Batches(rows, labels, token_ids, start.max_tokens, steps)
 
 
 def read_start(config: TrainConfig) -> CrossEncoder:
     """Read the initial model: a cross-encoder, or an encoder with a random classifier."""
     named = os.path.expanduser(config.encoder.pretrained)
-    try:
+    with naming("encoder.pretrained"):
         if folder := cross_encoder_folder(named):
             return read_cross_encoder(folder)
         encoder = run_encoder(named)
@@ -174,8 +167,6 @@ def read_start(config: TrainConfig) -> CrossEncoder:
             raise UserError(
                 f"expected a folder in the format of sentence-transformers, got {named!r}"
             )
-    except UserError as error:
-        raise UserError(error.what, setting="encoder.pretrained", remedy=error.remedy) from None
     return from_encoder(encoder, max_tokens=2 * config.text.max_tokens, seed=config.seed)
 
 
@@ -217,13 +208,6 @@ def make_cross_step(
     return lambda state, batch: step(state, embedding, batch), init_state(rest, optimizer)
 
 
-def trained_weights(state: TrainState, start: CrossEncoder) -> dict[str, Any]:
-    """Return the weights of the `CrossEncoder` that a state holds."""
-    # Copies: a step donates its state.
-    trained = jax.tree.map(np.array, nnx.to_pure_dict(jax.device_get(state.params)))
-    return dict(trained) | {"embedding": start.weights["embedding"]}
-
-
 def _train(
     config: TrainConfig,
     split: SplitData,
@@ -238,7 +222,9 @@ def _train(
     sample = validation.sample(QUERIES, config.seed)
 
     def export(state: TrainState) -> CrossEncoder:
-        weights = trained_weights(state, start)
+        # Copies: a step donates its state.
+        trained = jax.tree.map(np.array, nnx.to_pure_dict(jax.device_get(state.params)))
+        weights = {**trained, "embedding": start.weights["embedding"]}
         return dataclasses.replace(start, weights=weights, settings=identity(config))
 
     def evaluate(state: TrainState) -> dict[str, float]:
@@ -278,8 +264,7 @@ def _finish(
     scores, logits = rerank_scores(model, split.data.questions, validation)
     found = np.isfinite(logits)
     rate = found.sum() / (time.perf_counter() - began)
-    same = split.clusters[validation.queries][:, None] == split.clusters[validation.hits]
-    points = calibrate(logits[found], same[found])
+    points = calibrate(logits[found], validation.relevant[found])
     model = dataclasses.replace(model, calibration=points)
     save_cross_encoder(folder / "export", model)
     report = {
@@ -288,7 +273,7 @@ def _finish(
         "validation": {
             "queries": len(validation.queries),
             "hits": validation.hits.shape[1],
-            "first_stage": validation.scores(),
+            "first_stage": rank_scores(validation.relevant),
             "cross_encoder": scores,
         },
         "training_seconds": seconds,

@@ -19,7 +19,6 @@ import numpy as np
 
 from qpr_jax.data.splits import TEST
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import rank_scores
 from qpr_jax.evaluation.retrieval import RankFn, rank
 from qpr_jax.files import MANIFEST, read_object
@@ -34,6 +33,7 @@ from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.rerank_data import FOLDS, Examples, Finder, Lists, LogitCache
 from qpr_jax.training.rerank_network import add_word_weights, init_network, train_network
+from qpr_jax.training.sections import naming
 
 log = logging.getLogger(__name__)
 
@@ -96,11 +96,8 @@ def read_scorer(config: TrainConfig) -> CrossEncoder | None:
     """Read the cross-encoder that the config names, if any; UserError if it cannot be read."""
     if not (config.rerank.candidates and config.rerank.cross_encoder):
         return None
-    try:
+    with naming("rerank.cross_encoder"):
         return read_cross_encoder(os.path.expanduser(config.rerank.cross_encoder))
-    except (UserError, FileNotFoundError) as error:
-        what = error.what if isinstance(error, UserError) else str(error)
-        raise UserError(what, setting="rerank.cross_encoder") from error
 
 
 def lacks_stacked(folder: pathlib.Path, scorer: CrossEncoder | None) -> bool:

@@ -47,11 +47,11 @@ def refuse_if(broken: object, name: str, what: str, remedy: str = "") -> None:
 
 @contextlib.contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Name the setting in a UserError that names none."""
+    """Name the setting in a UserError that names none, or an argument such as `run`."""
     try:
         yield
     except UserError as error:
-        if error.setting:
+        if "." in error.setting:
             raise
         raise UserError(error.what, setting=name, remedy=error.remedy) from error
 

@@ -12,7 +12,6 @@ from qpr_jax.files import read_json
 from qpr_jax.reranking import cross_encoder as scoring
 from qpr_jax.reranking.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
 from qpr_jax.training import cross_data, cross_encoder_job
-from qpr_jax.training.checks import validate
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.cross_data import (
     Validation,
@@ -20,6 +19,7 @@ from qpr_jax.training.cross_data import (
     draw_pairs,
     find_hits,
     lay_out_pairs,
+    rank_scores,
     rerank_scores,
 )
 from qpr_jax.training.cross_encoder_job import make_cross_step
@@ -61,29 +61,33 @@ def one_width():
 
 def test_a_round_has_each_cluster_once_and_all_labeled_pairs():
     labeled = np.array([[5, 6], [8, 9]])
-    pairs = draw_pairs(CLUSTERS, HITS, labeled, count=12, negatives=2, seed=0)
-    assert pairs.rows.dtype == np.int32
-    assert pairs.labels.dtype == np.float32
-    again = draw_pairs(CLUSTERS, HITS, labeled, count=12, negatives=2, seed=0)
-    np.testing.assert_array_equal(again.rows, pairs.rows)
-    longer = draw_pairs(CLUSTERS, HITS, labeled, count=300, negatives=2, seed=0)
-    np.testing.assert_array_equal(longer.rows[: len(pairs.rows)], pairs.rows)
-    same = longer.rows[longer.labels == 1]
+    rows, labels = draw_pairs(CLUSTERS, HITS, labeled, count=300, negatives=2, seed=0)
+    assert (rows.dtype, labels.dtype) == (np.int32, np.float32)
+    fewer, _ = draw_pairs(CLUSTERS, HITS, labeled, count=12, negatives=2, seed=0)
+    np.testing.assert_array_equal(rows[: len(fewer)], fewer)
+    same, others = rows[labels == 1], rows[labels == 0]
     assert (CLUSTERS[same[:, 0]] == CLUSTERS[same[:, 1]]).all()
     assert (same[:, 0] != same[:, 1]).all()
     counts = np.bincount(CLUSTERS[same[:, 0]])
-    assert len({*counts.tolist()}) == 1  # the cluster of three counts as much as that of two
-    assert len(counts) == 3
+    assert counts.tolist() == [counts[0]] * 3  # the cluster of three counts as much as that of two
     assert {tuple(row) for row in same.tolist()} >= {(2, 3), (3, 2), (0, 1), (1, 0)}
-    others = longer.rows[longer.labels == 0]
     known = {frozenset(row) for row in labeled.tolist()}
-    for a, b in others.tolist():
-        assert b in HITS[a] or frozenset((a, b)) in known
-    rounds = counts[0]
     from_labels = [frozenset(row) in known for row in others.tolist()]
-    assert sum(from_labels) == 2 * rounds
+    assert sum(from_labels) == 2 * counts[0]
+    for (a, b), is_labeled in zip(others.tolist(), from_labels, strict=True):
+        assert is_labeled or b in HITS[a]
     # All that a query has, where it has fewer than asked for.
     assert (others[:, 0] == 1).sum() == (same[:, 0] == 1).sum()
+
+
+@pytest.mark.parametrize(
+    ("clusters", "message"),
+    [(np.arange(10), "a known paraphrase"), (CLUSTERS, "labeled as non-duplicates")],
+)
+def test_pairs_of_one_kind_are_refused(clusters, message):
+    none = np.zeros((0, 2), int)
+    with pytest.raises(UserError, match=message):
+        draw_pairs(clusters, np.full((10, 3), -1), none, count=5, negatives=2, seed=0)
 
 
 def test_batches_have_about_one_length_and_each_pair_once():
@@ -148,8 +152,7 @@ def test_hits_are_of_other_meanings_and_of_the_training_split(tmp_path):
     again, _ = find_hits(split, None, 5, tmp_path)  # kept
     np.testing.assert_array_equal(again, negatives)
     some = validation.sample(4, seed=0)
-    assert len(some.queries) == 4
-    assert {*some.pairs[:, 0].tolist()} == {*some.queries.tolist()}
+    assert some.hits.shape == some.relevant.shape == (4, 5)
 
 
 class Lengths:
@@ -161,11 +164,10 @@ class Lengths:
 
 def test_scores_are_of_the_order_that_the_logits_give():
     questions = ["q", "long paraphrase", "no", "other", "p", "also no"]
-    clusters = np.array([0, 0, -1, 1, 1, -1])
     queries, hits = np.array([0, 3]), np.array([[2, 1, -1], [5, 4, 2]])
-    validation = Validation(queries, hits, clusters, np.array([[0, 1], [3, 4]]))
-    assert validation.scores() == {"hits@1": 0.0, "mrr@20": 0.5}
-    scores, logits = rerank_scores(Lengths(), questions, validation)
+    relevant = np.array([[False, True, False], [False, True, False]])
+    assert rank_scores(relevant) == {"hits@1": 0.0, "mrr@20": 0.5}
+    scores, logits = rerank_scores(Lengths(), questions, Validation(queries, hits, relevant))
     assert scores == {"hits@1": 0.5, "mrr@20": 0.75}
     assert logits[0, 2] == -np.inf
     assert logits[1, 1] == -1
@@ -218,9 +220,6 @@ def test_training_starts_from_a_cross_encoder_too(tmp_path):
     fresh = cross_encoder_job.read_start(config_of())
     assert fresh.identity != model.identity
     assert fresh.max_tokens == 40
-    bad = config_of(**{"encoder.pretrained": str(tmp_path / "none")})
-    with pytest.raises(UserError, match=r"`encoder\.pretrained`"):
-        cross_encoder_job.read_start(bad)
 
 
 @pytest.mark.parametrize(
@@ -229,14 +228,10 @@ def test_training_starts_from_a_cross_encoder_too(tmp_path):
         ({"encoder.kind": "cnn", "encoder.pretrained": ""}, "must be bert for a cross-encoder"),
         ({"data.source": "questions"}, "must have pairs"),
         ({"distributed": True}, "trains in one process"),
+        ({"cross_encoder.first_stage": "/none"}, r"`cross_encoder\.first_stage`"),
+        ({"encoder.pretrained": "/none"}, r"`encoder\.pretrained`"),
     ],
 )
-def test_settings_that_cannot_be_are_named(changes, message):
+def test_settings_that_cannot_be_are_named(tmp_path, changes, message):
     with pytest.raises(UserError, match=message):
-        validate(config_of(**changes))
-
-
-def test_a_missing_first_stage_is_named(tmp_path):
-    missing = config_of(**{"cross_encoder.first_stage": str(tmp_path / "none")})
-    with pytest.raises(UserError, match=r"`cross_encoder\.first_stage`"):
-        train_and_evaluate(missing, tmp_path / "run")
+        train_and_evaluate(config_of(**changes), tmp_path / "run")
