@@ -45,13 +45,6 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
         present = {retriever.encoder.identity, retriever.store.encoder}
         if present == {encoder.identity}:
             return False
-        if encoder.identity in retriever.encoder.extends:
-            raise UserError(
-                f"{run}: expected an encoder that extends that of {folder}, got one that it "
-                "extends",
-                setting="run",
-                remedy="leave the index as it is: its encoder has the words of this one, too",
-            )
         _require_extension(encoder, present, folder, run)
         stages = Stages.read(run_encoder_folder(folder), encoder)
         export = export_name(root, encoder, new_build())
@@ -63,11 +56,8 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
 
 def _require_extension(encoder: Encoder, present: Set[str], folder: StrPath, run: StrPath) -> None:
     if not present <= {*accepted_identities(encoder)}:
-        extended = ", ".join(name[:12] for name in encoder.extends) or "none"
         raise UserError(
-            f"{run}: expected an encoder that extends that of {folder}, "
-            f"{', '.join(sorted(name[:12] for name in present))}, got {encoder.identity[:12]}, "
-            f"which extends {extended}",
+            f"{run}: its encoder does not extend that of {folder}",
             setting="run",
             remedy="train one with text.added_words and encoder.pretrained, or build the index "
             "again with `qpr index`",
@@ -81,12 +71,6 @@ def _load(folder: StrPath) -> Retriever:
             f"expected an index, got the run {folder}, from which others start and are published",
             setting="folder",
             remedy="make an index of its questions with `qpr index`, and extend that",
-        )
-    if not pathlib.Path(folder, INDEX).is_dir():
-        raise UserError(
-            f"expected a folder with an index, found none at {folder}",
-            setting="folder",
-            remedy="name another one, or make it with `qpr index`",
         )
     try:
         return Retriever.load(folder, indexed=True)

@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -22,6 +22,7 @@ from qpr_jax.errors import Interrupted, UserError, format_error
 log = logging.getLogger(__name__)
 
 AXIS = "data"
+T = TypeVar("T")
 HEARTBEAT = 30  # seconds of silence after which a process counts as lost
 
 
@@ -56,18 +57,7 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     """Place a tree of arrays whole on every device; of several processes, those of process 0."""
     arrays = from_first(jax.tree.map(np.asarray, tree))
     whole = NamedSharding(mesh, PartitionSpec())
-    shardings = jax.tree.map(lambda _: whole, arrays)
-    return jax.make_array_from_process_local_data(shardings, arrays)
-
-
-def from_first(tree: Any) -> Any:
-    """The arrays of process 0, in all processes, which give trees of the same shapes.
-
-    Processors of two types may round differently, so arrays that each process computes may differ.
-    """
-    if jax.process_count() == 1:
-        return tree
-    return jax.tree.map(np.asarray, multihost_utils.broadcast_one_to_all(tree))
+    return jax.make_array_from_process_local_data(jax.tree.map(lambda _: whole, arrays), arrays)
 
 
 def own_devices(mesh: Mesh) -> slice:
@@ -79,6 +69,43 @@ def own_devices(mesh: Mesh) -> slice:
 def is_first() -> bool:
     """Whether this is process 0, which writes all files."""
     return jax.process_index() == 0
+
+
+def from_first(tree: Any) -> Any:
+    """The arrays of process 0, in all processes, which give trees of the same shapes.
+
+    Processors of two types may round differently, so arrays that each process computes may differ.
+    """
+    if not jax.distributed.is_initialized():
+        return tree
+    return jax.tree.map(np.asarray, multihost_utils.broadcast_one_to_all(tree))
+
+
+def broadcast_from_first(make: Callable[[], Any]) -> Any:
+    """Call `make` in process 0 and return its value, of JSON and any size, in all processes."""
+    if not jax.distributed.is_initialized():
+        return make()
+    message = np.zeros(0, np.uint8)
+    if is_first():
+        message = np.frombuffer(json.dumps(make()).encode(), np.uint8)
+    # All processes must give arrays of one shape, so the length goes first.
+    length = int(from_first(np.int32(len(message))))
+    sent = from_first(message if is_first() else np.zeros(length, np.uint8))
+    return json.loads(bytes(sent.astype(np.uint8)))
+
+
+def in_turn(make: Callable[[], T]) -> T:
+    """Call `make` in process 0, then in the others, which find the files that it wrote."""
+    made = make() if is_first() else None
+    broadcast_from_first(lambda: None)
+    return make() if made is None else made
+
+
+def any_process(flag: bool) -> bool:
+    """Whether `flag` is true in any process. All processes must call this together."""
+    if not jax.distributed.is_initialized():
+        return flag
+    return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
 
 
 @contextlib.contextmanager
@@ -114,6 +141,12 @@ def connect_processes(several: bool) -> Iterator[None]:
     disconnect()
 
 
+def disconnect() -> None:
+    """Wait for all processes, then disconnect; this process can still use its own devices."""
+    if jax.distributed.is_initialized():
+        jax.distributed.shutdown()
+
+
 def _format_lost_process(error: BaseException) -> str:
     """The line to print if another process does not answer, else ""."""
     signs = ("heartbeat", "UNAVAILABLE", "DEADLINE_EXCEEDED", "Gloo", "NCCL", "onnection")
@@ -124,12 +157,6 @@ def _format_lost_process(error: BaseException) -> str:
         f"error: lost another process ({reason}); see what it printed; the same command in all "
         "processes resumes from the last checkpoint"
     )
-
-
-def disconnect() -> None:
-    """Wait for all processes, then disconnect; this process can still use its own devices."""
-    if jax.distributed.is_initialized():
-        jax.distributed.shutdown()
 
 
 def _initialize() -> None:
@@ -156,22 +183,3 @@ def _initialize() -> None:
     if not is_first():
         logging.getLogger("qpr_jax").setLevel(logging.WARNING)
     log.info("process %d of %d", jax.process_index(), jax.process_count())
-
-
-def broadcast_from_first(make: Callable[[], Any]) -> Any:
-    """Call `make` in process 0 and return its value, of JSON and any size, in all processes."""
-    if jax.process_count() == 1:
-        return make()
-    message = np.frombuffer(json.dumps(make()).encode(), np.uint8) if is_first() else None
-    # All processes must give arrays of one shape, so the length goes first.
-    length = multihost_utils.broadcast_one_to_all(np.int32(0 if message is None else len(message)))
-    if message is None:
-        message = np.zeros(int(length), np.uint8)
-    return json.loads(bytes(np.asarray(multihost_utils.broadcast_one_to_all(message), np.uint8)))
-
-
-def any_process(flag: bool) -> bool:
-    """Whether `flag` is true in any process. All processes must call this together."""
-    if jax.process_count() == 1:
-        return flag
-    return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))

@@ -7,7 +7,6 @@ import dataclasses
 import logging
 import pathlib
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from qpr_jax.training.pair_calibration import calibrate_pairs
 from qpr_jax.training.phases import build_plan
 from qpr_jax.training.report import add_stacked, write_report
 from qpr_jax.training.reranker import lacks_stacked, read_scorer, train_reranker
-from qpr_jax.training.sources import SOURCES, Source, labels_digest, listed_files
+from qpr_jax.training.sources import SOURCES, labels_digest, listed_files
 from qpr_jax.training.teacher import read_teacher, teacher_words
 from qpr_jax.training.train_step import Params, TrainState
 from qpr_jax.training.translations import translation_digests, with_languages
@@ -46,8 +45,9 @@ _WARMED = 256  # questions
 def train_encoder(config: TrainConfig, workdir: StrPath, overwrite: bool = False) -> dict[str, Any]:
     """Train an encoder in `workdir`, or resume its training, and return the report."""
     first, family = distributed.is_first(), MODEL_FAMILIES[config.encoder.kind]
-    source = SOURCES[config.data.source]
-    run, path = identity(config), _find_data(source, config)
+    source, run = SOURCES[config.data.source], identity(config)
+    # Process 0 looks first, since it may have to download the data.
+    path = distributed.in_turn(lambda: source.find(config) if source.find else None)
     if path:
         run["data.sha256"] = source.digest(config, path)
     start = family.start(config)
@@ -58,28 +58,28 @@ def train_encoder(config: TrainConfig, workdir: StrPath, overwrite: bool = False
         if first:
             folder = stack.enter_context(open_workdir(workdir, run, overwrite=overwrite))
         # The chunk is no part of a run's identity, but processes must compile one program.
-        ours = run | {"batch.encode_chunk": config.batch.encode_chunk}
-        _require_same_run(ours, distributed.broadcast_from_first(lambda: ours))
+        _require_same_run(run | {"batch.encode_chunk": config.batch.encode_chunk})
         finished, trained = distributed.broadcast_from_first(
             lambda: [(folder / name).exists() for name in ("report.json", "export")]
         )
         stacks = first and lacks_stacked(folder, scorer)
-        if finished and not stacks:
-            log.info("%s is finished; see %s", folder, folder / "report.md")
         if finished or trained:
             distributed.disconnect()
-        if (finished and not stacks) or (trained and not first):
-            return read_json(folder / "report.json") if first else {}
+            if not first:
+                return {}
+        if finished and not stacks:
+            log.info("%s is finished; see %s", folder, folder / "report.md")
+            return dict(read_json(folder / "report.json"))
         if path and source.prepare:
-            if first:
-                path = source.prepare(config, path, folder)
-            if not trained:  # else the others have disconnected
-                path = pathlib.Path(distributed.broadcast_from_first(lambda: str(path)))
+            prepare = source.prepare
+            path = pathlib.Path(
+                distributed.broadcast_from_first(lambda: str(prepare(config, path, folder)))
+            )
         dataset = load_dataset(config, path, start, teacher_words(config, teacher))
         if first:
             data = dataset.data
             write_splits(folder / "splits", dataset.splits, data.ids, data.questions)
-        dataset = _with_teacher(config, dataset, teacher, alone=trained)
+        dataset = _with_teacher(config, dataset, teacher)
         if not trained:
             params = train(config, dataset, folder)
             distributed.disconnect()
@@ -93,16 +93,10 @@ def train_encoder(config: TrainConfig, workdir: StrPath, overwrite: bool = False
 
 
 def _with_teacher(
-    config: TrainConfig, dataset: TrainDataset, teacher: Encoder | None, *, alone: bool
+    config: TrainConfig, dataset: TrainDataset, teacher: Encoder | None
 ) -> TrainDataset:
     """The dataset with its teacher, whose vectors process 0 computes and the others read."""
-    if distributed.is_first():
-        ready = with_teacher(config, dataset, teacher)
-    if alone:
-        return ready
-    distributed.broadcast_from_first(lambda: None)
-    if not distributed.is_first():
-        ready = with_teacher(config, dataset, teacher)
+    ready = distributed.in_turn(lambda: with_teacher(config, dataset, teacher))
     if ready.teacher is None or ready.teacher.components is None:
         return ready
     components = distributed.from_first(ready.teacher.components)
@@ -152,7 +146,7 @@ def _finish(
         retriever.stages.calibration = calibration
         retriever.save(folder)
         report = write_report(
-            *(folder, config, dataset, retriever, vectors, reranker), encode_seconds=seconds
+            folder, config, dataset, retriever, vectors, reranker, encode_seconds=seconds
         )
     if scorer:
         stacked = train_reranker(folder, config, dataset, retriever.encoder, vectors, scorer)
@@ -160,15 +154,6 @@ def _finish(
             report = add_stacked(folder, report, dataset, retriever, vectors, stacked)
     log.info("finished; see %s", folder / "report.md")
     return report
-
-
-def _find_data(source: Source, config: TrainConfig) -> pathlib.Path | None:
-    """The path of the data; process 0 looks first, since it may have to download it."""
-    if not source.find:
-        return None
-    path = source.find(config) if distributed.is_first() else None
-    distributed.broadcast_from_first(lambda: None)
-    return path or source.find(config)
 
 
 def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None) -> dict[str, Any]:
@@ -192,31 +177,22 @@ def _build_index(
     folder: pathlib.Path, dataset: TrainDataset
 ) -> tuple[Retriever, np.ndarray, float]:
     """Index all questions; return also their vectors and the seconds to encode them."""
-    encoder = run_encoder(folder)
-    questions, ids = dataset.data.questions, dataset.data.ids.tolist()
+    encoder, questions = run_encoder(folder), dataset.data.questions
     encoder.encode(questions[:_WARMED])  # compiles
     start = time.perf_counter()
     vectors = encoder.encode(questions)
     seconds = time.perf_counter() - start
     log.info("encoded %s questions in %.1f s", f"{len(vectors):,}", seconds)
     row_of = {question: row for row, question in enumerate(questions)}
-
-    def known(texts: Sequence[str]) -> np.ndarray:
-        return vectors[[row_of[text] for text in texts]]
-
-    start = time.perf_counter()
-    recipe = run_recipe(encoder)
     store = FolderStore.create(
         None,
-        map(Question, ids, questions),
-        known,
-        recipe,
+        map(Question, dataset.data.ids.tolist(), questions),
+        lambda texts: vectors[[row_of[text] for text in texts]],
+        run_recipe(encoder),
         encoder=encoder.identity,
         dimension=encoder.dimension,
     )
-    retriever = Retriever(encoder, store)
-    log.info("index: built in %.0f s", time.perf_counter() - start)
-    return retriever, vectors, seconds
+    return Retriever(encoder, store), vectors, seconds
 
 
 def _read_index(folder: pathlib.Path, dataset: TrainDataset) -> tuple[Retriever, np.ndarray]:
@@ -231,9 +207,9 @@ def _read_index(folder: pathlib.Path, dataset: TrainDataset) -> tuple[Retriever,
     return retriever, retriever.encoder.encode(dataset.data.questions)
 
 
-def _require_same_run(ours: dict[str, Any], firsts: dict[str, Any]) -> None:
+def _require_same_run(ours: dict[str, Any]) -> None:
     """Raise UserError where this process has other settings or data than process 0."""
-    for name, value in firsts.items():
+    for name, value in distributed.broadcast_from_first(lambda: ours).items():
         if ours.get(name) != value:
             raise UserError(
                 f"expected {value!r}, as in process 0, got {ours.get(name)!r}",

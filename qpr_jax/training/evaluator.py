@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from qpr_jax.data.splits import SPLITS
-from qpr_jax.data.translations import Translations
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import exact_search, index_recall, rank, retrieval_scores, roc_auc
 from qpr_jax.evaluation.translation import score_translations
@@ -26,7 +25,8 @@ def make_evaluator(
 
     The scores are `roc_auc`, if there are pairs (see `pair_roc_auc`), and what early stopping
     watches: `mrr` and `hits@1` per pair, or `agreement` with the teacher, which need an exact
-    search over all questions, so all are encoded; or `translation` (see `translation_accuracy`).
+    search over all questions, so all are encoded; or `translation`, the mean accuracy of
+    `score_translations` over languages and both directions.
     """
     pairs, metric = dataset.splits.pairs["validation"], config.early_stopping.metric
     agreement = None
@@ -43,8 +43,12 @@ def make_evaluator(
         if metric == "roc_auc" or not all(map(math.isfinite, scores.values())):
             return scores
         if metric == "translation" and dataset.translations:
-            held_out = dataset.translations.splits.held_out["validation"]
-            return scores | {"translation": translation_accuracy(encoder, held_out)}
+            accuracies = []
+            for texts in dataset.translations.splits.held_out["validation"]:
+                sides = encoder.encode(texts.sources), encoder.encode(texts.targets)
+                scored = score_translations(*sides, None, texts.sources, texts.targets)
+                accuracies += [scored["to_source"], scored["to_target"]]
+            return scores | {"translation": float(np.mean(accuracies))}
         vectors = encoder.encode_ids(dataset.labeled_token_ids, dataset.parts)
         if metric == "mrr":
             queries = np.unique(pairs[:, 0])
@@ -56,16 +60,6 @@ def make_evaluator(
         return scores
 
     return score
-
-
-def translation_accuracy(encoder: Encoder, held_out: Sequence[Translations]) -> float:
-    """The mean accuracy of `score_translations` over languages and both directions."""
-    scores: list[float] = []
-    for texts in held_out:
-        sides = encoder.encode(texts.sources), encoder.encode(texts.targets)
-        found = score_translations(*sides, None, texts.sources, texts.targets)
-        scores += [found["to_source"], found["to_target"]]
-    return float(np.mean(scores))
 
 
 def make_agreement(
