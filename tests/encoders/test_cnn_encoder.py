@@ -15,7 +15,6 @@ from tests.encoders.examples import (
     cnn_encoder,
     cnn_weights,
     reference,
-    with_rows_of_sums,
 )
 from tests.parts import make_parts
 
@@ -66,16 +65,6 @@ def encoder(request):
     return dataclasses.replace(found, vocabulary=SUBWORDS)
 
 
-def test_ids_with_parts_give_the_vectors_of_the_texts(encoder):
-    expected = encoder.encode(UNKNOWN)
-    ids, _, parts = SUBWORDS.token_ids(UNKNOWN, encoder.max_tokens)
-    np.testing.assert_array_equal(encoder.encode_ids(ids, parts), expected)
-    # Further tokens that no question has change nothing, nor do others' ids.
-    more = make_parts([[3], [1, 2]]).joined(parts)
-    shifted = np.where(ids >= SUBWORDS.size, ids + 2, ids)
-    np.testing.assert_array_equal(encoder.encode_ids(shifted, more), expected)
-
-
 @pytest.mark.parametrize(("bag_of_words", "filters"), [(True, 300), (False, 600)])
 def test_batch_never_changes_a_vector_of_full_size(bag_of_words, filters):
     rng = np.random.default_rng(0)
@@ -100,24 +89,12 @@ def test_batch_never_changes_a_vector_of_full_size(bag_of_words, filters):
     np.testing.assert_array_equal(encoder.encode_ids(ids, parts), together)
 
 
-def test_a_token_of_no_row_has_zeros(encoder):
-    parts, sum_of_none = make_parts([[]]), len(encoder.embedding)
-    ids = np.array([[1, sum_of_none, 2]])
-    expected = reference(with_rows_of_sums(encoder, parts), ids[0].tolist())
-    np.testing.assert_allclose(encoder.encode_ids(ids, parts)[0], expected, atol=2e-6)
-
-
 def test_ids_without_a_row_are_refused(encoder):
     rows = len(encoder.embedding)
     for parts in (NO_PARTS, make_parts([[1], [2]])):
         for id in (-1, rows + parts.tokens):
             with pytest.raises(UserError, match=f"ids from 0 to {rows + parts.tokens - 1}"):
                 encoder.encode_ids(np.array([[1, id]]), parts)
-
-
-def test_known_spellings_have_the_vector_of_the_word(encoder):
-    plain, accents = encoder.encode(["learn python quickly", "Leärn PYTHÖN quìckly"])
-    np.testing.assert_array_equal(accents, plain)
 
 
 def test_added_words_have_rows_of_their_own(encoder):

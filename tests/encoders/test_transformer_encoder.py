@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.encoders.load import read_encoder, save_encoder
-from qpr_jax.encoders.transformer_encoder import length_blocks, read_transformer
+from qpr_jax.encoders.transformer_encoder import read_transformer
 from qpr_jax.encoders.transformer_runtime import compile_layers
 from qpr_jax.errors import UserError
 from tests.encoders.examples import TINY
@@ -48,12 +48,6 @@ def test_vectors_are_those_of_sentence_transformers():
     assert encoder.encode([]).shape == (0, 16)
 
 
-def test_lone_surrogates_are_replaced():
-    cut = "how do i \ud83d learn?"
-    words = read_transformer(TINY).encode([cut, cut.replace("\ud83d", "?")])
-    np.testing.assert_array_equal(*words)
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_on_any_number_of_devices_vectors_are_the_same(monkeypatch, count):
     sentences, _ = golden()
@@ -74,22 +68,6 @@ def test_devices_share_a_block_and_do_not_wait_for_each_other():
     assert [shard.data.shape for shard in encoded.addressable_shards] == [(2, 16)] * 8
     compiled = jax.jit(runtime.encode).lower(np.ones((16, 8), np.int32)).compile().as_text()
     assert not [word for word in ("all-", "collective") if word in compiled]
-
-
-def test_blocks_hold_each_question_once_in_few_shapes():
-    ids = [[7] * n for n in (*range(1, 33), *[5] * 100)]
-    for tokens, devices in ((64, 1), (64, 3), (8, 8), (65_536, 4)):
-        blocks = list(length_blocks(ids, 32, tokens, devices))
-        assert sorted(np.concatenate([rows for rows, _ in blocks])) == [*range(len(ids))]
-        for rows, block in blocks:
-            share, rest = divmod(len(block), devices)
-            assert (rest, share & (share - 1)) == (0, 0)
-            assert share == 1 or share * block.shape[1] <= tokens
-            assert share < 2 * -(-len(rows) // devices)
-            assert [*(block >= 0).sum(axis=1)] == [
-                *(len(ids[row]) for row in rows),
-                *[0] * (len(block) - len(rows)),
-            ]
 
 
 def test_products_are_full_float32_or_bfloat16_if_set():
@@ -158,39 +136,45 @@ def test_without_modules_it_is_the_mean_as_it_is(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "fields", "message"),
+    ("name", "fields"),
     [
-        ("config.json", {"model_type": "mpnet"}, "expected `model_type` 'bert', got 'mpnet'"),
-        ("config.json", {"hidden_act": "relu"}, "expected `hidden_act` 'gelu', got 'relu'"),
-        ("config.json", {"hidden_size": "8"}, "expected a number above 0, got '8'"),
-        ("config.json", {"hidden_size": 24}, r"expected \[24, 24\], got \[16, 16\]"),
-        ("config.json", {"num_hidden_layers": 3}, "expected the tensor encoder.layer.2"),
-        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "expected one of mean, cls, max"),
+        ("config.json", {"model_type": "mpnet"}),
+        ("config.json", {"hidden_act": "relu"}),
+        ("config.json", {"hidden_size": "8"}),
+        ("config.json", {"hidden_size": 24}),
+        ("config.json", {"num_hidden_layers": 3}),
+        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}),
     ],
 )
-def test_other_models_are_refused(folder, name, fields, message):
+def test_other_models_are_refused(folder, name, fields):
     change(folder / name, **fields)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match="expected"):
         read_transformer(folder)
 
 
+PATHS = [
+    json.dumps([{"type": "a.Normalize", "path": path}]) for path in ("../a", "a/b", "/tmp", ".")
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "text", "message"),
+    ("name", "text"),
     [
-        ("tokenizer.json", None, "expected the file tokenizer.json, found none"),
-        ("1_Pooling/config.json", None, "expected the file 1_Pooling/config.json, found none"),
-        ("modules.json", "{", "modules.json: expected JSON"),
-        ("modules.json", "[1]", "modules.json: expected modules with `type` and `path`"),
-        ("config.json", "[]", "config.json: expected a JSON object, got list"),
-        ("config.json", "{}", "expected the sizes of a BERT"),
-        ("model.safetensors", "nothing", "expected safetensors"),
+        ("tokenizer.json", None),
+        ("1_Pooling/config.json", None),
+        ("modules.json", "{"),
+        ("modules.json", "[1]"),
+        *(("modules.json", paths) for paths in PATHS),  # outside of the folder
+        ("config.json", "[]"),
+        ("config.json", "{}"),
+        ("model.safetensors", "nothing"),
     ],
 )
-def test_incomplete_folders_are_refused(folder, name, text, message):
+def test_incomplete_folders_are_refused(folder, name, text):
     (folder / name).unlink()
     if text is not None:
         (folder / name).write_text(text)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=f"{name}.*expected|expected the file {name}"):
         read_transformer(folder)
 
 
@@ -200,28 +184,6 @@ def test_reading_it_loads_no_jax():
         f"read_encoder({str(TINY)!r}); sys.exit('jax' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
-
-
-def test_other_weights_of_the_same_shape_are_not_compiled_again():
-    from qpr_jax.encoders import transformer_runtime
-
-    encoder = read_transformer(TINY)
-    before = encoder.encode(["how do i learn python"])
-    compiled = transformer_runtime._apply_layer._cache_size()
-    weights = jax.tree.map(lambda array: 1.1 * array, encoder.model.weights)
-    after = encoder.trained(weights, {}, max_tokens=32).encode(["how do i learn python"])
-    assert transformer_runtime._apply_layer._cache_size() == compiled > 0
-    assert np.abs(after - before).max() > 1e-4
-
-
-@pytest.mark.parametrize("path", ["../elsewhere", "a/b", "/tmp", "..", "."])
-def test_modules_outside_the_folder_are_refused(tmp_path, path):
-    shutil.copytree(TINY, tmp_path / "model")
-    modules = json.loads((TINY / "modules.json").read_text())
-    modules[1]["path"] = path
-    (tmp_path / "model" / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(UserError, match="expected folders of this folder"):
-        read_transformer(tmp_path / "model")
 
 
 @pytest.mark.parametrize("remove", [None, "sentence_bert_config.json"])

@@ -40,13 +40,6 @@ def test_the_distance_prior_by_hand():
     assert float(value) == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_unrelated_unit_normal_vectors_far_apart(seed):
-    x, y = np.random.default_rng(seed).normal(size=(2, 128, 300)).astype(np.float32)
-    case = Case("sdml", {}, references.sdml)
-    check(value_and_gradients(case)(x, y, None), references.sdml(x, y), 2e-5)
-
-
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 def test_vectors_that_coincide_or_nearly_do(offset):
     case = Case(
@@ -61,15 +54,6 @@ def test_vectors_that_coincide_or_nearly_do(offset):
         (x.at[::2].set(close[:24:2]), y.at[::3].set(close[::3])),
     ):
         check(loss(*sides, None), case.expected(*sides))
-
-
-def test_of_vectors_of_length_1_ranking_is_sdml_of_a_scale():
-    """|x - y|^2 is 2 - 2 x.y: the two losses are one function of other scores."""
-    x, y, clusters = pairs(20, 26, 9)
-    options = {"smoothing": 0.3, "symmetric": True, "clusters": clusters}
-    units = [np.sqrt(10) * references.unit(np.asarray(side))[0] for side in (x, y)]
-    expected = float(sdml_loss(*units, **options))
-    assert float(ranking_loss(x, y, **options)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_vectors_of_zeros_have_a_similarity_of_0_and_no_slope():

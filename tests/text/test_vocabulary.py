@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.errors import UserError
-from qpr_jax.text.base import NO_PARTS
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import (
     Vocabulary,
@@ -27,7 +26,6 @@ from qpr_jax.text.vocabulary import (
     vocabulary_from_bytes,
     vocabulary_to_bytes,
 )
-from tests.parts import make_parts
 from tests.text import plain_ids
 from tests.text.plain_ids import PlainIds, ngram_rows
 
@@ -39,8 +37,6 @@ ODD = (
     "éÉΣς\u03c3ß\u0130\u0131\u0149\u01c5\u0301\u0327\u0345\ufe0f\uff9eﬁ\U0001d400"
     "你 योग한가\u1112\u1161\u11ab😀\ud800\udfff"
 )
-# Planes 0 to 3 and the start of 14 have all characters that Unicode defines, but private ones.
-EVERY = [chr(code) for code in (*range(0x40000), *range(0xE0000, 0xE1000))]
 TEXTS = st.lists(st.text(st.sampled_from(ODD) | st.characters(), max_size=40), max_size=9)
 
 
@@ -69,17 +65,6 @@ def test_any_text_has_the_ids_of_plain_python(subwords, texts, rng, max_tokens):
     vocabulary = with_words_of(texts, rng, subwords=subwords)
     plain = PlainIds(vocabulary)
     assert_same(vocabulary.flat_ids(texts, max_tokens), plain.flat_ids(texts, max_tokens))
-
-
-@pytest.mark.parametrize("subwords", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_every_character_has_the_ids_of_plain_python(subwords):
-    """First, last and in the middle of a word, and as a word."""
-    texts = [
-        " ".join(f"{c}a{c}Σ{c} {c}" for c in EVERY[start : start + 64])
-        for start in range(0, len(EVERY), 64)
-    ]
-    vocabulary = with_words_of(texts[::3], random.Random(1), subwords=subwords)
-    assert_same(vocabulary.flat_ids(texts), PlainIds(vocabulary).flat_ids(texts))
 
 
 @pytest.mark.parametrize("subwords", [False, True])
@@ -150,13 +135,6 @@ def test_truncated_questions_are_counted():
     assert found == [ngram_rows(VOCABULARY, word) for word in ("zebra", "gnu")]
     with pytest.raises(UserError, match="`max_tokens`: expected 1 or more, got 0"):
         vocabulary.token_ids(["a"], max_tokens=0)
-
-
-@pytest.mark.parametrize("questions", [[], [""], ["😀", "?"]])
-def test_a_question_without_words_is_one_token_of_padding(questions):
-    ids, truncated, _ = Vocabulary(("a",), bins=1).token_ids(questions)
-    assert ids.tolist() == [[0]] * len(questions)
-    assert (ids.shape, truncated) == ((len(questions), 1), 0)
 
 
 def test_huge_strings_have_ids():
@@ -249,19 +227,6 @@ def test_no_word_folds_to_nothing():
     letters = [chr(code) for code in range(0x110000) if tokenize(chr(code))]
     assert len(letters) > 100_000
     assert all(fold(word) for letter in letters for word in tokenize(letter))
-
-
-def test_parts_are_taken_and_joined_in_order():
-    rows = [[3, 1], [], [7], [3, 3, 9]]
-    parts = make_parts(rows)
-    assert rows_of(parts) == rows
-    assert (parts.tokens, parts.rows.dtype, parts.offsets.dtype) == (4, np.int32, np.int64)
-    for tokens in ([0], [1], [3, 0, 3], [], [1, 1], [2, 1, 0, 3]):
-        assert rows_of(parts.take(np.array(tokens, np.int64))) == [rows[token] for token in tokens]
-    assert rows_of(parts.joined(make_parts([[2], [], [8, 8]]))) == [*rows, [2], [], [8, 8]]
-    for joined in (parts.joined(NO_PARTS), NO_PARTS.joined(parts)):
-        assert rows_of(joined) == rows
-    assert NO_PARTS.joined(NO_PARTS).tokens == NO_PARTS.take(np.zeros(0, np.int64)).tokens == 0
 
 
 @given(st.lists(st.text(max_size=5), unique=True), st.integers(1, 99), st.booleans(), st.booleans())
