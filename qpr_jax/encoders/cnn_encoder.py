@@ -193,11 +193,15 @@ class CnnEncoder:
         )
 
     def _weights(self) -> dict[str, np.ndarray]:
-        """The arrays by their names in the folder."""
-        weights = {"embedding": self.embedding, "projection": self.projection}
+        """The float32 arrays by their names in the folder, with zeros for padding."""
+        embedding = self.embedding
+        if embedding[0].any():
+            embedding = embedding.copy()
+            embedding[0] = 0
+        weights = {"embedding": embedding, "projection": self.projection}
         for i, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
             weights |= {f"kernel_{i}": kernel, f"bias_{i}": bias}
-        return weights
+        return {name: np.asarray(array, np.float32) for name, array in weights.items()}
 
     def _encode_chunks(self, encode: Callable[[int], np.ndarray], count: int) -> np.ndarray:
         """Call `encode(start)` for each chunk of `count` questions, on all cores."""
