@@ -103,6 +103,6 @@ def compile_loop(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 @functools.cache
 def _say_uncached() -> None:
     log.warning(
-        "compiled code is kept nowhere, so each start compiles for some 20 s; set NUMBA_CACHE_DIR "
-        "to a folder that can be written"
+        "no folder can keep compiled code, so each start compiles again; set NUMBA_CACHE_DIR to a "
+        "folder that can be written"
     )

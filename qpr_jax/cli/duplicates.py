@@ -18,6 +18,7 @@ from qpr_jax.cli.command import (
     Command,
     FiniteRange,
     NamedPath,
+    OutPath,
     parse_rerank,
     payload_input,
     questions_input,
@@ -60,7 +61,7 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
 @click.argument("questions", default="-", is_eager=True)
 @click.option(
     "--out",
-    type=NamedPath(file_okay=False),
+    type=OutPath(file_okay=False),
     callback=_beside,
     help="Output folder.  [default: NAME_duplicates beside QUESTIONS]",
 )

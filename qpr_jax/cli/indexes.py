@@ -166,7 +166,7 @@ def _is_text(queries: str) -> bool:
         return False
     if re.fullmatch(r"\S*(/\S*|\.\w+)", queries):
         return False
-    if os.path.exists(queries):
+    if os.path.exists(queries) and not os.path.isdir(queries):
         log.info("queries: the lines of the file %s", queries)
         return False
     return True
