@@ -19,8 +19,10 @@ WORDS = tuple(tokenize("how can i learn python quickly what is the best way to c
 def write_encoder(run: pathlib.Path, seed: int = 0, **settings: Any) -> None:
     rng = np.random.default_rng(seed)
     vocabulary = Vocabulary(WORDS, bins=50)
+    embedding = rng.normal(size=(vocabulary.size, 8))
+    embedding[0] = 0
     encoder = CnnEncoder(
-        embedding=rng.normal(size=(vocabulary.size, 8)),
+        embedding=embedding,
         kernels=(0.3 * rng.normal(size=(3, 8, 12)),),
         biases=(rng.normal(size=12),),
         projection=rng.normal(size=(12, 6)),

@@ -19,8 +19,10 @@ def write_teacher(run: pathlib.Path, texts: list[str], dimension: int = DIMENSIO
     """The run of an encoder that adds random vectors of the words in `texts`."""
     rng = np.random.default_rng(0)
     vocabulary = build_vocabulary(texts, bins=1)
+    embedding = rng.normal(size=(vocabulary.size, dimension)).astype(np.float32)
+    embedding[0] = 0
     encoder = CnnEncoder(
-        embedding=rng.normal(size=(vocabulary.size, dimension)).astype(np.float32),
+        embedding=embedding,
         kernels=(np.zeros((1, dimension, 1), np.float32),),
         biases=(np.zeros(1, np.float32),),
         projection=np.eye(1 + dimension, dimension, -1, np.float32),
