@@ -15,11 +15,9 @@ import numpy as np
 from qpr_jax.data.clusters import cluster_report, dense_clusters
 from qpr_jax.data.pairs import QuestionPairs
 from qpr_jax.data.splits import (
-    HELD_OUT,
     SPLITS,
     TRAIN,
     Splits,
-    other_candidates,
     without_texts,
 )
 from qpr_jax.encoders.base import Encoder
@@ -107,17 +105,6 @@ class TrainDataset:
     def first_target(self) -> int:
         """The row of the first target of the translations, Q + U + S."""
         return len(self.token_ids) - (len(self.translations.targets) if self.translations else 0)
-
-    @functools.cached_property
-    def negatives_for_auc(self) -> dict[str, np.ndarray]:
-        """For each split with pairs, int [P], a question of another cluster for each pair."""
-        clusters = self.clusters[: len(self.data.questions)]
-        pairs = {split: self.splits.pairs[split] for split in HELD_OUT}
-        return {
-            split: other_candidates(of_split, clusters, seed=0)
-            for split, of_split in pairs.items()
-            if len(of_split)
-        }
 
     @functools.cached_property
     def trainable_questions(self) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from qpr_jax.data.splits import SPLITS
+from qpr_jax.data.splits import SPLITS, other_candidates
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import exact_search, index_recall, rank, retrieval_scores, roc_auc
 from qpr_jax.evaluation.translation import score_translations
@@ -99,7 +99,8 @@ def pair_roc_auc(
     `vectors_of` is a function from rows of questions to their vectors. NaN if a distance is not
     finite.
     """
-    triplets = np.column_stack([dataset.splits.pairs[split], dataset.negatives_for_auc[split]])
+    pairs, clusters = dataset.splits.pairs[split], dataset.clusters[: len(dataset.data.questions)]
+    triplets = np.column_stack([pairs, other_candidates(pairs, clusters, seed=0)])
     distinct, at = np.unique(triplets, return_inverse=True)
     # The NaN reports weights that diverged; warnings would only repeat it.
     with np.errstate(over="ignore", invalid="ignore"):

@@ -70,8 +70,7 @@ def write_report(
     a split are those of one stage; those of two stages are in its entry `reranked`. Returns what
     report.json holds.
     """
-    queries = {split: eval_queries(dataset, split) for split in HELD_OUT}
-    report = _score_splits(folder, dataset, retriever, vectors, queries, reranker)
+    report = _score_splits(folder, dataset, retriever, vectors, reranker)
     report["encoder"] = retriever.encoder.identity
     if (calibration := retriever.stages.calibration) is not None:
         report["calibration"] = {"reach": calibration.reach, **calibration.settings}
@@ -84,7 +83,7 @@ def write_report(
         "questions": len(retriever),
         "recall@10": statistics.mean(report[split]["index_recall@10"] for split in HELD_OUT),
     }
-    timed = [dataset.data.questions[i] for i in queries["test"][:TIMED_QUERIES]]
+    timed = [dataset.data.questions[i] for i in eval_queries(dataset, "test")[:TIMED_QUERIES]]
     if reranker:
         report["reranker"] = reranker.facts | time_queries(
             functools.partial(retriever.search, rerank="light"), timed
@@ -107,16 +106,19 @@ def write_report(
         **{name: importlib.metadata.version(name) for name in PACKAGES},
     }
     evaluations = read_json_lines(folder / "evaluations.jsonl")
-    metrics = read_json_lines(folder / "metrics.jsonl")
     if evaluations:
-        plot_training(folder, metrics, evaluations)
+        plot_training(folder, read_json_lines(folder / "metrics.jsonl"), evaluations)
     if "exact" in report["test"]:
         plot_recall(folder, report)
+    _write(folder, report)
+    return report
+
+
+def _write(folder: pathlib.Path, report: dict[str, Any]) -> None:
     with write_atomically(folder / "report.md", "w") as file:
-        file.write(_markdown(report, evaluations))
+        file.write(_markdown(report, read_json_lines(folder / "evaluations.jsonl")))
     # Last, because this file marks the run as finished.
     write_json(folder / "report.json", report)
-    return report
 
 
 BySearch = dict[str, dict[str, Any]]
@@ -127,7 +129,6 @@ def _score_splits(
     dataset: TrainDataset,
     retriever: Retriever,
     vectors: np.ndarray,
-    queries: dict[str, np.ndarray],
     reranker: TrainedReranker | None,
 ) -> dict[str, Any]:
     """Score the held-out splits, and write ranks.npz if they have pairs."""
@@ -135,27 +136,23 @@ def _score_splits(
     if reranker:
         searches |= {f"reranked_{n}": reranker.search(s) for n, s in searches.items()}
     searches["paper"] = index_search(Vectors.build(PAPER, vectors), vectors)
-    report: dict[str, Any] = {split: {} for split in HELD_OUT}
-    rankings: BySearch = {}
-    if dataset.negatives_for_auc:
-        scores, rankings, ranks = score_searches(searches, dataset)
-        for split in HELD_OUT:
-            report[split] = {
-                **scores[split]["index"],
-                "roc_auc": pair_roc_auc(vectors.__getitem__, dataset, split),
-                "exact": scores[split]["exact"],
-                "paper": scores[split]["paper"],
-            }
-            if reranker:
-                report[split]["reranked"] = reranked_scores(scores[split], ranks, split, "reranked")
-        write_ranks(folder / RANKS, ranks)
+    scores, rankings, ranks = score_searches(searches, dataset)
+    report: dict[str, Any] = {}
     for split in HELD_OUT:
-        found = rankings.get(split) or {
-            name: rank(search, queries[split]) for name, search in searches.items()
-        }
-        report[split]["index_recall@10"] = index_recall(found["index"], found["exact"])
+        found: dict[str, Any] = {}
+        if by_search := scores.get(split):
+            found |= by_search["index"]
+            found |= {name: by_search[name] for name in ("exact", "paper")}
+            found["roc_auc"] = pair_roc_auc(vectors.__getitem__, dataset, split)
+            if reranker:
+                found["reranked"] = reranked_scores(by_search, ranks, split, "reranked")
+        ranked = rankings[split]
+        found["index_recall@10"] = index_recall(ranked["index"], ranked["exact"])
         if dataset.teacher:
-            report[split]["agreement"] = make_agreement(dataset, dataset.teacher, split)(vectors)
+            found["agreement"] = make_agreement(dataset, dataset.teacher, split)(vectors)
+        report[split] = found
+    if ranks:
+        write_ranks(folder / RANKS, ranks)
     return report
 
 
@@ -183,26 +180,22 @@ def add_stacked(
 ) -> dict[str, Any]:
     """Add the scores of a stacked re-ranker to the files of a report; returns the report."""
     report |= {"reranker_cross": reranker.facts}
-    if dataset.negatives_for_auc:
-        first = _first_searches(retriever, vectors)
-        searches = {f"reranked_cross_{n}": reranker.search(s) for n, s in first.items()}
-        scores, _, ranks = score_searches(searches, dataset)
+    first = _first_searches(retriever, vectors)
+    searches = {f"reranked_cross_{n}": reranker.search(s) for n, s in first.items()}
+    scores, _, ranks = score_searches(searches, dataset)
+    if ranks:
         ranks = read_ranks(folder / RANKS) | ranks
-        for split in HELD_OUT:
-            report[split]["reranked_cross"] = reranked_scores(
-                scores[split], ranks, split, "reranked_cross"
-            )
         write_ranks(folder / RANKS, ranks)
-    with write_atomically(folder / "report.md", "w") as file:
-        file.write(_markdown(report, read_json_lines(folder / "evaluations.jsonl")))
-    write_json(folder / "report.json", report)
+    for split, found in scores.items():
+        report[split]["reranked_cross"] = reranked_scores(found, ranks, split, "reranked_cross")
+    _write(folder, report)
     return report
 
 
 def score_searches(
     searches: dict[str, RankFn], dataset: TrainDataset
 ) -> tuple[BySearch, BySearch, dict[str, np.ndarray]]:
-    """Score searches on the held-out splits.
+    """Search with the queries of the held-out splits, and score splits that have pairs.
 
     Returns:
       Scores by split and search; rankings by split and search; and the arrays of ranks.npz, which
@@ -213,19 +206,20 @@ def score_searches(
     scores: BySearch = {}
     rankings: BySearch = {}
     kept: dict[str, np.ndarray] = {}
+    clusters = dataset.clusters
     for split in HELD_OUT:
-        pairs, clusters = dataset.splits.pairs[split], dataset.clusters
-        queries, counts = np.unique(pairs[:, 0], return_counts=True)
-        found = {name: rank(search, queries) for name, search in searches.items()}
-        rankings[split] = found
-        scores[split] = {
-            name: retrieval_scores(places, queries, pairs, clusters)
-            for name, places in found.items()
-        }
-        arrays = {"ids": dataset.data.ids[queries], "clusters": clusters[queries], "pairs": counts}
-        for name, places in found.items():
-            arrays[name] = first_ranks(places, queries, clusters).astype(np.uint8)
-        kept |= {f"{split}_{name}": array for name, array in arrays.items()}
+        pairs, queries = dataset.splits.pairs[split], eval_queries(dataset, split)
+        rankings[split] = {name: rank(search, queries) for name, search in searches.items()}
+        if not len(pairs):
+            continue
+        scores[split] = {}
+        kept[f"{split}_ids"] = dataset.data.ids[queries]
+        kept[f"{split}_clusters"] = clusters[queries]
+        kept[f"{split}_pairs"] = np.unique(pairs[:, 0], return_counts=True)[1]
+        for name, places in rankings[split].items():
+            scores[split][name] = retrieval_scores(places, queries, pairs, clusters)
+            first = first_ranks(places, queries, clusters)
+            kept[f"{split}_{name}"] = first.astype(np.uint8)
     return scores, rankings, kept
 
 
