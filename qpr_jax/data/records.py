@@ -163,6 +163,9 @@ def _json_array(data: bytes, source: str) -> list[object]:
 def json_rows(file: BinaryIO, source: str, kind: str, columns: Sequence[str]) -> Rows:
     """Yield the objects of an array ("json") or of lines; each must have the columns."""
     for number, value in _json_values(file, source, kind):
+        if kind == "jsonl" and isinstance(value, list):
+            what = f"{source}, line {number}: expected an object in each line, got an array"
+            raise UserError(what, remedy="name its format with `--format json`")
         if isinstance(value, bytes):
             yield number, value.decode()
         elif not isinstance(value, dict):

@@ -169,7 +169,7 @@ def _find_separator(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
         counts = [line.count(separator) for line in plain]
         return (counts[1:].count(counts[0]) if counts[0] else 0), counts[0]
 
-    return (max(",;\t", key=fit) if plain else ","), whole
+    return (max(",;\t|", key=fit) if plain else ","), whole
 
 
 def _quoted_row(
@@ -251,10 +251,10 @@ def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
     for line, row in rows:
         if isinstance(row, str):
             yield line, row
-        elif len(row) != width:
+        elif len(row) < width or any(map(str.strip, row[width:])):
             fields = "field" if width == 1 else "fields"
             yield line, f"expected {width} {fields}, as the header, got {len(row)} in {short(row)}"
-        elif row == header:
+        elif [cell.strip() for cell in row] == header:
             repeated += 1
         else:
             yield line, {name: row[at] for name, at in zip(names, places, strict=True)}

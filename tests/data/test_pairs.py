@@ -130,7 +130,7 @@ def test_identity_of_questions(tmp_path):
 
 BAD = [
     ("1\t1\t2\ta\tb", "expected 6 fields, as the header, got 5 in"),
-    ("1\t1\t2\ta\tb\t1\t", "expected 6 fields, as the header, got 7 in"),
+    ("1\t1\t2\ta\tb\t1\tx", "expected 6 fields, as the header, got 7 in"),
     ("1\t1\t2\ta\tb\t2", "expected `is_duplicate` 0 or 1, got '2'"),
     ("1\t1\t2\ta\tb\t", "expected `is_duplicate` 0 or 1, got ''"),
     (b"1\t1\t2\ta \xff\xfe\tb\t1", "expected UTF-8"),
