@@ -184,5 +184,5 @@ def row_remedy(reason: str, otherwise: str, path: str = "FILE") -> str:
     guess = reason.rpartition("looks like ")[2]
     if guess == reason:
         return f"save the file as UTF-8, or {otherwise}"
-    name = os.path.basename(path)
+    name = path if os.path.isfile(path) else "FILE"
     return f"save the file as UTF-8 (`iconv -f {guess} -t UTF-8 {name}`), or {otherwise}"

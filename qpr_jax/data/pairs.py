@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,7 @@ SCORE, WEIGHT, CALIBRATION = "score", "weight", "calibration"
 _LABELS = {"1": True, "0": False, "true": True, "false": False, "1.0": True, "0.0": False}
 _SKIP = "skip bad rows with `--skip-bad-rows`"
 
+T = TypeVar("T")
 Row = tuple[int, int, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
 
 
@@ -97,32 +99,11 @@ def read_question_pairs(
       skip_bad_rows: count bad rows and leave them out; else the first is a UserError with its line.
       max_rows: stop after so many good rows; 0: read all.
     """
-    name = input_name(str(path))
     if max_rows < 0:
         raise UserError(f"expected 0 (all) or more, got {max_rows}", setting="max_rows")
-
-    def choose(names: Sequence[str]) -> list[str]:
-        _require_columns(name, names)
-        return [*COLUMNS, *(IDS if {*IDS} <= {*names} else ())]
-
-    rows: list[tuple[Id, Id, str, str, bool]] = []
-    skipped, first = 0, ""
-    for line, fields in read_rows(str(path), choose, format=_format(path, format)):
-        row = fields if isinstance(fields, str) else _parse(fields)
-        if not isinstance(row, str):
-            rows.append(row)
-        elif skip_bad_rows:
-            skipped += 1
-            first = first or f"line {line}: {row}"
-        else:
-            raise UserError(f"{name}, line {line}: {row}", remedy=row_remedy(row, _SKIP, name))
-        if len(rows) == max_rows > 0:
-            break
-    warn_left_out(name, skipped, first)
-    if not rows:
-        what = f"{name}: expected rows of question pairs, got no good row and {skipped} bad ones"
-        raise UserError(what, remedy="give a file with pairs")
-    data = gather_pairs(_numbered(rows, name))
+    kind = _format(path, format)
+    rows, skipped = _read(str(path), IDS, _parse, kind, skip=skip_bad_rows, most=max_rows)
+    data = gather_pairs(_numbered(rows, input_name(str(path))))
     data.report["skipped_rows"] = skipped
     return data
 
@@ -138,33 +119,56 @@ def read_verdicts(path: str, *, format: str = "") -> Verdicts:
 
     A UserError names the line of a row that cannot be read.
     """
-    name, positions = input_name(path), dict[str, int]()
-    rows: list[tuple[int, int, bool]] = []
-    numbers: list[tuple[float, float]] = []
-    calibrations: set[str] = set()
+    parsed, _ = _read(path, (SCORE, WEIGHT, CALIBRATION), _parse_verdict, format)
+    first, second, label, score, weight, calibration = zip(*parsed, strict=True)
+    if len({*calibration}) > 1:
+        what = f"expected scores of one `{CALIBRATION}`, got {short(sorted({*calibration}))}"
+        raise UserError(f"{input_name(path)}: {what}", remedy="keep the verdicts of one review")
+    positions: dict[str, int] = {}
+    for text in itertools.chain.from_iterable(zip(first, second, strict=True)):
+        positions.setdefault(text, len(positions))
+    pairs = np.array([[positions[a], positions[b]] for a, b in zip(first, second, strict=True)])
+    labeled = LabeledPairs([*positions], pairs, np.array(label, np.bool_))
+    scores = None if any(map(math.isnan, score)) else np.array(score)
+    return Verdicts(labeled, scores, np.array(weight), calibration[0])
+
+
+def _read(
+    path: str,
+    columns: Sequence[str],
+    parse: Callable[[Fields], T | str],
+    format: str,
+    *,
+    skip: bool = False,
+    most: int = 0,
+) -> tuple[list[T], int]:
+    """Parse rows with COLUMNS and, where they are there, other columns; count the bad rows."""
+    name = input_name(path)
 
     def choose(names: Sequence[str]) -> list[str]:
-        _require_columns(name, names)
-        return [*COLUMNS, *(column for column in (SCORE, WEIGHT, CALIBRATION) if column in names)]
+        if not {*COLUMNS} <= {*names}:
+            what = f"{name}: expected the columns {', '.join(COLUMNS)}, got {short([*names])}"
+            raise UserError(what, remedy="name its columns so, or another format with `--format`")
+        return [*COLUMNS, *(column for column in columns if column in names)]
 
+    rows: list[T] = []
+    skipped, first = 0, ""
     for line, fields in read_rows(path, choose, format=format):
-        parsed = fields if isinstance(fields, str) else _parse_verdict(fields)
-        if isinstance(parsed, str):
-            raise UserError(f"{name}, line {line}: {parsed}", remedy="correct the line")
-        first, second, label, score, weight, calibration = parsed
-        a, b = (positions.setdefault(text, len(positions)) for text in (first, second))
-        rows.append((a, b, label))
-        numbers.append((score, weight))
-        calibrations.add(calibration)
+        row = fields if isinstance(fields, str) else parse(fields)
+        if not isinstance(row, str):
+            rows.append(row)
+        elif skip:
+            skipped += 1
+            first = first or f"line {line}: {row}"
+        else:
+            raise UserError(f"{name}, line {line}: {row}", remedy=row_remedy(row, _SKIP, name))
+        if len(rows) == most > 0:
+            break
+    warn_left_out(name, skipped, first)
     if not rows:
-        raise UserError(f"{name}: expected verdicts, got none")
-    if len(calibrations) > 1:
-        what = f"{name}: expected scores of one `{CALIBRATION}`, got {short(sorted(calibrations))}"
-        raise UserError(what, remedy="keep the verdicts of one review")
-    pairs, labels = np.split(np.array(rows, np.int64), [2], axis=1)
-    scores, weights = np.array(numbers).T
-    labeled = LabeledPairs([*positions], pairs, labels[:, 0] == 1)
-    return Verdicts(labeled, None if np.isnan(scores).any() else scores, weights, *calibrations)
+        what = f"{name}: expected rows of question pairs, got no good row and {skipped} bad ones"
+        raise UserError(what, remedy="give a file with pairs")
+    return rows, skipped
 
 
 def pair_columns(path: str, *, format: str = "") -> list[str]:
@@ -191,12 +195,6 @@ def _format(path: StrPath, format: str) -> str:
     return format or format_of(path) or "tsv"
 
 
-def _require_columns(source: str, names: Sequence[str]) -> None:
-    if not {*COLUMNS} <= {*names}:
-        what = f"{source}: expected the columns {', '.join(COLUMNS)}, got {short([*names])}"
-        raise UserError(what, remedy="name its columns so, or another format with `--format`")
-
-
 def _parse_texts(fields: Fields) -> tuple[str, str, bool] | str:
     """The texts and the label of a row, or what is wrong with it."""
     for name in COLUMNS:
@@ -218,8 +216,9 @@ def _parse(fields: Fields) -> tuple[Id, Id, str, str, bool] | str:
     if isinstance(parsed, str):
         return parsed
     ids: list[Id] = []
+    both = {*IDS} <= fields.keys()
     for key, text in zip(IDS, parsed[:2], strict=True):
-        value = fields.get(key)
+        value = fields[key] if both else None
         if is_missing(value) or not str(value).strip():  # questions then differ by their text
             ids.append("=" + text)
         else:

@@ -217,7 +217,7 @@ def test_scores_and_weights_of_verdicts_are_optional(tmp_path):
         (f"{VERDICTS}a,b,1,0.5,0", "line 2: expected `weight`, a number above 0, got '0'"),
         (f"{VERDICTS}a,b,1,0.5,x", "line 2: expected `weight`, a number above 0, got 'x'"),
         ("question1,question2\na,b\n", "expected the columns .*is_duplicate"),
-        (VERDICTS, "expected verdicts, got none"),
+        (VERDICTS, "got no good row and 0 bad ones"),
     ],
 )
 def test_verdicts_that_cannot_be_read(tmp_path, text, said):

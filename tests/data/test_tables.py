@@ -276,7 +276,7 @@ WRONG = [
     ("a.txt", "id,question\n", "expected lines of text, got what looks like csv; name"),
     ("a.txt", '{"question": "a"}\n', "expected lines of text, got what looks like jsonl"),
     ("a.txt", b"a\n\x81\n", "line 2: expected UTF-8; save the file as UTF-8"),
-    ("a.csv", b"question\nWhere\x92s it?\n", "line 2: .*iconv -f WINDOWS-1252 -t UTF-8 a.csv"),
+    ("a.csv", b"question\nWhere\x92s it?\n", "line 2: .*iconv -f WINDOWS-1252 -t UTF-8 /.*a.csv"),
     ("a.csv", "question\nパスワードを忘れた\n".encode("shift_jis"), "iconv -f SHIFT_JIS -t UTF-8"),
     ("a.csv", b"question\n\xe4\xee\xe6\xe4\xfc \xf1\xed\xe5\xe3?\n", "iconv -f WINDOWS-1251 -t"),
     ("a.csv", b"\xff\xfeq\0u", "expected UTF-16 .*; save the file as UTF-8"),
