@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.tables import read_rows
+from qpr_jax.data.tables import read_values
 from qpr_jax.distant.method import Cluster
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically
 
 SAMPLE = 200  # clusters in the sample for verdicts, as in the paper's spot check
 SAMPLE_COLUMNS = ("verdict", "answer", "size", "coherence", "questions")
-VERDICTS = {"1": 1, "yes": 1, "y": 1, "true": 1, "0": 0, "no": 0, "n": 0, "false": 0}
+_YES, _NO = ("1", "yes", "y", "true"), ("0", "no", "n", "false")
 _BINS = 20
 _REMEDY = "fill in a sample.tsv of `qpr clusters`, and keep it tab-separated UTF-8"
 
@@ -43,31 +43,22 @@ def write_sample(path: pathlib.Path, sample: Sequence[Cluster]) -> None:
 
 def score_verdicts(path: str) -> dict[str, Any]:
     """Return the share of judged clusters that are coherent, with Wilson's 95 % interval."""
-    verdicts: list[int] = []
-    blank = 0
-    for line, fields in read_rows(path, ["verdict"], format="tsv", remedy=_REMEDY):
-        if isinstance(fields, str):
-            raise UserError(f"{path}, line {line}: {fields}", remedy="correct the line")
-        verdict = str(fields["verdict"]).strip().lower()
-        if not verdict:
-            blank += 1
-        elif verdict in VERDICTS:
-            verdicts.append(VERDICTS[verdict])
-        else:
-            raise UserError(
-                f"{path}, line {line}: expected a `verdict` 1 or yes, 0 or no, or nothing, got "
-                f"{verdict!r:.40}",
-                remedy="correct the line",
-            )
+
+    def parse(verdict: object) -> str | None:
+        word = str(verdict).strip().lower()
+        return word if word in ("", *_YES, *_NO) else None
+
+    columns, expected = ["verdict"], "a `verdict` 1 or yes, 0 or no, or nothing"
+    rows = read_values(path, columns, parse, expected=expected, format="tsv", remedy=_REMEDY)
+    given = [word for _, word in rows]
+    verdicts = [word in _YES for word in given if word]
     if not verdicts:
-        raise UserError(
-            f"{path}: expected verdicts, got {blank} blank ones",
-            remedy="fill in the column `verdict`",
-        )
+        what = f"{path}: expected verdicts, got {len(given)} blank ones"
+        raise UserError(what, remedy="fill in the column `verdict`")
     low, high = wilson(sum(verdicts), len(verdicts))
     return {
         "judged": len(verdicts),
-        "not_judged": blank,
+        "not_judged": len(given) - len(verdicts),
         "coherent": sum(verdicts),
         "accuracy": sum(verdicts) / len(verdicts),
         "low": low,
