@@ -106,7 +106,7 @@ def search(
         require_column(column, rows.fields, "keep")
     store = index.store if index is not None and len(rows) else None
     known = store.blocks() if isinstance(store, FolderStore) else ()
-    vectors = encode_entries(rows, encoder, known)
+    vectors = encode_entries(rows, encoder, known, every=index is not None)
     scores = find_pairs(
         rows, vectors, encoder, stages, choice, rerank=options.rerank, memory=options.memory
     )

@@ -214,13 +214,17 @@ def encode_entries(
     rows: Rows,
     encoder: Encoder,
     stored: Iterable[tuple[Sequence[Question], np.ndarray]] = (),
+    *,
+    every: bool = False,
 ) -> np.ndarray:
-    """The vectors of all entries, float32 [E, d]; equal texts have equal vectors.
+    """The vectors of entries, float32 [E, d]; equal texts have equal vectors.
 
-    stored: questions, and their vectors, that need not be encoded, in parts.
+    stored: questions, and their vectors, that need not be encoded, in parts. every: encode entries
+    that are alone in their block, too; their vectors are 0 otherwise, as they are not compared.
     """
     vectors = np.zeros((len(rows.first), encoder.dimension), np.float32)
-    known = np.zeros(len(vectors), bool)
+    alone = np.bincount(rows.blocks)[rows.blocks] == 1
+    known = alone & (not every)
     places = {id_key(rows.ids[row]): row for row in range(rows.table_rows, len(rows))}
     for questions, values in stored:
         for question, vector in zip(questions, values, strict=True):
