@@ -17,6 +17,7 @@ _QUOTED = re.compile(r'(?<!\S)"(?=\w)|(?<=[^\W\d_])([.,;:?!]*)"')
 # Marks after a word; "!" after a number is a factorial.
 _MARKS = re.compile(r"(?<=\w)(?:[.,;:?]|(?<!\d)!)[.,;:?!]*(?=\s|$)")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_NEGATIVE = re.compile(r"(?<!\w)-\d+")
 _INLINE = "a|abbr|b|code|em|font|i|small|span|strong|sub|sup|u"
 _BLOCK = "blockquote|body|br|center|div|h[1-6]|head|hr|html|img|li|meta|ol|p|pre|table|tbody|td|th"
 _SCRIPT = re.compile(r"<(script|style|title)\b.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
@@ -47,7 +48,7 @@ def without_numbers(spelled: str) -> str:
 
 def number_key(spelled: str) -> str:
     """Return the set of numbers as a text; rows are compared if theirs are equal."""
-    return " ".join(sorted(numbers(spelled)))
+    return " ".join(sorted({*numbers(spelled), *_NEGATIVE.findall(spelled)}))
 
 
 def has_html(text: str) -> bool:

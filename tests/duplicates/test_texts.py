@@ -83,7 +83,7 @@ def test_rules_that_hold_for_any_table(run, table, random):
 
 @pytest.mark.parametrize("groups", ["complete", "closure"])
 def test_rows_with_other_numbers_are_in_no_group(run, groups):
-    texts = ["cook 2 rice", "cook two rice", "cook 3 rice", "cook rice", "a new car"]
+    texts = ["cook 2 rice", "cook two rice", "cook -2 rice", "cook rice", "a new car"]
     found = find_duplicates(texts, run=run, max_distance=1e6, groups=groups)
     assert {(*group.ids,) for group in found.groups} == {(0, 1), (3, 4)}
     found = find_duplicates(texts, run=run, max_distance=1e6, groups=groups, ignore_numbers=True)
