@@ -30,9 +30,8 @@ from qpr_jax.files import (
     read_verified,
     write_folder,
 )
-from qpr_jax.index.base import Hit
 from qpr_jax.models import BertShape
-from qpr_jax.reranking.base import find_copies, none_if_unknown, pair_texts, reorder
+from qpr_jax.reranking.base import Reranker, pair_texts
 from qpr_jax.reranking.cross_encoder_format import (
     CALIBRATION,
     HEAD,
@@ -149,8 +148,8 @@ class CrossEncoder:
         return compile_layers(self.shape, self.weights, "float32", model=PairScorer)
 
 
-class CrossReranker:
-    """A `reranking.base.Reranker` that sorts the first hits by the logits of a cross-encoder.
+class CrossReranker(Reranker):
+    """Reorders by the logits of a cross-encoder.
 
     `Hit.score` is the calibrated probability, None if the folder has no calibration. To combine
     the logit with other features, use a `LightReranker` with a `scorer`.
@@ -160,37 +159,18 @@ class CrossReranker:
         """candidates: the number of hits that it reorders."""
         self.model, self.candidates = model, candidates
 
-    def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
-        """Sort the first hits of each query by logit; see `reranking.base.Reranker`.
-
-        A hit whose text equals the query gets the raw score infinity and the probability 1.
-        """
-        return reorder(self._score, self.candidates, queries, hits)
-
-    def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
-        """Return the logit and the probability of each hit, in the order given."""
-        questions, starts = [hit.question for hit in hits], np.array([0, len(hits)])
-        logits, known = self._score([query], questions, np.zeros(len(hits)), starts)
-        parts = zip(logits.tolist(), none_if_unknown(known), strict=True)
-        return [{"score": logit, "probability": probability} for logit, probability in parts]
-
-    def _score(
+    def score(
         self,
         queries: Sequence[str],
         questions: Sequence[str],
         distances: np.ndarray,
         starts: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Compute the logits and probabilities of hits; see `reranking.base.Score`."""
-        copies = find_copies(queries, questions, starts)
-        pairs = pair_texts(queries, questions, starts)
-        logits = self.model.predict(pairs).astype(np.float64)
-        probabilities = self.model.probabilities(logits)
-        logits[copies] = np.inf
-        if probabilities is None:
-            return logits, np.full(len(logits), np.nan)
-        probabilities[copies] = 1
-        return logits, probabilities
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Compute logits and probabilities, and no features; see `Reranker`."""
+        logits = self.model.predict(pair_texts(queries, questions, starts)).astype(np.float64)
+        known = self.model.probabilities(logits)
+        probabilities = np.full(len(logits), np.nan) if known is None else known
+        return np.empty((len(logits), 0)), logits, probabilities
 
 
 def read_cross_encoder(named: StrPath) -> CrossEncoder:

@@ -16,16 +16,8 @@ import numpy as np
 from qpr_jax.encoders.base import Encoder, accepted_identities
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.index.base import Hit
 from qpr_jax.machine import compile_loop
-from qpr_jax.reranking.base import (
-    find_copies,
-    none_if_unknown,
-    owners_of,
-    pair_texts,
-    reorder,
-    texts_and_distances,
-)
+from qpr_jax.reranking.base import Reranker, find_copies, owners_of, pair_texts
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
 from qpr_jax.reranking.model_folder import (
     REMEDY,
@@ -205,8 +197,8 @@ def read_light(folder: StrPath) -> LightModel:
     )
 
 
-class LightReranker:
-    """A `Reranker` by a `LightModel`; a stacked model needs its cross-encoder, `scorer`."""
+class LightReranker(Reranker):
+    """Reorders by a `LightModel`; a stacked model needs its cross-encoder, `scorer`."""
 
     def __init__(
         self,
@@ -230,37 +222,19 @@ class LightReranker:
                 f"re-ranker's training, got {given[:12] or '(none)'}",
                 remedy="give the folder of that cross-encoder",
             )
-        self.model, self.scorer, self.candidates = model, scorer, model.candidates
+        self.model, self.scorer = model, scorer
+        self.candidates, self.features = model.candidates, model.features
         self._products = metric == "ip"
-        self._features = FeatureExtractor(encoder, model.frequencies, model.word_weights)
+        self._extractor = FeatureExtractor(encoder, model.frequencies, model.word_weights)
 
-    def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
-        """Sort the first hits of each query by raw score; see `Reranker`.
-
-        A hit whose text equals the query gets the raw score infinity and the probability 1.
-        """
-        return reorder(lambda *given: self._score(*given)[1:], self.candidates, queries, hits)
-
-    def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, float | None]]:
-        """Return features, raw score and probability of each hit, in the order given."""
-        starts = np.array([0, len(hits)])
-        parts = self._score([query], *texts_and_distances(hits), starts)
-        names = (*self.model.features, "score")
-        rows = np.column_stack(parts[:2]).tolist()
-        known = none_if_unknown(parts[2])
-        return [
-            {**dict(zip(names, row, strict=True)), "probability": probability}
-            for row, probability in zip(rows, known, strict=True)
-        ]
-
-    def _score(
+    def score(
         self,
         queries: Sequence[str],
         questions: Sequence[str],
         distances: np.ndarray,
         starts: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Compute features, float32 [m, f], raw scores and probabilities, [m], of hits."""
+        """Compute features, raw scores and probabilities; see `Reranker`."""
         squares = 2 + 2 * distances if self._products else distances
         copies = find_copies(queries, questions, starts)
         if copies.any():
@@ -272,13 +246,11 @@ class LightReranker:
             texts = [questions[i] for i in order.tolist()]
             twice = [query for query in queries for _ in range(2)]
             features = np.empty((len(questions), len(FEATURES)), np.float32)
-            features[order] = self._features.compute(twice, texts, squares[order], bounds)
+            features[order] = self._extractor.compute(twice, texts, squares[order], bounds)
         else:
-            features = self._features.compute(queries, questions, squares, starts)
+            features = self._extractor.compute(queries, questions, squares, starts)
         if self.scorer is not None:
             pairs = pair_texts(queries, questions, starts)
             features = np.column_stack([features, self.scorer.predict(pairs)])
         scores = self.model.scores(features)
-        probabilities = self.model.probabilities(scores)
-        scores[copies], probabilities[copies] = np.inf, 1
-        return features, scores, probabilities
+        return features, scores, self.model.probabilities(scores)

@@ -10,12 +10,11 @@ no order of the questions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.reranking.base import starts_of
+from qpr_jax.reranking.base import Lists, starts_of
 from qpr_jax.reranking.features import FeatureExtractor
 from qpr_jax.reranking.light import LightModel
 
@@ -23,19 +22,6 @@ _HITS = 1 << 18  # whose features are computed at once
 
 # Raw scores, float64 [m], of features, float32 [m, f], of hits of the pairs of these numbers.
 Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-
-class _Hits(NamedTuple):
-    """Hits of N texts, nearest first; those of a text are contiguous.
-
-    starts: int64 [N + 1]. others, pairs: int64 [m], rows of the hits, and the numbers of their
-    pairs. distances: float32 [m].
-    """
-
-    starts: np.ndarray
-    others: np.ndarray
-    pairs: np.ndarray
-    distances: np.ndarray
 
 
 def score_pairs(
@@ -66,7 +52,7 @@ def score_pairs(
       needed: bool [P], pairs to score; the others get 0 and only take part in the lists.
       score: other raw scores than those of the model, as of a cross-validation.
     """
-    hits = _hits(len(texts), first, second, distances)
+    hits, pairs = _both_directions(len(texts), first, second, distances)
     complete = np.full(len(texts), True) if complete is None else complete
     needed = np.full(len(first), True) if needed is None else needed
     extractor = FeatureExtractor(encoder, model.frequencies, model.word_weights)
@@ -74,19 +60,21 @@ def score_pairs(
     scores = np.zeros(len(first))
     lists = split_lists(np.diff(hits.starts), model.candidates)
     lists = lists[complete[lists[:, 0]]]
-    lists = lists[_any_needed(hits, lists, needed)]
+    # Only lists with a needed hit of their own.
+    before, own_first = starts_of(needed[pairs]), hits.starts[lists[:, 0]] + lists[:, 1]
+    lists = lists[before[own_first + lists[:, 3]] > before[own_first]]
     block = np.cumsum(lists[:, 2] + lists[:, 3]) // _HITS
     for own in np.split(lists, np.flatnonzero(np.diff(block)) + 1):
         rows, is_own, starts = _rows_of(own, hits.starts)
-        is_own &= needed[hits.pairs[rows]]
+        is_own &= needed[pairs[rows]]
         features = extractor.compute(
             [texts[i] for i in own[:, 0].tolist()],
-            [texts[i] for i in hits.others[rows].tolist()],
+            [texts[i] for i in hits.rows[rows].tolist()],
             hits.distances[rows],
             starts,
         )
-        found = hits.pairs[rows[is_own]]
-        directions = 1 + complete[hits.others[rows[is_own]]]
+        found = pairs[rows[is_own]]
+        directions = 1 + complete[hits.rows[rows[is_own]]]
         # Both directions of a pair may be among them.
         np.add.at(scores, found, score(features[is_own], found) / directions)
     return scores
@@ -127,18 +115,17 @@ def _rows_of(lists: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndar
     return starts[text[owners]] + places, is_own, bounds
 
 
-def _any_needed(hits: _Hits, lists: np.ndarray, needed: np.ndarray) -> np.ndarray:
-    """Return which lists have a hit of their own that is needed, bool [l]."""
-    before = starts_of(needed[hits.pairs])
-    first = hits.starts[lists[:, 0]] + lists[:, 1]
-    return before[first + lists[:, 3]] > before[first]
+def _both_directions(
+    count: int, first: np.ndarray, second: np.ndarray, distances: np.ndarray
+) -> tuple[Lists, np.ndarray]:
+    """Make the lists of `count` texts, nearest first, and the pair of each hit, int64 [2 P].
 
-
-def _hits(count: int, first: np.ndarray, second: np.ndarray, distances: np.ndarray) -> _Hits:
-    """Sort the hits of `count` texts by text, then by distance; of equal ones, the first text."""
+    Of equal distances, the first text comes first.
+    """
     owners = np.concatenate([first, second]).astype(np.int64)
     others = np.concatenate([second, first]).astype(np.int64)
     near = np.tile(np.asarray(distances, np.float32), 2)
     order = np.lexsort((others, near, owners))
     starts = starts_of(np.bincount(owners, minlength=count))
-    return _Hits(starts, others[order], order % max(1, len(first)), near[order])
+    lists = Lists(np.arange(count), starts, others[order], near[order])
+    return lists, order % max(1, len(first))

@@ -64,7 +64,7 @@ class Stages:
     ) -> None:
         self.encoder, self.light, self.stacked = encoder, light, stacked
         self.cross_encoder, self.calibration = cross_encoder, calibration
-        self._made: dict[tuple[str, str, int, int], Reranker] = {}
+        self._made: dict[tuple[str, int, int], Reranker] = {}
 
     @classmethod
     def read(
@@ -74,14 +74,16 @@ class Stages:
 
         cross_encoder: the folder of a cross-encoder.
         """
-        light = _read_model(pathlib.Path(folder, LIGHT), encoder)
-        stacked = _read_model(pathlib.Path(folder, STACKED), encoder)
-        calibration = _read_calibration(pathlib.Path(folder, CALIBRATION), encoder, light)
+        root = pathlib.Path(folder)
+        light, stacked = (_read_model(root / name, encoder) for name in (LIGHT, STACKED))
+        calibration = _read_calibration(root / CALIBRATION, encoder, light)
         cross = read_cross_encoder(cross_encoder) if cross_encoder else None
         if cross and stacked and stacked.cross_encoder != cross.identity:
             log.warning(
                 "%s: trained with the cross-encoder %s, not with %s, which is used alone",
-                *(pathlib.Path(folder, STACKED), stacked.cross_encoder[:12], cross.identity[:12]),
+                root / STACKED,
+                stacked.cross_encoder[:12],
+                cross.identity[:12],
             )
         return cls(encoder, light, stacked, cross, calibration)
 
@@ -145,9 +147,10 @@ class Stages:
 
     def words(self, store: Store | None) -> list[Rerank]:
         """List what `choose` accepts for this store, the default first."""
-        default = self.choose(None, store)
-        found: list[Rerank] = [default] if default is False else [default, False]
-        return [*found, "cross_encoder"] if self.cross_encoder is not None else found
+        words: list[Rerank] = [False]
+        if self.choose(None, store):
+            words.insert(0, "light")
+        return [*words, "cross_encoder"] if self.cross_encoder else words
 
     def choose(
         self, rerank: Rerank, store: Store | None
@@ -157,62 +160,54 @@ class Stages:
         store: None stands for squared Euclidean distances.
         UserError for any other value, or if there is no such second stage.
         """
-        readable = store is None or store.recipe.metric == "l2" or self.encoder.normalize
-        if rerank is None:
-            return "light" if self.light and readable else False
-        if rerank is False:
-            return False
-        if rerank == "cross_encoder":
-            if self.cross_encoder is None:
-                raise UserError(
-                    "expected a cross-encoder, found none",
-                    setting="rerank",
-                    remedy="name the folder of one by --cross-encoder or `cross_encoder`",
+        readable = store is None or self._reads(store.recipe.metric)
+        match rerank:
+            case None:
+                return "light" if self.light and readable else False
+            case False:
+                return False
+            case "light" if self.light is None:
+                what = f"expected an encoder with a folder {LIGHT}/, found none"
+                remedy = "train a run with `rerank.candidates=50`, or search without"
+            case "light" if not readable:
+                what = (
+                    "the light re-ranker needs squared Euclidean distances or vectors of length 1, "
+                    "got inner products of vectors of other lengths"
                 )
-            return "cross_encoder"
-        if rerank != "light":
-            what = f"expected None, False, 'light' or 'cross_encoder', got {rerank!r:.80}"
-            raise UserError(what, setting="rerank")
-        if self.light is None:
-            raise UserError(
-                f"expected an encoder with a folder {LIGHT}/, found none",
-                setting="rerank",
-                remedy="train a run with `rerank.candidates=50`, or search without",
-            )
-        if not readable:
-            raise UserError(
-                "the light re-ranker needs squared Euclidean distances or vectors of length 1, got "
-                "inner products of vectors of other lengths",
-                setting="rerank",
-                remedy="index with the metric l2, or search without",
-            )
-        return "light"
+                remedy = "index with the metric l2, or search without"
+            case "cross_encoder" if self.cross_encoder is None:
+                what = "expected a cross-encoder, found none"
+                remedy = "name the folder of one by --cross-encoder or `cross_encoder`"
+            case "light" | "cross_encoder":
+                return rerank
+            case _:
+                what = f"expected None, False, 'light' or 'cross_encoder', got {rerank!r:.80}"
+                remedy = ""
+        raise UserError(what, setting="rerank", remedy=remedy)
+
+    def _reads(self, metric: str) -> bool:
+        """Whether the distances of a metric are, or give, squared Euclidean ones."""
+        return metric == "l2" or self.encoder.normalize
 
     def reranker(self, rerank: Rerank, store: Store) -> Reranker | None:
         """Return the re-ranker for the hits of a store; None if `rerank` means one stage."""
         word = self.choose(rerank, store)
         if not word:
             return None
-        metric = store.recipe.metric
-        model, cross = self.light if word == "light" else self.stacked, self.cross_encoder
+        metric, cross = store.recipe.metric, self.cross_encoder if word != "light" else None
+        model = self.stacked if cross else self.light
+        if cross and model:
+            # Without the cross-encoder of its training, a stacked model is of no use.
+            model = model if model.cross_encoder == cross.identity and self._reads(metric) else None
         # Another model assigned to this object gives another re-ranker.
-        key = (word, metric, id(model), id(cross))
+        key = (metric, id(model), id(cross))
         # No lock, which a fork could leave held: two threads may each make an equal one.
         if key not in self._made:
-            self._made[key] = self._make(word, metric, model, cross)
+            if model:
+                self._made[key] = LightReranker(model, self.encoder, metric=metric, scorer=cross)
+            elif cross:
+                self._made[key] = CrossReranker(cross)
         return self._made[key]
-
-    def _make(
-        self, word: str, metric: str, model: LightModel | None, cross: CrossEncoder | None
-    ) -> Reranker:
-        if word == "light":
-            assert model is not None
-            return LightReranker(model, self.encoder, metric=metric)
-        assert cross is not None
-        readable = metric == "l2" or self.encoder.normalize
-        if model is None or model.cross_encoder != cross.identity or not readable:
-            return CrossReranker(cross)
-        return LightReranker(model, self.encoder, metric=metric, scorer=cross)
 
     def explain(
         self,

@@ -1,6 +1,6 @@
 """The training data of a re-ranker: queries, their hits, features of these, and which are relevant.
 
-Questions are named by their rows among the Q questions of a run.
+The `Lists` have rows among the Q questions of a run, and no query among its own hits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import write_atomically
 from qpr_jax.index.vectors import distances_to
-from qpr_jax.reranking.base import owners_of, starts_of
+from qpr_jax.reranking.base import Lists, starts_of
 from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
@@ -36,32 +36,6 @@ MAX_QUERIES = 5000  # of a run without labels
 PART = 4096  # pairs in a file of logits; a kill loses at most one file
 # The pre-training, on training questions: queries, and hits of each.
 PRETRAINED, PRETRAINING_HITS, MIN_PRETRAINED = 20_000, 30, 50
-
-
-class Lists(NamedTuple):
-    """The hits of q queries, without the query itself; those of a query are contiguous.
-
-    Attributes:
-      queries: int64 [q], rows of questions.
-      starts: int64 [q + 1].
-      rows: int64 [m], rows of the hits.
-      distances: float32 [m].
-    """
-
-    queries: np.ndarray
-    starts: np.ndarray
-    rows: np.ndarray
-    distances: np.ndarray
-
-    @property
-    def owners(self) -> np.ndarray:
-        """The query of each hit, 0 to q - 1: int64 [m]."""
-        return owners_of(self.starts)
-
-    def select(self, kept: np.ndarray) -> Lists:
-        """Keep some hits, bool [m]."""
-        counts = np.bincount(self.owners[kept], minlength=len(self.queries))
-        return Lists(self.queries, starts_of(counts), self.rows[kept], self.distances[kept])
 
 
 class Examples(NamedTuple):

@@ -33,7 +33,7 @@ def test_a_score_is_the_mean_of_both_directions(known):
     for text, own in hits.items():
         near = np.array([d for _, d in own], np.float32)
         others = [texts[i] for i, _ in own]
-        _, scores, _ = reranker._score([texts[text]], others, near, np.array([0, 2]))
+        _, scores, _ = reranker.score([texts[text]], others, near, np.array([0, 2]))
         raw |= {(text, i): s for (i, _), s in zip(own, scores, strict=True)}
     expected = [(raw[a, b] + raw[b, a]) / 2 for a, b in ((0, 1), (0, 2), (1, 2))]
     assert found == pytest.approx(expected)
