@@ -68,7 +68,7 @@ def test_a_retriever_says_what_it_is(run, tmp_path):
 
 def test_an_encoder_says_what_it_is_and_not_all_its_numbers(run):
     encoder = read_encoder(run / "export")
-    assert repr(encoder.vocabulary) == "Vocabulary(bins=50, subwords=False)"
+    assert repr(encoder.vocabulary).startswith("Vocabulary(bins=50, ")
     assert "words=" not in repr(encoder.summary())
     bert = read_encoder(ROOT / "tests" / "encoders" / "tiny_bert")
     assert repr(bert).startswith("<TransformerEncoder: ")

@@ -83,6 +83,9 @@ def files(index, run, tmp_path):
         ("duplicates t.csv --incremental gone --out made", "`incremental`", "make one with"),
         ("review gone.csv --port 0", "gone.csv", ""),
         ("review - --port 0", "`pairs`", ""),
+        ("serve gone --port 0", "gone", ""),
+        ("serve gone --port 0 --token-file good.tsv", "good.tsv", "token"),
+        ("serve mine --port 0 --allowed-host a:80", "allowed_host", ""),
         # data
         ("splits pairs.tsv --out made --dev 0.2 --test 0.2", "pairs.tsv, line", "--skip-bad-rows"),
         ("splits good.tsv --out made --dev 0.9 --test 0.2", "", "--dev"),
