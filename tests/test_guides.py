@@ -20,6 +20,8 @@ from typing import NamedTuple
 import pytest
 from markdown_it import MarkdownIt
 
+from tests.xla import QUICK_XLA
+
 ROOT = pathlib.Path(__file__).parent.parent
 GUIDES = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/*.md"))
 PAGES = ["README.md", *GUIDES]
@@ -62,7 +64,8 @@ def is_nightly(page: str) -> bool:
 
 def run_bash(code: str, folder: pathlib.Path, group: list[int]) -> str:
     """The output of a script; what it leaves running joins `group`."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # One device, as users have: each of several would hold and update all parameters.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK_XLA}
     environment["PATH"] = f"{pathlib.Path(sys.executable).parent}:{environment['PATH']}"
     with (folder / ".output").open("w+") as output, (folder / ".errors").open("w+") as errors:
         script = subprocess.Popen(

@@ -11,14 +11,17 @@ import sys
 
 import numpy as np
 import pytest
+from flax import nnx
 
 from qpr_jax import Retriever, UserError
 from qpr_jax.encoders.cnn_encoder import read_cnn
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.publishing import publish
+from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.encoder_job import train
+from qpr_jax.training.evaluator import make_evaluator
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from tests.distant.rows import log_rows, write_rows
@@ -102,8 +105,6 @@ def test_the_exported_encoder_is_the_flax_encoder_of_the_best_step(finished, tmp
     workdir, _ = finished
     config = load_config("synthetic_sdml_smoke")
     dataset = load_dataset(config, None)
-    from flax import nnx
-
     # It only restores the best. Of a copy, since it adds a file of events.
     shutil.copytree(workdir / "checkpoints", tmp_path / "checkpoints")
     params = train(config, dataset, tmp_path)
@@ -118,8 +119,6 @@ def test_validation_and_test_words_are_not_counted_in_the_vocabulary(tmp_path):
     config = load_config("synthetic_sdml_smoke")
     config.text.vocabulary_size = 10**6
     dataset = load_dataset(config, None)
-    from qpr_jax.text.tokenizer import tokenize
-
     of_training = {
         word
         for question, split in zip(dataset.data.questions, dataset.splits.split_of, strict=True)
@@ -129,44 +128,22 @@ def test_validation_and_test_words_are_not_counted_in_the_vocabulary(tmp_path):
     assert set(dataset.tokenizer.words) == of_training
 
 
-@pytest.mark.parametrize(
-    ("metric", "names"), [("mrr", {"roc_auc", "mrr", "hits@1"}), ("roc_auc", {"roc_auc"})]
-)
-def test_early_stopping_scores_what_it_watches_and_roc_auc_always(
-    finished, tmp_path, metric, names
-):
+def test_early_stopping_scores_what_it_watches_and_roc_auc_always(finished):
     workdir, _ = finished
-    config = load_config("synthetic_sdml_smoke")
-    if metric != config.early_stopping.metric:
-        config.early_stopping.metric = metric
-        config.rerank.candidates = 0
-        workdir = tmp_path
-        train_and_evaluate(config, workdir)
     rows = [json.loads(s) for s in (workdir / "evaluations.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [5, 10, 12]
-    assert all(set(row) == {"step"} | names for row in rows)
+    assert all(set(row) == {"step", "roc_auc", "mrr", "hits@1"} for row in rows)
+    config = load_config("synthetic_sdml:smoke", {"early_stopping.metric": "roc_auc"})
+    score = make_evaluator(load_dataset(config, None), config)
+    assert score(read_cnn(workdir / "export")) == {"roc_auc": pytest.approx(rows[-1]["roc_auc"])}
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), r"`config`: expected one of add_language, distill, .*, got none"),
         (("--config=quora",), r"expected one of .*synthetic_sdml.*, got 'quora'"),
-        (("--config", "none.py"), r"or the path of a TOML file, got 'none.py'"),
-        (
-            ("--config=synthetic_sdml", "--config.bach_size=3"),
-            r"no setting `bach_size`; did you mean `batch_size`",
-        ),
         (("--config=synthetic_sdml", "--config.batch_size=many"), r"batch_size.*many"),
-        (
-            ("--config=synthetic_sdml", "quora_sdml"),
-            r"SETTING=VALUE, got 'quora_sdml'",
-        ),
-        (("--config=quora_sdml", "--config.data.path=no.tsv"), r"data\.path`.*'no\.tsv'"),
-        (
-            ("--config=synthetic_sdml_smoke", "--config.devices=9"),
-            r"devices.*: expected at most 1, got 9",
-        ),
+        (("--config=synthetic_sdml:smoke", "--config.devices=9"), r"at most 1, got 9"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path, flags, message):
@@ -231,14 +208,11 @@ def test_logs_of_questions_and_answers_train(tmp_path):
         train_and_evaluate(config, tmp_path / "third")
 
 
-def test_a_rate_of_false_negatives_trains(tmp_path):
-    config = load_config("synthetic_sdml_smoke")
-    config.data.false_negatives = 0.3
-    config.rerank.candidates = 0
-    config.data.max_rows = 500
-    report = train_and_evaluate(config, tmp_path / "run")
-    assert report["data"]["splits"]["train"]["pairs"] == 500
-    assert report["data"]["splits"]["test"]["pairs"] > 50
+def test_pairs_with_a_rate_of_false_negatives():
+    changes = {"data.false_negatives": 0.3, "data.max_rows": 500}
+    splits = load_dataset(load_config("synthetic_sdml:smoke", changes), None).splits
+    assert len(splits.pairs["train"]) == 500
+    assert len(splits.pairs["test"]) > 50
 
 
 def test_the_run_answers_through_the_retriever(finished):

@@ -79,7 +79,7 @@ def test_old_rows_and_arrays_keep_their_bytes(encoders):
 
 
 def test_an_encoder_has_the_settings_of_its_start_and_all_its_languages(encoders):
-    _, one, two = encoders
+    english, one, two = encoders
     for encoder in (one, two):
         assert encoder.settings["encoder.embedding_dim"] == 16
         assert encoder.settings["encoder.filters"] == 24
@@ -90,6 +90,11 @@ def test_an_encoder_has_the_settings_of_its_start_and_all_its_languages(encoders
         ("pairs2.tsv", "yy"),
     ]
     assert one.settings["translations"] == {"source_language": "en", "files": files[:1]}
+    assert [encoder.extends for encoder in encoders] == [
+        (),
+        (english.identity,),
+        (one.identity, english.identity),
+    ]
 
 
 def test_english_questions_keep_their_vectors_to_the_last_bit(encoders):
@@ -229,11 +234,3 @@ def test_a_teacher_that_does_not_fit_is_refused(folder, tmp_path):
     write_english(tmp_path / "english", subwords=False, normalize=False)
     with pytest.raises(UserError, match=r"`text\.added_words`: vectors of"):
         ready(override(config, {"encoder.pretrained": str(tmp_path / "english")}))
-
-
-def test_an_encoder_names_those_it_extends(encoders):
-    english, one, two = encoders
-    assert english.extends == ()
-    assert one.extends == (english.identity,)
-    assert two.extends == (one.identity, english.identity)
-    assert "extends" not in json.loads(english.files()["settings.json"])

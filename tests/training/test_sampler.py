@@ -53,16 +53,12 @@ def test_even_draws_give_every_cluster_one_pair_a_round_whatever_its_size(uneven
     assert len({tuple(sorted(pair)) for pair in large.tolist()}) >= 6  # of 8 rounds, 780 pairs
     small = drawn[clusters[drawn[:, 0]] == 0]
     assert len({tuple(pair) for pair in small.tolist()}) == 2  # in both directions
-
-
-def test_even_draws_are_a_function_of_seed_and_step(uneven):
-    clusters, pairs = uneven
-    at, again = (cluster_sampled_pairs(pairs, clusters[pairs[:, 0]], 8, seed=3) for _ in range(2))
-    ahead = [at(step) for step in range(12)]
-    for step in (11, 3, 7):
-        np.testing.assert_array_equal(again(step), ahead[step])
-    other = cluster_sampled_pairs(pairs, clusters[pairs[:, 0]], 8, seed=4)
-    assert not np.array_equal(other(0), ahead[0])
+    again, other = (
+        cluster_sampled_pairs(pairs, clusters[pairs[:, 0]], 8, seed=seed) for seed in (3, 4)
+    )
+    for step in (11, 3, 7):  # a function of seed and step
+        np.testing.assert_array_equal(again(step), at(step))
+    assert not np.array_equal(other(0), at(0))
 
 
 def test_hard_negatives_are_labelled_ones_of_the_batch_first():
@@ -103,7 +99,7 @@ def test_dropped_words_close_ranks_and_no_question_is_emptied():
     np.testing.assert_array_equal(drop_tokens(words, 0.0, seed=1, step=5), words)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.01, 0.3, 0.9999999])
+@pytest.mark.parametrize("rate", [0.0, 0.3, 0.9999999])
 def test_known_words_are_spelled_at_their_rate_and_nothing_else_is(rate):
     rng = np.random.default_rng(0)
     words, size = 60, 100  # words, then bins, then tokens that are sums
