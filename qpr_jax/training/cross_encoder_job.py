@@ -232,7 +232,6 @@ def _train(
         return scores
 
     phase = Phase(
-        name="pairs",
         steps=range(steps),
         step=step,
         batch_at=batches.load,

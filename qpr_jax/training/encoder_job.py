@@ -108,8 +108,8 @@ def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> P
     family = MODEL_FAMILIES[config.encoder.kind]
     if not trains(config):
         return family.init(config, dataset)[1]
-    plan, stops = build_plan(config, dataset), config.early_stopping
-    score = make_evaluator(dataset, config)
+    phases, state = build_plan(config, dataset)
+    stops, score = config.early_stopping, make_evaluator(dataset, config)
 
     def evaluate(state: TrainState) -> dict[str, float]:
         encoder = family.export(config, dataset, state.params)
@@ -117,8 +117,8 @@ def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> P
         return scores
 
     best = fit(
-        plan.state,
-        plan.phases,
+        state,
+        phases,
         folder,
         evaluate=evaluate,
         watched=stops.metric,

@@ -33,7 +33,6 @@ class Phase(NamedTuple):
     """Consecutive steps of one objective.
 
     Attributes:
-      name: for the log.
       steps: of the training, counted from 0.
       step: (state, batch) -> (state, metrics).
       batch_at: a function from a step to its batch.
@@ -42,7 +41,6 @@ class Phase(NamedTuple):
       evaluate_every: steps between two evaluations. The end of a phase is always evaluated.
     """
 
-    name: str
     steps: range
     step: Step
     batch_at: Callable[[int], Any]

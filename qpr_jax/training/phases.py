@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
 
 import jax
+import optax
+from flax import nnx
 from jax.sharding import Mesh
 
 from qpr_jax.training.config import TrainConfig
@@ -23,7 +24,6 @@ from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sampler import epoch_steps, imitation_steps
 from qpr_jax.training.train_step import (
-    Step,
     TrainState,
     init_state,
     make_loss,
@@ -35,18 +35,11 @@ from qpr_jax.training.train_step import (
 log = logging.getLogger(__name__)
 
 
-class Plan(NamedTuple):
-    """A training: one phase or two, one after the other, over one state."""
+def build_plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase], TrainState]:
+    """Plan the training that the settings describe: its phases, and its state before the first.
 
-    phases: tuple[Phase, ...]
-    state: TrainState
-
-
-def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
-    """Plan the training that the settings describe; nothing is compiled yet.
-
-    Imitation of a teacher comes first, if there is one, then the pairs, if there are any. The
-    sizes are logged. UserError where the devices cannot share a batch.
+    Imitation of a teacher comes first, if there is one, then the pairs, if there are any. Nothing
+    is compiled yet. UserError where the devices cannot share a batch.
     """
     mesh = make_mesh(config.devices)
     if config.max_epochs:
@@ -60,46 +53,48 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
         make_schedule(config, total, imitation=imitation),
         weight_decay=0.0 if dataset.frozen_rows else config.optimizer.weight_decay,
     )
-
-    def make_step(imitation_alone: bool) -> Step:
-        terms = loss_terms(config, imitation_alone=imitation_alone)
-        loss = make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
-        return make_train_step(loss, optimizer, seed=config.seed, frozen_rows=dataset.frozen_rows)
-
-    devices, own = mesh.size, own_devices(mesh)
     phases = []
-    if imitation:
-        loader = BatchLoader(config, dataset, imitation=True, devices=devices, own=own)
-        steps = range(imitation)
-        phases.append(_make_phase(config, "imitation", steps, make_step(True), loader, mesh))
-    if config.max_epochs:
-        loader = BatchLoader(config, dataset, devices=devices, own=own, first_step=imitation)
-        steps = range(imitation, total)
-        phases.append(_make_phase(config, "pairs", steps, make_step(False), loader, mesh))
-    state = init_state(params, optimizer)
-    return Plan(tuple(phases), replicate(state, mesh))
+    for alone, steps in ((True, range(imitation)), (False, range(imitation, total))):
+        if steps:
+            phases.append(_make_phase(config, dataset, alone, steps, mesh, graph, optimizer))
+    return phases, replicate(init_state(params, optimizer), mesh)
 
 
 def _make_phase(
-    config: TrainConfig, name: str, steps: range, step: Step, loader: BatchLoader, mesh: Mesh
+    config: TrainConfig,
+    dataset: TrainDataset,
+    imitation: bool,
+    steps: range,
+    mesh: Mesh,
+    graph: nnx.GraphDef,
+    optimizer: optax.GradientTransformation,
 ) -> Phase:
     """A phase of these steps, with its size in the log."""
-    shape = loader.layout.shapes[0]
+    loader = BatchLoader(
+        config,
+        dataset,
+        imitation=imitation,
+        devices=mesh.size,
+        own=own_devices(mesh),
+        first_step=steps.start,
+    )
+    terms = loss_terms(config, imitation_alone=imitation)
+    loss = make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
+    step = make_train_step(loss, optimizer, seed=config.seed, frozen_rows=dataset.frozen_rows)
     log.info(
         "%s: %d steps, %d an epoch, of %s pairs of questions on %d %s device(s) in %d process(es); "
         "%s positions and %s distinct tokens a device",
-        name,
+        "imitation" if imitation else "pairs",
         len(steps),
         loader.epoch,
         f"{loader.size:,}",
         mesh.size,
         mesh.devices.flat[0].platform,
         jax.process_count(),
-        f"{shape.positions:,}",
-        f"{shape.unique_ids:,}",
+        f"{loader.layout.shapes[0].positions:,}",
+        f"{loader.layout.shapes[0].unique_ids:,}",
     )
     return Phase(
-        name=name,
         steps=steps,
         step=step,
         batch_at=lambda number: split_over(loader.batch_at(number - steps.start), mesh),

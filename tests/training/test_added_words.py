@@ -145,10 +145,8 @@ def test_the_report_counts_and_scores_what_changes(folder, report, encoders, tmp
 
 def test_parameters_in_training_keep_their_bits(small):
     config, data = small
-    plan = build_plan(config, data)
-    (phase,) = plan.phases
-    before = jax.tree.map(np.array, plan.state.params)
-    state, frozen = plan.state, data.frozen_rows
+    (phase,), state = build_plan(config, data)
+    before, frozen = jax.tree.map(np.array, state.params), data.frozen_rows
     for step in range(6):
         state, metrics = phase.step(state, phase.batch_at(step))
     assert metrics["grad_norm"] > 0

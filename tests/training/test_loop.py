@@ -21,8 +21,8 @@ def step(state, batch):
     return TrainState(params, state.optimizer, state.step + 1), metrics
 
 
-def phase(steps, batch_at=lambda step: np.float32(step), every=4, name="pairs"):
-    return Phase(name, steps, step, batch_at, lambda step: {"batch": step}, 2, every)
+def phase(steps, batch_at=lambda step: np.float32(step), every=4):
+    return Phase(steps, step, batch_at, lambda step: {"batch": step}, 2, every)
 
 
 def train(folder, *phases, scores=None, patience=0, checkpoint_every=3):
@@ -65,7 +65,7 @@ def test_the_best_step_comes_back_the_first_of_equals(tmp_path):
 
 def test_patience_counts_in_the_last_phase_alone(tmp_path):
     scores = {4: 0.5, 8: 0.1, 12: 0.1, 16: 0.1, 20: 0.1, 24: 0.9}
-    phases = phase(range(12), name="imitation"), phase(range(12, 24))
+    phases = phase(range(12)), phase(range(12, 24))
     _, _, evaluations = train(tmp_path, *phases, scores=scores, patience=2)
     assert [row["step"] for row in evaluations] == [4, 8, 12, 16, 20]
 

@@ -207,7 +207,7 @@ def test_the_embedding_may_start_at_the_teachers_vectors_of_words(config, tmp_pa
 
     config.encoder.embedding_dim = 16
     dataset = taught(config)
-    table = np.asarray(build_plan(config, dataset).state.params["embedding"][...])
+    table = np.asarray(build_plan(config, dataset)[1].params["embedding"][...])
     words = dataset.tokenizer.words
     vectors = read_transformer(TINY).encode(words)
     vectors -= vectors.mean(axis=0)

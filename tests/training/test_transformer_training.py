@@ -19,7 +19,7 @@ from qpr_jax.encoders.sentence_transformers import (
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.errors import UserError
 from qpr_jax.losses import sdml_loss
-from qpr_jax.training.config import load_config
+from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.distributed import make_mesh, split_over
 from qpr_jax.training.loader import BatchLoader
@@ -42,7 +42,7 @@ def config_of(**changes):
         "max_steps": 6,
         "rerank.candidates": 0,
     }
-    return load_config("synthetic_sdml:smoke", settings | changes)
+    return override(load_config("synthetic_sdml:smoke"), settings | changes)
 
 
 @pytest.fixture(scope="module", autouse=True)
