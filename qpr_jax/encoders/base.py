@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from qpr_jax import progress
 from qpr_jax.errors import UserError
 from qpr_jax.text.base import NO_PARTS, Parts
 
+log = logging.getLogger("qpr_jax")
 CARD = "README.md"  # the model card in the folder of a published encoder
 _PART = 16_384  # questions that are encoded between two looks at the clock
 
@@ -116,6 +118,13 @@ def _lacks(encoder: Encoder, what: str) -> UserError:
 def accepted_identities(encoder: Encoder) -> tuple[str, ...]:
     """The identities of the encoders whose vectors, re-rankers and calibrations fit this one."""
     return encoder.identity, *encoder.extends
+
+
+def say_cut(cut: int, count: int, max_tokens: int) -> None:
+    """Warn of texts whose end an encoder does not read."""
+    if cut:
+        message = "%s of %s texts have more than %d tokens: the rest of them is not read"
+        log.warning(message, f"{cut:,}", f"{count:,}", max_tokens)
 
 
 def encode_in_parts(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:

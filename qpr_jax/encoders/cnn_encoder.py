@@ -11,14 +11,13 @@ import dataclasses
 import functools
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders.base import EncoderSummary, parse_tensors
+from qpr_jax.encoders.base import EncoderSummary, parse_tensors, say_cut
 from qpr_jax.encoders.cnn_kernels import FoldedCnn
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, parse_json, read_manifest, read_verified
@@ -28,7 +27,6 @@ from qpr_jax.text.vocabulary import Vocabulary, vocabulary_from_bytes, vocabular
 
 FORMAT = "qpr_jax model 1"
 WEIGHTS, VOCABULARY, SETTINGS = "model.safetensors", "vocabulary.json", "settings.json"
-log = logging.getLogger("qpr_jax")
 # Questions encoded at a time by a thread: their features fit into the cache of a core.
 _CHUNK = 512
 
@@ -100,9 +98,7 @@ class CnnEncoder:
             return self._folded.encode(token_ids, offsets, parts)
 
         vectors = self._encode_chunks(encode, len(texts))
-        if any(cut):
-            message = "%s of %s texts have more than %d words: the rest is not read"
-            log.warning(message, f"{sum(cut):,}", f"{len(texts):,}", self.max_tokens)
+        say_cut(sum(cut), len(texts), self.max_tokens)
         return vectors
 
     def encode_ids(self, token_ids: np.ndarray, parts: Parts = NO_PARTS) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from qpr_jax.encoders.base import CARD, EncoderSummary
+from qpr_jax.encoders.base import CARD, EncoderSummary, say_cut
 from qpr_jax.encoders.sentence_transformers import (
     TOKENIZER,
     WEIGHTS,
@@ -96,7 +96,12 @@ class TransformerEncoder:
 
     def encode(self, questions: Sequence[str]) -> np.ndarray:
         """Encode any strings: float32 [n, d], in the order of the questions."""
-        return self._encode(self.tokenizer.id_lists(as_texts(questions), self.max_tokens))
+        ids = self.tokenizer.id_lists(as_texts(questions), self.max_tokens + 1)
+        cut = [row for row in ids if len(row) > self.max_tokens]
+        for row in cut:
+            del row[-2]  # the last one marks the end
+        say_cut(len(cut), len(ids), self.max_tokens)
+        return self._encode(ids)
 
     def encode_ids(self, token_ids: np.ndarray, parts: Parts = NO_PARTS) -> np.ndarray:
         """Encode token ids, int32 [n, L], zero-padded on the right: float32 [n, d].

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -98,9 +97,10 @@ def online_contrastive_loss(
     distances, same = _labeled_distances(left, right, labels, metric, margin)
     all_same = gather(same, len(same), axis_name)
     all_distances = gather(lax.stop_gradient(distances), len(same), axis_name)
-    positive, negative = _spread(all_distances, all_same), _spread(all_distances, ~all_same)
-    near_enough = distances <= jnp.where(negative.number > 1, negative.min, positive.mean)
-    far_enough = distances >= jnp.where(positive.number > 1, positive.max, negative.mean)
+    positives, _, farthest, positive_mean = _spread(all_distances, all_same)
+    negatives, closest, _, negative_mean = _spread(all_distances, ~all_same)
+    near_enough = distances <= jnp.where(negatives > 1, closest, positive_mean)
+    far_enough = distances >= jnp.where(positives > 1, farthest, negative_mean)
     # A distance that is not finite makes its pair hard, so that the loss shows it.
     easy = jnp.where(same, near_enough, far_enough) & jnp.isfinite(distances)
     return device_mean(jnp.where(easy, 0, _squares(distances, same, margin)).mean(), axis_name)
@@ -135,22 +135,16 @@ def _labeled_distances(
     return 0.5 * (paired_squared_distances(left, right) + zeros[0] + zeros[1]), same
 
 
-class _Spread(NamedTuple):
-    """Number, range and mean of some distances; scalars."""
-
-    number: jax.Array
-    min: jax.Array
-    max: jax.Array
-    mean: jax.Array
-
-
-def _spread(distances: jax.Array, chosen: jax.Array) -> _Spread:
+def _spread(
+    distances: jax.Array, chosen: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Number, minimum, maximum and mean of the chosen distances."""
     count = chosen.sum()
     least = jnp.where(chosen, distances, jnp.inf).min()
     greatest = jnp.where(chosen, distances, -jnp.inf).max()
     mean = jnp.where(chosen, distances, 0).sum() / jnp.maximum(count, 1)
     # So that the mean of equal distances is equal to them, in spite of rounding.
-    return _Spread(count, least, greatest, jnp.clip(mean, least, greatest))
+    return count, least, greatest, jnp.clip(mean, least, greatest)
 
 
 def _squares(distances: jax.Array, same: jax.Array, margin: float) -> jax.Array:

@@ -10,7 +10,7 @@ from jax import lax
 
 from qpr_jax.arrays import unit_vectors
 from qpr_jax.losses.distances import check_choice, check_smoothing, pair_batch
-from qpr_jax.losses.row_logsumexp import Logits, divergence_sum, mean_loss
+from qpr_jax.losses.row_logsumexp import Direction, Logits, divergence_sum, mean_loss
 
 
 def ranking_loss(
@@ -66,13 +66,8 @@ def ranking_loss(
     paired = (batch.queries * batch.candidates[: len(queries)]).sum(axis=1)
     positive = similarity_scale * paired  # the same in both directions
 
-    def divergences(
-        rows: jax.Array,
-        positives: jax.Array,
-        columns: jax.Array,
-        own: jax.Array,
-        clusters: jax.Array | None,
-    ) -> jax.Array:
+    def divergences(given: Direction) -> jax.Array:
+        rows, _, columns, own, clusters = given
         bias = jnp.zeros_like(columns[:, 0])
         logits = Logits(similarity_scale * rows, columns, bias, positive, own[:, 0], clusters)
         return divergence_sum(logits, smoothing=smoothing, precision=precision)

@@ -167,12 +167,29 @@ def target_entropy(count: ArrayLike, smoothing: float) -> jax.Array:
     return entr(1 - smoothing + other) + (count - 1) * entr(other)
 
 
-# (rows, their positives, columns, own [n, 1], clusters) -> the sum of the losses of the rows.
-SumOfLosses = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array | None], jax.Array]
+class Direction(NamedTuple):
+    """Rows that a softmax is taken for, and the columns that it is over.
+
+    Attributes:
+      rows: [n, d], the queries or the paired candidates.
+      positives: [n, d], what each is paired with.
+      columns: [m, d], of all devices.
+      own: int32 [n, 1], the column of each positive.
+      clusters: of the columns, or None.
+    """
+
+    rows: jax.Array
+    positives: jax.Array
+    columns: jax.Array
+    own: jax.Array
+    clusters: jax.Array | None
 
 
 def mean_loss(
-    sum_of_losses: SumOfLosses, batch: PairBatch, symmetric: bool, axis_name: Hashable | None
+    sum_of_losses: Callable[[Direction], jax.Array],
+    batch: PairBatch,
+    symmetric: bool,
+    axis_name: Hashable | None,
 ) -> jax.Array:
     """The mean over the queries and, if `symmetric`, over the paired candidates, too."""
     n = len(batch.queries)
@@ -183,5 +200,5 @@ def mean_loss(
     for rows, positives, others in directions:
         columns = gather(others, n, axis_name)
         clusters = None if batch.clusters is None else batch.clusters[: len(columns)]
-        loss += sum_of_losses(rows, positives, columns, batch.own, clusters)
+        loss += sum_of_losses(Direction(rows, positives, columns, batch.own, clusters))
     return device_mean(loss / (n * len(directions)), axis_name)

@@ -24,7 +24,13 @@ from qpr_jax.losses.distances import (
     paired_squared_distances,
     squared_distances,
 )
-from qpr_jax.losses.row_logsumexp import Logits, divergence_sum, mean_loss, target_entropy
+from qpr_jax.losses.row_logsumexp import (
+    Direction,
+    Logits,
+    divergence_sum,
+    mean_loss,
+    target_entropy,
+)
 
 
 def sdml_loss(
@@ -83,16 +89,10 @@ def sdml_loss(
 
 
 def _sum_by_products(
-    rows: jax.Array,
-    positives: jax.Array,
-    columns: jax.Array,
-    own: jax.Array,
-    clusters: jax.Array | None,
-    *,
-    smoothing: float,
-    precision: lax.PrecisionLike,
+    given: Direction, *, smoothing: float, precision: lax.PrecisionLike
 ) -> jax.Array:
     """The sum of squared distances' divergences; |x_i|^2 changes no softmax and is left out."""
+    rows, positives, columns, own, clusters = given
     positive = 2 * (rows * positives).sum(axis=1) - (positives**2).sum(axis=1)
     bias = -(columns**2).sum(axis=1)
     logits = Logits(2 * rows, columns, bias, positive, own[:, 0], clusters)
@@ -100,18 +100,10 @@ def _sum_by_products(
 
 
 def _dense_sum(
-    rows: jax.Array,
-    positives: jax.Array,
-    columns: jax.Array,
-    own: jax.Array,
-    clusters: jax.Array | None,
-    *,
-    smoothing: float,
-    distance: str,
-    prior: str,
-    precision: lax.PrecisionLike,
+    given: Direction, *, smoothing: float, distance: str, prior: str, precision: lax.PrecisionLike
 ) -> jax.Array:
     """The sum of the divergences of any distance and prior, with all logits of a row in memory."""
+    rows, positives, columns, own, clusters = given
 
     def divergences(tile: Any) -> jax.Array:
         x, positives, own = tile

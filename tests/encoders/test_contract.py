@@ -91,9 +91,13 @@ def test_no_text_changes_the_vector_of_another(encoder):
     assert_same(encoder, encoder.encode(TEXTS * 60), np.tile(together, (60, 1)))
 
 
-def test_tokens_beyond_the_limit_are_not_read(encoder):
+def test_tokens_beyond_the_limit_are_not_read_which_is_said(encoder, caplog):
     start = "what " * encoder.max_tokens
     assert_same(encoder, *encoder.encode([start, start + "is the best way"]))
+    assert f"of 2 texts have more than {encoder.max_tokens} tokens" in caplog.text
+    caplog.clear()
+    encoder.encode(["what " * (encoder.max_tokens - 2)])
+    assert not caplog.text
 
 
 @pytest.mark.parametrize("texts", ["what is", b"what", {"what": 1}, None, 7, ["what", None], [b""]])

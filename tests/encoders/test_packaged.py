@@ -73,11 +73,6 @@ def test_signs_and_the_end_of_long_texts_tell_texts_apart(texts):
     assert distances[~np.eye(len(texts), dtype=bool)].min() > 0.003
 
 
-def test_a_cut_text_is_said(caplog):
-    read_encoder(PACKAGED).encode(["word " * 300, "word"])
-    assert "1 of 2 texts have more than 256 words" in caplog.text
-
-
 def test_a_call_that_names_no_encoder_says_which_it_takes(caplog):
     with caplog.at_level(logging.INFO, "qpr_jax"):
         folder = default_folder()
