@@ -123,7 +123,7 @@ skip_bad_rows = click.option("--skip-bad-rows", is_flag=True, help="Skip and cou
 def questions_input(function: Function) -> Function:
     """Add the options of a command that reads questions."""
     text_help = "Column of the question.  [default: question, text, query, title, ...]"
-    format_help = "Of the input.  [default: by the file's suffix, or lines]"
+    format_help = "Format of the input.  [default: by the file's suffix, or lines]"
     function = skip_bad_rows(function)
     function = click.option("--text-column", "--column", "text_column", help=text_help)(function)
     return click.option("--format", type=click.Choice(FORMATS), help=format_help)(function)

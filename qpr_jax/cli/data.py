@@ -23,23 +23,25 @@ from qpr_jax.distant.method import LEAST, Method
 log = logging.getLogger("qpr_jax")
 
 
-@click.command(cls=Command, stopped="the output folder is whole, or not there")
+@click.command(cls=Command, stopped="the output folder is complete or absent")
 @click.argument("logs", nargs=-1)
 @click.option("--out", type=OutPath(file_okay=False), help="Output folder, new.")
 @click.option("--coherence", type=click.Choice(list(LEAST)), default="pairwise")
 @click.option(
     "--min-coherence",
     type=FiniteRange(0, 1),
-    help=f"Least of a cluster.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]",
+    help=f"Minimum for a cluster.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]",
 )
-@click.option("--pairs", default=100, type=click.IntRange(1), help="Most of a cluster.")
-@click.option("--seed", default=0, help="Of the splits and the sampled pairs.")
+@click.option(
+    "--pairs", default=100, type=click.IntRange(1), help="Maximum number of pairs from a cluster."
+)
+@click.option("--seed", default=0, help="Seed of the splits and of the sampled pairs.")
 @click.option("--question", default="question", help="Column of the question.")
 @click.option("--answer", default="answer", help="Column of the answer.")
 @table_format("LOGS")
 @skip_bad_rows
 @click.option("--spark", help="Spark master: local[4], spark://host:7077, yarn.  [default: none]")
-@click.option("--verdicts", type=NamedPath(), help="A sample.tsv with verdicts.")
+@click.option("--verdicts", type=NamedPath(), help="Score this sample.tsv with verdicts instead.")
 def clusters(
     logs: tuple[str, ...], out: str | None, verdicts: str | None, **how: Any
 ) -> Output | dict[str, Any]:
@@ -95,11 +97,11 @@ def _counts(numbers: dict[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in numbers.items())
 
 
-@click.command(cls=Command, stopped="{out} is whole, or not there")
+@click.command(cls=Command, stopped="{out} is complete or absent")
 @click.argument("pairs", type=NamedPath())
 @out_folder()
-@click.option("--dev", default=0.05, help="Share of questions.")
-@click.option("--test", default=0.1, help="Share of questions.")
+@click.option("--dev", default=0.05, help="Share of the questions in dev.")
+@click.option("--test", default=0.1, help="Share of the questions in test.")
 @table_format("PAIRS")
 @skip_bad_rows
 def splits(
@@ -138,7 +140,7 @@ def splits(
     return {"out": out, **report}
 
 
-@click.command(cls=Command, stopped="{out} is whole, or not there")
+@click.command(cls=Command, stopped="{out} is complete or absent")
 @out_folder()
 def sample(out: str) -> dict[str, Any]:
     """Write sample files: questions to a help desk, queries, pairs and logs.

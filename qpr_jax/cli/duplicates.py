@@ -66,16 +66,18 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
     help="Output folder.  [default: NAME_duplicates beside QUESTIONS]",
 )
 @run_option("The encoder's folder, or minilm.  [default: that of --incremental, or open_student]")
-@click.option("--threshold", type=FiniteRange(0, 1), help="The least probability.  [default: 0.5]")
-@click.option("--max-distance", type=FiniteRange(min=0), help="The largest squared distance.")
-@click.option("--precision", type=FiniteRange(0, 1, min_open=True), help="The precision to expect.")
+@click.option("--threshold", type=FiniteRange(0, 1), help="Minimum probability.  [default: 0.5]")
+@click.option("--max-distance", type=FiniteRange(min=0), help="Maximum squared distance.")
+@click.option(
+    "--precision", type=FiniteRange(0, 1, min_open=True), help="Expected precision of the pairs."
+)
 @click.option("--pairs", type=click.IntRange(min=1), help="Number of closest pairs.")
-@click.option("--against", type=NamedPath(), help="Compare with the rows of this file only.")
+@click.option("--against", type=NamedPath(), help="Compare only with the rows of this file.")
 @click.option(
     "--incremental", type=NamedPath(), help="Index of known questions; it gets the new ones."
 )
 @click.option("--replace", is_flag=True, help="Let rows replace questions that have their ids.")
-@click.option("--within", metavar="COLUMN", help="Compare rows with one value in it only.")
+@click.option("--within", metavar="COLUMN", help="Compare only rows with the same value.")
 @click.option(
     "--ignore-numbers", is_flag=True, help="Texts that differ only in numbers are duplicates."
 )
@@ -254,9 +256,9 @@ def _short(text: str) -> str:
     "--precision",
     default=0.9,
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="A threshold is sought that has it.",
+    help="Precision that the threshold must have.",
 )
-@click.option("--format", type=click.Choice(FORMATS), help="Of PAIRS.  [default: by its suffix]")
+@click.option("--format", type=click.Choice(FORMATS), help="Format of PAIRS.  [default: by suffix]")
 @address_options(8001)
 def review(
     pairs: str,

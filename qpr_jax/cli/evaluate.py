@@ -31,7 +31,7 @@ TASKS = ("retrieval", "classification", "mining", "translation")
 @click.argument("folder", type=NamedPath())
 @click.argument("pairs", default="-")
 @click.option("--task", type=click.Choice(TASKS), default=TASKS[0])
-@click.option("--validation", type=NamedPath(), help="Labeled pairs that choose the thresholds.")
+@click.option("--validation", type=NamedPath(), help="Labeled pairs to choose thresholds on.")
 @table_format("PAIRS and --validation")
 @click.option(
     "--text-column",
@@ -42,9 +42,9 @@ TASKS = ("retrieval", "classification", "mining", "translation")
 )
 @click.option("--other-texts", is_flag=True, help="Skip hits with the text of the query.")
 @click.option("--beir", type=NamedPath(), help="A folder in BEIR's format, instead of PAIRS.")
-@click.option("--split", help="Of --beir.  [default: test]")
-@click.option("--cross-encoder", type=NamedPath(), help="Scores its order, too (retrieval).")
-@click.option("--trec", type=NamedPath(dir_okay=False), help="File for the rankings of --beir.")
+@click.option("--split", help="Split of --beir.  [default: test]")
+@click.option("--cross-encoder", type=NamedPath(), help="Also score its order (retrieval).")
+@click.option("--trec", type=NamedPath(dir_okay=False), help="Write the rankings of --beir here.")
 def evaluate(
     folder: str,
     pairs: str,
@@ -205,14 +205,14 @@ def _score_translations(folder: str, spec: str) -> dict[str, Any]:
     return score_set(texts._replace(name=file_names(spec)), encoder.encode)
 
 
-@click.command(cls=Command, stopped="{out} is whole, or as it was before")
+@click.command(cls=Command, stopped="{out} is complete or unchanged")
 @click.argument("run", type=NamedPath())
 @click.argument("other", required=False, type=NamedPath())
 @click.option("--split", type=click.Choice(HELD_OUT), default="test")
 @click.option(
     "--out", required=True, type=OutPath(dir_okay=False), help="A .html, .md or .json file."
 )
-@click.option("--examples", type=click.IntRange(min=0), default=10, help="Shown of each group.")
+@click.option("--examples", type=click.IntRange(min=0), default=10, help="Examples per group.")
 def errors(run: str, other: str | None, split: str, out: str, examples: int) -> dict[str, Any]:
     """Show the held-out queries at which RUN fails.
 

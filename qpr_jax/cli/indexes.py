@@ -49,13 +49,13 @@ _RUN_HELP = "The encoder's folder, or minilm.  [default: that of FOLDER, else op
 _RECIPE = ("factory", "metric", "probes", "vectors")
 
 
-@click.command(cls=Command, stopped="{folder} has its old index, or the whole new one")
+@click.command(cls=Command, stopped="{folder} keeps its old index or has the new one")
 @click.argument("folder", type=NamedPath(file_okay=False))
 @click.argument("questions", default="-")
 @run_option(_RUN_HELP)
 @click.option("--factory", help="FAISS index: auto, Flat, HNSW32, IVF2000,Flat (or SQ8, PQ50).")
 @click.option("--metric", help="l2, or ip: the inner product.")
-@click.option("--probes", type=int, help="Lists that a search reads.")
+@click.option("--probes", type=int, help="Number of lists that a search probes.")
 @click.option("--vectors", help="float32, or float16 for half the disk.")
 @payload_input
 @questions_input
@@ -99,7 +99,7 @@ def index(folder: str, questions: str, run: str | None, **how: Any) -> dict[str,
 @click.command(cls=Command, stopped="the lines printed are complete", prints_json=True)
 @click.argument("folder", type=NamedPath())
 @click.argument("queries", default="-")
-@click.option("-k", default=5, type=click.IntRange(min=1), help="Questions a query.")
+@click.option("-k", default=5, type=click.IntRange(min=1), help="Hits per query.")
 @click.option(
     "--query", multiple=True, help="Search for this text instead of reading QUERIES; repeatable."
 )
@@ -246,7 +246,9 @@ def _runs(batch: list[Entry]) -> Iterator[tuple[list[Entry], bool]]:
 @click.command(cls=Command, stopped="either all these ids were removed from {folder}, or none")
 @click.argument("folder", type=NamedPath())
 @click.argument("ids", default="-")
-@click.option("--id", "one", multiple=True, help="Instead of reading IDS; repeatable.")
+@click.option(
+    "--id", "one", multiple=True, help="Remove this id instead of reading IDS; repeatable."
+)
 @click.option("--format", type=click.Choice(FORMATS))
 @click.option("--id-column", default="id", help="Column of the id.")
 @click.option("--ignore-missing", is_flag=True, help="Ignore ids that are not in the index.")

@@ -49,15 +49,21 @@ _RANK = click.IntRange(1)
 _NAMES = ("query", "negative", "rank", "distance", "positive", "id", "score")
 
 
-@click.command(cls=Command, stopped="{out} is whole, or as it was before")
+@click.command(cls=Command, stopped="{out} is complete or unchanged")
 @click.argument("run", type=NamedPath())
 @click.argument("pairs", default="-")
 @click.option("--out", required=True, type=OutPath(dir_okay=False), help="A .tsv or .jsonl file.")
-@click.option("--from-rank", default=1, type=_RANK, help="The first rank that is kept.")
-@click.option("--to-rank", default=50, type=_RANK, help="The last rank that is kept.")
-@click.option("--count", default=4, type=_RANK, help="The number of negatives of a query.")
-@click.option("--relative-margin", type=FiniteRange(0), help="Least distance: positive (1 + this).")
-@click.option("--absolute-margin", type=FiniteRange(0), help="Least distance: positive + this.")
+@click.option("--from-rank", default=1, type=_RANK, help="First rank to keep.")
+@click.option("--to-rank", default=50, type=_RANK, help="Last rank to keep.")
+@click.option("--count", default=4, type=_RANK, help="Negatives per query.")
+@click.option(
+    "--relative-margin",
+    type=FiniteRange(0),
+    help="Minimum distance: (1 + this) times the positive's.",
+)
+@click.option(
+    "--absolute-margin", type=FiniteRange(0), help="Minimum distance: the positive's plus this."
+)
 @click.option("--rerank", type=click.Choice(["light"]), help="Score hits by RUN's re-ranker.")
 @click.option("--cross-encoder", type=NamedPath(), help="Score hits by this folder's model.")
 @click.option(
@@ -67,7 +73,7 @@ _NAMES = ("query", "negative", "rank", "distance", "positive", "id", "score")
     "--seed", type=click.IntRange(0), help="Choose at random.  [default: choose the nearest]"
 )
 @click.option(
-    "--split", type=click.Choice(SPLITS), help="Questions of PAIRS in this split of RUN only."
+    "--split", type=click.Choice(SPLITS), help="Use only questions of PAIRS in this split of RUN."
 )
 @table_format("PAIRS")
 def negatives(

@@ -34,7 +34,7 @@ _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]+)?", re.ASCII)
 
 def address_options(port: int) -> Function:
     """Add the options of a command that listens: --host, --port and --allowed-host."""
-    others = "Name of it in requests, besides --host and localhost; repeatable; *: any."
+    others = "Host that requests may name, besides --host and localhost; repeatable; *: any."
 
     def add(function: Function) -> Function:
         allowed = click.option("--allowed-host", metavar="NAME", multiple=True, help=others)

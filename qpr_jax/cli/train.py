@@ -196,7 +196,7 @@ def _encode_folder(run: str, questions: str, out: str, spark: str, **how: Any) -
     return {"out": out, "vectors": rows}
 
 
-@click.command(cls=Command, stopped="{folder} has its encoder of before, or the whole new one")
+@click.command(cls=Command, stopped="{folder} keeps its old encoder or has the new one")
 @click.argument("folder", type=NamedPath(file_okay=False))
 @click.option(
     "--run",
@@ -219,10 +219,10 @@ def extend(folder: str, run: str) -> dict[str, Any]:
     return {"folder": folder, "extended": extended}
 
 
-@click.command(cls=Command, stopped="{to} is whole, or not there")
+@click.command(cls=Command, stopped="{to} is complete or absent")
 @click.argument("run", type=NamedPath())
 @click.option("--to", required=True, type=OutPath(file_okay=False), help="New folder.")
-@click.option("--licence", help="Of the weights: an identifier such as apache-2.0.")
+@click.option("--licence", help="License of the weights, such as apache-2.0.")
 @click.option("--data", help="The training data and its terms, in a sentence.")
 def publish(run: str, to: str, licence: str | None, data: str | None) -> dict[str, Any]:
     """Write the encoder of RUN to a folder that others can load.

@@ -71,7 +71,7 @@ def feed(process):
 def test_index_keeps_the_index_before(start, index, run):
     process = start("index", index, "--run", run)
     feed(process)
-    assert interrupt(process) == f"stopped: {index} has its old index, or the whole new one"
+    assert interrupt(process) == f"stopped: {index} keeps its old index or has the new one"
     assert len(Retriever.load(index)) == 4
 
 
