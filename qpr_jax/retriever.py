@@ -17,8 +17,8 @@ from qpr_jax.encoders.load import is_encoder
 from qpr_jax.encoders.named import PACKAGED, default_folder, encoder_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, check_ids, number_entries, repeated_id, unknown_ids
-from qpr_jax.index.base import Hit, Payload, Question, Store, check_k
+from qpr_jax.ids import Id, check_ids, repeated_id, unknown_ids
+from qpr_jax.index.base import Hit, Question, Store, check_k
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.milvus import MilvusStore
 from qpr_jax.index.milvus_server import is_address
@@ -28,13 +28,11 @@ from qpr_jax.index.run import INDEX, index_manifest, run_encoder, run_recipe
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.results import Results
-from qpr_jax.stores import create_store, export, open_store
+from qpr_jax.stores import Entries, create_store, export, numbered, open_store, search_distinct
 from qpr_jax.text.base import as_texts
 from qpr_jax.text.differences import Explanation
 
 __all__ = ["Hit", "Recipe", "Retriever", "run_encoder", "run_recipe"]
-
-Entries = Iterable[tuple[int, Id | None, str, Payload | None]]  # line, id, question, payload
 
 
 class Retriever:
@@ -162,7 +160,7 @@ class Retriever:
         lines: array.array[int] = array.array("q")
         name = PACKAGED if run is None else "" if run is encoder else str(run)
         name = os.path.abspath(name) if os.path.exists(name) else name  # for other processes
-        questions = _questions(entries, lines, where)
+        questions = numbered(entries, lines, where)
         try:
             store = create_store(folder, questions, how, encoder, stages, name)
         except RepeatedIdError as error:
@@ -171,6 +169,24 @@ class Retriever:
 
     def __repr__(self) -> str:
         return f"<Retriever: {self.encoder!r}, {self.store!r}, {self.stages!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle where the index is, from which another process loads it.
+
+        UserError for a retriever in memory, or with a cross-encoder.
+        """
+        store, where = self.store, ""
+        if isinstance(store, FolderStore) and not store.temporary:
+            where = str(store.path.parent)
+        elif isinstance(store, MilvusStore):
+            where = store.address
+        if not where or self.stages.cross_encoder is not None:
+            kind = "with a cross-encoder" if where else "in memory"
+            raise UserError(
+                f"expected a retriever of a folder to pickle, got one {kind}",
+                remedy="load it from a folder in each process; `save` writes one",
+            )
+        return Retriever.load, (where,)
 
     def __len__(self) -> int:
         """Return the number of questions."""
@@ -209,8 +225,11 @@ class Retriever:
         rerank: Rerank = None,
         max_distance: float | None = None,
         min_score: float | None = None,
+        distinct: bool = False,
     ) -> Results:
         """Find the `k` best questions of each query, best first; all if there are fewer.
+
+        A blank query has no hits.
 
         Args:
           queries, text_column: as `questions` of `build`; a string is one query.
@@ -218,12 +237,17 @@ class Retriever:
             hits are sorted by distance; None: light, if there is one.
           max_distance: leaves out hits that are farther.
           min_score: leaves out hits with a lower score, or without one.
+          distinct: of hits whose texts differ only in case, blanks and the final mark, keeps the
+            first.
         """
         count = check_k(k)
         texts = as_queries(queries, text_column)
         reranker = self.stages.reranker(rerank, self.store)
         vectors = self.encoder.encode(texts)
-        hits = self.store.search(vectors, max(count, reranker.candidates) if reranker else count)
+        size = max(count, reranker.candidates) if reranker else count
+        find = functools.partial(search_distinct, self.store) if distinct else self.store.search
+        hits = find(vectors, size)
+        hits = [found if text.strip() else [] for text, found in zip(texts, hits, strict=True)]
         if reranker:
             hits = [found[:count] for found in reranker.rerank(texts, hits)]
         if max_distance is not None:
@@ -321,15 +345,3 @@ class Retriever:
         replace = path.absolute() != self.store.path.parent
         write = functools.partial(export, path, self.encoder, self.stages, replace=replace)
         self.store = self.store.copy_to(path / INDEX, write)
-
-
-def _questions(entries: Entries, lines: array.array[int], where: str) -> Iterator[Question]:
-    """Number entries without ids, check all, and append their lines to `lines`.
-
-    UserError if there are none.
-    """
-    for value, question, payload in number_entries(entries, lines, where):
-        (text,) = as_texts([question], f"{where} {lines[-1]}")
-        yield Question(value, text, payload)
-    if not lines:
-        raise UserError(f"{where.rpartition(',')[0]}: expected questions to index, got none")

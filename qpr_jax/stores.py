@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import array
 import functools
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+import numpy as np
 
 from qpr_jax.encoders.base import Encoder, accepted_identities
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.index.base import Question, Store
+from qpr_jax.ids import Id, number_entries
+from qpr_jax.index.base import Hit, Payload, Question, Store
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.milvus import MilvusStore
 from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.run import INDEX, export_name
 from qpr_jax.reranking.stages import Stages
+from qpr_jax.text.base import as_texts
+from qpr_jax.text.tokenizer import canonical
+
+Entries = Iterable[tuple[int, Id | None, str, Payload | None]]  # line, id, question, payload
+
+_MOST_COMPARED = 16_384  # hits of a query among which distinct texts are looked for
 
 
 def open_store(run: StrPath, encoder: Encoder) -> FolderStore:
@@ -67,3 +77,36 @@ def export(
     save_encoder(run / name, encoder)
     stages.save(run / name, replace=replace)
     return name
+
+
+def search_distinct(store: Store, vectors: np.ndarray, k: int) -> list[list[Hit]]:
+    """As `Store.search`, but of hits with one canonical text keep the first.
+
+    Queries with fewer than `k` such hits are searched for more hits, up to 16,384.
+    """
+    results: list[list[Hit]] = [[] for _ in vectors]
+    short, size = np.arange(len(vectors)), k
+    while len(short):
+        size = min(2 * size, max(k, _MOST_COMPARED))
+        left = []
+        for row, found in zip(short, store.search(vectors[short], size), strict=True):
+            distinct: dict[str, Hit] = {}
+            for hit in found:
+                distinct.setdefault(canonical(hit.question), hit)
+            results[row] = [*distinct.values()][:k]
+            if len(distinct) < k and len(found) == size < _MOST_COMPARED:
+                left.append(row)
+        short = np.array(left, np.int64)
+    return results
+
+
+def numbered(entries: Entries, lines: array.array[int], where: str) -> Iterator[Question]:
+    """Number entries without ids, check all, and append their lines to `lines`.
+
+    UserError if there are none.
+    """
+    for value, question, payload in number_entries(entries, lines, where):
+        (text,) = as_texts([question], f"{where} {lines[-1]}")
+        yield Question(value, text, payload)
+    if not lines:
+        raise UserError(f"{where.rpartition(',')[0]}: expected questions to index, got none")

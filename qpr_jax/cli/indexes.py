@@ -110,6 +110,7 @@ def index(folder: str, questions: str, run: str | None, **how: Any) -> dict[str,
     help="The re-ranker of the first hits.  [default: light, if there is one]",
 )
 @click.option("--cross-encoder", type=NamedPath(), help="Folder of a cross-encoder.")
+@click.option("--distinct", is_flag=True, help="Of hits with equal texts, print the first.")
 @ids_input
 @questions_input
 def search(
@@ -120,6 +121,7 @@ def search(
     output: str,
     rerank: str | None,
     cross_encoder: str | None,
+    distinct: bool,
     **how: Any,
 ) -> None:
     """Print the best indexed questions for each of QUERIES: a text, a file, or - for input.
@@ -153,7 +155,8 @@ def search(
     # The results of a batch must fit into memory.
     batch_size = max(1, min(CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
     for batch in chunked(itertools.chain(first, entries), 1 if typed else batch_size):
-        found = retriever.search([entry.question for entry in batch], k, rerank=word)
+        texts = [entry.question for entry in batch]
+        found = retriever.search(texts, k, rerank=word, distinct=distinct)
         for entry, hits in zip(batch, found, strict=True):
             start = {"query": entry.question} | ({"query_id": entry.id} if with_ids else {})
             sys.stdout.writelines(_hit_line(start | hit._asdict(), output) for hit in hits)
@@ -205,17 +208,20 @@ def add(folder: str, questions: str, **how: Any) -> None:
     Example: qpr add my_index new_questions.txt
     """
     retriever = load_index(folder)
-    count = 0
+    count = replaced = 0
 
     def summarize() -> None:
-        log.info("%s: %s added, %s questions", folder, f"{count:,}", f"{len(retriever):,}")
+        added, now = f"{count - replaced:,} added", f"{len(retriever):,} questions"
+        log.info("%s: %s, %s replaced, %s", folder, added, f"{replaced:,}", now)
 
     try:
         for batch in chunked(progress.count(read_input(questions, say=log.info, **how), "added")):
             for some, given in _runs(batch):
                 texts = [entry.question for entry in some]
                 numbers = [entry.id for entry in some if entry.id is not None] if given else None
+                there = retriever.store.get(numbers or [])
                 ids = retriever.add(texts, numbers, [entry.payload for entry in some])
+                replaced += sum(question is not None for question in there)
                 count += len(ids)
                 pairs = zip(ids, texts, strict=True)
                 sys.stdout.writelines(as_json({"id": i, "question": text}) for i, text in pairs)

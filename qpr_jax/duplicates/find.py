@@ -100,7 +100,10 @@ def search(
         encoder, stages = index.encoder, index.stages
     if choice.by_probability:
         stages.require_calibration()
-    version = index.store.version if index is not None else ""
+    version = ""
+    if index is not None:
+        with index.store.changing():  # fails here, not after the search, if it cannot be written
+            version = index.store.version
     rows = _read_rows(table, other, index, options)
     if rows.table_rows and column:
         require_column(column, rows.fields, "keep")

@@ -16,7 +16,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
 from qpr_jax.ids import Id, id_key
 from qpr_jax.index.base import Hit
-from qpr_jax.index.vectors import Vectors, exact_top_k
+from qpr_jax.index.vectors import Vectors, distances_to, exact_top_k
 
 RankFn = Callable[[np.ndarray, int], np.ndarray]
 SearchFn = Callable[[Sequence[str], int], Sequence[Sequence[Hit]]]  # (queries, k) -> hits
@@ -124,12 +124,34 @@ def relevance_scores(
     }
 
 
-def index_recall(rankings: np.ndarray, exact_rankings: np.ndarray, k: int = 10) -> float:
-    """Return the share of the exact `k` nearest that the index finds, averaged over queries."""
-    found, exact = rankings[:, :k], exact_rankings[:, :k]
-    valid = exact >= 0
-    hit = (exact[:, :, None] == found[:, None, :]).any(axis=2) & valid
+def overlap(rankings: np.ndarray, others: np.ndarray, k: int = 10) -> float:
+    """Return the share of the first `k` of `others` that `rankings` have, too; the mean."""
+    found, wanted = rankings[:, :k], others[:, :k]
+    valid = wanted >= 0
+    hit = (wanted[:, :, None] == found[:, None, :]).any(axis=2) & valid
     return float(np.mean(hit.sum(axis=1) / np.maximum(valid.sum(axis=1), 1)))
+
+
+def index_recall(
+    rankings: np.ndarray,
+    exact: np.ndarray,
+    query_rows: np.ndarray,
+    vectors: np.ndarray,
+    k: int = 10,
+) -> float:
+    """Return the recall of an index: the share of `k` hits as near as the exact k-th; the mean.
+
+    It is by distance, so that which of several equal texts is found does not count.
+
+    Args:
+      rankings, exact: int64 [n, K], of the index and of exact search, from `rank`.
+      query_rows: int [n], the queries.
+      vectors: float32 [Q, d], those of the questions.
+    """
+    queries, wanted = vectors[query_rows], exact[:, :k] >= 0
+    nearest = np.where(wanted, distances_to(queries, vectors, exact[:, :k]), -np.inf)
+    found = distances_to(queries, vectors, rankings[:, :k]) <= nearest.max(axis=1, keepdims=True)
+    return float(np.mean(found.sum(axis=1) / np.maximum(wanted.sum(axis=1), 1)))
 
 
 def roc_auc(positive_distances: np.ndarray, negative_distances: np.ndarray) -> float:

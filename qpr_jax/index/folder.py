@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
 import secrets
@@ -219,7 +220,9 @@ class FolderStore:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """As of `Store`."""
+        """As of `Store`; PermissionError at once if the folder cannot be written."""
+        if not os.access(self.path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self.path))
         with folder_lock(self.path):
             self._refresh()
             check_encoder(self.path, self.encoder, self.encoders)

@@ -57,7 +57,8 @@ class MilvusStore:
 
         encoders: identities of the encoders whose vectors fit the reader's; none: any.
         """
-        self._server, self._encoders, self._build = Server(address), tuple(encoders), ""
+        self.address, self._server = address, Server(address)
+        self._encoders, self._build = tuple(encoders), ""
         self._name, self._changing = self._server.name, threading.RLock()
         self._changes, self._removals, self._seen = 0, 1, 0  # the first read sees all
         self._looked = -_LOOK

@@ -9,7 +9,7 @@ import numpy as np
 
 from qpr_jax.data.splits import SPLITS, other_candidates
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.evaluation.retrieval import exact_search, index_recall, rank, retrieval_scores, roc_auc
+from qpr_jax.evaluation.retrieval import exact_search, overlap, rank, retrieval_scores, roc_auc
 from qpr_jax.evaluation.translation import score_translations
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
@@ -75,7 +75,7 @@ def make_agreement(
 
     def agreement(vectors: np.ndarray) -> float:
         found = rank(exact_search(vectors), queries, NEIGHBORS)
-        return index_recall(found, expected, NEIGHBORS)
+        return overlap(found, expected, NEIGHBORS)
 
     return agreement
 

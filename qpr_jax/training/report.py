@@ -147,7 +147,9 @@ def _score_splits(
             if reranker:
                 found["reranked"] = reranked_scores(by_search, ranks, split, "reranked")
         ranked = rankings[split]
-        found["index_recall@10"] = index_recall(ranked["index"], ranked["exact"])
+        of_split = eval_queries(dataset, split), vectors
+        recall = index_recall(ranked["index"], ranked["exact"], *of_split)
+        found["index_recall@10"] = recall
         if dataset.teacher:
             found["agreement"] = make_agreement(dataset, dataset.teacher, split)(vectors)
         report[split] = found

@@ -82,6 +82,20 @@ def test_searched_in_two_stages(qpr, index, tmp_path):
     assert qpr("search", "other", *asked[2:])[1] == out
 
 
+def test_replaced_questions_are_counted_and_equal_texts_printed_once(qpr, index):
+    rows = [{"id": i, "question": "How to cook rye?"} for i in (900, 901, 900)]
+    given = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    status, _, stderr = qpr("add", index, "--format", "jsonl", given=given)
+    assert status == 0, stderr
+    assert "2 added, 1 replaced" in stderr
+    asked = ("search", index, "--query", "how to cook rye", "-k", 3, "--rerank", "false")
+    assert {row["id"] for row in lines(qpr(*asked)[1])[:2]} == {900, 901}
+    assert [row["question"] for row in lines(qpr(*asked, "--distinct")[1])].count(
+        "How to cook rye?"
+    ) == 1
+    assert qpr("search", index, "--query", " ")[:2] == (0, "")
+
+
 def test_every_input_makes_the_same_index(qpr, run, tmp_path):
     questions = list(QUESTIONS.values())[:3]
     plain = "".join(f"{q}\n" for q in questions).encode()

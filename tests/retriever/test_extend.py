@@ -1,7 +1,6 @@
 """An index gets an encoder that adds words to its own; its vectors stay as they are."""
 
 import hashlib
-import json
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from qpr_jax import extend
 from qpr_jax.errors import UserError
 from qpr_jax.extend import extend_index
-from qpr_jax.files import write_manifest
 from qpr_jax.index.run import index_manifest, run_encoder
 from qpr_jax.reranking.calibration import CALIBRATION, PairCalibration, save_calibration
 from qpr_jax.reranking.recalibration import first_curve
@@ -121,14 +119,3 @@ def test_a_kill_leaves_the_old_encoder(folder, german, monkeypatch):
     assert extend_index(folder, german)
     exports = [path.name for path in folder.glob("export-*")]
     assert exports == [index_manifest(folder)["export"]]
-
-
-def test_a_damaged_list_of_identities_is_refused(german):
-    export = german / "export"
-    value = json.loads((export / "settings.json").read_text())
-    assert value["extends"] == [run_encoder(german.parent / "run").identity]
-    (export / "settings.json").write_text(json.dumps(value | {"extends": "abc"}))
-    manifest = json.loads((export / "manifest.json").read_text())
-    write_manifest(export, manifest["files"], format=manifest["format"])
-    with pytest.raises(UserError, match="`extends`: expected a list of identities, got 'abc'"):
-        run_encoder(german)

@@ -1,14 +1,21 @@
 """A retriever: build, search, change, save and load, by the public surface."""
 
+import concurrent.futures
+import multiprocessing
+import os
 import pathlib
+import pickle
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import qpr_jax
 from qpr_jax.data.questions import Entry
+from qpr_jax.duplicates.find import find_duplicates
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import relevance_scores
 from qpr_jax.retriever import Hit, Retriever
@@ -78,7 +85,7 @@ def test_search_finds_the_question_itself_first(retriever):
 def test_never_more_hits_than_questions(retriever):
     for k in (4, 5, 10**9):
         found = retriever.search(["rice", "", "🦓\ud800\x00"], k=k)
-        assert [len(hits) for hits in found] == [4] * 3
+        assert [len(hits) for hits in found] == [4, 0, 4]
     assert len(retriever.search(["rice"], k=np.int64(1))[0]) == 1
     assert retriever.search([]) == []
 
@@ -273,3 +280,37 @@ def test_needs_no_jax(retriever, tmp_path):
     )
     assert done.stderr == ""
     assert done.stdout == "3 2 (1, 6)\n"
+
+
+@given(texts=st.lists(st.sampled_from(["rice", "Rice?", " RICE ", "python", "rye"]), min_size=1))
+@settings(max_examples=15, deadline=None)
+def test_distinct_hits_are_the_nearest_of_each_text(texts):
+    retriever = Retriever.build(texts)
+    (every,) = retriever.search("how to cook rice", len(texts), rerank=False)
+    (found,) = retriever.search("how to cook rice", 3, rerank=False, distinct=True)
+    expected = {hit.question.strip(" ?").lower(): hit for hit in reversed(every)}
+    assert [*found] == sorted(expected.values(), key=every.index)[:3]
+
+
+def test_a_thousand_equal_texts_leave_room_for_others(run):
+    retriever = Retriever.build(["rice"] * 1000 + ["python", "cook"], run=run)
+    (hits,) = retriever.search("rice", 3, rerank=False, distinct=True)
+    assert sorted(hit.question for hit in hits) == ["cook", "python", "rice"]
+
+
+def test_another_process_loads_a_pickled_retriever_from_its_folder(retriever, tmp_path):
+    with pytest.raises(UserError, match="in memory"):
+        pickle.dumps(retriever)
+    retriever.save(tmp_path / "saved")
+    expected = retriever.search(["rice"])
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        assert pool.submit(Retriever.search, retriever, ["rice"]).result() == expected
+
+
+def test_an_index_that_cannot_be_written_fails_before_the_search(retriever, tmp_path, monkeypatch):
+    retriever.save(tmp_path / "saved")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr("qpr_jax.duplicates.find.encode_entries", lambda *_: pytest.fail("late"))
+    with pytest.raises(PermissionError, match="saved"):
+        find_duplicates(["what is rye"], incremental=retriever, max_distance=0.3)
