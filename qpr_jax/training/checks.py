@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from qpr_jax.errors import UserError
 from qpr_jax.index.recipe import Recipe, check_recipe
-from qpr_jax.training.config import TrainConfig, gives_vectors, has_teacher, override
+from qpr_jax.training.config import TrainConfig, has_teacher, override
 from qpr_jax.training.losses_config import loss_names
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sections import refuse_if
@@ -27,18 +26,11 @@ def validate(config: TrainConfig) -> None:
         "loss.weights",
         f"must be empty or a number for each of {','.join(names)}, got {weights}",
     )
-    refuse_if(
-        config.distributed and config.devices,
-        "devices",
-        f"must be 0 where several processes train: each uses all it sees, got {config.devices}",
-    )
+    several = config.distributed and config.devices
+    refuse_if(several, "devices", f"must be 0 with `distributed=True`, got {config.devices}")
     if not config.encoder.pretrained:  # else the dimension is known when the folder is read
         recipe = Recipe(config.index.factory, probes=config.index.probes)
-        try:
-            check_recipe(recipe, config.encoder.output_dim)
-        except UserError as error:
-            name = f"index.{error.setting}"
-            raise UserError(error.what, setting=name, remedy=error.remedy) from error
+        check_recipe(recipe, config.encoder.output_dim)
     refuse_if(
         config.batch.subword_dropout and not config.text.subwords and not config.encoder.pretrained,
         "batch.subword_dropout",
@@ -57,31 +49,16 @@ def _require_choice(name: str, value: str, choices: Iterable[str]) -> None:
 
 def _check_cross_encoder(config: TrainConfig) -> None:
     kind, source = config.encoder.kind, config.data.source
-    refuse_if(
-        kind != "bert",
-        "encoder.kind",
-        f"must be bert for a cross-encoder, got {kind!r}",
-        "set `encoder.kind=bert` and `encoder.pretrained`",
-    )
-    refuse_if(
-        config.distributed, "distributed", "must be false: a cross-encoder trains in one process"
-    )
-    refuse_if(
-        not SOURCES[source].has_pairs,
-        "data.source",
-        f"must have pairs for a cross-encoder, got {source!r}",
-    )
+    refuse_if(kind != "bert", "encoder.kind", f"must be bert for a cross-encoder, got {kind!r}")
+    refuse_if(config.distributed, "distributed", "must be false for a cross-encoder")
+    what = f"must have pairs for a cross-encoder, got {source!r}"
+    refuse_if(not SOURCES[source].has_pairs, "data.source", what)
 
 
 def _check_targets(config: TrainConfig) -> None:
     """There is something to learn from, to score by and to re-rank by."""
     has_pairs, taught = SOURCES[config.data.source].has_pairs, has_teacher(config)
     epochs, metric = config.max_epochs, config.early_stopping.metric
-    refuse_if(
-        config.teacher.words and gives_vectors(config),
-        "teacher.words",
-        "must be false: the teacher is a file of vectors, not an encoder",
-    )
     refuse_if(
         taught and not epochs and not config.teacher.epochs,
         "teacher.epochs",
@@ -118,30 +95,25 @@ def _check_targets(config: TrainConfig) -> None:
 
 
 def _check_translations(config: TrainConfig) -> None:
-    if config.data.parallel:
-        refuse_if(
-            config.job == "encoder" and not has_teacher(config),
-            "data.parallel",
-            "must be empty: translations learn the vectors of a teacher, and there is none",
-            "set `teacher.model`, or leave out `data.parallel`",
-        )
-    else:
-        for name, given in (
-            ("text.added_words", config.text.added_words),
-            ("batch.translations", config.batch.translations),
-            ("early_stopping.metric", config.early_stopping.metric == "translation"),
-        ):
-            refuse_if(given, name, "needs translations, got none", "set `data.parallel`")
-    if config.text.added_words:
-        kind, start = config.encoder.kind, config.encoder.pretrained
-        refuse_if(
-            kind != "cnn" or not start,
-            "text.added_words",
-            f"only a pretrained cnn gets words, got kind {kind!r} and {start or 'none'}",
-            "set `encoder.pretrained` to its run, or `text.added_words=0`",
-        )
-        refuse_if(
-            config.max_epochs,
-            "max_epochs",
-            f"must be 0 where words are added: few pairs have them, got {config.max_epochs}",
-        )
+    parallel, added = config.data.parallel, config.text.added_words
+    refuse_if(
+        parallel and config.job == "encoder" and not has_teacher(config),
+        "data.parallel",
+        "must be empty: translations learn the vectors of a teacher, and there is none",
+        "set `teacher.model`, or leave out `data.parallel`",
+    )
+    for name, given in (
+        ("text.added_words", added),
+        ("batch.translations", config.batch.translations),
+        ("early_stopping.metric", config.early_stopping.metric == "translation"),
+    ):
+        what = "needs translations, got none"
+        refuse_if(given and not parallel, name, what, "set `data.parallel`")
+    refuse_if(
+        added and (config.encoder.kind != "cnn" or not config.encoder.pretrained),
+        "text.added_words",
+        f"only a pretrained cnn gets words, got kind {config.encoder.kind!r}",
+        "set `encoder.pretrained` to its run, or `text.added_words=0`",
+    )
+    what = f"must be 0 where words are added: few pairs have them, got {config.max_epochs}"
+    refuse_if(added and config.max_epochs, "max_epochs", what)

@@ -196,26 +196,11 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
         source_of += [sources.setdefault(source, len(sources)) for source in file.sources]
         targets += file.targets
         is_sentence += [not file.dictionary] * len(file.targets)
-    _log_counts(splits, len(targets), len(sources))
+    log.info("data: %s translations of %s texts", f"{len(targets):,}", f"{len(sources):,}")
+    for language in sorted({file.language for file in splits.train}):
+        log.info("data: %s: %s", language, splits.report[language])
     is_sentences = np.array(is_sentence, bool)
     return TranslationData(splits, [*sources], targets, np.array(source_of, np.int32), is_sentences)
-
-
-def _log_counts(splits: TranslationSplits, targets: int, sources: int) -> None:
-    log.info("data: %s translations of %s texts", f"{targets:,}", f"{sources:,}")
-    for language in sorted({file.language for file in splits.train}):
-        counts = splits.report[language]
-        log.info(
-            "data: %s: %s sentences and %s dictionary entries to train with; left out: %s bad "
-            "rows, %s repeated, %s in tests, %s of a held-out text",
-            language,
-            f"{counts['trained_sentences']:,}",
-            f"{counts['trained_dictionary_entries']:,}",
-            f"{counts['skipped_rows']:,}",
-            f"{counts['repetitions']:,}",
-            f"{counts['in_tests']:,}",
-            f"{counts['near_held_out']:,}",
-        )
 
 
 def _without_sources(splits: TranslationSplits, known: Container[str]) -> TranslationSplits:

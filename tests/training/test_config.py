@@ -111,7 +111,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(name, near):
     [
         ({"data.source": "web"}, "data.source"),
         ({"encoder.kind": "lstm"}, "encoder.kind"),
-        ({"index.factory": "IVF2000,PQ301"}, "index.factory"),
+        ({"index.factory": "IVF2000,PQ301"}, "factory"),
         ({"loss.names": ("sdlm",)}, "loss.names"),
         ({"loss.names": ("sdml", "sdml")}, "loss.names"),
         ({"loss.weights": (1.0, 2.0)}, "loss.weights"),

@@ -227,7 +227,7 @@ def test_training_starts_from_a_cross_encoder_too(tmp_path):
     [
         ({"encoder.kind": "cnn", "encoder.pretrained": ""}, "must be bert for a cross-encoder"),
         ({"data.source": "questions"}, "must have pairs"),
-        ({"distributed": True}, "trains in one process"),
+        ({"distributed": True}, "must be false for a cross-encoder"),
         ({"cross_encoder.first_stage": "/none"}, r"`cross_encoder\.first_stage`"),
         ({"encoder.pretrained": "/none"}, r"`encoder\.pretrained`"),
     ],

@@ -67,7 +67,7 @@ def normalized(texts):
     [
         ("data.parallel", "en-de:{}/none.tsv", "none.tsv; name a file"),
         ("data.parallel_tests", "{}/words.tsv", "expected sentences to score, got a dictionary"),
-        ("data.parallel", "$QPR_NOT_SET/a.en-de.tsv", r"variable \$QPR_NOT_SET is not set"),
+        ("data.parallel", "$QPR_NOT_SET/a.en-de.tsv", r"none at \$QPR_NOT_SET"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_setting(config, tmp_path, setting, spec, message):
