@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.encoders.base import Encoder, accepted_identities
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.machine import compile_loop
@@ -208,20 +208,10 @@ class LightReranker(Reranker):
         metric: str = "l2",
         scorer: CrossEncoder | None = None,
     ) -> None:
-        """metric: of the distances of the hits; "ip" only for vectors of length 1."""
-        if model.encoder not in accepted_identities(encoder):
-            raise UserError(
-                f"expected a re-ranker of the encoder {encoder.identity[:12]}, got one of "
-                f"{model.encoder[:12]}",
-                remedy="use the re-ranker of the same run, or search without one",
-            )
-        given = scorer.identity if scorer else ""
-        if model.cross_encoder != given:
-            raise UserError(
-                f"expected the cross-encoder {model.cross_encoder[:12] or '(none)'} of the "
-                f"re-ranker's training, got {given[:12] or '(none)'}",
-                remedy="give the folder of that cross-encoder",
-            )
+        """Use the encoder, and the cross-encoder, of the model's training.
+
+        metric: of the distances of the hits; "ip" only for vectors of length 1.
+        """
         self.model, self.scorer = model, scorer
         self.candidates, self.features = model.candidates, model.features
         self._products = metric == "ip"

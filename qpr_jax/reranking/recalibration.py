@@ -46,36 +46,49 @@ def recalibrate(
       distances: float [P], squared, of their pairs.
 
     Returns:
-      The new calibration, and facts: how well the probabilities fit the verdicts `before` and, by
-      cross-validation, `after`.
+      The new calibration, which keeps the one before, and facts: how well the probabilities fit the
+      verdicts `before` and, by cross-validation, `after`.
 
     Raises:
-      UserError: as of `start_of` and `refit`.
+      UserError: there are too few verdicts, or their weights or scores cannot be used.
     """
     labels, weights, by_light = given.labeled.is_duplicate, given.weights, False
+    _check(labels, weights)
     if first is None:
-        old = PairCalibration(encoder, first_curve(distances), float(distances.max()))
+        old = PairCalibration(encoder, _first_curve(distances), float(distances.max()))
     else:
         old, by_light = start_of(first, given.scored_by, has_scores=given.scores is not None)
     scores = given.scores if by_light else None
     if old.light is not None and scores is None:
         log.info("the re-ranker's probabilities are left out: not all verdicts have a score by it")
-    count = len(labels)
-    facts: dict[str, Any] = {"verdicts": count, "duplicates": int(labels.sum())}
-    new = refit(old, distances, scores, labels, weights, facts)
+    facts: dict[str, Any] = {"verdicts": len(labels), "duplicates": int(labels.sum())}
+    new = _refit(old, distances, scores, labels, weights, facts)
     known = old.probabilities(distances) if scores is None else scores
-    groups = connect(len(given.labeled.questions), given.labeled.pairs)[given.labeled.pairs[:, 0]]
-    bins = int(np.clip(count // 20, 1, BINS))
+    pairs, bins = given.labeled.pairs, int(np.clip(len(labels) // 20, 1, BINS))
     facts["before"] = None
     if first is not None:
         before = first.probabilities(distances) if scores is None else scores
         facts["before"] = reliability(before, labels, weights, bins=bins)
-    after = cross_validate(known, labels, weights, groups)
+    groups = connect(len(given.labeled.questions), pairs)[pairs[:, 0]]
+    after = _cross_validate(known, labels, weights, groups)
     facts["after"] = reliability(after, labels, weights, bins=bins)
     return new, facts
 
 
-def first_curve(distances: np.ndarray) -> np.ndarray:
+def _check(labels: np.ndarray, weights: np.ndarray) -> None:
+    if len(labels) < LEAST or not 0 < labels.sum() < len(labels):
+        raise UserError(
+            f"expected {LEAST} verdicts or more, of both kinds, got {int(labels.sum()):,} "
+            f"duplicates and {int((~labels).sum()):,} others"
+        )
+    if weights.max() > _HEAVIEST:
+        raise UserError(
+            f"expected weights of verdicts up to {_HEAVIEST:g}, got {weights.max():g}",
+            remedy="give the number of found pairs that each verdict stands for, or leave it out",
+        )
+
+
+def _first_curve(distances: np.ndarray) -> np.ndarray:
     """Make a curve for an encoder without one, float64 [2, c]: logistic in the distance.
 
     distances: float [P], of the pairs with verdicts: their mean has .5, their standard deviation
@@ -144,7 +157,7 @@ def start_of(
     return current, True
 
 
-def refit(
+def _refit(
     old: PairCalibration,
     distances: np.ndarray,
     scores: np.ndarray | None,
@@ -152,32 +165,8 @@ def refit(
     weights: np.ndarray,
     settings: dict[str, Any],
 ) -> PairCalibration:
-    """Fit a calibration to verdicts; it keeps the one before.
-
-    Args:
-      old: the calibration before, that of `start_of`; of an encoder without one, that of
-        `first_curve`.
-      distances: float [P], squared, of the pairs with verdicts.
-      scores: float64 [P], the probabilities by which they were found, to fit the curve of the
-        re-ranker; None leaves that out.
-      labels, weights: as of `fit_map`.
-      settings: facts of the new one.
-
-    Raises:
-      UserError: there are fewer than LEAST verdicts, all are alike, or a weight is too large.
-    """
-    if len(labels) < LEAST or not 0 < labels.sum() < len(labels):
-        raise UserError(
-            f"expected {LEAST} verdicts or more, of both kinds, got {int(labels.sum()):,} "
-            f"duplicates and {int((~labels).sum()):,} others"
-        )
-    if weights.max() > _HEAVIEST:
-        raise UserError(
-            f"expected weights of verdicts up to {_HEAVIEST:g}, got {weights.max():g}",
-            remedy="give the number of found pairs that each verdict stands for, or leave it out",
-        )
-    moved = fit_map(old.probabilities(distances), labels, weights)
-    light = None
+    """Move the curves of a calibration; without scores, float64 [P], that of the re-ranker goes."""
+    moved, light = fit_map(old.probabilities(distances), labels, weights), None
     if scores is not None and old.light is not None:
         light = _compose(old.light, fit_map(scores, labels, weights))
     return dataclasses.replace(
@@ -190,7 +179,7 @@ def refit(
     )
 
 
-def cross_validate(
+def _cross_validate(
     old: np.ndarray, labels: np.ndarray, weights: np.ndarray, groups: np.ndarray
 ) -> np.ndarray:
     """Compute new probabilities of pairs by maps fitted to the other folds, float64 [P].

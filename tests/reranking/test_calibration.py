@@ -2,26 +2,18 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
 from qpr_jax.data.pairs import LabeledPairs, Verdicts
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.metrics import reliability
 from qpr_jax.reranking.calibration import (
     PairCalibration,
     calibrate,
     threshold_of_precision,
 )
-from qpr_jax.reranking.recalibration import (
-    cross_validate,
-    first_curve,
-    fit_map,
-    recalibrate,
-    refit,
-    start_of,
-)
+from qpr_jax.reranking.recalibration import recalibrate
 from tests.reranking.test_model_folders import CURVE
 
 LIGHT = {"light": np.array([[-1.0, 1.0], [0.0, 1.0]]), "reranker": "r"}
@@ -65,89 +57,88 @@ def test_the_lowest_threshold_with_a_mean_probability():
             threshold_of_precision(few, 0.9)
 
 
-def shifted(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Old probabilities, true ones of a logit two lower, and labels by these."""
-    rng = np.random.default_rng(0)
-    old = rng.uniform(0.02, 0.98, count)
-    true = 1 / (1 + np.exp(2) * (1 - old) / old)
-    return old, true, rng.random(count) < true
+def verdicts(labels, weights=None, scores=None, scored_by="") -> Verdicts:
+    texts = [str(i) for i in range(2 * len(labels))]
+    pairs = np.arange(2 * len(labels)).reshape(-1, 2)
+    weights = np.ones(len(labels)) if weights is None else weights
+    return Verdicts(LabeledPairs(texts, pairs, labels), scores, weights, scored_by)
 
 
 @pytest.mark.parametrize(("count", "error"), [(200, 0.06), (5000, 0.03)])
-def test_a_map_corrects_a_shift(count, error):
-    old, true, labels = shifted(count)
-    ones = np.ones(count)
-    assert abs(fit_map(old, labels, ones)(old) - true).mean() < error
-    held = cross_validate(old, labels, ones, np.arange(count))
-    before, after = (reliability(p, labels) for p in (old, held))
-    assert after["ece"] < before["ece"] / 2
-    assert after["brier"] < before["brier"]
+def test_verdicts_correct_a_shift(count, error):
+    """True probabilities are of a logit two lower; 5,000 verdicts are fitted by isotonic levels."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.02, 0.98, count)
+    true = 1 / (1 + np.exp(2) * (1 - p) / p)
+    old = PairCalibration("e", np.array([[-1.0, 0.0], [0.0, 1.0]]), 1.0)
+    new, facts = recalibrate("e", old, verdicts(rng.random(count) < true), 1 - p)
+    assert abs(new.probabilities(1 - p) - true).mean() < error
+    assert facts["verdicts"] == count
+    assert facts["after"]["ece"] < facts["before"]["ece"] / 2
+    assert facts["after"]["brier"] < facts["before"]["brier"]
 
 
 def test_a_verdict_counts_as_many_pairs_as_it_stands_for():
-    old, labels = np.full(40, 0.5), np.arange(40) % 2 == 0
-    weights = np.where(labels, 1.0, 9.0)
-    assert fit_map(old, labels, weights)(old[:1]) == pytest.approx(0.1, abs=0.02)
+    labels = np.arange(40) % 2 == 0
+    given = verdicts(labels, np.where(labels, 1.0, 9.0))
+    old = PairCalibration("e", np.array([[-1.0, 0.0], [0.0, 1.0]]), 1.0)
+    new, _ = recalibrate("e", old, given, np.full(40, 0.5))
+    assert new.probabilities(np.array([0.5])) == pytest.approx(0.1, abs=0.02)
 
 
-def test_curves_are_fitted_and_stay_probabilities():
+def test_an_encoder_without_a_calibration_gets_one():
     rng = np.random.default_rng(0)
-    distances, ones = rng.uniform(0, 4, 300), np.ones(300)
+    distances = rng.uniform(0, 4, 300)
     labels = rng.random(300) < 1 / (1 + np.exp(3 * (distances - 1)))
-    old = PairCalibration("e", first_curve(distances), 4.0)
-    new = refit(old, distances, None, labels, ones, {"verdicts": 300})
+    new, facts = recalibrate("e", None, verdicts(labels), distances)
     middle = new.probabilities(np.array([0.0, 1.0, 3.0]))
     assert middle == pytest.approx([0.95, 0.5, 0.01], abs=0.1)
-    assert (new.light, new.reranker, new.settings) == (None, "", {"verdicts": 300})
-    both = PairCalibration("e", old.distance, 4.0, **LIGHT)
-    moved = refit(both, distances, new.probabilities(distances), labels, ones, {})
-    assert moved.reranker == "r"
-    assert refit(both, distances, None, labels, ones, {}).light is None
-    assert np.isfinite(first_curve(np.zeros(3))).all()
+    assert (new.light, new.reranker, facts["before"]) == (None, "", None)
+    equal, _ = recalibrate("e", None, verdicts(labels), np.ones(300))
+    assert np.isfinite(equal.distance).all()
 
 
 def test_the_same_verdicts_do_not_count_twice():
     rng = np.random.default_rng(0)
-    raw, ones = rng.uniform(-1, 1, 300), np.ones(300)
+    raw = rng.uniform(-1, 1, 300)
     labels = rng.random(300) < 1 / (1 + np.exp(-3 * raw))
     trained = calibration(**LIGHT)
-    scores, name = trained.light_probabilities(raw), trained.identity(light=True)
-    known, found = trained, []
-    for _ in range(3):
-        old, by_light = start_of(known, name, has_scores=True)
-        assert by_light
-        known = refit(old, 2 - raw, scores, labels, ones, {})
-        found.append((known.identity(light=True), known.identity(light=False)))
-    assert found[0] == found[2] != (name, trained.identity(light=False))
+
+    def names(known):
+        return known.identity(light=True), known.identity(light=False)
+
+    def fit(known, scored, scored_by):
+        given = verdicts(labels, scores=scored.light_probabilities(raw), scored_by=scored_by)
+        return recalibrate("an encoder", known, given, 2 - raw)[0]
+
+    first = fit(trained, trained, names(trained)[0])
+    assert first.reranker == "r"
+    assert names(fit(first, trained, names(trained)[0])) == names(first) != names(trained)
+    assert names(fit(trained, trained, "")) == names(first)  # of the only one there is
     # Pairs that are found by the new one are fitted from it, and those of the first are of another.
-    name2 = known.identity(light=True)
-    third = refit(known, 2 - raw, known.light_probabilities(raw), labels, ones, {})
-    assert start_of(third, name2, has_scores=True)[0].identity(light=True) == name2
+    third = fit(first, first, names(first)[0])
+    assert names(third.before) == names(first)
     with pytest.raises(UserError, match="got those of another"):
-        start_of(third, name, has_scores=True)
+        fit(third, trained, names(trained)[0])
     with pytest.raises(UserError, match="expected a column `calibration`"):
-        start_of(third, "", has_scores=True)
-    assert start_of(known, "", has_scores=False) == (known.before, False)
-    assert start_of(trained, "", has_scores=True) == (trained, True)
-    # Scores by the distance are no scores of the re-ranker.
-    assert start_of(trained, trained.identity(light=False), has_scores=True) == (trained, False)
+        fit(third, first, "")
+    # Without scores of the re-ranker only the distances are fitted, from before any verdict.
+    plain, _ = recalibrate("an encoder", first, verdicts(labels), 2 - raw)
+    assert (plain.light, names(plain)[1]) == (None, names(first)[1])
+    assert fit(trained, trained, names(trained)[1]).light is None
 
 
-def verdicts(labels: np.ndarray, weights: np.ndarray) -> Verdicts:
-    texts = [str(i) for i in range(2 * len(labels))]
-    pairs = np.arange(2 * len(labels)).reshape(-1, 2)
-    return Verdicts(LabeledPairs(texts, pairs, labels), None, weights)
-
-
-def test_too_few_verdicts_or_all_alike_are_refused():
-    for labels in (np.ones(30, bool), np.zeros(30, bool), np.arange(10) % 2 == 0):
-        given_ = verdicts(labels, np.ones(len(labels)))
-        with pytest.raises(UserError, match="expected 20 verdicts or more, of both kinds"):
-            recalibrate("e", None, given_, np.arange(len(labels) * 1.0))
+@pytest.mark.parametrize(
+    "labels", [np.ones(30, bool), np.zeros(30, bool), np.arange(10) % 2 == 0], ids=str
+)
+def test_too_few_verdicts_or_all_alike_are_refused(labels):
+    with pytest.raises(UserError, match="expected 20 verdicts or more, of both kinds"):
+        recalibrate("e", None, verdicts(labels), np.arange(len(labels) * 1.0))
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.floats(min_value=1e-300, max_value=1e308), st.integers(0, 39))
+@example(1e308, 0)
 def test_any_weights_give_a_calibration_or_a_user_error(weight, place):
     weights = np.ones(40)
     weights[place:] = weight
@@ -158,9 +149,3 @@ def test_any_weights_give_a_calibration_or_a_user_error(weight, place):
         assert weight > 1e6
     else:
         assert np.isfinite(new.distance).all()
-
-
-def test_weights_of_1e308_are_a_user_error():
-    given_ = verdicts(np.arange(40) % 2 == 0, np.full(40, 1e308))
-    with pytest.raises(UserError, match="weights"):
-        recalibrate("e", None, given_, np.linspace(0, 4, 40))

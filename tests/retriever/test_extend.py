@@ -10,7 +10,6 @@ from qpr_jax.errors import UserError
 from qpr_jax.extend import extend_index
 from qpr_jax.index.run import index_manifest, run_encoder
 from qpr_jax.reranking.calibration import CALIBRATION, PairCalibration, save_calibration
-from qpr_jax.reranking.recalibration import first_curve
 from qpr_jax.retriever import Retriever
 from tests.added_words import write_extended
 from tests.retriever.conftest import QUESTIONS
@@ -96,7 +95,7 @@ def test_another_encoder_is_refused_and_nothing_changes(folder, run, german, tmp
 
 def test_the_calibration_stays(folder, german):
     encoder = run_encoder(folder)
-    curve = first_curve(np.array([1.0, 2.0]))
+    curve = np.array([[-4.0, 0.0], [0.0, 0.9]])
     save_calibration(folder / "export" / CALIBRATION, PairCalibration(encoder.identity, curve, 2.0))
     before = Retriever.load(folder).stages.calibration_facts()
     extend_index(folder, german)
