@@ -12,6 +12,8 @@ large clusters, which are for training alone, have no part in it.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import logging
 import pathlib
 import time
@@ -74,7 +76,11 @@ def calibrate_pairs(
         log.info(
             "probabilities by %s: calibration error %.3f, Brier score %.3f (base rate %.3f) on "
             "pairs of test questions; best F1 %.3f",
-            *(name, scores["ece"], scores["brier"], scores["base_brier"], scores["best_f1"]),
+            name,
+            scores["ece"],
+            scores["brier"],
+            scores["base_brier"],
+            scores["best_f1"],
         )
     return found
 
@@ -96,16 +102,25 @@ def _fit(
     tested_counts = pair_weights(clusters, queries[TEST], pairs)
     fit, tested = counts > 0, tested_counts > 0
     labels = same[fit].astype(np.int8)
-    near = -pairs.distances[fit].astype(np.float64)
-    curves: dict[str, Any] = {"distance": _with_end(calibrate(near, labels, counts[fit]), reach)}
-    raw = None
-    if reranker:
-        raw = _raw_scores(dataset, encoder, reranker, pairs, fit | tested)
-        curves["light"] = calibrate(raw[fit], labels, counts[fit])
-    identity = reranker.model.identity if reranker else ""
-    found = PairCalibration(encoder.identity, reach=reach, reranker=identity, **curves)
+    curve = calibrate(-pairs.distances[fit].astype(np.float64), labels, counts[fit])
+    # The probability falls to 0 at twice the reach, beyond which nothing was fitted.
+    curve = np.hstack([[[-2 * reach - 1e-6], [0.0]], curve])
+    found = PairCalibration(encoder.identity, curve, reach)
     given = {"distance": found.probabilities(pairs.distances[tested])}
-    if raw is not None:
+    if reranker:
+        # By networks that were not fitted to the pair.
+        folds = reranker.folds
+        fold_of = np.where(folds[pairs.first] >= 0, folds[pairs.first], folds[pairs.second])
+        raw = score_pairs(
+            reranker.model,
+            encoder,
+            dataset.data.questions,
+            *pairs,
+            needed=fit | tested,
+            score=lambda features, numbers: reranker.scores(features, fold_of[numbers]),
+        )
+        light, identity = calibrate(raw[fit], labels, counts[fit]), reranker.model.identity
+        found = dataclasses.replace(found, light=light, reranker=identity)
         given["light"] = found.light_probabilities(raw[tested])
     truth = same[tested], tested_counts[tested], true_pairs(clusters, queries[TEST])
     found.settings.update(
@@ -128,12 +143,10 @@ def pair_weights(clusters: np.ndarray, queries: np.ndarray, pairs: Pairs) -> np.
         from the others.
       pairs: P pairs of rows.
     """
-    clustered, is_query = clusters >= 0, np.zeros(len(clusters), bool)
+    weight, is_query = np.zeros(len(clusters)), np.zeros(len(clusters), bool)
     is_query[queries] = True
-    weight = np.zeros(len(clusters))
-    for kind in (clustered, ~clustered):
-        own = is_query & kind
-        weight[own] = kind.sum() / max(1, own.sum())
+    for kind in (clusters >= 0, clusters < 0):
+        weight[is_query & kind] = kind.sum() / max(1, (is_query & kind).sum())
     return np.asarray((weight[pairs.first] + weight[pairs.second]) / 2)
 
 
@@ -164,36 +177,30 @@ def score_probabilities(
       What `reliability` does; `expected` and `found` precision and the recall of the pairs with
       the thresholds for PRECISIONS; those and F1 at the threshold .5; the best F1.
     """
+
+    def at(threshold: float) -> dict[str, float]:
+        taken = probabilities >= threshold
+        count, right = weights[taken].sum(), weights[taken & same].sum()
+        return {
+            "threshold": float(threshold),
+            "expected": float((weights * probabilities)[taken].sum() / max(count, 1e-300)),
+            "found": float(right / max(count, 1e-300)),
+            "recall": float(right / total),
+            "f1": float(2 * right / (count + total)),
+        }
+
     scores = reliability(probabilities, same, weights)
     order = np.argsort(-probabilities, kind="stable")
     right = np.cumsum((weights * same)[order])
     f1 = 2 * right / (np.cumsum(weights[order]) + total)
     last = np.append(np.diff(probabilities[order]) != 0, True)
-    scores["best_f1"] = float(f1[last].max())
-    scores["half"] = _at(0.5, probabilities, same, weights, total)
-    scores["precision_asked"], scores["precision"] = [*PRECISIONS], {}
+    scores |= {"best_f1": float(f1[last].max()), "half": at(0.5)}
+    scores |= {"precision_asked": [*PRECISIONS], "precision": {}}
     for asked in PRECISIONS:
-        try:
+        with contextlib.suppress(UserError):  # no threshold has it
             threshold = threshold_of_precision(probabilities, asked, weights)
-        except UserError:
-            continue
-        scores["precision"][f"{asked:g}"] = _at(threshold, probabilities, same, weights, total)
+            scores["precision"][f"{asked:g}"] = at(threshold)
     return scores
-
-
-def _at(
-    threshold: float, probabilities: np.ndarray, same: np.ndarray, weights: np.ndarray, total: float
-) -> dict[str, float]:
-    """The scores of the pairs with at least a threshold."""
-    taken = probabilities >= threshold
-    count, right = weights[taken].sum(), weights[taken & same].sum()
-    return {
-        "threshold": float(threshold),
-        "expected": float((weights * probabilities)[taken].sum() / max(count, 1e-300)),
-        "found": float(right / max(count, 1e-300)),
-        "recall": float(right / total),
-        "f1": float(2 * right / (count + total)),
-    }
 
 
 def _sample(split_of: np.ndarray, split: int, most: int) -> np.ndarray:
@@ -231,29 +238,6 @@ def _find_pairs(vectors: np.ndarray, reach: float, queries: np.ndarray) -> Pairs
     pairs = close_pairs(vectors, reach, is_new=is_hit, compare="new").pairs
     log.info("probabilities: %s pairs within %.4g", f"{len(pairs.first):,}", reach)
     return pairs
-
-
-def _raw_scores(
-    dataset: TrainDataset,
-    encoder: Encoder,
-    reranker: TrainedReranker,
-    pairs: Pairs,
-    needed: np.ndarray,
-) -> np.ndarray:
-    """Score pairs by networks that were not fitted to them, float64 [P]; 0 if not needed."""
-    folds = reranker.folds
-    fold_of = np.where(folds[pairs.first] >= 0, folds[pairs.first], folds[pairs.second])
-    return score_pairs(
-        *(reranker.model, encoder, dataset.data.questions, *pairs),
-        needed=needed,
-        score=lambda features, numbers: reranker.scores(features, fold_of[numbers]),
-    )
-
-
-def _with_end(curve: np.ndarray, reach: float) -> np.ndarray:
-    """Let the probability fall to 0 at twice the reach, beyond which nothing was fitted."""
-    end = np.array([[-2 * reach - 1e-6], [0.0]])
-    return np.hstack([end, curve])
 
 
 def same_cluster(clusters: np.ndarray, pairs: Pairs) -> np.ndarray:
