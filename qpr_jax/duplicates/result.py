@@ -126,7 +126,7 @@ class Duplicates:
 
     @functools.cached_property
     def indistinguishable(self) -> Table[Pair]:
-        """Pairs of texts with equal vectors; they are no duplicates, and all of them stay.
+        """Pairs of texts with equal vectors; none of them is dropped for another one.
 
         Of several such texts, each one with the first.
         """

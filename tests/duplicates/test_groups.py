@@ -33,15 +33,11 @@ def by_brute_force(count, pairs, linkage):
     return {group: last[group] for group in group_of if len(group) > 1}
 
 
-# Two triangles that one pair links, strongest first.
-BRIDGE = np.array([[0, 1], [3, 4], [4, 5], [1, 2], [2, 3], [0, 2], [3, 5]])
-
-
 def test_a_bridge_is_cut():
-    closure, complete = (
-        as_sets(group_pairs(7, *BRIDGE.T, name)) for name in ("closure", "complete")
-    )
-    assert closure == {frozenset(range(6)): 4}
+    """Two triangles that one pair links, strongest first."""
+    bridge = np.array([[0, 1], [3, 4], [4, 5], [1, 2], [2, 3], [0, 2], [3, 5]])
+    assert as_sets(group_pairs(7, *bridge.T, "closure")) == {frozenset(range(6)): 4}
+    complete = as_sets(group_pairs(7, *bridge.T, "complete"))
     assert complete == {frozenset({0, 1, 2}): 5, frozenset({3, 4, 5}): 6}
 
 

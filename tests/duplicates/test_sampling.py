@@ -83,7 +83,7 @@ def test_all_verdicts_give_the_true_precision(population):
     assert errors[last].max() < 1e-9
 
 
-@pytest.mark.parametrize(("scale", "shift"), [(1, 0), (1, 1), (1, -1), (0.5, 0), (2, 0)])
+@pytest.mark.parametrize(("scale", "shift"), [(1, 0), (1, 1), (0.5, -1), (2, 0)])
 def test_the_precision_is_right_although_probabilities_are_wrong(population, scale, shift):
     """Few draws, so the bounds leave room."""
     probabilities, labels = population
