@@ -1,6 +1,8 @@
-"""Rows of arrays at length 1, and in tiles."""
+"""Rows of arrays at length 1 and in tiles, and matrix products in half precision."""
 
 from __future__ import annotations
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -51,3 +53,58 @@ def in_tiles(rows: jax.Array, tile: int) -> jax.Array:
 def join_tiles(tiles: jax.Array, count: int) -> jax.Array:
     """The first `count` rows of tiles [tiles, size, ...]: the inverse of `in_tiles`."""
     return tiles.reshape(-1, *tiles.shape[2:])[:count]
+
+
+def product(
+    spec: str, left: jax.Array, right: jax.Array, *, dtype: str, precision: lax.PrecisionLike
+) -> jax.Array:
+    """The product of two float32 arrays, float32.
+
+    Args:
+      spec: as of `jnp.einsum`, "nlh,ho->nlo"; each index is in two of the three terms, or in all.
+      left: float32; in a mapped function `left` and `right` must vary alike (`lax.pcast`).
+      right: float32.
+      dtype: "float32", or "bfloat16": the factors of this product, and those of its gradient, are
+        rounded to bfloat16, and all sums are float32.
+      precision: of float32 products and of their gradients.
+    """
+    if dtype == "bfloat16":
+        return _bfloat16_product(spec, left, right)
+    return jnp.einsum(spec, left, right, precision=precision, preferred_element_type=jnp.float32)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _bfloat16_product(spec: str, left: jax.Array, right: jax.Array) -> jax.Array:
+    return _rounded_product(spec, left, right)
+
+
+def _product_forward(
+    spec: str, left: jax.Array, right: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    left, right = left.astype(jnp.bfloat16), right.astype(jnp.bfloat16)
+    return _rounded_product(spec, left, right), (left, right)
+
+
+def _product_backward(
+    spec: str, factors: tuple[jax.Array, jax.Array], gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    # JAX's own gradient would multiply the float32 gradient by the bfloat16 factor, in float32.
+    left, right = factors
+    terms, of_result = spec.split("->")
+    of_left, of_right = terms.split(",")
+    return (
+        _rounded_product(f"{of_result},{of_right}->{of_left}", gradient, right),
+        _rounded_product(f"{of_left},{of_result}->{of_right}", left, gradient),
+    )
+
+
+_bfloat16_product.defvjp(_product_forward, _product_backward)
+
+
+def _rounded_product(spec: str, left: jax.Array, right: jax.Array) -> jax.Array:
+    return jnp.einsum(
+        spec,
+        left.astype(jnp.bfloat16),
+        right.astype(jnp.bfloat16),
+        preferred_element_type=jnp.float32,
+    )

@@ -11,9 +11,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from qpr_jax.arrays import unit_vectors
+from qpr_jax.arrays import product, unit_vectors
 from qpr_jax.models import BertShape
-from qpr_jax.models.products import product
 
 
 class BertLayer(nnx.Module):

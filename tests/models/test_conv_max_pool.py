@@ -4,7 +4,7 @@ import jax.test_util
 import numpy as np
 import pytest
 
-from qpr_jax.models.conv_max_pool import conv_max_pool
+from qpr_jax.models.cnn import conv_max_pool
 from tests.encoders.examples import padded
 
 
