@@ -1,158 +1,77 @@
-"""The hub's own library with a server that answers as the hub does."""
+"""Models of the hub, in a cache as the hub's library makes it: links to blobs named by hash."""
 
-import functools
+import fnmatch
 import hashlib
-import http.server
-import json
-import os
 import pathlib
-import subprocess
-import sys
-import threading
 
+import huggingface_hub
 import pytest
 
+from qpr_jax import Retriever, UserError
 from qpr_jax.encoders.load import save_encoder
 from tests.encoders.examples import cnn_encoder
 from tests.runs import write_reranker
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
-COMMIT = "1" * 40
-ENCODE = """
-import sys
-from qpr_jax import Retriever, UserError
-try:
-    retriever = Retriever.load(sys.argv[1])
-    retriever.add(["how can i learn python"])
-    assert retriever.stages.words(None) == ["light", False]
-    print(retriever.encoder.identity)
-except UserError as error:
-    print(error)
-"""
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """What the library is asked for, and the folder that it answers with."""
+    served, snapshot, blobs = (tmp_path / name for name in ("served", "snapshot", "blobs"))
+    save_encoder(served, cnn_encoder(), card="# mine\n")
+    (tmp_path / "export").symlink_to(served)
+    write_reranker(tmp_path)
+    (served / "code.py").write_text("raise SystemExit('code of a model was run')")
+    blobs.mkdir()
+
+    def download(repo, *, revision, allow_patterns):
+        for path in filter(pathlib.Path.is_file, served.rglob("*")):
+            name, data = path.relative_to(served), path.read_bytes()
+            if any(fnmatch.fnmatch(str(name), pattern) for pattern in allow_patterns):
+                (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+                (snapshot / name).symlink_to(blobs / hash_of(data, name))
+                (blobs / hash_of(data, name)).write_bytes(data)
+        assert (repo, revision) == ("org/mine", None)
+        return str(snapshot)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    return snapshot
 
 
-class Hub(http.server.BaseHTTPRequestHandler):
-    """Serves one model: its list of files, and each file."""
-
-    protocol_version = "HTTP/1.1"
-
-    def __init__(self, folder, asked, *arguments):
-        self.folder, self.asked = folder, asked
-        super().__init__(*arguments)
-
-    def log_message(self, *_):
-        pass
-
-    def do_HEAD(self):
-        self.answer(body=False)
-
-    def do_GET(self):
-        self.answer(body=True)
-
-    def answer(self, *, body):
-        path = self.path.partition("?")[0]
-        self.asked.append(path)
-        if path.startswith("/api/models/org/mine/"):
-            files = [p for p in self.folder.rglob("*") if p.is_file()]
-            names = [{"rfilename": str(p.relative_to(self.folder))} for p in files]
-            if "/tree/" in path:
-                names = [
-                    {"type": "file", "path": n["rfilename"], "size": p.stat().st_size}
-                    | {"oid": git_hash(p)}
-                    for n, p in zip(names, files, strict=True)
-                ]
-                return self.send(json.dumps(names).encode(), body)
-            found = {"id": "org/mine", "sha": COMMIT, "siblings": names, "private": False}
-            return self.send(json.dumps(found).encode(), body)
-        start = f"/org/mine/resolve/{COMMIT}/"
-        file = self.folder / path.removeprefix(start)
-        if not path.startswith(start) or not file.is_file():
-            return self.send(b"{}", body, status=404)
-        # Git's hash of a small file; of a large one its SHA-256.
-        digest = git_hash(file)
-        if file.suffix == ".safetensors":
-            digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        return self.send(file.read_bytes(), body, ETag=f'"{digest}"')
-
-    def send(self, data, body, *, status=200, **headers):
-        self.send_response(status)
-        for name, value in {"X-Repo-Commit": COMMIT, **headers}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if body:
-            self.wfile.write(data)
-
-
-def git_hash(path):
-    data = path.read_bytes()
+def hash_of(data, name):
+    """Git's hash of a small file; of a large one its SHA-256."""
+    if name.suffix == ".safetensors":
+        return hashlib.sha256(data).hexdigest()
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
-@pytest.fixture
-def model(tmp_path):
-    encoder = cnn_encoder()
-    save_encoder(tmp_path / "served", encoder, card="# mine\n")
-    (tmp_path / "export").symlink_to(tmp_path / "served")
-    write_reranker(tmp_path)
-    (tmp_path / "served" / "code.py").write_text("raise SystemExit('code of a model was run')")
-    return encoder
+def test_a_model_is_fetched_and_none_of_its_code(cached):
+    retriever = Retriever.load("hf://org/mine")
+    assert retriever.encoder.identity == cnn_encoder().identity
+    retriever.add(["how can i learn python"])
+    assert retriever.stages.words(None) == ["light", False]
+    assert not (cached / "code.py").exists()
 
 
-@pytest.fixture
-def asked(tmp_path, model):
-    """The paths that a running hub was asked for, after its address."""
-    paths = []
-    handler = functools.partial(Hub, tmp_path / "served", paths)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        paths.append(f"http://127.0.0.1:{server.server_port}")
-        yield paths
-        server.shutdown()
-
-
-def load(tmp_path, endpoint, address="hf://org/mine", **environment):
-    environment = {
-        **os.environ,
-        "HF_ENDPOINT": endpoint,
-        "HF_HOME": str(tmp_path / "hf"),
-        "HF_HUB_DISABLE_XET": "1",
-        "PYTHONPATH": str(ROOT),
-        **environment,
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", ENCODE, address],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def test_a_model_is_fetched_once_verified_and_none_of_its_code(tmp_path, model, asked):
-    assert load(tmp_path, asked[0]) == model.identity
-    fetched = [path for path in asked if "/resolve/" in path]
-    assert {path.partition(COMMIT)[2] for path in fetched} == {
-        *("/README.md", "/manifest.json", "/model.safetensors", "/settings.json"),
-        *("/vocabulary.json", "/reranker/manifest.json", "/reranker/reranker.safetensors"),
-    }
-    assert load(tmp_path, asked[0], HF_HUB_OFFLINE="1") == model.identity
-    (link,) = (tmp_path / "hf").rglob("model.safetensors")
-    blob = link.resolve()  # in the hub's newer storage, a link with another name
-    stored = blob.rename(tmp_path / "hf" / ("f" * 64))
-    blob.symlink_to(stored)
-    assert load(tmp_path, asked[0], HF_HUB_OFFLINE="1") == model.identity
-    data = bytearray(stored.read_bytes())
+@pytest.mark.parametrize("name", ["model.safetensors", "README.md", "reranker/manifest.json"])
+def test_a_damaged_file_is_refused(cached, name, monkeypatch):
+    Retriever.load("hf://org/mine")
+    blob = (cached / name).resolve()
+    data = bytearray(blob.read_bytes())
     data[-1] ^= 1
-    stored.write_bytes(data)
-    message = load(tmp_path, asked[0], HF_HUB_OFFLINE="1")
-    assert "model.safetensors: the bytes differ from the hash that the hub names them by" in message
+    blob.write_bytes(data)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(cached))
+    with pytest.raises(UserError, match=f"{name}: the bytes differ from the hash"):
+        Retriever.load("hf://org/mine")
+    (cached / name).unlink()
+    (cached / name).write_bytes(data)
+    with pytest.raises(UserError, match=f"{name}: expected a link"):
+        Retriever.load("hf://org/mine")
 
 
-def test_a_model_that_does_not_exist_is_refused(tmp_path, model, asked):
-    assert "hf://org/other: expected a model of the hub, got" in load(
-        tmp_path, asked[0], "hf://org/other"
-    )
+def test_a_model_that_cannot_be_fetched_is_named(monkeypatch):
+    def fail(*_, **__):
+        raise OSError("no network\nand more")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(UserError, match=r"hf://org/other: .* got OSError \(no network\)"):
+        Retriever.load("hf://org/other")
