@@ -66,17 +66,13 @@ class Columns:
         text = self.text or _usual(names, TEXT_NAMES, remedy=_NAME_TEXT)
         if not text and len(names) == 1 and names[0].lower() not in ID_NAMES:
             text = names[0] if not in_text or _has_usual_word(names[0]) else ""
-        if not text and in_text and len(names) == 1:
-            raise UserError(
-                f"expected a header with a column of questions, got {listed(names)}",
-                remedy=f"{_NAME_TEXT}, or, if it is a question, read it as format `lines`",
-            )
         if not text:
-            raise UserError(
-                f"expected a column of questions ({', '.join(TEXT_NAMES[:4])}, ...), got "
-                f"{listed(names)}",
-                remedy=_NAME_TEXT,
-            )
+            remedy = _NAME_TEXT
+            expected = f"a column of questions ({', '.join(TEXT_NAMES[:4])}, ...)"
+            if in_text and len(names) == 1:
+                expected = "a header with a column of questions"
+                remedy += ", or, if it is a question, read it as format `lines`"
+            raise UserError(f"expected {expected}, got {listed(names)}", remedy=remedy)
         key = ""
         if self.id is not None:
             others = [name for name in names if name != text]

@@ -96,16 +96,12 @@ def _open(path: str, stack: contextlib.ExitStack) -> Any:
     try:
         return stack.enter_context(open(path, "rb", _START))
     except IsADirectoryError:
-        raise folder_error(path) from None
+        what = f"{path}: expected a file, got a folder"
+        raise UserError(what, remedy="name a file in it") from None
     except OSError as error:
         what = f"{path}: cannot be read ({error.strerror})"
         remedy = "download it, and name the file" if "://" in path else "name a file"
         raise UserError(what, remedy=remedy) from None
-
-
-def folder_error(path: str) -> UserError:
-    """Make the error for a folder where a file should be."""
-    return UserError(f"{path}: expected a file, got a folder", remedy="name a file in it")
 
 
 def read_lines(file: BinaryIO, source: str) -> Iterator[Line]:

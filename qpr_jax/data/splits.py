@@ -171,7 +171,7 @@ def write_splits(
     """Write the splits to files of `folder`.
 
     {train,validation,test}.tsv: `id1 id2`, a pair of ids in each line.
-    labelled_{validation,test}.jsonl (read by `data.labeled_pairs`): these pairs, and those labeled
+    labelled_{validation,test}.jsonl (read by `data.pairs`): these pairs, and those labeled
     non-duplicates.
     questions.tsv: `id split` for all questions; `none` is a question of no split, which is indexed
     only.

@@ -13,7 +13,6 @@ from qpr_jax.data.columns import is_missing
 from qpr_jax.data.decoding import (
     NOT_UTF8,
     STANDARD_INPUT,
-    folder_error,
     not_utf8,
     open_input,
     read_lines,
@@ -106,8 +105,6 @@ def find_files(spec: str, *, remedy: str = _ONE_FILE) -> tuple[Pair | None, list
     """Return what `parse_spec` returns; UserError with this remedy if a file is missing."""
     languages, paths = parse_spec(spec)
     for path in paths:
-        if os.path.isdir(path):
-            raise folder_error(path)
         if not os.path.exists(path):
             raise UserError(f"expected a file of translations, found none at {path}", remedy=remedy)
     return languages, paths

@@ -6,8 +6,6 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from qpr_jax.data.pairs import (
     HEADER,
@@ -71,23 +69,6 @@ def test_every_format_has_the_same_pairs(tmp_path):
     for name in ("none.csv", "-"):
         assert pair_columns(str(tmp_path / name) if name != "-" else name) == []
     assert pair_columns(write(tmp_path / "q.csv", "id,question\n1,a\n")) == []
-
-
-TEXTS = st.text(st.sampled_from('ab"\t\n\r é\0\u2028'), max_size=12)
-
-
-@given(st.lists(TEXTS, unique=True, min_size=2, max_size=9))
-def test_any_text_is_read_back(tmp_path_factory, texts):
-    folder = tmp_path_factory.mktemp("any")
-    rows = [(0, i, texts[0], text, 0) for i, text in enumerate(texts) if i]
-    path = folder / "pairs.tsv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        write_tsv(file, PAIRS_HEADER, rows)
-    assert read_question_pairs(path).questions == texts
-    for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
-        numbered = [(i, *row) for i, row in enumerate(rows)]
-        write_csv(path, HEADER, numbered, delimiter="\t", quoting=quoting)
-        assert read_question_pairs(path).questions == texts
 
 
 def test_without_whole_numbers_questions_are_numbered_by_their_text(tmp_path, caplog):

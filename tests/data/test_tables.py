@@ -126,7 +126,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(st
 @given(st.lists(st.tuples(st.integers(0, 2**63 - 1), TEXTS, TEXTS), max_size=8))
 def test_any_text_is_read_back(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("any")
-    for name in ("a.tsv", "a.csv", "semicolons.csv", "a.jsonl", "a.json"):
+    for name in ("a.tsv", "a.TSV", "a.csv", "semicolons.csv", "a.jsonl", "a.json"):
         if rows or name != "a.jsonl":
             found = read(write(folder, name, FILES[name](rows)))
             assert [(e.id, e.question, e.payload["n"]) for e in found] == rows, name
