@@ -109,7 +109,8 @@ def search(
         require_column(column, rows.fields, "keep")
     store = index.store if index is not None and len(rows) else None
     known = store.blocks() if isinstance(store, FolderStore) else ()
-    vectors = encode_entries(rows, encoder, known, every=index is not None)
+    every = index is not None or choice.way == "pairs"  # whose distance is guessed from all
+    vectors = encode_entries(rows, encoder, known, every=every)
     scores = find_pairs(
         rows, vectors, encoder, stages, choice, rerank=options.rerank, memory=options.memory
     )
