@@ -174,7 +174,6 @@ def test_a_run_is_not_identified_by_what_does_not_change_its_result():
     [
         ("batch_size = ", "expected TOML, got"),
         (f"batch_size = {'[' * 50_000}", "expected TOML, got maximum recursion"),
-        ("batch_size = 'x'", "must be a valid integer, got 'x'"),
         ("[loss]\nnames = 3", "`loss.names`: must be a valid string, got 3"),
         ("[loss.scale]\nx = 3", "there is no setting `loss.scale.x`"),
     ],
@@ -184,6 +183,8 @@ def test_a_wrong_file_of_settings_is_refused(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(UserError, match=message):
         load_config(str(path))
+    with pytest.raises(UserError, match="expected a TOML file of settings, found none"):
+        load_config(str(tmp_path / "none.toml"))
 
 
 def test_files_of_settings(tmp_path):
@@ -193,8 +194,6 @@ def test_files_of_settings(tmp_path):
     assert (config.batch_size, config.loss.names) == (64, ("sdml", "triplet"))
     assert config.loss.scale == 2.0
     assert load_config(f"{path}:smoke").batch_size == 32
-    with pytest.raises(UserError, match="expected a TOML file of settings, found none"):
-        load_config(str(tmp_path / "none.toml"))
 
 
 def test_changes_come_before_the_config_is_shrunk():
