@@ -39,17 +39,17 @@ def read_negatives(
 
     Leaves out pairs with a held-out question, and paraphrases by the labels; logs their numbers. A
     question that the data do not have is a UserError with its line, or, with `data.skip_bad_rows`,
-    left out and counted.
+    left out and counted. Whitespace does not count.
     """
     path = str(negatives_file(config))
     row_of: dict[str, int] = {}
     for row, question in enumerate(questions):
-        row_of.setdefault(_collapse_spaces(question), row)
+        row_of.setdefault(" ".join(question.split()), row)
     pairs, unknown = [], 0
     for line, fields in read_rows(path, COLUMNS, remedy="make it with `qpr negatives`"):
-        texts = [] if isinstance(fields, str) else [fields[name] for name in COLUMNS]
-        rows = [row_of.get(_collapse_spaces(text)) for text in texts if isinstance(text, str)]
-        if len(rows) == len(COLUMNS) and None not in rows:
+        texts = [] if isinstance(fields, str) else [str(fields[name]) for name in COLUMNS]
+        rows = [row_of.get(" ".join(text.split())) for text in texts]
+        if rows and None not in rows:
             pairs.append(rows)
         elif config.data.skip_bad_rows:
             unknown += 1
@@ -83,57 +83,37 @@ def read_negatives(
 
 
 def hard_negatives(
-    non_duplicates: np.ndarray, questions: int, count: int, *, seed: int
+    labeled: np.ndarray, mined: np.ndarray | None, questions: int, count: int, *, seed: int
 ) -> Callable[[int, np.ndarray], np.ndarray]:
-    """Make a function from a step and its pairs to `count` negatives, from labeled non-duplicates.
+    """Make a function from a step and its pairs to `count` negatives, int32 [count].
 
-    They are one labeled non-duplicate for each question of the batch in `non_duplicates`, int32
-    [M, 2], up to `count`; the rest are random questions of `non_duplicates`.
+    They are a negative of each query of the batch and of each candidate - mined ones of the queries
+    come first - up to `count`, then random ones.
+
+    Args:
+      labeled: int32 [M, 2], non-duplicates: each question is a negative of the other.
+      mined: int32 [N, 2], questions and their negatives, used in place of `labeled`; or None.
+      questions: the number of questions.
+      count: the number of negatives.
+      seed: of all draws.
     """
-    both = np.concatenate([non_duplicates, non_duplicates[:, ::-1]])
-    if count and not len(both):
+    pairs = np.concatenate([labeled, labeled[:, ::-1]]) if mined is None else mined
+    if count and not len(pairs):
         raise UserError(
             f"got {count}, but no training pair is labeled as a non-duplicate",
             setting="batch.hard_negatives",
             remedy="set `batch.hard_negatives=0`",
         )
-    negatives_of = _sample_negatives(both, questions, count, seed=seed)
-    return lambda step, pairs: negatives_of(step, pairs.ravel())
-
-
-def mined_negatives(
-    negatives: np.ndarray, questions: int, count: int, *, seed: int
-) -> Callable[[int, np.ndarray], np.ndarray]:
-    """Make a function from a step and its pairs to `count` negatives, from mined ones.
-
-    `negatives`, int32 [M, 2], are pairs of a question and its negative. The result is, up to
-    `count`, a negative of each query of the batch, then of each candidate, then random ones.
-    """
-    negatives_of = _sample_negatives(negatives, questions, count, seed=seed)
-    return lambda step, pairs: negatives_of(step, pairs.T.ravel())
-
-
-def _sample_negatives(
-    pairs: np.ndarray, questions: int, count: int, *, seed: int
-) -> Callable[[int, np.ndarray], np.ndarray]:
-    """Make a function from a step and questions to `count` second questions of `pairs`, [M, 2].
-
-    They are one for each given question that is the first of a pair, then those of random pairs.
-    """
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
     sizes = np.bincount(pairs[:, 0], minlength=questions)
     starts = np.cumsum(sizes) - sizes
 
-    def at(step: int, given: np.ndarray) -> np.ndarray:
+    def at(step: int, batch: np.ndarray) -> np.ndarray:
         rng = random_of(seed, CANDIDATES, step)
+        given = batch.ravel() if mined is None else batch.T.ravel()
         known = given[sizes[given] > 0][:count]
         own = pairs[starts[known] + rng.integers(0, sizes[known]), 1]
         others = pairs[rng.integers(0, max(len(pairs), 1), count - len(own)), 1]
         return np.concatenate([own, others]).astype(np.int32)
 
     return at
-
-
-def _collapse_spaces(text: str) -> str:
-    """Collapse whitespace to single spaces, as a TSV file has it."""
-    return " ".join(text.split())

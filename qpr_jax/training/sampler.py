@@ -14,7 +14,7 @@ from qpr_jax.training.config import TrainConfig, weighted_losses
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.distributed import require_shares
 from qpr_jax.training.losses_config import LOSSES
-from qpr_jax.training.negatives import hard_negatives, mined_negatives
+from qpr_jax.training.negatives import hard_negatives
 from qpr_jax.training.random_streams import (
     CLUSTERS,
     DROPOUT,
@@ -269,11 +269,8 @@ def _sample_pairs(config: TrainConfig, dataset: TrainDataset) -> _Part:
         steps_per_epoch(len(sentences), translated, what=what, setting=setting)
         sentences_at = permuted_pairs(sentences, translated, seed=seed, stream=TRANSLATIONS)
     rows = len(dataset.token_ids)
-    if dataset.hard_negatives is None:
-        labeled = dataset.splits.non_duplicates["train"]
-        candidates_at = hard_negatives(labeled, rows, count, seed=seed)
-    else:
-        candidates_at = mined_negatives(dataset.hard_negatives, rows, count, seed=seed)
+    labeled, mined = dataset.splits.non_duplicates["train"], dataset.hard_negatives
+    candidates_at = hard_negatives(labeled, mined, rows, count, seed=seed)
 
     def at(step: int) -> dict[str, np.ndarray]:
         chosen = pairs_at(step)

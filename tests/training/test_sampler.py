@@ -63,7 +63,7 @@ def test_even_draws_give_every_cluster_one_pair_a_round_whatever_its_size(uneven
 
 def test_hard_negatives_are_labelled_ones_of_the_batch_first():
     non_duplicates = np.array([[0, 10], [1, 11], [0, 12], [20, 21]], np.int32)
-    at = hard_negatives(non_duplicates, 30, 6, seed=0)
+    at = hard_negatives(non_duplicates, None, 30, 6, seed=0)
     pairs = np.array([[5, 0], [3, 4], [11, 6]], np.int32)
     draws = [at(step, pairs) for step in range(50)]
     assert {draw.shape for draw in draws} == {(6,)}
@@ -75,9 +75,9 @@ def test_hard_negatives_are_labelled_ones_of_the_batch_first():
 
 def test_hard_negatives_need_labels_and_none_are_drawn_where_none_are_wanted():
     none = np.zeros((0, 2), np.int32)
-    assert hard_negatives(none, 9, 0, seed=0)(0, np.array([[1, 2]])).shape == (0,)
+    assert hard_negatives(none, None, 9, 0, seed=0)(0, np.array([[1, 2]])).shape == (0,)
     with pytest.raises(UserError, match=r"no training pair is labeled as a non-duplicate"):
-        hard_negatives(none, 9, 4, seed=0)
+        hard_negatives(none, None, 9, 4, seed=0)
 
 
 def test_dropped_words_close_ranks_and_no_question_is_emptied():
