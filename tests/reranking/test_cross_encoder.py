@@ -18,7 +18,6 @@ from qpr_jax.index.base import Hit
 from qpr_jax.reranking.calibration import calibrate
 from qpr_jax.reranking.cross_encoder import (
     CrossReranker,
-    cross_encoder_folder,
     from_encoder,
     read_cross_encoder,
     save_cross_encoder,
@@ -75,22 +74,14 @@ def test_a_saved_folder_is_the_same_model(model, tmp_path):
     np.testing.assert_array_equal(again.predict(PAIRS), model.predict(PAIRS))
     for name in ("config.json", "config_sentence_transformers.json", "tokenizer.json"):
         assert (tmp_path / "a" / name).read_bytes() == (TINY / name).read_bytes()
-    assert cross_encoder_folder(tmp_path) is None
-
-
-def test_a_changed_byte_of_a_saved_folder_is_found(model, tmp_path):
-    save_cross_encoder(tmp_path / "a", model)
     path = tmp_path / "a" / "model.safetensors"
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
     with pytest.raises(UserError, match=r"model\.safetensors"):
         read_cross_encoder(tmp_path / "a")
 
 
 def test_a_run_is_read_by_its_export(folder):
     folder.rename(folder.parent / "export")
-    assert cross_encoder_folder(folder.parent) == folder.parent / "export"
     assert read_cross_encoder(folder.parent).max_tokens == 24
 
 
@@ -217,21 +208,12 @@ def test_hits_are_ordered_by_logit_whatever_their_order(model):
     np.testing.assert_allclose([part["score"] for part in parts], logits[:2], atol=1e-6)
 
 
-def test_scores_of_hits_are_calibrated(model):
-    points = np.array([[2.0, 2.5], [0.1, 0.9]])
-    calibrated = dataclasses.replace(model, calibration=points)
-    hits = [Hit(0, "rice", 0.5), Hit(1, "how to cook rice", 0.6), Hit(2, "a", 0.7)]
-    (ordered,) = CrossReranker(calibrated, 2).rerank(["cook rice"], [hits])
-    assert ordered[0].score >= ordered[1].score
-    assert 0.1 <= ordered[1].score <= 0.9
-    assert ordered[2].score is None
-
-
 def test_a_hit_with_the_text_of_the_query_is_first(model):
     points = np.array([[2.0, 2.5], [0.1, 0.9]])
     texts = sorted({text for pair in PAIRS for text in pair})
     hits = [Hit(i, text, float(i)) for i, text in enumerate(texts)]
     for known, score in ((None, None), (points, 1.0)):
         reranker = CrossReranker(dataclasses.replace(model, calibration=known))
-        found = [ordered[0] for ordered in reranker.rerank(texts, [hits] * len(texts))]
-        assert found == [hit._replace(score=score) for hit in hits]
+        ordered = reranker.rerank(texts, [hits] * len(texts))
+        assert [found[0] for found in ordered] == [hit._replace(score=score) for hit in hits]
+    assert all(0.1 <= hit.score <= 0.9 for hit in ordered[0][1:])

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qpr_jax.errors import UserError
 from qpr_jax.reranking.feature_loops import BITS, MOST
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
 from qpr_jax.reranking.terms import Frequencies
@@ -208,11 +207,13 @@ def test_many_queries_have_the_features_of_each_alone(extractor):
         assert (rows[own] == alone).all()
 
 
-def test_no_text_is_too_long(extractor):
-    long = ["x" * 10**6, "word " * 10**5, "é" * 5000, "a1 " * 2000]
-    rows = extractor.compute(long, long, np.zeros(4, np.float32), np.arange(5))
+def test_texts_of_any_length_have_features():
+    long = ["x" * 10**6, "word " * 10**5, "é" * 5000, "a1 " * 2000, ""]
+    extractor = FeatureExtractor(WordEncoder(), Frequencies.count(CORPUS), zero_weights())
+    rows = extractor.compute(long, long, np.zeros(5, np.float32), np.arange(6))
     assert np.isfinite(rows).all()
     assert rows[1, FEATURES.index("length_query")] == 64
+    assert not rows[4].any()
 
 
 def test_frequencies_give_idfs():
@@ -221,27 +222,3 @@ def test_frequencies_give_idfs():
     weights = frequencies.weights(["price", "zebra"])
     assert weights.tolist() == pytest.approx([math.log(10 / 5), math.log(10)], abs=0.05)
     assert Frequencies.count([]).weights(["price"]).tolist() == [np.float32(0.01)]
-
-
-def test_damaged_frequencies_are_refused():
-    tensors = Frequencies.count(CORPUS).tensors()
-    assert Frequencies.from_tensors(tensors, "x").documents == len(CORPUS)
-    for name, array in tensors.items():
-        for other in (array[:0], array.astype(np.float32), array.reshape(1, -1)):
-            with pytest.raises(UserError, match=name):
-                Frequencies.from_tensors({**tensors, name: other}, "x")
-        with pytest.raises(UserError, match=name):
-            Frequencies.from_tensors({k: v for k, v in tensors.items() if k != name}, "x")
-    for name, value, said in (
-        ("documents", np.array([-1]), "range"),
-        ("mean_length", np.array([0.5]), "range"),
-        ("mean_length", np.array([math.nan]), "`frequencies.mean_length` has numbers that are not"),
-    ):
-        with pytest.raises(UserError, match=said):
-            Frequencies.from_tensors({**tensors, f"frequencies.{name}": value}, "x")
-
-
-def test_no_words_have_no_weights():
-    extractor = FeatureExtractor(WordEncoder(), Frequencies.count(CORPUS), zero_weights())
-    rows = extractor.compute([""], [""], np.zeros(1, np.float32), np.array([0, 1]))
-    assert not rows.any()
