@@ -8,6 +8,7 @@ import functools
 import itertools
 import json
 import unicodedata
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -169,10 +170,11 @@ class Vocabulary:
 
     def _ngram_parts(self, words: Iterable[str]) -> Parts:
         """The rows whose sums are the embeddings of words without an id."""
-        from qpr_jax.text.word_table import ngram_rows
-
-        short = (fold(word)[:_MOST_CHARACTERS] for word in words)
-        return Parts(*ngram_rows(short, NGRAMS, self.first_bin, self.bins))
+        bins = [_ngram_bins(fold(word)[:_MOST_CHARACTERS], self.bins) for word in words]
+        offsets = np.zeros(len(bins) + 1, np.int64)
+        np.cumsum([len(each) for each in bins], out=offsets[1:])
+        rows = np.concatenate([np.zeros(0, np.int32), *bins])
+        return Parts(self.first_bin + rows, offsets)
 
     @functools.cached_property
     def _table(self) -> WordTable:
@@ -189,6 +191,15 @@ class Vocabulary:
         for id, word in enumerate(self.words, start=1):
             ids.setdefault(fold(word), id)
         return ids
+
+
+@functools.lru_cache(1 << 16)
+def _ngram_bins(word: str, bins: int) -> np.ndarray:
+    """The bins of all n-grams of a word, with "<" before it and ">" after it: int32."""
+    marked = f"<{word}>"
+    grams = (marked[i : i + n] for n in NGRAMS for i in range(len(marked) - n + 1))
+    hashes = [zlib.crc32(gram.encode("utf-8", "surrogatepass")) % bins for gram in grams]
+    return np.array(hashes, np.int32)
 
 
 def build_vocabulary(

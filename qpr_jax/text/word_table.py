@@ -13,7 +13,7 @@ import numpy as np
 
 from qpr_jax.machine import compile_loop
 
-_END, _LESS, _GREATER = ord("\n"), ord("<"), ord(">")
+_END = ord("\n")
 _WORD_BYTES = b"0123456789_abcdefghijklmnopqrstuvwxyz" + bytes(range(128, 256))
 # The byte of a word in lower case, or 0 for a byte between words.
 _LOWER = np.array([c if c in _WORD_BYTES else 0 for c in bytes(range(256)).lower()], np.uint8)
@@ -79,22 +79,6 @@ class WordTable:
             unknown,
         )
         return ids[:tokens].copy(), offsets, truncated, unknown[:others]
-
-
-def ngram_rows(
-    words: Iterable[str], lengths: Iterable[int], first_bin: int, bins: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Find the bins of all character n-grams of words, with "<" before and ">" after each.
-
-    Returns:
-      int32 [P], those of word i at offsets[i] to offsets[i + 1], and the offsets, int64 [m + 1].
-    """
-    spellings, starts = _encode(words)
-    sizes = np.array([*lengths], np.int64)
-    rows = np.empty(len(sizes) * (len(spellings) + 2 * len(starts)), np.int32)
-    offsets = np.empty(len(starts), np.int64)
-    count = _write_all_ngrams(spellings, starts, sizes, first_bin, bins, rows, offsets)
-    return rows[:count].copy(), offsets
 
 
 def _encode(words: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -189,49 +173,3 @@ def _read(  # type: ignore[no-untyped-def]
             offsets[text] = count
             limit = count + max_tokens
     return count, truncated, others
-
-
-@compile_loop()
-def _write_all_ngrams(spellings, starts, lengths, first_bin, bins, rows, offsets):  # type: ignore[no-untyped-def]
-    """See `ngram_rows`; return the number of rows."""
-    count = 0
-    offsets[0] = 0
-    for word in range(len(starts) - 1):
-        for length in lengths:
-            count = _write_ngrams(
-                *(spellings, starts[word], starts[word + 1], length, first_bin, bins, rows, count)
-            )
-        offsets[word + 1] = count
-    return count
-
-
-@compile_loop()
-def _write_ngrams(data, start, stop, length, first_bin, bins, out, count):  # type: ignore[no-untyped-def]
-    """Write the bins of the n-grams of the word data[start:stop] to out[count:].
-
-    "<" is at start - 1, ">" at stop. Returns `count` plus the number of n-grams.
-    """
-    first = last = start - 1  # of the n-gram: its first byte, and the byte after it
-    for _ in range(length):
-        if last > stop:
-            return count
-        last = _next_character(data, last, stop)
-    while True:
-        crc = np.int64(_FIRST_CRC)
-        for at in range(first, last):
-            byte = _LESS if at < start else _GREATER if at == stop else np.int64(data[at])
-            crc = _next_crc(crc, byte)
-        out[count] = _bin(crc, first_bin, bins)
-        count += 1
-        if last > stop:
-            return count
-        first, last = _next_character(data, first, stop), _next_character(data, last, stop)
-
-
-@compile_loop()
-def _next_character(data, at, stop):  # type: ignore[no-untyped-def]
-    """Return where the character after the one at `at` starts."""
-    at += 1
-    while at < stop and data[at] & 0xC0 == 0x80:
-        at += 1
-    return at
