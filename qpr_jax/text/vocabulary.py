@@ -126,7 +126,7 @@ class Vocabulary:
             self._read(questions[start : start + _CHUNK], max_tokens, unknown)
             for start in range(0, len(questions), _CHUNK)
         ]
-        parts = self._ngram_parts(unknown) if unknown else NO_PARTS
+        parts = self._ngram_parts(unknown) if self.subwords else NO_PARTS
         if len(chunks) == 1:
             ids, offsets, truncated = chunks[0]
             return FlatTokens(ids, offsets, truncated, parts)
@@ -149,6 +149,8 @@ class Vocabulary:
         for place, start, stop in others.tolist():
             word = lines[start:stop].decode()
             id = unknown.get(word)
+            if id is None and not self.subwords:
+                id = unknown[word] = self.first_bin + zlib.crc32(word.encode()) % self.bins
             if id is None and not word.isascii():
                 id = self._by_folded.get(fold(word))
             if id is None:
@@ -183,7 +185,7 @@ class Vocabulary:
         ids = self._ids
         if self.subwords:  # of an ASCII word, `fold` is the word: these need no Python
             ids = {word: id for word, id in self._by_folded.items() if word.isascii()} | ids
-        return WordTable(ids, self.first_bin, 0 if self.subwords else self.bins)
+        return WordTable(ids)
 
     @functools.cached_property
     def _by_folded(self) -> dict[str, int]:

@@ -1,12 +1,10 @@
 """A hash table of words, and the compiled loop that finds the words of texts in it.
 
-The loop holds no lock of Python, so threads read texts in parallel. A word is hashed by CRC-32,
-which is also what says the bin of a word without an id; equal words are found by their bytes.
+The loop holds no lock of Python, so threads read texts in parallel.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -17,9 +15,7 @@ _END = ord("\n")
 _WORD_BYTES = b"0123456789_abcdefghijklmnopqrstuvwxyz" + bytes(range(128, 256))
 # The byte of a word in lower case, or 0 for a byte between words.
 _LOWER = np.array([c if c in _WORD_BYTES else 0 for c in bytes(range(256)).lower()], np.uint8)
-# CRC-32 is kept as the complement of zlib's. As int64: numba makes a float of uint64 and int64.
-_FIRST_CRC = 0xFFFFFFFF
-_CRC = np.array([zlib.crc32(bytes([i]), _FIRST_CRC) ^ _FIRST_CRC for i in range(256)], np.int64)
+_FIRST_HASH = 2166136261  # of FNV-1a
 
 
 class WordTable:
@@ -28,18 +24,11 @@ class WordTable:
     It takes 20 to 28 bytes a word, and those of its spelling.
     """
 
-    def __init__(self, ids: Mapping[str, int], first_bin: int, bins: int) -> None:
-        """Make the table.
-
-        Args:
-          ids: from 1, of words in lower case.
-          first_bin: id of the first of the bins that other words share.
-          bins: their number; 0: `read` returns where the other words are.
-        """
+    def __init__(self, ids: Mapping[str, int]) -> None:
+        """Make the table of the ids, from 1, of words in lower case."""
         self._spellings, self._starts = _encode(ids)
         self._ids = np.fromiter(ids.values(), np.int32, len(ids))
         self._slots = np.full(2 << len(ids).bit_length(), -1, np.int32)  # at least twice as many
-        self._rule = first_bin, bins
         _fill_slots(self._spellings, self._starts, self._slots)
 
     def read(
@@ -55,24 +44,21 @@ class WordTable:
 
         Returns:
           The ids, int32 [tokens], without those of texts beyond `max_tokens`; their offsets, int64
-          [count + 1]; how many texts have more tokens; and, with `bins` 0, for each word that is
-          not in the table, also beyond `max_tokens`, int64 [m, 3], its place in the ids, or -1, and
-          where it starts and stops in the lines.
+          [count + 1]; how many texts have more tokens; and for each word that is not in the table,
+          also beyond `max_tokens`, int64 [m, 3], its place in the ids, or -1, and where it starts
+          and stops in the lines.
         """
-        first_bin, bins = self._rule
         most = len(lines) // 2
         max_tokens = min(int(max_tokens), most)
         ids = np.empty(min(most, count * max_tokens), np.int32)
         offsets = np.empty(count + 1, np.int64)
-        unknown = np.empty((0 if bins else most, 3), np.int64)
+        unknown = np.empty((most, 3), np.int64)
         tokens, truncated, others = _read(
             np.frombuffer(lines, np.uint8),
             self._slots,
             self._starts,
             self._spellings,
             self._ids,
-            first_bin,
-            bins,
             max_tokens,
             ids,
             offsets,
@@ -91,32 +77,27 @@ def _encode(words: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @compile_loop()
-def _next_crc(crc, byte):  # type: ignore[no-untyped-def]
-    return _CRC[(crc ^ byte) & 255] ^ (crc >> 8)
-
-
-@compile_loop()
-def _bin(crc, first_bin, bins):  # type: ignore[no-untyped-def]
-    return first_bin + (crc ^ _FIRST_CRC) % bins
+def _add_byte(hash, byte):  # type: ignore[no-untyped-def]
+    return ((hash ^ byte) * 16777619) & 0xFFFFFFFF
 
 
 @compile_loop()
 def _fill_slots(spellings, starts, slots):  # type: ignore[no-untyped-def]
     """Put the number of each word into the first free slot from that of its hash."""
     for word in range(len(starts) - 1):
-        crc = np.int64(_FIRST_CRC)
+        hash = np.int64(_FIRST_HASH)
         for at in range(starts[word], starts[word + 1]):
-            crc = _next_crc(crc, spellings[at])
-        slot = crc & (len(slots) - 1)
+            hash = _add_byte(hash, spellings[at])
+        slot = hash & (len(slots) - 1)
         while slots[slot] >= 0:
             slot = (slot + 1) & (len(slots) - 1)
         slots[slot] = word
 
 
 @compile_loop()
-def _find(crc, lines, start, stop, slots, starts, spellings):  # type: ignore[no-untyped-def]
+def _find(hash, lines, start, stop, slots, starts, spellings):  # type: ignore[no-untyped-def]
     """Return the number of the word lines[start:stop], or -1."""
-    slot = crc & (len(slots) - 1)
+    slot = hash & (len(slots) - 1)
     while slots[slot] >= 0:
         word = slots[slot]
         at, first = start, starts[word]
@@ -136,8 +117,6 @@ def _read(  # type: ignore[no-untyped-def]
     starts,
     spellings,
     word_ids,
-    first_bin,
-    bins,
     max_tokens,
     ids,
     offsets,
@@ -147,25 +126,25 @@ def _read(  # type: ignore[no-untyped-def]
     text = count = truncated = others = 0
     limit = max_tokens  # of `count` in this text; tokens beyond it are counted and not written
     offsets[0] = 0
-    start, crc = np.int64(-1), np.int64(_FIRST_CRC)
+    start, hash = np.int64(-1), np.int64(_FIRST_HASH)
     for at in range(len(lines)):
         byte = _LOWER[lines[at]]
         if byte:
             if start < 0:
                 start = at
             lines[at] = byte
-            crc = _next_crc(crc, byte)
+            hash = _add_byte(hash, byte)
             continue
         if start >= 0:
-            word = _find(crc, lines, start, at, slots, starts, spellings)
-            if word < 0 and not bins:
+            word = _find(hash, lines, start, at, slots, starts, spellings)
+            if word < 0:
                 unknown[others, 0] = count if count < limit else -1
                 unknown[others, 1], unknown[others, 2] = start, at
                 others += 1
             elif count < limit:
-                ids[count] = word_ids[word] if word >= 0 else _bin(crc, first_bin, bins)
+                ids[count] = word_ids[word]
             count += 1
-            start, crc = np.int64(-1), np.int64(_FIRST_CRC)
+            start, hash = np.int64(-1), np.int64(_FIRST_HASH)
         if lines[at] == _END:
             truncated += count > limit
             count = min(count, limit)
