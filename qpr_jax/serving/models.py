@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -20,6 +21,7 @@ from pydantic_core import PydanticCustomError
 from qpr_jax import ids
 from qpr_jax.errors import UserError
 from qpr_jax.ids import LARGEST_BYTES, LARGEST_ID, id_key
+from qpr_jax.text.tokenizer import replace_surrogates
 
 _EXPECTED_ID = (
     f"expected a whole number from 0 to 2^63 - 1, or a string of 1 to {LARGEST_BYTES:,} bytes"
@@ -74,6 +76,11 @@ def _check_filled(questions: list[str]) -> list[str]:
     return questions
 
 
+def _replace_surrogates(text: object) -> object:
+    """Return a query with ? for each half of a character, which UTF-8 cannot have."""
+    return replace_surrogates(text) if isinstance(text, str) else text
+
+
 Id = Annotated[Any, PlainValidator(_check_id), WithJsonSchema(_ID_SCHEMA)]
 Payload = Annotated[
     dict[str, Any],
@@ -82,13 +89,15 @@ Payload = Annotated[
 ]
 Text = Annotated[str, Field(max_length=CHARACTERS)]
 Texts = Annotated[list[Text], Field(max_length=TEXTS)]
+Query = Annotated[Text, BeforeValidator(_replace_surrogates)]
+Queries = Annotated[list[Query], Field(max_length=TEXTS)]
 
 
 class SearchRequest(Model):
     """What to search for."""
 
-    queries: Texts | None = Field(None, examples=[["how can i learn french quickly"]])
-    query: Text | None = Field(None, description="One query, instead of `queries`.")
+    queries: Queries | None = Field(None, examples=[["how can i learn french quickly"]])
+    query: Query | None = Field(None, description="One query, instead of `queries`.")
     k: int = Field(5, ge=1, le=1000, description="Most hits of a query.")
     rerank: Literal[False, "light", "cross_encoder"] | None = Field(
         None, description="Re-ranker of the nearest hits: false for none; null for light, if any."
@@ -115,7 +124,7 @@ class SearchRequest(Model):
 class EncodeRequest(Model):
     """What to encode."""
 
-    questions: Texts = Field(examples=[["how can i learn french quickly"]])
+    questions: Queries = Field(examples=[["how can i learn french quickly"]])
 
 
 class AddRequest(Model):

@@ -69,8 +69,7 @@ def test_pages_of_one_run_and_of_two(qpr, runs, tmp_path, name):
 def test_runs_that_cannot_be_compared(qpr, runs, tmp_path):
     first, _ = runs
     other = make_run(tmp_path / "other", 0, {**QUESTIONS, 7: "another"})
-    fewer = make_run(tmp_path / "fewer", 0, {7: QUESTIONS[7]})
-    for second, said in ((first, "`other`"), (other, "text for id 7"), (fewer, "got 1;")):
+    for second, said in ((first, "`other`"), (other, "another text for id 7")):
         status, out, stderr = qpr("errors", first, second, "--out", "e.md")
-        assert (status, out, stderr.count("\n"), said in stderr) == (1, "", 1, True), stderr
+        assert (status, out, said in stderr) == (1, "", True), stderr
     assert not (tmp_path / "e.md").exists()
