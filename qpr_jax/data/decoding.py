@@ -97,7 +97,9 @@ def _open(path: str, stack: contextlib.ExitStack) -> Any:
         return stack.enter_context(open(path, "rb", _START))
     except IsADirectoryError:
         what = f"{path}: expected a file, got a folder"
-        raise UserError(what, remedy="name a file in it") from None
+        raise UserError(
+            what, remedy="name a file in it, or join its files of text and give `-`"
+        ) from None
     except OSError as error:
         what = f"{path}: cannot be read ({error.strerror})"
         remedy = "download it, and name the file" if "://" in path else "name a file"

@@ -21,7 +21,7 @@ from qpr_jax.data.decoding import (
     read_lines,
     short,
 )
-from qpr_jax.data.records import NO_JSON, arrow_rows, json_rows, parse_json
+from qpr_jax.data.records import NO_JSON, arrow_rows, folder_rows, json_rows, parse_json
 from qpr_jax.errors import UserError
 
 log = logging.getLogger("qpr_jax")
@@ -51,7 +51,7 @@ def read_rows(
     """Yield the line number and the fields of each row, or the reason why it cannot be read.
 
     Args:
-      path: of a file, or "-" for standard input.
+      path: of a file, or of a folder of Parquet files, or "-" for standard input.
       columns: names that each row must have, or a function that chooses columns to read. A row of
         the format "lines" has one, its text.
       format: one of FORMATS; if empty, the suffix of the file's name decides, else "lines". In
@@ -65,6 +65,9 @@ def read_rows(
         choose: Choose = columns
     else:
         choose = functools.partial(require, required=columns, remedy=remedy, source=source)
+    if kind == "parquet" and os.path.isdir(path):
+        yield from folder_rows(path, choose)
+        return
     with open_input(path) as file:
         if kind in ("parquet", "arrow"):
             yield from arrow_rows(file, path, kind, choose)

@@ -204,15 +204,3 @@ def test_scores_and_weights_of_verdicts_are_optional(tmp_path):
 def test_verdicts_that_cannot_be_read(tmp_path, text, said):
     with pytest.raises(UserError, match=said):
         read_verdicts(write(tmp_path / "v.csv", text))
-
-
-def test_the_real_file(quora_file):
-    data = read_question_pairs(quora_file)
-    assert len(data.questions) == len(data.ids) == len(set(data.ids.tolist())) == 165_493
-    assert data.pairs.shape == (150_898, 2)
-    assert data.is_duplicate.sum() == 135_089
-    assert data.questions[0].startswith("Why are so many Quora users posting")
-    with open(quora_file, encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file, delimiter="\t"))[1:]
-    for row, (a, b) in zip(rows, data.pairs.tolist(), strict=True):
-        assert row[3:5] == [data.questions[a], data.questions[b]]

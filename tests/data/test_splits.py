@@ -1,3 +1,4 @@
+import csv
 import hashlib
 import re
 
@@ -166,6 +167,12 @@ def test_pairs_that_cannot_be_read(tmp_path, text, said):
 
 def test_the_real_file(quora_file):
     data = read_question_pairs(quora_file)
+    assert len(data.questions) == len(data.ids) == len(set(data.ids.tolist())) == 165_493
+    with open(quora_file, encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file, delimiter="\t"))[1:]
+    for row, (a, b) in zip(rows, data.pairs.tolist(), strict=True):
+        assert row[3:5] == [data.questions[a], data.questions[b]]
+    assert data.is_duplicate.sum() == 135_089
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     report = cluster_report(clusters, data.pairs, data.is_duplicate)
     assert report["clusters"] == 54_361

@@ -328,6 +328,15 @@ def test_parquet_of_odd_columns(tmp_path):
     with pytest.raises(UserError, match="expected one column `question`, got 2"):
         read(table(["question", "question"], ["a"], ["b"]))
     assert read(table(["question", "a.b"], ["a"], ["b"]))[0].payload == {"a.b": "b"}
+    folder = tmp_path / "spark.parquet"
+    folder.mkdir()
+    (folder / "_SUCCESS").write_text("")
+    for name in ("part-1.parquet", "part-0.parquet"):
+        pyarrow.parquet.write_table(pa.table([[name]], names=["question"]), folder / name)
+    assert texts(str(folder)) == ["part-0.parquet", "part-1.parquet"]
+    (folder / "part-2.parquet").write_text("no Parquet")
+    with pytest.raises(UserError, match=r"spark\.parquet: expected Parquet files \("):
+        read(str(folder))
     path = table(["asked", "__index_level_0__"], ["a"], [3])
     assert read(path, columns=Columns("asked", payload=True)) == [Entry(1, None, "a")]
 
