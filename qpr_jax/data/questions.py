@@ -26,7 +26,10 @@ log = logging.getLogger("qpr_jax")
 Payload = Mapping[str, object]  # names to values of JSON: str, int, float, bool, None, list, dict
 DEFAULT = Columns()
 _PLAIN = Columns("question", None)  # of lines and lists of texts, which have no columns
-_SKIP = "skip bad rows with `--skip-bad-rows`"
+_SKIP = {
+    "line": "skip bad rows with `--skip-bad-rows`",
+    "position": "leave bad rows out with `skip_bad_rows=True`",
+}
 _TOO_DEEP = "expected payload that is nested less deeply"
 
 
@@ -202,7 +205,7 @@ def _entries(
     in_text: as of `Columns.choose`.
     cells: whether all values are text, so that ids are numbers where they look like it.
     """
-    source = where.rpartition(",")[0]
+    source, _, place = where.rpartition(", ")
     known: dict[tuple[str, ...], Chosen] = {}
     unseen = {*columns.payload} if isinstance(columns.payload, tuple) else set()
     skipped, first = 0, ""
@@ -228,9 +231,9 @@ def _entries(
             yield result
         elif skip_bad_rows:
             skipped += 1
-            first = first or f"{where.rpartition(' ')[2]} {line}: {result}"
+            first = first or f"{place} {line}: {result}"
         else:
-            remedy = remedy or row_remedy(str(result), _SKIP, source)
+            remedy = remedy or row_remedy(str(result), _SKIP[place], source)
             raise UserError(f"{where} {line}: {result}", remedy=remedy)
     if unseen:
         log.warning("%s: no row has %s", source, ", ".join(f"`{name}`" for name in sorted(unseen)))

@@ -121,7 +121,7 @@ def nested(depth):
         (pd.DataFrame({"question": ["a", None]}), {}, "position 1: .* a question .* got None"),
         (pd.DataFrame({"question": ["a", 3]}), {}, "`questions`, position 1: expected .* got 3"),
         (pd.DataFrame({"question": ["a"], "id": [1.5]}), {}, "expected whole numbers or strings"),
-        (["a", " "], {}, "`questions`, position 1: expected a question .* got ' '"),
+        (["a", " "], {}, "position 1: expected a question .* got ' '; .*`skip_bad_rows=True`"),
         ([{"question": "a"}, "b"], {}, "position 1: expected a mapping, got str"),
         ([{"question": "a"}, {"q": "b", "r": 1}], {}, "position 1: .* got `q`, `r`"),
         ([{"T;Subject;Status": "a;b"}], {}, "expected a header with a column of .* got `T;Sub"),
