@@ -45,7 +45,8 @@ def contrastive_loss(
       metric: "cosine", 1 - cosine, with a cosine of 0 for a vector of zeros, or "euclidean".
       margin: the smallest distance without loss of pairs with label 0, at least 0. A cosine
         distance is at most 2.
-      axis_name: see `qpr_jax.losses`.
+
+    For `axis_name` see `qpr_jax.losses`.
 
     Example:
       >>> x = jnp.eye(2)
@@ -80,9 +81,7 @@ def online_contrastive_loss(
     sentence-transformers takes the sum, which grows with the batch; this is the sum divided by the
     number of pairs of the global batch. Like there it is not halved.
 
-    Args:
-      left, right, labels, metric, margin, axis_name: as of `contrastive_loss`. Hard pairs are
-        chosen among those of all devices.
+    The arguments are those of `contrastive_loss`. Hard pairs are chosen among those of all devices.
 
     Example:
       >>> x, y = jnp.zeros((4, 1)), jnp.array([[0.1], [0.4], [0.3], [0.6]])

@@ -24,7 +24,8 @@ def imitation_loss(
     Args:
       vectors: floating [n, d], of the student.
       targets: floating [n, d], of the teacher for the same questions.
-      axis_name: see `qpr_jax.losses`.
+
+    For `axis_name` see `qpr_jax.losses`.
 
     Example:
       >>> float(imitation_loss(jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 1.0]])))
@@ -63,7 +64,8 @@ def similarities_loss(
       vectors: floating [n, d], of the student.
       targets: floating [n, t], of the teacher for the same questions. A constant: no gradient.
       temperature: above 0; a small one looks at the nearest neighbors alone.
-      precision, axis_name: see `qpr_jax.losses`.
+
+    For `axis_name` and `precision` see `qpr_jax.losses`.
 
     Example:
       >>> x = jnp.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])

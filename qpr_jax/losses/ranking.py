@@ -39,7 +39,8 @@ def ranking_loss(
       smoothing: the mass spread evenly over all candidates, 0 to 1, as in `sdml_loss`. The entropy
         of the targets is subtracted, so that the minimum is 0.
       symmetric: take the mean of this loss and that of the n paired candidates against all queries.
-      clusters, axis_name, precision: see `qpr_jax.losses`.
+
+    For `clusters`, `axis_name` and `precision` see `qpr_jax.losses`.
 
     Example:
       >>> x = jnp.eye(3)

@@ -61,8 +61,9 @@ def sdml_loss(
         of -D over the negatives, without a gradient (all on the own candidate if there is no
         negative).
       symmetric: take the mean of this loss and that of the n paired candidates against all queries.
-      clusters, axis_name, precision: see `qpr_jax.losses`. Candidates that a row skips count
-        neither for the prior nor for N.
+
+    For `clusters`, `axis_name` and `precision` see `qpr_jax.losses`. Candidates that a row skips
+    count neither for the prior nor for N.
 
     Example:
       >>> x = jnp.eye(3)

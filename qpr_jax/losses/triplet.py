@@ -48,8 +48,9 @@ def triplet_loss(
       distance: "ssd", the squared Euclidean one, or "euc", its root.
       key: decides a random choice, together with the row in the global batch. It must be the same
         on all devices, and a new one at each step.
-      clusters, axis_name, precision: see `qpr_jax.losses`. The precision is of the choice of hard
-        negatives; the distances of the value come from differences.
+
+    For `clusters`, `axis_name` and `precision` see `qpr_jax.losses`. The precision is of the choice
+    of hard negatives; the distances of the value come from differences.
 
     Example:
       >>> x = jnp.eye(3)
