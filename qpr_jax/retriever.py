@@ -117,8 +117,8 @@ class Retriever:
             bytes; None: those of the table, else 0, 1, 2, ...
           payload: kept with a question and returned with a hit. Of a table: its other columns
             (True), none (False), or those of these names. Of strings: a mapping for each.
-          run: as of `load`, or an `Encoder`; None: `open_student`.
-          cross_encoder: as of `load`.
+          run: as in `load`, or an `Encoder`; None: `open_student`.
+          cross_encoder: as in `load`.
           recipe: how to index; None: as the settings of the run say.
           text_column: column of the questions; None: `question`, `text`, `query`, `title`, ...
           id_column: column of the ids; None: `id`, `qid`, ..., if there is one; "": none.
@@ -148,11 +148,11 @@ class Retriever:
         """Index more questions than memory holds, in a folder or a collection of Milvus.
 
         Args:
-          folder: gets index/ and, if it has none, the encoder; or an address, as of `load`; None: a
+          folder: gets index/ and, if it has none, the encoder; or an address, as in `load`; None: a
             temporary folder, removed with the retriever.
-          entries: (line, id, question, payload), as of `data.questions.read_questions`: either
+          entries: (line, id, question, payload), as in `data.questions.read_questions`: either
             all with distinct ids, or all with None, for 0, 1, 2, ...
-          run, cross_encoder, recipe: as of `build`.
+          run, cross_encoder, recipe: as in `build`.
           where: what an error says before the line, as `tickets.csv, line`.
         """
         encoder, stages = read_stages(default_folder() if run is None else run, cross_encoder)
@@ -282,7 +282,7 @@ class Retriever:
     ) -> list[Id]:
         """Add questions, or one string, and return their ids; an equal id replaces a question.
 
-        Arguments as of `build`; questions without ids get numbers that no question has had.
+        Arguments as in `build`; questions without ids get numbers that no question has had.
         state: the `state` of the questions that they were made for; if it is another one now,
         nothing is added and a UserError says so.
         """
@@ -330,7 +330,7 @@ class Retriever:
     def save(self, folder: StrPath) -> None:
         """Write the encoder, its re-rankers and the index to a folder, which `load` reads.
 
-        Later changes are kept there. An address, as of `load`, gets the questions as they are now.
+        Later changes are kept there. An address, as in `load`, gets the questions as they are now.
         """
         if is_address(folder):
             how, encoder = self.store.recipe, self.encoder

@@ -38,7 +38,7 @@ class MtebEncoder:
     def __init__(
         self, run: StrPath, *, name: str = "", languages: Sequence[str] | None = None
     ) -> None:
-        """Read an encoder; UserError where there is none, or `name` has no organization.
+        """Read an encoder; UserError if there is none, or `name` has no organization.
 
         Args:
           run: the folder of a run or of a published model, or a name or address (`minilm`,
@@ -54,10 +54,9 @@ class MtebEncoder:
 
     @functools.cached_property
     def mteb_model_meta(self) -> ModelMeta:
-        """What mteb keeps with the results, under the name and the encoder's identity.
+        """What mteb keeps with the results; release, licence and training data are not known.
 
-        Release, licence and training data are not known. UserError where mteb is missing, or knows
-        no such language.
+        UserError if mteb is missing, or knows no such language.
         """
         with needs("the facts of a model", "mteb"):
             from mteb.languages import check_language_code

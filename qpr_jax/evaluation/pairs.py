@@ -46,8 +46,8 @@ def score_mining(encode: Encode, labeled: LabeledPairs) -> dict[str, float]:
 def best_thresholds(distances: np.ndarray, duplicates: np.ndarray) -> dict[str, float]:
     """Return the thresholds of the best `accuracy` and `f1`, the smallest if several are best.
 
-    That of the accuracy is NO_THRESHOLD if calling no pair a duplicate is best. `distances`, float
-    [P], are of labeled pairs, and `duplicates`, bool [P], their labels.
+    Accuracy has NO_THRESHOLD if calling no pair a duplicate is best. distances: float [P] of pairs.
+    duplicates: bool [P], their labels.
     """
     require_both_labels(duplicates)
     thresholds, counts, true = _at_each_threshold(distances, duplicates)

@@ -82,7 +82,7 @@ def retrieval_scores(
 def first_ranks(rankings: np.ndarray, query_rows: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     """Return the rank, from 1, of the first relevant question of each query, int64 [n]; 0: none.
 
-    Arguments as of `retrieval_scores`.
+    Arguments as in `retrieval_scores`.
     """
     relevance = _relevance(rankings, query_rows, clusters)
     return np.where(relevance.any(axis=1), relevance.argmax(axis=1) + 1, 0)

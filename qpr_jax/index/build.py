@@ -232,9 +232,9 @@ def new_build() -> str:
 
 
 def replace_encoder(folder: pathlib.Path, encoder: str, export: str) -> None:
-    """Name another encoder in the manifest, whose vectors are those of the former.
+    """Write the identity and the folder of an encoder that extends the present one.
 
-    The caller holds the lock of the folder. encoder: its identity. export: its folder's name.
+    The vectors stay as they are. The caller holds the lock of the folder.
     """
     manifest = read_index_manifest(folder)
     write_json(folder / MANIFEST, seal(manifest | {"encoder": encoder, "export": export}))
@@ -280,7 +280,8 @@ def _write_vectors(
     with open(path, "wb") as file, progress.bar("vectors", shape[0]) as show:
         file.write(npy_header(shape, recipe.vectors))
         for rows in questions.batches(shape[0], _CHUNK):
-            vectors = encode(stored.texts(rows))
+            found = stored.get(rows)
+            vectors = encode([found[row].text for row in rows])
             if vectors.shape != (len(rows), shape[1]) or not np.isfinite(vectors).all():
                 raise UserError(
                     f"expected {len(rows)} finite vectors of {shape[1]} numbers from the encoder, "

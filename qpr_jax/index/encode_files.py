@@ -155,11 +155,11 @@ def encode_parquet(
     Args:
       source: the folder. Its files, in the order of their names, have the same columns.
       out: a folder; `vector` is a list of d float32. Parts that a former call wrote are kept where
-        the rows are the same; UserError where it had another encoder or other settings.
-      run: as of `index.run.run_encoder`.
+        the source is the same; UserError if it had another encoder or other settings.
+      run: as in `index.run.run_encoder`.
       text_column: of the questions; if empty, that with a usual name (`data.columns.TEXT_NAMES`).
       skip_bad_rows: leave out rows without a question, instead of a UserError.
-      spark: the master of a cluster, as of `spark_session.session`; if empty, this process encodes.
+      spark: the master of a cluster, as in `spark_session.session`; if empty, this process encodes.
     """
     out = pathlib.Path(out).absolute()
     folder = run_encoder_folder(run).absolute()
@@ -256,7 +256,7 @@ def _begin(out: pathlib.Path, asked: dict[str, Any], parts: Sequence[Part]) -> N
 
 
 def _on_spark(master: str, parts: list[Part], job: _Job) -> Iterator[int]:
-    """Write the parts on the workers of a cluster; yield the rows of each."""
+    """Write the parts on the workers of a cluster, and yield the number of rows of each."""
     from qpr_jax.spark_session import Rows, arrow_map, session
 
     if not parts:
@@ -281,7 +281,7 @@ def _on_spark(master: str, parts: list[Part], job: _Job) -> Iterator[int]:
 
 @functools.lru_cache(maxsize=1)
 def _encoder(job: _Job) -> Encoder:
-    """The encoder, which a process of Spark reads once; UserError where the driver has another."""
+    """Read the encoder once a process of Spark; UserError if the driver has another."""
     found = read_encoder(job.run)
     if found.identity != job.identity:
         raise UserError(

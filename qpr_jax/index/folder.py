@@ -80,7 +80,7 @@ class FolderStore:
     ) -> Self:
         """Index questions in a folder, in place of what is there; None: in a temporary one.
 
-        Other arguments as of `build.write_build`.
+        Other arguments as in `build.write_build`.
         """
         temporary = path is None
         folder = pathlib.Path(tempfile.mkdtemp(prefix="qpr-") if path is None else path)
@@ -145,7 +145,7 @@ class FolderStore:
         return self._fresh().live.present
 
     def search(self, vectors: np.ndarray, k: int) -> list[list[Hit]]:
-        """As of `Store`."""
+        """See `Store`."""
         if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
             raise UserError(
                 f"`vectors`: expected [n, {self.dimension}], got {list(vectors.shape)}",
@@ -167,7 +167,7 @@ class FolderStore:
         return self._read(find)
 
     def add(self, questions: Sequence[Question], vectors: np.ndarray) -> None:
-        """As of `Store`; vectors float32 [n, d]."""
+        """See `Store`; vectors float32 [n, d]."""
         if vectors.shape != (len(questions), self.dimension) or not np.isfinite(vectors).all():
             raise UserError(
                 f"`vectors`: expected finite numbers [{len(questions)}, {self.dimension}], got "
@@ -182,7 +182,7 @@ class FolderStore:
             self._refresh()
 
     def remove(self, ids: Sequence[Id]) -> int:
-        """As of `Store`."""
+        """See `Store`."""
         with self.changing():
             state = self._state
             removed = state.rows_of(ids)
@@ -192,7 +192,7 @@ class FolderStore:
             return len(removed)
 
     def get(self, ids: Sequence[Id]) -> list[Question | None]:
-        """As of `Store`."""
+        """See `Store`."""
         keys = [*map(stored_key, ids)]
 
         def find(state: State) -> list[Question | None]:
@@ -203,7 +203,7 @@ class FolderStore:
         return self._read(find)
 
     def questions(self) -> Iterator[Question]:
-        """As of `Store`."""
+        """See `Store`."""
         for some, _ in self._blocks(self._fresh(), vectors=False):
             yield from some
 
@@ -212,7 +212,7 @@ class FolderStore:
         return self._blocks(self._fresh())
 
     def new_ids(self, count: int) -> list[Id]:
-        """As of `Store`: the next numbers; random ones when the counter comes to its end."""
+        """See `Store`: the next numbers; random ones when the counter comes to its end."""
         first = self._fresh().next_id
         if first + count <= LARGEST_COUNTER:
             return [*range(first, first + count)]
@@ -220,7 +220,7 @@ class FolderStore:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """As of `Store`; PermissionError at once if the folder cannot be written."""
+        """See `Store`; PermissionError at once if the folder cannot be written."""
         if not os.access(self.path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self.path))
         with folder_lock(self.path):
@@ -235,7 +235,7 @@ class FolderStore:
             self._refresh()
 
     def copy_to(self, path: StrPath, export: Callable[[str], str]) -> FolderStore:
-        """Write the present questions and vectors to another folder; `export` as of `create`."""
+        """Write the present questions and vectors to another folder; `export` as in `create`."""
         folder = pathlib.Path(path)
         with self.changing(), folder_lock(folder):
             self._write(folder, export)

@@ -53,7 +53,7 @@ class MilvusStore:
     """A `Store` in Milvus; `run` names the run whose encoder and re-rankers search it."""
 
     def __init__(self, address: str, encoders: Sequence[str] = ()) -> None:
-        """Open the collection of an address; UserError where there is none.
+        """Open the collection of an address; UserError if there is none.
 
         encoders: identities of the encoders whose vectors fit the reader's; none: any.
         """
@@ -159,14 +159,14 @@ class MilvusStore:
         return results
 
     def add(self, questions: Sequence[Question], vectors: np.ndarray) -> None:
-        """As of `Store`, 512 questions after the other; if it fails, the same call completes it."""
+        """See `Store`, 512 questions after the other; if it fails, the same call completes it."""
         with self.changing():
             entities = [_entity(q, row) for row, q in enumerate(questions, time.time_ns())]
             _upsert(self._server, self._name, entities, vectors)
             self._changes += 1
 
     def remove(self, ids: Sequence[Id]) -> int:
-        """As of `Store`."""
+        """See `Store`."""
         with self.changing():
             there = self._by_key(map(_key, ids))
             for keys in _chunks(there):
@@ -176,12 +176,12 @@ class MilvusStore:
             return len(there)
 
     def get(self, ids: Sequence[Id]) -> list[Question | None]:
-        """As of `Store`."""
+        """See `Store`."""
         there = self._by_key(map(_key, ids))
         return [there.get(_key(value)) for value in ids]
 
     def questions(self) -> Iterator[Question]:
-        """As of `Store`."""
+        """See `Store`."""
         pages, rows = self._read("query_iterator", output_fields=["row"]), []
         while page := self._server.answer(pages.next):
             rows += [(entity["row"], entity["id"]) for entity in page]
@@ -260,7 +260,7 @@ def index_parameters(recipe: Recipe, dimension: int) -> dict[str, Any]:
 
 
 def _find(server: Server) -> dict[str, Any] | None:
-    """Return the facts of the collection of an address, None where there is none."""
+    """Return the facts of the collection of an address, or None if there is none."""
     if not server.call("has_collection", server.name):
         return None
     found: dict[str, Any] = server.call("describe_collection", server.name)

@@ -58,7 +58,7 @@ class Rules:
 
 
 class Negative(NamedTuple):
-    """A negative of the question at position `query`; rank, p and score as of `Rules`.
+    """A negative of the question at position `query`; rank, p and score as in `Rules`.
 
     positive: the squared distance of the farthest known paraphrase.
     """

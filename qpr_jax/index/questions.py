@@ -104,11 +104,6 @@ class QuestionFiles:
             raise damaged(self._built, "a question is missing")
         return found
 
-    def texts(self, rows: range) -> list[str]:
-        """Return the texts of consecutive rows of the build."""
-        found = self.get(rows)
-        return [found[row].text for row in rows]
-
     def changed(self) -> bool:
         """Return whether another process wrote a change since `changes`; takes microseconds."""
         with self._use() as connection:

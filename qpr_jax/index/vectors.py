@@ -148,7 +148,7 @@ class Vectors:
 
         Returns:
           Distances float32 [n, k] (squared Euclidean, or the inner product times -1) and rows
-          int64 [n, k]; inf and -1 beyond the rows that there are.
+          int64 [n, k]; inf and -1 beyond the last row.
         """
         queries = np.ascontiguousarray(queries, np.float32)
         live = Live(self._rows, self._rows) if live is None else live

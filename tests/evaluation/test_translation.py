@@ -58,15 +58,6 @@ def test_of_equal_distances_the_first_row(dimension):
     assert nearest_rows(middle, np.concatenate([middle + 1, middle - 1])).tolist() == [0]
 
 
-@pytest.mark.parametrize("offset", [0, 100])
-def test_nearest_against_all_distances(offset):
-    rng = np.random.default_rng(0)
-    queries, candidates = unit(rng, 50, 12) + offset, unit(rng, 200, 12) + offset
-    differences = queries[:, None].astype(float) - candidates[None]
-    expected = (differences**2).sum(axis=2).argmin(axis=1)
-    np.testing.assert_array_equal(nearest_rows(queries, candidates), expected)
-
-
 def slow_translations(source, target, sources, targets):
     """Plain loops over all distances and all texts."""
 
