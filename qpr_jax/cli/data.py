@@ -125,12 +125,12 @@ def splits(
              qpr evaluate runs/mine --beir parts/beir
     """
     from qpr_jax.data.pairs import read_question_pairs
-    from qpr_jax.data.task_splits import make_tasks, write_tasks
+    from qpr_jax.data.task_splits import write_tasks
     from qpr_jax.files import refuse_existing
 
     refuse_existing(out)
     data = read_question_pairs(pairs, format=format or "", skip_bad_rows=skip_bad_rows)
-    report = write_tasks(out, make_tasks(data, dev=dev, test=test))
+    report = write_tasks(out, data, dev=dev, test=test)
     for name, counts in report["parts"].items():
         log.info("%s: %s", name, _counts(counts))
     log.info(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.resources
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -45,7 +45,6 @@ _FILLER, _PLAIN, _TYPO = 0.2, 0.15, 0.02  # shares of questions
 LARGEST_RATE = 0.9
 _COMPARED = 0.5  # all rates up to this one have the same questions and pairs
 _HELD_OUT = 0.05  # meanings of each held-out split, as a share of the training pairs
-_HELD_OUT_SIZES = (2, 3, 4, 5, 6)  # questions of a held-out meaning
 _GRID = 1.2  # possible meanings for each that is asked
 
 Meaning = tuple[int, int, int]  # an action, an object, a context
@@ -68,7 +67,7 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
     that differ in one concept. As in real logs, some labeled non-duplicates are such neighbors,
     some questions belong to no cluster, and a few meanings belong to two clusters.
     """
-    most = _most_clusters()
+    most = int(min(map(len, CONCEPTS.values())) ** 3 / (1 + _ALONE)) - 1
     if not 1 <= clusters <= most:
         raise UserError(f"expected 1 to {most}, got {clusters}", setting="clusters")
     if seed < 0:
@@ -99,11 +98,11 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
         question = rng.choice(known) if known else ask(_random_words(meaning, rng))
         links.append((question, rng.choice(asked[_neighbor(meaning, asked, rng)]), False))
     rng.shuffle(links)
-    return gather_pairs(_rows(links, texts, rng))
-
-
-def _most_clusters() -> int:
-    return int(min(map(len, CONCEPTS.values())) ** 3 / (1 + _ALONE)) - 1
+    rows: list[Row] = []
+    for a, b, label in links:
+        first, second = (b, a) if rng.random() < 0.5 else (a, b)
+        rows.append((first + 1, second + 1, texts[first], texts[second], label))
+    return gather_pairs(rows)
 
 
 def _meanings(clusters: int, rng: random.Random) -> list[Meaning]:
@@ -158,15 +157,6 @@ def _new_text(make: Callable[[], str], seen: set[str]) -> str:
     return text
 
 
-def _rows(
-    links: list[tuple[int, int, bool]], texts: list[str], rng: random.Random
-) -> Iterator[Row]:
-    for a, b, label in links:
-        if rng.random() < 0.5:
-            a, b = b, a
-        yield a + 1, b + 1, texts[a], texts[b], label
-
-
 class NoisyLog(NamedTuple):
     """Questions with their true and their known clusters.
 
@@ -204,7 +194,7 @@ def generate_noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 
     rng = random.Random(seed)
     meanings = _dense_meanings(count + 2 * held_out + alone, rng)
     sizes = [2 * min(each, pairs - i * each) for i in range(count)]
-    sizes += [rng.choice(_HELD_OUT_SIZES) for _ in range(2 * held_out)] + [1] * alone
+    sizes += [rng.choice(_SIZES) for _ in range(2 * held_out)] + [1] * alone
     seen: set[str] = set()
 
     def ask(meaning: Meaning) -> str:

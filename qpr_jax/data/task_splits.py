@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,28 +27,10 @@ TRAIN, DEV, TEST = range(3)
 QUERIES = {"dev": 5_000, "test": 10_000}  # at most
 
 
-@dataclass(frozen=True)
-class Tasks:
-    """The part of each question, and the queries.
-
-    Attributes:
-      data: the file without blank questions.
-      clusters: int32 [Q], of duplicates by transitivity, -1 for none.
-      part_of: int8 [Q], a position in PARTS.
-      queries: part -> positions int64 [n], at most one of a cluster; no other question has the
-        normalized text of a query.
-      blank_pairs: how many pairs with a blank question were left out.
-    """
-
-    data: QuestionPairs
-    clusters: np.ndarray
-    part_of: np.ndarray
-    queries: dict[str, np.ndarray]
-    blank_pairs: int
-
-
-def make_tasks(data: QuestionPairs, *, dev: float = 0.05, test: float = 0.1) -> Tasks:
-    """Divide the questions of a file, the same way on every machine.
+def write_tasks(
+    folder: StrPath, data: QuestionPairs, *, dev: float = 0.05, test: float = 0.1
+) -> dict[str, Any]:
+    """Divide the questions of a file, the same way on every machine, and write a new folder.
 
     Duplicates, by transitivity, and questions with the same normalized text are one component,
     which goes to one part as a whole. Components are taken in random order. Each goes with those
@@ -57,79 +38,79 @@ def make_tasks(data: QuestionPairs, *, dev: float = 0.05, test: float = 0.1) -> 
     such pairs would have both questions in one held-out part. They go to dev unless dev would then
     exceed its share, else to test by the same rule, else to train.
 
-    `dev` and `test` are shares of all questions. UserError where a part gets no duplicates or no
-    queries.
+    {train,dev,test}.tsv: `qid1 qid2 question1 question2 is_duplicate`, the labeled pairs with both
+    questions in the part, in the order of the file.
+    beir/: queries of dev and test, and all other questions as a corpus (`data.beir`). A cluster has
+    one query at most, and no other question has the normalized text of a query.
+    report.json: counts.
+
+    `dev` and `test` are shares of all questions. Returns the report. UserError where a part gets no
+    duplicates or no queries.
     """
+    refuse_existing(folder)
+    labeled = len(data.pairs)
+    data = _remove_blank(data)
+    clusters, part_of = _divide(data, dev, test)
+    queries = _queries(data, clusters, part_of)
+    relevant = {name: _relevant(data, clusters, rows) for name, rows in queries.items()}
+    ends = part_of[data.pairs]
+    across = (ends[:, 0] != ends[:, 1]) & ~data.is_duplicate
+    # A non-duplicate of one cluster is contradicted.
+    inside = in_one_cluster(clusters, data.pairs) & ~data.is_duplicate
+    part_of_pair = np.where(across | inside, -1, ends[:, 0])
+    asked = np.concatenate([*queries.values()])
+    corpus = np.setdiff1d(np.arange(len(data.ids)), asked)
+    parts: dict[str, dict[str, int]] = {}
+    for part, name in enumerate(PARTS):
+        labels = data.is_duplicate[part_of_pair == part]
+        parts[name] = _count(part_of == part, clusters, labels)
+        if name in relevant:
+            parts[name] |= {"queries": len(queries[name]), "relevant": len(relevant[name])}
+    dropped = {
+        "non_duplicates_across_parts": int(across.sum()),
+        "non_duplicates_of_one_cluster": int(inside.sum()),
+        "pairs_with_a_blank_question": labeled - len(data.pairs),
+    }
+    counts = {"questions": len(data.questions), "corpus": len(corpus)}
+    report = {**data.report, **counts, "dropped": dropped, "parts": parts}
+    with replace_folder(folder) as path:
+        for part, name in enumerate(PARTS):
+            with write_atomically(path / f"{name}.tsv", "w") as file:
+                rows = _pair_rows(data, np.flatnonzero(part_of_pair == part))
+                write_tsv(file, PAIRS_HEADER, rows)
+        qrels = {
+            name: [(str(a), str(b), 1) for a, b in rows.tolist()] for name, rows in relevant.items()
+        }
+        write_beir(path / "beir", _texts(data, corpus), _texts(data, asked), qrels)
+        write_json(path / "report.json", report)
+    return report
+
+
+def _count(there: np.ndarray, clusters: np.ndarray, labels: np.ndarray) -> dict[str, int]:
+    """Counts of a part, by which questions and which labels are there."""
+    return {
+        "questions": int(there.sum()),
+        "clusters": len(np.unique(clusters[there & (clusters >= 0)])),
+        "duplicates": int(labels.sum()),
+        "non_duplicates": int((~labels).sum()),
+    }
+
+
+def _divide(data: QuestionPairs, dev: float, test: float) -> tuple[np.ndarray, np.ndarray]:
+    """The cluster of each question, -1 for none, and its part, a position in PARTS."""
     for name, share in (("dev", dev), ("test", test)):
         if not (math.isfinite(share) and 0 < share < 1):
             raise UserError(f"expected a share between 0 and 1, got {share:g}", setting=name)
     if dev + test >= 1:
         what = f"expected shares that leave some to train on, got {dev:g} and {test:g}"
         raise UserError(what, remedy="lower `--dev` or `--test`")
-    labeled = len(data.pairs)
-    data = _remove_blank(data)
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     part_of = _assign_parts(data, group_questions(data.questions, clusters), dev, test)
     for part, name in enumerate(PARTS):
         if not (clusters[part_of == part] >= 0).any():
             what = f"expected duplicates in each part, got none for {name}"
             raise UserError(what, remedy="change `--dev` or `--test`, or give more pairs")
-    queries = _queries(data, clusters, part_of)
-    return Tasks(data, clusters, part_of, queries, labeled - len(data.pairs))
-
-
-def write_tasks(folder: StrPath, tasks: Tasks) -> dict[str, Any]:
-    """Write the tasks to a new folder, whole or not at all, and return the report.
-
-    {train,dev,test}.tsv: `qid1 qid2 question1 question2 is_duplicate`, the labeled pairs with both
-    questions in the part, in the order of the file.
-    beir/: the queries of dev and test, and all other questions as a corpus (`data.beir`).
-    report.json: counts.
-    """
-    refuse_existing(folder)
-    data = tasks.data
-    ends = tasks.part_of[data.pairs]
-    across = (ends[:, 0] != ends[:, 1]) & ~data.is_duplicate
-    # A non-duplicate of one cluster is contradicted.
-    inside = in_one_cluster(tasks.clusters, data.pairs) & ~data.is_duplicate
-    kept = {
-        name: np.flatnonzero(~across & ~inside & (ends[:, 0] == i)) for i, name in enumerate(PARTS)
-    }
-    relevant = {name: _relevant(tasks, name) for name in tasks.queries}
-    queries = np.concatenate([*tasks.queries.values()])
-    corpus = np.setdiff1d(np.arange(len(data.ids)), queries)
-    parts: dict[str, dict[str, int]] = {}
-    for number, (name, rows) in enumerate(kept.items()):
-        there = tasks.part_of == number
-        parts[name] = {
-            "questions": int(there.sum()),
-            "clusters": len(np.unique(tasks.clusters[there & (tasks.clusters >= 0)])),
-            "duplicates": int(data.is_duplicate[rows].sum()),
-            "non_duplicates": int((~data.is_duplicate[rows]).sum()),
-        }
-        if name in relevant:
-            parts[name] |= {"queries": len(tasks.queries[name]), "relevant": len(relevant[name])}
-    report = {
-        **data.report,
-        "questions": len(data.questions),
-        "corpus": len(corpus),
-        "dropped": {
-            "non_duplicates_across_parts": int(across.sum()),
-            "non_duplicates_of_one_cluster": int(inside.sum()),
-            "pairs_with_a_blank_question": tasks.blank_pairs,
-        },
-        "parts": parts,
-    }
-    qrels = {
-        name: ((f"{a}", f"{b}", 1) for a, b in rows.tolist()) for name, rows in relevant.items()
-    }
-    with replace_folder(folder) as part:
-        for name, rows in kept.items():
-            with write_atomically(part / f"{name}.tsv", "w") as file:
-                write_tsv(file, PAIRS_HEADER, _pair_rows(data, rows))
-        write_beir(part / "beir", _texts(data, corpus), _texts(data, queries), qrels)
-        write_json(part / "report.json", report)
-    return report
+    return clusters, part_of
 
 
 def _remove_blank(data: QuestionPairs) -> QuestionPairs:
@@ -143,7 +124,7 @@ def _remove_blank(data: QuestionPairs) -> QuestionPairs:
 
 
 def _assign_parts(data: QuestionPairs, groups: np.ndarray, dev: float, test: float) -> np.ndarray:
-    """The part of each question, int8 [Q]; see `make_tasks`."""
+    """The part of each question, int8 [Q]; see `write_tasks`."""
     count = int(groups.max(initial=-1)) + 1
     weights = np.bincount(groups, minlength=count)
     smallest = np.full(count, np.iinfo(np.int64).max)
@@ -199,15 +180,14 @@ def _queries(
     return queries
 
 
-def _relevant(tasks: Tasks, name: str) -> np.ndarray:
+def _relevant(data: QuestionPairs, clusters: np.ndarray, queries: np.ndarray) -> np.ndarray:
     """The pairs of a query and another question of its cluster: qids int64 [n, 2], sorted."""
-    queries = tasks.queries[name]
-    query_of = np.full(int(tasks.clusters.max(initial=-1)) + 1, -1)
-    query_of[tasks.clusters[queries]] = queries
-    clustered = np.flatnonzero(tasks.clusters >= 0)
-    owner = query_of[tasks.clusters[clustered]]
+    query_of = np.full(int(clusters.max(initial=-1)) + 1, -1)
+    query_of[clusters[queries]] = queries
+    clustered = np.flatnonzero(clusters >= 0)
+    owner = query_of[clusters[clustered]]
     rows = np.stack([owner, clustered], axis=1)[(owner >= 0) & (owner != clustered)]
-    pairs = tasks.data.ids[rows]
+    pairs = data.ids[rows]
     return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
 
 

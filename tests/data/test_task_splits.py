@@ -7,7 +7,7 @@ from qpr_jax.data.beir import read_corpus, read_qrels, read_queries
 from qpr_jax.data.clusters import transitive_clusters
 from qpr_jax.data.pairs import gather_pairs, read_labeled, read_question_pairs
 from qpr_jax.data.synthetic import synthetic_pairs
-from qpr_jax.data.task_splits import PARTS, make_tasks, write_tasks
+from qpr_jax.data.task_splits import PARTS, write_tasks
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 
@@ -44,7 +44,7 @@ def log():
 def made(log, tmp_path_factory):
     """(the folder, its report)."""
     folder = tmp_path_factory.mktemp("made") / "parts"
-    return folder, write_tasks(folder, make_tasks(log, **SHARES))
+    return folder, write_tasks(folder, log, **SHARES)
 
 
 def check_no_overlap(folder):
@@ -128,7 +128,7 @@ def test_the_same_bytes_on_every_machine(tmp_path):
     rows += [(2 * i, 2 * (i + 7) % 80, f"what is {i}", f"what is {(i + 7) % 40}", False)
              for i in range(40)]  # fmt: skip
     for name, given in (("a", rows), ("b", rows[::-1])):
-        write_tasks(tmp_path / name, make_tasks(gather_pairs(given), dev=0.2, test=0.2))
+        write_tasks(tmp_path / name, gather_pairs(given), dev=0.2, test=0.2)
     assert hash_of(tmp_path / "a") == HASH
     # The order of the rows decides that of the labeled pairs alone.
     assert hash_of(tmp_path / "a" / "beir") == hash_of(tmp_path / "b" / "beir")
@@ -147,18 +147,18 @@ HASH = "f3e79789814dbc0bc1c03fcf8bf0dca82e312eb68ca491d8a87af9725be7f9e9"
         ("a A!", {"dev": 0.3, "test": 0.3}, "expected queries in dev, got none"),
     ],
 )
-def test_parts_that_cannot_be(texts, shares, said):
+def test_parts_that_cannot_be(tmp_path, texts, shares, said):
     first, second = texts.split()
     rows = ((2 * i, 2 * i + 1, f"{first} {i}", f"{second} {i}", True) for i in range(10))
     with pytest.raises(UserError) as error:
-        make_tasks(gather_pairs(rows), **shares)
+        write_tasks(tmp_path / "parts", gather_pairs(rows), **shares)
     assert said in str(error.value)
 
 
 @pytest.mark.slow
 def test_the_real_file(quora_file, tmp_path):
     data = read_question_pairs(quora_file)
-    report = write_tasks(tmp_path / "parts", make_tasks(data))
+    report = write_tasks(tmp_path / "parts", data)
     check_no_overlap(tmp_path / "parts")
     check_retrieval(tmp_path / "parts", data)
     assert report["questions"] == 165_493
