@@ -7,7 +7,7 @@ import os
 import pathlib
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,7 +40,7 @@ from qpr_jax.errors import UserError, needs
 from qpr_jax.files import read_json, refuse_existing, sha256_of, write_atomically
 
 if TYPE_CHECKING:
-    from qpr_jax.index.negatives import Rerank, Rules, Score
+    from qpr_jax.index.negatives import Rules, Score
     from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
@@ -66,9 +66,7 @@ _NAMES = ("query", "negative", "rank", "distance", "positive", "id", "score")
 )
 @click.option("--rerank", type=click.Choice(["light"]), help="Score hits by RUN's re-ranker.")
 @click.option("--cross-encoder", type=NamedPath(), help="Score hits by this folder's model.")
-@click.option(
-    "--max-score", type=FiniteRange(0, 1), help="Drop hits with a higher score.  [default: 0.5]"
-)
+@click.option("--max-score", default=0.5, type=FiniteRange(0, 1), help="Drop higher scores.")
 @click.option(
     "--seed", type=click.IntRange(0), help="Choose at random.  [default: choose the nearest]"
 )
@@ -84,7 +82,6 @@ def negatives(
     format: str | None,
     rerank: str | None,
     cross_encoder: str | None,
-    max_score: float | None,
     **options: Any,
 ) -> dict[str, Any]:
     """Mine hard negatives for a training.
@@ -111,37 +108,48 @@ def negatives(
     """
     from qpr_jax.index.negatives import Rules, find_negatives
 
-    if max_score is not None:
-        if cross_encoder is None and rerank is None:
-            raise click.UsageError("--max-score goes with --rerank or --cross-encoder")
-        options["max_score"] = max_score
     _check_out(out, pairs)
     rules = Rules(**options)
     if rules.from_rank > rules.to_rank:
         what = f"expected at most {rules.to_rank}, the last rank, got {rules.from_rank}"
         raise UserError(what, setting="from_rank")
     labeled, groups, queries = _read_queries(run, pairs, split, format or "")
-    score = cross_encoder_score(cross_encoder) if cross_encoder else None
+    score = _cross_encoder_score(cross_encoder) if cross_encoder else None
     retriever = _retriever(run, labeled.questions, rules, alone=split is not None)
+    reranker = retriever.stages.reranker("light", retriever.store) if rerank else None
+    if rerank and reranker is None:
+        raise UserError(f"{run}: has no light re-ranker", setting="rerank")
+    names = _NAMES if score or reranker else _NAMES[:-1]
     counts: Counter[str] = Counter()
     found = find_negatives(
         *(labeled.questions, groups, queries, rules),
         encode=retriever.encode,
         find=retriever.store.search,
-        rerank=light_rerank(retriever) if rerank else None,
+        rerank=reranker.rerank if reranker else None,
         score=score,
         counts=counts,
     )
-    names = _NAMES if score or rerank else _NAMES[:-1]
-    line = as_tsv if out.endswith(".tsv") else as_json
-    with progress.bar("query", sum(map(len, queries))) as show, write_atomically(out, "w") as file:
-        if line is as_tsv:
-            file.write("\t".join(names) + "\n")
-        for some in found:
-            file.writelines(line(negative.fields(labeled.questions)) for negative in some)
-            show(counts["queries"], "")
+    with progress.bar("query", sum(map(len, queries))) as show:
+        rows = ([negative.fields(labeled.questions) for negative in some] for some in found)
+        _write(out, names, rows, lambda: show(counts["queries"], ""))
     _summarize(out, rules, counts)
     return {"out": out, **counts}
+
+
+def _write(
+    out: str,
+    names: Sequence[str],
+    rows: Iterable[list[dict[str, object]]],
+    show: Callable[[], object],
+) -> None:
+    """Write rows with these fields as TSV or JSON lines; `show` is called after each list."""
+    line = as_tsv if out.endswith(".tsv") else as_json
+    with write_atomically(out, "w") as file:
+        if line is as_tsv:
+            file.write("\t".join(names) + "\n")
+        for some in rows:
+            file.writelines(map(line, some))
+            show()
 
 
 def _check_out(out: str, pairs: str) -> None:
@@ -217,15 +225,7 @@ def _retriever(folder: str, questions: list[str], rules: Rules, *, alone: bool) 
     return Retriever.build(questions, run=folder)
 
 
-def light_rerank(retriever: Retriever) -> Rerank:
-    """Return the `rerank` of a retriever's light re-ranker; UserError if it has none."""
-    reranker = retriever.stages.reranker("light", retriever.store)
-    if reranker is None:
-        raise UserError("expected an encoder with a light re-ranker, got one without")
-    return reranker.rerank
-
-
-def cross_encoder_score(folder: str) -> Score:
+def _cross_encoder_score(folder: str) -> Score:
     """Make a function from pairs to the probability that they mean the same.
 
     It is calibrated if the cross-encoder is, else the sigmoid of the logit.

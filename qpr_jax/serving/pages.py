@@ -95,21 +95,19 @@ def make_review_app(
 
     GET /?token=TOKEN is the page and GET /review the state; POST /verdict {"pair": KEY, "verdict":
     "yes", "no" or "skip"} and POST /undo {} change it and answer the new state. A verdict on
-    another pair than the current one, for example from a second tab, is refused with 409.
+    another pair than the current one is refused with 409.
 
     Args:
       review: what is shown and changed; a change is on disk before it is answered, and the next
         request waits for that.
-      token: every request must have it: in the address of the page, and as `Authorization: Bearer
-        TOKEN` elsewhere. Other users of the machine could otherwise read texts and give verdicts.
+      token: every request must have it, since the machine may have other users: in the address of
+        the page, and as `Authorization: Bearer TOKEN` elsewhere.
       allowed_hosts: names allowed in the `Host` header, without port; "*" allows all.
     """
     page = _read("review.html")
     headers = _headers(page) | {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
     app = FastAPI(
         openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
         redirect_slashes=False,
         exception_handlers=HANDLERS | {OSError: _answer_full_disk},
     )
@@ -125,7 +123,7 @@ def make_review_app(
 
     needs_token = [Depends(check_bearer)]
 
-    # Not in threads: a request waits until the one before it is on disk.
+    # Not in threads: a request waits until the last one is on disk.
     @app.get("/")
     async def show_page(token: str = "") -> Response:
         check(token)

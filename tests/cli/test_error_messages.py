@@ -157,7 +157,6 @@ def test_an_error_is_one_line_that_says_where_and_what_to_do(qpr, files, argumen
         ("clusters", "give LOGS and --out"),
         ("clusters rows.jsonl", "give LOGS and --out"),
         ("clusters rows.jsonl --out made --verdicts sample.tsv", "give LOGS and --out"),
-        ("negatives run p.tsv --out n.tsv --max-score 0.4", "--rerank or --cross-encoder"),
         ("evaluate run p.tsv --task classification", "needs --validation"),
         ("evaluate run p.tsv --validation p.tsv", "--validation goes"),
         ("evaluate run - --task classification --validation -", "standard input"),
