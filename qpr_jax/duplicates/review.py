@@ -77,7 +77,7 @@ def pair_key(id1: object, id2: object) -> int:
 
 
 def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
-    """Read a file of pairs; nothing depends on the order of its rows.
+    """Read a file of pairs but for copies, whose distance is 0, in any order of its rows.
 
     Args:
       path: of a file with the columns of `FoundPair`.
@@ -94,9 +94,11 @@ def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
             ids = f"{pair.id1!r:.50} and {pair.id2!r:.50}"
             what = f"{source}: expected each pair once, got {ids} again"
             raise UserError(what, remedy="leave out the second")
-        pairs[key] = pair
+        if pair.distance != 0:
+            pairs[key] = pair
     if not pairs:
-        raise UserError(f"{source}: expected pairs, got none", remedy="accept more pairs")
+        what = f"{source}: expected pairs of different texts, got none"
+        raise UserError(what, remedy="accept more pairs")
     scores = np.array([pair.score for pair in pairs.values()], np.float64)
     distances = np.array([pair.distance for pair in pairs.values()], np.float64)
     measure, values, probabilities = _measured(scores, distances, source)

@@ -119,6 +119,8 @@ def test_two_tables_may_have_the_same_ids(tmp_path):
         row |= {"id1": f"{i // 2}" if i % 2 else "x", "id2": "x" if i % 2 else f"{i // 2}"}
     path = write_found(tmp_path / "pairs.csv", rows)
     other, asked = write_found(tmp_path / "other.jsonl", rows[::-1]), []
+    with open(path, "a") as file:
+        file.write("y,z,1.0,0.0,rice,Rice\n")  # copies are not asked
     for file in (other, path):  # the order of rows does not matter
         (tmp_path / "v.csv").unlink(missing_ok=True)
         with open_review(file, tmp_path / "v.csv", precision=0.8) as review:
@@ -164,7 +166,10 @@ def test_other_reviews_and_verdicts_of_other_pairs_are_refused(pairs, tmp_path):
         ({"distance": "-1"}, "line 2: expected"),
         ({"score": ""}, "expected a score of every pair, or a distance"),
         ({"id1": "a1", "id2": "1"}, "expected each pair once, got 'a1' and '1' again"),
-        ("id1,id2,score,distance,question1,question2\n", "expected pairs, got none"),
+        (
+            "id1,id2,score,distance,question1,question2\n",
+            "expected pairs of different",
+        ),
         ("id1,id2,question1,question2\n1,2,a,b\n", "expected a column `score"),
     ],
 )
