@@ -23,8 +23,9 @@ PAYLOADS = [
 
 def encode(texts):
     """Return a vector of each text, float32 [n, DIMENSION]."""
-    vectors = [np.random.default_rng(zlib.crc32(t.encode())).normal(size=DIMENSION) for t in texts]
-    return np.array(vectors, np.float32).reshape(len(texts), DIMENSION)
+    seeds = [zlib.crc32(text.encode("utf-8", "surrogatepass")) for text in texts]
+    vectors = [np.random.default_rng(seed).normal(size=DIMENSION) for seed in seeds]
+    return np.array(vectors, np.float32).reshape(-1, DIMENSION)
 
 
 def questions(count, start=0):

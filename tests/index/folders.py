@@ -1,27 +1,14 @@
 """Folders of indexes, and what a kill leaves of them."""
 
-import hashlib
 import os
 import pathlib
 import shutil
 import sqlite3
-from collections.abc import Iterable
-
-import numpy as np
 
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import Recipe
-
-DIMENSION = 6
-
-
-def encode(texts: Iterable[str]) -> np.ndarray:
-    """A vector of normal numbers for each text."""
-    digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
-    seeds = [int.from_bytes(digest[:4], "little") for digest in digests]
-    rows = [np.random.default_rng(seed).normal(size=DIMENSION) for seed in seeds]
-    return np.array(rows, np.float32).reshape(-1, DIMENSION)
+from tests.store_contract import DIMENSION, encode
 
 
 def some(count: int, first: int = 0) -> list[Question]:

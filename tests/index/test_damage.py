@@ -14,7 +14,8 @@ from qpr_jax.files import file_entries, seal
 from qpr_jax.index.base import Question
 from qpr_jax.index.build import verify_build
 from qpr_jax.index.folder import FolderStore
-from tests.index.folders import add, contents, encode, make, some
+from tests.index.folders import add, contents, make, some
+from tests.store_contract import encode
 
 KINDS = ("vectors", "codes", "questions", "changes", "manifest")
 
@@ -132,14 +133,14 @@ def test_a_build_without_one_of_its_questions_is_refused(folder):
 
 @pytest.mark.parametrize(
     ("shape", "kind"),
-    [((2**60, 6), "float32"), ((200, 2**40), "float32"), ((200, 6), "float64"), ((6, 200), "<f4")],
+    [((2**60, 8), "float32"), ((200, 2**40), "float32"), ((200, 8), "float64"), ((8, 200), "<f4")],
 )
 def test_absurd_shapes_are_refused(folder, shape, kind):
     path = file_of(folder, "vectors")
     with path.open("wb") as file:
         header = {"descr": np.dtype(kind).str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
-        file.write(bytes(4800))
+        file.write(bytes(6400))
     reseal(folder)
     refused(folder, "vectors")
 

@@ -14,7 +14,8 @@ from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import Recipe
 from tests import store_contract
-from tests.index.folders import DIMENSION, Killed, add, contents, encode, kill_at, make, some
+from tests.index.folders import Killed, add, contents, kill_at, make, some
+from tests.store_contract import DIMENSION, encode
 
 ODD = [
     Question("\ud800", "\ud800 alone", {"a": "\udfff", "b": [1.5, None, {"c": True}]}),
@@ -77,12 +78,7 @@ def test_changes_are_on_disk_and_the_last_counts(tmp_path):
 @pytest.mark.parametrize("case", store_contract.CASES)
 def test_the_contract_of_a_store(tmp_path, case):
     store = FolderStore.create(
-        tmp_path,
-        [],
-        store_contract.encode,
-        Recipe(),
-        encoder="e" * 64,
-        dimension=store_contract.DIMENSION,
+        tmp_path, [], encode, Recipe(), encoder="e" * 64, dimension=DIMENSION
     )
     case(store, lambda: FolderStore(tmp_path))
 

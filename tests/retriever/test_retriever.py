@@ -283,7 +283,7 @@ def test_needs_no_jax(retriever, tmp_path):
 
 
 @given(texts=st.lists(st.sampled_from(["rice", "Rice?", " RICE ", "python", "rye"]), min_size=1))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_distinct_hits_are_the_nearest_of_each_text(texts):
     retriever = Retriever.build(texts)
     (every,) = retriever.search("how to cook rice", len(texts), rerank=False)
