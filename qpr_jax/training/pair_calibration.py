@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import logging
 import pathlib
-import time
 from typing import Any
 
 import numpy as np
@@ -68,9 +67,7 @@ def calibrate_pairs(
     if len(dataset.splits.pairs["validation"]) < MIN_DUPLICATES:
         log.info("no probabilities of pairs: there are no clusters to fit them on")
         return None
-    start = time.perf_counter()
     found = _fit(dataset, encoder, vectors, reranker)
-    found.settings["seconds"] = time.perf_counter() - start
     save_calibration(folder / "export" / CALIBRATION, found)
     for name, scores in found.settings["test"].items():
         log.info(

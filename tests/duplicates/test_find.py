@@ -227,3 +227,10 @@ def test_it_prints_and_explains(run):
     assert explained.distance == pytest.approx(found.pairs[0].distance, abs=1e-6)
     assert found.explain((3, 0)).distance == explained.distance
     assert find_duplicates is qpr_jax.find_duplicates
+
+
+def test_the_packaged_encoder_has_probabilities():
+    texts = ["How do I reset my password?", "how can i reset my password", "Do you ship to Norway?"]
+    found = find_duplicates(texts)
+    assert [(pair.id1, pair.id2) for pair in found.pairs] == [(0, 1)]
+    assert 0.5 <= found.pairs[0].score < 1
