@@ -14,6 +14,7 @@ from typing import IO, TypeVar
 
 from qpr_jax.data.columns import TEXT_NAMES, Choose, Rows, distinct_names, require
 from qpr_jax.data.decoding import (
+    NOT_UTF8,
     Line,
     input_name,
     not_utf8,
@@ -149,9 +150,11 @@ def _split(lines: Iterator[Line], kind: str) -> Iterator[Cells]:
             continue
         row: list[str] | str = line.removesuffix("\r").split(separator)
         if line[:1] == '"' or f'{separator}"' in line:
-            quoted = _quoted_row(line, lines, ahead, separator, width)
-            if kind == "csv" or not isinstance(quoted, str):
+            quoted, reason = _quoted_row(line, lines, ahead, separator, width)
+            if quoted is not None:
                 row = quoted
+            elif kind == "csv" or reason.startswith(NOT_UTF8):
+                row = reason
         if isinstance(row, str) or any(map(str.strip, row)):
             width = width or len(row)
             yield number, row
@@ -177,8 +180,8 @@ def _find_separator(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
 
 def _quoted_row(
     line: str, lines: Iterator[Line], ahead: collections.deque[Line], separator: str, width: int
-) -> list[str] | str:
-    """Return the cells of a row that begins with `line`, or why its quotes do not fit.
+) -> tuple[list[str] | None, str]:
+    """Return the cells of a row that begins with `line`, or None and what is wrong with it.
 
     Lines of the row are taken from `ahead`, where those that are read are put first.
     """
@@ -197,15 +200,17 @@ def _quoted_row(
         if _CLOSES.match(text):
             cells = _parse_quoted("\n".join(texts).removesuffix("\r"), separator)
     if cells is None:
-        return "not CSV (a quote is not closed)"
-    fits = isinstance(cells, str) or not width or len(cells) == width
+        return None, "not CSV (a quote is not closed)"
+    if isinstance(cells, str):
+        return None, cells
+    fits = not width or len(cells) == width
     if len(texts) > 1 and (not fits or _are_rows(texts, separator, width)):
-        return "not CSV (a quote is not closed before the next row)"
-    if isinstance(cells, list) and fits:
-        for _ in texts[1:]:
-            ahead.popleft()
-        return broken or cells
-    return cells if isinstance(cells, str) or separator != "\t" else "other quotes"
+        return None, "not CSV (a quote is not closed before the next row)"
+    if not fits:
+        return None, f"expected {width} fields, as the header, got {len(cells)} in {short(cells)}"
+    for _ in texts[1:]:
+        ahead.popleft()
+    return (None, broken) if broken else (cells, "")
 
 
 def _parse_quoted(text: str, separator: str) -> list[str] | str | None:

@@ -312,6 +312,9 @@ def test_bad_rows_may_be_left_out_and_are_counted(tmp_path, caplog):
     assert read(path, skip_bad_rows=True) == [Entry(2, 1, "a"), Entry(7, 4, "c")]
     said = "4 bad rows left out; line 3: expected a question in `question`, got ' '"
     assert caplog.messages == [f"{path}: {said}"]
+    path = write(tmp_path, "b.tsv", b'id\tquestion\n1\t"a\n\x81\nb"\n2\tc\n')
+    assert read(path, skip_bad_rows=True) == [Entry(5, 2, "c")]
+    assert caplog.messages[1:] == [f"{path}: 1 bad row left out; line 2: expected UTF-8"]
 
 
 def test_parquet_of_odd_columns(tmp_path):
