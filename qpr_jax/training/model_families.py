@@ -24,7 +24,6 @@ from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary, frequent_words
 from qpr_jax.training.added_words import first_rows
 from qpr_jax.training.config import TrainConfig, identity, imitates_itself, trains
-from qpr_jax.training.teacher import word_vectors
 
 if TYPE_CHECKING:
     from qpr_jax.training.dataset import TrainDataset
@@ -183,7 +182,7 @@ def _init_cnn(config: TrainConfig, dataset: TrainDataset) -> Model:
         table = table.at[vocabulary.first_bin :].multiply(_NGRAM_SCALE)
     if teacher and teacher.encoder and not start:
         width = config.encoder.embedding_dim
-        vectors = word_vectors(teacher.encoder, vocabulary.words, width, teacher.glossary)
+        vectors = teacher.word_vectors(vocabulary.words, width)
         vectors *= EMBEDDING_SCALE / vectors.std()
         rows, width = vectors.shape
         table = table.at[1 : 1 + rows, :width].set(vectors)

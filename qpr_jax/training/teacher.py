@@ -78,6 +78,18 @@ class Teacher(NamedTuple):
         vectors = cached_vectors(self.encoder, texts)
         return vectors if self.components is None else vectors @ self.components
 
+    def word_vectors(self, words: Sequence[str], dimension: int) -> np.ndarray:
+        """The teacher's vectors of words, each encoded like a question: float32 [n, d].
+
+        Their mean is subtracted, and they are projected to their first principal components, at
+        most `dimension`. Words in the glossary have the vectors of their translations.
+        """
+        assert self.encoder is not None
+        texts = [self.glossary.get(word, word) for word in words]
+        vectors = unit_rows(np.asarray(cached_vectors(self.encoder, texts)))
+        vectors -= vectors.mean(axis=0)
+        return vectors @ _components(vectors[:_SAMPLE], dimension)
+
 
 def read_teacher(config: TrainConfig) -> Encoder | None:
     """Read the encoder that is the teacher, or that words are added to; None without one."""
@@ -95,23 +107,6 @@ def teacher_words(config: TrainConfig, teacher: Encoder | None) -> list[str]:
         return []
     words, _ = teacher.word_embeddings()
     return [word for word in words if len(word) > 1 and word.isalpha()]
-
-
-def word_vectors(
-    encoder: Encoder,
-    words: Sequence[str],
-    dimension: int,
-    glossary: Mapping[str, str] = MappingProxyType({}),
-) -> np.ndarray:
-    """The encoder's vectors of words, each encoded like a question: float32 [n, d].
-
-    Their mean is subtracted, and they are projected to their first principal components, at most
-    `dimension`. Words in `glossary` have the vectors of their translations.
-    """
-    texts = [glossary.get(word, word) for word in words]
-    vectors = unit_rows(np.asarray(cached_vectors(encoder, texts)))
-    vectors -= vectors.mean(axis=0)
-    return vectors @ _components(vectors[:_SAMPLE], dimension)
 
 
 def make_teacher(

@@ -42,11 +42,8 @@ def open_workdir(
 ) -> Iterator[pathlib.Path]:
     """Lock `workdir`, a folder made if it is missing, and write there what identifies the run.
 
-    `overwrite` removes a run that is there.
-
-    Raises:
-      UserError: the folder holds a run with other settings (with a list of the differences), or
-        files that are not of a run, or another process uses it.
+    `overwrite` removes a run that is there. UserError where the folder holds a run with other
+    settings, or files that are not of a run, or another process uses it.
     """
     if not str(workdir):
         raise UserError("expected a folder, got none", setting="workdir")
@@ -67,11 +64,8 @@ def open_workdir(
             else:
                 _refuse_other_settings(folder, run)
         elif foreign := _names(folder):
-            raise UserError(
-                f"{folder}: expected an empty folder or a run, found {foreign[0]!r} and no "
-                f"{RUN_FILE}",
-                remedy="give another work directory",
-            )
+            what = f"expected an empty folder or a run, found {foreign[0]!r} and no {RUN_FILE}"
+            raise UserError(f"{folder}: {what}", remedy="give another work directory")
         write_json(folder / RUN_FILE, run)
         try:
             yield folder
