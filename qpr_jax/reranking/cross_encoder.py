@@ -40,10 +40,8 @@ from qpr_jax.reranking.cross_encoder_format import (
     new_files,
     parse_activation,
     parse_calibration,
-    parse_classifier_shape,
     parse_head,
-    parse_max_tokens,
-    require_text_pairs,
+    parse_shape_and_limit,
 )
 from qpr_jax.text.word_pieces import PairPieces
 
@@ -189,13 +187,12 @@ def read_cross_encoder(named: StrPath) -> CrossEncoder:
         settings = manifest.get("settings", {})
     else:
         files = {name: (path / name).read_bytes() for name in names}
-    shape = parse_classifier_shape(files, path)
-    require_text_pairs(files, path)
+    shape, max_tokens = parse_shape_and_limit(files, path)
     tensors = parse_tensors(files.pop(WEIGHTS), f"{path}: {WEIGHTS}")
     calibration = files.pop(CALIBRATION, None)
     model = CrossEncoder(
         shape=shape,
-        max_tokens=parse_max_tokens(files, shape, path),
+        max_tokens=max_tokens,
         weights=parse_weights(tensors, shape, path) | parse_head(tensors, shape, path),
         activation=parse_activation(files, path),
         contents=files,

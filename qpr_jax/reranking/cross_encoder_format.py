@@ -72,18 +72,6 @@ def new_files(encoder: Mapping[str, bytes], max_tokens: int) -> dict[str, bytes]
     return files | {TOKENIZER: encoder[TOKENIZER]}
 
 
-def require_text_pairs(files: Mapping[str, bytes], where: StrPath) -> None:
-    """Raise a UserError for further modules or a prompt, which would change the score."""
-    kinds = [*parse_modules(files, where)] if MODULES in files else []
-    if kinds not in ([], ["Transformer"]):
-        raise UserError(f"{where}: {MODULES}: expected a Transformer, got {', '.join(kinds)}")
-    prompt = _object(files, MODEL_CONFIG, where).get("default_prompt_name")
-    if prompt is not None:
-        raise UserError(
-            f"{where}: {MODEL_CONFIG}: expected no prompt before a text, got {prompt!r}"
-        )
-
-
 def _object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[str, Any]:
     value = parse_json(files.get(name, b"{}"), f"{where}: {name}")
     if not isinstance(value, dict):
@@ -91,9 +79,12 @@ def _object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[str, 
     return value
 
 
-def parse_classifier_shape(files: Mapping[str, bytes], where: StrPath) -> BertShape:
-    """Parse the sizes; UserError if it is no BERT cross-encoder, or has several outputs."""
-    config = _object(files, CONFIG, where)
+def parse_shape_and_limit(files: Mapping[str, bytes], where: StrPath) -> tuple[BertShape, int]:
+    """Parse the sizes, and the largest length of a pair in tokens, including special tokens.
+
+    UserError if it is no BERT cross-encoder, has several outputs, or changes the texts.
+    """
+    config, model = (_object(files, name, where) for name in (CONFIG, MODEL_CONFIG))
     if (found := config.get("architectures")) != [ARCHITECTURE]:
         named = ", ".join(map(str, found)) if isinstance(found, list) else repr(found)
         raise UserError(
@@ -105,7 +96,21 @@ def parse_classifier_shape(files: Mapping[str, bytes], where: StrPath) -> BertSh
     count = len(labels) if isinstance(labels, dict) else config.get("num_labels", 2)
     if count != 1:
         raise UserError(f"{where}: {CONFIG}: expected a model with one output, got {count}")
-    return parse_shape(config, where)
+    kinds = [*parse_modules(files, where)] if MODULES in files else []
+    if kinds not in ([], ["Transformer"]):
+        raise UserError(f"{where}: {MODULES}: expected a Transformer, got {', '.join(kinds)}")
+    if (prompt := model.get("default_prompt_name")) is not None:
+        what = f"expected no prompt before a text, got {prompt!r}"
+        raise UserError(f"{where}: {MODEL_CONFIG}: {what}")
+    shape = parse_shape(config, where)
+    limit = (
+        _object(files, LENGTH_CONFIG, where).get("max_seq_length")
+        or _object(files, TOKENIZER_CONFIG, where).get("model_max_length")
+        or shape.max_position_embeddings
+    )
+    if not isinstance(limit, int | float) or limit < 3:
+        raise UserError(f"{where}: expected room for 3 tokens or more, got {limit!r}")
+    return shape, int(min(limit, shape.max_position_embeddings))
 
 
 def parse_activation(files: Mapping[str, bytes], where: StrPath) -> str:
@@ -124,18 +129,6 @@ def parse_activation(files: Mapping[str, bytes], where: StrPath) -> str:
             f"{where}: expected one of the activations {', '.join(ACTIVATIONS)}, got {named!r}"
         )
     return ACTIVATIONS[named]
-
-
-def parse_max_tokens(files: Mapping[str, bytes], shape: BertShape, where: StrPath) -> int:
-    """Parse the largest length of a pair in tokens, including special tokens."""
-    limits = (
-        _object(files, LENGTH_CONFIG, where).get("max_seq_length"),
-        _object(files, TOKENIZER_CONFIG, where).get("model_max_length"),
-    )
-    limit = next((n for n in limits if n), shape.max_position_embeddings)
-    if not isinstance(limit, int | float) or isinstance(limit, bool) or limit < 3:
-        raise UserError(f"{where}: expected room for 3 tokens or more, got {limit!r}")
-    return int(min(limit, shape.max_position_embeddings))
 
 
 def parse_head(
