@@ -78,8 +78,8 @@ def locked(path: StrPath, *, wait: bool = False) -> Iterator[bool]:
 
     The file is created if missing and never changed. OSError if it is a symbolic link.
 
-    wait: until the lock is free, and a thread that holds it may take it again; otherwise yields
-      False if it is held.
+    wait: wait until the lock is free, and let the thread that holds it take it again; otherwise
+      yield False if it is held.
     """
     path = pathlib.Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -281,7 +281,7 @@ def write_folder(
 ) -> None:
     """Replace a folder by these files and a manifest of them with these facts.
 
-    also: called with the new folder, to write what shall lie in it besides.
+    also: writes further files to the new folder.
     """
     with replace_folder(folder) as part:
         for name, data in files.items():

@@ -24,7 +24,7 @@ _EXACT = 2**53  # from here on, a float can be another number than it was writte
 
 
 def id_key(value: Id) -> Id:
-    """Return what equal ids share: the number that a string spells, otherwise the id itself."""
+    """Return the key that equal ids share: the number that a string spells, else the id."""
     if isinstance(value, str):
         number = parse_id(value)
         if number is not None and str(number) == value:
@@ -148,7 +148,7 @@ def number_entries(
 
     Takes (line, id, question) or (line, id, question, payload), and appends each line to `lines`.
 
-    where: what a message says before the line, as `tickets.csv, line`.
+    where: start of a message, before the line: `tickets.csv, line`.
     """
     with_ids = False
     for number, (line, value, question, *rest) in enumerate(entries):

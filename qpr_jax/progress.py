@@ -44,8 +44,8 @@ def bar(
 
     Args:
       label: the unit, such as `step`, or the name of a phase that cannot be counted.
-      total: at most so many; 0 if unknown.
-      start: done before, which does not count for the rate.
+      total: maximum number; 0 if unknown.
+      start: number done before, which does not count for the rate.
       shown: False shows nothing.
       interval: seconds between log lines where there is no terminal.
     """

@@ -43,8 +43,8 @@ def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "")
     Args:
       run: a finished run; or a folder with only an encoder, whose card then has no scores.
       folder: its name becomes the name of the model.
-      licence: of the weights, an identifier such as apache-2.0.
-      data: what the encoder was trained on, and under which terms: a sentence or two, Markdown.
+      licence: license of the weights, an identifier such as apache-2.0.
+      data: the training data and its terms, in a sentence or two of Markdown.
     """
     path, source = pathlib.Path(folder), encoder_folder(run)
     refuse_existing(path, option="to")
@@ -130,7 +130,7 @@ def _terms_of(name: str) -> str:
 
 
 def _training_details(report: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the table of the training data says; settings that are missing are left out."""
+    """Return the rows of the table of training data, without settings that are missing."""
     details: dict[str, Any] = {
         "it started from the encoder": settings.get("pretrained.identity"),
         "teacher": settings.get("teacher.identity"),
@@ -151,7 +151,7 @@ def _score_rows(
 ) -> list[tuple[str, str, list[str]]]:
     """Return the scores of the held-out splits with 95 % intervals of a bootstrap over clusters.
 
-    two_stages: those of the re-ranker's order, too, where they are known.
+    two_stages: also return the scores of the re-ranker's order, if they are known.
     """
     if not path.is_file():
         return []

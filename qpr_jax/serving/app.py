@@ -35,7 +35,7 @@ _BEARER = HTTPBearer(scheme_name="token", auto_error=False)
 
 
 class _IdConvertor(PathConvertor):
-    """The end of a path, whatever it is: an id may have slashes and line ends."""
+    """Match the rest of a path: an id may have slashes and line ends."""
 
     regex = "(?s:.*)"
 
@@ -45,14 +45,14 @@ PathId = Annotated[models.Id, Path(description="The id, percent-encoded.")]
 
 
 class Settings(BaseModel):
-    """What is served, and to whom; a JSON object in the environment variable QPR_SERVE.
+    """Settings of a server; a JSON object in the environment variable QPR_SERVE.
 
     Attributes:
-      folder: of the index; or the address of a collection.
-      cross_encoder: folder of a cross-encoder; None for none.
-      token: clients must send it to write and to reload; "" refuses all of them.
-      max_body: most bytes of a body.
-      max_waiting: most queries that wait for a search.
+      folder: folder of the index, or address of a collection.
+      cross_encoder: folder of a cross-encoder, or None.
+      token: clients send it to write and to reload; "" forbids both.
+      max_body: maximum number of bytes of a body.
+      max_waiting: maximum number of queries that wait for a search.
       allowed_hosts: names allowed in the `Host` header besides the loopback ones, without port; "*"
         allows all.
       allowed_origins: web pages that may read answers in a browser (CORS), such as
@@ -149,7 +149,7 @@ def _lifespan(
     reload_signal: int,
     on_ready: Callable[[int], object],
 ) -> Any:
-    """What the server does before its first request, and after its last."""
+    """Warm up before the first request, and stop all tasks after the last."""
 
     async def warm_up() -> None:
         await live.warm_up()
@@ -173,7 +173,7 @@ def _lifespan(
 
 
 def _token_check(token: str) -> Callable[..., Awaitable[None]]:
-    """A dependency that answers 401 or 403 unless the request has the server's token."""
+    """Return a dependency that answers 401 or 403 unless the request has the token."""
 
     async def check(
         given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],

@@ -47,8 +47,8 @@ class Batcher:
         Args:
           search: (queries, k) -> hits of each query.
           to_json: makes the answer to a request from its hits, in the searching thread.
-          max_queries: most queries in a batch, unless a single request has more.
-          max_waiting: most queries that wait for a batch.
+          max_queries: maximum number of queries of a batch, unless one request has more.
+          max_waiting: maximum number of queries that wait for a batch.
           on_batch: called with the number of queries of each batch.
         """
         self._search, self._to_json = search, to_json
@@ -85,7 +85,7 @@ class Batcher:
             loop.call_soon_threadsafe(_set_answers, batch, result)
 
     def _next_batch(self) -> list[_Request]:
-        """The requests of the next batch; empty if none waits, which ends the thread's work."""
+        """Take the requests of the next batch; none ends the work of the thread."""
         batch: list[_Request] = []
         size = 0
         with self._lock:

@@ -103,12 +103,12 @@ class Served:
 
 
 class LiveIndex:
-    """What a server searches and changes: one index after the other.
+    """The index that a server searches and changes, and its successors.
 
     All methods run in the event loop, and do their work in threads.
 
     Attributes:
-      served: the index of new requests; requests that have begun keep theirs.
+      served: index of new requests; a request that has begun keeps its own.
     """
 
     def __init__(

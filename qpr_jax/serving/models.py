@@ -36,9 +36,9 @@ _ID_SCHEMA: dict[str, Any] = {
     "examples": [7, "a-17"],
 }
 
-CHARACTERS, TEXTS = 2000, 1000  # most characters of a text; most texts of a request
+CHARACTERS, TEXTS = 2000, 1000  # limits: characters of a text; texts of a request
 MOST_HITS = 10_000  # of a request, queries times k
-CROSS_QUERIES = 16  # most queries of a request to a cross-encoder
+CROSS_QUERIES = 16  # limit of queries of a request to a cross-encoder
 
 
 class Model(BaseModel):
@@ -98,7 +98,7 @@ class SearchRequest(Model):
 
     queries: Queries | None = Field(None, examples=[["how can i learn french quickly"]])
     query: Query | None = Field(None, description="One query, instead of `queries`.")
-    k: int = Field(5, ge=1, le=1000, description="Most hits of a query.")
+    k: int = Field(5, ge=1, le=1000, description="Maximum number of hits of a query.")
     rerank: Literal[False, "light", "cross_encoder"] | None = Field(
         None, description="Re-ranker of the nearest hits: false for none; null for light, if any."
     )
@@ -200,7 +200,7 @@ class Error(Model):
 
 
 def shorten(value: object) -> str:
-    """`value` as at most 100 characters of printable ASCII."""
+    """Return `value` as at most 100 characters of printable ASCII."""
     if isinstance(value, str) and value.isascii() and value.isprintable() and len(value) <= 60:
         return value
     try:

@@ -63,7 +63,7 @@ def make_page(rerank: Sequence[Rerank], examples: Sequence[str]) -> tuple[bytes,
 
 
 def _headers(page: str) -> dict[str, str]:
-    """Headers that let a browser run the style and the script of this page, and nothing else."""
+    """Return headers that let a browser run only the style and the script of this page."""
 
     def hashed(tag: str) -> str:
         inside = page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
@@ -85,7 +85,7 @@ class Verdict(Model):
 
 
 class Undo(Model):
-    """Nothing; a body of JSON, which no form of another site can send."""
+    """An empty object; a form of another site cannot send JSON."""
 
 
 def make_review_app(
@@ -98,8 +98,7 @@ def make_review_app(
     another pair than the current one is refused with 409.
 
     Args:
-      review: what is shown and changed; a change is on disk before it is answered, and the next
-        request waits for that.
+      review: a change of it is on disk before it is answered, and the next request waits.
       token: every request must have it, since the machine may have other users: in the address of
         the page, and as `Authorization: Bearer TOKEN` elsewhere.
       allowed_hosts: names allowed in the `Host` header, without port; "*" allows all.
