@@ -150,10 +150,10 @@ def _compared_texts(texts: list[str], *, clean: bool) -> list[str]:
     if clean:
         return [without_shared(text, shared) for text in plain]
     if tagged:
-        log.info("%s rows have HTML; `clean` leaves it out", f"{tagged:,}")
+        log.info("%s rows have HTML; `--clean` leaves it out", f"{tagged:,}")
     for part, count in [*shared.items()][:1]:
         what = f"{count:,} rows share the sentence {shortened(part, 60)!r}"
-        log.info("%s (and %d others); `clean` leaves them out", what, len(shared) - 1)
+        log.info("%s (and %d others); `--clean` leaves them out", what, len(shared) - 1)
     return texts
 
 
@@ -164,7 +164,7 @@ def _spelled(texts: Iterable[str], *, ignore_numbers: bool) -> dict[str, str]:
     uses = collections.Counter(masked.values())
     count = sum(number for number in uses.values() if number > 1)
     if count:
-        end = "" if ignore_numbers else " and stay; `ignore_numbers` makes them duplicates"
+        end = "" if ignore_numbers else " and stay; `--ignore-numbers` makes them duplicates"
         log.info("%s texts differ from others in numbers only%s", f"{count:,}", end)
     if ignore_numbers:
         return {text: masked[value] for text, value in spelled.items()}
@@ -205,7 +205,7 @@ def leave_out_known(
                 lost.append(row.id)
     if lost and not replace:
         what = f"{len(lost):,} ids of the table are those of other questions in the index, such as "
-        remedy = "give other ids or none, or set `replace` to replace these questions"
+        remedy = "give other ids or none, or replace these questions with `--replace`"
         raise UserError(f"{what}{lost[0]!r}", setting="incremental", remedy=remedy)
     return new, [row for row in stored if id_key(row.id) not in replaced]
 
