@@ -43,9 +43,7 @@ from qpr_jax.reranking.stages import read_stages
 from qpr_jax.retriever import Retriever
 from qpr_jax.text.base import as_texts
 
-Log = Callable[[str], object]
-
-_log = logging.getLogger("qpr_jax")
+log = logging.getLogger("qpr_jax")
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,6 @@ def find_duplicates(
     text_column: str | None = None,
     id_column: str | None = None,
     skip_bad_rows: bool = False,
-    log: Log = lambda line: None,
 ) -> Duplicates:
     """Find the pairs of rows that mean the same, and the groups that they form.
 
@@ -185,7 +182,6 @@ def find_duplicates(
       rerank: False: probabilities of distances alone. "light": those of the run's light re-ranker,
         which None means, too, where probabilities choose and the run has one.
       memory: bytes for the pairs; None: half of what the machine has left.
-      log: gets a line about what was found.
 
     Raises:
       UserError: an argument or a row is wrong, or the pairs would take more than `memory`.
@@ -214,7 +210,6 @@ def find_duplicates(
     )
     found, add_new = search(table, other, choice, options)
     add_new()
-    log(repr(found).partition("\n")[0].strip("<>"))
     return found
 
 
@@ -281,7 +276,7 @@ def _add_new(index: Retriever, version: str, rows: Rows, vectors: np.ndarray) ->
             )
         replaced = sum(question is not None for question in store.get(rows.ids[:count]))
         store.add(questions, vectors)
-    _log.info("index: %s added, %s replaced", f"{count - replaced:,}", f"{replaced:,}")
+    log.info("index: %s added, %s replaced", f"{count - replaced:,}", f"{replaced:,}")
     return count
 
 
