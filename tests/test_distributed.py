@@ -135,26 +135,19 @@ def test_a_lost_process_ends_the_other_and_any_number_of_devices_goes_on(alone, 
 
 
 @pytest.mark.slow
-def test_two_processes_report_a_trained_run(alone, tmp_path):
+def test_two_processes_report_a_trained_run_once(alone, tmp_path):
     workdir = shutil.copytree(alone, tmp_path / "run")
     (workdir / "report.json").unlink()
-    statuses, errors = ended(start_two(workdir))
-    assert statuses == [0, 0], errors
-    assert "finished; see" in errors[0]
-    assert "step " not in errors[0]
+    for message in ("finished; see", "is finished"):
+        statuses, errors = ended(start_two(workdir))
+        assert statuses == [0, 0], errors
+        assert message in errors[0]
+        assert "step " not in errors[0]
     for split in ("validation", "test"):
         ours, theirs = (
             json.loads((folder / "report.json").read_text())[split] for folder in (workdir, alone)
         )
         assert ours == theirs
-
-
-@pytest.mark.slow
-def test_two_processes_leave_a_finished_run_as_it_is(alone):
-    statuses, errors = ended(start_two(alone))
-    assert statuses == [0, 0], errors
-    assert "is finished" in errors[0]
-    assert "step " not in errors[0]
 
 
 def test_processes_of_other_settings_do_not_train_together(tmp_path):

@@ -23,6 +23,7 @@ from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.encoder_job import train
 from qpr_jax.training.evaluator import make_evaluator
 from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from tests.distant.rows import log_rows, write_rows
 
@@ -40,7 +41,7 @@ def test_a_run_leaves_all_that_it_promises(finished):
         *("train.tsv", "validation.tsv", "test.tsv", "questions.tsv"),
         *("labelled_validation.jsonl", "labelled_test.jsonl"),
     }
-    steps = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    steps = read_json_lines(workdir / "metrics.jsonl")
     assert [row["step"] for row in steps] == list(range(1, 13))
     names = {"step", "loss", "grad_norm", "pairs_per_second"}
     names |= {"false_negatives", "rows_with_false_negatives"}
@@ -83,14 +84,10 @@ def test_the_report_holds_the_promised_keys_and_sane_numbers(finished):
     names |= {f"{metric}@{k}" for metric in metrics for k in (1, 3, 5, 10, 20)}
     for split in ("validation", "test"):
         for scores in (report[split], report[split]["exact"]):
-            for over in ("per_pair", "per_query"):
-                assert set(scores[over]) == names
-                assert all(0 <= value <= 1 for value in scores[over].values())
-                assert (
-                    scores[over]["hits@1"]
-                    <= scores[over]["mrr@20"]
-                    <= scores[over]["hits@10"] + 0.1
-                )
+            for found in (scores["per_pair"], scores["per_query"]):
+                assert set(found) == names
+                assert all(0 <= value <= 1 for value in found.values())
+                assert found["hits@1"] <= found["mrr@20"] <= found["hits@10"] + 0.1
         assert 0 <= report[split]["roc_auc"] <= 1
     assert 0 < report["index"]["recall@10"] <= 1
     timing = report["timing"]
@@ -130,7 +127,7 @@ def test_validation_and_test_words_are_not_counted_in_the_vocabulary(tmp_path):
 
 def test_early_stopping_scores_what_it_watches_and_roc_auc_always(finished):
     workdir, _ = finished
-    rows = [json.loads(s) for s in (workdir / "evaluations.jsonl").read_text().splitlines()]
+    rows = read_json_lines(workdir / "evaluations.jsonl")
     assert [row["step"] for row in rows] == [5, 10, 12]
     assert all(set(row) == {"step", "roc_auc", "mrr", "hits@1"} for row in rows)
     config = override(load_config("synthetic_sdml:smoke"), {"early_stopping.metric": "roc_auc"})
@@ -161,6 +158,26 @@ def test_a_mistake_is_one_line(tmp_path, flags, message):
     assert last.startswith("error: ")
     assert re.search(message, last)
     assert "Traceback" not in answer.stderr
+
+
+def test_a_training_by_similarities_learns(tmp_path):
+    changes = {
+        "loss.names": ("ranking",),
+        "loss.smoothing": 0.0,
+        "loss.mask_own_cluster": True,
+        "loss.symmetric": True,
+        "batch.sampling": "clusters",
+        "encoder.normalize": True,
+        "max_steps": 60,
+        "early_stopping.every_steps": 30,
+        "optimizer.learning_rate": 1e-2,
+        "rerank.candidates": 0,
+    }
+    config = override(load_config("synthetic_sdml:smoke"), changes)
+    report = train_and_evaluate(config, tmp_path / "run")
+    losses = [row["loss"] for row in read_json_lines(tmp_path / "run" / "metrics.jsonl")]
+    assert sum(losses[-10:]) < 0.5 * sum(losses[:10])
+    assert report["test"]["exact"]["per_query"]["mrr@20"] > 0.4
 
 
 @pytest.mark.slow

@@ -182,11 +182,10 @@ def test_new_rows_are_of_each_language_alone(small):
     assert known.all()
 
 
-@pytest.mark.parametrize("limit", [5, 30, 64])
-def test_an_untrained_copy_still_extends(folder, encoders, limit):
+def test_an_untrained_copy_still_extends(folder, encoders):
     family, english = MODEL_FAMILIES["cnn"], encoders[0]
     changes = {"encoder.pretrained": str(folder / "one"), "max_epochs": 0}
-    config = override(load_config("synthetic_sdml"), changes | {"text.max_tokens": limit})
+    config = override(load_config("synthetic_sdml"), changes | {"text.max_tokens": 5})
     few = override(config, {"data.max_rows": 300, "data.held_out_pairs": 200})
     data = load_dataset(few, None, family.start(config))
     _, params = family.init(config, data)
@@ -201,11 +200,9 @@ BASE = {"encoder.pretrained": "runs/x", "data.parallel": ("a.en-de.tsv",)}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"encoder.pretrained": ""}, "`text.added_words`: only a pretrained cnn"),
         ({"encoder.kind": "bert"}, "`text.added_words`: only a pretrained cnn"),
         ({"data.parallel": ()}, "`text.added_words`: needs translations"),
         ({"max_epochs": 2}, "`max_epochs`: must be 0 where words are added"),
-        ({"teacher.epochs": 0}, "there is nothing to train"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(changes, message):

@@ -174,27 +174,16 @@ def test_any_number_of_devices_takes_the_same_steps(devices, given):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), params, expected_params)
 
 
-def test_the_objective_gets_clusters_labels_and_a_key_of_its_own_each_step():
-    *_, clusters, draws, batches = case(1, EXTRAS, LABELED)
-    seen = []
+def test_the_objective_gets_a_key_of_its_own_each_step():
+    seen = set()
 
     def objective(vectors, batch, key, axis_name):
-        shown = batch.clusters, batch.labels, jax.random.key_data(key)
-        jax.debug.callback(lambda *given: seen.append(given), *shown)
-        parts = [len(part) for part in batch.split(vectors)]
-        assert parts == [PAIRS, PAIRS + EXTRAS, LABELED, LABELED]
+        jax.debug.callback(lambda data: seen.add(tuple(data.tolist())), jax.random.key_data(key))
         return {"length": jax.lax.pmean((vectors**2).sum(), axis_name)}
 
-    step, mesh, state = start(1, objective)
-    for batch in batches:
-        state, _ = step(state, split_over(batch, mesh))
-    jax.block_until_ready(state)
+    run(1, objective)
     jax.effects_barrier()
-    for draw, (given, labels, _) in zip(draws, seen, strict=True):
-        expected = clusters[np.concatenate([draw.pairs[:, 1], draw.extra_candidates])]
-        np.testing.assert_array_equal(given, expected)
-        np.testing.assert_array_equal(labels, draw.labels)
-    assert len({tuple(key.tolist()) for *_, key in seen}) == STEPS
+    assert len(seen) == STEPS
 
 
 def test_half_precision_keeps_parameters_in_float32():
