@@ -111,9 +111,9 @@ class FoldedCnn:
         for table in self._tables:
             filters = table.shape[2]
             more = _sums_of_rows(table.reshape(len(table), -1), parts).reshape(-1, *table.shape[1:])
-            rows, space = np.empty((5, 2), np.int64), np.zeros((2, filters), np.float32)
+            space = np.empty((2, filters), np.float32)
             own = self._bias[at : at + filters]
-            _add_maxima(table, more, token_ids, offsets, own, rows, space, values, at)
+            _add_maxima(table, more, token_ids, offsets, own, space, values, at)
             at += filters
         if self._bag_of_words:
             more = _sums_of_rows(self._embedding, parts)
@@ -160,57 +160,30 @@ def _tanh(x):  # type: ignore[no-untyped-def]
 
 
 @compile_loop(fastmath={"contract"})
-def _add_maxima(  # type: ignore[no-untyped-def]
-    table, more, token_ids, offsets, bias, rows, space, out, column
-):
+def _add_maxima(table, more, token_ids, offsets, bias, space, out, column):  # type: ignore[no-untyped-def]
     """Write tanh of the maxima over time, plus `bias`, of each question to its row of `out`.
 
-    The f filters are written from `column` on. `rows`, int64 [5, 2], and `space`, float32 [2, f]
-    of zeros, are made by the caller, since compiling an allocation takes a quarter of a second.
+    The f filters are written from `column` on. `space`, float32 [2, f], is made by the caller,
+    since compiling an allocation takes a quarter of a second.
     """
     _, window, filters = table.shape
     left = window // 2
-    # Kernel positions that are added at once; beyond five, `total` holds partial sums.
-    taps = 1 if window == 1 else 3 if window <= 3 else 5
     total, best = space[0], space[1]
     for question in range(len(out)):
         first, stop = offsets[question], offsets[question + 1]
         for i in range(filters):
             best[i] = -np.inf
-        for place in range(max(stop - first, 1)):
-            for start in range(0, window, taps):
-                for tap in range(taps):
-                    k = start + tap
-                    at = first + place - left + k
-                    inside = k < window and first <= at < stop
-                    # The row of padding is zeros.
-                    rows[tap, 0] = token_ids[at] if inside else 0
-                    rows[tap, 1] = k if inside else 0
-                a = _row(table, more, rows[0, 0], rows[0, 1])
-                if taps == 1:
+        for place in range(first, max(stop, first + 1)):
+            for i in range(filters):
+                total[i] = 0
+            for tap in range(window):
+                at = place - left + tap
+                if first <= at < stop:
+                    row = _row(table, more, token_ids[at], tap)
                     for i in range(filters):
-                        best[i] = a[i] if a[i] > best[i] else best[i]
-                    continue
-                b = _row(table, more, rows[1, 0], rows[1, 1])
-                c = _row(table, more, rows[2, 0], rows[2, 1])
-                if taps == 3:
-                    for i in range(filters):
-                        value = a[i] + b[i] + c[i]
-                        best[i] = value if value > best[i] else best[i]
-                    continue
-                d = _row(table, more, rows[3, 0], rows[3, 1])
-                e = _row(table, more, rows[4, 0], rows[4, 1])
-                if window <= 5:
-                    for i in range(filters):
-                        value = a[i] + b[i] + c[i] + d[i] + e[i]
-                        best[i] = value if value > best[i] else best[i]
-                    continue
-                for i in range(filters):
-                    total[i] += a[i] + b[i] + c[i] + d[i] + e[i]
-            if window > 5:
-                for i in range(filters):
-                    best[i] = total[i] if total[i] > best[i] else best[i]
-                    total[i] = 0
+                        total[i] += row[i]
+            for i in range(filters):
+                best[i] = total[i] if total[i] > best[i] else best[i]
         # tanh is monotone, so the maximum of the tanh is the tanh of the maximum.
         features = out[question][column : column + filters]
         for i in range(filters):
