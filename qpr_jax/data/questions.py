@@ -14,7 +14,7 @@ import numpy as np
 
 from qpr_jax.data.columns import Choose, Chosen, Columns, Fields, Rows, is_missing, to_json
 from qpr_jax.data.decoding import input_name, row_remedy, short, warn_left_out
-from qpr_jax.data.records import frame_rows, is_table
+from qpr_jax.data.records import frame_rows, is_table, row_labels
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
@@ -91,23 +91,28 @@ def as_entries(
     """Yield the questions of a table, or of an iterable of strings or of mappings.
 
     Args:
-      questions: a table of pandas, Polars, PyArrow or any with an Arrow C stream; or strings; or
-        mappings from names of columns to values; or what `read_questions` yields.
+      questions: a table of pandas, Polars, PyArrow or any with an Arrow C stream; the path of a
+        file; strings; mappings from names of columns to values; or what `read_questions` yields.
       ids: one a question, in place of those of the table.
       payload: of a table, the columns to keep: True (all others), False (none) or their names. Of
         strings, a mapping for each.
       text_column: of the questions; None: one with a usual name.
-      id_column: of the ids; None: one with a usual name, if there is one; "": none.
+      id_column: of the ids; None: one with a usual name, else the index of a pandas table unless
+        it is 0, 1, 2, ...; "": none.
       skip_bad_rows: as of `read_questions`.
       name: of the argument, which a UserError names.
     """
     source, where = f"`{name}`", f"`{name}`, position"
+    labels = row_labels(questions) if ids is None and id_column is None else None
     key = None if ids is not None or id_column == "" else str(id_column or "")
     columns = Columns("" if text_column is None else str(text_column), key)
     if is_table(questions):
         columns = dataclasses.replace(columns, payload=_kept(payload))
         rows: Rows = frame_rows(questions, _choice(columns, source), source)
         entries = _entries(rows, columns, where, skip_bad_rows)
+    elif isinstance(questions, str | os.PathLike) and os.path.isfile(questions):
+        columns = dataclasses.replace(columns, payload=_kept(payload))
+        entries = read_questions(questions, columns=columns, skip_bad_rows=skip_bad_rows)
     else:
         first, questions = _peek(questions, source)
         if isinstance(first, Entry):
@@ -122,6 +127,8 @@ def as_entries(
             entries = _entries(rows, _PLAIN, where, skip_bad_rows)
             if not isinstance(payload, bool | None):
                 entries = _with_payload(entries, list(payload), len(texts))
+    if labels is not None:
+        return (e if e.id is not None else e._replace(id=labels[e.line]) for e in entries)
     return entries if ids is None else _with_ids(entries, ids, skip_bad_rows)
 
 
@@ -159,9 +166,6 @@ def _choice(columns: Columns, source: str, *, in_text: bool = False) -> Choose:
 
 def _peek(questions: Any, source: str) -> tuple[Any, Any]:
     """The first of some questions, None if there is none, and all of them; errors by `source`."""
-    if isinstance(questions, str) and os.path.isfile(questions):
-        what = f"{source}: expected questions, got {short(questions)}, the path of a file"
-        raise UserError(what, remedy="give qpr_jax.read_questions(path)")
     if isinstance(questions, Mapping):
         what = f"{source}: expected a table or a list of strings, got a dict"
         raise UserError(what, remedy="give pandas.DataFrame(...) of columns, or a list of rows")

@@ -20,6 +20,7 @@ from qpr_jax.data.decoding import (
     short,
 )
 from qpr_jax.errors import UserError
+from qpr_jax.ids import Id
 
 NO_JSON = (ValueError, RecursionError, MemoryError)  # what `parse_json` raises
 
@@ -63,6 +64,21 @@ def frame_rows(table: Any, choose: Choose, source: str) -> Iterator[tuple[int, F
         frame = frame.collect()
     names = [*choose(distinct_names(frame.columns, source))]
     yield from enumerate(frame.select(names).iter_rows(named=True, buffer_size=4096))
+
+
+def row_labels(table: Any) -> list[Id] | None:
+    """Return the index of a pandas table as ids; None if it is 0, 1, 2, ... or cannot be ids."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(table, pandas.DataFrame | pandas.Series):
+        return None
+    index = table.index
+    if not index.is_unique or index.inferred_type not in ("integer", "string"):
+        return None
+    if index.inferred_type == "integer" and (
+        index.min() < 0 or index.equals(pandas.RangeIndex(len(index)))
+    ):
+        return None
+    return list(index.tolist())
 
 
 def _with_index(table: Any) -> Any:

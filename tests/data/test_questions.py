@@ -47,6 +47,33 @@ def test_any_table(table):
 
 
 @pytest.mark.parametrize(
+    ("index", "how", "ids"),
+    [
+        ([0, 1], {}, [None, None]),
+        ([1, 2], {}, [1, 2]),
+        (["x", "y"], {}, ["x", "y"]),
+        (["x", "y"], {"id_column": ""}, [None, None]),
+        (["x", "x"], {}, [None, None]),
+        ([-1, 2], {}, [None, None]),
+        ([0.5, 2], {}, [None, None]),
+    ],
+)
+@pytest.mark.parametrize("column", [False, True])
+def test_the_index_of_pandas_is_the_id(index, how, ids, column):
+    table = pd.DataFrame({"question": ["a", "b"]}, index=index)
+    entries = as_entries(table.question if column else table, **how)
+    assert [entry.id for entry in entries] == ids
+    table["id"] = ["p", "q"]
+    assert [entry.id for entry in as_entries(table)] == ["p", "q"]
+
+
+def test_the_path_of_a_file(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id,question,n\nx,how?,1\n")
+    assert [*as_entries(path)] == [*as_entries(str(path))] == [Entry(2, "x", "how?", {"n": "1"})]
+
+
+@pytest.mark.parametrize(
     "texts",
     [
         ("a", "b"),
@@ -131,7 +158,6 @@ def nested(depth):
         (csv.reader(["a,b"]), {}, r"got \['a', 'b'\]; give csv\.DictReader, or"),
         ({"question": ["a"]}, {}, "list of strings, got a dict; give pandas.DataFrame"),
         (5, {}, "expected a list of strings, got int"),
-        (__file__, {}, r"the path of a file; give qpr_jax\.read_questions"),
         (["a", "b"], {"ids": [1]}, r"`ids`: expected one a question \(2\), got 1"),
         (["a"], {"ids": [1, 2]}, r"`ids`: expected one a question \(1\), got 2"),
         (["a", "b"], {"ids": [7, "7"]}, "`ids`: expected distinct ids, got 7 twice"),
