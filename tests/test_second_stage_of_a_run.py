@@ -8,7 +8,8 @@ import pytest
 
 from qpr_jax.data.splits import TEST, TRAIN
 from qpr_jax.evaluation.metrics import read_ranks
-from qpr_jax.reranking.light import read_light
+from qpr_jax.reranking.calibration import CALIBRATION, CURVES
+from qpr_jax.reranking.light import LIGHT, WEIGHTS, read_light
 from qpr_jax.training import encoder_job, rerank_data, reranker
 from qpr_jax.training.config import load_config
 from qpr_jax.training.main import train_and_evaluate
@@ -46,23 +47,11 @@ def test_a_killed_second_stage_is_trained_again_to_the_same_bits(finished, tmp_p
     workdir, report = finished
     shutil.copytree(workdir, tmp_path / "run")
     (tmp_path / "run" / "report.json").unlink()
-    weights = tmp_path / "run" / "export" / "reranker" / "reranker.safetensors"
-    expected = weights.read_bytes()
-    config = load_config("synthetic_sdml_smoke")
-    config.devices = 2
-    shutil.rmtree(tmp_path / "run" / "export" / "reranker")
-    splits = splits_of_labeled_hits(monkeypatch)
-    again = train_and_evaluate(config, tmp_path / "run")
-    assert weights.read_bytes() == expected
-    assert again["validation"]["reranked"] == report["validation"]["reranked"]
-    # Nothing is learned from test questions, and first weights from training questions alone.
-    found, pretrained = splits
-    assert 0 < np.sum(found != TEST) == again["reranker"]["hits"] < len(found)
-    assert (pretrained == TRAIN).all()
-
-
-def splits_of_labeled_hits(monkeypatch):
-    """Collect the splits of the hits that are labeled: a list of arrays."""
+    export = tmp_path / "run" / "export"
+    paths = [export / LIGHT / WEIGHTS, export / CALIBRATION / CURVES]
+    expected = [path.read_bytes() for path in paths]
+    for path in paths:
+        shutil.rmtree(path.parent)
     splits = []
 
     def label(dataset, lists):
@@ -70,7 +59,15 @@ def splits_of_labeled_hits(monkeypatch):
         return relevant_hits(dataset, lists)
 
     monkeypatch.setattr(rerank_data, "relevant_hits", label)
-    return splits
+    config = load_config("synthetic_sdml_smoke")
+    config.devices = 2
+    again = train_and_evaluate(config, tmp_path / "run")
+    assert [path.read_bytes() for path in paths] == expected
+    assert again["validation"]["reranked"] == report["validation"]["reranked"]
+    # Nothing is learned from test questions, and first weights from training questions alone.
+    found, pretrained = splits
+    assert 0 < np.sum(found != TEST) == again["reranker"]["hits"] < len(found)
+    assert (pretrained == TRAIN).all()
 
 
 class SharedWords:

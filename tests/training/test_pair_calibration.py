@@ -1,6 +1,5 @@
 """The probabilities of found pairs that a run fits."""
 
-import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,10 +8,8 @@ import pytest
 from qpr_jax.data.clusters import pair_count
 from qpr_jax.data.splits import TEST, VALIDATION
 from qpr_jax.index.close_pairs import Pairs
-from qpr_jax.reranking.calibration import CURVES, read_calibration
+from qpr_jax.reranking.calibration import read_calibration
 from qpr_jax.reranking.light import read_light
-from qpr_jax.training.config import load_config
-from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.pair_calibration import (
     calibrate_pairs,
     fit_weights,
@@ -98,19 +95,6 @@ def test_a_run_has_a_calibration_of_both(finished):
     assert {*report["calibration"]["test"]} == {"distance", "light"}
     assert report["calibration"]["reach"] == known.reach
     assert "## Probabilities of found pairs" in (workdir / "report.md").read_text()
-
-
-def test_it_is_fitted_again_without_change(finished, tmp_path):
-    workdir, _ = finished
-    shutil.copytree(workdir, tmp_path / "run")
-    path = tmp_path / "run" / "export" / "calibration"
-    expected = (path / CURVES).read_bytes()
-    config = load_config("synthetic_sdml_smoke")
-    config.devices = 2
-    (tmp_path / "run" / "report.json").unlink()
-    shutil.rmtree(path)
-    train_and_evaluate(config, tmp_path / "run")
-    assert (path / CURVES).read_bytes() == expected
 
 
 def test_a_run_without_clusters_has_none(tmp_path):
