@@ -4,7 +4,6 @@ import pytest
 from qpr_jax.data.translations import Translations
 from qpr_jax.evaluation.translation import (
     Corpus,
-    known_share,
     known_shares,
     nearest_rows,
     score_retrieval,
@@ -147,8 +146,6 @@ def test_a_set_is_scored_in_both_directions_and_among_a_corpus():
 
 def test_known_tokens_are_counted_by_language_without_dictionaries():
     vocabulary = Vocabulary(("one", "two", "eins"), bins=5, subwords=True)
-    assert known_share(vocabulary, ["one two", "three"]) == pytest.approx(2 / 3)
-    assert known_share(vocabulary, []) == 0
     words = Translations("b.tsv", "en", "fr", ["one"], ["un"], dictionary=True)
     again = TEXTS._replace(targets=["eins eins", "eins", "zwei"])
     shares = known_shares(vocabulary, [TEXTS, again, words])
