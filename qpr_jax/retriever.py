@@ -152,7 +152,9 @@ class Retriever:
             temporary folder, removed with the retriever.
           entries: (line, id, question, payload), as in `data.questions.read_questions`: either
             all with distinct ids, or all with None, for 0, 1, 2, ...
-          run, cross_encoder, recipe: as in `build`.
+          run: as in `build`.
+          cross_encoder: as in `build`.
+          recipe: as in `build`.
           where: what an error says before the line, as `tickets.csv, line`.
         """
         encoder, stages = read_stages(default_folder() if run is None else run, cross_encoder)
@@ -232,7 +234,8 @@ class Retriever:
         A blank query has no hits.
 
         Args:
-          queries, text_column: as `questions` of `build`; a string is one query.
+          queries: as `questions` of `build`; a string is one query.
+          text_column: as in `build`.
           rerank: the re-ranker of the first hits: "light" or "cross_encoder"; False: none, so that
             hits are sorted by distance; None: light, if there is one.
           max_distance: leaves out hits that are farther.
