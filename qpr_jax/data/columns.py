@@ -71,7 +71,9 @@ class Columns:
             expected = f"a column of questions ({', '.join(TEXT_NAMES[:4])}, ...)"
             if in_text and len(names) == 1:
                 expected = "a header with a column of questions"
-                remedy += ", or, if it is a question, read it as format `lines`"
+                separated = not {*",;|\t"}.isdisjoint(names[0])
+                other = "`csv`, with its separator" if separated else "`lines`, of questions alone"
+                remedy += f", or read the file as format {other}"
             raise UserError(f"expected {expected}, got {listed(names)}", remedy=remedy)
         key = ""
         if self.id is not None:
