@@ -42,8 +42,7 @@ def program(context: click.Context, spec: str | None, workdir: str | None, overw
     changes = read_changes(context.args)
     if not spec:
         raise UserError(f"expected one of {', '.join(sorted(PRESETS))}, got none", setting="config")
-    config = load_config(spec)
-    config = override(config, changes)
+    config = override(load_config(spec), changes)
     name, _, variant = spec.partition(":")
     folder = pathlib.Path(name).stem + f"_{variant}" * bool(variant)
     # Imported late, so that a wrong option is reported at once.

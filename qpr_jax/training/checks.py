@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from qpr_jax.index.recipe import Recipe, check_recipe
-from qpr_jax.training.config import TrainConfig, has_teacher, override
+from qpr_jax.training.config import TrainConfig, has_teacher
 from qpr_jax.training.losses_config import loss_names
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sections import refuse_if
@@ -14,7 +14,6 @@ from qpr_jax.training.sources import SOURCES
 
 def validate(config: TrainConfig) -> None:
     """Raise UserError for settings that do not fit each other, or that no registry has."""
-    override(config, {})
     _require_choice("data.source", config.data.source, SOURCES)
     _require_choice("encoder.kind", config.encoder.kind, MODEL_FAMILIES)
     names, weights = config.loss.names, config.loss.weights
