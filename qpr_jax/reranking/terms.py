@@ -246,28 +246,30 @@ def number_words(terms, starts, frequencies, lexicon):  # type: ignore[no-untype
     size = 64
     while size < 2 * largest:
         size *= 2
-    slots = np.empty(size, np.int64)  # a hash table from hashes to numbers, -1 for none
+    # A hash table from hashes to numbers; those of earlier lists are free places.
+    slots = np.empty(size, np.int64)
+    for slot in range(size):
+        slots[slot] = -1
     known = np.int64(0)
     for query in range(queries):
-        words.bounds[query, 0] = known
-        for slot in range(size):
-            slots[slot] = -1
+        first = known
+        words.bounds[query, 0] = first
         for at in range(terms.bounds[query, 0], terms.bounds[query, 1]):
-            known = _number(at, known, terms, slots, frequencies, lexicon, words)
+            known = _number(at, first, known, terms, slots, frequencies, lexicon, words)
         words.bounds[query, 1] = known
         for text in range(queries + starts[query], queries + starts[query + 1]):
             for at in range(terms.bounds[text, 0], terms.bounds[text, 1]):
-                known = _number(at, known, terms, slots, frequencies, lexicon, words)
+                known = _number(at, first, known, terms, slots, frequencies, lexicon, words)
         words.bounds[query, 2] = known
     return words
 
 
 @compile_loop(inline="always")
-def _number(at, known, terms, slots, frequencies, lexicon, words):  # type: ignore[no-untyped-def]
-    """Number a word; return how many words are known then."""
+def _number(at, first, known, terms, slots, frequencies, lexicon, words):  # type: ignore[no-untyped-def]
+    """Number a word of the list whose words begin at `first`; return how many are known then."""
     h, mask = terms.hashes[at], len(slots) - 1
     slot = np.int64(h >> np.uint64(20)) & mask
-    while slots[slot] >= 0:
+    while slots[slot] >= first:
         if words.hashes[slots[slot]] == h:
             words.numbers[at] = slots[slot]
             return known

@@ -37,7 +37,7 @@ from qpr_jax.reranking.calibration import (
 )
 from qpr_jax.reranking.pairs import score_pairs
 from qpr_jax.training.dataset import TrainDataset
-from qpr_jax.training.reranker import TrainedReranker
+from qpr_jax.training.reranker import TrainedReranker, out_of_fold
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def _fit(
     given = {"distance": found.probabilities(pairs.distances[tested])}
     if reranker:
         # By networks that were not fitted to the pair.
-        folds = reranker.folds
+        folds, networks = reranker.folds, reranker.networks
         fold_of = np.where(folds[pairs.first] >= 0, folds[pairs.first], folds[pairs.second])
         raw = score_pairs(
             reranker.model,
@@ -114,7 +114,7 @@ def _fit(
             dataset.data.questions,
             *pairs,
             needed=fit | tested,
-            score=lambda features, numbers: reranker.scores(features, fold_of[numbers]),
+            score=lambda features, numbers: out_of_fold(networks, features, fold_of[numbers]),
         )
         light, identity = calibrate(raw[fit], labels, counts[fit]), reranker.model.identity
         found = dataclasses.replace(found, light=light, reranker=identity)

@@ -67,17 +67,13 @@ class TrainedReranker:
             found = rank(first, queries, max(k, self.finder.candidates))
             lists = self.finder.collect(found, queries)
             fold = self.folds[lists.queries[lists.owners]]
-            scores = self.scores(self.finder.features(lists), fold)
+            scores = out_of_fold(self.networks, self.finder.features(lists), fold)
             order = rank_hits(scores, lists.distances, lists.rows, lists.starts)
             for i, (start, stop) in enumerate(itertools.pairwise(lists.starts.tolist())):
                 found[i, : stop - start] = lists.rows[order[start:stop]]
             return found[:, :k]
 
         return search
-
-    def scores(self, features: np.ndarray, folds: np.ndarray) -> np.ndarray:
-        """Compute raw scores, as `out_of_fold`."""
-        return out_of_fold(self.networks, features, folds)
 
 
 def out_of_fold(networks: list[Network], features: np.ndarray, folds: np.ndarray) -> np.ndarray:
