@@ -82,7 +82,9 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
     "--ignore-numbers", is_flag=True, help="Texts that differ only in numbers are duplicates."
 )
 @click.option(
-    "--clean", is_flag=True, help="Compare without HTML and without sentences many rows share."
+    "--clean/--no-clean",
+    default=True,
+    help="Compare without HTML and without sentences that many rows share.  [default: --clean]",
 )
 @click.option(
     "--groups",

@@ -63,7 +63,7 @@ class Options:
     replace: bool = False
     within: str | None = None
     ignore_numbers: bool = False
-    clean: bool = False
+    clean: bool = True
     groups: Linkage | None = None
     keep: str = "first"
     rerank: Rerank = None
@@ -141,7 +141,7 @@ def find_duplicates(
     replace: bool = False,
     within: str | None = None,
     ignore_numbers: bool = False,
-    clean: bool = False,
+    clean: bool = True,
     groups: Linkage | None = None,
     keep: str = "first",
     rerank: Rerank = None,

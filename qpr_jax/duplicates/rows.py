@@ -89,7 +89,7 @@ def make_rows(
     within: str | None = None,
     apart: bool = False,
     ignore_numbers: bool = False,
-    clean: bool = False,
+    clean: bool = True,
 ) -> Rows:
     """Find the distinct texts of a table and of what it is compared with.
 
@@ -143,18 +143,23 @@ def make_rows(
 
 
 def _compared_texts(texts: list[str], *, clean: bool) -> list[str]:
-    """The texts without what `clean` leaves out; without it, say what it would leave out."""
+    """Leave HTML and shared sentences out if `clean`, and say how many rows have some."""
+    if not clean:
+        return texts
     plain = [without_html(text) for text in texts]
-    tagged = sum(map(operator.ne, plain, texts))
+    if tagged := sum(map(operator.ne, plain, texts)):
+        log.info("%s rows are compared without their HTML (see `--no-clean`)", f"{tagged:,}")
     shared = shared_sentences(plain)
-    if clean:
-        return [without_shared(text, shared) for text in plain]
-    if tagged:
-        log.info("%s rows have HTML; `--clean` leaves it out", f"{tagged:,}")
-    for part, count in [*shared.items()][:1]:
-        what = f"{count:,} rows share the sentence {shortened(part, 60)!r}"
-        log.info("%s (and %d others); `--clean` leaves them out", what, len(shared) - 1)
-    return texts
+    own = [without_shared(text, shared) for text in plain]
+    if shared:
+        log.info(
+            "%s rows are compared without %d sentences that many rows share, such as %r "
+            "(see `--no-clean`)",
+            f"{sum(map(operator.ne, own, plain)):,}",
+            len(shared),
+            shortened(next(iter(shared)), 60),
+        )
+    return own
 
 
 def _spelled(texts: Iterable[str], *, ignore_numbers: bool) -> dict[str, str]:
