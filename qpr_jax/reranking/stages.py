@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -312,7 +312,7 @@ def _read_calibration(
 
 
 def _require_encoder(path: pathlib.Path, found: str, encoder: Encoder, kind: str) -> None:
-    known: Sequence[str] = accepted_identities(encoder)
+    known = accepted_identities(encoder)
     if found not in known:
         raise UserError(
             f"{path}: expected a {kind} of the encoder {known[0][:12]}, got one of {found[:12]}",

@@ -125,10 +125,9 @@ def draw_pairs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw at least `count` pairs, in rounds: rows, int32 [n, 2], and labels, float32 [n].
 
-    A round has for each cluster a positive pair, of two random questions of the cluster, and
-    negative pairs, of the first of the two and some of its hits; and all non-duplicates, in random
-    order of the two questions. So a large cluster counts as much as a small one. The same arguments
-    give the same pairs.
+    A round has for each cluster, whatever its size, a positive pair of two random questions, and
+    negative pairs of the first of the two and some of its hits; and all non-duplicates, in random
+    order of the two questions.
 
     Args:
       clusters: int [Q], -1 for a question without a cluster or of another split.
@@ -136,10 +135,7 @@ def draw_pairs(
       non_duplicates: int [m, 2], pairs labeled as non-duplicates.
       count: 1 or more.
       negatives: number of hits drawn for each cluster.
-      seed: seed of all draws.
-
-    Raises:
-      UserError: no cluster has two questions, or there is no negative pair.
+      seed: of all draws.
     """
     rng = np.random.default_rng(seed)
     members = np.flatnonzero(clusters >= 0)

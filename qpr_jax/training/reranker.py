@@ -118,8 +118,7 @@ def train_reranker(
 
     Args:
       folder: the work directory; gets export/reranker/ or, with a scorer, export/reranker_cross/.
-      config: its section `rerank` says whether to train one.
-      dataset: the questions and their clusters or, without these, the teacher.
+      config, dataset: of the run.
       encoder: the encoder of the run.
       vectors: float32 [Q, d], of all questions.
       scorer: a cross-encoder, whose logit becomes the last feature; fewer hits are reordered then.
@@ -159,8 +158,8 @@ def train_reranker(
         settings={"seed": config.seed},
     )
     save_light(folder / "export" / (STACKED if scorer else LIGHT), model)
-    facts: dict[str, Any] = {"cross_encoder": scorer.identity} if scorer else {}
-    facts |= {
+    facts = {
+        **({"cross_encoder": model.cross_encoder} if scorer else {}),
         "candidates": candidates,
         "queries": len(queries),
         "hits": len(known.labels),
