@@ -1,6 +1,7 @@
 """A store in a folder: changes, kills, other processes, threads and forks."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -122,9 +123,10 @@ def test_a_kill_at_every_write_leaves_the_old_questions_or_the_new(tmp_path, mon
     removed = {key: q for key, q in before.items() if key not in (3, "q-6")}
     expected = {"add": before | by_id(new), "remove": removed, "compact": before}[change]
     finished = False
+    make(tmp_path / "base", some(12), factory="HNSW4")
     for at in range(100):
         folder, image = tmp_path / str(at), tmp_path / f"{at}.image"
-        make(folder, some(12), factory="HNSW4")
+        shutil.copytree(tmp_path / "base", folder)
         with monkeypatch.context() as patch:
             kill_at(patch, folder, image, at)
             try:
