@@ -57,7 +57,7 @@ def recalibrate(
     if first is None:
         old = PairCalibration(encoder, _first_curve(distances), float(distances.max()))
     else:
-        old, by_light = start_of(first, given.scored_by, has_scores=given.scores is not None)
+        old, by_light = _start_of(first, given.scored_by, has_scores=given.scores is not None)
     scores = given.scores if by_light else None
     if old.light is not None and scores is None:
         log.info("the re-ranker's probabilities are left out: not all verdicts have a score by it")
@@ -99,13 +99,10 @@ def _first_curve(distances: np.ndarray) -> np.ndarray:
     return np.stack([places, 1 / (1 + np.exp(-(places + middle) / unit))])
 
 
-def fit_map(old: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> Map:
+def _fit_map(old: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> Map:
     """Fit a map from old probabilities to new ones, both float64 [n].
 
-    Args:
-      old: float64 [P], probabilities of the pairs with verdicts.
-      labels: bool [P], the verdicts.
-      weights: float64 [P], how often each counts.
+    old, labels, weights: [P], of the pairs with verdicts; see `Verdicts`.
     """
     if len(labels) >= ISOTONIC:
         points = calibrate(old, labels.astype(np.int8), weights)
@@ -114,25 +111,18 @@ def fit_map(old: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> Map:
     return lambda p: 1 / (1 + np.exp(-(slope * _logit(p) + shift)))
 
 
-def start_of(
+def _start_of(
     current: PairCalibration, scored_by: str, *, has_scores: bool
 ) -> tuple[PairCalibration, bool]:
     """Choose the calibration to fit from, so that no verdict counts twice.
 
     It is the one that gave the scores of the verdicts. Where none are needed, it is the one before
-    any verdict.
+    any verdict. Also returns whether the scores are by the curve of its re-ranker.
 
     Args:
       current: of the encoder.
       scored_by: the `PairCalibration.identity` of the scores, "" where it is not known.
       has_scores: whether all verdicts have a score.
-
-    Returns:
-      The calibration, and whether the scores are by the curve of its re-ranker.
-
-    Raises:
-      UserError: the scores are of neither the current calibration nor that before it, or nothing
-        says of which they are.
     """
     known = [current] if current.before is None else [current, current.before]
     for one in known:
@@ -166,9 +156,9 @@ def _refit(
     settings: dict[str, Any],
 ) -> PairCalibration:
     """Move the curves of a calibration; without scores, float64 [P], that of the re-ranker goes."""
-    moved, light = fit_map(old.probabilities(distances), labels, weights), None
+    moved, light = _fit_map(old.probabilities(distances), labels, weights), None
     if scores is not None and old.light is not None:
-        light = _compose(old.light, fit_map(scores, labels, weights))
+        light = _compose(old.light, _fit_map(scores, labels, weights))
     return dataclasses.replace(
         old,
         distance=_compose(old.distance, moved),
@@ -192,7 +182,7 @@ def _cross_validate(
     for fold in range(FOLDS):
         held, rest = folds == fold, folds != fold
         if held.any() and 0 < labels[rest].sum() < rest.sum():
-            new[held] = fit_map(old[rest], labels[rest], weights[rest])(old[held])
+            new[held] = _fit_map(old[rest], labels[rest], weights[rest])(old[held])
     return new
 
 
