@@ -10,12 +10,23 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-import click
+from absl import flags
 
-from qpr_jax.cli.program import run_click, run_program, use_huge_pages
+from qpr_jax.cli.program import run_program, use_huge_pages
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.presets import PRESETS
+
+FLAGS = flags.FlagValues()
+CONFIG = flags.DEFINE_string(
+    "config", "", "A preset, NAME:smoke for a tiny run, or a TOML file.", flag_values=FLAGS
+)
+WORKDIR = flags.DEFINE_string(
+    "workdir", "", "Where the run is kept, and resumed from; runs/NAME if empty.", flag_values=FLAGS
+)
+OVERWRITE = flags.DEFINE_bool(
+    "overwrite", False, "Replace the run in the work directory.", flag_values=FLAGS
+)
 
 
 def read_changes(arguments: Sequence[str]) -> dict[str, str]:
@@ -29,29 +40,30 @@ def read_changes(arguments: Sequence[str]) -> dict[str, str]:
     return changes
 
 
-@click.command(
-    "python -m experiments.main",
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)
-@click.option("--config", "spec", help="A preset, NAME:smoke for a tiny run, or a TOML file.")
-@click.option("--workdir", help="Where the run is kept, and resumed from.  [default: runs/NAME]")
-@click.option("--overwrite", is_flag=True, help="Replace the run in the work directory.")
-@click.pass_context
-def program(context: click.Context, spec: str | None, workdir: str | None, overwrite: bool) -> int:
-    """Train and evaluate by a named config; --config.SETTING=VALUE changes one of its settings."""
-    changes = read_changes(context.args)
+def run(arguments: Sequence[str]) -> int:
+    """Train by the flags in `arguments`, the name of the program first; return the exit status."""
+    FLAGS.set_gnu_getopt(True)
+    try:
+        left = FLAGS(arguments, known_only=True)[1:]
+    except flags.Error as error:
+        raise UserError(f"cannot read the flags: {' '.join(str(error).split())}") from error
+    if "--help" in left:
+        print(__doc__, FLAGS, sep="\n")
+        return 0
+    changes, spec = read_changes(left), CONFIG.value
     if not spec:
         raise UserError(f"expected one of {', '.join(sorted(PRESETS))}, got none", setting="config")
     config = override(load_config(spec), changes)
     name, _, variant = spec.partition(":")
     folder = pathlib.Path(name).stem + f"_{variant}" * bool(variant)
-    # Imported late, so that a wrong option is reported at once.
+    workdir = WORKDIR.value or os.path.join("runs", folder)
+    # Imported late, so that a wrong flag is reported at once.
     from experiments.wiktionary import make_missing
     from qpr_jax.training.main import train_and_evaluate
 
     make_missing(config.data.parallel)
     try:
-        train_and_evaluate(config, workdir or os.path.join("runs", folder), overwrite=overwrite)
+        train_and_evaluate(config, workdir, overwrite=OVERWRITE.value)
     except Interrupted as interrupted:
         return 128 + int(interrupted.args[0])
     return 0
@@ -59,4 +71,4 @@ def program(context: click.Context, spec: str | None, workdir: str | None, overw
 
 if __name__ == "__main__":
     use_huge_pages()
-    sys.exit(run_program(lambda: run_click(program, sys.argv[1:])))
+    sys.exit(run_program(lambda: run(sys.argv)))
