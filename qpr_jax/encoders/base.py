@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -150,3 +150,10 @@ def parse_tensors(data: bytes, where: str) -> dict[str, np.ndarray]:
             f"{where}: expected safetensors of a type that NumPy has, got {error}",
             remedy="fetch or export it again, in float32",
         ) from None
+
+
+def serialize_tensors(tensors: Mapping[str, np.ndarray]) -> bytes:
+    """Return the contents of a safetensors file."""
+    from safetensors.numpy import save
+
+    return bytes(save({name: np.ascontiguousarray(array) for name, array in tensors.items()}))

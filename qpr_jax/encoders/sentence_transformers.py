@@ -145,13 +145,6 @@ def parse_weights(tensors: Mapping[str, np.ndarray], shape: BertShape, where: St
     return tables | {"norm": norm("embeddings.LayerNorm"), "layers": layers}
 
 
-def serialize_tensors(tensors: Mapping[str, np.ndarray]) -> bytes:
-    """The contents of a `model.safetensors`."""
-    from safetensors.numpy import save
-
-    return bytes(save({name: np.ascontiguousarray(array) for name, array in tensors.items()}))
-
-
 def named_tensors(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The tensors of parameters of `BertEncoder` under the names of their file."""
     tensors = {}

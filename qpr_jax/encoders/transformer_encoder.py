@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from qpr_jax.encoders.base import CARD, EncoderSummary, say_cut
+from qpr_jax.encoders.base import CARD, EncoderSummary, say_cut, serialize_tensors
 from qpr_jax.encoders.sentence_transformers import (
     TOKENIZER,
     WEIGHTS,
@@ -22,7 +22,6 @@ from qpr_jax.encoders.sentence_transformers import (
     limit_tokens,
     named_tensors,
     parse_model,
-    serialize_tensors,
 )
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified

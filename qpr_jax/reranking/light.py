@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.base import Encoder, serialize_tensors
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.machine import compile_loop
@@ -24,7 +24,6 @@ from qpr_jax.reranking.model_folder import (
     check_array,
     check_points,
     read_model,
-    serialize,
     write_model,
 )
 from qpr_jax.reranking.terms import Frequencies
@@ -142,7 +141,7 @@ class LightModel:
     def identity(self) -> str:
         """Hash of what its raw scores depend on."""
         name = f"{self.encoder} {self.candidates} {self.cross_encoder}"
-        return hashlib.sha256(name.encode() + serialize(_tensors(self))).hexdigest()
+        return hashlib.sha256(name.encode() + serialize_tensors(_tensors(self))).hexdigest()
 
     def scores(self, features: np.ndarray) -> np.ndarray:
         """Compute the raw scores of rows of features, float32 [m, f]: float64 [m]."""

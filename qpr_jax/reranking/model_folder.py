@@ -7,18 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders.base import parse_tensors
+from qpr_jax.encoders.base import parse_tensors, serialize_tensors
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, read_manifest, read_verified, write_folder
 
 REMEDY = "train or fetch the model again"
-
-
-def serialize(tensors: Mapping[str, np.ndarray]) -> bytes:
-    """Return the contents of a safetensors file."""
-    from safetensors.numpy import save
-
-    return bytes(save({name: np.ascontiguousarray(array) for name, array in tensors.items()}))
 
 
 def write_model(
@@ -30,7 +23,7 @@ def write_model(
     facts: Mapping[str, Any],
 ) -> None:
     """Write a folder, as a whole; arguments as of `read_model`."""
-    write_folder(folder, {name: serialize(tensors)}, format=format, **facts)
+    write_folder(folder, {name: serialize_tensors(tensors)}, format=format, **facts)
 
 
 def read_model(
