@@ -149,8 +149,7 @@ def search(
     first = [*itertools.islice(entries, 1)]
     with_ids = bool(first) and first[0].id is not None
     if output == "tsv":
-        names = ["query", *(["query_id"] if with_ids else []), *Hit._fields]
-        click.echo("\t".join(names))
+        click.echo("\t".join(["query", *(["query_id"] if with_ids else []), *Hit._fields]))
     typed = not query and queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty()
     # The results of a batch must fit into memory.
     batch_size = max(1, min(CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
@@ -165,14 +164,11 @@ def search(
 
 def _is_text(queries: str) -> bool:
     """Return whether this is a query, not a file; a name with a suffix is a file that is gone."""
-    if queries == STANDARD_INPUT or not queries.strip():
-        return False
-    if re.fullmatch(r"\S*(/\S*|\.\w+)", queries):
-        return False
-    if os.path.exists(queries) and not os.path.isdir(queries):
+    has_suffix = re.fullmatch(r"\S*(/\S*|\.\w+)", queries) is not None
+    is_file = os.path.exists(queries) and not os.path.isdir(queries)
+    if is_file and not has_suffix:
         log.info("queries: the lines of the file %s", queries)
-        return False
-    return True
+    return bool(queries.strip()) and not (is_file or has_suffix or queries == STANDARD_INPUT)
 
 
 def _require_file(path: str, option: str) -> None:
