@@ -156,10 +156,7 @@ def write_build(
             codes = codes or Vectors.build(recipe, array)
             written = [paths["vectors"].name, paths["questions"].name]
             if codes.codes is not None:
-                with name_in_errors(paths["codes"]), open(paths["codes"], "wb") as file:
-                    file.write(faiss.serialize_index(codes.codes).data)
-                    file.flush()
-                    os.fsync(file.fileno())
+                _write_codes(paths["codes"], codes.codes)
                 written.append(paths["codes"].name)
             facts = {
                 "format": FORMAT,
@@ -182,6 +179,13 @@ def write_build(
     if recall < GOOD_RECALL:
         log.warning("recall@10 is %.3f; raise `probes` to find more, at the cost of time", recall)
     remove_leftovers(folder)
+
+
+def _write_codes(path: pathlib.Path, codes: Any) -> None:
+    with name_in_errors(path), open(path, "wb") as file:
+        file.write(faiss.serialize_index(codes).data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def open_build(folder: pathlib.Path, encoders: Sequence[str]) -> State:

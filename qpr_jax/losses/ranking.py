@@ -56,10 +56,7 @@ def ranking_loss(
     check_choice("similarity", similarity, ("cosine", "dot"))
     check_smoothing(smoothing)
     if not 0 < similarity_scale < float("inf"):
-        raise ValueError(
-            f"expected `similarity_scale` above 0 and finite, got {similarity_scale}; 20 is usual "
-            "for cosines, 1 for dot products"
-        )
+        raise ValueError(f"expected a finite `similarity_scale` above 0, got {similarity_scale}")
     batch = pair_batch(queries, candidates, clusters, axis_name)
     if similarity == "cosine":
         units = {name: unit_vectors(getattr(batch, name)) for name in ("queries", "candidates")}

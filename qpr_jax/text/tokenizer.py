@@ -126,7 +126,7 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], frozenset[str]]:
 
 
 def _has_sign(text: str) -> bool:
-    """Whether an ASCII text has a sign; most texts are told by a pattern of characters alone."""
+    """Whether an ASCII text has a sign. A search for characters rules out most texts."""
     if not (_SIGN_CHARACTER.search(text) or "??" in text or " ." in text or text[:1] == "."):
         return False
     return _ASCII_SIGN.search(text) is not None

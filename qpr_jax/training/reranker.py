@@ -118,9 +118,7 @@ def train_reranker(
 
     Args:
       folder: the work directory; gets export/reranker/ or, with a scorer, export/reranker_cross/.
-      config, dataset: of the run.
-      encoder: the encoder of the run.
-      vectors: float32 [Q, d], of all questions.
+      config, dataset, encoder, vectors: of the run; vectors float32 [Q, d], of all questions.
       scorer: a cross-encoder, whose logit becomes the last feature; fewer hits are reordered then.
     """
     if not config.rerank.candidates:
@@ -141,7 +139,7 @@ def train_reranker(
         return None
     network, weights, features = _pretrain(config, dataset, finder, lists)
     known = known._replace(features=features[learned])
-    # The last one, of a fold that has no query, is fitted to all of them.
+    # The last one, of a fold without queries, is fitted to all.
     networks = [
         train_network(network, known.without(folds, fold), epochs=EPOCHS, seed=config.seed)[0]
         for fold in range(FOLDS + 1)
