@@ -112,8 +112,8 @@ def changes(index: pathlib.Path, queries: list[str], seconds: float) -> report.T
             for number in itertools.count():
                 name = f"added {number}"
                 sent.add(name)
-                question = {"id": name, "question": f"is this question {number}"}
-                send(connection, "POST", "/questions", {"questions": [question]})
+                added = {"questions": [f"is this question {number}"], "ids": [name]}
+                send(connection, "POST", "/questions", added)
                 acknowledged[name] = True
                 if number % 3 == 0:
                     sent.add(name)
