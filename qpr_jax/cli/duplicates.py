@@ -321,8 +321,8 @@ def _implied(session: Review) -> str:
     estimate = session.estimate()
     if estimate is None:
         return "no verdict"
-    option, value = threshold_of(session.found, estimate)
-    flag = f"--{option.replace('_', '-')} {value!r}"
+    value = threshold_of(session.found, estimate)
+    flag = f"--{session.found.option.replace('_', '-')} {value!r}"
     line = f"`{flag}` of `qpr duplicates` accepts {estimate.pairs:,} pairs at a precision of "
     line += f"{estimate.precision:.3f} (90 % interval {estimate.low:.3f} to {estimate.high:.3f})"
     if not estimate.reached:

