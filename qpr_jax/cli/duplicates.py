@@ -167,17 +167,12 @@ def duplicates(
 
 def _search_options(options: dict[str, Any]) -> tuple[Choice, Options]:
     """Take the arguments of `search` from the options; those of reading are left."""
-    from qpr_jax.duplicates.find import Options, needed_columns
+    from qpr_jax.duplicates.find import Options
     from qpr_jax.duplicates.scores import choose
 
     choice = choose(**{name: options.pop(name) for name in _WAYS})
     memory, rerank = options.pop("memory"), parse_rerank(options.pop("rerank"))
     given = {name: options.pop(name) for name in _SEARCH}
-    needed = needed_columns(given["within"], given["keep"])
-    if needed and options["no_payload"]:
-        options["no_payload"], options["payload"] = False, ",".join(needed)
-    elif needed and options["payload"]:
-        options["payload"] = ",".join([options["payload"], *needed])
     size = None if memory is None else int(memory * (1 << 30))
     return choice, Options(**given, rerank=rerank, memory=size)
 

@@ -24,6 +24,7 @@ from qpr_jax.data.decoding import (
 )
 from qpr_jax.data.records import NO_JSON, arrow_rows, folder_rows, json_rows, parse_json
 from qpr_jax.errors import UserError
+from qpr_jax.ids import parse_id
 
 log = logging.getLogger("qpr_jax")
 
@@ -235,11 +236,16 @@ def _cell_pattern(separator: str) -> re.Pattern[str]:
 def _are_rows(texts: Sequence[str], separator: str, width: int) -> bool:
     """Whether the lines of one row look like rows: a quote in the first is not closed there.
 
-    Each has as many cells as the header, and one whose text looks as in the first line.
+    Each has as many cells as the header. In a CSV file the first ones are rising numbers; in a TSV
+    file, where quotes are often characters, one looks as in the first line.
     """
     alone = [text.removesuffix("\r").split(separator) for text in texts]
     if width < 2 or any(len(cells) != width for cells in alone):
         return False
+    if separator != "\t":
+        numbers = [parse_id(cells[0].strip('"')) for cells in alone]
+        found = [number for number in numbers if number is not None]
+        return len(found) == len(texts) and found == sorted({*found})
     place = -1 if alone[0][0].startswith('"') else 0
     shapes = {_shape(cells[place]) for cells in alone}
     return len(shapes) == 1 or len(texts) > _MANY_LINES

@@ -189,7 +189,6 @@ def find_duplicates(
     choice = choose(
         threshold=threshold, max_distance=max_distance, precision=precision, pairs=pairs
     )
-    payload = _with_needed(payload, within, keep)
     columns = (text_column, id_column, skip_bad_rows)
     table = Source(as_entries(questions, ids, payload, *columns), "`questions`, position")
     other = None
@@ -211,23 +210,6 @@ def find_duplicates(
     found, add_new = search(table, other, choice, options)
     add_new()
     return found
-
-
-def needed_columns(within: str | None, keep: str) -> list[str]:
-    """The columns that the blocks and the rule read."""
-    return [*filter(None, (within, column_of(keep)))]
-
-
-def _with_needed(payload: Any, within: str | None, keep: str) -> Any:
-    """The columns to keep, with those that are needed."""
-    needed = needed_columns(within, keep)
-    if payload is True or not needed:
-        return payload
-    if isinstance(payload, bool | None):
-        return needed
-    given = [payload] if isinstance(payload, str) else [*payload]
-    plain = all(isinstance(name, str) for name in given)
-    return [*given, *needed] if plain else given
 
 
 def _open_index(given: StrPath | Retriever) -> Retriever:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,7 +17,6 @@ from qpr_jax.errors import UserError
 from qpr_jax.index.close_pairs import (
     ClosePairs,
     Pairs,
-    TooManyPairsError,
     close_pairs,
     closest_pairs,
 )
@@ -29,11 +30,11 @@ _LEAST = 0.05  # the lowest probability that a threshold of a precision can be, 
 _FARTHEST = 1e300  # a larger value is a mistake
 _NEAR = 1e-9  # how much of a strength the distance is: it orders pairs of equal probability
 # The ways to choose pairs, with what is expected of their values.
-_WAYS = {
-    "threshold": "a probability, 0 to 1",
-    "max_distance": "a squared distance of 0 or more",
-    "precision": "a probability, more than 0 and at most 1",
-    "pairs": "a whole number from 1 on",
+_WAYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "threshold": ("a probability, 0 to 1", lambda value: 0 <= value <= 1),
+    "max_distance": ("a squared distance of 0 or more", lambda value: 0 <= value < _FARTHEST),
+    "precision": ("a probability, more than 0 and at most 1", lambda value: 0 < value <= 1),
+    "pairs": ("a whole number from 1 on", lambda value: 1 <= value < _FARTHEST and value % 1 == 0),
 }
 
 
@@ -65,21 +66,12 @@ def choose(**ways: float | None) -> Choice:
         what = f"expected one way to choose pairs, got {' and '.join(given)}"
         raise UserError(what, remedy=f"give one of {', '.join(_WAYS)}")
     for name, value in given.items():
-        if not _is_valid(name, value):
-            raise UserError(f"expected {_WAYS[name]}, got {value!r:.80}", setting=name)
-        return Choice(name, int(value) if name == "pairs" else float(value))
+        expected, is_valid = _WAYS[name]
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not is_number or not is_valid(value):
+            raise UserError(f"expected {expected}, got {value!r:.80}", setting=name)
+        return Choice(name, float(value))
     return Choice()
-
-
-def _is_valid(way: str, given: Any) -> bool:
-    if isinstance(given, bool) or not isinstance(given, int | float | np.integer | np.floating):
-        return False
-    value: Any = given
-    if way == "max_distance":
-        return bool(0 <= value < _FARTHEST)
-    if way == "pairs":
-        return bool(1 <= value < _FARTHEST and value == int(value))
-    return bool(0 <= value <= 1 and (value > 0 or way == "threshold"))
 
 
 class Scored(NamedTuple):
@@ -282,21 +274,13 @@ def _find(
         return found._replace(pairs=found.pairs.where(differs))
 
     reach = stages.require_calibration().reach if light else 0.0
-    try:
-        if choice.way != "pairs":
-            return search(max(limit, reach))
-        if light:
-            found = search(reach)
-            if len(found.pairs.first) >= choice.value:
-                return found
-        return closest_pairs(vectors, int(choice.value), search)
-    except TooManyPairsError as error:
-        if choice.way == "max_distance" or error.fitting is None:
-            raise
-        remedy = f"give max_distance {error.fitting:g} in its place"
-        if choice.way == "pairs":
-            remedy = "lower it"
-        raise UserError(error.what, setting=choice.way, remedy=remedy) from None
+    if choice.way != "pairs":
+        return search(max(limit, reach))
+    if light:
+        found = search(reach)
+        if len(found.pairs.first) >= choice.value:
+            return found
+    return closest_pairs(vectors, int(choice.value), search)
 
 
 def _threshold_of(probabilities: np.ndarray, precision: float, rows: Rows) -> float:

@@ -69,8 +69,8 @@ class TooManyPairsError(UserError):
     def __init__(self, what: str, fitting: float | None) -> None:
         remedy = "give fewer questions, or use a machine with more memory"
         if fitting is not None:
-            remedy = f"lower it to {fitting:g}"
-        super().__init__(what, setting="max_distance", remedy=remedy)
+            remedy = f"give a max_distance of {fitting:g}"
+        super().__init__(what, remedy=remedy)
         self.fitting = fitting
 
 

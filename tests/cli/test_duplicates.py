@@ -122,7 +122,7 @@ def test_rows_against_others_and_within_a_column(qpr, calibrated, table, tmp_pat
         *(("a", "true", "false"), ("7", "true", "false"), ("1", "false", "true")),
     }
     assert [row["id"] for row in read(tmp_path / "d" / "deduplicated.csv")] == ["c", "d"]
-    assert qpr(*how, "--out", "e", "--within", "product", "--no-payload")[0] == 0
+    assert qpr(*how, "--out", "e", "--within", "product", "--payload", "product")[0] == 0
     assert read(tmp_path / "e" / "pairs.csv") == pairs
 
 

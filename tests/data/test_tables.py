@@ -132,6 +132,18 @@ def test_any_text_is_read_back(tmp_path_factory, rows):
             assert [(e.id, e.question, e.payload["n"]) for e in found] == rows, name
 
 
+WITH_LINES = st.text('ab ,\n"', max_size=40).filter(str.strip)
+
+
+@given(st.lists(st.tuples(WITH_LINES, WITH_LINES), min_size=1, max_size=4))
+def test_cells_of_two_columns_may_hold_lines_that_look_like_rows(tmp_path_factory, rows):
+    rows = [("greeting", "Hello\nDear, sir\nthanks, Eve"), ("1", "a, b\n" * 9), *rows]
+    text = io.StringIO(newline="")
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows([("answer", "question"), *rows])
+    found = read(write(tmp_path_factory.mktemp("two"), "a.csv", text.getvalue()))
+    assert [(entry.payload["answer"], entry.question) for entry in found] == rows
+
+
 LINES = st.lists(st.text('ab",;\t\r é\x00', max_size=12), max_size=12)
 
 

@@ -163,7 +163,9 @@ def test_the_central_row_is_nearest_to_the_mean(run):
 def test_only_rows_of_one_block_are_compared(run):
     how = {"run": run, "threshold": 0.9, "id_column": "key", "within": "product"}
     assert sets_of(find_duplicates(TABLE, **how)) == {frozenset({"a", "7"})}
-    assert sets_of(find_duplicates(TABLE, payload=False, **how)) == {frozenset({"a", "7"})}
+    assert sets_of(find_duplicates(TABLE, payload=["product"], **how)) == {frozenset({"a", "7"})}
+    with pytest.raises(UserError, match="`within`: expected a column `product` that is kept"):
+        find_duplicates(TABLE, payload=False, **how)
     for name, value in (("within", "shop"), ("keep", "max:shop")):
         with pytest.raises(UserError, match=f"`{name}`: expected a column `shop`"):
             find_duplicates(TABLE, **how | {name: value})
