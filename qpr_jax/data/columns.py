@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import datetime
-import math
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,23 +57,18 @@ class Columns:
     ) -> Chosen:
         """The columns among these names; a UserError lists them where it cannot choose.
 
-        in_text: the names are the first line of a text file, or keys. An only column is the
-          question's then if a word of its name is usual; else the line may be the first question
-          of a file without a header, or have another separator.
+        in_text: the names are the first line of a text file. An only column is the question's then
+          if a word of its name is usual; else the line may be the first question of a file without
+          a header, or have another separator.
         optional: other rows may have other names, so that those of the payload may be missing.
         """
         text = self.text or _usual(names, TEXT_NAMES, remedy=_NAME_TEXT)
         if not text and len(names) == 1 and names[0].lower() not in ID_NAMES:
             text = names[0] if not in_text or _has_usual_word(names[0]) else ""
         if not text:
-            remedy = _NAME_TEXT
-            expected = f"a column of questions ({', '.join(TEXT_NAMES[:4])}, ...)"
-            if in_text and len(names) == 1:
-                expected = "a header with a column of questions"
-                separated = not {*",;|\t"}.isdisjoint(names[0])
-                other = "`csv`, with its separator" if separated else "`lines`, of questions alone"
-                remedy += f", or read the file as format {other}"
-            raise UserError(f"expected {expected}, got {listed(names)}", remedy=remedy)
+            what = f"expected a column of questions ({', '.join(TEXT_NAMES[:4])}, ...)"
+            other = ", or another format, such as `lines`" if in_text and len(names) == 1 else ""
+            raise UserError(f"{what}, got {listed(names)}", remedy=_NAME_TEXT + other)
         key = ""
         if self.id is not None:
             others = [name for name in names if name != text]
@@ -150,32 +144,30 @@ def is_missing(value: object) -> bool:
         return type(value).__name__ == "NAType"
 
 
-def to_json(value: Any) -> object:
-    """Return a value as JSON keeps it: times as ISO 8601, bytes as text or base64.
+def to_json(value: object) -> Any:
+    """Return a value as JSON keeps it: times as ISO 8601, other kinds of objects as text.
 
-    UserError for NaN and infinity, which JSON lacks.
+    UserError for NaN and infinity, which JSON lacks, and for a nesting that is too deep.
     """
+    try:
+        return json.loads(json.dumps(value, default=_plain, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"expected payload that JSON can hold ({error})") from None
+    except RecursionError:
+        raise UserError("expected payload that is nested less deeply") from None
+
+
+def _plain(value: Any) -> object:
+    """Return an object that JSON lacks as one that it has."""
     match value:
-        case None | bool():
-            return value
-        case str() | int():
-            return str(value) if isinstance(value, str) else int(value)
-        case float() if not math.isfinite(value):
-            raise UserError(f"expected finite numbers in the payload, got {float(value)}")
-        case float():
-            return float(value)
-        case Mapping():
-            return {str(key): to_json(item) for key, item in value.items()}
-        case list() | tuple() | set() | np.ndarray():
-            return [to_json(item) for item in value]
-        case bytes() | bytearray() | memoryview():
-            data = bytes(value)
-            try:
-                return data.decode()
-            except UnicodeDecodeError:
-                return base64.b64encode(data).decode()
         case _ if is_missing(value):  # also times that are none
             return None
+        case Mapping():
+            return dict(value)
+        case set() | np.ndarray():
+            return list(value)
+        case bytes():
+            return value.decode(errors="backslashreplace")
         case datetime.date() | datetime.time():
             return value.isoformat()
         case datetime.timedelta():
@@ -185,5 +177,5 @@ def to_json(value: Any) -> object:
         case np.timedelta64():
             return float(value / np.timedelta64(1, "s"))
         case np.generic():
-            return to_json(value.item())
+            return value.item()
     return str(value)

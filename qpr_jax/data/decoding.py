@@ -6,12 +6,11 @@ import contextlib
 import gzip
 import io
 import logging
-import os
 import reprlib
 import sys
 import zlib
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, TypeVar
 
 from qpr_jax.errors import UserError, needs
 
@@ -21,12 +20,13 @@ STANDARD_INPUT = "-"
 NOT_UTF8 = "expected UTF-8"
 
 _START = 1 << 16  # bytes that show the encoding and the line ends
-_ARCHIVES = {b"\xfd7z": "an xz file", b"BZh": "a bzip2 file", b"\xd0\xcf\x11": "a spreadsheet"}
+_NO_TEXT = (b"PK", b"BZ", b"\xfd7", b"\xd0\xcf")  # zip, bzip2, xz, an old spreadsheet
 _ARROW = {b"PAR1": "parquet", b"ARRO": "arrow"}
 _REPR = reprlib.Repr()
 _REPR.maxstring = 60
 
 Line = tuple[int, str | bytes]  # its number from 1, and its text; bytes if it is not UTF-8
+T = TypeVar("T")
 
 
 def short(value: object) -> str:
@@ -58,6 +58,7 @@ def open_input(path: str) -> Iterator[BinaryIO]:
 
     UserError if it cannot be opened, or if a read in the body of `with` fails.
     """
+    name = input_name(path)
     with contextlib.ExitStack() as stack:
         file: Any = _open(path, stack)
         if not hasattr(file, "peek"):
@@ -69,23 +70,16 @@ def open_input(path: str) -> Iterator[BinaryIO]:
             arrow = import_pyarrow(path)
             stream = arrow.CompressedInputStream(arrow.PythonFile(file, "r"), "zstd")
             file = io.BufferedReader(stack.enter_context(stream))
-        elif kind := _archive(start):
-            remedy = "export it as CSV" if "sheet" in kind else "decompress it, or use gzip or zstd"
-            what = f"{input_name(path)}: expected text, Parquet or Arrow, got {kind}"
-            raise UserError(what, remedy=remedy)
+        elif start[:2] in _NO_TEXT:
+            what = f"{name}: expected text, Parquet or Arrow, got an archive or a spreadsheet"
+            raise UserError(what, remedy="decompress it, or export it as CSV")
         try:
             yield file
         except (OSError, EOFError, zlib.error) as error:
             gzipped = isinstance(error, gzip.BadGzipFile | EOFError | zlib.error)
-            what = "not whole gzip" if gzipped else "cannot be read"
-            what = f"{input_name(path)}: {what} ({first_line(error)})"
+            kind = "not whole gzip" if gzipped else "cannot be read"
+            what = f"{name}: {kind} ({first_line(error)})"
             raise UserError(what, remedy="fetch it again") from None
-
-
-def _archive(start: bytes) -> str:
-    if start[:2] == b"PK":
-        return "a zip file, maybe a spreadsheet"
-    return _ARCHIVES.get(start[:3], "")
 
 
 def _open(path: str, stack: contextlib.ExitStack) -> Any:
@@ -95,11 +89,6 @@ def _open(path: str, stack: contextlib.ExitStack) -> Any:
         return sys.stdin.buffer
     try:
         return stack.enter_context(open(path, "rb", _START))
-    except IsADirectoryError:
-        what = f"{path}: expected a file, got a folder"
-        raise UserError(
-            what, remedy="name a file in it, or join its files of text and give `-`"
-        ) from None
     except OSError as error:
         what = f"{path}: cannot be read ({error.strerror})"
         remedy = "download it, and name the file" if "://" in path else "name a file"
@@ -124,11 +113,11 @@ def _as_utf8(file: Any, source: str) -> BinaryIO:
     if kind := _ARROW.get(start[:4]):
         what = f"{source}: expected text, got {kind.capitalize()}"
         raise UserError(what, remedy=f"name its format with `--format {kind}`")
-    if encoding := _wide_encoding(start):
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         try:
-            file = io.BytesIO(file.read().decode(encoding).encode())
+            file = io.BytesIO(file.read().decode("utf-16").encode())
         except UnicodeError as error:
-            what = f"{source}: expected {encoding.upper()} ({error.args[-1]})"
+            what = f"{source}: expected UTF-16 ({error.args[-1]})"
             raise UserError(what, remedy="save the file as UTF-8") from None
     elif start.startswith(b"\xef\xbb\xbf"):
         file.read(3)
@@ -137,50 +126,42 @@ def _as_utf8(file: Any, source: str) -> BinaryIO:
     return file
 
 
-def _wide_encoding(start: bytes) -> str:
-    """Return the UTF-16 encoding of a file that begins so, or "" for another."""
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "utf-16"
-    return {b"\0": "utf-16-be"}.get(start[:1], "utf-16-le" if start[1:2] == b"\0" else "")
+class BadRows:
+    """What to do about bad rows of a table: refuse the first one, or skip and count them.
 
+    Attributes:
+      where: start of a message before the number of a row: `tickets.csv, line`.
+      skip: whether bad rows are skipped.
+      option: remedy that skips them.
+      count: number of rows skipped.
+    """
 
-def not_utf8(line: bytes) -> str:
-    """Say what is wrong with a line that is not UTF-8, with the encoding that it seems to have."""
-    guess = _encoding(line)
-    return f"{NOT_UTF8}, got what looks like {guess}" if guess else NOT_UTF8
+    def __init__(self, where: str, *, skip: bool, option: str) -> None:
+        self.where, self.skip, self.option = where, skip, option
+        self.count = 0
+        self._first = ""
 
+    def add(self, line: int, reason: str, remedy: str = "") -> None:
+        """Count a bad row; UserError unless bad rows are skipped."""
+        if not self.skip:
+            convert = "save the file as UTF-8 (as by `iconv -f WINDOWS-1252 -t UTF-8`)"
+            start = convert if NOT_UTF8 in reason else "correct it"
+            remedy = remedy or f"{start}, or {self.option}"
+            raise UserError(f"{self.where} {line}: {reason}", remedy=remedy)
+        self.count += 1
+        self._first = self._first or f"{self.where.rpartition(', ')[2]} {line}: {reason}"
 
-def _encoding(line: bytes) -> str:
-    """Guess the encoding of a line: by Japanese kana, by Cyrillic words, or by single letters."""
-    high = sum(byte >= 0x80 for byte in line)
-    with contextlib.suppress(UnicodeDecodeError):
-        if any("\u3040" <= sign <= "\u30ff" for sign in line.decode("shift_jis")):
-            return "SHIFT_JIS"
-    with contextlib.suppress(UnicodeDecodeError):
-        words = "".join(line.decode("cp1251").split())
-        if high > max(3, len(words) / 2) and all(
-            sign.isalpha() for sign in words if sign >= "\u0400"
-        ):
-            return "WINDOWS-1251"
-    with contextlib.suppress(UnicodeDecodeError):
-        line.decode("cp1252")
-        return "WINDOWS-1252" if high <= len(line) / 3 else ""
-    return ""
+    def good(self, rows: Iterable[tuple[int, T | str]]) -> Iterator[T]:
+        """Yield the good rows; the others are reasons why a row is bad."""
+        for line, row in rows:
+            if isinstance(row, str):
+                self.add(line, row)
+            else:
+                yield row
 
-
-def warn_left_out(source: str, count: int, first: str) -> None:
-    """Log how many bad rows were left out, and where and why the first was."""
-    if count:
-        rows = f"{count:,} bad row{'s' if count > 1 else ''}"
-        log.warning("%s: %s left out; %s", source, rows, first)
-
-
-def row_remedy(reason: str, otherwise: str, path: str = "FILE") -> str:
-    """Say what to do about a bad row: convert the file, or correct the row; or `otherwise`."""
-    if not reason.startswith(NOT_UTF8):
-        return f"correct it, or {otherwise}"
-    guess = reason.rpartition("looks like ")[2]
-    if guess == reason:
-        return f"save the file as UTF-8, or {otherwise}"
-    name = path if os.path.isfile(path) else "FILE"
-    return f"save the file as UTF-8 (`iconv -f {guess} -t UTF-8 {name}`), or {otherwise}"
+    def warn(self) -> None:
+        """Log how many rows were skipped, and where and why the first was."""
+        if self.count:
+            source = self.where.rpartition(", ")[0]
+            rows = f"{self.count:,} bad row{'s' if self.count > 1 else ''}"
+            log.warning("%s: %s left out; %s", source, rows, self._first)

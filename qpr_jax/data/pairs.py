@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from qpr_jax.data.columns import Fields, is_missing
-from qpr_jax.data.decoding import input_name, row_remedy, short, warn_left_out
+from qpr_jax.data.decoding import BadRows, input_name, short
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
@@ -151,24 +151,17 @@ def _read(
             raise UserError(what, remedy="name its columns so, or another format with `--format`")
         return [*COLUMNS, *(column for column in columns if column in names)]
 
-    rows: list[T] = []
-    skipped, first = 0, ""
-    for line, fields in read_rows(path, choose, format=format):
-        row = fields if isinstance(fields, str) else parse(fields)
-        if not isinstance(row, str):
-            rows.append(row)
-        elif skip:
-            skipped += 1
-            first = first or f"line {line}: {row}"
-        else:
-            raise UserError(f"{name}, line {line}: {row}", remedy=row_remedy(row, _SKIP, name))
-        if len(rows) == most > 0:
-            break
-    warn_left_out(name, skipped, first)
+    bad = BadRows(f"{name}, line", skip=skip, option=_SKIP)
+    parsed = (
+        (line, fields if isinstance(fields, str) else parse(fields))
+        for line, fields in read_rows(path, choose, format=format)
+    )
+    rows = [*itertools.islice(bad.good(parsed), most or None)]
+    bad.warn()
     if not rows:
-        what = f"{name}: expected rows of question pairs, got no good row and {skipped} bad ones"
+        what = f"{name}: expected rows of question pairs, got no good row and {bad.count} bad ones"
         raise UserError(what, remedy="give a file with pairs")
-    return rows, skipped
+    return rows, bad.count
 
 
 def pair_columns(path: str, *, format: str = "") -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.data.columns import Choose, Chosen, Columns, Fields, Rows, is_missing, to_json
-from qpr_jax.data.decoding import input_name, row_remedy, short, warn_left_out
+from qpr_jax.data.decoding import BadRows, input_name, short
 from qpr_jax.data.records import frame_rows, is_table, row_labels
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError
@@ -26,11 +26,6 @@ log = logging.getLogger("qpr_jax")
 Payload = Mapping[str, object]  # names to values of JSON: str, int, float, bool, None, list, dict
 DEFAULT = Columns()
 _PLAIN = Columns("question", None)  # of lines and lists of texts, which have no columns
-_SKIP = {
-    "line": "skip bad rows with `--skip-bad-rows`",
-    "position": "leave bad rows out with `skip_bad_rows=True`",
-}
-_TOO_DEEP = "expected payload that is nested less deeply"
 
 
 class Entry(NamedTuple):
@@ -74,8 +69,9 @@ def read_questions(
             what = f"{source}: expected a table with these columns, got lines of text"
             raise UserError(what, remedy="name its format with `--format`")
         columns, say, choose = _PLAIN, None, lambda names: ["question"]
-    where, rows = f"{source}, line", read_rows(path, choose, format=format)
-    yield from _entries(rows, columns, where, skip_bad_rows, in_text=cells, cells=cells, say=say)
+    skip = "skip bad rows with `--skip-bad-rows`"
+    bad = BadRows(f"{source}, line", skip=skip_bad_rows, option=skip)
+    yield from _entries(read_rows(path, choose, format=format), columns, bad, cells=cells, say=say)
 
 
 def as_entries(
@@ -102,14 +98,14 @@ def as_entries(
       skip_bad_rows: as of `read_questions`.
       name: of the argument, which a UserError names.
     """
-    source, where = f"`{name}`", f"`{name}`, position"
+    source, skip = f"`{name}`", "leave bad rows out with `skip_bad_rows=True`"
+    bad = BadRows(f"{source}, position", skip=skip_bad_rows, option=skip)
     labels = row_labels(questions) if ids is None and id_column is None else None
     key = None if ids is not None or id_column == "" else str(id_column or "")
     columns = Columns("" if text_column is None else str(text_column), key)
     if is_table(questions):
         columns = dataclasses.replace(columns, payload=_kept(payload))
-        rows: Rows = frame_rows(questions, _choice(columns, source), source)
-        entries = _entries(rows, columns, where, skip_bad_rows)
+        entries = _entries(frame_rows(questions, _choice(columns, source), source), columns, bad)
     elif isinstance(questions, str | os.PathLike) and os.path.isfile(questions):
         columns = dataclasses.replace(columns, payload=_kept(payload))
         entries = read_questions(questions, columns=columns, skip_bad_rows=skip_bad_rows)
@@ -119,12 +115,10 @@ def as_entries(
             entries = iter(questions)
         elif isinstance(first, Mapping):
             columns = dataclasses.replace(columns, payload=_kept(payload))
-            rows = _mapping_rows(questions)
-            entries = _entries(rows, columns, where, skip_bad_rows, in_text=True)
+            entries = _entries(_mapping_rows(questions), columns, bad)
         else:
             texts = as_texts(questions, name)
-            rows = enumerate({"question": text} for text in texts)
-            entries = _entries(rows, _PLAIN, where, skip_bad_rows)
+            entries = _entries(enumerate({"question": text} for text in texts), _PLAIN, bad)
             if not isinstance(payload, bool | None):
                 entries = _with_payload(entries, list(payload), len(texts))
     if labels is not None:
@@ -175,11 +169,7 @@ def _peek(questions: Any, source: str) -> tuple[Any, Any]:
         questions = questions.to_pylist()
     iterator = iter(questions)
     start = [*itertools.islice(iterator, 1)]
-    first = start[0] if start else None
-    if isinstance(first, list | tuple) and not isinstance(first, Entry):
-        what = f"{source}: expected strings, mappings or a table, got {short(first)}"
-        raise UserError(what, remedy="give csv.DictReader, or qpr_jax.read_questions(path)")
-    return first, itertools.chain(start, iterator)
+    return start[0] if start else None, itertools.chain(start, iterator)
 
 
 def _mapping_rows(questions: Iterable[object]) -> Rows:
@@ -189,59 +179,48 @@ def _mapping_rows(questions: Iterable[object]) -> Rows:
         elif None in row:  # csv.DictReader puts cells there that no column has
             yield i, f"expected {len(row) - 1} cells, as the header, got more: {short(row[None])}"
         else:
-            yield i, {str(key).removeprefix("\ufeff"): value for key, value in row.items()}
+            yield i, {str(key): value for key, value in row.items()}
 
 
 def _entries(
     rows: Rows,
     columns: Columns,
-    where: str,
-    skip_bad_rows: bool,
+    bad: BadRows,
     *,
-    in_text: bool = False,
     cells: bool = False,
     say: Callable[[str], object] | None = None,
 ) -> Iterator[Entry]:
-    """Make entries of rows; a UserError says `where`, with the number of the row.
+    """Make entries of rows.
 
     The first row says which column is the question's; mappings after it may have other names.
 
-    in_text: as of `Columns.choose`.
-    cells: whether all values are text, so that ids are numbers where they look like it.
+    cells: the rows are those of a text file: all values are text, so that ids are numbers where
+      they look like it.
     """
-    source, _, place = where.rpartition(", ")
+    source = bad.where.rpartition(", ")[0]
     known: dict[tuple[str, ...], Chosen] = {}
     unseen = {*columns.payload} if isinstance(columns.payload, tuple) else set()
-    skipped, first = 0, ""
     for line, fields in rows:
-        result: Entry | str
-        remedy = ""
         if isinstance(fields, str):
-            result = fields
+            bad.add(line, fields)
+            continue
+        unseen -= fields.keys()
+        names = tuple(fields)
+        try:
+            if names not in known:
+                chosen = known[names] = columns.choose(names, in_text=cells, optional=True)
+                if len(known) == 1:
+                    columns = dataclasses.replace(columns, text=chosen.text)
+                    if say is not None:
+                        say(_describe(chosen, source))
+            entry = _entry(line, fields, known[names], cells)
+        except UserError as error:
+            bad.add(line, error.what, error.remedy)
         else:
-            unseen -= fields.keys()
-            try:
-                names = tuple(fields)
-                if names not in known:
-                    known[names] = columns.choose(names, in_text=in_text, optional=True)
-                    if len(known) == 1:
-                        columns = dataclasses.replace(columns, text=known[names].text)
-                        if say is not None:
-                            say(_describe(known[names], source))
-                result = _entry(line, fields, known[names], cells)
-            except UserError as error:
-                result, remedy = error.what, error.remedy
-        if isinstance(result, Entry):
-            yield result
-        elif skip_bad_rows:
-            skipped += 1
-            first = first or f"{place} {line}: {result}"
-        else:
-            remedy = remedy or row_remedy(str(result), _SKIP[place], source)
-            raise UserError(f"{where} {line}: {result}", remedy=remedy)
+            yield entry
     if unseen:
         log.warning("%s: no row has %s", source, ", ".join(f"`{name}`" for name in sorted(unseen)))
-    warn_left_out(source, skipped, first)
+    bad.warn()
 
 
 def _describe(chosen: Chosen, source: str) -> str:
@@ -252,21 +231,18 @@ def _describe(chosen: Chosen, source: str) -> str:
     return f"{source}: questions from `{chosen.text}`, {ids}, payload {kept}{more}"
 
 
-def _entry(line: int, fields: Fields, chosen: Chosen, cells: bool) -> Entry | str:
-    """The entry of a row, or what is wrong with it; `cells` as of `_entries`."""
+def _entry(line: int, fields: Fields, chosen: Chosen, cells: bool) -> Entry:
+    """The entry of a row; a UserError says what is wrong with it; `cells` as of `_entries`."""
     question = fields[chosen.text]
     if not isinstance(question, str) or not question.strip():
-        return f"expected a question in `{chosen.text}`, got {short(question)}"
+        raise UserError(f"expected a question in `{chosen.text}`, got {short(question)}")
     value = fields[chosen.id] if chosen.id else None
     if value is not None:
         value = _as_id(value, chosen.id, cells)
-    try:
-        kept = {name: fields[name] for name in chosen.payload if name in fields}
-        # A cell of NaN is a missing one, as in pandas.
-        payload = {n: None if is_missing(v) else to_json(v) for n, v in kept.items()}
-    except RecursionError:
-        return _TOO_DEEP
-    return Entry(line, value, str(question), payload or None)
+    kept = {name: fields[name] for name in chosen.payload if name in fields}
+    # A cell of NaN is a missing one, as in pandas.
+    payload = {n: None if is_missing(v) else v for n, v in kept.items()}
+    return Entry(line, value, str(question), to_json(payload) if payload else None)
 
 
 def _as_id(value: Any, column: str, cells: bool) -> Id | None:
@@ -314,8 +290,6 @@ def _with_payload(entries: Iterator[Entry], payload: list[Any], count: int) -> I
             what = f"`payload`: expected a mapping a question, got {type(fields).__name__} {place}"
             raise UserError(what)
         try:
-            kept: Any = to_json(fields)
-        except (RecursionError, UserError) as error:
-            what = error.what if isinstance(error, UserError) else _TOO_DEEP
-            raise UserError(f"`payload`: {what} {place}") from None
-        yield entry._replace(payload=kept)
+            yield entry._replace(payload=to_json(fields))
+        except UserError as error:
+            raise UserError(f"`payload`: {error.what} {place}") from None

@@ -15,7 +15,6 @@ from qpr_jax.data.decoding import (
     first_line,
     import_pyarrow,
     input_name,
-    not_utf8,
     read_lines,
     short,
 )
@@ -170,7 +169,7 @@ def _json_values(file: Any, source: str, kind: str) -> Iterator[tuple[int, Any]]
         file = io.BufferedReader(io.BytesIO(data))  # JSON lines in a file named .json
     for number, line in read_lines(file, source):
         if isinstance(line, bytes):
-            yield number, not_utf8(line).encode()
+            yield number, NOT_UTF8.encode()
         elif line.strip():
             try:
                 yield number, parse_json(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import csv
 import functools
 import itertools
 import logging
@@ -17,14 +18,12 @@ from qpr_jax.data.decoding import (
     NOT_UTF8,
     Line,
     input_name,
-    not_utf8,
     open_input,
     read_lines,
     short,
 )
 from qpr_jax.data.records import NO_JSON, arrow_rows, folder_rows, json_rows, parse_json
 from qpr_jax.errors import UserError
-from qpr_jax.ids import parse_id
 
 log = logging.getLogger("qpr_jax")
 
@@ -39,9 +38,11 @@ _SUFFIXES = {
 _REMEDY = "name its columns so, or another format with `--format`"
 _LONGEST_ROW = 5000  # lines of a row whose cells hold line ends
 _SHOWN_LINES = 20  # that show the separator of a CSV file
-_MANY_LINES = 5  # that look like rows can hardly be one cell
-_CLOSES = re.compile(r'[^"]*(?:""[^"]*)*"(?!")')  # a quote that was opened before
+_MANY_LINES = 5  # that look like rows are hardly one cell
+_OPEN = "not CSV (a quote is not closed)"
 _NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
+
+csv.field_size_limit(1 << 30)  # characters of a quoted cell; the default refuses long texts
 
 Cells = tuple[int, list[str] | str]  # the line where a row begins; its cells, or what is wrong
 T = TypeVar("T")
@@ -77,8 +78,8 @@ def read_rows(
             names = [*columns(["line"])] if callable(columns) else columns
             yield from _line_rows(read_lines(file, source), source, names, sniff=not format)
         elif kind in ("csv", "tsv"):
-            cells = _split(read_lines(file, source), kind)
-            yield from _cell_rows(cells, source, choose)
+            cells = _CellReader(read_lines(file, source), kind, source)
+            yield from _cell_rows(iter(cells), source, choose)
         else:
             yield from json_rows(file, source, kind, () if callable(columns) else columns)
 
@@ -110,7 +111,8 @@ def read_values(
 def read_cells(path: str, format: str) -> Iterator[Cells]:
     """Yield the rows of a "csv" or "tsv" file, the header or first row included."""
     with open_input(path) as file:
-        yield from _split(read_lines(file, input_name(path)), format)
+        name = input_name(path)
+        yield from _CellReader(read_lines(file, name), format, name)
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -133,32 +135,69 @@ def tsv_cell(text: str) -> str:
     return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
 
 
-def _split(lines: Iterator[Line], kind: str) -> Iterator[Cells]:
-    """Yield the rows of cells of lines that are not blank.
+class _CellReader:
+    """The rows of a CSV or TSV file that have cells which are not blank.
 
-    A cell that begins with a quote may hold separators and line ends, and a quote in it is doubled.
-    Where quotes do not fit, they are characters in a TSV file, and a CSV file has a bad row.
+    A quoted cell may hold separators and line ends. Where quotes do not fit, they are characters in
+    a TSV file, and a CSV file has a bad row of one line.
     """
-    separator = "\t"
-    if kind == "csv":
-        separator, lines = _find_separator(lines)
-    ahead: collections.deque[Line] = collections.deque()  # lines read while a quote was open
-    width = 0
-    while (item := ahead.popleft() if ahead else next(lines, None)) is not None:
-        number, line = item
-        if isinstance(line, bytes):
-            yield number, not_utf8(line)
-            continue
-        row: list[str] | str = line.removesuffix("\r").split(separator)
-        if line[:1] == '"' or f'{separator}"' in line:
-            quoted, reason = _quoted_row(line, lines, ahead, separator, width)
-            if quoted is not None:
-                row = quoted
-            elif kind == "csv" or reason.startswith(NOT_UTF8):
-                row = reason
-        if isinstance(row, str) or any(map(str.strip, row)):
-            width = width or len(row)
-            yield number, row
+
+    def __init__(self, lines: Iterator[Line], kind: str, source: str) -> None:
+        self.kind, self.source = kind, source
+        self.separator, self.lines = _find_separator(lines) if kind == "csv" else ("\t", lines)
+        self.ahead: collections.deque[Line] = collections.deque()  # read while a quote was open
+        self.width = 0  # cells of the first row
+
+    def __iter__(self) -> Iterator[Cells]:
+        """Yield the line where each row begins, and its cells or what is wrong with it."""
+        while (item := self.ahead.popleft() if self.ahead else next(self.lines, None)) is not None:
+            number, line = item
+            if isinstance(line, bytes):
+                yield number, NOT_UTF8
+                continue
+            row: list[str] | str = line.removesuffix("\r").split(self.separator)
+            if line[:1] == '"' or f'{self.separator}"' in line:
+                quoted = self._quoted_row(number, line)
+                if self.kind == "csv" or isinstance(quoted, list) or quoted == NOT_UTF8:
+                    row = quoted
+            if isinstance(row, str) or any(map(str.strip, row)):
+                self.width = self.width or len(row)
+                yield number, row
+
+    def _quoted_row(self, number: int, line: str) -> list[str] | str:
+        """Return the cells of a row, or what is wrong; its other lines leave `ahead`."""
+        texts = self._texts(line)
+        reader = csv.reader(texts, delimiter=self.separator, strict=True)
+        try:
+            cells = next(reader)
+        except csv.Error as error:
+            return _OPEN if "end of data" in str(error) else f"not CSV ({error})"
+        more, is_tsv = reader.line_num - 1, self.kind == "tsv"
+        rest = [text for _, text in itertools.islice(self.ahead, more)]
+        like_rows = more > 0 and all(self._is_like_row(text) for text in (line, *rest))
+        fits = self.width in (0, len(cells)) or not (more or is_tsv)
+        if not fits or (like_rows and is_tsv):
+            return _OPEN
+        if like_rows and more >= _MANY_LINES:
+            text = "%s, line %d: a quoted cell has %d lines that look like rows; check its quotes"
+            log.warning(text, self.source, number, more + 1)
+        for _ in rest:
+            self.ahead.popleft()
+        return NOT_UTF8 if any(isinstance(text, bytes) for text in rest) else cells
+
+    def _texts(self, line: str) -> Iterator[str]:
+        """Yield a line and those after it, which stay in `ahead`."""
+        yield f"{line}\n"
+        for place in range(_LONGEST_ROW):
+            if place == len(self.ahead):
+                self.ahead.extend(itertools.islice(self.lines, 1))
+            if place == len(self.ahead):
+                return
+            text = self.ahead[place][1]
+            yield f"{text if isinstance(text, str) else text.decode(errors='replace')}\n"
+
+    def _is_like_row(self, text: str | bytes) -> bool:
+        return isinstance(text, str) and text.count(self.separator) == self.width - 1 > 0
 
 
 def _find_separator(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
@@ -177,83 +216,6 @@ def _find_separator(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
         return (counts[1:].count(counts[0]) if counts[0] else 0), counts[0]
 
     return (max(",;\t|", key=fit) if plain else ","), whole
-
-
-def _quoted_row(
-    line: str, lines: Iterator[Line], ahead: collections.deque[Line], separator: str, width: int
-) -> tuple[list[str] | None, str]:
-    """Return the cells of a row that begins with `line`, or None and what is wrong with it.
-
-    Lines of the row are taken from `ahead`, where those that are read are put first.
-    """
-    texts = [line]
-    broken = ""
-    cells = _parse_quoted(line.removesuffix("\r"), separator)
-    while cells is None and len(texts) < _LONGEST_ROW:
-        if len(texts) > len(ahead):
-            if (item := next(lines, None)) is None:
-                break
-            ahead.append(item)
-        text = ahead[len(texts) - 1][1]
-        if isinstance(text, bytes):
-            broken, text = not_utf8(text), text.decode(errors="replace")
-        texts.append(text)
-        if _CLOSES.match(text):
-            cells = _parse_quoted("\n".join(texts).removesuffix("\r"), separator)
-    if cells is None:
-        return None, "not CSV (a quote is not closed)"
-    if isinstance(cells, str):
-        return None, cells
-    fits = not width or len(cells) == width
-    if len(texts) > 1 and (not fits or _are_rows(texts, separator, width)):
-        return None, "not CSV (a quote is not closed before the next row)"
-    if not fits:
-        return None, f"expected {width} fields, as the header, got {len(cells)} in {short(cells)}"
-    for _ in texts[1:]:
-        ahead.popleft()
-    return (None, broken) if broken else (cells, "")
-
-
-def _parse_quoted(text: str, separator: str) -> list[str] | str | None:
-    """Return the cells of a row; None if a quote is still open; or what is wrong."""
-    pattern, cells, at = _cell_pattern(separator), [], 0
-    while match := pattern.match(text, at):
-        quoted, plain, end = match.groups()
-        cells.append(plain if quoted is None else quoted.replace('""', '"'))
-        if not end:
-            return cells
-        at = match.end()
-    return None if not _CLOSES.match(text, at + 1) else "not CSV (text after a closing quote)"
-
-
-@functools.cache
-def _cell_pattern(separator: str) -> re.Pattern[str]:
-    """Match a quoted or a plain cell, and the separator or the end of the text after it."""
-    end = re.escape(separator)
-    return re.compile(rf'(?:"([^"]*(?:""[^"]*)*)"|((?!")[^{end}]*))({end}|\Z)')
-
-
-def _are_rows(texts: Sequence[str], separator: str, width: int) -> bool:
-    """Whether the lines of one row look like rows: a quote in the first is not closed there.
-
-    Each has as many cells as the header. In a CSV file the first ones are rising numbers; in a TSV
-    file, where quotes are often characters, one looks as in the first line.
-    """
-    alone = [text.removesuffix("\r").split(separator) for text in texts]
-    if width < 2 or any(len(cells) != width for cells in alone):
-        return False
-    if separator != "\t":
-        numbers = [parse_id(cells[0].strip('"')) for cells in alone]
-        found = [number for number in numbers if number is not None]
-        return len(found) == len(texts) and found == sorted({*found})
-    place = -1 if alone[0][0].startswith('"') else 0
-    shapes = {_shape(cells[place]) for cells in alone}
-    return len(shapes) == 1 or len(texts) > _MANY_LINES
-
-
-def _shape(cell: str) -> str:
-    """Replace words by a letter and numbers by a digit."""
-    return re.sub(r"\d+", "0", re.sub(r"[^\W\d_]+", "a", cell.strip()))
 
 
 def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
@@ -295,7 +257,7 @@ def _line_rows(lines: Iterator[Line], source: str, names: Sequence[str], *, snif
         raise UserError(what, remedy="name tsv, csv, jsonl or parquet with `--format`")
     for number, line in lines:
         if isinstance(line, bytes):
-            yield number, not_utf8(line)
+            yield number, NOT_UTF8
             continue
         if number == 1 and sniff and (kind := _table_format(line)):
             what = f"{source}: expected lines of text, got what looks like {kind}"

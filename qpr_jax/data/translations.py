@@ -13,11 +13,10 @@ from qpr_jax.data.columns import is_missing
 from qpr_jax.data.decoding import (
     NOT_UTF8,
     STANDARD_INPUT,
-    not_utf8,
+    BadRows,
     open_input,
     read_lines,
     short,
-    warn_left_out,
 )
 from qpr_jax.data.tables import format_of, read_cells, read_rows
 from qpr_jax.errors import UserError
@@ -72,28 +71,21 @@ def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations
         what = f"{spec}: expected the two languages before the path"
         raise UserError(what, remedy=f"write them as in en-de:{spec}")
     source = "+".join(paths)
-    sources: list[str] = []
-    targets: list[str] = []
-    skipped, first = 0, ""
-    for line, row in _rows(paths, languages):
-        if not isinstance(row, str):
-            sources.append(row[0])
-            targets.append(row[1])
-        elif skip_bad_rows:
-            skipped += 1
-            first = first or f"line {line}: {row}"
-        else:
-            start = "save the file as UTF-8" if NOT_UTF8 in row else "correct it"
-            remedy = f"{start}, or train without bad rows: `data.skip_bad_rows=True`"
-            raise UserError(f"{source}, line {line}: {row}", remedy=remedy)
-    warn_left_out(source, skipped, first)
-    if not sources:
-        got = f"no good row and {skipped} bad ones" if skipped else "no row"
+    bad = BadRows(
+        f"{source}, line",
+        skip=skip_bad_rows,
+        option="train without bad rows: `data.skip_bad_rows=True`",
+    )
+    pairs = [*bad.good(_rows(paths, languages))]
+    bad.warn()
+    if not pairs:
+        got = f"no good row and {bad.count} bad ones" if bad.count else "no row"
         raise UserError(f"{source}: expected translations, got {got}", remedy="name another file")
+    sources, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     is_dictionary = all(map(_is_mostly_words, (sources, targets)))
     if not is_dictionary:
         _refuse_copies(sources, targets, source)
-    return Translations(spec, *languages, sources, targets, is_dictionary, skipped)
+    return Translations(spec, *languages, sources, targets, is_dictionary, bad.count)
 
 
 def file_names(spec: str) -> str:
@@ -167,9 +159,9 @@ def _aligned_rows(first: str, second: str) -> PairRows:
             if a is None or b is None:
                 continue  # count the lines of the longer file
             if isinstance(a[1], bytes):
-                yield a[0], f"{names[0]}: {not_utf8(a[1])}"
+                yield a[0], f"{names[0]}: {NOT_UTF8}"
             elif isinstance(b[1], bytes):
-                yield a[0], f"{names[1]}: {not_utf8(b[1])}"
+                yield a[0], f"{names[1]}: {NOT_UTF8}"
             elif a[1].strip() or b[1].strip():
                 yield a[0], _pair(a[1], b[1], names)
     if counts[0] != counts[1]:

@@ -106,7 +106,6 @@ def test_which_columns():
     assert as_queries(pd.DataFrame({"Customer's question": ["q?"]})) == ["q?"]
     assert as_queries(["", "b"]) == ["", "b"]
     assert next(as_entries(pd.DataFrame({0: ["a"], 1: [2]}), text_column=0)).payload == {"1": 2}
-    assert next(as_entries(csv.DictReader(["\ufeffquestion", "a"]))).question == "a"
     many = pd.DataFrame({f"c{i}": [i] for i in range(99)})
     with pytest.raises(UserError, match=r"got `c0`, `c1`.*`c19` and 79 others; name the ques"):
         list(as_entries(many))
@@ -151,11 +150,10 @@ def nested(depth):
         (["a", " "], {}, "position 1: expected a question .* got ' '; .*`skip_bad_rows=True`"),
         ([{"question": "a"}, "b"], {}, "position 1: expected a mapping, got str"),
         ([{"question": "a"}, {"q": "b", "r": 1}], {}, "position 1: .* got `q`, `r`"),
-        ([{"T;Subject;Status": "a;b"}], {}, "expected a header with a column of .* got `T;Sub"),
         ([{"question": "a", "x": nested(5000)}], {}, "position 0: .* nested less deeply"),
         (["a"], {"payload": [nested(5000)]}, "`payload`: .* nested less deeply at position 0"),
         (csv.DictReader(["question,n", "b,2,3"]), {}, "position 0: expected 2 cells, .* got more"),
-        (csv.reader(["a,b"]), {}, r"got \['a', 'b'\]; give csv\.DictReader, or"),
+        (csv.reader(["a,b"]), {}, "expected strings, got list at position 0"),
         ({"question": ["a"]}, {}, "list of strings, got a dict; give pandas.DataFrame"),
         (5, {}, "expected a list of strings, got int"),
         (["a", "b"], {"ids": [1]}, r"`ids`: expected one a question \(2\), got 1"),
@@ -194,7 +192,7 @@ def test_bad_rows_may_be_left_out(caplog):
         (datetime.timedelta(seconds=90), 90.0),
         (decimal.Decimal("1.50"), "1.50"),
         (b"text", "text"),
-        (b"\xff", "/w=="),
+        (b"\xff", r"\xff"),
         (pd.NaT, None),
         (pd.NA, None),
         (np.float32(0.5), 0.5),
@@ -212,11 +210,14 @@ def test_payload_is_json(value, expected):
 @pytest.mark.parametrize("number", [float("nan"), np.float32("-inf")])
 def test_numbers_that_json_lacks_are_refused_and_never_become_null(tmp_path, number):
     for value in (number, [number], {"a": number}, np.array([1.0, number])):
-        with pytest.raises(UserError, match="expected finite numbers in the payload"):
+        with pytest.raises(UserError, match="expected payload that JSON can hold"):
             to_json(value)
-    with pytest.raises(UserError, match=r"`payload`: expected finite .* at position 1"):
+    with pytest.raises(UserError, match=r"`payload`: expected .* JSON can hold .* at position 1"):
         list(as_entries(["a", "b"], payload=[{}, {"x": number}]))
-    for value, said in ((json.dumps(float(number)), "a JSON object"), ("1e999", "finite numbers")):
+    for value, said in (
+        (json.dumps(float(number)), "a JSON object"),
+        ("1e999", "payload that JSON"),
+    ):
         (tmp_path / "q.jsonl").write_text(f'{{"question": "a", "x": {value}}}')
         with pytest.raises(UserError, match=rf"q\.jsonl, line 1: expected {said}"):
             list(read_questions(str(tmp_path / "q.jsonl"), columns=Columns(payload=True)))

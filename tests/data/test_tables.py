@@ -100,23 +100,24 @@ def same(entries, *, ids=True):
     return [(str(entry.id) if not ids else entry.id, *entry[2:]) for entry in entries]
 
 
-@pytest.mark.parametrize("packed", PACK)
 @pytest.mark.parametrize("name", FILES)
-def test_every_format_gives_the_same_rows(tmp_path, monkeypatch, name, packed):
-    data = PACK[packed](FILES[name](ROWS))
+def test_every_format_gives_the_same_rows(tmp_path, monkeypatch, name):
+    """From a file, of a name that says its format or not, and from standard input."""
     typed = not name.startswith(("a.parquet", "a.arrow"))
     expected = same(EXPECTED, ids=typed)
-    assert same(read(write(tmp_path, name + packed, data)), ids=typed) == expected
     kind = {"a.ndjson": "jsonl", "a.arrows": "arrow"}.get(name, name.lower().split(".")[1])
-    assert same(read(write(tmp_path, "unnamed", data), format=kind), ids=typed) == expected
+    for packed, pack in PACK.items():
+        data = pack(FILES[name](ROWS))
+        assert same(read(write(tmp_path, name + packed, data)), ids=typed) == expected
+        assert same(read(write(tmp_path, "unnamed", data), format=kind), ids=typed) == expected
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        assert same(read("-", format=kind), ids=typed) == expected
     ends = os.pipe()
     with open(ends[0], encoding="utf-8") as file, open(ends[1], "wb") as end:
         end.write(data[:60_000])  # what a pipe holds
         end.close()
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        assert same(read("-", format=kind), ids=typed) == expected
+        monkeypatch.setattr(sys, "stdin", file)
         if len(data) <= 60_000:
-            monkeypatch.setattr(sys, "stdin", file)
             assert same(read("-", format=kind), ids=typed) == expected
 
 
@@ -130,18 +131,6 @@ def test_any_text_is_read_back(tmp_path_factory, rows):
         if rows or name != "a.jsonl":
             found = read(write(folder, name, FILES[name](rows)))
             assert [(e.id, e.question, e.payload["n"]) for e in found] == rows, name
-
-
-WITH_LINES = st.text('ab ,\n"', max_size=40).filter(str.strip)
-
-
-@given(st.lists(st.tuples(WITH_LINES, WITH_LINES), min_size=1, max_size=4))
-def test_cells_of_two_columns_may_hold_lines_that_look_like_rows(tmp_path_factory, rows):
-    rows = [("greeting", "Hello\nDear, sir\nthanks, Eve"), ("1", "a, b\n" * 9), *rows]
-    text = io.StringIO(newline="")
-    csv.writer(text, quoting=csv.QUOTE_ALL).writerows([("answer", "question"), *rows])
-    found = read(write(tmp_path_factory.mktemp("two"), "a.csv", text.getvalue()))
-    assert [(entry.payload["answer"], entry.question) for entry in found] == rows
 
 
 LINES = st.lists(st.text('ab",;\t\r é\x00', max_size=12), max_size=12)
@@ -165,40 +154,37 @@ def test_no_line_is_lost(tmp_path_factory, kind, lines):
         assert any('"' in text or "\\n" in text for text in found), number
 
 
-PLAIN = st.text("ab 5?", min_size=1, max_size=8).filter(str.strip)
-CELL = st.one_of(PLAIN, st.text('ab", \n', min_size=3, max_size=8).filter(str.strip))
+CELL = st.text('ab 5,;"\n', min_size=1, max_size=12).filter(str.strip)
 
 
-@given(st.lists(st.tuples(PLAIN, CELL), min_size=3, max_size=30), st.data())
-def test_a_lone_quote_costs_its_own_row(tmp_path_factory, rows, data):
-    """Rows read and rows left out are the rows of the file, wherever one quote is too many."""
-    at = data.draw(st.integers(0, len(rows) - 1))
+@given(st.lists(st.lists(CELL, min_size=2, max_size=2), min_size=1, max_size=30))
+def test_valid_csv_is_read_whatever_its_cells_look_like(tmp_path_factory, rows):
+    """Also where the lines of a quoted cell look like rows."""
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["id", "question", "n"])
-    for i, (first, cell) in enumerate(rows):
-        if i == at:
-            text.write(f'{i},"{first},1\n')
-        else:
-            writer.writerow([i, cell, 1])
+    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([["id", "text"], *rows])
     path = write(tmp_path_factory.mktemp("any"), "a.csv", text.getvalue())
-    with pytest.raises(UserError, match=r"a\.csv, line \d+: not CSV"):
+    found = [row for _, row in read_rows(path, ["id", "text"])]
+    kept = [row for row in rows if [cell.strip() for cell in row] != ["id", "text"]]
+    assert found == [dict(zip(["id", "text"], row, strict=True)) for row in kept]
+
+
+@given(st.lists(st.text("ab 5?", min_size=1).filter(str.strip), min_size=3), st.data())
+def test_a_lone_quote_costs_its_own_row(tmp_path_factory, texts, data):
+    at = data.draw(st.integers(0, len(texts) - 1))
+    rows = [f'{i},{chr(34) * (i == at)}{text},"1"' for i, text in enumerate(texts)]
+    path = write(tmp_path_factory.mktemp("any"), "a.csv", "\n".join(["id,question,n", *rows]))
+    with pytest.raises(UserError, match=rf"a\.csv, line {at + 2}: not CSV .*`--skip-bad-rows`"):
         read(path)
     found = [entry.id for entry in read(path, skip_bad_rows=True)]
-    assert found == [i for i in range(len(rows)) if i != at]
+    assert found == [i for i in range(len(texts)) if i != at]
 
 
-def test_a_lone_quote_in_a_long_file(tmp_path):
-    """The quote closes in a later row, or meets a quoted cell: only the broken rows go."""
-    plain = [f"{i},message {i}" for i in range(200)]
-    for other in ('150,still broken"', '150,"quoted, too"'):
-        lines = [*plain]
-        lines[50], lines[150] = '50,"not working', other
-        path = write(tmp_path, "a.csv", "\n".join(["id,question", *lines]))
-        with pytest.raises(UserError, match=r"line 52: not CSV .*`--skip-bad-rows`"):
-            read(path)
-        found = read(path, skip_bad_rows=True)
-        assert [entry.id for entry in found] == [i for i in range(200) if i != 50]
+def test_many_rows_in_one_quoted_cell_are_told(tmp_path, caplog):
+    lines = [f"{i},message {i}" for i in range(200)]
+    lines[50], lines[150] = '50,"not working', '150,still broken"'
+    path = write(tmp_path, "a.csv", "\n".join(["id,question", *lines]))
+    assert [entry.id for entry in read(path)] == [*range(51), *range(151, 200)]
+    assert "line 52: a quoted cell has 101 lines that look like rows" in caplog.messages[0]
 
 
 def test_plain_lines(tmp_path):
@@ -222,7 +208,6 @@ def test_plain_lines(tmp_path):
     [
         ("mac.txt", "a\rb\rc\r", ["a", "b", "c"]),
         ("mac.csv", 'id,question\r1,"a, b"\r2,c', ["a, b", "c"]),
-        ("big.csv", "question\na\nb\n".encode("utf-16-be"), ["a", "b"]),
         ("bom.txt", "a?\nb?\n".encode("utf-16"), ["a?", "b?"]),
         ("sep.csv", "sep=|\nid|question\n1|a, b\n", ["a, b"]),
         ("odd.csv", 'sep=^\nid^question\n1^"a^ b"\n', ["a^ b"]),
@@ -269,8 +254,7 @@ WRONG = [
     ("a.tsv", "question\tn\n \t1\n", "line 2: expected a question in `question`, got ' '"),
     ("a.csv", 'question\n"a\n', r"line 2: not CSV \(a quote is not closed\)"),
     ("a.csv", 'question\n"a"b\n', "line 2: not CSV"),
-    ("a.csv", "hello\nwho?\n", "expected a header with a column of .* as format `lines`, of"),
-    ("a.tsv", "id,question\n1,a\n", "expected a header with a column .* as format `csv`, with"),
+    ("a.csv", "hello\nwho?\n", "expected a column of .* or another format, such as `lines`"),
     ("a.json", "{", "line 1: expected a JSON object"),
     ("a.json", "[", r"expected an array of JSON objects \("),
     ("a.json", "7", r"expected an array of JSON objects \(got 7\)"),
@@ -281,17 +265,12 @@ WRONG = [
     ("a.jsonl", '{"question": 1}\n', "line 1: expected a question in `question`, got 1"),
     ("a.jsonl", '{"question": "a", "id": 1.5}\n', "line 1: `ids`: expected .* 1.5 in `id`"),
     ("a.jsonl", '{"question": "a", "id": true}\n', "line 1: `ids`: expected .* True in `id`"),
-    ("a.xlsx", "PK", "got a zip file, maybe a spreadsheet; export it as CSV"),
-    ("a.csv", "PK\3\4", "expected text, .* got a zip file, maybe a spreadsheet; export it as CSV"),
-    ("a.csv", b"\xd0\xcf\x11\xe0", "expected text, .* got a spreadsheet; export it as CSV"),
+    ("a.xlsx", "PK", "got an archive or a spreadsheet; decompress it, or export it as CSV"),
     ("a.csv", "PAR1", "expected text, got Parquet; name its format with `--format parquet`"),
-    ("a.csv", b"\xfd7zXZ\0...", r"expected text, .* got an xz file; decompress it"),
     ("a.txt", "id,question\n", "expected lines of text, got what looks like csv; name"),
     ("a.txt", '{"question": "a"}\n', "expected lines of text, got what looks like jsonl"),
-    ("a.txt", b"a\n\x81\n", "line 2: expected UTF-8; save the file as UTF-8"),
-    ("a.csv", b"question\nWhere\x92s it?\n", "line 2: .*iconv -f WINDOWS-1252 -t UTF-8 /.*a.csv"),
-    ("a.csv", "question\nパスワードを忘れた\n".encode("shift_jis"), "iconv -f SHIFT_JIS -t UTF-8"),
-    ("a.csv", b"question\n\xe4\xee\xe6\xe4\xfc \xf1\xed\xe5\xe3?\n", "iconv -f WINDOWS-1251 -t"),
+    ("a.txt", b"a\n\x81\n", "line 2: expected UTF-8; save the file as UTF-8 .*, or skip"),
+    ("a.csv", b"question\nWhere\x92s it?\n", "line 2: .*; save .*iconv -f WINDOWS-1252"),
     ("a.csv", b"\xff\xfeq\0u", "expected UTF-16 .*; save the file as UTF-8"),
     ("a.gz", gzip.compress(b"a\n" * 9999, mtime=0)[:-9], "not whole gzip"),
     ("a.parquet", "PAR1 nothing", "expected Parquet"),
@@ -313,7 +292,7 @@ def test_what_cannot_be_opened(tmp_path):
         read(str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match=r"cannot be read .*; download it, and name the file"):
         read("https://example.com/q.csv")
-    with pytest.raises(UserError, match="expected a file, got a folder; name a file in it"):
+    with pytest.raises(UserError, match=r"cannot be read \(Is a directory\); name a file"):
         read(str(tmp_path))
     with pytest.raises(UserError, match="`format`: expected one of lines, tsv, csv, jsonl"):
         read(write(tmp_path, "a", "a"), format="xml")
