@@ -5,9 +5,9 @@ Settings are environment variables, so that no log, process list or collection h
     QPR_MILVUS_TIMEOUT       seconds after which a call fails, 10 by default
     QPR_MILVUS_CONSISTENCY   what a search sees: `session` (default), all that this store wrote;
                              `strong`, all that anyone wrote; `bounded` or `eventual`, less
-    QPR_MILVUS_TOKEN, or QPR_MILVUS_USER and QPR_MILVUS_PASSWORD, and QPR_MILVUS_DATABASE
-    QPR_MILVUS_TLS           1 to encrypt, with PEM files: QPR_MILVUS_CA, unless it is a public one,
-                             and QPR_MILVUS_CERTIFICATE and QPR_MILVUS_KEY of the client
+    QPR_MILVUS_TOKEN         credentials
+    QPR_MILVUS_OPTIONS       other arguments of pymilvus.MilvusClient, as JSON: user and password,
+                             db_name; {"secure": true} to encrypt, and its PEM files
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from qpr_jax.errors import UnavailableError, UserError, needs
+from qpr_jax.files import parse_json
 
 LEVELS = {"session": "Session", "strong": "Strong", "bounded": "Bounded", "eventual": "Eventually"}
 _ADDRESS = re.compile(
@@ -38,7 +39,7 @@ def parse_address(text: str) -> tuple[str, str]:
     match = _ADDRESS.fullmatch(text)
     if not match:
         what = "expected milvus://HOST:19530/NAME, a name of letters, digits and _, no credentials"
-        raise UserError(what, remedy="put credentials into QPR_MILVUS_TOKEN or QPR_MILVUS_USER")
+        raise UserError(what, remedy="put credentials into QPR_MILVUS_TOKEN")
     return f"{match['host']}:{match['port'] or 19530}", match["name"]
 
 
@@ -54,16 +55,16 @@ class Server:
         if not re.fullmatch(r"\d{1,6}(\.\d+)?", timeout) or not float(timeout):
             raise UserError(f"QPR_MILVUS_TIMEOUT must be seconds, such as 10, got {timeout!r}")
         self._timeout = float(timeout)
-        secure = _setting("TLS", ("0", "1")) == "1"
-        files = _tls_files(secure)
+        options = parse_json(_setting("OPTIONS").encode() or b"{}", "QPR_MILVUS_OPTIONS")
+        if not isinstance(options, dict):
+            raise UserError('QPR_MILVUS_OPTIONS must be a JSON object, such as {"secure": true}')
         with needs(address, ".[milvus]"):
             import pymilvus
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs what it raises
         self.types = pymilvus.DataType
-        url = f"{'https' if secure else 'http'}://{host}"
-        login = {name.lower(): _setting(name) for name in ("USER", "PASSWORD", "TOKEN")}
-        options = {"db_name": _setting("DATABASE"), "secure": secure, "timeout": self._timeout}
-        self.client = self.answer(lambda: pymilvus.MilvusClient(url, **login, **options, **files))
+        url = f"{'https' if options.get('secure') else 'http'}://{host}"
+        options = {"token": _setting("TOKEN"), "timeout": self._timeout} | options
+        self.client = self.answer(lambda: pymilvus.MilvusClient(url, **options))
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the client; `timeout` replaces that of the settings."""
@@ -85,7 +86,7 @@ class Server:
             # The text of a refused connection does not say why; its cause does.
             if any(word in f"{reason} {error} {error.__cause__}" for word in _DENIED):
                 what = f"{self.address}: Milvus refuses the credentials"
-                raise UserError(what, remedy="set QPR_MILVUS_TOKEN or QPR_MILVUS_USER") from None
+                raise UserError(what, remedy="set QPR_MILVUS_TOKEN") from None
             what = f"{self.address}: Milvus request failed: {reason}"
             remedy = "check the server, or raise QPR_MILVUS_TIMEOUT"
             raise UnavailableError(what, remedy=remedy) from None
@@ -97,17 +98,3 @@ def _setting(name: str, choices: tuple[str, ...] = ()) -> str:
     if choices and value not in choices:
         raise UserError(f"QPR_MILVUS_{name} must be one of {', '.join(choices)}, got {value!r}")
     return value
-
-
-def _tls_files(secure: bool) -> dict[str, str]:
-    """Return pymilvus's arguments; UserError for a file that is missing or would not be used."""
-    files = {name: _setting(name) for name in ("CA", "CERTIFICATE", "KEY")}
-    for name, path in files.items():
-        if path and not (secure and os.access(path, os.R_OK)):
-            raise UserError(f"QPR_MILVUS_{name} needs QPR_MILVUS_TLS=1 and a readable file")
-    ca, certificate, key = files.values()
-    if not (certificate or key):  # pymilvus reads `ca_pem_path` only with a client's certificate
-        return {"server_pem_path": ca} if ca else {}
-    if not all(files.values()):
-        raise UserError("QPR_MILVUS_CERTIFICATE, QPR_MILVUS_KEY and QPR_MILVUS_CA go together")
-    return {"ca_pem_path": ca, "client_pem_path": certificate, "client_key_path": key}

@@ -80,17 +80,17 @@ def test_refusals(address):
 def test_settings(monkeypatch):
     given = {}
     monkeypatch.setattr("pymilvus.MilvusClient", lambda url, **more: given.update(more, url=url))
-    wrong = {"TIMEOUT": "soon", "CONSISTENCY": "none", "TLS": "yes", "CA": "none", "KEY": __file__}
+    wrong = {"TIMEOUT": "soon", "CONSISTENCY": "none", "OPTIONS": "[1]"}
     for name, value in wrong.items():
         monkeypatch.setenv(f"QPR_MILVUS_{name}", value)
         with pytest.raises(UserError, match=f"QPR_MILVUS_{name}"):
             Server("milvus://h:1/c")
         monkeypatch.delenv(f"QPR_MILVUS_{name}")
-    for name, value in {"TLS": "1", "CA": __file__, "TOKEN": "a:b", "DATABASE": "d"}.items():
-        monkeypatch.setenv(f"QPR_MILVUS_{name}", value)
+    monkeypatch.setenv("QPR_MILVUS_TOKEN", "a:b")
+    monkeypatch.setenv("QPR_MILVUS_OPTIONS", '{"secure": true, "db_name": "d"}')
     Server("milvus://h/c")
-    assert (given["url"], given["token"], given["db_name"]) == ("https://h:19530", "a:b", "d")
-    assert (given["secure"], given["server_pem_path"], given["timeout"]) == (True, __file__, 10)
+    expected = {"url": "https://h:19530", "token": "a:b", "db_name": "d", "timeout": 10}
+    assert given == expected | {"secure": True}
 
 
 def die_before(method, address, some):
