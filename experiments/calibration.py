@@ -16,6 +16,7 @@ import numpy as np
 
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.sources import find_quora
+from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
 from qpr_jax.reranking.stages import read_stages
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
@@ -39,8 +40,10 @@ def main() -> int:
         finder = Finder(encoder, questions, vectors, candidates=model.candidates)
         untrained = np.full(len(questions), -1)  # no question of Quora has a fold
         reranker = TrainedReranker(model, [model.network], untrained, {}, finder)
-    found = calibrate_pairs(given.out, dataset, encoder, vectors, reranker)
-    return int(found is None)
+    if not (found := calibrate_pairs(dataset, encoder, vectors, reranker)):
+        return 1
+    save_calibration(given.out / "export" / CALIBRATION, found)
+    return 0
 
 
 if __name__ == "__main__":

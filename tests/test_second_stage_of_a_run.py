@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.splits import TEST, TRAIN
+from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import read_ranks
+from qpr_jax.files import read_json, write_json
 from qpr_jax.reranking.calibration import CALIBRATION, CURVES
 from qpr_jax.reranking.light import LIGHT, WEIGHTS, read_light
-from qpr_jax.training import encoder_job, rerank_data, reranker
+from qpr_jax.training import encoder_job, rerank_data
 from qpr_jax.training.config import load_config
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.rerank_data import LogitCache, relevant_hits
@@ -73,8 +75,10 @@ def test_a_killed_second_stage_is_trained_again_to_the_same_bits(finished, tmp_p
 class SharedWords:
     """A cross-encoder that counts the words that both questions have, and its calls."""
 
-    def __init__(self, calls, identity):
-        self.calls, self.identity = calls, identity
+    identity = "shared words"
+
+    def __init__(self, calls):
+        self.calls = calls
 
     def predict(self, pairs):
         self.calls -= 1
@@ -83,18 +87,19 @@ class SharedWords:
         return np.array([len({*a.split()} & {*b.split()}) for a, b in pairs], np.float32)
 
 
-def test_a_finished_run_gets_a_re_ranker_stacked_on_a_cross_encoder(
-    finished, tmp_path, monkeypatch
-):
+def test_a_re_ranker_stacked_on_a_cross_encoder_resumes(finished, tmp_path, monkeypatch):
     workdir, report = finished
     shutil.copytree(workdir, tmp_path / "run")
+    (tmp_path / "run" / "report.json").unlink()
+    settings = read_json(workdir / "run.json")
+    write_json(tmp_path / "run" / "run.json", settings | {"cross_encoder.identity": "shared words"})
+    monkeypatch.setattr(encoder_job, "LogitCache", functools.partial(LogitCache, part=1000))
+    monkeypatch.setattr(rerank_data, "MIN_QUERIES", 20)
     config = load_config("synthetic_sdml_smoke")
     config.devices = 2
-    monkeypatch.setattr(reranker, "LogitCache", functools.partial(LogitCache, part=1000))
-    monkeypatch.setattr(rerank_data, "MIN_QUERIES", 20)
 
-    def run(calls, identity="shared words"):
-        scorer = SharedWords(calls, identity)
+    def run(calls):
+        scorer = SharedWords(calls)
         with monkeypatch.context() as patch:
             patch.setattr(encoder_job, "read_scorer", lambda config: scorer)
             return train_and_evaluate(config, tmp_path / "run"), calls - scorer.calls
@@ -106,26 +111,17 @@ def test_a_finished_run_gets_a_re_ranker_stacked_on_a_cross_encoder(
     assert 1 <= calls <= 8  # in all, 188 and 102 queries have 20 hits each
     assert run(0) == (again, 0)
     assert again["reranker_cross"]["cross_encoder"] == "shared words"
+    text = (tmp_path / "run" / "report.md").read_text()
     for split in ("validation", "test"):
         assert {*again[split]["reranked_cross"]} == {"per_pair", "per_query", "exact", "gain"}
-        assert f"| {split} | exact, with cross-encoder |" in (
-            (tmp_path / "run" / "report.md").read_text()
-        )
-        rest = again[split].copy()
-        del rest["reranked_cross"]
-        assert rest == report[split]
+        assert f"| {split} | exact, with cross-encoder |" in text
+        del again[split]["reranked_cross"]
+        assert again[split] == report[split]
     model = read_light(tmp_path / "run" / "export" / "reranker_cross")
     assert (model.cross_encoder, model.candidates) == ("shared words", 20)
     assert model.features[-1] == "cross"
-
-    # Killed while it is replaced by one of another cross-encoder, the first one can be had again.
-    with monkeypatch.context() as patch:
-        patch.setattr(encoder_job, "add_stacked", None)
-        with pytest.raises(TypeError):
-            run(100, "the words of both")
-    run(100)
-    model = read_light(tmp_path / "run" / "export" / "reranker_cross")
-    assert model.cross_encoder == "shared words"
+    with pytest.raises(UserError, match=r"cross_encoder\.identity: 'shared words' there"):
+        train_and_evaluate(config, tmp_path / "run")
 
 
 def test_of_too_few_queries_no_re_ranker_is_made(finished, tmp_path, monkeypatch, caplog):
@@ -138,10 +134,5 @@ def test_of_too_few_queries_no_re_ranker_is_made(finished, tmp_path, monkeypatch
     report = train_and_evaluate(config, tmp_path / "run")
     assert "no re-ranker: expected 1000 validation questions or more" in caplog.text
     assert "reranker" not in report
-    # Nor a stacked one.
-    scorer = SharedWords(0, "shared words")
-    monkeypatch.setattr(encoder_job, "read_scorer", lambda config: scorer)
-    assert train_and_evaluate(config, tmp_path / "run") == report
-    assert caplog.text.count("no re-ranker: expected 1000") == 2
     assert "reranked" not in report["test"]
     assert not (tmp_path / "run" / "export" / "reranker").exists()

@@ -29,8 +29,9 @@ from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.negatives import negatives_file
 from qpr_jax.training.pair_calibration import calibrate_pairs
 from qpr_jax.training.phases import build_plan
-from qpr_jax.training.report import add_stacked, write_report
-from qpr_jax.training.reranker import lacks_stacked, read_scorer, train_reranker
+from qpr_jax.training.report import write_report
+from qpr_jax.training.rerank_data import LogitCache
+from qpr_jax.training.reranker import LOGITS, read_scorer, train_reranker
 from qpr_jax.training.sources import SOURCES, labels_digest, listed_files
 from qpr_jax.training.teacher import read_teacher, teacher_words
 from qpr_jax.training.train_step import Params, TrainState
@@ -44,15 +45,12 @@ _WARMED = 256  # questions
 
 def train_encoder(config: TrainConfig, workdir: StrPath, overwrite: bool = False) -> dict[str, Any]:
     """Train an encoder in `workdir`, or resume its training, and return the report."""
-    first, family = distributed.is_first(), MODEL_FAMILIES[config.encoder.kind]
-    source, run = SOURCES[config.data.source], identity(config)
+    first, source = distributed.is_first(), SOURCES[config.data.source]
     # Process 0 looks first, since it may have to download the data.
     path = distributed.in_turn(lambda: source.find(config) if source.find else None)
-    if path:
-        run["data.sha256"] = source.digest(config, path)
-    start = family.start(config)
+    start = MODEL_FAMILIES[config.encoder.kind].start(config)
     teacher, scorer = read_teacher(config), read_scorer(config)
-    run |= _content(config, start, teacher)
+    run = identity(config) | _content(config, path, start, teacher, scorer)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(workdir)
         if first:
@@ -62,12 +60,11 @@ def train_encoder(config: TrainConfig, workdir: StrPath, overwrite: bool = False
         finished, trained = distributed.broadcast_from_first(
             lambda: [(folder / name).exists() for name in ("report.json", "export")]
         )
-        stacks = first and lacks_stacked(folder, scorer)
         if finished or trained:
             distributed.disconnect()
             if not first:
                 return {}
-        if finished and not stacks:
+        if finished:
             log.info("%s is finished; see %s", folder, folder / "report.md")
             return dict(read_json(folder / "report.json"))
         if path and source.prepare:
@@ -85,11 +82,11 @@ def train_encoder(config: TrainConfig, workdir: StrPath, overwrite: bool = False
             distributed.disconnect()
             if not first:
                 return {}
-            encoder = family.export(config, dataset, params)
+            encoder = MODEL_FAMILIES[config.encoder.kind].export(config, dataset, params)
             encoder = with_languages(encoder, start, dataset.translations)
             save_encoder(folder / "export", encoder)
             del params
-        return _finish(folder, config, dataset, scorer if stacks else None)
+        return _finish(folder, config, dataset, scorer)
 
 
 def _with_teacher(
@@ -131,39 +128,38 @@ def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> P
 def _finish(
     folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset, scorer: CrossEncoder | None
 ) -> dict[str, Any]:
-    """All that follows the export of the encoder; `scorer`: of a stacked re-ranker to be trained.
-
-    Of a finished run nothing is done again.
-    """
-    if (folder / "report.json").exists():
-        retriever, vectors = _read_index(folder, dataset)
-        report = dict(read_json(folder / "report.json"))
-    else:
-        retriever, vectors, seconds = _build_index(folder, dataset)
-        reranker = train_reranker(folder, config, dataset, retriever.encoder, vectors)
-        retriever.stages.light = reranker.model if reranker else None
-        calibration = calibrate_pairs(folder, dataset, retriever.encoder, vectors, reranker)
-        retriever.stages.calibration = calibration
-        retriever.save(folder)
-        report = write_report(
-            folder, config, dataset, retriever, vectors, reranker, encode_seconds=seconds
-        )
+    """All that follows the export of the encoder; `scorer`: of a stacked re-ranker."""
+    retriever, vectors, seconds = _build_index(folder, dataset)
+    encoder, stages = retriever.encoder, retriever.stages
+    rerankers = {}
+    if light := train_reranker(config, dataset, encoder, vectors):
+        rerankers["reranked"], stages.light = light, light.model
     if scorer:
-        stacked = train_reranker(folder, config, dataset, retriever.encoder, vectors, scorer)
-        if stacked:
-            report = add_stacked(folder, report, dataset, retriever, vectors, stacked)
+        logits = LogitCache(folder / LOGITS, scorer, dataset.data.questions)
+        if stacked := train_reranker(config, dataset, encoder, vectors, logits):
+            rerankers["reranked_cross"], stages.stacked = stacked, stacked.model
+    stages.calibration = calibrate_pairs(dataset, encoder, vectors, light)
+    retriever.save(folder)
+    report = write_report(
+        folder, config, dataset, retriever, vectors, rerankers, encode_seconds=seconds
+    )
     log.info("finished; see %s", folder / "report.md")
     return report
 
 
-def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None) -> dict[str, Any]:
-    """What encoders and further files are by content, wherever they lie."""
-    content: dict[str, Any] = {}
-    if start:
-        content["pretrained.identity"] = start.identity
-    if teacher:
-        content["teacher.identity"] = teacher.identity
-    elif config.teacher.model:
+def _content(
+    config: TrainConfig,
+    path: pathlib.Path | None,
+    start: Encoder | None,
+    teacher: Encoder | None,
+    scorer: CrossEncoder | None,
+) -> dict[str, Any]:
+    """What the data and the models that a run reads are by content, wherever they lie."""
+    models = {"pretrained": start, "teacher": teacher, "cross_encoder": scorer}
+    content: dict[str, Any] = {f"{k}.identity": one.identity for k, one in models.items() if one}
+    if path:
+        content["data.sha256"] = SOURCES[config.data.source].digest(config, path)
+    if config.teacher.model and not teacher:
         given = pathlib.Path(config.teacher.model).expanduser()
         content["teacher.identity"] = sha256_of(given) if given.is_file() else ""
     if config.data.unlabeled:
@@ -193,18 +189,6 @@ def _build_index(
         dimension=encoder.dimension,
     )
     return Retriever(encoder, store), vectors, seconds
-
-
-def _read_index(folder: pathlib.Path, dataset: TrainDataset) -> tuple[Retriever, np.ndarray]:
-    """The index of a finished run, and the vectors of its questions."""
-    retriever = Retriever.load(folder, indexed=True)
-    if [question.id for question in retriever.store.questions()] != dataset.data.ids.tolist():
-        raise UserError(
-            f"{folder}: expected the index of the run's questions, got one that was changed",
-            setting="rerank.cross_encoder",
-            remedy="train in another work directory",
-        )
-    return retriever, retriever.encoder.encode(dataset.data.questions)
 
 
 def _require_same_run(ours: dict[str, Any]) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import pathlib
 from typing import Any
 
 import numpy as np
@@ -28,13 +27,7 @@ from qpr_jax.evaluation.metrics import reliability
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.index.close_pairs import Pairs, close_pairs
 from qpr_jax.index.vectors import distances_to
-from qpr_jax.reranking.calibration import (
-    CALIBRATION,
-    PairCalibration,
-    calibrate,
-    save_calibration,
-    threshold_of_precision,
-)
+from qpr_jax.reranking.calibration import PairCalibration, calibrate, threshold_of_precision
 from qpr_jax.reranking.pairs import score_pairs
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.reranker import TrainedReranker, out_of_fold
@@ -49,7 +42,6 @@ MIN_DUPLICATES = 20  # of validation questions; fewer are too few to fit
 
 
 def calibrate_pairs(
-    folder: pathlib.Path,
     dataset: TrainDataset,
     encoder: Encoder,
     vectors: np.ndarray,
@@ -58,7 +50,6 @@ def calibrate_pairs(
     """Fit and test the calibration of a run; None without clusters.
 
     Args:
-      folder: the work directory; gets export/calibration/.
       dataset: the questions and their clusters.
       encoder: the encoder of the run.
       vectors: float32 [Q, d], of all questions.
@@ -68,17 +59,9 @@ def calibrate_pairs(
         log.info("no probabilities of pairs: there are no clusters to fit them on")
         return None
     found = _fit(dataset, encoder, vectors, reranker)
-    save_calibration(folder / "export" / CALIBRATION, found)
     for name, scores in found.settings["test"].items():
-        log.info(
-            "probabilities by %s: calibration error %.3f, Brier score %.3f (base rate %.3f) on "
-            "pairs of test questions; best F1 %.3f",
-            name,
-            scores["ece"],
-            scores["brier"],
-            scores["base_brier"],
-            scores["best_f1"],
-        )
+        values = name, scores["ece"], scores["best_f1"]
+        log.info("probabilities by %s: calibration error %.3f, best F1 %.3f", *values)
     return found
 
 

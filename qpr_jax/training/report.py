@@ -8,6 +8,7 @@ import logging
 import pathlib
 import platform
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from markupsafe import Markup
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.data.translations import file_names
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.evaluation.metrics import read_ranks, write_ranks
+from qpr_jax.evaluation.metrics import rank_scores, write_ranks
 from qpr_jax.evaluation.retrieval import (
     RankFn,
     exact_search,
@@ -41,8 +42,8 @@ from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metrics import read_json_lines
-from qpr_jax.training.plots import plot_recall, plot_training
-from qpr_jax.training.reranker import TrainedReranker, reranked_scores
+from qpr_jax.training.plots import plot_training
+from qpr_jax.training.reranker import TrainedReranker
 from qpr_jax.training.sampler import epoch_steps, imitation_steps, pairs_per_batch
 from qpr_jax.training.teacher import NEIGHBORS
 from qpr_jax.training.translations import TranslationData
@@ -51,6 +52,11 @@ log = logging.getLogger(__name__)
 
 TIMED_QUERIES = 500
 RANKS = "ranks.npz"
+# Scores of a second stage -> the entry of its facts, and what tables add to the name of a search.
+RERANKERS = {
+    "reranked": ("reranker", ", re-ranked"),
+    "reranked_cross": ("reranker_cross", ", with cross-encoder"),
+}
 PACKAGES = ("faiss-cpu", "flax", "jax", "numpy", "optax", "orbax-checkpoint")
 
 
@@ -60,17 +66,22 @@ def write_report(
     dataset: TrainDataset,
     retriever: Retriever,
     vectors: np.ndarray,
-    reranker: TrainedReranker | None = None,
+    rerankers: Mapping[str, TrainedReranker],
     *,
     encode_seconds: float,
 ) -> dict[str, Any]:
     """Score the run in `folder`; write report.md, plots/, ranks.npz and, last, report.json.
 
-    `vectors` are those of all questions, float32 [Q, d], which took `encode_seconds`. The scores of
-    a split are those of one stage; those of two stages are in its entry `reranked`. Returns what
-    report.json holds.
+    Args:
+      vectors: of all questions, float32 [Q, d], which took `encode_seconds`.
+      rerankers: by the name of their scores in the entry of a split; see `RERANKERS`.
+
+    Returns:
+      What report.json holds.
     """
-    report = _score_splits(folder, dataset, retriever, vectors, reranker)
+    store = retriever.store
+    assert isinstance(store, FolderStore)  # a run makes no other
+    report = _score_splits(folder, dataset, store.vectors, vectors, rerankers)
     report["encoder"] = retriever.encoder.identity
     if (calibration := retriever.stages.calibration) is not None:
         report["calibration"] = {"reach": calibration.reach, **calibration.settings}
@@ -78,16 +89,17 @@ def write_report(
     if dataset.frozen_rows:
         report["added_words"] = changes_of_added_words(dataset, vectors)
     report["index"] = {
-        "factory": _store_of(retriever).factory,
-        "probes": retriever.store.recipe.probes,
+        "factory": store.factory,
+        "probes": store.recipe.probes,
         "questions": len(retriever),
         "recall@10": statistics.mean(report[split]["index_recall@10"] for split in HELD_OUT),
     }
     timed = [dataset.data.questions[i] for i in eval_queries(dataset, "test")[:TIMED_QUERIES]]
-    if reranker:
-        report["reranker"] = reranker.facts | time_queries(
-            functools.partial(retriever.search, rerank="light"), timed
-        )
+    for name, reranker in rerankers.items():
+        report[RERANKERS[name][0]] = reranker.facts
+    if "reranked" in rerankers:
+        search = functools.partial(retriever.search, rerank="light")
+        report["reranker"] |= time_queries(search, timed)
     if dataset.translations:
         scores = _translation_scores(dataset, dataset.translations, retriever.encoder, vectors)
         report["translations"] = scores
@@ -108,17 +120,11 @@ def write_report(
     evaluations = read_json_lines(folder / "evaluations.jsonl")
     if evaluations:
         plot_training(folder, read_json_lines(folder / "metrics.jsonl"), evaluations)
-    if "exact" in report["test"]:
-        plot_recall(folder, report)
-    _write(folder, report)
-    return report
-
-
-def _write(folder: pathlib.Path, report: dict[str, Any]) -> None:
     with write_atomically(folder / "report.md", "w") as file:
-        file.write(_markdown(report, read_json_lines(folder / "evaluations.jsonl")))
+        file.write(_markdown(report, evaluations))
     # Last, because this file marks the run as finished.
     write_json(folder / "report.json", report)
+    return report
 
 
 BySearch = dict[str, dict[str, Any]]
@@ -127,28 +133,29 @@ BySearch = dict[str, dict[str, Any]]
 def _score_splits(
     folder: pathlib.Path,
     dataset: TrainDataset,
-    retriever: Retriever,
+    index: Vectors,
     vectors: np.ndarray,
-    reranker: TrainedReranker | None,
+    rerankers: Mapping[str, TrainedReranker],
 ) -> dict[str, Any]:
     """Score the held-out splits, and write ranks.npz if they have pairs."""
-    searches = _first_searches(retriever, vectors)
-    if reranker:
-        searches |= {f"reranked_{n}": reranker.search(s) for n, s in searches.items()}
-    searches["paper"] = index_search(Vectors.build(PAPER, vectors), vectors)
+    first = {"index": index_search(index, vectors), "exact": exact_search(vectors)}
+    searches = first | {"paper": index_search(Vectors.build(PAPER, vectors), vectors)}
+    for stage, reranker in rerankers.items():
+        searches |= {f"{stage}_{name}": reranker.search(one) for name, one in first.items()}
     scores, rankings, ranks = score_searches(searches, dataset)
     report: dict[str, Any] = {}
     for split in HELD_OUT:
         found: dict[str, Any] = {}
         if by_search := scores.get(split):
-            found |= by_search["index"]
-            found |= {name: by_search[name] for name in ("exact", "paper")}
+            found |= by_search["index"] | {name: by_search[name] for name in ("exact", "paper")}
             found["roc_auc"] = pair_roc_auc(vectors.__getitem__, dataset, split)
-            if reranker:
-                found["reranked"] = reranked_scores(by_search, ranks, split, "reranked")
-        ranked = rankings[split]
-        of_split = eval_queries(dataset, split), vectors
-        recall = index_recall(ranked["index"], ranked["exact"], *of_split)
+            for stage in rerankers:
+                found[stage] = by_search[f"{stage}_index"] | {
+                    "exact": by_search[f"{stage}_exact"],
+                    "gain": {search: _gain(ranks, split, stage, search) for search in first},
+                }
+        ranked, queries = rankings[split], eval_queries(dataset, split)
+        recall = index_recall(ranked["index"], ranked["exact"], queries, vectors)
         found["index_recall@10"] = recall
         if dataset.teacher:
             found["agreement"] = make_agreement(dataset, dataset.teacher, split)(vectors)
@@ -158,40 +165,16 @@ def _score_splits(
     return report
 
 
-def _first_searches(retriever: Retriever, vectors: np.ndarray) -> dict[str, RankFn]:
-    """Return the searches in one stage, by the index of the run and exact.
+def _gain(ranks: dict[str, np.ndarray], split: str, stage: str, search: str) -> dict[str, Any]:
+    """What a second stage adds to a search: [difference, low, high] of each score.
 
-    vectors: float32 [Q, d], those of the questions in the order of the index.
+    The 95 % interval is of a bootstrap over clusters.
     """
-    index = _store_of(retriever).vectors
-    return {"index": index_search(index, vectors), "exact": exact_search(vectors)}
-
-
-def _store_of(retriever: Retriever) -> FolderStore:
-    assert isinstance(retriever.store, FolderStore)  # a run makes no other
-    return retriever.store
-
-
-def add_stacked(
-    folder: pathlib.Path,
-    report: dict[str, Any],
-    dataset: TrainDataset,
-    retriever: Retriever,
-    vectors: np.ndarray,
-    reranker: TrainedReranker,
-) -> dict[str, Any]:
-    """Add the scores of a stacked re-ranker to the files of a report; returns the report."""
-    report |= {"reranker_cross": reranker.facts}
-    first = _first_searches(retriever, vectors)
-    searches = {f"reranked_cross_{n}": reranker.search(s) for n, s in first.items()}
-    scores, _, ranks = score_searches(searches, dataset)
-    if ranks:
-        ranks = read_ranks(folder / RANKS) | ranks
-        write_ranks(folder / RANKS, ranks)
-    for split, found in scores.items():
-        report[split]["reranked_cross"] = reranked_scores(found, ranks, split, "reranked_cross")
-    _write(folder, report)
-    return report
+    found, names = {}, ("hits@1", "hits@10", "mrr@20")
+    for over in ("pair", "query"):
+        table = rank_scores(ranks, split, f"{stage}_{search}", over, minus=search)
+        found[f"per_{over}"] = dict(zip(names, table.T.tolist(), strict=True))
+    return found
 
 
 def score_searches(
@@ -264,31 +247,33 @@ def _training_times(
     rates = [row["pairs_per_second"] for row in read_json_lines(folder / "metrics.jsonl")]
     if not rates:
         return {}
-    size, questions = pairs_per_batch(config), config.teacher.batch_size
-    imitated = imitation_steps(config, dataset)
+    imitated, size = imitation_steps(config, dataset), config.teacher.batch_size
+    epoch = len(dataset.trainable_rows) // size * size
+    # Of imitation, half as many pairs as questions are counted.
+    stages = [("questions", [2 * rate for rate in rates[:imitated]], size, epoch)]
+    if own := rates[imitated:]:
+        size = pairs_per_batch(config)
+        stages.append(("pairs", own, size, epoch_steps(config, dataset) * size))
     found: dict[str, float] = {"steps": len(rates), "train_seconds": 0.0}
-    # The medians leave out the first steps, which compile.
-    if alone := rates[:imitated]:
-        rate = 2 * statistics.median(alone)
-        epoch = len(dataset.trainable_rows) // questions * questions / rate
-        found |= {"questions_per_second": rate, "epoch_seconds": epoch}
-        found["train_seconds"] += len(alone) * questions / rate
-    if pairs := rates[imitated:]:
-        rate = statistics.median(pairs)
-        epoch = epoch_steps(config, dataset) * size / rate
-        found |= {"pairs_per_second": rate, "epoch_seconds": epoch}
-        found["train_seconds"] += len(pairs) * size / rate
+    for unit, measured, size, epoch in stages:
+        if measured:
+            rate = statistics.median(measured)  # leaves out the first steps, which compile
+            found |= {f"{unit}_per_second": rate, "epoch_seconds": epoch / rate}
+            found["train_seconds"] += len(measured) * size / rate
     return found
 
 
 def _score_rows(report: dict[str, Any]) -> list[tuple[str, str, str, list[float]]]:
     """The table of scores: of each split and stage, by each search, per pair and per query."""
     names = ("hits@1", "hits@10", "mrr@20", "recall@10", "map@20", "ndcg@10")
-    stages = {"": "", "reranked": ", re-ranked", "reranked_cross": ", with cross-encoder"}
     rows = []
     for split in HELD_OUT:
-        for stage, title in stages.items():
-            scores = report[split].get(stage, {}) if stage else report[split]
+        stages = {"": report[split]} | {
+            title: report[split][stage]
+            for stage, (_, title) in RERANKERS.items()
+            if stage in report[split]
+        }
+        for title, scores in stages.items():
             for search in ("index", "exact", "paper"):
                 found = scores if search == "index" else scores.get(search, {})
                 for over, label in (("per_pair", "pairs"), ("per_query", "queries")):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import pathlib
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -19,15 +18,13 @@ import numpy as np
 
 from qpr_jax.data.splits import TEST
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.evaluation.metrics import rank_scores
 from qpr_jax.evaluation.retrieval import RankFn, rank
-from qpr_jax.files import MANIFEST, read_object
 from qpr_jax.machine import peak_memory
 from qpr_jax.reranking.base import rank_hits
 from qpr_jax.reranking.calibration import calibrate
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
 from qpr_jax.reranking.features import zero_weights
-from qpr_jax.reranking.light import LIGHT, STACKED, LightModel, Network, predict, save_light
+from qpr_jax.reranking.light import LightModel, Network, predict
 from qpr_jax.training import rerank_data
 from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.dataset import TrainDataset
@@ -96,36 +93,23 @@ def read_scorer(config: TrainConfig) -> CrossEncoder | None:
         return read_cross_encoder(os.path.expanduser(config.rerank.cross_encoder))
 
 
-def lacks_stacked(folder: pathlib.Path, scorer: CrossEncoder | None) -> bool:
-    """Whether the run lacks a stacked re-ranker with this cross-encoder, or its figures."""
-    if scorer is None:
-        return False
-    reported = read_object(folder / "report.json").get("reranker_cross", {})
-    shipped = read_object(folder / "export" / STACKED / MANIFEST)
-    known = (reported.get("cross_encoder"), shipped.get("cross_encoder"))
-    return known != (scorer.identity, scorer.identity)
-
-
 def train_reranker(
-    folder: pathlib.Path,
     config: TrainConfig,
     dataset: TrainDataset,
     encoder: Encoder,
     vectors: np.ndarray,
-    scorer: CrossEncoder | None = None,
+    logits: LogitCache | None = None,
 ) -> TrainedReranker | None:
     """Train a re-ranker of a run; None if it has none, or there is too little to learn from.
 
     Args:
-      folder: the work directory; gets export/reranker/ or, with a scorer, export/reranker_cross/.
       config, dataset, encoder, vectors: of the run; vectors float32 [Q, d], of all questions.
-      scorer: a cross-encoder, whose logit becomes the last feature; fewer hits are reordered then.
+      logits: of a cross-encoder, which become the last feature; fewer hits are reordered then.
     """
     if not config.rerank.candidates:
         return None
     start, questions = time.perf_counter(), dataset.data.questions
-    logits = LogitCache(folder / LOGITS, scorer, questions) if scorer else None
-    candidates = STACKED_CANDIDATES if scorer else config.rerank.candidates
+    candidates = STACKED_CANDIDATES if logits else config.rerank.candidates
     finder = Finder(encoder, questions, vectors, candidates=candidates, logits=logits)
     queries, groups = rerank_data.training_queries(dataset)
     folds = np.full(len(questions), -1)
@@ -152,12 +136,11 @@ def train_reranker(
         calibration=calibrate(scores, known.labels),
         frequencies=finder.frequencies,
         word_weights=weights,
-        cross_encoder=scorer.identity if scorer else "",
+        cross_encoder=logits.identity if logits else "",
         settings={"seed": config.seed},
     )
-    save_light(folder / "export" / (STACKED if scorer else LIGHT), model)
     facts = {
-        **({"cross_encoder": model.cross_encoder} if scorer else {}),
+        **({"cross_encoder": model.cross_encoder} if logits else {}),
         "candidates": candidates,
         "queries": len(queries),
         "hits": len(known.labels),
@@ -188,26 +171,3 @@ def _pretrain(
     finder.use_weights(weights)
     features = finder.features(lists)
     return add_word_weights(network, features), weights, features
-
-
-def reranked_scores(
-    scores: dict[str, Any], ranks: dict[str, np.ndarray], split: str, name: str
-) -> dict[str, Any]:
-    """Collect the scores of two stages, by the index and by exact search, and their gain.
-
-    The gain is search -> per_pair or per_query -> score -> [difference, low, high], with the 95 %
-    interval of a bootstrap over clusters.
-
-    Args:
-      scores: those of the split, by search.
-      ranks: the arrays of ranks.npz.
-      split: validation or test.
-      name: of the second stage in `ranks`.
-    """
-    gain: dict[str, dict[str, Any]] = {"index": {}, "exact": {}}
-    for search, found in gain.items():
-        for over in ("pair", "query"):
-            table = rank_scores(ranks, split, f"{name}_{search}", over, minus=search)
-            columns = zip(("hits@1", "hits@10", "mrr@20"), table.T.tolist(), strict=True)
-            found[f"per_{over}"] = dict(columns)
-    return {**scores[f"{name}_index"], "exact": scores[f"{name}_exact"], "gain": gain}

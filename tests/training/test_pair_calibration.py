@@ -57,13 +57,13 @@ def test_the_pairs_of_a_split_stand_for_those_found_among_all_questions(split):
         assert not weights[tested].any()
 
 
-def test_probabilities_of_distances_fit_the_test_pairs(tmp_path):
+def test_probabilities_of_distances_fit_the_test_pairs():
     clusters, split_of, places, pairs = made_up(6000, seed=1)
     splits = SimpleNamespace(split_of=split_of, pairs={"validation": range(100)})
     dataset = SimpleNamespace(clusters=clusters, splits=splits)
     encoder = SimpleNamespace(identity="e")
     vectors = np.stack([places, np.zeros(len(places))], axis=1).astype(np.float32)
-    known = calibrate_pairs(tmp_path, dataset, encoder, vectors, None)
+    known = calibrate_pairs(dataset, encoder, vectors, None)
     assert (known.encoder, known.light, known.reranker) == ("e", None, "")
     scores = known.settings["test"]["distance"]
     assert scores["ece"] < 0.06
@@ -97,8 +97,7 @@ def test_a_run_has_a_calibration_of_both(finished):
     assert "## Probabilities of found pairs" in (workdir / "report.md").read_text()
 
 
-def test_a_run_without_clusters_has_none(tmp_path):
+def test_a_run_without_clusters_has_none():
     dataset = SimpleNamespace(splits=SimpleNamespace(pairs={"validation": []}))
     encoder = SimpleNamespace(identity="e")
-    inputs = (tmp_path, dataset, encoder, np.zeros((0, 2)), None)
-    assert calibrate_pairs(*inputs) is None
+    assert calibrate_pairs(dataset, encoder, np.zeros((0, 2)), None) is None
