@@ -39,7 +39,16 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
         collection.use_run(str(run), encoder.identity)
         return True
     root = pathlib.Path(folder).absolute()
-    retriever = _load(folder)
+    if (root / "run.json").is_file():
+        raise UserError(
+            f"expected an index, got the run {folder}, from which others start and are published",
+            setting="folder",
+            remedy="make an index of its questions with `qpr index`, and extend that",
+        )
+    try:
+        retriever = Retriever.load(folder, indexed=True)
+    except UserError as error:
+        raise UserError(error.what, setting="folder", remedy=error.remedy) from None
     with retriever.store.changing():
         # The encoder of the index may be one that the present encoder extends.
         present = {retriever.encoder.identity, retriever.store.encoder}
@@ -62,18 +71,3 @@ def _require_extension(encoder: Encoder, present: Set[str], folder: StrPath, run
             remedy="train one with text.added_words and encoder.pretrained, or build the index "
             "again with `qpr index`",
         )
-
-
-def _load(folder: StrPath) -> Retriever:
-    """Load the index of `folder`, which its errors name."""
-    if pathlib.Path(folder, "run.json").is_file():
-        raise UserError(
-            f"expected an index, got the run {folder}, from which others start and are published",
-            setting="folder",
-            remedy="make an index of its questions with `qpr index`, and extend that",
-        )
-    try:
-        return Retriever.load(folder, indexed=True)
-    except UserError as error:
-        setting = "folder" if error.setting == "run" else error.setting
-        raise UserError(error.what, setting=setting, remedy=error.remedy) from None

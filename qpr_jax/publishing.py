@@ -58,9 +58,8 @@ def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "")
             setting="to",
         )
     encoder, stages = read_stages(source)
-    reranker = stages.light
-    known = stages.calibration
-    card = model_card(name, encoder, source, reranker, known, licence=licence, data=data)
+    given = {"licence": licence, "data": data}
+    card = model_card(name, encoder, source, stages.light, stages.calibration, **given)
     save_encoder(path, encoder, card=card, also=stages.save)
     return path
 
@@ -85,6 +84,9 @@ def model_card(
     settings = read_object(run / "run.json")
     if report.get("encoder") != encoder.identity:
         report, settings = {}, {}
+    learned = encoder.settings.get("translations", {})
+    files = learned.get("files", [])
+    languages = [learned["source_language"], *(file["language"] for file in files)] if files else []
     return render(
         "model_card.md",
         name=name,
@@ -99,8 +101,8 @@ def model_card(
         licence=licence,
         quoted_licence=json.dumps(licence),
         data=data,
-        languages=_languages(encoder),
-        terms=[(file, _terms_of(file["name"])) for file in _files(encoder)],
+        languages=list(dict.fromkeys(languages)),
+        terms=[(file, _terms_of(file["name"])) for file in files],
         report=report,
         settings=settings,
         details=_training_details(report, settings),
@@ -110,18 +112,6 @@ def model_card(
         calibration=calibration,
         scores=_score_rows(run / "ranks.npz", two_stages=reranker is not None) if report else [],
     )
-
-
-def _files(encoder: Encoder) -> list[dict[str, Any]]:
-    """Return the files of translations that an encoder learned, without folders."""
-    return list(encoder.settings.get("translations", {}).get("files", []))
-
-
-def _languages(encoder: Encoder) -> list[str]:
-    """Return the codes of the languages of an encoder, the teacher's first."""
-    files = _files(encoder)
-    own = [encoder.settings["translations"]["source_language"]] if files else []
-    return list(dict.fromkeys([*own, *(file["language"] for file in files)]))
 
 
 def _terms_of(name: str) -> str:

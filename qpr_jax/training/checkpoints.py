@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 _ARRAYS = ocp.type_handlers.create_type_handler_registry(
     (jax.Array, ocp.type_handlers.ArrayHandler(use_replica_parallel=False))
 )
+_MAKE_ROOM = "make room, then run the same command again, which resumes from the checkpoint before"
 
 
 class EarlyStopping(NamedTuple):
@@ -84,13 +85,13 @@ class Checkpoints:
             return
         # Of checkpoints between evaluations, the best is the one that was evaluated.
         metrics = best._asdict() | {"step": step}
-        with self._failed_write(step):
+        with self._failing(step, "write", _MAKE_ROOM):
             saved = ocp.args.PyTreeSave(state._asdict())
             self._manager.save(step, args=saved, metrics=metrics)
 
     def wait(self) -> None:
         """Wait until the last save is finished. UserError if it failed."""
-        with self._failed_write(self._manager.latest_step() or 0):
+        with self._failing(self._manager.latest_step() or 0, "write", _MAKE_ROOM):
             self._manager.wait_until_finished()
 
     def restore_latest(self, fresh: TrainState) -> tuple[TrainState, EarlyStopping]:
@@ -107,41 +108,28 @@ class Checkpoints:
         UserError if it is damaged or of another model.
         """
         target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like._asdict())
-        args = ocp.args.PyTreeRestore(
-            target, restore_args=ocp.checkpoint_utils.construct_restore_args(target)
-        )
-        try:
+        how = ocp.checkpoint_utils.construct_restore_args(target)
+        with self._failing(step, "read", "start again with `--overwrite`"):
+            args = ocp.args.PyTreeRestore(target, restore_args=how)
             saved: Any = self._manager.restore(step, args=args)
             metrics = dict(self._manager.metrics(step) or {})
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            raise UserError(
-                f"{self._folder / str(step)}: cannot read the checkpoint ({_reason(error)})",
-                remedy="start again with `--overwrite`",
-            ) from error
-        del metrics["step"]
+            del metrics["step"]
         return TrainState(**saved), EarlyStopping(**metrics)
 
     @contextlib.contextmanager
-    def _failed_write(self, step: int) -> Iterator[None]:
+    def _failing(self, step: int, verb: str, remedy: str) -> Iterator[None]:
         try:
             yield
-        except (ValueError, OSError) as error:  # a ValueError if TensorStore finds the disk full
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            # TensorStore raises a ValueError for a full disk, with the cause last.
+            line = str(error).split("\n")[0].partition(" [os_error")[0]
+            reason = getattr(error, "strerror", None) or line.rpartition(": ")[2]
             raise UserError(
-                f"{self._folder / str(step)}: cannot write the checkpoint ({_reason(error)})",
-                remedy="make room, then run the same command again, which resumes from the "
-                "checkpoint before",
+                f"{self._folder / str(step)}: cannot {verb} the checkpoint ({reason})",
+                remedy=remedy,
             ) from error
 
 
 def _score(metrics: Any) -> float:
     """The rank of a checkpoint: its score if its step is the best so far."""
     return float(metrics["best_score"]) if metrics["best_step"] == metrics["step"] else -math.inf
-
-
-def _reason(error: Exception) -> str:
-    """What went wrong, in a few words."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
-    # TensorStore puts the cause last: "...: No space left on device [os_error_code='28']".
-    line = str(error).split("\n")[0]
-    return line.rpartition(": ")[2].partition(" [os_error")[0] if "[os_error" in line else line

@@ -20,24 +20,22 @@ def validate(config: TrainConfig) -> None:
     for name in names:
         _require_choice("loss.names", name, loss_names())
     refuse_if(len({*names}) < len(names), "loss.names", f"must differ, got {','.join(names)}")
-    refuse_if(
-        weights and len(weights) != len(names),
-        "loss.weights",
-        f"must be empty or a number for each of {','.join(names)}, got {weights}",
-    )
+    what = f"must be empty or a number for each of {','.join(names)}, got {weights}"
+    refuse_if(weights and len(weights) != len(names), "loss.weights", what)
     several = config.distributed and config.devices
     refuse_if(several, "devices", f"must be 0 with `distributed=True`, got {config.devices}")
-    if not config.encoder.pretrained:  # else the dimension is known when the folder is read
+    if not config.encoder.pretrained:  # else these are known when the folder is read
         recipe = Recipe(config.index.factory, probes=config.index.probes)
         check_recipe(recipe, config.encoder.output_dim)
-    refuse_if(
-        config.batch.subword_dropout and not config.text.subwords and not config.encoder.pretrained,
-        "batch.subword_dropout",
-        f"must be 0: words are no sums of n-grams, got {config.batch.subword_dropout:g}",
-        "set `text.subwords=True`",
-    )
+        needless = config.batch.subword_dropout and not config.text.subwords
+        what = "must be 0: words are no sums of n-grams"
+        refuse_if(needless, "batch.subword_dropout", what, "set `text.subwords=True`")
     if config.job == "cross_encoder":
-        _check_cross_encoder(config)
+        kind, source = config.encoder.kind, config.data.source
+        refuse_if(kind != "bert", "encoder.kind", f"must be bert for a cross-encoder, got {kind!r}")
+        refuse_if(config.distributed, "distributed", "must be false for a cross-encoder")
+        what = f"must have pairs for a cross-encoder, got {source!r}"
+        refuse_if(not SOURCES[source].has_pairs, "data.source", what)
     _check_targets(config)
     _check_translations(config)
 
@@ -46,51 +44,27 @@ def _require_choice(name: str, value: str, choices: Iterable[str]) -> None:
     refuse_if(value not in choices, name, f"must be {' or '.join(choices)}, got {value!r}")
 
 
-def _check_cross_encoder(config: TrainConfig) -> None:
-    kind, source = config.encoder.kind, config.data.source
-    refuse_if(kind != "bert", "encoder.kind", f"must be bert for a cross-encoder, got {kind!r}")
-    refuse_if(config.distributed, "distributed", "must be false for a cross-encoder")
-    what = f"must have pairs for a cross-encoder, got {source!r}"
-    refuse_if(not SOURCES[source].has_pairs, "data.source", what)
-
-
 def _check_targets(config: TrainConfig) -> None:
     """There is something to learn from, to score by and to re-rank by."""
     has_pairs, taught = SOURCES[config.data.source].has_pairs, has_teacher(config)
     epochs, metric = config.max_epochs, config.early_stopping.metric
-    refuse_if(
-        taught and not epochs and not config.teacher.epochs,
-        "teacher.epochs",
-        "there is nothing to train: it and `max_epochs` are 0",
-        "set one of them",
-    )
-    refuse_if(
-        taught and epochs and not has_pairs,
-        "max_epochs",
-        f"must be 0: a list of questions has no pairs, got {epochs}",
-    )
+    what = "must not be 0 with `max_epochs=0`: there is nothing to train"
+    refuse_if(taught and not (epochs or config.teacher.epochs), "teacher.epochs", what)
+    what = f"must be 0: a list of questions has no pairs, got {epochs}"
+    refuse_if(taught and epochs and not has_pairs, "max_epochs", what)
     refuse_if(
         not taught and not (epochs and has_pairs) and not config.encoder.pretrained,
         "",
         "there is nothing to train on: neither pairs nor a teacher",
         "set `teacher.model`, or, with pairs, `max_epochs=10`",
     )
-    refuse_if(
-        metric == "agreement" and not taught,
-        "early_stopping.metric",
-        "cannot be agreement: there is no teacher",
-        "set `teacher.model`",
-    )
-    refuse_if(
-        metric in ("mrr", "roc_auc") and not has_pairs,
-        "early_stopping.metric",
-        f"must be agreement or translation: a list of questions has no pairs, got {metric}",
-    )
-    refuse_if(
-        config.rerank.candidates and not has_pairs and not taught,
-        "rerank.candidates",
-        "must be 0: there are neither pairs nor a teacher to learn from",
-    )
+    name = "early_stopping.metric"
+    what = "cannot be agreement: there is no teacher"
+    refuse_if(metric == "agreement" and not taught, name, what, "set `teacher.model`")
+    what = f"must be agreement or translation: a list of questions has no pairs, got {metric}"
+    refuse_if(metric in ("mrr", "roc_auc") and not has_pairs, name, what)
+    what = "must be 0: there are neither pairs nor a teacher to learn from"
+    refuse_if(config.rerank.candidates and not (has_pairs or taught), "rerank.candidates", what)
 
 
 def _check_translations(config: TrainConfig) -> None:
@@ -101,11 +75,12 @@ def _check_translations(config: TrainConfig) -> None:
         "must be empty: translations learn the vectors of a teacher, and there is none",
         "set `teacher.model`, or leave out `data.parallel`",
     )
-    for name, given in (
-        ("text.added_words", added),
-        ("batch.translations", config.batch.translations),
-        ("early_stopping.metric", config.early_stopping.metric == "translation"),
-    ):
+    needing = {
+        "text.added_words": added,
+        "batch.translations": config.batch.translations,
+        "early_stopping.metric": config.early_stopping.metric == "translation",
+    }
+    for name, given in needing.items():
         what = "needs translations, got none"
         refuse_if(given and not parallel, name, what, "set `data.parallel`")
     refuse_if(

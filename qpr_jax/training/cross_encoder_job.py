@@ -8,7 +8,8 @@ import logging
 import os
 import pathlib
 import time
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,30 +66,8 @@ HITS = 20  # nearest hits of a query that negatives are drawn from
 QUERIES = 400  # validation queries of an evaluation
 EVALUATIONS = 5  # during the training
 _CLIP = 1.0  # the largest norm of a gradient
-
-
-class Batches(NamedTuple):
-    """The P pairs of a training, divided into its steps.
-
-    Attributes:
-      rows: int32 [P, 2], the query first.
-      labels: float32 [P], 1 if both mean the same, else 0.
-      token_ids: of each question, with special tokens.
-      max_tokens: the largest length of a pair.
-      steps: int64 [S, n], positions of the pairs of each step.
-    """
-
-    rows: np.ndarray
-    labels: np.ndarray
-    token_ids: list[list[int]]
-    max_tokens: int
-    steps: np.ndarray
-
-    def load(self, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return token ids and segments, int32 [n, L], and labels, float32 [n]; step 0 is first."""
-        chosen = self.steps[step]
-        laid_out = lay_out_pairs(self.rows[chosen], self.token_ids, self.max_tokens)
-        return *laid_out, self.labels[chosen]
+# A step -> token ids and segments, int32 [n, L], and labels, float32 [n]: 1 if both mean the same.
+Load = Callable[[int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 def train_cross_encoder(
@@ -117,15 +96,16 @@ def train_cross_encoder(
         split = SplitData(data, dense_clusters(clusters), splits)
         write_splits(folder / "splits", splits, data.ids, data.questions)
         hits, validation = find_hits(split, first_stage, HITS, folder)
-        batches = make_batches(config, split, hits, start)
-        model, seconds = _train(config, split, batches, validation, start, folder)
-        return _finish(split, model, validation, folder, seconds)
+        steps, load = make_batches(config, split, hits, start)
+        began = time.perf_counter()
+        model = _train(config, split, steps, load, validation, start, folder)
+        return _finish(split, model, validation, folder, time.perf_counter() - began)
 
 
 def make_batches(
     config: TrainConfig, split: SplitData, hits: np.ndarray, start: CrossEncoder
-) -> Batches:
-    """Draw the pairs of a training, determined by the seed, and divide them into its steps."""
+) -> tuple[int, Load]:
+    """Draw the pairs of a training, determined by the seed: its steps, and what loads one."""
     count = min(PAIRS, (config.max_steps or PAIRS) * config.batch_size)
     if config.batch_size > count:
         raise UserError(
@@ -146,14 +126,14 @@ def make_batches(
     token_ids = pieces.id_lists(split.data.questions, longest)
     lengths = np.array([len(ids) for ids in token_ids])[rows].sum(axis=1) - 1
     steps = batches_by_length(lengths, config.batch_size, seed=config.seed)
-    log.info(
-        "%s pairs, %.0f %% positive, %.1f tokens each; %s steps",
-        f"{steps.size:,}",
-        100 * labels.mean(),
-        lengths.mean(),
-        f"{len(steps):,}",
-    )
-    return Batches(rows, labels, token_ids, start.max_tokens, steps)
+    what = f"{steps.size:,} pairs, {labels.mean():.0%} positive, {lengths.mean():.1f} tokens each"
+    log.info("%s; %s steps", what, f"{len(steps):,}")
+
+    def load(step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        chosen = steps[step]
+        return *lay_out_pairs(rows[chosen], token_ids, start.max_tokens), labels[chosen]
+
+    return len(steps), load
 
 
 def read_start(config: TrainConfig) -> CrossEncoder:
@@ -211,13 +191,13 @@ def make_cross_step(
 def _train(
     config: TrainConfig,
     split: SplitData,
-    batches: Batches,
+    steps: int,
+    load: Load,
     validation: Validation,
     start: CrossEncoder,
     folder: pathlib.Path,
-) -> tuple[CrossEncoder, float]:
-    """Return the model of the best step, and the seconds that `fit` took in this process."""
-    steps = len(batches.steps)
+) -> CrossEncoder:
+    """Return the model of the best step."""
     step, state = make_cross_step(config, start, steps)
     sample = validation.sample(QUERIES, config.seed)
 
@@ -227,28 +207,23 @@ def _train(
         weights = {**trained, "embedding": start.weights["embedding"]}
         return dataclasses.replace(start, weights=weights, settings=identity(config))
 
-    def evaluate(state: TrainState) -> dict[str, float]:
-        scores, _ = rerank_scores(export(state), split.data.questions, sample)
-        return scores
-
     phase = Phase(
         steps=range(steps),
         step=step,
-        batch_at=batches.load,
+        batch_at=load,
         metrics_at=lambda number: {},
-        size=batches.steps.shape[1],
+        size=config.batch_size,
         evaluate_every=-(-steps // EVALUATIONS),
     )
-    began = time.perf_counter()
     best = fit(
         state,
         [phase],
         folder,
-        evaluate=evaluate,
+        evaluate=lambda state: rerank_scores(export(state), split.data.questions, sample)[0],
         watched=f"mrr@{DEPTH}",
         checkpoint_every=config.checkpoint_every,
     )
-    return export(best), time.perf_counter() - began
+    return export(best)
 
 
 def _finish(
@@ -275,7 +250,7 @@ def _finish(
             "first_stage": rank_scores(validation.relevant),
             "cross_encoder": scores,
         },
-        "training_seconds": seconds,
+        "training_seconds": seconds,  # of this process
         "scored_pairs_per_second": float(rate),
     }
     write_json(folder / "report.json", report)

@@ -38,8 +38,8 @@ class MetricWriter:
     """
 
     def __init__(self, workdir: pathlib.Path, *, resume_at: int) -> None:
-        self._metrics = _open_lines(workdir / "metrics.jsonl", resume_at)
-        self._evaluations = _open_lines(workdir / "evaluations.jsonl", resume_at)
+        names = {"train": "metrics.jsonl", "validation": "evaluations.jsonl"}
+        self._lines = {group: _open(workdir / name, resume_at) for group, name in names.items()}
         name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}"
         self._path = workdir / "tensorboard" / name
         self._path.parent.mkdir(exist_ok=True)
@@ -53,20 +53,31 @@ class MetricWriter:
 
     def steps(self, rows: list[dict[str, Any]]) -> None:
         """Write the metrics of training steps."""
-        _write_lines(self._metrics, rows)
-        self._write_events([_event("train", row) for row in rows])
+        self._write("train", rows)
 
     def evaluation(self, row: dict[str, Any]) -> None:
         """Write the scores of an evaluation."""
-        _write_lines(self._evaluations, [row])
-        self._write_events([_event("validation", row)])
+        self._write("validation", [row])
 
     def close(self) -> None:
         """Close all files."""
-        self._metrics.close()
-        self._evaluations.close()
+        for file in self._lines.values():
+            file.close()
         with contextlib.suppress(OSError):  # a full disk, which `_write_events` has reported
             self._events.close()
+
+    def _write(self, group: str, rows: list[dict[str, Any]]) -> None:
+        file, data = self._lines[group], _lines(rows)
+        with name_in_errors(pathlib.Path(file.name)):
+            while data:  # a write may take a part, as before the disk is full
+                data = data[file.write(data) :]
+            os.fsync(file.fileno())
+        events = []
+        for row in rows:
+            values = (name for name in row if name != "step")
+            summary = [Summary.Value(tag=f"{group}/{n}", simple_value=row[n]) for n in values]
+            events.append(Event(step=row["step"], summary=Summary(value=summary)))
+        self._write_events(events)
 
     def _write_events(self, events: list[Any]) -> None:
         with name_in_errors(self._path):
@@ -76,7 +87,7 @@ class MetricWriter:
             self._events.flush()
 
 
-def _open_lines(path: pathlib.Path, resume_at: int) -> io.FileIO:
+def _open(path: pathlib.Path, resume_at: int) -> io.FileIO:
     """Open a file of JSON lines to append to, without the steps after `resume_at`."""
     kept = [row for row in read_json_lines(path) if row["step"] <= resume_at]
     with write_atomically(path) as file:
@@ -84,22 +95,5 @@ def _open_lines(path: pathlib.Path, resume_at: int) -> io.FileIO:
     return open(path, "ab", buffering=0)  # closed by MetricWriter.close
 
 
-def _write_lines(file: io.FileIO, rows: list[dict[str, Any]]) -> None:
-    data = _lines(rows)
-    with name_in_errors(pathlib.Path(file.name)):
-        while data:  # a write may take a part, as before the disk is full
-            data = data[file.write(data) :]
-        os.fsync(file.fileno())
-
-
 def _lines(rows: list[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
-
-
-def _event(group: str, row: dict[str, Any]) -> Any:
-    values = [
-        Summary.Value(tag=f"{group}/{name}", simple_value=value)
-        for name, value in row.items()
-        if name != "step"
-    ]
-    return Event(step=row["step"], summary=Summary(value=values))

@@ -24,6 +24,7 @@ from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary, frequent_words
 from qpr_jax.training.added_words import first_rows
 from qpr_jax.training.config import TrainConfig, identity, imitates_itself, trains
+from qpr_jax.training.sections import naming, refuse_if
 
 if TYPE_CHECKING:
     from qpr_jax.training.dataset import TrainDataset
@@ -77,13 +78,10 @@ class ModelFamily:
 
 def _read_start(config: TrainConfig, kind: type[E], expected: str, remedy: str) -> E:
     path = config.encoder.pretrained
-    try:
+    with naming("encoder.pretrained"):
         encoder = run_encoder(os.path.expanduser(path))
-    except UserError as error:
-        raise UserError(error.what, setting="encoder.pretrained", remedy=error.remedy) from None
-    if not isinstance(encoder, kind):
-        what = f"expected {expected}, got {path!r}"
-        raise UserError(what, setting="encoder.pretrained", remedy=remedy)
+        if not isinstance(encoder, kind):
+            raise UserError(f"expected {expected}, got {path!r}", remedy=remedy)
     return encoder
 
 
@@ -95,12 +93,8 @@ def _read_cnn(config: TrainConfig) -> CnnEncoder | None:
 
 
 def _read_bert(config: TrainConfig) -> TransformerEncoder:
-    if not config.encoder.pretrained:
-        raise UserError(
-            "must name a folder to start from: bert has no fresh weights",
-            setting="encoder.pretrained",
-            remedy="set it, or another `encoder.kind`",
-        )
+    what = "must name a folder to start from: bert has no fresh weights"
+    refuse_if(not config.encoder.pretrained, "encoder.pretrained", what)
     expected = "a folder in the format of sentence-transformers"
     remedy = "name such a folder or `minilm`, or set `encoder.kind=cnn` to start from a run"
     return _read_start(config, TransformerEncoder, expected, remedy)
@@ -124,23 +118,23 @@ def _cnn_vocabulary(config: TrainConfig, start: CnnEncoder | None, corpora: Corp
             subwords=text.subwords,
             signs=text.subwords,
         )
-    if not (start.normalize or imitates_itself(config)):
-        raise UserError(
-            f"vectors of {config.encoder.pretrained} have not length 1, as those of a teacher",
-            setting="text.added_words",
-            remedy="leave out `teacher.model`: the encoder then imitates itself",
-        )
+    refuse_if(
+        not (start.normalize or imitates_itself(config)),
+        "text.added_words",
+        f"vectors of {config.encoder.pretrained} have not length 1, as those of a teacher",
+        "leave out `teacher.model`: the encoder then imitates itself",
+    )
     fill, least = corpora.dictionary_targets, text.min_count
     signs = start.vocabulary.signs
     words = frequent_words(corpora.by_language[1:], min_count=least, signs=signs, fill=fill)
     vocabulary = start.vocabulary.with_words(words, text.added_words)
-    if vocabulary == start.vocabulary:
-        raise UserError(
-            f"found no words in {', '.join(config.data.parallel)} that "
-            f"{config.encoder.pretrained} lacks",
-            setting="text.added_words",
-            remedy="give other files in `data.parallel`, or lower `text.min_count`",
-        )
+    refuse_if(
+        vocabulary == start.vocabulary,
+        "text.added_words",
+        f"found no words in {', '.join(config.data.parallel)} that {config.encoder.pretrained} "
+        "lacks",
+        "give other files in `data.parallel`, or lower `text.min_count`",
+    )
     return vocabulary
 
 

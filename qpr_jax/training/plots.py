@@ -32,8 +32,8 @@ def plot_training(
     axes[0].set(xlabel="step", title="training")
     axes[0].legend()
     for axis, name in zip(axes[1:], scores, strict=True):
-        steps, values = ([row[key] for row in evaluations] for key in ("step", name))
-        axis.plot(steps, values, marker="o")
+        at, values = ([row[key] for row in evaluations] for key in ("step", name))
+        axis.plot(at, values, marker="o")
         axis.set(xlabel="step", title=f"validation {name}")
     with write_atomically(folder / "plots" / "training.png") as file:
         figure.savefig(file, format="png", dpi=120)

@@ -9,26 +9,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, locked, read_json, write_json
+from qpr_jax.files import StrPath, locked, read_object, write_json
 
 RUN_FILE = "run.json"
 FORMAT = 1  # of run.json
-REMOVAL = "removal not finished"
-# What a run writes before its first step, and all that `overwrite` removes. The last two are left
-# by a kill: files and folders that are renamed when they are whole.
-_PREPARED = ("splits", "clusters")
+_PREPARED = ("splits", "clusters")  # what a run writes before its first step
+# What `overwrite` removes. The first two mark what is finished, so that a kill leaves a whole run.
+# The last two are left by a kill: files and folders that are renamed when they are whole.
 _OUTPUTS = (
+    "report.json",
+    "export",
     *_PREPARED,
     "checkpoints",
     "cross_logits",
     "evaluations.jsonl",
-    "export",
     "hits.npy",
     "index",
     "metrics.jsonl",
     "plots",
     "ranks.npz",
-    "report.json",
     "report.md",
     "tensorboard",
     ".*.part",
@@ -45,12 +44,9 @@ def open_workdir(
     `overwrite` removes a run that is there. UserError where the folder holds a run with other
     settings, or files that are not of a run, or another process uses it.
     """
-    if not str(workdir):
-        raise UserError("expected a folder, got none", setting="workdir")
-    run = {"format": FORMAT} | run
-    folder = pathlib.Path(workdir)
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"expected a folder, got the file {folder}", setting="workdir")
+    run, folder = {"format": FORMAT} | run, pathlib.Path(workdir)
+    if not str(workdir) or (folder.exists() and not folder.is_dir()):
+        raise UserError(f"expected a folder, got {str(workdir)!r}", setting="workdir")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock") as ours:
         if not ours:
@@ -58,14 +54,14 @@ def open_workdir(
                 f"{folder}: another process works in this folder",
                 remedy="wait for it, or give another work directory",
             )
-        if (folder / RUN_FILE).exists():
-            if overwrite:
-                _remove_run(folder)
-            else:
-                _refuse_other_settings(folder, run)
-        elif foreign := _names(folder):
-            what = f"expected an empty folder or a run, found {foreign[0]!r} and no {RUN_FILE}"
-            raise UserError(f"{folder}: {what}", remedy="give another work directory")
+        if not (folder / RUN_FILE).exists():
+            if foreign := _names(folder):
+                what = f"expected an empty folder or a run, found {foreign[0]!r} and no {RUN_FILE}"
+                raise UserError(f"{folder}: {what}", remedy="give another work directory")
+        elif overwrite:
+            _remove_run(folder)
+        else:
+            _refuse_other_settings(folder, run)
         write_json(folder / RUN_FILE, run)
         try:
             yield folder
@@ -82,12 +78,7 @@ def _names(folder: pathlib.Path) -> list[str]:
 
 
 def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
-    known = read_json(folder / RUN_FILE)
-    if not isinstance(known, dict) or REMOVAL in known:
-        raise UserError(
-            f"{folder}: the removal of a run was interrupted here",
-            remedy="finish it with `--overwrite`, or give another work directory",
-        )
+    known = read_object(folder / RUN_FILE)
     differences = [
         f"{name}: {known.get(name, '(none)')!r} there, {run.get(name, '(none)')!r} here"
         for name in sorted(known.keys() | run.keys())
@@ -101,8 +92,6 @@ def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
 
 
 def _remove_run(folder: pathlib.Path) -> None:
-    # First, so that what a kill leaves behind is not taken for a run.
-    write_json(folder / RUN_FILE, {REMOVAL: True})
     for pattern in _OUTPUTS:
         for path in folder.glob(pattern):
             if path.is_dir():

@@ -1,5 +1,6 @@
 """The training of a cross-encoder: its pairs, its batches, its loss, and a run that is stopped."""
 
+import itertools
 import os
 import pathlib
 import signal
@@ -184,14 +185,14 @@ def test_a_stopped_training_ends_with_the_same_bits(tmp_path, monkeypatch):
     assert whole.calibration is not None
     assert train_and_evaluate(config, tmp_path / "whole") == report  # finished
 
-    load = cross_encoder_job.Batches.load
+    batches = itertools.count()
 
-    def load_and_stop(batches, step):
-        if step == 4:
+    def load_and_stop(*pairs):
+        if next(batches) == 4:
             os.kill(os.getpid(), signal.SIGTERM)
-        return load(batches, step)
+        return lay_out_pairs(*pairs)
 
-    monkeypatch.setattr(cross_encoder_job.Batches, "load", load_and_stop)
+    monkeypatch.setattr(cross_encoder_job, "lay_out_pairs", load_and_stop)
     with pytest.raises(Interrupted):
         train_and_evaluate(config, tmp_path / "stopped")
     assert not (tmp_path / "stopped" / "export").exists()
