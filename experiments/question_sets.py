@@ -19,8 +19,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from qpr_jax.distant.logs import BadRow, Logs, read_log
-from qpr_jax.distant.method import UNDECIDED, distinct_questions
+from qpr_jax.distant.logs import UNDECIDED, Logs, distinct_questions, read_log
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
 from qpr_jax.text.tokenizer import normalized_text
@@ -117,11 +116,7 @@ def find_set(name: str) -> pathlib.Path:
 
 def read_log_labels(path: pathlib.Path) -> Labels:
     """The questions of a log with their answers; without those of several answers."""
-    rows = []
-    for row in read_log(Logs((str(path),)), str(path)):
-        if isinstance(row, BadRow):
-            raise UserError(f"{path}, line {row.line}: {row.reason}")
-        rows.append(row)
+    rows = [row for row in read_log(Logs((str(path),)), str(path)) if row]
     questions = [q for q in distinct_questions(sorted(rows)) if q.answer != UNDECIDED]
     return Labels([q.text for q in questions], [(q.answer,) for q in questions])
 

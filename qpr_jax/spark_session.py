@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import re
@@ -15,13 +16,12 @@ from typing import Any
 
 from qpr_jax.errors import UserError, needs
 
-ROWS_AT_ONCE, CHARACTERS_AT_ONCE = 1000, 1 << 24  # of a batch between Java and Python
+_ROWS_AT_ONCE = 1000  # of a batch between Java and Python
 _MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
 _SETTINGS = {
     "spark.log.level": "OFF",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AT_ONCE),
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * CHARACTERS_AT_ONCE),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS_AT_ONCE),
     # The driver reads partitions one by one; merged ones would be too large for its memory.
     "spark.sql.adaptive.coalescePartitions.enabled": "false",
     # Each partition is a job; the blocks of finished jobs would take most of the memory.
@@ -110,38 +110,18 @@ def _reason(error: Exception) -> str:
     return (raised or lines or [type(error).__name__])[-1]
 
 
-def _chunks(rows: Iterable[Any]) -> Iterator[list[Any]]:
-    """Yield batches of rows, smaller ones of long rows: a cluster may have a million questions."""
-    chunk: list[Any] = []
-    characters = 0
-    for row in rows:
-        chunk.append(row)
-        characters += sum(sum(map(len, cell)) for cell in row if isinstance(cell, list))
-        if len(chunk) == ROWS_AT_ONCE or characters > CHARACTERS_AT_ONCE:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
-
-
 def arrow_map(function: Callable[[Rows], Iterable[Any]], columns: str) -> tuple[Any, str]:
     """Return the arguments of `mapInArrow` for a function from rows to rows with `columns`."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow
 
-        types = {
-            "string": pyarrow.string(),
-            "bigint": pyarrow.int64(),
-            "double": pyarrow.float64(),
-            "boolean": pyarrow.bool_(),
-            "array<string>": pyarrow.list_(pyarrow.string()),
-        }
+        types = {"string": pyarrow.string(), "bigint": pyarrow.int64()}
         fields = (column.split() for column in columns.split(", "))
         schema = pyarrow.schema((name, types[kind]) for name, kind in fields)
         tables = ([column.to_pylist() for column in batch.columns] for batch in batches)
-        rows = (row for table in tables for row in zip(*table, strict=True))
-        for chunk in _chunks(function(rows)):
+        rows = iter(function(row for table in tables for row in zip(*table, strict=True)))
+        while chunk := [*itertools.islice(rows, _ROWS_AT_ONCE)]:
             arrays = map(pyarrow.array, zip(*chunk, strict=True), schema.types)
             yield pyarrow.RecordBatch.from_arrays(list(arrays), schema=schema)
 

@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 from qpr_jax.distant.folder import cluster_files, is_made, write_clusters
-from qpr_jax.distant.logs import Logs, log_files
+from qpr_jax.distant.logs import Logs, log_files, read_questions
 from qpr_jax.distant.method import Method
 from qpr_jax.files import StrPath, refuse_existing, sha256_of
 
@@ -22,21 +22,16 @@ def make_folder(
 ) -> dict[str, Any]:
     """Make the clusters of logs in a new folder (see `write_clusters`) and return the report.
 
-    Both engines write the same bytes. Raises UserError for a bad row unless `skip_bad_rows`, and if
-    no cluster is left.
+    Raises UserError for a bad row unless `skip_bad_rows`, and if no cluster is left.
 
-    Args:
-      spark: the master of a Spark cluster; if empty, the clusters are made in memory.
+    spark: the master of a Spark cluster that reads the logs; if empty, this process reads them.
     """
     refuse_existing(folder)
     if not spark:
-        from qpr_jax.distant import local_engine
-
-        result = local_engine.make_clusters(logs, method, skip_bad_rows=skip_bad_rows)
-        return write_clusters(folder, result, method)
+        return write_clusters(folder, read_questions(logs, skip_bad_rows=skip_bad_rows), method)
     from qpr_jax.distant import spark_engine
     from qpr_jax.spark_session import session
 
     with session(spark, "qpr clusters") as opened:
-        result = spark_engine.make_clusters(opened, logs, method, skip_bad_rows=skip_bad_rows)
-        return write_clusters(folder, result, method)
+        questions = spark_engine.read_questions(opened, logs, skip_bad_rows=skip_bad_rows)
+    return write_clusters(folder, questions, method)

@@ -1,4 +1,4 @@
-"""The folder of clusters: written from the result of either engine, read for training."""
+"""The folder of clusters: written from the questions of logs, read for training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
@@ -14,8 +13,17 @@ import numpy as np
 
 from qpr_jax.data.splits import SPLITS
 from qpr_jax.data.tables import read_rows
-from qpr_jax.distant.method import Cluster, FinishedCluster, Method
-from qpr_jax.distant.report import histogram, write_sample
+from qpr_jax.distant.logs import UNDECIDED, LogQuestions
+from qpr_jax.distant.method import (
+    Cluster,
+    Method,
+    draw,
+    find_clusters,
+    remove_overlap,
+    sample_pairs,
+    split_clusters,
+)
+from qpr_jax.distant.report import SAMPLE, histogram, write_sample
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
     StrPath,
@@ -30,29 +38,6 @@ CLUSTERS, QUESTIONS, REPORT = "clusters.jsonl", "questions.jsonl", "report.json"
 PAIR_COLUMNS = ("question1", "question2")
 _METHOD = ("coherence", "least", "pairs_of_a_cluster", "seed")  # keys of `Method` in the report
 _REMEDY = "make the folder again with `qpr clusters`"
-
-
-class ClusterResult(NamedTuple):
-    """What an engine makes of logs.
-
-    Attributes:
-      counts: `rows`, `bad_rows`, `questions` (distinct ones), `questions_of_several_answers`,
-        `undecided_questions` (without a most frequent answer), `questions_alone` (no other question
-        has their answer), `overlapping_questions` (of validation and test, with the same words as a
-        training question).
-      sizes, coherences, kept: of each cluster of at least two questions, [C].
-      sample: some of the kept clusters.
-      clusters: the kept ones, sorted by answer.
-      texts: all distinct questions, sorted by code points.
-    """
-
-    counts: dict[str, int]
-    sizes: np.ndarray
-    coherences: np.ndarray
-    kept: np.ndarray
-    sample: list[Cluster]
-    clusters: Iterable[FinishedCluster]
-    texts: Iterable[str]
 
 
 def is_made(folder: StrPath) -> bool:
@@ -73,26 +58,8 @@ def _pairs_of(split: str) -> str:
     return f"pairs_{split}.tsv"
 
 
-def check_clusters_left(
-    counts: dict[str, int], kept: np.ndarray, coherences: np.ndarray, method: Method
-) -> None:
-    """Raise UserError if there is no cluster, or the filter removes all of them."""
-    if not len(kept):
-        raise UserError(
-            f"expected answers with two questions or more, got none in {counts['rows']:,} rows "
-            f"and {counts['bad_rows']:,} bad ones",
-            remedy="name the columns with `qpr clusters --question --answer`",
-        )
-    if not kept.any():
-        raise UserError(
-            f"expected clusters with a coherence of at least {method.least:g}, got none: the most "
-            f"coherent of {len(kept):,} has {coherences.max():.3g}",
-            remedy="lower `min_coherence`, or use `coherence=pairwise` if it is `paper`",
-        )
-
-
-def write_clusters(folder: StrPath, result: ClusterResult, method: Method) -> dict[str, Any]:
-    """Write the clusters to a new folder, whole or not at all, and return the report.
+def write_clusters(folder: StrPath, log: LogQuestions, method: Method) -> dict[str, Any]:
+    """Write the clusters of logs to a new folder, whole or not at all, and return the report.
 
     The folder has clusters.jsonl, an object for each cluster (`cluster` (0, 1, ...), `answer`,
     `coherence`, `split`, `questions`); pairs_{train,validation,test}.tsv, a header, then two
@@ -100,67 +67,104 @@ def write_clusters(folder: StrPath, result: ClusterResult, method: Method) -> di
     kept and removed; sample.tsv, a random sample of clusters for verdicts.
     """
     refuse_existing(folder)
+    found = find_clusters(log.questions, method)
+    kept = _coherent(found, log, method)
+    split_of = split_clusters(kept, method)
+    apart = [*remove_overlap(kept, split_of)]
+    clusters = [cluster for cluster in apart if len(cluster.questions) > 1]
+    overlap = _count_questions(kept) - _count_questions(apart)
     with replace_folder(folder) as part:
-        splits = _write_files(part, result)
-        _check_splits(splits, result.counts)
-        report = _report(result, splits, method)
-        write_sample(part / "sample.tsv", result.sample)
+        splits = _write_files(part, clusters, split_of, method)
+        for split, counts in splits.items():
+            if not counts["clusters"]:
+                raise UserError(
+                    f"expected clusters in each split, got none for {split} without the "
+                    f"{overlap:,} questions that are also in train",
+                    remedy="give more logs, lower `min_coherence`, or try another `split_seed`",
+                )
+        texts = sorted(question.text for question in log.questions)
+        with write_atomically(part / QUESTIONS, "w") as file:
+            rows = (json.dumps({"question": text}, ensure_ascii=False) for text in texts)
+            file.writelines(f"{row}\n" for row in rows)
+        undecided = sum(question.answer == UNDECIDED for question in log.questions)
+        clustered, clustered_kept = _count_questions(found), _count_questions(kept)
+        report = {
+            "rows": log.rows,
+            "bad_rows": log.bad_rows,
+            "questions": len(texts),
+            "questions_of_several_answers": sum(q.answers > 1 for q in log.questions),
+            "undecided_questions": undecided,
+            "questions_alone": len(texts) - undecided - clustered,
+            "overlapping_questions": overlap,
+            "repeated_rows": log.rows - len(texts),
+            "clusters": len(found),
+            "clustered_questions": clustered,
+            "clusters_removed": len(found) - len(kept),
+            "questions_removed": clustered - clustered_kept,
+            "clusters_kept": len(kept),
+            "questions_kept": clustered_kept,
+            "clusters_lost_to_overlap": len(kept) - len(clusters),
+            "splits": splits,
+            "method": dict(zip(_METHOD, dataclasses.astuple(method), strict=True)),
+            "histogram": histogram(found),
+        }
+        order = sorted(kept, key=lambda cluster: draw("sample", method.seed, cluster.answer))
+        write_sample(part / "sample.tsv", order[:SAMPLE])
         write_json(part / REPORT, report)
     return report
 
 
-def _write_files(folder: pathlib.Path, result: ClusterResult) -> dict[str, Counter[str]]:
-    counts = {split: Counter(clusters=0, questions=0, pairs=0) for split in SPLITS}
+def _count_questions(clusters: Iterable[Cluster]) -> int:
+    return sum(len(cluster.questions) for cluster in clusters)
+
+
+def _coherent(found: Sequence[Cluster], log: LogQuestions, method: Method) -> list[Cluster]:
+    """The clusters that are coherent enough; UserError if there are none."""
+    if not found:
+        raise UserError(
+            f"expected answers with two questions or more, got none in {log.rows:,} rows and "
+            f"{log.bad_rows:,} bad ones",
+            remedy="name the columns with `qpr clusters --question --answer`",
+        )
+    kept = [cluster for cluster in found if cluster.coherence >= method.least]
+    if not kept:
+        most = max(cluster.coherence for cluster in found)
+        raise UserError(
+            f"expected clusters with a coherence of at least {method.least:g}, got none: the most "
+            f"coherent of {len(found):,} has {most:.3g}",
+            remedy="lower `min_coherence`, or use `coherence=pairwise` if it is `paper`",
+        )
+    return kept
+
+
+def _write_files(
+    folder: pathlib.Path, clusters: Sequence[Cluster], split_of: dict[str, str], method: Method
+) -> dict[str, dict[str, int]]:
+    """Write the clusters and their pairs; return the counts of each split."""
+    counts = {split: {"clusters": 0, "questions": 0, "pairs": 0} for split in SPLITS}
     with contextlib.ExitStack() as stack:
 
         def open_file(name: str) -> IO[str]:
             return stack.enter_context(write_atomically(folder / name, "w"))
 
         lines = open_file(CLUSTERS)
-        pairs = {split: open_file(_pairs_of(split)) for split in SPLITS}
-        for file in pairs.values():
+        files = {split: open_file(_pairs_of(split)) for split in SPLITS}
+        for file in files.values():
             file.write("\t".join(PAIR_COLUMNS) + "\n")
-        for number, cluster in enumerate(result.clusters):
-            lines.write(f'{{"cluster": {number}, {cluster.line[1:]}\n')
-            pairs[cluster.split].writelines(f"{pair}\n" for pair in cluster.pairs)
-            counts[cluster.split].update(
-                clusters=1, questions=cluster.questions, pairs=len(cluster.pairs)
-            )
-        open_file(QUESTIONS).writelines(
-            json.dumps({"question": text}, ensure_ascii=False) + "\n" for text in result.texts
-        )
+        for number, (answer, questions, coherence) in enumerate(clusters):
+            split = split_of[answer]
+            row = {"cluster": number, "answer": answer, "coherence": coherence, "split": split}
+            text = json.dumps(row | {"questions": questions}, ensure_ascii=False)
+            lines.write(f"{text}\n")
+            pairs = [f"{a}\t{b}\n" for a, b in sample_pairs(questions, answer, method)]
+            files[split].writelines(pairs)
+            for name, count in (
+                ("clusters", 1),
+                ("questions", len(questions)),
+                ("pairs", len(pairs)),
+            ):
+                counts[split][name] += count
     return counts
-
-
-def _check_splits(splits: dict[str, Counter[str]], counts: dict[str, int]) -> None:
-    for split, of_split in splits.items():
-        if not of_split["clusters"]:
-            raise UserError(
-                f"expected clusters in each split, got none for {split} without the "
-                f"{counts['overlapping_questions']:,} questions that are also in train",
-                remedy="give more logs, lower `min_coherence`, or try another `split_seed`",
-            )
-
-
-def _report(
-    result: ClusterResult, splits: dict[str, Counter[str]], method: Method
-) -> dict[str, Any]:
-    kept = result.kept
-    written = sum(counts["clusters"] for counts in splits.values())
-    return {
-        **result.counts,
-        "repeated_rows": result.counts["rows"] - result.counts["questions"],
-        "clusters": len(kept),
-        "clustered_questions": int(result.sizes.sum()),
-        "clusters_removed": int((~kept).sum()),
-        "questions_removed": int(result.sizes[~kept].sum()),
-        "clusters_kept": int(kept.sum()),
-        "questions_kept": int(result.sizes[kept].sum()),
-        "clusters_lost_to_overlap": int(kept.sum()) - written,
-        "splits": {split: dict(counts) for split, counts in splits.items()},
-        "method": dict(zip(_METHOD, dataclasses.astuple(method), strict=True)),
-        "histogram": histogram(result.coherences, result.sizes),
-    }
 
 
 class ClusterData(NamedTuple):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from qpr_jax.data.decoding import BadRows
 from qpr_jax.data.tables import format_of, read_rows
-from qpr_jax.distant.method import LogRow, log_row
 from qpr_jax.errors import UserError
+from qpr_jax.text.tokenizer import canonical
 
 _REMEDY = "name the columns with `qpr clusters --question --answer`"
-WHOLE_FILE = 0  # the `BadRow.line` of an error of the whole file
+_SKIP = f"{_REMEDY}, or leave such rows out with `--skip-bad-rows`"
+UNDECIDED = ""  # the answer of a question without a most frequent answer
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,28 @@ class Logs:
     format: str = ""
 
 
-class BadRow(NamedTuple):
-    """A row that cannot be read, or the whole file if `line` is WHOLE_FILE; and why."""
+class LogRow(NamedTuple):
+    """A row of a log: question and answer in `canonical` form, and the text of the question."""
 
-    line: int
-    reason: str
-    remedy: str = ""
+    key: str
+    answer: str
+    text: str
+
+
+class Question(NamedTuple):
+    """A distinct question: its first spelling, and its answer out of a number of answers."""
+
+    text: str
+    answer: str
+    answers: int
+
+
+class LogQuestions(NamedTuple):
+    """The distinct questions of logs, and the numbers of good rows and of bad ones."""
+
+    questions: list[Question]
+    rows: int
+    bad_rows: int
 
 
 def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
@@ -60,31 +79,60 @@ def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
     return tuple(files)
 
 
-def read_log(logs: Logs, file: str) -> Iterator[LogRow | BadRow]:
-    """Yield the rows of a file, good and bad; an error of the whole file is the last one."""
-    columns = [logs.question_column, logs.answer_column]
-    try:
-        for line, fields in read_rows(file, columns, format=logs.format, remedy=_REMEDY):
-            if isinstance(fields, str):
-                yield BadRow(line, fields)
-                continue
-            if bad := [name for name in columns if not isinstance(fields[name], str)]:
-                yield BadRow(line, f"expected text in `{bad[0]}`, got {fields[bad[0]]!r:.60}")
-                continue
-            try:
-                yield log_row(*(str(fields[name]) for name in columns))
-            except ValueError as error:
-                yield BadRow(line, str(error))
-    except UserError as error:
-        yield BadRow(WHOLE_FILE, error.what, error.remedy)
+def read_log(logs: Logs, file: str, *, skip_bad_rows: bool = False) -> Iterator[LogRow | None]:
+    """Yield the rows of a file, None for a bad one if these are skipped, else raise UserError."""
+    columns = (logs.question_column, logs.answer_column)
+    bad = BadRows(f"{file}, line", skip=skip_bad_rows, option=_SKIP)
+    for line, fields in read_rows(file, columns, format=logs.format, remedy=_REMEDY):
+        row = fields if isinstance(fields, str) else _log_row([fields[name] for name in columns])
+        if isinstance(row, str):
+            bad.add(line, row)
+        yield row if isinstance(row, LogRow) else None
 
 
-def bad_row_error(file: str, bad: BadRow) -> UserError:
-    """Return the error of a bad row."""
-    if bad.line == WHOLE_FILE:
-        return UserError(bad.reason, remedy=bad.remedy)
-    return UserError(
-        f"{file}, line {bad.line}: {bad.reason}",
-        remedy="correct the line, name the columns with `qpr clusters --question --answer`, or "
-        "leave such rows out with `--skip-bad-rows`",
-    )
+def _log_row(values: Sequence[object]) -> LogRow | str:
+    """Return the row of a question and its answer, or what is wrong with it."""
+    texts = []
+    for name, value in zip(("a question", "an answer"), values, strict=True):
+        if not isinstance(value, str) or not value.strip():
+            return f"expected {name}, got {value!r:.60}"
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            return f"expected Unicode text in {name} ({error.reason})"
+        texts.append(" ".join(value.split()))
+    return LogRow(canonical(texts[0]), canonical(texts[1]), texts[0])
+
+
+def distinct_questions(rows: Iterable[LogRow]) -> Iterator[Question]:
+    """Yield each question once, with its most frequent answer; UNDECIDED where two are.
+
+    The text is the first spelling in the order of code points.
+    """
+    texts: dict[str, str] = {}
+    answers: dict[str, Counter[str]] = {}
+    for key, answer, text in rows:
+        texts[key] = min(texts.get(key, text), text)
+        answers.setdefault(key, Counter())[answer] += 1
+    for key, text in texts.items():
+        (first, most), *others = answers[key].most_common(2)
+        yield Question(
+            text, UNDECIDED if others and others[0][1] == most else first, len(answers[key])
+        )
+
+
+def read_questions(logs: Logs, *, skip_bad_rows: bool = False) -> LogQuestions:
+    """Read the distinct questions of logs; UserError for a bad row unless `skip_bad_rows`."""
+    count = bad = 0
+
+    def rows() -> Iterator[LogRow]:
+        nonlocal count, bad
+        for file in logs.files:
+            for row in read_log(logs, file, skip_bad_rows=skip_bad_rows):
+                if row is None:
+                    bad += 1
+                else:
+                    count += 1
+                    yield row
+
+    return LogQuestions([*distinct_questions(rows())], count, bad)

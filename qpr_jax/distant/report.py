@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
-
-import numpy as np
 
 from qpr_jax.data.tables import read_values
 from qpr_jax.distant.method import Cluster
@@ -18,27 +16,27 @@ SAMPLE = 200  # clusters in the sample for verdicts, as in the paper's spot chec
 SAMPLE_COLUMNS = ("verdict", "answer", "size", "coherence", "questions")
 _YES, _NO = ("1", "yes", "y", "true"), ("0", "no", "n", "false")
 _BINS = 20
+_SHOWN = 10  # questions of a cluster
 _REMEDY = "fill in a sample.tsv of `qpr clusters`, and keep it tab-separated UTF-8"
 
 
-def histogram(coherences: np.ndarray, sizes: np.ndarray) -> list[dict[str, Any]]:
+def histogram(clusters: Iterable[Cluster]) -> list[dict[str, Any]]:
     """Count the clusters and their questions in equal ranges of coherence."""
-    bins = np.minimum((coherences * _BINS).astype(np.int64), _BINS - 1)
-    clusters = np.bincount(bins, minlength=_BINS)
-    questions = np.bincount(bins, sizes, minlength=_BINS).astype(np.int64)
-    return [
-        {"from": i / _BINS, "to": (i + 1) / _BINS, "clusters": int(c), "questions": int(q)}
-        for i, (c, q) in enumerate(zip(clusters, questions, strict=True))
-    ]
+    bins = [{"clusters": 0, "questions": 0} for _ in range(_BINS)]
+    for cluster in clusters:
+        found = bins[min(int(cluster.coherence * _BINS), _BINS - 1)]
+        found["clusters"] += 1
+        found["questions"] += len(cluster.questions)
+    return [{"from": i / _BINS, "to": (i + 1) / _BINS, **row} for i, row in enumerate(bins)]
 
 
-def write_sample(path: pathlib.Path, sample: Sequence[Cluster]) -> None:
+def write_sample(path: pathlib.Path, sample: Iterable[Cluster]) -> None:
     """Write clusters as TSV with an empty column `verdict`, for 1 or yes, 0 or no."""
     with write_atomically(path, "w") as file:
         file.write("\t".join(SAMPLE_COLUMNS) + "\n")
-        for cluster in sample:
-            shown = " | ".join(cluster.shown)
-            file.write(f"\t{cluster.answer}\t{cluster.size}\t{cluster.coherence:.4f}\t{shown}\n")
+        for answer, questions, coherence in sample:
+            shown = " | ".join(questions[:: -(-len(questions) // _SHOWN)])
+            file.write(f"\t{answer}\t{len(questions)}\t{coherence:.4f}\t{shown}\n")
 
 
 def score_verdicts(path: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from qpr_jax.data.splits import SPLITS
 from qpr_jax.distant import content_hash, make_folder
 from qpr_jax.distant.folder import read_clusters
 from qpr_jax.distant.logs import Logs, log_files
-from qpr_jax.distant.method import Method
+from qpr_jax.distant.method import Cluster, Method
 from qpr_jax.distant.report import histogram, score_verdicts, wilson
 from qpr_jax.errors import UserError
 from tests.distant.rows import log_rows, write_rows
@@ -114,7 +114,8 @@ def test_logs_of_a_folder(tmp_path):
 
 
 def test_the_histogram_counts_each_cluster_once():
-    found = histogram(np.array([0.0, 0.049, 0.05, 1.0]), np.array([2, 3, 4, 5]))
+    clusters = [("a", 2, 0.0), ("b", 3, 0.049), ("c", 4, 0.05), ("d", 5, 1.0)]
+    found = histogram(Cluster(a, ["q"] * size, coherence) for a, size, coherence in clusters)
     assert [(row["clusters"], row["questions"]) for row in found[:2]] == [(2, 5), (1, 4)]
     assert found[-1] == {"from": 0.95, "to": 1.0, "clusters": 1, "questions": 5}
 
