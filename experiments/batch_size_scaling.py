@@ -10,7 +10,6 @@ however many pairs that takes. `python -m benchmarks.loss` measures time and mem
 from __future__ import annotations
 
 import pathlib
-import sys
 from typing import Any
 
 import numpy as np
@@ -38,13 +37,9 @@ STEPS, FALSE, WITH_FALSE = "steps", "false negatives", "queries with a false neg
 
 def row_changes(size: int, rule: str) -> dict[str, Any]:
     """The changes of a row to `quora_sdml`, with the filters of the paper's tables."""
-    steps = max(1, round(PAIRS / size))
-    changes = {
-        **paper_tables.CHANGES,
-        **RULES[rule][1],
-        "batch_size": size,
-        "optimizer.warmup_steps": steps // 20,
-    }
+    steps = round(PAIRS / size)
+    changes = paper_tables.CHANGES | RULES[rule][1]
+    changes |= {"batch_size": size, "optimizer.warmup_steps": steps // 20}
     if rule != "stop":
         changes |= {
             "max_steps": steps,
@@ -124,4 +119,4 @@ STUDY = Study(
 )
 
 if __name__ == "__main__":
-    sys.exit(STUDY.main())
+    STUDY.main()

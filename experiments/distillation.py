@@ -10,24 +10,16 @@ from __future__ import annotations
 
 import os
 import pathlib
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from experiments.pages import Column, difference, score_table, section, split_columns, with_interval
 from experiments.scores import Measured, Scores, retrieval
-from experiments.study import Options, Study, Trial, trial_config
+from experiments.study import Options, Study, Trial
 from experiments.systems import BASELINES, baseline_trial
-from qpr_jax.training.presets import PRESETS
+from qpr_jax.training.presets import FACTS, flat_settings
 
 STUDENT = "quora_distilled"
-SUMS = {
-    name: PRESETS["quora_distilled_sums"][name]
-    for name in (
-        *("text.subwords", "text.min_count", "text.hash_bins", "batch.subword_dropout"),
-        *("encoder.bag_of_words", "teacher.epochs", "early_stopping.every_steps"),
-    )
-}
 DATA = os.environ.get("QPR_DATA_DIR", "")
 LOGS = os.path.join(DATA, "qa_logs")
 NO_PAIRS: dict[str, Any] = {"max_epochs": 0, "batch.token_dropout": 0.0}
@@ -41,7 +33,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "unlabelled": ("the questions of the logs", {"data.unlabeled": LOGS}),
     "epochs_6": ("6 epochs of imitation", {"teacher.epochs": 6}),
-    "sums": ("`quora_distilled_sums`", SUMS),
+    "sums": ("`quora_distilled_sums`", flat_settings(FACTS["quora_distilled_sums"]["settings"])),
     "filters_600": ("600 filters for each window", {"encoder.filters": 600}),
     "windows_3_5": (
         "windows of 3 and 5 words, 450 filters",
@@ -69,7 +61,7 @@ OTHERS: dict[str, tuple[str, str, dict[str, Any]]] = {
 def trials(options: Options) -> list[Trial]:
     """All rows; the encoders stay in the work directory."""
     flat = {"index.factory": "Flat"}
-    data = trial_config(STUDENT, flat, smoke=options.smoke)
+    data = Trial("data", STUDENT, flat).config(smoke=options.smoke)
     baselines = [baseline_trial(name, data) for name in BASELINES]
     presets = [(name, preset, changes) for name, (_, preset, changes) in OTHERS.items()]
     presets += [(name, STUDENT, changes) for name, (_, changes) in ROWS.items()]
@@ -110,4 +102,4 @@ STUDY = Study(
 )
 
 if __name__ == "__main__":
-    sys.exit(STUDY.main())
+    STUDY.main()

@@ -10,7 +10,6 @@ The encoders stay in the work directory. Needs the extra `transformer` and the f
 from __future__ import annotations
 
 import pathlib
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -109,10 +108,9 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
         "",
     ]
     for code, language in LANGUAGES.items():
-        metrics = [f"{code} {name}" for name in ("held out", *TESTS)]
         rows = {}
         for name, title in titles.items():
-            cells = [_both(scores, name, metric) for metric in metrics]
+            cells = [_both(scores, name, f"{code} {test}") for test in ("held out", *TESTS)]
             if any(cells):
                 rows[name] = " | ".join([title, *cells])
         head = " | ".join([language, "held out", *TESTS])
@@ -149,4 +147,4 @@ STUDY = Study(
 )
 
 if __name__ == "__main__":
-    sys.exit(STUDY.main())
+    STUDY.main()

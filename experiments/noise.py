@@ -11,10 +11,9 @@ negative (`qpr_jax/data/synthetic.py`). Known paraphrases are masked.
 from __future__ import annotations
 
 import pathlib
-import sys
 from typing import Any
 
-from experiments.pages import Curve, difference, plot_curves, section, table_lines, with_spread
+from experiments.pages import Curve, plot_curves, table_lines, with_spread
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Options, Study, Trial
 
@@ -60,7 +59,7 @@ def compare(row: str) -> list[str]:
 
 
 def page(scores: Scores, folder: pathlib.Path) -> list[str]:
-    """The scores of each loss at each rate, what the highest rate costs, and the plot."""
+    """The scores of each loss at each rate, and the plot."""
     rows = []
     for rate in RATES:
         cells = [f"{rate:g}"]
@@ -84,20 +83,7 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
         "![MRR over the rate of false negatives](curves.png)",
         "",
         *table_lines(head, rows),
-        *_costs(scores),
     ]
-
-
-def _costs(scores: Scores) -> list[str]:
-    """The change of MRR from no false negatives to the highest rate."""
-    rows = []
-    for loss, (title, _) in LOSSES.items():
-        record = scores.get(f"{loss}_{RATES[-1]}", MRR)
-        plain = scores.get(f"{loss}_{RATES[0]}", MRR)
-        if record and plain:
-            cell = difference(record) or f"{record['mean'] - plain['mean']:+.3f}"
-            rows.append([title, cell])
-    return section(f"What a rate of {RATES[-1]:g} costs", table_lines(["", "MRR"], rows))
 
 
 STUDY = Study(
@@ -112,4 +98,4 @@ STUDY = Study(
 )
 
 if __name__ == "__main__":
-    sys.exit(STUDY.main())
+    STUDY.main()

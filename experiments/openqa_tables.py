@@ -9,7 +9,6 @@ its loss.
 from __future__ import annotations
 
 import pathlib
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -82,4 +81,4 @@ STUDY = Study(
 )
 
 if __name__ == "__main__":
-    sys.exit(STUDY.main())
+    STUDY.main()

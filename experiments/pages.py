@@ -49,19 +49,16 @@ def number(record: dict[str, Any]) -> str:
 
 def with_interval(record: dict[str, Any]) -> str:
     """The mean, its interval and, of several seeds, their standard deviation."""
-    text = f"{record['mean']:.3f}"
+    text = number(record)
     if not math.isnan(record["low"]):
         text += f" [{record['low']:.3f}, {record['high']:.3f}]"
-    return text + _spread(record)
+    return text + with_spread(record).removeprefix(number(record))
 
 
 def with_spread(record: dict[str, Any]) -> str:
     """The mean and, of several seeds, their standard deviation."""
-    return f"{record['mean']:.3f}{_spread(record)}"
-
-
-def _spread(record: dict[str, Any]) -> str:
-    return "" if math.isnan(record["spread"]) else f" ± {record['spread']:.3f}"
+    spread = record["spread"]
+    return number(record) + ("" if math.isnan(spread) else f" ± {spread:.3f}")
 
 
 def difference(record: dict[str, Any]) -> str:
@@ -194,12 +191,8 @@ def plot_curves(
                     [x for x, _ in found], means, bars, marker="o", capsize=3, label=label
                 )
         if paper:
-            axis.plot(
-                *zip(*paper[title], strict=True),
-                "s:",
-                color="0.5",
-                label="the paper's, on more questions",
-            )
+            label = "the paper's, on more questions"
+            axis.plot(*zip(*paper[title], strict=True), "s:", color="0.5", label=label)
         if log_scale:
             axis.set_xscale("log", base=2)
         axis.set(xlabel=xlabel, title=title)

@@ -1,14 +1,12 @@
 """The paper's tables on the Quora pairs, and ideas beyond the paper.
 
-python -m experiments.paper_tables                        all rows, then tables and plots
-python -m experiments.paper_tables --table=3 --seeds=3    the rows of one table
-python -m experiments.paper_tables --rows=mask,even       some rows
+python -m experiments.paper_tables                     all rows, then tables and plots
+python -m experiments.paper_tables --rows=mask,even    some rows
 """
 
 from __future__ import annotations
 
 import pathlib
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,9 +23,8 @@ from experiments.pages import (
 )
 from experiments.paper_numbers import TABLES, paper_points, paper_table
 from experiments.scores import Measured, Scores, retrieval
-from experiments.study import Options, Study, Trial, trial_config
+from experiments.study import Options, Study, Trial
 from experiments.systems import baseline_trial
-from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import SCORE_NAMES
 
 # What all rows change of `quora_sdml`: a quarter of its filters and less patience, so that thirty
@@ -39,6 +36,9 @@ CHANGES: dict[str, Any] = {
 }
 # Random triplets learn slowly: some trainings still gain after ten epochs.
 TRIPLET: dict[str, Any] = {"loss.names": ("triplet",), "max_epochs": 20}
+MASK: dict[str, Any] = {"loss.mask_own_cluster": True}
+SYMMETRIC: dict[str, Any] = {"loss.symmetric": True}
+EVEN: dict[str, Any] = {"batch.sampling": "clusters"}
 
 ROWS: dict[str, dict[str, Any]] = {
     "sdml": {},
@@ -53,14 +53,10 @@ ROWS: dict[str, dict[str, Any]] = {
     "tl_ssd_margin_5": TRIPLET | {"loss.margin": 5.0},
     "tl_ssd_margin_50": TRIPLET | {"loss.margin": 50.0},
     "distance_prior": {"loss.prior": "distance"},
-    "mask": {"loss.mask_own_cluster": True},
-    "symmetric": {"loss.symmetric": True},
-    "even": {"batch.sampling": "clusters"},
-    "even_mask_symmetric": {
-        "batch.sampling": "clusters",
-        "loss.mask_own_cluster": True,
-        "loss.symmetric": True,
-    },
+    "mask": MASK,
+    "symmetric": SYMMETRIC,
+    "even": EVEN,
+    "even_mask_symmetric": EVEN | MASK | SYMMETRIC,
     "hard_negatives": {"batch.hard_negatives": 32},
     "windows_1_3_5": {"encoder.kernel_sizes": (1, 3, 5), "encoder.filters": 100},
     "word_dropout": {"batch.token_dropout": 0.2},
@@ -69,7 +65,6 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 # Presets that are trained as they are.
 FULL = ("quora_sdml", "quora_best")
-LEXICAL = ("bm25", "tfidf")
 
 CLAIMS = (
     Claim("smoothing 0.1 is better than none", "eps_0.1", "eps_0.0", 1),
@@ -103,25 +98,12 @@ IDEAS = {
 }
 
 
-def row_changes(name: str) -> dict[str, Any]:
-    """The changes of a row to its preset."""
-    return {} if name in FULL else CHANGES | ROWS[name]
-
-
 def trials(options: Options) -> list[Trial]:
-    """All rows, or those of one table."""
-    names = [*LEXICAL, *ROWS, *FULL]
-    if options.table:
-        if options.table not in map(str, TABLES):
-            raise UserError(f"expected 1 to 4, got {options.table!r}", setting="--table")
-        names = [row.name for row in TABLES[int(options.table)].rows]
-    config = trial_config("quora_sdml", CHANGES, smoke=options.smoke)
-    return [
-        baseline_trial(name, config)
-        if name in LEXICAL
-        else Trial(name, name if name in FULL else "quora_sdml", row_changes(name))
-        for name in names
-    ]
+    """All rows: lexical ones, those of the paper and of ideas, and whole presets."""
+    config = Trial("data", "quora_sdml", CHANGES).config(smoke=options.smoke)
+    lexical = [baseline_trial(name, config) for name in ("bm25", "tfidf")]
+    rows = [Trial(name, "quora_sdml", CHANGES | changes) for name, changes in ROWS.items()]
+    return [*lexical, *rows, *(Trial(name, name) for name in FULL)]
 
 
 def measure(run: pathlib.Path) -> dict[str, Measured]:
@@ -191,8 +173,7 @@ STUDY = Study(
     compare=compare,
     page=page,
     smoke=("tfidf", "sdml", "tl_ssd"),
-    options={"table": "Only the rows of this table of the paper, 1 to 4."},
 )
 
 if __name__ == "__main__":
-    sys.exit(STUDY.main())
+    STUDY.main()

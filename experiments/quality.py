@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import pathlib
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,7 +23,7 @@ from experiments.pages import Column, difference, score_table, with_interval
 from experiments.query_changes import CHANGES, OTHER, SAME, Changed, change_queries
 from experiments.question_sets import MOST, SOURCES, has_seen, read_set
 from experiments.scores import Measured, PerQuery, Scores
-from experiments.study import Options, Study, Trial, log, trial_config
+from experiments.study import Options, Study, Trial, log
 from experiments.systems import (
     BASELINES,
     TWO_STAGES,
@@ -38,6 +37,7 @@ from qpr_jax.data.sources import find_quora
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import read_ranks, write_ranks
 from qpr_jax.retriever import run_encoder
+from qpr_jax.training.dataset import load_dataset
 
 QUERIES = "queries.npz"
 CHANGED = 1000  # queries of a change that keeps the meaning
@@ -67,9 +67,7 @@ class Corpus(NamedTuple):
 @functools.cache
 def read_corpus(smoke: bool) -> Corpus:
     """Read the Quora pairs and change the test questions; the same ones each time."""
-    from qpr_jax.training.dataset import load_dataset
-
-    dataset = load_dataset(trial_config("quora_sdml", {}, smoke=smoke), find_quora())
+    dataset = load_dataset(Trial("data", "quora_sdml").config(smoke=smoke), find_quora())
     questions, clusters = dataset.data.questions, dataset.clusters
     rows = np.unique(dataset.splits.pairs["test"][:, 0])
     of_cluster = defaultdict(list)
@@ -93,8 +91,9 @@ def trials(options: Options) -> list[Trial]:
     }
     folders = given_runs(options.runs)
     for name, folder in {PACKAGED: PACKAGED, **folders}.items():
-        system = functools.partial(run_system, pathlib.Path(folder))
-        systems[name] = (system, _unseen(name, folder))
+        seen = has_seen(run_encoder(folder).settings) if name in folders else PACKAGED_SETS
+        unseen = [one for one in SOURCES if one not in seen]
+        systems[name] = (functools.partial(run_system, folder), unseen)
     return [
         Trial(
             name,
@@ -116,13 +115,6 @@ def given_runs(text: str) -> dict[str, str]:
     return found
 
 
-def _unseen(name: str, folder: str) -> list[str]:
-    if name == PACKAGED:
-        return [one for one in SOURCES if one not in PACKAGED_SETS]
-    settings = run_encoder(folder).settings
-    return [one for one in SOURCES if not has_seen(settings, one)]
-
-
 def make_row(folder: pathlib.Path, *, system: System, sets: Sequence[str], smoke: bool) -> None:
     """Search with a system; write the scores of each query, as `STAGE|METRIC`."""
     arrays: dict[str, np.ndarray] = {}
@@ -137,9 +129,8 @@ def make_row(folder: pathlib.Path, *, system: System, sets: Sequence[str], smoke
         log.info("searching among %s questions of %s", f"{len(questions.texts):,}", name)
         for stage, search in system(questions.texts).items():
             rows, _ = search_others(search, texts, questions.queries, 10)
-            scores = questions.scores(rows)
-            for metric in SET_METRICS:
-                found = PerQuery(scores[metric], questions.clusters)
+            for metric, values in questions.scores(rows).items():
+                found = PerQuery(values, questions.clusters)
                 arrays |= _arrays(stage, f"{name} {metric}", found)
     write_ranks(folder / QUERIES, arrays)
 
@@ -238,4 +229,4 @@ STUDY = Study(
 )
 
 if __name__ == "__main__":
-    sys.exit(STUDY.main())
+    STUDY.main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -65,17 +66,12 @@ def _typo(word: str, kind: str, rng: np.random.Generator) -> str:
     return before + letter + letter + after
 
 
-def typo(kind: str) -> Make:
-    """A typo of one kind in one word of the text."""
-    return lambda text, rng: misspell(text, rng, 1, (kind,))
-
-
-def without_punctuation(text: str) -> str:
+def bare(text: str, rng: np.random.Generator) -> str:
     """Leave all punctuation out; words on both sides of a hyphen or slash stay apart."""
     return " ".join(re.sub(r"[^\w\s]", "", re.sub(r"[-/]", " ", text)).split())
 
 
-def with_please(text: str) -> str:
+def with_please(text: str, rng: np.random.Generator) -> str:
     """Put ", please" at the end of the question."""
     start = text.rstrip(" ?.!")
     return f"{start}, please{text[len(start) :].strip()}"
@@ -92,7 +88,7 @@ _ASKS = re.compile(
 )
 
 
-def negated(text: str) -> str | None:
+def negated(text: str, rng: np.random.Generator) -> str | None:
     """Put "not" behind the subject of a question that asks why, how, where, when, what or which.
 
     Only if the subject is one word of a short list, so that the result is a sentence. Yes-or-no
@@ -131,16 +127,14 @@ def same_numbers(text: str, changed: str, paraphrase: str) -> bool:
 
 
 CHANGES = {
-    "neighbor": Change("a neighboring key", typo("neighbor")),
-    "drop": Change("a missing letter", typo("drop")),
-    "swap": Change("two swapped letters", typo("swap")),
-    "two": Change("typos in two words", lambda text, rng: misspell(text, rng, 2, _TYPOS)),
+    "neighbor": Change("a neighboring key", partial(misspell, words=1, kinds=("neighbor",))),
+    "drop": Change("a missing letter", partial(misspell, words=1, kinds=("drop",))),
+    "swap": Change("two swapped letters", partial(misspell, words=1, kinds=("swap",))),
+    "two": Change("typos in two words", partial(misspell, words=2, kinds=_TYPOS)),
     "lower": Change("lower case", lambda text, rng: text.lower()),
-    "bare": Change("no punctuation", lambda text, rng: without_punctuation(text)),
-    "please": Change('", please"', lambda text, rng: with_please(text)),
-    "negation": Change(
-        '"not" added', lambda text, rng: negated(text), lambda text, new, other: not negates(other)
-    ),
+    "bare": Change("no punctuation", bare),
+    "please": Change('", please"', with_please),
+    "negation": Change('"not" added', negated, lambda text, new, other: not negates(other)),
     "number": Change("another number", renumbered, same_numbers),
 }
 SAME = tuple(name for name, change in CHANGES.items() if change.fits is None)
@@ -165,17 +159,17 @@ def change_queries(
       most: how many queries get a change that keeps the meaning, drawn at random. A change of the
         meaning is made in every query that it fits, unless a paraphrase has the new meaning.
     """
-    change = CHANGES[name]
+    _, make, fits = CHANGES[name]
     rng = np.random.default_rng(0)
     order = np.arange(len(texts))
-    if change.fits is None:
+    if fits is None:
         order = np.sort(np.random.default_rng(1).permutation(order)[:most])
-    found: list[tuple[int, str]] = []
+    found: dict[int, str] = {}
     for query in order.tolist():
         text = texts[query]
-        changed = change.make(text, rng)
+        changed = make(text, rng)
         if changed is None:
             continue
-        if change.fits is None or all(change.fits(text, changed, p) for p in paraphrases[query]):
-            found.append((query, changed))
-    return Changed(np.array([q for q, _ in found], np.int64), [text for _, text in found])
+        if fits is None or all(fits(text, changed, other) for other in paraphrases[query]):
+            found[query] = changed
+    return Changed(np.array([*found], np.int64), [*found.values()])

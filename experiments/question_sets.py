@@ -29,11 +29,8 @@ GENERIC = 20  # an answer of more questions says little about them: "true", "2",
 LOGS, PARALLEL = "qa_logs", "parallel"  # folders of the data
 
 
-class Labels(NamedTuple):
-    """Distinct texts, and the labels of each: two texts with a label in common are relevant."""
-
-    texts: list[str]
-    labels: list[tuple[str, ...]]
+# Distinct texts, and the labels of each: two texts with a label in common are relevant.
+Labeled = tuple[list[str], list[tuple[str, ...]]]
 
 
 class Source(NamedTuple):
@@ -96,32 +93,24 @@ def read_set(name: str, most: int = MOST) -> QuestionSet:
 
     most: questions at most.
     """
-    source, path = SOURCES[name], find_set(name)
-    known = read_log_labels(path) if source.file.startswith(LOGS) else read_translation_labels(path)
-    chosen = choose(known.labels, most, source.most_alike, whole=source.whole)
-    texts, labels = [known.texts[i] for i in chosen], [known.labels[i] for i in chosen]
-    return QuestionSet(texts, relevance_of(labels))
-
-
-def find_set(name: str) -> pathlib.Path:
-    """The file of a set."""
-    path = pathlib.Path(os.environ.get("QPR_DATA_DIR", "."), SOURCES[name].file)
+    source = SOURCES[name]
+    path = pathlib.Path(os.environ.get("QPR_DATA_DIR", "."), source.file)
     if not path.is_file():
-        raise UserError(
-            f"{path}: expected the file of `{name}`, found none",
-            remedy="set $QPR_DATA_DIR to the folder that contains it",
-        )
-    return path
+        what = f"{path}: expected the file of `{name}`, found none"
+        raise UserError(what, remedy="set $QPR_DATA_DIR to the folder that contains it")
+    texts, labels = (_read_log if source.file.startswith(LOGS) else _read_translations)(path)
+    chosen = choose(labels, most, source.most_alike, whole=source.whole)
+    return QuestionSet([texts[i] for i in chosen], relevance_of([labels[i] for i in chosen]))
 
 
-def read_log_labels(path: pathlib.Path) -> Labels:
+def _read_log(path: pathlib.Path) -> Labeled:
     """The questions of a log with their answers; without those of several answers."""
     rows = [row for row in read_log(Logs((str(path),)), str(path)) if row]
     questions = [q for q in distinct_questions(sorted(rows)) if q.answer != UNDECIDED]
-    return Labels([q.text for q in questions], [(q.answer,) for q in questions])
+    return [q.text for q in questions], [(q.answer,) for q in questions]
 
 
-def read_translation_labels(path: pathlib.Path) -> Labels:
+def _read_translations(path: pathlib.Path) -> Labeled:
     """The English sentences of lines `English TAB German`, with all their German translations."""
     german: defaultdict[str, set[str]] = defaultdict(set)
     texts: dict[str, str] = {}
@@ -131,7 +120,7 @@ def read_translation_labels(path: pathlib.Path) -> Labels:
             key = normalized_text(english)
             texts.setdefault(key, english)
             german[key].add(normalized_text(other))
-    return Labels([*texts.values()], [tuple(sorted(german[key])) for key in texts])
+    return [*texts.values()], [tuple(sorted(german[key])) for key in texts]
 
 
 def choose(
@@ -169,14 +158,11 @@ def relevance_of(labels: Sequence[tuple[str, ...]]) -> csr_matrix:
     return common.astype(bool)
 
 
-def has_seen(settings: Mapping[str, Any], name: str) -> bool:
-    """Whether an encoder was trained on the file of a set, or may have been.
-
-    settings: of the encoder.
-    """
-    file = SOURCES[name].file
-    source = settings.get("data.source")
-    if source == "questions" or (source == LOGS and file.startswith(LOGS)):
-        return True
-    files = settings.get("translations", {}).get("files", [])
-    return any(file.rpartition("/")[2] in str(spec) for spec in files)
+def has_seen(settings: Mapping[str, Any]) -> set[str]:
+    """The sets that an encoder with these settings was trained on, or may have been."""
+    found, files = set(), str(settings.get("translations", {}).get("files", []))
+    for name, source in SOURCES.items():
+        folder, _, file = source.file.partition("/")
+        if file in files or settings.get("data.source") in ("questions", folder):
+            found.add(name)
+    return found

@@ -6,7 +6,6 @@ its 95 % interval by a bootstrap over clusters, and paired differences to other 
 
 from __future__ import annotations
 
-import functools
 import pathlib
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ import numpy as np
 
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError, needs
-from qpr_jax.evaluation.metrics import SCORE_NAMES, mean_interval, read_ranks
+from qpr_jax.evaluation.metrics import SCORE_NAMES, mean_interval, query_scores, read_ranks
 from qpr_jax.files import write_atomically
 
 with needs("Studies", ".[train]"):
@@ -65,16 +64,13 @@ def retrieval(
     found = {}
     for split in splits:
         for title, search in (searches or {"index": "index"}).items():
-            rank = ranks.get(f"{split}_{search}", ranks[f"{split}_exact"]).astype(float)
-            hit = rank > 0
-            reciprocal = np.where(hit, 1 / np.maximum(rank, 1), 0)
-            values = {"H@1": rank == 1, "H@10": hit & (rank <= 10), "MRR": reciprocal}
+            scores = query_scores(ranks.get(f"{split}_{search}", ranks[f"{split}_exact"]))
+            values, clusters = dict(zip(SCORE_NAMES, scores.T, strict=True)), f"{split}_clusters"
             for one in over:
                 repeats = ranks[f"{split}_pairs"] if one == "pair" else None
                 for name in names:
-                    found[f"{split} {name} per {one}, {title}"] = PerQuery(
-                        values[name], ranks[f"{split}_clusters"], repeats
-                    )
+                    measured = PerQuery(values[name], ranks[clusters], repeats)
+                    found[f"{split} {name} per {one}, {title}"] = measured
     return found
 
 
@@ -89,40 +85,32 @@ def score_rows(
     for row, seeds in rows.items():
         for metric in seeds[0]:
             own = [one[metric] for one in seeds if metric in one]
-            record = {"row": row, "metric": metric, "minus": "", "seeds": len(own)} | _score(own)
+            means, averaged = [_mean(one) for one in own], _averaged(row, own)
+            record = {"row": row, "metric": metric, "minus": "", "seeds": len(own)}
+            record |= {"mean": float(np.mean(means))} | _interval(averaged, "low", "high")
+            if len(means) > 1:
+                record["spread"] = float(np.std(means, ddof=1))
             others = [other for other in compare(row) if metric in rows.get(other, [{}])[0]]
             for other in others:
                 theirs = [one[metric] for one in rows[other]]
-                records.append(record | {"minus": other} | _difference(row, own, theirs))
+                difference = _difference(row, averaged, _averaged(other, theirs))
+                records.append(record | {"minus": other} | difference)
             if not others:
                 records.append(record)
     return records
 
 
-def _score(seeds: Sequence[PerQuery | float]) -> dict[str, float]:
-    means = [_mean(one) for one in seeds]
-    found = {"mean": float(np.mean(means))}
-    if len(means) > 1:
-        found["spread"] = float(np.std(means, ddof=1))
-    if isinstance(seeds[0], PerQuery):
-        found["low"], found["high"] = _interval(_averaged(seeds), seeds[0])
-    return found
-
-
-def _difference(
-    row: str, own: Sequence[PerQuery | float], theirs: Sequence[PerQuery | float]
-) -> dict[str, float]:
-    found = {"difference": float(np.mean([*map(_mean, own)]) - np.mean([*map(_mean, theirs)]))}
-    first, other = own[0], theirs[0]
-    if isinstance(first, PerQuery) and isinstance(other, PerQuery):
-        if not np.array_equal(first.clusters, other.clusters):
-            raise UserError(
-                f"`{row}` was scored on other queries than the row it is compared with",
-                remedy="remove the folders of both trials and run the study again",
-            )
-        low, high = _interval(_averaged(own) - _averaged(theirs), first)
-        found |= {"difference low": low, "difference high": high}
-    return found
+def _difference(row: str, own: PerQuery | float, theirs: PerQuery | float) -> dict[str, float]:
+    found = {"difference": _mean(own) - _mean(theirs)}
+    if not (isinstance(own, PerQuery) and isinstance(theirs, PerQuery)):
+        return found
+    if not np.array_equal(own.clusters, theirs.clusters):
+        raise UserError(
+            f"`{row}` was scored on other queries than the row it is compared with",
+            remedy="remove the folders of both trials and run the study again",
+        )
+    values = own._replace(values=own.values - theirs.values)
+    return found | _interval(values, "difference low", "difference high")
 
 
 def _mean(measured: PerQuery | float) -> float:
@@ -131,35 +119,37 @@ def _mean(measured: PerQuery | float) -> float:
     return measured
 
 
-def _averaged(seeds: Sequence[PerQuery | float]) -> np.ndarray:
-    """The values of each query, averaged over seeds."""
-    values = [one.values for one in seeds if isinstance(one, PerQuery)]
-    if len({len(one) for one in values}) > 1:
+def _averaged(row: str, seeds: Sequence[PerQuery | float]) -> PerQuery | float:
+    """The number, or the value of each query, averaged over seeds."""
+    values = [one.values if isinstance(one, PerQuery) else one for one in seeds]
+    if len({np.shape(one) for one in values}) > 1:
         raise UserError(
-            "the seeds of a row were scored on different queries",
+            f"the seeds of `{row}` were scored on different queries",
             remedy="remove the folders of the row and run the study again",
         )
-    return np.mean(values, axis=0)
+    mean, first = np.array(values).mean(axis=0), seeds[0]
+    return first._replace(values=mean) if isinstance(first, PerQuery) else float(mean)
 
 
-def _interval(values: np.ndarray, like: PerQuery) -> tuple[float, float]:
-    low, high = mean_interval(values, like.clusters, like.repeats).tolist()
-    return low, high
+def _interval(measured: PerQuery | float, *names: str) -> dict[str, float]:
+    if not isinstance(measured, PerQuery):
+        return {}
+    ends = mean_interval(measured.values, measured.clusters, measured.repeats)
+    return dict(zip(names, ends.tolist(), strict=True))
 
 
 def commit() -> str:
-    """The commit of this checkout, with "-dirty" if code has changed since; else ""."""
+    """The commit of this checkout, with "-dirty" if code has changed since; "" without git."""
 
     def git(*words: str) -> str:
         command = ["git", "-C", str(ROOT), *words]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            return ""
-        return "" if done.returncode else done.stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
-    changed = git("status", "--porcelain", "--untracked-files=no", ":!results", ":!*.md")
-    return git("rev-parse", "--short=10", "HEAD") + ("-dirty" if changed else "")
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", ":!results", ":!*.md")
+        return git("rev-parse", "--short=10", "HEAD") + ("-dirty" if changed else "")
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return ""
 
 
 class Scores:
@@ -172,6 +162,7 @@ class Scores:
     def __init__(self, table: pd.DataFrame) -> None:
         self.table = table.reindex(columns=COLUMNS)
         self.table["minus"] = self.table["minus"].fillna("")
+        self._records: list[dict[str, Any]] = self.table.to_dict("records")
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> Scores:
@@ -193,24 +184,13 @@ class Scores:
         with write_atomically(folder / FILE, "w") as file:
             self.table.round(4).to_csv(file, index=False, lineterminator="\n")
 
-    @functools.cached_property
-    def _records(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
-        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for record in self.table.to_dict("records"):
-            found.setdefault((record["row"], record["metric"]), []).append(record)
-        return found
-
     def __contains__(self, row: str) -> bool:
         return row in set(self.table["row"])
 
     def get(self, row: str, metric: str, minus: str = "") -> dict[str, Any] | None:
         """The record of a row and metric; with `minus`, the one that compares it with that row."""
-        records = self._records.get((row, metric), [])
-        if minus:
-            records = [record for record in records if record["minus"] == minus]
-        return records[0] if records else None
-
-    def mean(self, row: str, metric: str) -> float:
-        """The mean of a metric; nan if it was not measured."""
-        record = self.get(row, metric)
-        return float(record["mean"]) if record else float("nan")
+        for record in self._records:
+            same = (record["row"], record["metric"]) == (row, metric)
+            if same and minus in ("", record["minus"]):
+                return record
+        return None

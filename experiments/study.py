@@ -9,10 +9,8 @@ then writes the page:
     python -m experiments.NAME --page --results=...  only write the page, from its scores.csv
     python -m experiments.NAME --smoke               try the study with tiny models
 
-An interrupted study resumes with the same command, and two processes share its trials. The work
-directory has a folder for each trial; finished trials are not repeated. The folder of the page gets
-scores.csv, README.md and plots. The tables stand between `<!-- results -->` and `<!-- end -->`; the
-text around them is written by hand and stays.
+The same command resumes an interrupted study, and two processes share its trials. The tables stand
+between `<!-- results -->` and `<!-- end -->` of README.md; the text around them stays.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -38,8 +36,8 @@ from qpr_jax.training.config import TrainConfig, identity, load_config
 log = logging.getLogger("qpr_jax.study")
 
 DONE = "trial.json"  # written last: the settings of a finished trial, its command and commit
-ONE_STAGE = {"rerank.candidates": 0}
 Train = Callable[[TrainConfig, pathlib.Path], Any]
+Options = SimpleNamespace  # the values of a study's options: `smoke`, `seeds` and its own
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,6 @@ class Trial:
       preset: is trained; "" trains nothing.
       changes: to the settings of the preset, by dotted name.
       once: whether further seeds would change nothing.
-      rerank: whether the re-ranker of the preset is trained.
       make: adds files to the trial's folder, after the training.
       facts: what the result depends on besides the settings.
       keep: whether the trained encoder stays.
@@ -62,7 +59,6 @@ class Trial:
     changes: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     once: bool = False
-    rerank: bool = False
     make: Callable[[pathlib.Path], None] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     keep: bool = False
@@ -73,30 +69,14 @@ class Trial:
         return f"{self.name}-seed{self.seed}" if self.seed else self.name
 
     def config(self, *, smoke: bool = False) -> TrainConfig:
-        """The settings of the training; with `smoke` of a tiny one."""
-        changes = {**self.changes, "seed": self.seed}
-        return trial_config(self.preset, changes, rerank=self.rerank, smoke=smoke)
+        """The settings of the training; with `smoke` of a tiny one. By default no re-ranker."""
+        changes = {"rerank.candidates": 0, **self.changes, "seed": self.seed}
+        return load_config(self.preset + ":smoke" * smoke, changes)
 
     def settings(self, *, smoke: bool = False) -> dict[str, Any]:
         """What the result depends on besides the data."""
         trained = identity(self.config(smoke=smoke)) if self.preset else {}
         return {**trained, **self.facts, "smoke": smoke}
-
-
-def trial_config(
-    preset: str, changes: Mapping[str, Any], *, rerank: bool = False, smoke: bool = False
-) -> TrainConfig:
-    """The settings of a preset with changes, without a re-ranker unless `rerank`."""
-    alone = {} if rerank else ONE_STAGE
-    return load_config(preset + ":smoke" * smoke, {**alone, **changes})
-
-
-class Options(SimpleNamespace):
-    """The values of a study's options: `smoke`, `seeds`, `workdir` and its own."""
-
-    smoke: bool
-    seeds: int
-    workdir: pathlib.Path
 
 
 @dataclass(frozen=True)
@@ -125,15 +105,17 @@ class Study:
     seeds: int = 1
     options: Mapping[str, str] = field(default_factory=dict)
 
-    def main(self) -> int:
-        """The program; returns the exit status."""
+    def main(self) -> NoReturn:
+        """The program."""
         use_huge_pages()
-        return run_program(lambda: self.run_arguments(sys.argv[1:]))
+        sys.exit(run_program(lambda: self.run_arguments(sys.argv[1:])))
 
     def run_arguments(self, arguments: list[str]) -> int:
         """Parse the arguments and run."""
         page = f"Folder of the page; results/{self.results} to publish. Default: WORKDIR/page."
         where = f"Where models are trained. Default: runs/{self.name}."
+        more = self.options.items()
+        own = [click.Option([f"--{name}"], default="", help=text) for name, text in more]
         options = [
             click.Option(["--rows"], default="", help="Only these rows, separated by commas."),
             click.Option(["--seeds"], type=click.IntRange(1), help="Trainings of each row."),
@@ -141,12 +123,10 @@ class Study:
             click.Option(["--results"], help=page),
             click.Option(["--smoke"], is_flag=True, help="Try the study with tiny models."),
             click.Option(["--page"], is_flag=True, help="Write the page from its scores.csv."),
+            *own,
         ]
-        for name, text in self.options.items():
-            options.append(click.Option([f"--{name}"], default="", help=text))
         name = f"python -m experiments.{self.name}"
-        command = click.Command(name, params=[*options], callback=self.run)
-        return run_click(command, arguments)
+        return run_click(click.Command(name, params=[*options], callback=self.run), arguments)
 
     def run(
         self,
@@ -168,15 +148,19 @@ class Study:
           UserError: an option is wrong; or trials failed, after all others are made.
         """
         folder = pathlib.Path(workdir or f"runs/{self.name}{'_smoke' * smoke}")
-        options = Options(smoke=smoke, seeds=seeds or (1 if smoke else self.seeds), workdir=folder)
-        vars(options).update({name: own.get(name, "") for name in self.options})
+        mine = {name: own.get(name, "") for name in self.options}
+        options = Options(smoke=smoke, seeds=seeds or (1 if smoke else self.seeds), **mine)
         target = pathlib.Path(results or folder / "page")
         failed: list[str] = []
         if not page:
+            given = {"rows": rows, "seeds": seeds, **own}
+            words = [f"--{name}={value}" for name, value in given.items() if value]
+            command = [f"python -m experiments.{self.name}", *words, *["--smoke"] * smoke]
+            trials = self.chosen(rows, options)
             try:
-                command = self.command(rows, seeds, smoke, own)
-                trials = self.chosen(rows, options)
-                failed = make_trials(trials, folder, smoke=smoke, train=train, command=command)
+                failed = make_trials(
+                    trials, folder, smoke=smoke, train=train, command=" ".join(command)
+                )
             except Interrupted as interrupted:
                 return 128 + int(interrupted.args[0])
         # One process at a time: two may have made trials of the same page.
@@ -199,11 +183,8 @@ class Study:
         names = rows.split(",") if rows else list((options.smoke and self.smoke) or by_name)
         for name in names:
             if name not in by_name:
-                raise UserError(
-                    f"unknown row {name!r}",
-                    setting="--rows",
-                    remedy=f"choose of {', '.join(by_name)}",
-                )
+                remedy = f"choose of {', '.join(by_name)}"
+                raise UserError(f"unknown row {name!r}", setting="--rows", remedy=remedy)
         return [
             replace(by_name[name], seed=seed)
             for seed in range(options.seeds)
@@ -226,12 +207,6 @@ class Study:
                     facts[row] = {key: done[key] for key in ("command", "commit")}
         return [record | facts[record["row"]] for record in score_rows(measured, self.compare)]
 
-    def command(self, rows: str, seeds: int | None, smoke: bool, own: Mapping[str, str]) -> str:
-        """The command that scores.csv names."""
-        given = {"rows": rows, "seeds": seeds, **own}
-        words = [f"--{name}={value}" for name, value in given.items() if value]
-        return " ".join([f"python -m experiments.{self.name}", *words, *["--smoke"] * smoke])
-
 
 def make_trials(
     trials: Sequence[Trial],
@@ -248,36 +223,35 @@ def make_trials(
     """
     failed = []
     for number, trial in enumerate(trials, 1):
+        folder = workdir / trial.folder
         with locked(workdir / f".{trial.folder}.lock") as ours:
-            if _is_done(trial, workdir, smoke):
+            if _is_done(trial, folder, smoke):
                 continue
             if not ours:
                 log.info("%s is being made by another process", trial.folder)
                 continue
             log.info("%s of %s: %s", number, len(trials), trial.folder)
             try:
-                _make(trial, workdir / trial.folder, smoke, train or _train)
+                _make(trial, folder, smoke, train or _train)
                 settings = trial.settings(smoke=smoke)
                 done = {"settings": settings, "command": command, "commit": commit()}
-                write_json(workdir / trial.folder / DONE, done)
+                write_json(folder / DONE, done)
             except UserError as error:
                 log.error("%s: %s", trial.folder, error)
                 failed.append(f"{trial.folder}: {error}")
     return failed
 
 
-def _is_done(trial: Trial, workdir: pathlib.Path, smoke: bool) -> bool:
+def _is_done(trial: Trial, folder: pathlib.Path, smoke: bool) -> bool:
     """Whether the trial is finished; UserError if it was made with other settings."""
-    folder = workdir / trial.folder
     if not (folder / DONE).exists():
         return False
-    known, asked = read_object(folder / DONE)["settings"], trial.settings(smoke=smoke)
-    for key, value in asked.items():
+    known = read_object(folder / DONE)["settings"]
+    for key, value in trial.settings(smoke=smoke).items():
         if known.get(key) != value:
-            raise UserError(
-                f"{folder} was made with `{key}` {known.get(key)!r}, the study asks for {value!r}",
-                remedy="remove the folder to make the trial again",
-            )
+            what = f"was made with `{key}` {known.get(key)!r}, the study asks for {value!r}"
+            remedy = "remove the folder to make the trial again"
+            raise UserError(f"{folder} {what}", remedy=remedy)
     return True
 
 

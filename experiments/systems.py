@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,14 +13,12 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from experiments.study import Trial
 from qpr_jax.data.sources import find_quora
-from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import needs
 from qpr_jax.evaluation.metrics import write_ranks
-from qpr_jax.index.vectors import exact_top_k
+from qpr_jax.files import StrPath
 from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.teacher import cached_vectors
 
 TWO_STAGES = "two stages"
 MINILM = "minilm"
@@ -83,49 +82,31 @@ def _top_k(scores: np.ndarray, k: int) -> np.ndarray:
     return candidates[np.argsort(-scores[candidates], kind="stable")[:k]]
 
 
-def minilm_search(questions: list[str]) -> TextSearch:
-    """Exact search by all-MiniLM-L6-v2, which encodes the questions once and caches them."""
-    encoder = read_encoder(MINILM)
-    vectors = np.asarray(cached_vectors(encoder, questions))
-    row_of = {text: row for row, text in enumerate(questions)}
-
-    def search(texts: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
-        if row_of.keys() >= {*texts}:
-            queries = vectors[[row_of[text] for text in texts]]
-        else:
-            queries = np.asarray(cached_vectors(encoder, texts))
-        distances, rows = exact_top_k(queries, vectors, k)
-        return rows, -distances
-
-    return search
-
-
-SEARCHES = {"bm25": bm25_search, "tfidf": tfidf_search, MINILM: minilm_search}
-
-
 def baseline(name: str) -> System:
     """A system of `BASELINES`."""
-    return lambda questions: {"": SEARCHES[name](questions)}
+    if name == MINILM:
+        return functools.partial(run_system, MINILM)
+    search = {"bm25": bm25_search, "tfidf": tfidf_search}[name]
+    return lambda questions: {"": search(questions)}
 
 
-def run_system(run: pathlib.Path, questions: list[str]) -> Mapping[str, TextSearch]:
+def run_system(run: StrPath, questions: list[str]) -> Mapping[str, TextSearch]:
     """The encoder of a run with exact search, and its light re-ranker if it has one."""
     recipe = replace(run_recipe(run_encoder(run)), factory="Flat")
     retriever = Retriever.build(questions, run=run, recipe=recipe)
 
-    def search(rerank: Literal[False, "light"]) -> TextSearch:
-        def found(texts: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
-            rows, scores = np.full((len(texts), k), -1, np.int64), np.zeros((len(texts), k))
-            for i, hits in enumerate(retriever.search(texts, k, rerank=rerank)):
-                rows[i, : len(hits)] = [hit.id for hit in hits]
-                scores[i, : len(hits)] = [hit.score if rerank else -hit.distance for hit in hits]
-            return rows, scores
+    def search(
+        rerank: Literal[False, "light"], texts: Sequence[str], k: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        rows, scores = np.full((len(texts), k), -1, np.int64), np.zeros((len(texts), k))
+        for i, hits in enumerate(retriever.search(texts, k, rerank=rerank)):
+            rows[i, : len(hits)] = [hit.id for hit in hits]
+            scores[i, : len(hits)] = [hit.score if rerank else -hit.distance for hit in hits]
+        return rows, scores
 
-        return found
-
-    stages = {"": search(False)}
+    stages = {"": functools.partial(search, False)}
     if retriever.stages.choose(None, retriever.store):
-        stages[TWO_STAGES] = search("light")
+        stages[TWO_STAGES] = functools.partial(search, "light")
     return stages
 
 
@@ -150,7 +131,7 @@ def baseline_trial(name: str, config: TrainConfig) -> Trial:
 
         dataset = load_dataset(config, find_quora())
         questions = dataset.data.questions
-        search = SEARCHES[name](questions)
+        search = baseline(name)(questions)[""]
 
         def by_row(rows: np.ndarray, k: int) -> np.ndarray:
             return search([questions[row] for row in rows], k)[0]

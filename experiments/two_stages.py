@@ -10,7 +10,6 @@ FOLDER is a run of `python -m experiments.main --config=quora_cross_encoder`; it
 from __future__ import annotations
 
 import pathlib
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,8 +18,9 @@ from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Options, Study, Trial
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.evaluation.metrics import read_ranks
+from qpr_jax.training.presets import PRESETS
 
-PRESETS = ("quora_sdml", "quora_distilled", "quora_minilm")
+ROWS = ("quora_sdml", "quora_distilled", "quora_minilm")
 CROSSED = "quora_distilled"
 # Stage -> the prefix of its searches in ranks.npz.
 STAGES = {"": "", "light": "reranked_", "light and cross-encoder": "reranked_cross_"}
@@ -30,13 +30,12 @@ SEARCHES = {"exact": "exact search", "index": "the index"}
 def trials(options: Options) -> list[Trial]:
     """Every preset with its re-ranker; `quora_minilm`, which is not trained, once."""
     found = []
-    for name in PRESETS:
-        changes: dict[str, Any] = {}
-        if name == CROSSED and options.cross_encoder:
-            changes["rerank.cross_encoder"] = options.cross_encoder
-        facts = {"cross_encoder": options.cross_encoder} if changes else {}
+    for name in ROWS:
+        changes: dict[str, Any] = {"rerank.candidates": PRESETS[name]["rerank.candidates"]}
+        facts = {"cross_encoder": options.cross_encoder} if name == CROSSED else {}
+        changes |= {f"rerank.{setting}": value for setting, value in facts.items()}
         once = name == "quora_minilm"
-        found.append(Trial(name, name, changes, once=once, rerank=True, facts=facts))
+        found.append(Trial(name, name, changes, once=once, facts=facts))
     return found
 
 
@@ -64,7 +63,7 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     """The scores of one and two stages, and the gains."""
     rows = {
         f"{name}, {stage}" if stage else name: f"`{name}` | {stage or 'none'}"
-        for name in PRESETS
+        for name in ROWS
         for stage in STAGES
     }
     lines = []
@@ -92,4 +91,4 @@ STUDY = Study(
 )
 
 if __name__ == "__main__":
-    sys.exit(STUDY.main())
+    STUDY.main()

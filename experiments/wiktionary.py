@@ -17,7 +17,7 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from qpr_jax.cli.program import run_program
 from qpr_jax.errors import UserError
@@ -27,7 +27,6 @@ log = logging.getLogger("qpr_jax")
 
 FOLDER = pathlib.Path("runs")
 _MADE = re.compile(r"wiktionary\.en-([a-z]{2})\.tsv\.gz")
-_NAME = re.compile(r"wiktionary\.([a-z]{2})-en\.txt\.gz")
 _ENTRY = re.compile(r":([^:]*):(.*)", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->")
 _LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]")  # [[word]], [[page|word]]
@@ -43,8 +42,11 @@ _GENDERS = ("m", "f", "n", "p", "c")
 
 def convert(source: pathlib.Path, target: pathlib.Path, language: str) -> None:
     """Write the two columns of a dictionary, which explains words of `language` in English."""
+    rows = []
     with gzip.open(source, "rt", encoding="utf-8", newline="\n") as file:
-        rows = [f"{english}\t{word}\n" for word, english in entries(file, language)]
+        for line in file:
+            word, translations = parse_entry(line.rstrip("\r\n"), language)
+            rows += [f"{english}\t{word}\n" for english in translations]
     with write_atomically(target) as out:
         out.write(gzip.compress("".join(rows).encode(), mtime=0))
     log.info("%s: %s translations of words", target, f"{len(rows):,}")
@@ -64,14 +66,6 @@ def source_of(language: str) -> pathlib.Path:
     """The dictionary of a language in the data folder."""
     folder = os.environ.get("QPR_DATA_DIR", "")
     return pathlib.Path(folder, "parallel", f"wiktionary.{language}-en.txt.gz")
-
-
-def entries(lines: Iterable[str], language: str) -> Iterator[tuple[str, str]]:
-    """Yield each word with each of its translations; language: code of that of the words."""
-    for line in lines:
-        word, translations = parse_entry(line.rstrip("\r\n"), language)
-        for translation in translations:
-            yield word, translation
 
 
 def parse_entry(line: str, language: str = "") -> tuple[str, list[str]]:
@@ -129,13 +123,14 @@ def _split(text: str) -> list[str]:
 
 def main() -> int:
     """Convert the dictionaries of the data folder; the exit status."""
-    folder = source_of("").parent
-    found = [match[1] for path in folder.glob("*") if (match := _NAME.fullmatch(path.name))]
+    pattern = source_of("??")
+    found = sorted(pattern.parent.glob(pattern.name))
     if not found:
-        what = f"{folder}: expected wiktionary.XX-en.txt.gz, found none"
+        what = f"{pattern.parent}: expected wiktionary.XX-en.txt.gz, found none"
         raise UserError(what, remedy="set $QPR_DATA_DIR")
-    for language in sorted(found):
-        convert(source_of(language), FOLDER / f"wiktionary.en-{language}.tsv.gz", language)
+    for source in found:
+        language = source.name.split(".")[1].removesuffix("-en")
+        convert(source, FOLDER / f"wiktionary.en-{language}.tsv.gz", language)
     return 0
 
 

@@ -90,9 +90,9 @@ def rank_scores(
     """
     clusters = ranks[f"{split}_clusters"]
     weights = ranks[f"{split}_pairs"] if over == "pair" else np.ones(len(clusters))
-    values = _query_scores(ranks[f"{split}_{search}"])
+    values = query_scores(ranks[f"{split}_{search}"])
     if minus:
-        values -= _query_scores(ranks[f"{split}_{minus}"])
+        values -= query_scores(ranks[f"{split}_{minus}"])
     ends = mean_interval(values, clusters, weights)
     return np.stack([np.average(values, axis=0, weights=weights), *ends])
 
@@ -125,8 +125,8 @@ def _draws(clusters: int) -> np.ndarray:
     return drawn.astype(np.float64)
 
 
-def _query_scores(ranks: np.ndarray) -> np.ndarray:
-    """SCORE_NAMES of each query from the rank of its first relevant question, 0 for none."""
+def query_scores(ranks: np.ndarray) -> np.ndarray:
+    """Return SCORE_NAMES of each query from the rank of its first relevant question, 0 for none."""
     rank = ranks.astype(np.float64)
     rank[rank == 0] = np.inf
     return np.stack([rank == 1, rank <= 10, 1 / rank], axis=1).astype(np.float64)

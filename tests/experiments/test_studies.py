@@ -20,7 +20,6 @@ from experiments import (
 from experiments.pages import BEGIN, END
 from experiments.scores import Scores
 from experiments.study import Options
-from qpr_jax.errors import UserError
 from qpr_jax.files import write_json
 from qpr_jax.training.checks import validate
 from tests.distant.rows import log_rows, write_rows
@@ -40,7 +39,7 @@ every_study = pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.
 
 def options(study, **values):
     names = dict.fromkeys(study.options, "")
-    return Options(smoke=False, seeds=1, workdir=pathlib.Path("runs"), **names | values)
+    return Options(smoke=False, seeds=1, **names | values)
 
 
 @every_study
@@ -65,14 +64,6 @@ def test_the_published_page_has_the_tables_of_its_scores(study, tmp_path):
     for plot in tmp_path.rglob("*.png"):
         assert (folder / plot.relative_to(tmp_path)).is_file()
     assert f"python -m experiments.{study.name}" in text.partition(BEGIN)[0]
-
-
-def test_a_table_of_the_paper_has_its_rows():
-    study = paper_tables.STUDY
-    names = [trial.name for trial in study.trials(options(study, table="2"))]
-    assert names == ["n_32", "n_64", "n_128", "n_256", "sdml", "n_1024"]
-    with pytest.raises(UserError, match="`--table`: expected 1 to 4, got '7'"):
-        study.trials(options(study, table="7"))
 
 
 def test_all_rows_of_a_rule_see_as_many_pairs():

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.pages import Column, difference, score_table, with_interval
 from experiments.scores import Scores
-from experiments.study import Study, Trial, make_trials, trial_config
+from experiments.study import Study, Trial, make_trials
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import locked
 
@@ -182,8 +182,7 @@ def test_smoke_trains_its_rows_at_tiny_shapes(tmp_path, monkeypatch, train):
     assert STUDY.run(smoke=True, train=train) == 0
     assert train.trained == ["eps_0.3"]
     assert (tmp_path / "runs" / "tiny_smoke" / "page" / "README.md").exists()
-    tiny = trial_config("synthetic_sdml", {}, smoke=True)
-    assert tiny.max_steps < 20
+    assert Trial("tiny", "synthetic_sdml").config(smoke=True).max_steps < 20
 
 
 def test_the_program_reads_its_options(tmp_path, monkeypatch, train):
