@@ -108,13 +108,6 @@ def read_values(
         yield line, result
 
 
-def read_cells(path: str, format: str) -> Iterator[Cells]:
-    """Yield the rows of a "csv" or "tsv" file, the header or first row included."""
-    with open_input(path) as file:
-        name = input_name(path)
-        yield from _CellReader(read_lines(file, name), format, name)
-
-
 def format_of(path: str | os.PathLike[str]) -> str:
     """Return the format that the suffix of a file's name says, compressed or not; "" for none."""
     base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")

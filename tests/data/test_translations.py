@@ -99,12 +99,12 @@ def test_every_format_gives_the_same_pairs(tmp_path, name, names, packed):
 def test_nested_records_and_two_files(tmp_path, monkeypatch):
     rows = [(i, {"en": a, "de": b}) for i, (a, b) in enumerate(PAIRS)]
     assert_pairs(read(write_records(tmp_path / "p.jsonl", ("id", "translation"), rows)))
-    first = write_lines(tmp_path / "a+b.txt", [*SOURCES[:2], "", *SOURCES[2:]])
+    first = write_lines(tmp_path / "a.txt", [*SOURCES[:2], "", *SOURCES[2:]])
     second = write_lines(tmp_path / "other", [*TARGETS[:2], " ", *TARGETS[2:]])
     assert_pairs(read(f"{first}+{second}"))
     monkeypatch.setenv("PLACE", str(tmp_path))
-    assert_pairs(read("$PLACE/a+b.txt + ${PLACE}/other"))
-    assert file_names(f"en-de:{first}+{second}") == "a+b.txt+other"
+    assert_pairs(read("$PLACE/a.txt + ${PLACE}/other"))
+    assert file_names(f"en-de:{first}+{second}") == "a.txt+other"
     assert parse_spec("DE-eng:x") == (("de", "eng"), ["x"])
     assert parse_spec("x") == (None, ["x"])
 
@@ -126,22 +126,22 @@ def test_no_pair_is_lost(tmp_path_factory, pairs):
 
 BROKEN = [
     ("p.tsv", None, "expected a file of translations, found none at"),
-    ("p.tsv", "", "expected translations, got no row"),
-    ("p.txt", " \n\n", "expected translations, got no row"),
-    ("p.tsv", "How?\n", "line 1: expected two columns, .* got 1"),
-    ("p.tsv", "1\tHow?\tWie?\n", "expected two columns, .* got 3.*; add such a header"),
-    ("p.tsv", "How?\tWie?\nWho?\t \n", r"line 2: .* column 2, got an empty"),
-    ("p.tsv", "id\tde\ten\n1\tWer?\t\n", "line 2: .* in `en`, got an empty"),
-    ("p.csv", "a,b\na,b,c\n", "line 2: expected 2 columns, as in the first row, got"),
+    ("p.txt", " \n\n", "expected a header that names the columns, got nothing"),
+    ("p.jsonl", "\n", "expected translations, got no row"),
+    ("p.tsv", "How?\n", "expected columns en and de, got .*How"),
+    ("p.tsv", "1\tHow?\tWie?\n", "expected columns en and de, got .*; name the two columns so"),
+    ("p.tsv", "How?\tWie?\nWho?\t \n", r"line 2: expected a text in column 2, got ' '"),
+    ("p.tsv", "id\tde\ten\n1\tWer?\t\n", "line 2: .* in `en`, got ''"),
+    ("p.csv", "a,b\na,b,c\n", "line 2: expected 2 fields, as the header, got"),
     ("p.jsonl", '{"en": "How?", "text": "Wie?"}', "expected columns en and de, got"),
-    ("p.jsonl", '{"en": "a", "de": "b"}\n{"en": "a"}', "line 2: .* in `de`, got an empty"),
+    ("p.jsonl", '{"en": "a", "de": "b"}\n{"en": "a"}', "line 2: .* in `de`, got ''"),
     ("p.jsonl", '{"en": "a", "de": 7}', "line 1: expected a text in `de`, got 7"),
     ("p.jsonl", '{"en": "a", "de": "b"}\n{"e', "line 2: expected a JSON object"),
-    ("p.tsv", "Who is it?\tWho is it?\n" * 20, "20 of 20 rows have the same text on both sides"),
+    ("p.tsv", "en\tde\n" + "Who is it?\tWho is it?\n" * 20, "20 of 20 rows have the same text"),
     (
         "p.tsv",
         "road\tStraße\n".encode("latin-1"),
-        "line 1: .*expected UTF-8; save the file as",
+        "line 1: .*expected UTF-8.*; save the file as",
     ),
 ]
 
@@ -160,12 +160,12 @@ def test_broken_files(tmp_path, name, content, message):
 
 def test_bad_rows_may_be_left_out(tmp_path, caplog):
     path = tmp_path / "p.tsv"
-    path.write_bytes(b"street\tGasse\nroad\t\xdf\nx\t\n1\t2\t3\n")
+    path.write_bytes(b"a street\tGasse\nroad\t\xdf\nx\t\n1\t2\t3\n")
     found = read(path, skip_bad_rows=True)
-    assert_pairs(found, [("street", "Gasse")])
+    assert_pairs(found, [("a street", "Gasse")])
     assert found.skipped == 3
     assert caplog.messages[0].startswith(f"{path}: 3 bad rows left out; line 2: expected UTF-8")
-    path.write_bytes(b"x\t\n")
+    path.write_bytes(b"en\tde\nx\t\n")
     with pytest.raises(UserError, match="got no good row and 1 bad ones"):
         read(path, skip_bad_rows=True)
 
@@ -173,7 +173,7 @@ def test_bad_rows_may_be_left_out(tmp_path, caplog):
 def test_files_that_do_not_fit_each_other(tmp_path):
     first = write_lines(tmp_path / "a", ["one two", "three four"])
     second = write_lines(tmp_path / "b", ["eins zwei", "drei vier", "fünf"])
-    with pytest.raises(UserError, match=r"expected as many lines in .*/a as in .*/b, got 2 and 3"):
+    with pytest.raises(UserError, match=r"expected as many lines in .*/a as in .*/b, got more in"):
         read(f"{first}+{second}")
     (tmp_path / "b").write_bytes(b"eins\n\xff\n")
     with pytest.raises(UserError, match="line 2: b: expected UTF-8"):
@@ -184,11 +184,10 @@ def test_files_that_do_not_fit_each_other(tmp_path):
     ("spec", "message"),
     [
         ("{}/p.tsv", "expected the two languages before the path; write them as in en-de:"),
-        ("en-en:{}/p.tsv", "expected two languages, got en twice"),
-        ("en-de:{}/p.tsv+", r"expected a path on both sides of \+"),
-        ("en-de:{0}/p.tsv+{0}/p.tsv", "expected two files, one for each language, got"),
-        ("en-de:", "expected a file of translations, got an empty path"),
-        ("en-de:-", "expected a file of translations, got standard input"),
+        ("en-en:{}/p.tsv", "expected two languages, and a file or two"),
+        ("en-de:{}/p.tsv+", "expected two languages, and a file or two"),
+        ("en-de:{0}/p.tsv+{0}/p.tsv", "expected two languages, and a file or two"),
+        ("en-de:-", "expected two languages, and a file or two"),
         ("en-de:{}", r"cannot be read \(Is a directory\)"),
         ("en-de:$QPR_NOT_SET/p.tsv", r"found none at \$QPR_NOT_SET/p.tsv"),
     ],
