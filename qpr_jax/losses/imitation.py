@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,7 @@ from jax import lax
 from jax.scipy.special import logsumexp
 
 from qpr_jax.arrays import unit_vectors
-from qpr_jax.losses.distances import as_floats, device_mean, gather, map_rows, own_rows
+from qpr_jax.losses.distances import as_floats, device_mean, gather, own_rows
 
 
 def imitation_loss(
@@ -84,26 +83,16 @@ def similarities_loss(
         )
     if not 0 < temperature < float("inf"):
         raise ValueError(f"expected `temperature` above 0 and finite, got {temperature}")
-    count = len(vectors)
-    sides = tuple(map(unit_vectors, as_floats(vectors, lax.stop_gradient(targets))))
-    everyone = tuple(gather(side, count, axis_name) for side in sides)
-    if len(everyone[0]) < 2:
-        raise ValueError("expected `vectors` of 2 and more questions, got 1")
-
-    def divergences(tile: Any) -> jax.Array:
-        rows, own = tile
-        neighbors = own != jnp.arange(len(everyone[0]), dtype=own.dtype)[None]
-        student, teacher = (
-            _log_shares(jnp.matmul(x, y.T, precision=precision) / temperature, neighbors)
-            for x, y in zip(rows, everyone, strict=True)
-        )
-        teacher = lax.stop_gradient(teacher)
-        return jnp.where(neighbors, jnp.exp(teacher) * (teacher - student), 0).sum(axis=1)
-
-    rows = (sides, own_rows(count, axis_name))
-    return device_mean(map_rows(divergences, rows, len(everyone[0])).mean(), axis_name)
-
-
-def _log_shares(logits: jax.Array, neighbors: jax.Array) -> jax.Array:
-    """The logarithm of the softmax over the neighbors, bool [n, N]; others are finite."""
-    return logits - logsumexp(logits, axis=1, keepdims=True, where=neighbors)
+    sides = map(unit_vectors, as_floats(vectors, lax.stop_gradient(targets)))
+    own = own_rows(len(vectors), axis_name)[:, None]
+    shares = []
+    for side in sides:
+        everyone = gather(side, len(side), axis_name)
+        if len(everyone) < 2:
+            raise ValueError("expected `vectors` of 2 and more questions, got 1")
+        neighbors = own != jnp.arange(len(everyone), dtype=own.dtype)[None]
+        logits = jnp.matmul(side, everyone.T, precision=precision) / temperature
+        shares.append(logits - logsumexp(logits, axis=1, keepdims=True, where=neighbors))
+    student, teacher = shares  # the logarithms of the softmax over the neighbors
+    divergences = jnp.exp(teacher) * (teacher - student)
+    return device_mean(jnp.where(neighbors, divergences, 0).sum(axis=1).mean(), axis_name)

@@ -59,15 +59,14 @@ def ranking_loss(
         raise ValueError(f"expected a finite `similarity_scale` above 0, got {similarity_scale}")
     batch = pair_batch(queries, candidates, clusters, axis_name)
     if similarity == "cosine":
-        units = {name: unit_vectors(getattr(batch, name)) for name in ("queries", "candidates")}
-        batch = batch._replace(**units)
-    paired = (batch.queries * batch.candidates[: len(queries)]).sum(axis=1)
-    positive = similarity_scale * paired  # the same in both directions
+        queries, candidates = unit_vectors(batch.queries), unit_vectors(batch.candidates)
+        batch = batch._replace(queries=queries, candidates=candidates)
 
     def divergences(given: Direction) -> jax.Array:
-        rows, _, columns, own, clusters = given
-        bias = jnp.zeros_like(columns[:, 0])
-        logits = Logits(similarity_scale * rows, columns, bias, positive, own[:, 0], clusters)
-        return divergence_sum(logits, smoothing=smoothing, precision=precision)
+        rows, positives, columns, own, clusters = given
+        rows, bias = similarity_scale * rows, jnp.zeros_like(columns[:, 0])
+        positive = (rows * positives).sum(axis=1)
+        logits = Logits(rows, columns, bias, positive, own, clusters)
+        return divergence_sum(logits, smoothing, precision)
 
     return mean_loss(divergences, batch, symmetric, axis_name)

@@ -32,7 +32,7 @@ class Logits(NamedTuple):
 
     Attributes:
       rows: x, floating [n, d].
-      columns: y, of the same type, [m, d].
+      columns: y, of the same type, [m, d]; over devices, those of all.
       bias: [m].
       positive: l_i, [n], the logit of each row's own column.
       own: int32 [n], that column.
@@ -48,30 +48,26 @@ class Logits(NamedTuple):
     clusters: jax.Array | None
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def row_logsumexp(
-    logits: Logits, precision: lax.PrecisionLike = "highest", tile_rows: int = 0
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def divergence_sum(
+    logits: Logits,
+    smoothing: float = 0.0,
+    precision: lax.PrecisionLike = "highest",
+    tile_rows: int = 0,
 ) -> jax.Array:
-    """Sum over the rows of log(exp(l_i) + sum_j exp(l_ij)) - l_i, with j the negatives of row i.
+    """Sum over the rows of KL(targets || softmax of the logits), with uniformly smoothed targets.
 
-    Small values keep their relative precision: they do not come from a difference of large ones.
-
-    Args:
-      logits: over devices, the columns are those of all, and the rows those of this device.
-      precision: of the matrix products, as JAX names it.
-      tile_rows: rows of a tile; 0: by size.
-
-    Returns:
-      Scalar of the type of the rows; over devices, the sum of this one.
+    Of the c columns that a row sees, its own has the target 1 - smoothing + smoothing / c, each
+    other smoothing / c. Small values keep their relative precision: they do not come from a
+    difference of large ones. `tile_rows`: rows of a tile; 0: by size.
     """
-    return _forward(logits, precision, tile_rows)[0]
+    return _forward(logits, smoothing, precision, tile_rows)[0]
 
 
 def _forward(
-    logits: Logits, precision: lax.PrecisionLike, tile_rows: int
+    logits: Logits, smoothing: float, precision: lax.PrecisionLike, tile_rows: int
 ) -> tuple[jax.Array, Logits]:
     rows, columns, bias, positive, own, clusters = logits
-    count = len(rows)
     size = tile_rows or _rows_of_tile(len(columns))
     product = functools.partial(jnp.matmul, precision=precision)
 
@@ -80,24 +76,39 @@ def _forward(
         x, own_logit, own_column, live = tile
         # Columns on the first axis: on a CPU the products are up to 30 % faster.
         scores = product(columns, x.T) + bias[:, None]
-        hidden = non_negatives(own_column[:, None], len(columns), clusters).T
-        scores = jnp.where(hidden, -jnp.inf, scores)
-        most = scores.max(axis=0)
+        hidden = non_negatives(own_column, len(columns), clusters).T
+        shown = jnp.where(hidden, -jnp.inf, scores)
+        most = shown.max(axis=0)
         most = jnp.where(jnp.isfinite(most), most, 0)  # a row may have no negatives
-        share = jnp.exp(scores - most[None])
+        share = jnp.exp(shown - most[None])
         mass = share.sum(axis=0)
         excess = jnp.log(mass) + most - own_logit
-        value += jnp.where(live, jax.nn.softplus(excess), 0).sum()
+        losses = jnp.where(live, jax.nn.softplus(excess), 0)
         pull = jnp.where(live, jax.nn.sigmoid(excess), 0)
         share *= jnp.where(mass == 0, 0, pull / mass)[None]
-        total = (value, column_slopes + product(share, x), bias_slopes + share.sum(axis=1))
+        if smoothing:
+            if clusters is None:  # sums of the columns are enough
+                count = jnp.full_like(own_logit, len(columns))
+                mean = (x * columns.mean(axis=0)[None]).sum(axis=1) + bias.mean()
+            else:
+                count, mean = mean_logits(scores, own_logit, hidden, axis=0)
+            spread = jnp.where(live, smoothing, 0)
+            losses += spread * (own_logit - mean)
+            losses -= jnp.where(live, target_entropy(count, smoothing), 0)
+            share -= jnp.where(hidden, 0, (spread / count)[None])
+            pull -= spread * (1 - 1 / count)
+        total = (
+            value + losses.sum(),
+            column_slopes + product(share, x),
+            bias_slopes + share.sum(axis=1),
+        )
         return total, (product(columns.T, share).T, -pull)
 
     start = (jnp.zeros_like(positive).sum(), jnp.zeros_like(columns), jnp.zeros_like(bias))
-    inputs = (rows, positive, own, jnp.ones(count, bool))
+    inputs = (rows, positive, own, jnp.ones(len(rows), bool))
     tiles = jax.tree.map(lambda array: in_tiles(array, size), inputs)
     (value, column_slopes, bias_slopes), slopes = lax.scan(step, start, tiles)
-    row_slopes, positive_slopes = (join_tiles(array, count) for array in slopes)
+    row_slopes, positive_slopes = (join_tiles(array, len(rows)) for array in slopes)
     return value, logits._replace(
         rows=row_slopes, columns=column_slopes, bias=bias_slopes, positive=positive_slopes
     )
@@ -110,55 +121,28 @@ def _rows_of_tile(columns: int) -> int:
 
 
 def _backward(
-    precision: lax.PrecisionLike, tile_rows: int, slopes: Logits, weight: jax.Array
+    smoothing: float,
+    precision: lax.PrecisionLike,
+    tile_rows: int,
+    slopes: Logits,
+    weight: jax.Array,
 ) -> tuple[Logits]:
     rows, columns, bias, positive = (weight * slope for slope in slopes[:4])
     return (Logits(rows, columns, bias, positive, None, None),)  # type: ignore[arg-type]
 
 
-row_logsumexp.defvjp(_forward, _backward)
+divergence_sum.defvjp(_forward, _backward)
 
 
-def divergence_sum(
-    logits: Logits, *, smoothing: float, precision: lax.PrecisionLike = "highest"
-) -> jax.Array:
-    """Sum over the rows of KL(targets || softmax of the logits), with uniformly smoothed targets.
+def mean_logits(
+    logits: jax.Array, positive: jax.Array, hidden: jax.Array, *, axis: int
+) -> tuple[jax.Array, jax.Array]:
+    """How many columns each row sees, its own among them, and the mean of their logits: [n] each.
 
-    Of the c columns that a row sees, its own has the target 1 - smoothing + smoothing / c, each
-    other smoothing / c. The mean of a row's logits needs only sums of columns.
+    The columns of `logits` and of `hidden`, the mask of `non_negatives`, are on the axis.
     """
-    value = row_logsumexp(logits, precision)
-    if not smoothing:
-        return value
-    count, mean = _mean_logits(logits)
-    return value + (smoothing * (logits.positive - mean) - target_entropy(count, smoothing)).sum()
-
-
-def _mean_logits(logits: Logits) -> tuple[jax.Array, jax.Array]:
-    """The number of columns that each row sees, and the mean of their logits, [n] each."""
-    rows, columns, bias, positive, own, clusters = logits
-    m = len(columns)
-    total = (rows * columns.sum(axis=0)[None]).sum(axis=1) + bias.sum()
-    if clusters is None:
-        return jnp.full_like(positive, m), total / m
-    groups = _groups(clusters)
-    group = groups[own]
-    sizes, biases, sums = (
-        jax.ops.segment_sum(array, groups, m)[group]
-        for array in (jnp.ones_like(bias), bias, columns)
-    )
-    count = m - sizes + 1
-    hidden = (rows * sums).sum(axis=1) + biases
-    return count, (total - hidden + positive) / count
-
-
-def _groups(clusters: jax.Array) -> jax.Array:
-    """Numbers from 0 for clusters of any ids, int32 [m]; those of -1 get one each."""
-    order = jnp.argsort(clusters)
-    ids = clusters[order]
-    starts = (ids[1:] != ids[:-1]) | (ids[1:] < 0)
-    numbers = jnp.pad(starts.cumsum(dtype=jnp.int32), (1, 0))
-    return jnp.zeros_like(numbers).at[order].set(numbers)
+    count = ((~hidden).sum(axis=axis) + 1).astype(positive.dtype)
+    return count, (jnp.where(hidden, 0, logits).sum(axis=axis) + positive) / count
 
 
 def target_entropy(count: ArrayLike, smoothing: float) -> jax.Array:
@@ -174,7 +158,7 @@ class Direction(NamedTuple):
       rows: [n, d], the queries or the paired candidates.
       positives: [n, d], what each is paired with.
       columns: [m, d], of all devices.
-      own: int32 [n, 1], the column of each positive.
+      own: int32 [n], the column of each positive.
       clusters: of the columns, or None.
     """
 
@@ -192,13 +176,12 @@ def mean_loss(
     axis_name: Hashable | None,
 ) -> jax.Array:
     """The mean over the queries and, if `symmetric`, over the paired candidates, too."""
-    n = len(batch.queries)
-    directions = [(batch.queries, batch.candidates[:n], batch.candidates)]
+    queries, candidates, own, clusters = batch
+    n, paired = len(queries), candidates[: len(queries)]
+    columns = gather(candidates, n, axis_name)
+    loss = sum_of_losses(Direction(queries, paired, columns, own, clusters)) / n
     if symmetric:
-        directions.append((batch.candidates[:n], batch.queries, batch.queries))
-    loss = jnp.zeros_like(batch.queries).sum()
-    for rows, positives, others in directions:
-        columns = gather(others, n, axis_name)
-        clusters = None if batch.clusters is None else batch.clusters[: len(columns)]
-        loss += sum_of_losses(Direction(rows, positives, columns, batch.own, clusters))
-    return device_mean(loss / (n * len(directions)), axis_name)
+        columns = gather(queries, n, axis_name)
+        back = sum_of_losses(Direction(paired, queries, columns, own, clusters)) / n
+        loss = (loss + back) / 2
+    return device_mean(loss, axis_name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,6 @@ from qpr_jax.losses.distances import (
     check_smoothing,
     from_squared,
     gather,
-    map_rows,
     mean_vector,
     non_negatives,
     pair_batch,
@@ -28,6 +26,7 @@ from qpr_jax.losses.row_logsumexp import (
     Direction,
     Logits,
     divergence_sum,
+    mean_logits,
     mean_loss,
     target_entropy,
 )
@@ -77,56 +76,57 @@ def sdml_loss(
     check_choice("prior", prior, ("uniform", "distance"))
     check_smoothing(smoothing)
     batch = pair_batch(queries, candidates, clusters, axis_name)
-    options: dict[str, Any] = {"smoothing": smoothing, "precision": precision}
     if distance == "ssd" and prior == "uniform":
         # The same vector is subtracted from all, so that their squares are small.
         center = mean_vector(gather(batch.candidates, len(queries), axis_name))[None]
         batch = batch._replace(queries=batch.queries - center, candidates=batch.candidates - center)
-        divergences = functools.partial(_sum_by_products, **options)
+        divergences = functools.partial(_sum_by_products, smoothing=smoothing, precision=precision)
     else:
-        options |= {"distance": distance, "prior": prior}
-        divergences = functools.partial(_dense_sum, **options)
+        divergences = functools.partial(
+            _dense_sum, smoothing=smoothing, distance=distance, prior=prior, precision=precision
+        )
     return mean_loss(divergences, batch, symmetric, axis_name)
 
 
 def _sum_by_products(
-    given: Direction, *, smoothing: float, precision: lax.PrecisionLike
+    given: Direction,
+    *,
+    smoothing: float,
+    precision: lax.PrecisionLike,
 ) -> jax.Array:
     """The sum of squared distances' divergences; |x_i|^2 changes no softmax and is left out."""
     rows, positives, columns, own, clusters = given
     positive = 2 * (rows * positives).sum(axis=1) - (positives**2).sum(axis=1)
     bias = -(columns**2).sum(axis=1)
-    logits = Logits(2 * rows, columns, bias, positive, own[:, 0], clusters)
-    return divergence_sum(logits, smoothing=smoothing, precision=precision)
+    logits = Logits(2 * rows, columns, bias, positive, own, clusters)
+    return divergence_sum(logits, smoothing, precision)
 
 
 def _dense_sum(
-    given: Direction, *, smoothing: float, distance: str, prior: str, precision: lax.PrecisionLike
+    given: Direction,
+    *,
+    smoothing: float,
+    distance: str,
+    prior: str,
+    precision: lax.PrecisionLike,
 ) -> jax.Array:
-    """The sum of the divergences of any distance and prior, with all logits of a row in memory."""
+    """The sum of the divergences of any distance and prior, with all logits in memory."""
     rows, positives, columns, own, clusters = given
-
-    def divergences(tile: Any) -> jax.Array:
-        x, positives, own = tile
-        squared = squared_distances(x, columns, precision)
-        logits = -from_squared(squared, distance)
-        positive = -from_squared(paired_squared_distances(x, positives), distance)
-        # The cross-entropy compares the own candidate with the others, not with all: for p_ii
-        # close to 1, 1 - p_ii would be lost to rounding.
-        hidden = non_negatives(own, len(columns), clusters)
-        others = jnp.where(hidden, -jnp.inf, logits)
-        cross_entropy = jax.nn.softplus(jax.nn.logsumexp(others, axis=1) - positive)
-        if prior == "uniform":
-            count = ((~hidden).sum(axis=1) + 1).astype(logits.dtype)
-            mean = (jnp.where(hidden, 0, logits).sum(axis=1) + positive) / count
-            entropy = target_entropy(count, smoothing)
-        else:
-            spread = jax.nn.softmax(lax.stop_gradient(others), axis=1, where=~hidden)
-            alone = hidden.all(axis=1)
-            mean = jnp.where(hidden, 0, spread * logits).sum(axis=1)
-            mean = jnp.where(alone, positive, mean)
-            kept = entr(jnp.asarray(1 - smoothing, logits.dtype))
-            entropy = jnp.where(alone, 0, entr(smoothing * spread).sum(axis=1) + kept)
-        return cross_entropy + smoothing * (positive - mean) - entropy
-
-    return map_rows(divergences, (rows, positives, own), len(columns)).sum()
+    logits = -from_squared(squared_distances(rows, columns, precision), distance)
+    positive = -from_squared(paired_squared_distances(rows, positives), distance)
+    # The cross-entropy compares the own candidate with the others, not with all: for p_ii close
+    # to 1, 1 - p_ii would be lost to rounding.
+    hidden = non_negatives(own, len(columns), clusters)
+    others = jnp.where(hidden, -jnp.inf, logits)
+    cross_entropy = jax.nn.softplus(jax.nn.logsumexp(others, axis=1) - positive)
+    if prior == "uniform":
+        count, mean = mean_logits(logits, positive, hidden, axis=1)
+        entropy = target_entropy(count, smoothing)
+    else:
+        spread = jax.nn.softmax(lax.stop_gradient(others), axis=1, where=~hidden)
+        alone = hidden.all(axis=1)
+        mean = jnp.where(hidden, 0, spread * logits).sum(axis=1)
+        mean = jnp.where(alone, positive, mean)
+        kept = entr(jnp.asarray(1 - smoothing, logits.dtype))
+        entropy = jnp.where(alone, 0, entr(smoothing * spread).sum(axis=1) + kept)
+    return (cross_entropy + smoothing * (positive - mean) - entropy).sum()

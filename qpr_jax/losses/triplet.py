@@ -75,7 +75,7 @@ def triplet_loss(
     elif key is None:
         raise ValueError('expected a `key` with `negatives="random"`, such as jax.random.key(0)')
     else:
-        chosen = _random(key, own[:, 0], allowed)
+        chosen = _random(key, own, allowed)
     to_positive = from_squared(paired_squared_distances(queries, positives), distance)
     to_negative = from_squared(paired_squared_distances(queries, everyone[chosen]), distance)
     losses = jax.nn.relu(to_positive - to_negative + margin)

@@ -28,20 +28,8 @@ def test_every_loss_is_here():
 
 @each_case
 def test_value_and_gradient_are_those_of_float64(case):
-    fewest = 2 if case.name == "similarities" else 1
-    for n, d, extra in ((fewest, 2, 0), (37, 7, 8)):
-        batch = batch_of(case, n, d, extra)
-        check(value_and_gradients(case)(*batch), case.expected(*batch), 3e-6)
-
-
-@pytest.mark.parametrize("case", [CASES[1], CASES[10]], ids=str)
-def test_a_batch_of_real_size(case):
-    batch = batch_of(case, 512, 300, 88)
-    check(value_and_gradients(case)(*batch), case.expected(*batch), 2e-6)
-
-
-@each_case
-def test_in_float64_the_loss_is_exact(case):
+    batch = batch_of(case, 2 if case.name == "similarities" else 1, 2)
+    check(value_and_gradients(case)(*batch), case.expected(*batch), 3e-6)
     with jax.enable_x64(True):
         batch = batch_of(case, 13, 5, 8, np.float64)
         got = value_and_gradients(case)(*batch)
@@ -49,20 +37,25 @@ def test_in_float64_the_loss_is_exact(case):
         check(got, case.expected(*batch), 1e-12)
 
 
-@each_case
-@pytest.mark.parametrize("devices", [2, 8])
+def test_a_batch_of_real_size():
+    case = CASES[1]
+    batch = batch_of(case, 512, 300, 88)
+    check(value_and_gradients(case)(*batch), case.expected(*batch), 2e-6)
+
+
+@pytest.mark.parametrize(("case", "devices"), [*((case, 8) for case in CASES), (CASES[1], 2)])
 def test_any_number_of_devices_gives_the_same(case, devices):
     batch = batch_of(case, 16, 10, 8)
     check(over_devices(case.loss, devices, batch), case.expected(*batch))
 
 
-@pytest.mark.parametrize("case", [CASES[1], CASES[6], CASES[8]], ids=str)
+@pytest.mark.parametrize("case", [CASES[1], CASES[6]], ids=str)
 def test_an_unchecked_map_gives_the_same(case):
     batch = batch_of(case, 16, 10, 8)
     check(over_devices(case.loss, 4, batch, check_vma=False), case.expected(*batch))
 
 
-@each_case
+@pytest.mark.parametrize("case", {case.name: case for case in CASES}.values(), ids=str)
 def test_half_precision_vectors_give_a_float32_loss(case):
     first, second, *rest = batch_of(case, 12, 16, 4)
     batch = (first.astype(jnp.bfloat16), second.astype(jnp.float16), *rest)
@@ -77,7 +70,7 @@ def test_a_large_common_offset_changes_nothing(case):
     check(value_and_gradients(case)(*batch), case.expected(*batch))
 
 
-@pytest.mark.parametrize("case", PAIRS, ids=str)
+@pytest.mark.parametrize("case", [CASES[1], CASES[6], CASES[10]], ids=str)
 def test_without_clusters_every_other_candidate_is_a_negative(case):
     x, y, clusters = pairs(13, 21, 7)
     without = value(case, x, y, None)
@@ -88,15 +81,14 @@ def test_without_clusters_every_other_candidate_is_a_negative(case):
     assert value(case, x, y, clusters[:13]) == value(case, x, y, whole)
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[10]], ids=str)
-def test_cluster_ids_of_any_integer_type(case):
+def test_cluster_ids_of_any_integer_type():
+    case = CASES[0]
     x, y, _ = pairs(3, 5, 4)
     ids = np.array([2**31 - 1, 7, 2**31 - 1, -1, 7])
     expected = value(case, x, y, jnp.asarray(ids, jnp.int32))
     assert value(case, x, y, ids) == value(case, x, y, ids.tolist()) == expected
-    for wide in (np.array([1, 1 + 2**32, 2]), np.array([0, 2**31, 2], np.uint32)):
-        with pytest.raises(ValueError, match="fit int32"):
-            case.loss(x, y, wide)
+    with pytest.raises(ValueError, match="fit int32"):
+        case.loss(x, y, np.array([1, 1 + 2**32, 2]))
 
 
 @pytest.mark.parametrize("name", ["sdml", "ranking", "triplet", "similarities"])
@@ -108,7 +100,7 @@ def test_products_have_the_precision_that_is_asked_for(name):
         assert {dot.precision for dot in found} == {precision.upper()}
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@each_case
 def test_vectors_that_coincide_have_finite_gradients(case):
     """Also where a row has no negative: all are of one cluster."""
     first, second, *rest = batch_of(case, 12, 5)

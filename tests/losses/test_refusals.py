@@ -1,4 +1,4 @@
-"""Arguments that a loss refuses, and the distances that others are built from."""
+"""Arguments that a loss refuses."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +12,6 @@ from qpr_jax.losses import (
     similarities_loss,
     triplet_loss,
 )
-from qpr_jax.losses.distances import squared_distances
 
 PAIRS = (jnp.zeros((2, 3)), jnp.zeros((4, 3)))
 LABELED = (jnp.zeros((4, 3)), jnp.zeros((4, 3)), jnp.zeros(4))
@@ -52,17 +51,3 @@ def test_mistakes_are_named(loss, given, options):
     options = {name: value for name, value in options.items() if value is not None}
     with pytest.raises(ValueError, match=f"`{name}`"):
         loss(*given, **options)
-
-
-@pytest.mark.parametrize("offset", [0.0, 1e4])
-@pytest.mark.parametrize("share", [0.02, 0.9])
-def test_distances_are_accurate_however_small(offset, share):
-    """A few close pairs, and more than are computed from a list."""
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(2, 150, 30)) + offset
-    close = rng.random(150) < share
-    y[close] = x[0] + 1e-3 * rng.normal(size=(close.sum(), 30))
-    x[close] = x[0]
-    x, y = x.astype(np.float32), y.astype(np.float32)
-    exact = ((x[:, None].astype(np.float64) - y[None]) ** 2).sum(axis=2)
-    np.testing.assert_allclose(squared_distances(jnp.asarray(x), jnp.asarray(y)), exact, rtol=2e-5)

@@ -32,7 +32,7 @@ def test_the_two_readings_of_hard_differ():
         assert triplet_loss(x, y, negatives=negatives, margin=50.0) == expected
 
 
-@pytest.mark.parametrize("devices", [1, 2, 8])
+@pytest.mark.parametrize("devices", [1, 8])
 def test_random_negatives_do_not_depend_on_the_devices(devices):
     x, y, clusters = pairs(16, 24, 10)
     loss = jax.grad(with_options(key=KEY, margin=1e3))
@@ -46,7 +46,7 @@ def test_random_negatives_do_not_depend_on_the_devices(devices):
 
 def test_random_negatives_are_drawn_evenly_of_those_allowed():
     x, y, clusters = pairs(6, 9, 30)
-    draws = 3000
+    draws = 1500
     gradients = jax.jit(
         jax.vmap(lambda key: jax.grad(triplet_loss)(x, y, clusters=clusters, key=key, margin=1e3))
     )(jax.random.split(jax.random.key(0), draws))
