@@ -7,6 +7,7 @@ import faulthandler
 import json
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -85,12 +86,10 @@ def broadcast_from_first(make: Callable[[], Any]) -> Any:
     """Call `make` in process 0 and return its value, of JSON and any size, in all processes."""
     if not jax.distributed.is_initialized():
         return make()
-    message = np.zeros(0, np.uint8)
-    if is_first():
-        message = np.frombuffer(json.dumps(make()).encode(), np.uint8)
+    message = np.array(bytearray(json.dumps(make()).encode() if is_first() else b""), np.uint8)
     # All processes must give arrays of one shape, so the length goes first.
     length = int(from_first(np.int32(len(message))))
-    sent = from_first(message if is_first() else np.zeros(length, np.uint8))
+    sent = from_first(np.resize(message, length))
     return json.loads(bytes(sent.astype(np.uint8)))
 
 
@@ -125,11 +124,10 @@ def connect_processes(several: bool) -> Iterator[None]:
     _initialize()
     try:
         yield
-    except Interrupted:  # raised in all processes, by agreement
-        disconnect()
-        raise
     except (Exception, KeyboardInterrupt) as error:
-        if not jax.distributed.is_initialized():
+        # Interrupted is raised in all processes, by agreement.
+        if not jax.distributed.is_initialized() or isinstance(error, Interrupted):
+            disconnect()
             raise
         line, status = format_error(error) or (_format_lost_process(error), 1)
         if line:
@@ -149,10 +147,10 @@ def disconnect() -> None:
 
 def _format_lost_process(error: BaseException) -> str:
     """The line to print if another process does not answer, else ""."""
-    signs = ("heartbeat", "UNAVAILABLE", "DEADLINE_EXCEEDED", "Gloo", "NCCL", "onnection")
-    if not isinstance(error, jax.errors.JaxRuntimeError) or not any(s in str(error) for s in signs):
+    signs, text = "heartbeat|UNAVAILABLE|DEADLINE_EXCEEDED|Gloo|NCCL|onnection", str(error)
+    if not isinstance(error, jax.errors.JaxRuntimeError) or not re.search(signs, text):
         return ""
-    reason = str(error).split("\n")[0].split(". ")[0]
+    reason = text.split("\n")[0].split(". ")[0]
     return (
         f"error: lost another process ({reason}); see what it printed; the same command in all "
         "processes resumes from the last checkpoint"

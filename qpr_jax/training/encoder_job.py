@@ -50,7 +50,8 @@ def train_encoder(config: TrainConfig, workdir: StrPath, overwrite: bool = False
     path = distributed.in_turn(lambda: source.find(config) if source.find else None)
     start = MODEL_FAMILIES[config.encoder.kind].start(config)
     teacher, scorer = read_teacher(config), read_scorer(config)
-    run = identity(config) | _content(config, path, start, teacher, scorer)
+    models = {"pretrained": start, "teacher": teacher, "cross_encoder": scorer}
+    run = identity(config) | _content(config, path, **models)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(workdir)
         if first:
@@ -149,17 +150,14 @@ def _finish(
 
 def _content(
     config: TrainConfig,
-    path: pathlib.Path | None,
-    start: Encoder | None,
-    teacher: Encoder | None,
-    scorer: CrossEncoder | None,
+    path: pathlib.Path | None = None,
+    **models: Encoder | CrossEncoder | None,
 ) -> dict[str, Any]:
     """What the data and the models that a run reads are by content, wherever they lie."""
-    models = {"pretrained": start, "teacher": teacher, "cross_encoder": scorer}
     content: dict[str, Any] = {f"{k}.identity": one.identity for k, one in models.items() if one}
     if path:
         content["data.sha256"] = SOURCES[config.data.source].digest(config, path)
-    if config.teacher.model and not teacher:
+    if config.teacher.model and not models.get("teacher"):
         given = pathlib.Path(config.teacher.model).expanduser()
         content["teacher.identity"] = sha256_of(given) if given.is_file() else ""
     if config.data.unlabeled:

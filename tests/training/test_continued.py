@@ -41,7 +41,7 @@ def test_a_cnn_starts_from_the_encoder_of_a_run(config, tmp_path):
     assert second.identity == first.identity
     questions = dataset.data.questions[:20]
     np.testing.assert_array_equal(second.encode(questions), first.encode(questions))
-    assert _content(changed, start, None) == {"pretrained.identity": first.identity}
+    assert _content(changed, pretrained=start) == {"pretrained.identity": first.identity}
 
 
 def test_what_a_cnn_cannot_start_from(tmp_path):
@@ -71,7 +71,7 @@ def test_labels_are_trained_on_and_count_to_the_identity(tmp_path):
     )
     for name in ("validation", "test"):
         np.testing.assert_array_equal(dataset.splits.pairs[name], plain.splits.pairs[name])
-    assert [*_content(config, None, None)] == ["data.labels.sha256"]
+    assert [*_content(config)] == ["data.labels.sha256"]
 
 
 def test_labels_that_are_no_file():

@@ -108,6 +108,6 @@ def test_a_table_whose_whitespace_was_joined_is_read(config, plain, tmp_path):
 
 def test_a_run_is_identified_by_the_contents(config, plain):
     write(config, plain, others_of(plain))
-    first = _content(config, None, None)["data.negatives.sha256"]
+    first = _content(config)["data.negatives.sha256"]
     write(config, plain, others_of(plain)[1:])
-    assert _content(config, None, None)["data.negatives.sha256"] != first
+    assert _content(config)["data.negatives.sha256"] != first
