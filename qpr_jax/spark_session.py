@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import os
 import re
-import signal
 import sys
-import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -54,21 +50,17 @@ def session(master: str, name: str) -> Iterator[Any]:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
-    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # repeats errors
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_DRIVER_MEMORY", "4g")  # in local mode, of all workers together
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in (_SETTINGS | (_LOCAL if master.startswith("local") else {})).items():
         builder = builder.config(key, value)
     try:
-        with _own_interrupts():
-            spark = builder.getOrCreate()
+        spark = builder.getOrCreate()
         try:
             yield spark
         finally:
-            with warnings.catch_warnings():  # after Ctrl-C it warns that Java may still run
-                warnings.simplefilter("ignore", RuntimeWarning)
-                spark.stop()
+            spark.stop()
     except (PySparkException, Py4JError) as error:
         raise UserError(
             f"{master}: {_reason(error):.300}",
@@ -77,29 +69,6 @@ def session(master: str, name: str) -> Iterator[Any]:
             "(SPARK_DRIVER_MEMORY), and make sure that all machines can read the files and import "
             "qpr_jax",
         ) from error
-
-
-@contextlib.contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Delay Ctrl-C until the end of the block, and restore the handler of Ctrl-C after it.
-
-    A Java process that loses its parent while it starts would never end, and PySpark leaves its
-    own handler of Ctrl-C behind, which logs stack traces.
-    """
-    root = logging.getLogger()
-    if not root.handlers:
-        root.addHandler(logging.NullHandler())  # otherwise PySpark prints stack traces
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if received:
-        raise KeyboardInterrupt
 
 
 def _reason(error: Exception) -> str:

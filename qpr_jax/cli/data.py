@@ -76,25 +76,15 @@ def clusters(
         skip_bad_rows=how["skip_bad_rows"],
         spark=how["spark"] or "",
     )
-    for line in _summary(report):
-        log.info("%s", line)
+    log.info("%s", _counts({name: n for name, n in report.items() if isinstance(n, int)}))
+    for name, counts in report["splits"].items():
+        log.info("%s: %s", name, _counts(counts))
     log.info("%s: judge the clusters of sample.tsv", out)
     return {"out": out, **report}
 
 
-def _summary(report: dict[str, Any]) -> list[str]:
-    counts = {name: f"{n:,}" for name, n in report.items() if isinstance(n, int)}
-    lines = [
-        "{rows} rows ({bad_rows} bad ones left out), {questions} questions; {undecided_questions} "
-        "have no most frequent answer, {questions_alone} do not share theirs".format(**counts),
-        "{clusters} clusters of {clustered_questions} questions; removed for low coherence: "
-        "{clusters_removed} of {questions_removed} questions".format(**counts),
-    ]
-    return lines + [f"{name}: {_counts(numbers)}" for name, numbers in report["splits"].items()]
-
-
 def _counts(numbers: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in numbers.items())
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in numbers.items())
 
 
 @click.command(cls=Command, stopped="{out} is complete or absent")
@@ -133,10 +123,7 @@ def splits(
     report = write_tasks(out, data, dev=dev, test=test)
     for name, counts in report["parts"].items():
         log.info("%s: %s", name, _counts(counts))
-    log.info(
-        "left out: non-duplicates of two parts: %s, of one cluster: %s; pairs with blanks: %s",
-        *(f"{count:,}" for count in report["dropped"].values()),
-    )
+    log.info("left out: %s", _counts(report["dropped"]))
     return {"out": out, **report}
 
 

@@ -56,19 +56,11 @@ def cluster_pairs(clusters: np.ndarray) -> np.ndarray:
     """All pairs (a, b), a < b, of each cluster: int32 [P, 2], by cluster, then a, then b."""
     members = np.flatnonzero(clusters >= 0)
     members = members[np.argsort(clusters[members], kind="stable")].astype(np.int32)
-    sizes = np.bincount(clusters[members])
-    starts = np.cumsum(sizes) - sizes
-    counts = sizes * (sizes - 1) // 2
-    offsets = np.cumsum(counts) - counts
-    pairs = np.empty((int(counts.sum()), 2), np.int32)
-    for size in np.unique(sizes[sizes > 1]):
-        which = np.flatnonzero(sizes == size)
-        first, second = np.triu_indices(size, k=1)
-        rows = offsets[which][:, None] + np.arange(len(first))
-        of_cluster = members[starts[which][:, None] + np.arange(size)]
-        pairs[rows, 0] = of_cluster[:, first]
-        pairs[rows, 1] = of_cluster[:, second]
-    return pairs
+    ends = np.searchsorted(clusters[members], clusters[members], side="right")
+    later = ends - np.arange(len(members)) - 1  # members of the cluster after each
+    first = np.repeat(np.arange(len(members)), later)
+    second = first + 1 + np.arange(len(first)) - np.repeat(np.cumsum(later) - later, later)
+    return np.stack([members[first], members[second]], axis=1)
 
 
 def pair_count(clusters: np.ndarray) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import json
 import pathlib
 from collections.abc import Sequence, Set
@@ -310,32 +309,16 @@ def join_apart(count: int, duplicates: np.ndarray, apart: np.ndarray) -> np.ndar
     """
     components = connect(count, duplicates)
     ends = components[apart]
-    wrong = np.unique(ends[ends[:, 0] == ends[:, 1], 0])
     kept = np.ones(len(duplicates), np.bool_)
-    if not len(wrong):
-        return kept
-    root: dict[int, int] = {}
-
-    def find(node: int) -> int:
-        while (above := root.setdefault(node, node)) != node:
-            root[node] = root[above]
-            node = above
-        return node
-
-    foes: dict[int, set[int]] = collections.defaultdict(set)
-    for a, b in apart[np.isin(ends[:, 0], wrong)].tolist():
-        foes[a].add(b)
-        foes[b].add(a)
-    for row in np.flatnonzero(np.isin(components[duplicates[:, 0]], wrong)).tolist():
-        a, b = map(find, duplicates[row].tolist())
-        if b in foes[a]:
-            kept[row] = False
-        elif a != b:
-            root[b] = a
-            for foe in foes.pop(b, ()):
-                foes[foe].discard(b)
-                foes[foe].add(a)
-                foes[a].add(foe)
+    for wrong in np.unique(ends[ends[:, 0] == ends[:, 1], 0]):
+        foes = [{*pair} for pair in apart[(ends == wrong).all(axis=1)].tolist()]
+        joined: dict[int, set[int]] = {}
+        for row in np.flatnonzero(components[duplicates[:, 0]] == wrong):
+            a, b = duplicates[row].tolist()
+            both = joined.get(a, {a}) | joined.get(b, {b})
+            kept[row] = not any(pair <= both for pair in foes)
+            if kept[row]:
+                joined |= dict.fromkeys(both, both)
     return kept
 
 

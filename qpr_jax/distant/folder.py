@@ -6,13 +6,12 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from qpr_jax.data.splits import SPLITS
-from qpr_jax.data.tables import read_rows
 from qpr_jax.distant.logs import UNDECIDED, LogQuestions
 from qpr_jax.distant.method import (
     Cluster,
@@ -187,27 +186,30 @@ class ClusterData(NamedTuple):
 def read_clusters(folder: StrPath) -> ClusterData:
     """Read a folder of `write_clusters`; UserError if a file is missing or inconsistent."""
     path = pathlib.Path(folder)
-    questions = [str(row["question"]) for _, row in _rows(path / QUESTIONS, ["question"])]
-    row_of = {text: i for i, text in enumerate(questions)}
-    clusters = np.full(len(questions), -1, np.int32)
-    split_of = np.full(len(questions), -1, np.int8)
-    for line, row in _rows(path / CLUSTERS, ["cluster", "split", "questions"]):
-        number, split, texts = row["cluster"], row["split"], row["questions"]
-        valid = type(number) is int and 0 <= number < len(questions) and split in SPLITS
-        if not valid or not isinstance(texts, list):
-            raise _inconsistent(path / CLUSTERS, line)
-        members = [_row_of(row_of, text, path / CLUSTERS, line) for text in texts]
-        clusters[members] = number
-        split_of[members] = SPLITS.index(split)
-    pairs = {}
-    for split in SPLITS:
-        file = path / _pairs_of(split)
-        found = [
-            [_row_of(row_of, row[name], file, line) for name in PAIR_COLUMNS]
-            for line, row in _rows(file, PAIR_COLUMNS)
-        ]
-        pairs[split] = np.array(found, np.int32).reshape(-1, 2)
+    cluster_files(path)
+    try:
+        questions = [row["question"] for row in _objects(path / QUESTIONS)]
+        row_of = {text: i for i, text in enumerate(questions)}
+        clusters = np.full(len(questions), -1, np.int32)
+        split_of = np.full(len(questions), -1, np.int8)
+        for number, row in enumerate(_objects(path / CLUSTERS)):
+            members = [row_of[text] for text in row["questions"]]
+            clusters[members] = number
+            split_of[members] = SPLITS.index(row["split"])
+        pairs = {}
+        for split in SPLITS:
+            lines = (path / _pairs_of(split)).read_text("utf-8").splitlines()[1:]
+            found = [[row_of[text] for text in line.split("\t")] for line in lines]
+            pairs[split] = np.array(found, np.int32).reshape(-1, 2)
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"{path}: expected clusters of the questions in {QUESTIONS}, got others ({error!r})"
+        raise UserError(what, remedy=_REMEDY) from None
     return ClusterData(questions, clusters, split_of, pairs, read_report(path))
+
+
+def _objects(path: pathlib.Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as file:
+        yield from map(json.loads, file)
 
 
 def read_report(folder: StrPath) -> dict[str, Any]:
@@ -215,28 +217,5 @@ def read_report(folder: StrPath) -> dict[str, Any]:
     path = pathlib.Path(folder, REPORT)
     report = read_json(path)
     if not isinstance(report, dict) or not {"bad_rows", "method"} <= report.keys():
-        raise UserError(
-            f"{path}: expected a report of `qpr clusters`, got other JSON", remedy=_REMEDY
-        )
+        raise UserError(f"{path}: expected a report of `qpr clusters`", remedy=_REMEDY)
     return report
-
-
-def _rows(path: pathlib.Path, columns: Sequence[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for line, fields in read_rows(str(path), columns):
-        if isinstance(fields, str):
-            raise UserError(f"{path}, line {line}: {fields}", remedy=_REMEDY)
-        yield line, fields
-
-
-def _row_of(row_of: dict[str, int], text: object, path: pathlib.Path, line: int) -> int:
-    if not isinstance(text, str) or text not in row_of:
-        raise _inconsistent(path, line)
-    return row_of[text]
-
-
-def _inconsistent(path: pathlib.Path, line: int) -> UserError:
-    return UserError(
-        f"{path}, line {line}: expected a cluster or pair of the questions in {QUESTIONS}, got "
-        "another row",
-        remedy=_REMEDY,
-    )
