@@ -8,15 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.splits import TRAIN
+from qpr_jax.data.splits import TRAIN, group_questions
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH, exact_search, rank
 from qpr_jax.files import write_atomically
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.reranking.cross_encoder import WIDTHS, CrossEncoder
-from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.sources import SplitData
 
 FILE = "hits.npy"  # in the work directory, so that a resumed run need not search again
@@ -80,13 +79,12 @@ def rerank_scores(
     model: CrossEncoder, questions: Sequence[str], validation: Validation
 ) -> tuple[dict[str, float], np.ndarray]:
     """Compute `rank_scores` of the hits sorted by logit, and the logits, [n, h], -inf for none."""
-    found = np.argwhere(validation.hits >= 0)
-    rows = np.stack(
-        [validation.queries[found[:, 0]], validation.hits[validation.hits >= 0]], axis=1
-    )
-    logits = np.full(validation.hits.shape, -np.inf)
-    logits[validation.hits >= 0] = model.predict(
-        [(questions[a], questions[b]) for a, b in rows.tolist()]
+    known = validation.hits >= 0
+    queries = np.broadcast_to(validation.queries[:, None], known.shape)[known].tolist()
+    hits = validation.hits[known].tolist()
+    logits = np.full(known.shape, -np.inf)
+    logits[known] = model.predict(
+        [(questions[a], questions[b]) for a, b in zip(queries, hits, strict=True)]
     )
     order = np.argsort(-logits, axis=1, kind="stable")
     return rank_scores(np.take_along_axis(validation.relevant, order, axis=1)), logits
@@ -94,20 +92,16 @@ def rerank_scores(
 
 def _negatives(split: SplitData, vectors: np.ndarray, count: int) -> np.ndarray:
     """Find the negatives of `find_hits`; leaves out hits with the same words as the query."""
-    clusters = split.clusters
+    groups = group_questions(split.data.questions, split.clusters)
     trained = np.flatnonzero(split.splits.split_of == TRAIN)
-    queries = trained[clusters[trained] >= 0]
+    queries = trained[split.clusters[trained] >= 0]
     index = Vectors.build(Recipe(), vectors[trained])
-    numbers: dict[str, int] = {}
-    words = map(normalized_text, split.data.questions)
-    text_of = np.array([numbers.setdefault(text, len(numbers)) for text in words])
-    found = np.full((len(clusters), count), -1, np.int64)
+    found = np.full((len(vectors), count), -1, np.int64)
     for start in range(0, len(queries), _BLOCK):
         rows = queries[start : start + _BLOCK]
         hits = index.search(vectors[rows], min(count + _SPARE, len(trained)))[1]
         hits = np.where(hits < 0, -1, trained[hits])
-        same = (hits < 0) | (clusters[hits] == clusters[rows][:, None])
-        same |= text_of[hits] == text_of[rows][:, None]
+        same = (hits < 0) | (groups[hits] == groups[rows][:, None])
         others = np.take_along_axis(hits, np.argsort(same, axis=1, kind="stable"), axis=1)
         others[np.sort(same, axis=1)] = -1
         found[rows, : others.shape[1]] = others[:, :count]
@@ -143,18 +137,12 @@ def draw_pairs(
     sizes = np.unique(clusters[members], return_counts=True)[1]
     starts = (np.cumsum(sizes) - sizes)[sizes > 1]
     sizes = sizes[sizes > 1]
-    if not len(sizes):
-        raise UserError(
-            "expected training questions with a known paraphrase, got none",
-            setting="data.held_out_pairs",
-            remedy="lower it, or give more pairs labeled as duplicates",
-        )
-    if not len(non_duplicates) and not (negatives and (hits[members] >= 0).any()):
-        raise UserError(
-            "expected pairs labeled as non-duplicates, or hits of other clusters, got neither",
-            setting="data.path",
-            remedy="give labeled non-duplicates, or more training questions",
-        )
+    what = "expected training questions with a known paraphrase, got none"
+    remedy = "lower it, or give more pairs labeled as duplicates"
+    refuse_if(not len(sizes), "data.held_out_pairs", what, remedy)
+    alone = not len(non_duplicates) and not (hits[members] >= 0).any()
+    what = "expected pairs labeled as non-duplicates, or hits of other clusters, got neither"
+    refuse_if(alone, "data.path", what, "give labeled non-duplicates, or more training questions")
     rows, labels, drawn = [], [], 0
     while drawn < count:
         first = rng.integers(sizes)

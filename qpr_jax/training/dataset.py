@@ -14,20 +14,15 @@ import numpy as np
 
 from qpr_jax.data.clusters import cluster_report, dense_clusters
 from qpr_jax.data.pairs import QuestionPairs
-from qpr_jax.data.splits import (
-    SPLITS,
-    TRAIN,
-    Splits,
-    without_texts,
-)
+from qpr_jax.data.splits import SPLITS, TRAIN, Splits, without_texts
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.errors import UserError
 from qpr_jax.text.base import NO_PARTS, Parts, Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.batches import lengths_of
 from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.model_families import MODEL_FAMILIES, Corpora
 from qpr_jax.training.negatives import read_negatives
+from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.sources import SOURCES, unlabeled_texts
 from qpr_jax.training.teacher import Teacher, make_teacher
 from qpr_jax.training.translations import TranslationData, load_translations
@@ -35,16 +30,6 @@ from qpr_jax.training.translations import TranslationData, load_translations
 log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 18  # texts
-_LOGGED = (
-    "questions",
-    "clusters",
-    "largest_cluster",
-    "non_duplicates_inside_clusters",
-    "added_labels",
-    "held_out_labels",
-    "overruled_duplicates",
-    "questions_cut",
-)
 
 
 @dataclass(frozen=True)
@@ -56,8 +41,7 @@ class TrainDataset:
 
     Attributes:
       data: the Q questions and their pairs.
-      clusters: int32 [Q + U + S + T], 0, 1, ..., -1 for none; given any integers, they are
-        numbered so. A source and its targets are a cluster.
+      clusters: int32 [Q + U + S + T], 0, 1, ..., -1 for none. A source and its targets are one.
       splits: of the Q questions.
       tokenizer: from questions to token ids.
       token_ids: int32 [Q + U + S + T, L], 0 pads.
@@ -86,10 +70,6 @@ class TrainDataset:
     parts: Parts = NO_PARTS
     translations: TranslationData | None = None
     frozen_rows: int = 0
-
-    def __post_init__(self) -> None:
-        """Number the clusters, whoever gave them."""
-        object.__setattr__(self, "clusters", dense_clusters(self.clusters))
 
     @property
     def labeled_token_ids(self) -> np.ndarray:
@@ -179,13 +159,13 @@ def load_dataset(
         splits = without_texts(splits, data.questions, scored)
     trained_rows = np.flatnonzero(splits.split_of == TRAIN)
     trained = [data.questions[i] for i in trained_rows]
-    found = unlabeled_texts(config, data.questions, trained, held_out, words)
-    unlabeled = found.given + found.words + found.spliced
-    corpora, texts = Corpora([trained + found.given], words), data.questions + unlabeled
+    given, made = unlabeled_texts(config, data.questions, trained, held_out, words)
+    unlabeled = given + made
+    corpora, texts = Corpora([trained + given], words), data.questions + unlabeled
     if translations:
         if config.data.glossed:
             translations = translations.with_glosses(trained + unlabeled, config.data.glossed)
-        corpora = translations.corpora(trained + found.given)
+        corpora = translations.corpora(trained + given)
         corpora = corpora._replace(dictionaries=[*corpora.dictionaries, *words])
         texts = texts + translations.sources + translations.targets
     tokenizer = MODEL_FAMILIES[config.encoder.kind].tokenizer(config, start, corpora)
@@ -225,18 +205,19 @@ def _with_texts(
         return np.concatenate([clusters, others])
     groups = clusters.max(initial=-1) + 1 + translations.groups()
     of_sources = np.concatenate([groups, clusters[trained], others])
-    return np.concatenate([clusters, others, groups, of_sources[translations.source_of]])
+    found = [clusters, others, groups, of_sources[translations.source_of]]
+    return np.concatenate(found).astype(np.int32)
 
 
 def _spelled(tokenizer: Tokenizer) -> Parts:
     """The known words as sums of n-grams; UserError where the encoder has no such sums."""
     spelled = tokenizer.spelled()
-    if spelled.tokens < tokenizer.first_bin - 1:
-        raise UserError(
-            "must be 0: the encoder has no sums of n-grams",
-            setting="batch.subword_dropout",
-            remedy="set it so, or train a new cnn with `text.subwords=True`",
-        )
+    refuse_if(
+        spelled.tokens < tokenizer.first_bin - 1,
+        "batch.subword_dropout",
+        "must be 0: the encoder has no sums of n-grams",
+        "set it so, or train a new cnn with `text.subwords=True`",
+    )
     return spelled
 
 
@@ -292,7 +273,7 @@ def _make_report(
 
 
 def _log_report(report: dict[str, Any]) -> None:
-    counts = {name: report[name] for name in _LOGGED if name in report}
+    counts = {name: count for name, count in report.items() if isinstance(count, int) and count}
     for title, found in {"": counts, **report["splits"]}.items():
         parts = (f"{count:,} {name.replace('_', ' ')}" for name, count in found.items())
         log.info("data: %s%s", f"{title}: " if title else "", ", ".join(parts))

@@ -26,13 +26,12 @@ from qpr_jax.training.dataset import TrainDataset, load_dataset, with_teacher
 from qpr_jax.training.evaluator import make_evaluator
 from qpr_jax.training.loop import fit
 from qpr_jax.training.model_families import MODEL_FAMILIES
-from qpr_jax.training.negatives import negatives_file
 from qpr_jax.training.pair_calibration import calibrate_pairs
 from qpr_jax.training.phases import build_plan
 from qpr_jax.training.report import write_report
 from qpr_jax.training.rerank_data import LogitCache
 from qpr_jax.training.reranker import LOGITS, read_scorer, train_reranker
-from qpr_jax.training.sources import SOURCES, labels_digest, listed_files
+from qpr_jax.training.sources import SOURCES, labels_digest, listed_files, named_file
 from qpr_jax.training.teacher import read_teacher, teacher_words
 from qpr_jax.training.train_step import Params, TrainState
 from qpr_jax.training.translations import translation_digests, with_languages
@@ -163,7 +162,9 @@ def _content(
     if config.data.unlabeled:
         content["data.unlabeled.sha256"] = [*map(sha256_of, listed_files(config, "data.unlabeled"))]
     if config.data.negatives and config.batch.hard_negatives:
-        content["data.negatives.sha256"] = sha256_of(negatives_file(config))
+        content["data.negatives.sha256"] = sha256_of(
+            named_file(config, "data.negatives", "qpr negatives")
+        )
     return content | labels_digest(config) | translation_digests(config)
 
 

@@ -50,15 +50,11 @@ class BatchLoader:
           first_step: steps of the training before this phase, so that no two drop the same tokens.
         """
         make_sampler = make_imitation_sampler if imitation else make_pairs_sampler
-        sampler = make_sampler(config, dataset, devices=devices)
-        self.indices, self.epoch, self.size = sampler
-        self._imitation = imitation
-        self._config, self._dataset, self._first = config, dataset, first_step
-        self._own = own
+        self.indices, self.epoch, self.size = make_sampler(config, dataset, devices=devices)
+        self._config, self._dataset, self._own = config, dataset, own
+        self._first, self._counts_negatives = first_step, not imitation
         self._teacher = dataset.teacher if imitation or config.teacher.weight else None
-        family = MODEL_FAMILIES[config.encoder.kind]
-        self._keep_ends = family.has_end_tokens
-        first = sampler.indices(0)
+        first = self.indices(0)
         self._positions = first.positions(devices)
         share = len(first.pairs) // devices
         self._candidates = slice(share, 2 * share + len(first.extra_candidates) // devices)
@@ -66,7 +62,7 @@ class BatchLoader:
             lambda step: self._token_ids(step, self.indices(step)),
             steps=self.epoch,
             vocabulary_size=dataset.tokenizer.size,
-            blocks=family.length_blocks,
+            blocks=MODEL_FAMILIES[config.encoder.kind].length_blocks,
             parts=dataset.parts,
         )
 
@@ -74,37 +70,38 @@ class BatchLoader:
         """The batch of a step, NumPy arrays of the own devices' shares."""
         indices = self.indices(step)
         rows = indices.questions[self._positions]
-        targets = None
+        own = rows[self._own]
+        targets = np.zeros((*own.shape, 0), np.float32)
         if self._teacher:
-            own = rows[self._own]
             sources = self._dataset.target_rows[own.ravel()]
             targets = self._teacher.targets(sources).reshape(*own.shape, -1)
         return self.layout.batch(
             self._token_ids(step, indices),
-            self._dataset.clusters[rows[:, self._candidates]],
-            own=self._own,
+            clusters=self._dataset.clusters[rows[:, self._candidates]],
             labels=indices.labels.reshape(len(rows), -1),
             targets=targets,
+            own=self._own,
         )
 
     def metrics_at(self, step: int) -> dict[str, float]:
         """Shares of false negatives among the questions of a step; empty without pairs."""
         indices = self.indices(step)
-        if self._imitation or not len(indices.pairs):
+        if not (self._counts_negatives and len(indices.pairs)):
             return {}
         candidates = np.concatenate([indices.pairs[:, 1], indices.extra_candidates])
         return false_negatives(self._dataset.clusters[candidates], len(indices.pairs))
 
     def _token_ids(self, step: int, indices: BatchIndices) -> np.ndarray:
         """Token ids of each device's questions, int32 [devices, rows, L]."""
-        settings, seed = self._config.batch, self._config.seed
+        settings, stream = (
+            self._config.batch,
+            {"seed": self._config.seed, "step": self._first + step},
+        )
         token_ids = self._dataset.token_ids.take(indices.questions, axis=0)
         # Before the rows are split, so that it is the same on any number of devices.
-        step += self._first
         if settings.token_dropout:
-            rate, ends = settings.token_dropout, self._keep_ends
-            token_ids = drop_tokens(token_ids, rate, seed=seed, step=step, keep_ends=ends)
+            token_ids = drop_tokens(token_ids, settings.token_dropout, **stream)
         if settings.subword_dropout:
-            rate, words = settings.subword_dropout, self._dataset.spelled_words
-            token_ids = spell_tokens(token_ids, rate, words, seed=seed, step=step)
+            words = self._dataset.spelled_words
+            token_ids = spell_tokens(token_ids, settings.subword_dropout, words, **stream)
         return token_ids[self._positions]

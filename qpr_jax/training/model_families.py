@@ -61,7 +61,6 @@ class ModelFamily:
 
     Attributes:
       length_blocks: the most blocks of a batch, each of which is compiled separately.
-      has_end_tokens: whether each question begins and ends with a token that is no word.
       start: the encoder that training starts from; None for fresh parameters.
       tokenizer: from that encoder, or from the texts of each language, whose words are counted.
       init: the model before the first step, with `embedding` [V, e] and `encode_blocks`.
@@ -69,7 +68,6 @@ class ModelFamily:
     """
 
     length_blocks: int
-    has_end_tokens: bool
     start: Callable[[TrainConfig], Encoder | None]
     tokenizer: Callable[[TrainConfig, Any, Corpora], Tokenizer]
     init: Callable[[TrainConfig, TrainDataset], Model]
@@ -235,7 +233,6 @@ def _copy_to_host(params: nnx.State) -> dict[str, Any]:
 MODEL_FAMILIES = {
     "cnn": ModelFamily(
         length_blocks=8,
-        has_end_tokens=False,
         start=_read_cnn,
         tokenizer=_cnn_vocabulary,
         init=_init_cnn,
@@ -243,7 +240,6 @@ MODEL_FAMILIES = {
     ),
     "bert": ModelFamily(
         length_blocks=4,  # a layer takes seconds to compile, and more for its gradient
-        has_end_tokens=True,
         start=_read_bert,
         tokenizer=lambda config, start, corpora: start.tokenizer,
         init=_init_bert,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pathlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -14,22 +13,12 @@ from qpr_jax.data.tables import read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.random_streams import CANDIDATES, random_of
+from qpr_jax.training.sections import refuse_if
+from qpr_jax.training.sources import named_file
 
 log = logging.getLogger(__name__)
 
 COLUMNS = ("query", "negative")
-
-
-def negatives_file(config: TrainConfig) -> pathlib.Path:
-    """Return the path of `data.negatives`; UserError if it is not a file."""
-    path = pathlib.Path(config.data.negatives).expanduser()
-    if not path.is_file():
-        raise UserError(
-            f"expected a file of hard negatives, found none at {path}",
-            setting="data.negatives",
-            remedy="make one with `qpr negatives`",
-        )
-    return path
 
 
 def read_negatives(
@@ -41,25 +30,24 @@ def read_negatives(
     question that the data do not have is a UserError with its line, or, with `data.skip_bad_rows`,
     left out and counted. Whitespace does not count.
     """
-    path = str(negatives_file(config))
+    path = str(named_file(config, "data.negatives", "qpr negatives"))
     row_of: dict[str, int] = {}
     for row, question in enumerate(questions):
-        row_of.setdefault(" ".join(question.split()), row)
+        row_of.setdefault(_words(question), row)
     pairs, unknown = [], 0
     for line, fields in read_rows(path, COLUMNS, remedy="make it with `qpr negatives`"):
-        texts = [] if isinstance(fields, str) else [str(fields[name]) for name in COLUMNS]
-        rows = [row_of.get(" ".join(text.split())) for text in texts]
-        if rows and None not in rows:
+        texts = [] if isinstance(fields, str) else [_words(str(fields[name])) for name in COLUMNS]
+        rows = [row_of[text] for text in texts if text in row_of]
+        if len(rows) == 2:
             pairs.append(rows)
         elif config.data.skip_bad_rows:
             unknown += 1
         else:
-            got = fields if isinstance(fields, str) else f"got {texts!r:.80}"
             raise UserError(
-                f"{path}, line {line}: expected two questions of the data; {got}",
+                f"{path}, line {line}: expected two questions of the data, "
+                f"got {texts or fields!r:.80}",
                 setting="data.negatives",
-                remedy="make the file from these pairs, or skip such rows with "
-                "`data.skip_bad_rows=True`",
+                remedy="make the file from these pairs, or set `data.skip_bad_rows=True`",
             )
     found = np.array(pairs, np.int32).reshape(-1, 2)
     trained = (splits.split_of[found] == TRAIN).all(axis=1)
@@ -73,44 +61,42 @@ def read_negatives(
         f"{(trained & ~others).sum():,}",
         f"{unknown:,}",
     )
-    if not len(kept):
-        raise UserError(
-            f"{path}: expected negatives of training questions, got none",
-            setting="data.negatives",
-            remedy="make the file of the training questions with `qpr negatives`",
-        )
+    refuse_if(
+        not len(kept),
+        "data.negatives",
+        f"{path}: expected negatives of training questions, got none",
+        "make the file of the training questions with `qpr negatives`",
+    )
     return kept
 
 
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
 def hard_negatives(
-    labeled: np.ndarray, mined: np.ndarray | None, questions: int, count: int, *, seed: int
+    pairs: np.ndarray, questions: int, count: int, *, seed: int
 ) -> Callable[[int, np.ndarray], np.ndarray]:
     """Make a function from a step and its pairs to `count` negatives, int32 [count].
 
-    They are a negative of each query of the batch and of each candidate - mined ones of the queries
-    come first - up to `count`, then random ones.
+    They are a negative of each query of the batch, then of each candidate, up to `count`, then
+    random ones.
 
-    Args:
-      labeled: int32 [M, 2], non-duplicates: each question is a negative of the other.
-      mined: int32 [N, 2], questions and their negatives, used in place of `labeled`; or None.
-      questions: the number of questions.
-      count: the number of negatives.
-      seed: of all draws.
+    pairs: int32 [N, 2], questions and their negatives, of this number of questions.
     """
-    pairs = np.concatenate([labeled, labeled[:, ::-1]]) if mined is None else mined
-    if count and not len(pairs):
-        raise UserError(
-            f"got {count}, but no training pair is labeled as a non-duplicate",
-            setting="batch.hard_negatives",
-            remedy="set `batch.hard_negatives=0`",
-        )
+    refuse_if(
+        count and not len(pairs),
+        "batch.hard_negatives",
+        f"got {count}, but no training pair is labeled as a non-duplicate",
+        "set `batch.hard_negatives=0`",
+    )
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
     sizes = np.bincount(pairs[:, 0], minlength=questions)
     starts = np.cumsum(sizes) - sizes
 
     def at(step: int, batch: np.ndarray) -> np.ndarray:
         rng = random_of(seed, CANDIDATES, step)
-        given = batch.ravel() if mined is None else batch.T.ravel()
+        given = batch.T.ravel()
         known = given[sizes[given] > 0][:count]
         own = pairs[starts[known] + rng.integers(0, sizes[known]), 1]
         others = pairs[rng.integers(0, max(len(pairs), 1), count - len(own)), 1]

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from qpr_jax.data.splits import TRAIN
-from qpr_jax.errors import UserError
 from qpr_jax.training.config import TrainConfig, weighted_losses
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.distributed import require_shares
@@ -24,6 +23,7 @@ from qpr_jax.training.random_streams import (
     TRANSLATIONS,
     random_of,
 )
+from qpr_jax.training.sections import refuse_if
 
 _NONE: np.ndarray = np.zeros(0, np.int32)
 _NO_PAIRS: np.ndarray = np.zeros((0, 2), np.int32)
@@ -139,12 +139,12 @@ def steps_per_epoch(
     rows: int, batch_size: int, *, what: str = "training pairs", setting: str = "batch_size"
 ) -> int:
     """Full batches in an epoch; UserError if there is none."""
-    if rows < batch_size:
-        raise UserError(
-            f"expected at least one batch of {batch_size:,} {what}, got {rows:,}",
-            setting=setting,
-            remedy=f"lower it, or give more {what}",
-        )
+    refuse_if(
+        rows < batch_size,
+        setting,
+        f"expected at least one batch of {batch_size:,} {what}, got {rows:,}",
+        f"lower it, or give more {what}",
+    )
     return rows // batch_size
 
 
@@ -153,8 +153,8 @@ def permuted_pairs(
 ) -> Callable[[int], np.ndarray]:
     """A function from a step, counted from 0, to its `batch_size` rows of `pairs`, int32 [P, ...].
 
-    Each epoch is a permutation that depends on (seed, epoch) alone. Rows that do not fill a batch
-    are left out of the epoch. `stream` gives other data permutations of its own.
+    Each epoch is a permutation of its own. Rows that do not fill a batch are left out of the epoch.
+    `stream` gives other data permutations of their own.
     """
     steps = len(pairs) // batch_size
 
@@ -216,24 +216,15 @@ def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
     }
 
 
-def drop_tokens(
-    token_ids: np.ndarray, rate: float, *, seed: int, step: int, keep_ends: bool = False
-) -> np.ndarray:
+def drop_tokens(token_ids: np.ndarray, rate: float, *, seed: int, step: int) -> np.ndarray:
     """Drop each token of `token_ids`, int32 [..., L], zero-padded, with probability `rate`.
 
-    The remaining tokens move together. A question that would lose all its tokens keeps them. With
-    `keep_ends` the first and the last token, [CLS] and [SEP] of a transformer, are never dropped.
+    The remaining tokens move together. A question that would lose all its tokens keeps them.
     `step` is counted over the whole training, so that no two steps drop the same tokens.
     """
-    rng = random_of(seed, DROPOUT, step)
     present = token_ids > 0
-    ends = np.zeros_like(present)
-    if keep_ends:
-        ends[..., 0] = True
-        last = np.maximum(present.sum(axis=-1, keepdims=True) - 1, 0)
-        np.put_along_axis(ends, last, True, axis=-1)
-    kept = present & (rng.random(token_ids.shape, np.float32) >= rate)
-    kept |= present & (ends | ~(kept & ~ends).any(axis=-1, keepdims=True))
+    kept = present & (random_of(seed, DROPOUT, step).random(token_ids.shape, np.float32) >= rate)
+    kept |= present & ~kept.any(axis=-1, keepdims=True)
     first = np.argsort(~kept, axis=-1, kind="stable")
     return np.take_along_axis(np.where(kept, token_ids, 0), first, axis=-1)
 
@@ -268,9 +259,11 @@ def _sample_pairs(config: TrainConfig, dataset: TrainDataset) -> _Part:
         what, setting = "sentences with translations", "batch.translations"
         steps_per_epoch(len(sentences), translated, what=what, setting=setting)
         sentences_at = permuted_pairs(sentences, translated, seed=seed, stream=TRANSLATIONS)
-    rows = len(dataset.token_ids)
-    labeled, mined = dataset.splits.non_duplicates["train"], dataset.hard_negatives
-    candidates_at = hard_negatives(labeled, mined, rows, count, seed=seed)
+    negatives = dataset.hard_negatives
+    if negatives is None:  # of labeled non-duplicates each is a negative of the other
+        labeled = dataset.splits.non_duplicates["train"]
+        negatives = np.concatenate([labeled, labeled[:, ::-1]])
+    candidates_at = hard_negatives(negatives, len(dataset.token_ids), count, seed=seed)
 
     def at(step: int) -> dict[str, np.ndarray]:
         chosen = pairs_at(step)
@@ -283,13 +276,13 @@ def _sample_pairs(config: TrainConfig, dataset: TrainDataset) -> _Part:
 
 def _sample_labeled(config: TrainConfig, dataset: TrainDataset) -> _Part:
     rows = _labeled_pairs(dataset)
-    if rows[:, 2].all():
-        raise UserError(
-            f"{','.join(config.loss.names)} reads pairs labeled as non-duplicates, but the "
-            "training split has none",
-            setting="loss.names",
-            remedy="give labeled pairs, or another loss",
-        )
+    refuse_if(
+        rows[:, 2].all(),
+        "loss.names",
+        f"{','.join(config.loss.names)} reads pairs labeled as non-duplicates, but the training "
+        "split has none",
+        "give labeled pairs, or another loss",
+    )
     steps_per_epoch(len(rows), config.batch_size)
     rows_at = permuted_pairs(rows, config.batch_size, seed=config.seed, stream=LABELED)
 

@@ -12,7 +12,7 @@ import itertools
 import logging
 import os
 import pathlib
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig, read
-from qpr_jax.training.sections import naming
+from qpr_jax.training.sections import naming, refuse_if
 
 log = logging.getLogger(__name__)
 
@@ -97,13 +97,14 @@ def labels_digest(config: TrainConfig) -> dict[str, str]:
 
 
 def _labels_file(config: TrainConfig) -> pathlib.Path:
-    path = pathlib.Path(config.data.labels).expanduser()
-    if not path.is_file():
-        raise UserError(
-            f"expected a file of labeled pairs, found none at {path}",
-            setting="data.labels",
-            remedy="make one with `qpr review`",
-        )
+    return named_file(config, "data.labels", "qpr review")
+
+
+def named_file(config: TrainConfig, setting: str, command: str) -> pathlib.Path:
+    """The file that a setting names, as `command` makes it; UserError if there is none."""
+    path = pathlib.Path(read(config, setting)).expanduser()
+    what = f"expected a file, found none at {path}"
+    refuse_if(not path.is_file(), setting, what, f"make one with `{command}`")
     return path
 
 
@@ -218,22 +219,14 @@ def _files(entry: str, setting: str) -> Sequence[str]:
         return log_files(paths)
 
 
-class Unlabeled(NamedTuple):
-    """Texts that a teacher encodes, each once: found in files, words, and spliced questions."""
-
-    given: list[str]
-    words: list[str]
-    spliced: list[str]
-
-
 def unlabeled_texts(
     config: TrainConfig,
     questions: list[str],
     trained: list[str],
     held_out: Container[str],
     words: Sequence[str],
-) -> Unlabeled:
-    """The texts of `data.unlabeled`, words, and questions spliced from `trained` and the former.
+) -> tuple[list[str], list[str]]:
+    """The texts of `data.unlabeled`; and `words`, and questions spliced from `trained` and those.
 
     Texts among `questions` or with a normalized text in `held_out` are left out. Some words of
     spliced questions are replaced by `words`, those of `teacher.words`.
@@ -243,18 +236,16 @@ def unlabeled_texts(
     def is_new(text: str) -> bool:
         return text not in known and normalized_text(text) not in held_out
 
-    listed = dict.fromkeys(read_listed(config, "data.unlabeled"))
-    given = [text for text in listed if is_new(text)]
-    known.update(given)
-    if config.data.unlabeled:
-        log.info("data: %s unlabeled texts", f"{len(given):,}")
-    alone = [word for word in dict.fromkeys(words) if is_new(word)]
-    known.update(alone)
-    spliced: list[str] = []
+    def take(texts: Iterable[str], what: str) -> list[str]:
+        found = [text for text in dict.fromkeys(texts) if is_new(text)]
+        known.update(found)
+        if found:
+            log.info("data: %s %s", f"{len(found):,}", what)
+        return found
+
+    given = take(read_listed(config, "data.unlabeled"), "unlabeled texts")
+    made = take(words, "words of the teacher")
     if config.data.spliced:
         spliced = splice_questions(trained + given, config.data.spliced, accept=is_new)
-        if words:
-            replaced = dict.fromkeys(replace_words(spliced, words))
-            spliced = [text for text in replaced if is_new(text)]
-        log.info("data: %s spliced questions", f"{len(spliced):,}")
-    return Unlabeled(given, alone, spliced)
+        made += take(replace_words(spliced, words) if words else spliced, "spliced questions")
+    return given, made

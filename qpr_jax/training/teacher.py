@@ -17,15 +17,7 @@ from qpr_jax.arrays import unit_rows
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
-from qpr_jax.files import (
-    MANIFEST,
-    locked,
-    read_manifest,
-    user_cache,
-    verify,
-    write_atomically,
-    write_manifest,
-)
+from qpr_jax.files import locked, user_cache, write_atomically
 from qpr_jax.index.encode_files import CHUNK, encode_to_file
 from qpr_jax.index.run import run_encoder
 from qpr_jax.training.config import TrainConfig, gives_vectors, imitates_itself
@@ -33,8 +25,6 @@ from qpr_jax.training.sections import naming, refuse_if
 
 log = logging.getLogger(__name__)
 
-FORMAT = "qpr_jax teacher's vectors 1"
-VECTORS = "vectors.npy"
 NEIGHBORS = 10
 _SAMPLE = 50_000  # questions to compute principal components from
 _CHUNK = 16_384
@@ -125,11 +115,10 @@ def make_teacher(
       trainable: int [S], rows of the joined lists that a student trains on.
       dimension: of the student's vectors; UserError if the teacher's have less.
     """
-    if encoder:
-        size = encoder.dimension
-    else:
-        given = _given(config.teacher.model, questions)
-        size = given.shape[1]
+    parts: tuple[np.ndarray, ...] = ()
+    if not encoder:
+        parts = (_given(config.teacher.model, questions),)
+    size = encoder.dimension if encoder else parts[0].shape[1]
     refuse_if(
         config.text.added_words and dimension != size,
         "text.added_words",  # the components that the encoder was trained with are not known
@@ -144,8 +133,6 @@ def make_teacher(
     )
     if encoder:
         parts = tuple(cached_vectors(encoder, part) for part in questions if len(part))
-    else:
-        parts = (given,)
     teacher = Teacher(parts, None, encoder, keeps_lengths=imitates_itself(config))
     if dimension == size:
         return teacher
@@ -168,23 +155,15 @@ def cached_vectors(encoder: Encoder, questions: Sequence[str], *, chunk: int = C
     digest = hashlib.sha256(encoder.identity.encode())
     for question in questions:
         digest.update(json.dumps(question).encode())
-    folder = user_cache() / "teacher" / digest.hexdigest()[:32]
-    with locked(folder / ".lock", wait=True):  # another process may compute the same
-        if (folder / MANIFEST).is_file():
-            verify(folder, VECTORS, read_manifest(folder, format=FORMAT))
-        else:
-            if not (folder / VECTORS).is_file():  # else a kill came before the manifest
-                log.info("teacher: encoding %s questions to %s", f"{len(questions):,}", folder)
-                encode_to_file(
-                    folder / VECTORS,
-                    questions,
-                    encoder.encode,
-                    dimension=encoder.dimension,
-                    encoder=encoder.identity,
-                    chunk=chunk,
-                )
-            write_manifest(folder, [VECTORS], format=FORMAT, encoder=encoder.identity)
-    return np.load(folder / VECTORS, mmap_mode="r")
+    path = user_cache() / "teacher" / digest.hexdigest()[:32] / "vectors.npy"
+    with locked(path.with_name(".lock"), wait=True):  # another process may compute the same
+        if not path.is_file():
+            log.info("teacher: encoding %s questions to %s", f"{len(questions):,}", path)
+            size, identity = encoder.dimension, encoder.identity
+            encode_to_file(
+                path, questions, encoder.encode, dimension=size, encoder=identity, chunk=chunk
+            )
+    return np.load(path, mmap_mode="r")
 
 
 def _given(model: str, questions: Sequence[Sequence[str]]) -> np.ndarray:
@@ -192,11 +171,14 @@ def _given(model: str, questions: Sequence[Sequence[str]]) -> np.ndarray:
     path, count = pathlib.Path(model).expanduser(), sum(map(len, questions))
     try:
         vectors = np.lib.format.open_memmap(path, mode="r")
-        wrong = _wrong_vectors(vectors, count)
+        wrong = f"{vectors.dtype} {list(vectors.shape)}"
+        if vectors.ndim == 2 and vectors.dtype.kind == "f" and len(vectors) == count:
+            good = np.isfinite(vectors).all(axis=1) & vectors.any(axis=1)
+            if good.all():
+                return vectors
+            wrong = f"zeros or infinite numbers in row {good.argmin()}"
     except (OSError, ValueError, EOFError) as error:
         wrong = f"{error}"
-    if not wrong:
-        return vectors
     listed = path.with_suffix(".jsonl")
     with write_atomically(listed, "w") as file:
         for part in questions:
@@ -207,18 +189,6 @@ def _given(model: str, questions: Sequence[Sequence[str]]) -> np.ndarray:
         setting="teacher.model",
         remedy="make the file from these questions",
     )
-
-
-def _wrong_vectors(vectors: np.ndarray, count: int) -> str:
-    """What is wrong with a user's vectors of `count` questions; "" if they are good."""
-    if vectors.ndim != 2 or vectors.dtype.kind != "f" or len(vectors) != count:
-        return f"{vectors.dtype} {list(vectors.shape)}"
-    for start in range(0, count, _CHUNK):
-        part = vectors[start : start + _CHUNK]
-        good = np.isfinite(part).all(axis=1) & part.any(axis=1)
-        if not good.all():
-            return f"zeros or infinite numbers in row {start + int(good.argmin())}"
-    return ""
 
 
 def _components(vectors: np.ndarray, dimension: int) -> np.ndarray:

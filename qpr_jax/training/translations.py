@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
 import logging
@@ -141,17 +140,19 @@ class TranslationData(NamedTuple):
 
         All entries of dictionaries, and every sentence or every n-th.
         """
-        sentences: collections.Counter[str] = collections.Counter()
-        for file in self.splits.train:
-            sentences[file.language] += 0 if file.dictionary else len(file.sources)
-        found: dict[str, tuple[list[str], list[str]]] = {}
-        for file in self.splits.train:
-            sources, targets = found.setdefault(file.language, ([], []))
-            many = -(-sentences[file.language] // _LEXICON_SENTENCES)
-            step = 1 if file.dictionary else max(1, many)
-            sources += file.sources[::step]
-            targets += file.targets[::step]
-        return [*found.values()]
+        found = []
+        for language in dict.fromkeys(file.language for file in self.splits.train):
+            files = [file for file in self.splits.train if file.language == language]
+            sentences = sum(len(file.sources) for file in files if not file.dictionary)
+            step = max(1, -(-sentences // _LEXICON_SENTENCES))
+            sources: list[str] = []
+            targets: list[str] = []
+            for file in files:
+                chosen = slice(None, None, 1 if file.dictionary else step)
+                sources += file.sources[chosen]
+                targets += file.targets[chosen]
+            found.append((sources, targets))
+        return found
 
 
 def load_translations(config: TrainConfig, held_out: Container[str]) -> TranslationData | None:
@@ -165,53 +166,44 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
         [_read(config, name, spec) for spec in read(config, name)] for name in _SETTINGS
     )
     for test in tests:
-        refuse_if(
-            test.dictionary,
-            "data.parallel_tests",
-            f"{test.name}: expected sentences to score, got a dictionary",
-            "give it in `data.parallel` instead, which trains with it",
-        )
+        what = f"{test.name}: expected sentences to score, got a dictionary"
+        remedy = "give it in `data.parallel` instead, which trains with it"
+        refuse_if(test.dictionary, "data.parallel_tests", what, remedy)
     languages = sorted({file.source_language for file in files + tests})
-    refuse_if(
-        len(languages) > 1,
-        "data.parallel",
-        f"expected one language to translate from, the teacher's, got {', '.join(languages)}",
-        "write it first, as in en-de:PATH",
-    )
+    what = f"expected one language to translate from, the teacher's, got {', '.join(languages)}"
+    refuse_if(len(languages) > 1, "data.parallel", what, "write it first, as in en-de:PATH")
     with naming("data.parallel"):
         splits = split_translations(files, tests)
     refuse_if(
         config.early_stopping.metric == "translation" and not splits.held_out["validation"],
         "early_stopping.metric",
-        "expected sentences to hold out and score, got dictionaries alone or too few sentences "
-        f"in {', '.join(config.data.parallel)}",
+        "expected sentences to hold out and score, got dictionaries alone or too few sentences",
         "give sentences in `data.parallel`, or set another `early_stopping.metric`",
     )
     splits = _without_sources(splits, held_out)
     sources: dict[str, int] = {}
-    targets: list[str] = []
     source_of: list[int] = []
-    is_sentence: list[bool] = []
     for file in splits.train:
         source_of += [sources.setdefault(source, len(sources)) for source in file.sources]
-        targets += file.targets
-        is_sentence += [not file.dictionary] * len(file.targets)
+    targets = [target for file in splits.train for target in file.targets]
+    is_sentence = [not file.dictionary for file in splits.train for _ in file.targets]
     log.info("data: %s translations of %s texts", f"{len(targets):,}", f"{len(sources):,}")
     for language in sorted({file.language for file in splits.train}):
         log.info("data: %s: %s", language, splits.report[language])
-    is_sentences = np.array(is_sentence, bool)
-    return TranslationData(splits, [*sources], targets, np.array(source_of, np.int32), is_sentences)
+    return TranslationData(
+        splits, [*sources], targets, np.array(source_of, np.int32), np.array(is_sentence, bool)
+    )
 
 
 def _without_sources(splits: TranslationSplits, known: Container[str]) -> TranslationSplits:
     """The splits without sources to train with of these normalized texts, which are counted."""
-    train = []
+    train, left_out = [], 0
     for file in splits.train:
         kept = [normalized_text(source) not in known for source in file.sources]
         sources = [*itertools.compress(file.sources, kept)]
         targets = [*itertools.compress(file.targets, kept)]
         train.append(file._replace(sources=sources, targets=targets))
-    left_out = sum(len(file.sources) for file in splits.train) - sum(len(f.sources) for f in train)
+        left_out += len(kept) - len(sources)
     report = splits.report | {"held_out_questions": left_out}
     return splits._replace(train=train, report=report)
 
@@ -229,17 +221,14 @@ def _read(config: TrainConfig, setting: str, spec: str) -> Translations:
 
 def translation_digests(config: TrainConfig) -> dict[str, list[str]]:
     """The languages and the hashes of the files of translations, for the identity of a run."""
-    if not config.data.parallel:
-        return {}
-    return {
-        f"{name}.sha256": [_digest(name, spec) for spec in read(config, name)] for name in _SETTINGS
-    }
-
-
-def _digest(setting: str, spec: str) -> str:
-    with naming(setting):
-        languages, paths = find_files(spec)
-    return " ".join(["-".join(languages or ()), *map(sha256_of, paths)])
+    found: dict[str, list[str]] = {}
+    for name in _SETTINGS if config.data.parallel else ():
+        digests = found[f"{name}.sha256"] = []
+        for spec in read(config, name):
+            with naming(name):
+                languages, paths = find_files(spec)
+            digests.append(" ".join(["-".join(languages or ()), *map(sha256_of, paths)]))
+    return found
 
 
 def with_languages(encoder: E, start: Encoder | None, translations: TranslationData | None) -> E:

@@ -76,5 +76,7 @@ def test_labels_are_trained_on_and_count_to_the_identity(tmp_path):
 
 def test_labels_that_are_no_file():
     config = load_config("synthetic_sdml:smoke", {"data.labels": "nothing.csv"})
-    with pytest.raises(UserError, match=r"`data\.labels`: expected a file of labeled pairs"):
+    with pytest.raises(
+        UserError, match=r"`data\.labels`: expected a file, found none at nothing.csv"
+    ):
         load_dataset(config, None)

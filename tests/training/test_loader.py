@@ -48,17 +48,6 @@ def test_a_batch_holds_the_same_words_on_any_number_of_devices(config, dataset, 
     assert len(expected[1]) == 8
 
 
-def test_clusters_may_have_any_ids(dataset):
-    """Such as hashes of 64 bits, all equal in their last 32."""
-    hashes = np.where(dataset.clusters < 0, -1, dataset.clusters.astype(np.int64) << 33)
-    again = dataclasses.replace(dataset, clusters=hashes)
-    assert again.clusters.dtype == np.int32
-    np.testing.assert_array_equal(again.clusters, dataset.clusters)
-    unsigned = np.arange(len(hashes), dtype=np.uint64) << np.uint64(32)
-    again = dataclasses.replace(dataset, clusters=unsigned)
-    np.testing.assert_array_equal(again.clusters, np.arange(len(hashes)))
-
-
 def test_hard_negatives_that_devices_cannot_share_are_named(config, dataset):
     with pytest.raises(UserError, match=r"`batch.hard_negatives`: expected a multiple of 3"):
         BatchLoader(config, dataset, devices=3)

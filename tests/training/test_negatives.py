@@ -60,7 +60,7 @@ def test_extra_candidates_are_those_of_the_file(config, plain):
 
 def test_queries_of_the_batch_come_first_then_its_candidates():
     negatives = np.array([[0, 10], [1, 11], [0, 12], [2, 13], [20, 14]], np.int32)
-    at = hard_negatives(negatives[:0], negatives, 30, 4, seed=0)
+    at = hard_negatives(negatives, 30, 4, seed=0)
     pairs = np.array([[5, 2], [0, 3], [1, 6]], np.int32)
     draws = [at(step, pairs).tolist() for step in range(50)]
     assert {len(draw) for draw in draws} == {4}

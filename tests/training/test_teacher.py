@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import shutil
 
 import numpy as np
 import pytest
@@ -52,25 +51,6 @@ def test_vectors_are_the_teachers_and_computed_once(config, tmp_path, monkeypatc
     )
 
 
-def copied(cache, folder, monkeypatch):
-    """A copy of the cache, which is then read."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    return pathlib.Path(shutil.copytree(cache, folder / "qpr_jax" / "teacher"))
-
-
-def test_a_kill_between_the_vectors_and_their_manifest_costs_nothing(
-    config, cache, tmp_path, monkeypatch
-):
-    taught(config)
-    manifests = list(copied(cache, tmp_path, monkeypatch).glob("*/manifest.json"))
-    assert manifests
-    for path in manifests:
-        path.unlink()
-    monkeypatch.setattr(TransformerEncoder, "encode", lambda *_: pytest.fail("computed again"))
-    taught(config)
-    assert all(path.exists() for path in manifests)
-
-
 def test_an_encoding_that_was_cut_off_goes_on(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     texts, calls = ["x" * (1 + i % 7) for i in range(900)], []
@@ -88,16 +68,6 @@ def test_an_encoding_that_was_cut_off_goes_on(tmp_path, monkeypatch):
     found = cached_vectors(encoder, texts, chunk=200)
     assert calls == [200, 200, 200, 200, 200, 100]
     assert found[:, 0].tolist() == [*map(len, texts)]
-
-
-def test_a_damaged_cache_is_told(config, cache, tmp_path, monkeypatch):
-    taught(config)
-    for path in copied(cache, tmp_path, monkeypatch).glob("*/vectors.npy"):
-        data = bytearray(path.read_bytes())
-        data[-1] ^= 1
-        path.write_bytes(data)
-    with pytest.raises(UserError, match="differ from their SHA-256; make the folder again"):
-        taught(config)
 
 
 def test_held_out_questions_are_never_shown(config, tmp_path):
