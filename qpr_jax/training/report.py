@@ -110,13 +110,7 @@ def write_report(
         "peak_memory_gib": peak_memory() / 2**30,
     }
     report["settings"] = identity(config)
-    report["machine"] = {
-        "device": jax.devices()[0].device_kind,
-        "devices": config.devices or jax.device_count(),
-        "cpus": cpu_count(),
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in PACKAGES},
-    }
+    report["machine"] = _machine(config)
     evaluations = read_json_lines(folder / "evaluations.jsonl")
     if evaluations:
         plot_training(folder, read_json_lines(folder / "metrics.jsonl"), evaluations)
@@ -125,6 +119,16 @@ def write_report(
     # Last, because this file marks the run as finished.
     write_json(folder / "report.json", report)
     return report
+
+
+def _machine(config: TrainConfig) -> dict[str, Any]:
+    return {
+        "device": jax.devices()[0].device_kind,
+        "devices": config.devices or jax.device_count(),
+        "cpus": cpu_count(),
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in PACKAGES},
+    }
 
 
 BySearch = dict[str, dict[str, Any]]

@@ -221,16 +221,13 @@ def test_training_starts_from_a_cross_encoder_too(tmp_path):
     assert cross_encoder_job.read_start(config_of()).identity != model.identity
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_settings_that_cannot_be_are_named(tmp_path):
+    for changes, message in (
         ({"encoder.kind": "cnn", "encoder.pretrained": ""}, "must be bert for a cross-encoder"),
         ({"data.source": "questions"}, "must have pairs"),
         ({"distributed": True}, "must be false for a cross-encoder"),
         ({"cross_encoder.first_stage": "/none"}, r"`cross_encoder\.first_stage`"),
         ({"encoder.pretrained": "/none"}, r"`encoder\.pretrained`"),
-    ],
-)
-def test_settings_that_cannot_be_are_named(tmp_path, changes, message):
-    with pytest.raises(UserError, match=message):
-        train_and_evaluate(config_of(**changes), tmp_path / "run")
+    ):
+        with pytest.raises(UserError, match=message):
+            train_and_evaluate(config_of(**changes), tmp_path / "run")

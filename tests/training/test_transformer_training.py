@@ -72,10 +72,14 @@ def loss_and_gradient(config, dataset, devices):
     return float(value), gradient, feed.indices(0)
 
 
-def test_a_step_has_the_gradient_of_the_plain_model(dataset, on_one_device):
+def assert_close(gradient, expected):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), gradient, expected)
+
+
+def test_a_step_has_the_gradient_of_the_plain_model_in_chunks_and_on_devices_too(dataset):
     """Of blocks of like length, and of the rows of the words alone."""
     config = config_of()
-    value, gradient, draw = on_one_device
+    value, gradient, draw = loss_and_gradient(config, dataset, 1)
     graph, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
 
     def plain(params):
@@ -85,58 +89,26 @@ def test_a_step_has_the_gradient_of_the_plain_model(dataset, on_one_device):
 
     expected, expected_gradient = jax.jit(jax.value_and_grad(plain))(params)
     assert value == pytest.approx(float(expected), rel=1e-5)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5),
-        gradient,
-        nnx.to_pure_dict(expected_gradient),
-    )
+    assert_close(gradient, nnx.to_pure_dict(expected_gradient))
+    found, in_parts, _ = loss_and_gradient(config_of(**{"batch.encode_chunk": 3}), dataset, 8)
+    assert found == pytest.approx(value, rel=1e-5)
+    assert_close(in_parts, gradient)
 
 
-@pytest.fixture(scope="module")
-def on_one_device(dataset):
-    return loss_and_gradient(config_of(), dataset, 1)
-
-
-def test_neither_chunks_nor_devices_change_the_gradient(dataset, on_one_device):
-    expected, expected_gradient, _ = on_one_device
-    found, gradient, _ = loss_and_gradient(config_of(**{"batch.encode_chunk": 3}), dataset, 8)
-    assert found == pytest.approx(expected, rel=1e-5)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), gradient, expected_gradient
-    )
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A finished run, and its report."""
-    workdir = tmp_path_factory.mktemp("finished") / "run"
-    return workdir, train_and_evaluate(config_of(), workdir)
-
-
-def test_a_run_leaves_a_folder_that_sentence_transformers_reads(finished, tmp_path):
-    workdir, report = finished
+def test_a_run_leaves_a_folder_that_sentence_transformers_reads(tmp_path):
+    workdir = tmp_path / "run"
+    report = train_and_evaluate(config_of(), workdir)
     assert report["test"]["exact"]["per_pair"]["mrr@20"] > 0
-    export = workdir / "export"
+    export, query = workdir / "export", ["how do i learn python"]
     for name in ("config.json", "modules.json", "tokenizer.json", "1_Pooling/config.json"):
         assert (export / name).read_bytes() == (TINY / name).read_bytes()
     retriever = Retriever.load(workdir)
     assert isinstance(retriever.encoder, TransformerEncoder)
     assert retriever.encoder.settings["encoder.kind"] == "bert"
-    moved = retriever.encode(["how do i learn python"]) - read_transformer(TINY).encode(
-        ["how do i learn python"]
-    )
-    assert np.abs(moved).max() > 1e-3
-    plain = tmp_path / "plain"  # with no file of ours
-    plain.mkdir()
-    for path in export.rglob("*"):
-        if path.is_file() and path.name != "manifest.json":
-            (plain / path.relative_to(export)).parent.mkdir(exist_ok=True)
-            (plain / path.relative_to(export)).write_bytes(path.read_bytes())
-    np.testing.assert_allclose(
-        read_transformer(plain).encode(["how do i learn python"]),
-        retriever.encode(["how do i learn python"]),
-        atol=1e-6,
-    )
+    vectors = retriever.encode(query)
+    assert np.abs(vectors - read_transformer(TINY).encode(query)).max() > 1e-3
+    (export / "manifest.json").unlink()  # with no file of ours
+    np.testing.assert_allclose(read_transformer(export).encode(query), vectors, atol=1e-6)
 
 
 def test_index_and_serving_read_as_many_tokens_as_the_training(tmp_path):
