@@ -7,9 +7,9 @@ import itertools
 import logging
 import math
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from qpr_jax.data.decoding import BadRows, input_name, short
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, cell_id
+from qpr_jax.ids import Id, id_key
 
 log = logging.getLogger("qpr_jax")
 
@@ -30,7 +30,6 @@ SCORE, WEIGHT, CALIBRATION = "score", "weight", "calibration"
 _LABELS = {"1": True, "0": False, "true": True, "false": False, "1.0": True, "0.0": False}
 _SKIP = "skip bad rows with `--skip-bad-rows`"
 
-T = TypeVar("T")
 Row = tuple[int, int, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
 
 
@@ -101,10 +100,10 @@ def read_question_pairs(
     """
     if max_rows < 0:
         raise UserError(f"expected 0 (all) or more, got {max_rows}", setting="max_rows")
-    kind = _format(path, format)
-    rows, skipped = _read(str(path), IDS, _parse, kind, skip=skip_bad_rows, most=max_rows)
+    bad = BadRows(f"{input_name(str(path))}, line", skip=skip_bad_rows, option=_SKIP)
+    rows = _read(str(path), IDS, _format(path, format), bad, max_rows)
     data = gather_pairs(_numbered(rows, input_name(str(path))))
-    data.report["skipped_rows"] = skipped
+    data.report["skipped_rows"] = bad.count
     return data
 
 
@@ -119,30 +118,50 @@ def read_verdicts(path: str, *, format: str = "") -> Verdicts:
 
     A UserError names the line of a row that cannot be read.
     """
-    parsed, _ = _read(path, (SCORE, WEIGHT, CALIBRATION), _parse_verdict, format)
-    first, second, label, score, weight, calibration = zip(*parsed, strict=True)
-    if len({*calibration}) > 1:
-        what = f"expected scores of one `{CALIBRATION}`, got {short(sorted({*calibration}))}"
-        raise UserError(f"{input_name(path)}: {what}", remedy="keep the verdicts of one review")
+    bad = BadRows(f"{input_name(path)}, line", skip=False, option=_SKIP)
+    rows = _read(path, (SCORE, WEIGHT, CALIBRATION), format, bad)
+    scores, weights = np.full(len(rows), math.nan), np.ones(len(rows))
+    calibrations: set[str] = set()
     positions: dict[str, int] = {}
-    for text in itertools.chain.from_iterable(zip(first, second, strict=True)):
-        positions.setdefault(text, len(positions))
-    pairs = np.array([[positions[a], positions[b]] for a, b in zip(first, second, strict=True)])
-    labeled = LabeledPairs([*positions], pairs, np.array(label, np.bool_))
-    scores = None if any(map(math.isnan, score)) else np.array(score)
-    return Verdicts(labeled, scores, np.array(weight), calibration[0])
+    for i, (line, texts, _, fields) in enumerate(rows):
+        for text in texts:
+            positions.setdefault(text, len(positions))
+        cells = [fields.get(name) for name in (SCORE, WEIGHT)]
+        try:
+            scores[i], weights[i] = (
+                default if _is_blank(cell) else float(str(cell))
+                for cell, default in zip(cells, (math.nan, 1), strict=True)
+            )
+            good = 0 < weights[i] < math.inf and not (scores[i] < 0 or scores[i] > 1)
+        except ValueError:
+            good = False
+        if not good:
+            expected = f"expected a `{SCORE}` from 0 to 1 and a `{WEIGHT}` above 0"
+            bad.add(line, f"{expected}, got {short(cells)}")
+        name = fields.get(CALIBRATION)
+        calibrations.add("" if is_missing(name) else str(name))
+    if len(calibrations) > 1:
+        what = f"expected scores of one `{CALIBRATION}`, got {short(sorted(calibrations))}"
+        raise UserError(f"{input_name(path)}: {what}", remedy="keep the verdicts of one review")
+    pairs = np.array([[positions[text] for text in row.texts] for row in rows])
+    labeled = LabeledPairs([*positions], pairs, np.array([row.label for row in rows], np.bool_))
+    known = None if np.isnan(scores).any() else scores
+    return Verdicts(labeled, known, weights, calibrations.pop())
+
+
+class _PairRow(NamedTuple):
+    """A labeled pair: its line, both texts, the label, and all fields that were read."""
+
+    line: int
+    texts: tuple[str, str]
+    label: bool
+    fields: Fields
 
 
 def _read(
-    path: str,
-    columns: Sequence[str],
-    parse: Callable[[Fields], T | str],
-    format: str,
-    *,
-    skip: bool = False,
-    most: int = 0,
-) -> tuple[list[T], int]:
-    """Parse rows with COLUMNS and, where they are there, other columns; count the bad rows."""
+    path: str, columns: Sequence[str], format: str, bad: BadRows, most: int = 0
+) -> list[_PairRow]:
+    """Read rows with COLUMNS and, where they are there, other columns."""
     name = input_name(path)
 
     def choose(names: Sequence[str]) -> list[str]:
@@ -151,17 +170,13 @@ def _read(
             raise UserError(what, remedy="name its columns so, or another format with `--format`")
         return [*COLUMNS, *(column for column in columns if column in names)]
 
-    bad = BadRows(f"{name}, line", skip=skip, option=_SKIP)
-    parsed = (
-        (line, fields if isinstance(fields, str) else parse(fields))
-        for line, fields in read_rows(path, choose, format=format)
-    )
+    parsed = ((line, _parse(line, row)) for line, row in read_rows(path, choose, format=format))
     rows = [*itertools.islice(bad.good(parsed), most or None)]
     bad.warn()
     if not rows:
         what = f"{name}: expected rows of question pairs, got no good row and {bad.count} bad ones"
         raise UserError(what, remedy="give a file with pairs")
-    return rows, bad.count
+    return rows
 
 
 def pair_columns(path: str, *, format: str = "") -> list[str]:
@@ -188,11 +203,12 @@ def _format(path: StrPath, format: str) -> str:
     return format or format_of(path) or "tsv"
 
 
-def _parse_texts(fields: Fields) -> tuple[str, str, bool] | str:
-    """The texts and the label of a row, or what is wrong with it."""
-    for name in COLUMNS:
-        if name not in fields:
-            return f"expected `{name}`, got {short(sorted(fields))}"
+def _parse(line: int, fields: Fields | str) -> _PairRow | str:
+    """A labeled pair, or what is wrong with the row."""
+    if isinstance(fields, str):
+        return fields
+    if missing := [name for name in COLUMNS if name not in fields]:
+        return f"expected `{missing[0]}`, got {short(sorted(fields))}"
     first, second, cell = ("" if is_missing(fields[name]) else fields[name] for name in COLUMNS)
     for name, text in zip(COLUMNS, (first, second), strict=False):
         if not isinstance(text, str):
@@ -200,61 +216,36 @@ def _parse_texts(fields: Fields) -> tuple[str, str, bool] | str:
     label = parse_label(cell)
     if label is None:
         return f"expected `{COLUMNS[2]}` 0 or 1, got {short(cell)}"
-    return str(first), str(second), label
+    return _PairRow(line, (str(first), str(second)), label, fields)
 
 
-def _parse(fields: Fields) -> tuple[Id, Id, str, str, bool] | str:
-    """Ids, texts and label of a row, or what is wrong with it."""
-    parsed = _parse_texts(fields)
-    if isinstance(parsed, str):
-        return parsed
-    ids: list[Id] = []
-    both = {*IDS} <= fields.keys()
-    for key, text in zip(IDS, parsed[:2], strict=True):
-        value = fields[key] if both else None
-        if is_missing(value) or not str(value).strip():  # questions then differ by their text
-            ids.append("=" + text)
-        else:
-            known = value if type(value) is int else cell_id(f"{value}")
-            ids.append("" if known is None else known)
-    return ids[0], ids[1], *parsed
+def _is_blank(cell: object) -> bool:
+    return is_missing(cell) or not str(cell).strip()
 
 
-def _parse_verdict(fields: Fields) -> tuple[str, str, bool, float, float, str] | str:
-    """Texts, label, score (NaN for none), weight and calibration, or what is wrong."""
-    texts = _parse_texts(fields)
-    if isinstance(texts, str):
-        return texts
-    score = _number(fields.get(SCORE), math.nan)
-    if score is None or not (math.isnan(score) or 0 <= score <= 1):
-        return f"expected `{SCORE}`, a probability, got {short(fields.get(SCORE))}"
-    weight = _number(fields.get(WEIGHT), 1.0)
-    if weight is None or not 0 < weight < math.inf:
-        return f"expected `{WEIGHT}`, a number above 0, got {short(fields.get(WEIGHT))}"
-    cell = fields.get(CALIBRATION)
-    return *texts, score, weight, "" if is_missing(cell) else str(cell)
+def _keys(row: _PairRow) -> tuple[Id, Id]:
+    """The ids of both questions; "=" and the text for one without an id."""
+    both = {*IDS} <= row.fields.keys()
+    cells = [row.fields.get(name) if both else None for name in IDS]
+    first, second = (
+        f"={text}" if _is_blank(cell) else id_key(str(cell))
+        for text, cell in zip(row.texts, cells, strict=True)
+    )
+    return first, second
 
 
-def _number(cell: object, default: float) -> float | None:
-    """Parse the number of a cell; the default for a missing one, None for anything else."""
-    if is_missing(cell) or not str(cell).strip():
-        return default
-    try:
-        return float(str(cell))
-    except ValueError:
-        return None
-
-
-def _numbered(rows: list[tuple[Id, Id, str, str, bool]], source: str) -> list[Row]:
+def _numbered(rows: list[_PairRow], source: str) -> Iterator[Row]:
     """The rows with whole numbers as ids: their own if all are, else by first appearance."""
-    ids = dict.fromkeys(value for row in rows for value in row[:2])
-    number: dict[Id, int] = {value: value for value in ids if isinstance(value, int)}
-    if len(number) < len(ids):
-        number = {value: i for i, value in enumerate(ids)}
-        if any(not str(value).startswith("=") for value in ids):
+    keys = [_keys(row) for row in rows]
+    every = dict.fromkeys(itertools.chain.from_iterable(keys))
+    number: dict[Id, int] = {key: key for key in every if isinstance(key, int)}
+    if len(number) < len(every):
+        number = {key: i for i, key in enumerate(every)}
+        if any(not str(key).startswith("=") for key in every):
             text = "%s: not all ids are whole numbers; questions are numbered from 0 instead"
             log.warning(text, source)
-    return [(number[a], number[b], first, second, label) for a, b, first, second, label in rows]
+    for (a, b), row in zip(keys, rows, strict=True):
+        yield number[a], number[b], *row.texts, row.label
 
 
 def gather_pairs(rows: Iterable[Row]) -> QuestionPairs:

@@ -45,23 +45,20 @@ def frame_rows(table: Any, choose: Choose, source: str) -> Iterator[tuple[int, F
     from narwhals.exceptions import DuplicateError
 
     pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(table, pandas.DataFrame):
-        table = _with_index(table)
-        distinct_names([*map(str, table.columns)], source)
-        table = table.set_axis([*map(str, table.columns)], axis="columns")
     try:
-        frame = nw.from_native(table)
-    except TypeError:
-        table = _arrow_table(table, source)
-        distinct_names(table.column_names, source)
-        frame = nw.from_native(table)
+        if pandas is not None and isinstance(table, pandas.DataFrame):
+            levels = [name for name in table.index.names if name not in (None, *table.columns)]
+            table = table.reset_index(levels) if levels else table
+            table = table.set_axis([*map(str, table.columns)], axis="columns")
+        frame = nw.from_native(table, pass_through=True)
+        if frame is table:  # anything that has an Arrow C stream
+            frame = nw.from_native(import_pyarrow(source).table(table))
+        names = [*choose(distinct_names(frame.collect_schema().names(), source))]
     except DuplicateError:
-        names = getattr(table, "column_names", None) or [*table.columns]
-        what = f"{source}: expected columns with distinct names, got {short(names)}"
+        what = f"{source}: expected columns with distinct names"
         raise UserError(what, remedy="rename some") from None
     if isinstance(frame, nw.LazyFrame):
         frame = frame.collect()
-    names = [*choose(distinct_names(frame.columns, source))]
     yield from enumerate(frame.select(names).iter_rows(named=True, buffer_size=4096))
 
 
@@ -78,24 +75,6 @@ def row_labels(table: Any) -> list[Id] | None:
     ):
         return None
     return list(index.tolist())
-
-
-def _with_index(table: Any) -> Any:
-    """Make columns of the named levels of the index of a pandas frame."""
-    if None in table.index.names:
-        return table
-    return table.reset_index([name for name in table.index.names if name not in table.columns])
-
-
-def _arrow_table(table: Any, source: str) -> Any:
-    """Make a PyArrow table of anything that has an Arrow C stream."""
-    try:
-        import pyarrow
-    except ImportError:
-        kind = type(table).__name__
-        what = f"{source}: expected a table of pandas, Polars or PyArrow, got {kind}"
-        raise UserError(what, remedy="pip install '.[parquet]' in a checkout") from None
-    return pyarrow.table(table)
 
 
 def arrow_rows(file: BinaryIO, path: str, kind: str, choose: Choose) -> Rows:
@@ -159,22 +138,39 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"got {name}, which JSON lacks")
 
 
-def _json_values(file: Any, source: str, kind: str) -> Iterator[tuple[int, Any]]:
-    """Yield the values of an array or of lines, or the reason, bytes, why one cannot be read."""
+def json_rows(file: Any, source: str, kind: str, columns: Sequence[str]) -> Rows:
+    """Yield the objects of an array ("json") or of lines; each must have the columns."""
+    for number, value, reason in _json_values(file, source, kind):
+        if kind == "jsonl" and isinstance(value, list):
+            what = f"{source}, line {number}: expected an object in each line, got an array"
+            raise UserError(what, remedy="name its format with `--format json`")
+        if reason:
+            yield number, reason
+        elif not isinstance(value, dict):
+            yield number, f"expected a JSON object, got {short(value)}"
+        elif missing := [name for name in columns if name not in value]:
+            yield number, f"expected the key `{missing[0]}`, got {short(sorted(value))}"
+        else:
+            yield number, value
+
+
+def _json_values(file: Any, source: str, kind: str) -> Iterator[tuple[int, Any, str]]:
+    """Yield the number of each value of an array or of lines, the value, and what is wrong."""
     if kind == "json":
         data = file.read()
         if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] != b"{":
-            yield from enumerate(_json_array(data, source), start=1)
+            for number, value in enumerate(_json_array(data, source), start=1):
+                yield number, value, ""
             return
         file = io.BufferedReader(io.BytesIO(data))  # JSON lines in a file named .json
     for number, line in read_lines(file, source):
         if isinstance(line, bytes):
-            yield number, NOT_UTF8.encode()
+            yield number, None, NOT_UTF8
         elif line.strip():
             try:
-                yield number, parse_json(line)
+                yield number, parse_json(line), ""
             except NO_JSON as error:
-                yield number, f"expected a JSON object ({error})".encode()
+                yield number, None, f"expected a JSON object ({error})"
 
 
 def _json_array(data: bytes, source: str) -> list[object]:
@@ -187,19 +183,3 @@ def _json_array(data: bytes, source: str) -> list[object]:
         what = f"{source}: expected an array of JSON objects ({got})"
         raise UserError(what, remedy="correct it, or name another format with `--format`")
     return values
-
-
-def json_rows(file: BinaryIO, source: str, kind: str, columns: Sequence[str]) -> Rows:
-    """Yield the objects of an array ("json") or of lines; each must have the columns."""
-    for number, value in _json_values(file, source, kind):
-        if kind == "jsonl" and isinstance(value, list):
-            what = f"{source}, line {number}: expected an object in each line, got an array"
-            raise UserError(what, remedy="name its format with `--format json`")
-        if isinstance(value, bytes):
-            yield number, value.decode()
-        elif not isinstance(value, dict):
-            yield number, f"expected a JSON object, got {short(value)}"
-        elif missing := [name for name in columns if name not in value]:
-            yield number, f"expected the key `{missing[0]}`, got {short(sorted(value))}"
-        else:
-            yield number, value

@@ -194,9 +194,12 @@ def test_scores_and_weights_of_verdicts_are_optional(tmp_path):
     ("text", "said"),
     [
         (f"{VERDICTS}a,b,2,0.5,1", "line 2: expected `is_duplicate` 0 or 1, got '2'"),
-        (f"{VERDICTS}a,b,1,1.5,1", "line 2: expected `score`, a probability, got '1.5'"),
-        (f"{VERDICTS}a,b,1,0.5,0", "line 2: expected `weight`, a number above 0, got '0'"),
-        (f"{VERDICTS}a,b,1,0.5,x", "line 2: expected `weight`, a number above 0, got 'x'"),
+        (
+            f"{VERDICTS}a,b,1,1.5,1",
+            r"line 2: expected a `score` from 0 to 1 and .*, got \['1.5', '1'\]",
+        ),
+        (f"{VERDICTS}a,b,1,0.5,0", "line 2: expected a `score` .* and a `weight` above 0"),
+        (f"{VERDICTS}a,b,1,0.5,x", "line 2: expected a `score` .* and a `weight` above 0"),
         ("question1,question2\na,b\n", "expected the columns .*is_duplicate"),
         (VERDICTS, "got no good row and 0 bad ones"),
     ],
