@@ -6,7 +6,6 @@ create_splits.py). The pairs of a part serve classification and mining, `beir` s
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -48,11 +47,17 @@ def write_tasks(
     duplicates or no queries.
     """
     refuse_existing(folder)
+    _check_shares(dev, test)
     labeled = len(data.pairs)
     data = _remove_blank(data)
-    clusters, part_of = _divide(data, dev, test)
+    clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
+    part_of = _assign_parts(data, group_questions(data.questions, clusters), dev, test)
+    for part, name in enumerate(PARTS):
+        if not (clusters[part_of == part] >= 0).any():
+            what = f"expected duplicates in each part, got none for {name}"
+            raise UserError(what, remedy="change `--dev` or `--test`, or give more pairs")
     queries = _queries(data, clusters, part_of)
-    relevant = {name: _relevant(data, clusters, rows) for name, rows in queries.items()}
+    qrels = {name: _relevant(data, clusters, rows) for name, rows in queries.items()}
     ends = part_of[data.pairs]
     across = (ends[:, 0] != ends[:, 1]) & ~data.is_duplicate
     # A non-duplicate of one cluster is contradicted.
@@ -64,8 +69,8 @@ def write_tasks(
     for part, name in enumerate(PARTS):
         labels = data.is_duplicate[part_of_pair == part]
         parts[name] = _count(part_of == part, clusters, labels)
-        if name in relevant:
-            parts[name] |= {"queries": len(queries[name]), "relevant": len(relevant[name])}
+        if name in qrels:
+            parts[name] |= {"queries": len(queries[name]), "relevant": len(qrels[name])}
     dropped = {
         "non_duplicates_across_parts": int(across.sum()),
         "non_duplicates_of_one_cluster": int(inside.sum()),
@@ -76,11 +81,7 @@ def write_tasks(
     with replace_folder(folder) as path:
         for part, name in enumerate(PARTS):
             with write_atomically(path / f"{name}.tsv", "w") as file:
-                rows = _pair_rows(data, np.flatnonzero(part_of_pair == part))
-                write_tsv(file, PAIRS_HEADER, rows)
-        qrels = {
-            name: [(str(a), str(b), 1) for a, b in rows.tolist()] for name, rows in relevant.items()
-        }
+                write_tsv(file, PAIRS_HEADER, _pair_rows(data, part_of_pair == part))
         write_beir(path / "beir", _texts(data, corpus), _texts(data, asked), qrels)
         write_json(path / "report.json", report)
     return report
@@ -96,21 +97,13 @@ def _count(there: np.ndarray, clusters: np.ndarray, labels: np.ndarray) -> dict[
     }
 
 
-def _divide(data: QuestionPairs, dev: float, test: float) -> tuple[np.ndarray, np.ndarray]:
-    """The cluster of each question, -1 for none, and its part, a position in PARTS."""
+def _check_shares(dev: float, test: float) -> None:
     for name, share in (("dev", dev), ("test", test)):
-        if not (math.isfinite(share) and 0 < share < 1):
+        if not 0 < share < 1:
             raise UserError(f"expected a share between 0 and 1, got {share:g}", setting=name)
     if dev + test >= 1:
         what = f"expected shares that leave some to train on, got {dev:g} and {test:g}"
         raise UserError(what, remedy="lower `--dev` or `--test`")
-    clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
-    part_of = _assign_parts(data, group_questions(data.questions, clusters), dev, test)
-    for part, name in enumerate(PARTS):
-        if not (clusters[part_of == part] >= 0).any():
-            what = f"expected duplicates in each part, got none for {name}"
-            raise UserError(what, remedy="change `--dev` or `--test`, or give more pairs")
-    return clusters, part_of
 
 
 def _remove_blank(data: QuestionPairs) -> QuestionPairs:
@@ -180,15 +173,17 @@ def _queries(
     return queries
 
 
-def _relevant(data: QuestionPairs, clusters: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """The pairs of a query and another question of its cluster: qids int64 [n, 2], sorted."""
-    query_of = np.full(int(clusters.max(initial=-1)) + 1, -1)
-    query_of[clusters[queries]] = queries
-    clustered = np.flatnonzero(clusters >= 0)
-    owner = query_of[clusters[clustered]]
-    rows = np.stack([owner, clustered], axis=1)[(owner >= 0) & (owner != clustered)]
-    pairs = data.ids[rows]
-    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+def _relevant(
+    data: QuestionPairs, clusters: np.ndarray, queries: np.ndarray
+) -> list[tuple[str, str, int]]:
+    """The ids of a query and of another question of its cluster, and their score, sorted."""
+    query_of = dict(zip(clusters[queries].tolist(), queries.tolist(), strict=True))
+    pairs = [
+        (int(data.ids[query_of[cluster]]), int(data.ids[i]))
+        for i, cluster in enumerate(clusters.tolist())
+        if cluster in query_of and query_of[cluster] != i
+    ]
+    return [(f"{query}", f"{other}", 1) for query, other in sorted(pairs)]
 
 
 def _texts(data: QuestionPairs, positions: np.ndarray) -> Iterator[tuple[str, str]]:
@@ -196,8 +191,6 @@ def _texts(data: QuestionPairs, positions: np.ndarray) -> Iterator[tuple[str, st
         yield f"{data.ids[position]}", data.questions[position]
 
 
-def _pair_rows(data: QuestionPairs, rows: np.ndarray) -> Iterator[tuple[int, int, str, str, int]]:
-    pairs, labels = data.pairs[rows], data.is_duplicate[rows]
-    for (a, b), label in zip(pairs.tolist(), labels.tolist(), strict=True):
-        ids = int(data.ids[a]), int(data.ids[b])
-        yield *ids, data.questions[a], data.questions[b], int(label)
+def _pair_rows(data: QuestionPairs, chosen: np.ndarray) -> Iterator[tuple[int, int, str, str, int]]:
+    for a, b, label in np.column_stack([data.pairs, data.is_duplicate])[chosen].tolist():
+        yield data.ids[a], data.ids[b], data.questions[a], data.questions[b], label

@@ -53,26 +53,26 @@ def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
     """
     source_words: dict[str, int] = {"": 0}  # the first causes what no word does
     target_words: dict[str, int] = {}
-    left: list[int] = []  # the source words of all sentences, without repetitions
-    right: list[int] = []
-    sizes: list[tuple[int, int]] = []
+    pairs: list[np.ndarray] = [np.zeros((3, 0), np.int64)]  # source word, target word, its place
+    count = 0
     for source, target in zip(sources, targets, strict=True):
         words = [source_words.setdefault(w, len(source_words)) for w in tokenize(source)]
         others = [target_words.setdefault(w, len(target_words)) for w in tokenize(target)]
         if words and others:
             words, others = [0, *dict.fromkeys(words[:_MOST_WORDS])], others[:_MOST_WORDS]
-            left += words
-            right += others
-            sizes.append((len(words), len(others)))
-    if not sizes:
+            places = range(count, count + len(others))
+            count += len(others)
+            causes = np.tile(words, len(others))
+            pairs.append(np.stack([causes, *np.repeat([others, places], len(words), axis=1)]))
+    left, right, place = np.concatenate(pairs, axis=1)
+    if not count:
         return Lexicon([], {})
-    pairs, places = _word_pairs(np.array(left), np.array(right), np.array(sizes))
-    keys, entry = np.unique(pairs[:, 0] * len(target_words) + pairs[:, 1], return_inverse=True)
+    keys, entry = np.unique(left * len(target_words) + right, return_inverse=True)
     of_source, of_target = np.divmod(keys, len(target_words))
     probability = np.ones(len(keys))
     for _ in range(_ITERATIONS):
         weight = probability[entry]
-        weight /= np.bincount(places, weight, minlength=len(right))[places]
+        weight /= np.bincount(place, weight, minlength=count)[place]
         counts = np.bincount(entry, weight, minlength=len(keys))
         probability = counts / np.bincount(of_source, counts)[of_source]
     likely = (probability >= _LEAST) & (of_source > 0)
@@ -84,26 +84,6 @@ def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
         share = probability[start:stop]
         found[words_of[of_source[start]]] = of_target[start:stop], share / share.sum()
     return Lexicon([*target_words], found)
-
-
-def _word_pairs(
-    left: np.ndarray, right: np.ndarray, sizes: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Each target word of a sentence with all source words of it.
-
-    Args:
-      left: int [L], the source words of all sentences, one after the other.
-      right: int [R], the target words.
-      sizes: int [n, 2], how many of both each sentence has.
-
-    Returns:
-      int64 [P, 2], a source and a target word; int64 [P], the position of the latter in `right`.
-    """
-    lengths = np.repeat(sizes[:, 0], sizes[:, 1])  # of each target word
-    starts = np.repeat(np.cumsum(sizes[:, 0]) - sizes[:, 0], sizes[:, 1])
-    places = np.repeat(np.arange(len(right)), lengths)
-    at = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(len(places))
-    return np.stack([left[at], right[places]], axis=1), places
 
 
 def gloss(text: str, lexicon: Lexicon, rng: np.random.Generator) -> tuple[str, int]:
