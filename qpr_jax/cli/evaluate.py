@@ -140,11 +140,14 @@ def _score_retrieval(
         value = parse_key(cell)
         return (query, value) if isinstance(query, str) and value is not None else None
 
-    columns, expected = [column, "id"], "a query and an id"
-    remedy = (
-        "name the query's column with `--column`, the format with `--format`, or another `--task`"
+    rows = read_values(
+        pairs,
+        [column, "id"],
+        parse,
+        expected="a query and an id",
+        format=format or "",
+        remedy="name the query's column with `--column`, or the format with `--format`",
     )
-    rows = read_values(pairs, columns, parse, expected=expected, format=format or "", remedy=remedy)
     for line, (query, value) in rows:
         relevant.setdefault(query, set()).add(value)
         line_of.setdefault(value, line)
@@ -226,11 +229,7 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     Example: qpr errors runs/quora_sdml --out errors.html
              qpr errors runs/quora_sdml runs/quora_best --split validation --out errors.md
     """
-    from qpr_jax.failures.analysis import (
-        analyze,
-        questions_of_pairs,
-        require_same_questions,
-    )
+    from qpr_jax.failures.analysis import analyze, questions_of_pairs, require_same_questions
     from qpr_jax.failures.page import check_ending, summarize, write_failures
 
     check_ending(out)
@@ -238,13 +237,14 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
     pairs = read_pairs(run, split)
     first = load_index(run)
-    retrievers = [first]
+    searches = [first.search]
     if other is not None:
-        retrievers.append(load_index(other))
-        require_same_questions(first.store, retrievers[1].store, other)
+        second = load_index(other)
+        searches.append(second.search)
+        require_same_questions(first.store, second.store, other)
     words = first.encoder.summary().words
     analysis = analyze(
-        {name: retriever.search for name, retriever in zip(names, retrievers, strict=True)},
+        dict(zip(names, searches, strict=True)),
         questions_of_pairs(first.store, pairs, f"{run}: splits/{split}.tsv"),
         pairs,
         split=split,

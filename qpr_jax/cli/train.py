@@ -79,12 +79,12 @@ def train(
     source = None if pairs is None else "quora"
     named = {"data.source": source, "data.path": pairs, "data.labels": labels}
     named["encoder.pretrained"] = start
-    own = {name: value for name, value in named.items() if value is not None}
+    settings = load_config(config, {name: v for name, v in named.items() if v is not None})
     for change in changes:
-        if "=" not in change:
+        name, equals, value = change.partition("=")
+        if not equals:
             raise UserError(f"expected NAME=VALUE, got {change!r}", setting="changes")
-    settings = load_config(config, own)
-    settings = override(settings, dict(change.split("=", 1) for change in changes))
+        settings = override(settings, {name: value})
     with needs("`qpr train`", ".[train]"):
         from qpr_jax.training.main import train_and_evaluate
 
@@ -128,22 +128,19 @@ def _toml(name: str, *, every: bool) -> str:
     lines = [f"# {line}" for line in _facts(name, FACTS[name]).splitlines()]
     changes = PRESETS[name]
     if not every:
-        lines += [f"{key} = {_value(value)}" for key, value in changes.items()]
-        return "\n".join(lines) + "\n"
+        return "\n".join([*lines, *(f"{key} = {_value(v)}" for key, v in changes.items()), ""])
     with needs("`qpr presets --all`", ".[train]"):
-        from qpr_jax.training.config import TrainConfig, declarations, read
+        from qpr_jax.training.config import TrainConfig, declarations, flatten
+    values = flatten(TrainConfig()) | changes
     for key, field in declarations().items():
         help = textwrap.wrap(field.description or "", 98)
-        value = changes.get(key, read(TrainConfig(), key))
         mark = "" if key in changes else "# "
-        lines += ["", *(f"# {line}" for line in help), f"{mark}{key} = {_value(value)}"]
+        lines += ["", *(f"# {line}" for line in help), f"{mark}{key} = {_value(values[key])}"]
     return "\n".join(lines) + "\n"
 
 
 def _value(value: Any) -> str:
     """The value of a setting as TOML."""
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
@@ -164,13 +161,19 @@ def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any)
     Example: qpr encode runs/quora_sdml questions.tsv --out vectors.npy
              qpr encode runs/quora_sdml parquet/ --out vectors/ --spark spark://host:7077
     """
-    if os.path.isdir(questions):
-        return _encode_folder(folder, questions, out, spark or "", **how)
-    if spark is not None:
-        raise click.UsageError("--spark needs QUESTIONS to be a folder of Parquet files")
-    from qpr_jax.index.encode_files import encode_to_file
+    from qpr_jax.index.encode_files import encode_parquet, encode_to_file
     from qpr_jax.retriever import run_encoder
 
+    if os.path.isdir(questions):
+        if how["format"] not in (None, "parquet"):
+            raise click.UsageError("a folder of Parquet files does not take --format")
+        column, skip = how["text_column"] or "", how["skip_bad_rows"]
+        files = {"text_column": column, "skip_bad_rows": skip, "spark": spark or ""}
+        rows = encode_parquet(questions, out, folder, **files)
+        log.info("%s: %s vectors", out, f"{rows:,}")
+        return {"out": out, "vectors": rows}
+    if spark is not None:
+        raise click.UsageError("--spark needs QUESTIONS to be a folder of Parquet files")
     encoder = run_encoder(folder)
     entries = progress.count(read_input(questions, **how), "encoded")
     texts = (entry.question for entry in entries)
@@ -178,22 +181,6 @@ def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any)
     rows = encode_to_file(out, texts, encoder.encode, dimension=dimension, encoder=identity)
     log.info("%s: %s vectors of %d dimensions", out, f"{rows:,}", dimension)
     return {"out": out, "vectors": rows, "dimension": dimension, "encoder": identity}
-
-
-def _encode_folder(run: str, questions: str, out: str, spark: str, **how: Any) -> dict[str, Any]:
-    """Encode a folder of Parquet files into another."""
-    from qpr_jax.index.encode_files import encode_parquet
-
-    if how["format"] not in (None, "parquet"):
-        raise click.UsageError("a folder of Parquet files does not take --format")
-    rows = encode_parquet(
-        *(questions, out, run),
-        text_column=how["text_column"] or "",
-        skip_bad_rows=how["skip_bad_rows"],
-        spark=spark,
-    )
-    log.info("%s: %s vectors", out, f"{rows:,}")
-    return {"out": out, "vectors": rows}
 
 
 @click.command(cls=Command, stopped="{folder} keeps its old encoder or has the new one")

@@ -85,23 +85,12 @@ class BertEncoder(nnx.Module):
         precision: str | lax.PrecisionLike = "highest",
         rngs: nnx.Rngs,
     ) -> None:
-        """Draw the weights.
-
-        Args:
-          shape: of the network.
-          compute_dtype: of matrix products and of those of their gradients; all else is float32.
-          precision: of float32 products, as JAX names it.
-          rngs: Flax random streams.
-        """
-        size = shape.hidden_size
-        self.shape = shape
-
-        def init_table(rows: int) -> nnx.Param:
-            return nnx.Param(0.02 * jax.random.normal(rngs.params(), (rows, size)))
-
-        self.embedding = init_table(shape.vocab_size)
-        self.positions = init_table(shape.max_position_embeddings)
-        self.types = init_table(shape.type_vocab_size)
+        """Draw the weights; `compute_dtype` and `precision` are of the products, as in a layer."""
+        size, self.shape = shape.hidden_size, shape
+        rows = shape.vocab_size, shape.max_position_embeddings, shape.type_vocab_size
+        self.embedding, self.positions, self.types = (
+            nnx.Param(0.02 * jax.random.normal(rngs.params(), (count, size))) for count in rows
+        )
         self.norm = nnx.LayerNorm(size, epsilon=shape.layer_norm_eps, rngs=rngs)
         self.layers = nnx.List(
             BertLayer(shape, compute_dtype, precision, rngs) for _ in range(shape.num_hidden_layers)
@@ -156,10 +145,14 @@ class BertEncoder(nnx.Module):
 
     def pool(self, x: jax.Array, mask: jax.Array) -> jax.Array:
         """Compute the vectors of questions, float32 [n, h], from the last layer's output."""
-        vectors = _pool(x.astype(jnp.float32), mask, self.shape.pooling)
-        if self.shape.normalize:
-            vectors = unit_vectors(vectors)
-        return vectors
+        x, mask = x.astype(jnp.float32), mask[:, :, None]
+        if self.shape.pooling == "cls":
+            vectors = x[:, 0]
+        elif self.shape.pooling == "max":
+            vectors = jnp.where(mask, x, -jnp.inf).max(axis=1)
+        else:
+            vectors = jnp.where(mask, x, 0).sum(axis=1) / jnp.maximum(mask.sum(axis=1), 1)
+        return unit_vectors(vectors) if self.shape.normalize else vectors
 
     def _stack_layers(self) -> tuple[nnx.GraphDef, nnx.State]:
         """The structure of a layer, and the parameters of all layers, stacked."""
@@ -189,25 +182,16 @@ class PairScorer(BertEncoder):
     BERT".
     """
 
-    def __init__(
-        self,
-        shape: BertShape,
-        *,
-        compute_dtype: str = "float32",
-        precision: str | lax.PrecisionLike = "highest",
-        rngs: nnx.Rngs,
-    ) -> None:
+    def __init__(self, shape: BertShape, *, rngs: nnx.Rngs, **products: Any) -> None:
         """Draw the weights; arguments as of `BertEncoder`, whose pooling is not used."""
-        super().__init__(shape, compute_dtype=compute_dtype, precision=precision, rngs=rngs)
+        super().__init__(shape, rngs=rngs, **products)
         self.pooler = nnx.Linear(shape.hidden_size, shape.hidden_size, rngs=rngs)
         self.classifier = nnx.Linear(shape.hidden_size, 1, rngs=rngs)
 
     def score(self, token_ids: jax.Array, segments: jax.Array) -> jax.Array:
-        """Score pairs: float32 [n], logits.
+        """Score pairs of token ids, int32 [n, L], padded with -1 on the right: float32 [n], logits.
 
-        Args:
-          token_ids: int32 [n, L], padded with -1 on the right.
-          segments: int32 [n, L], 0 or 1.
+        segments: int32 [n, L], 0 or 1.
         """
         mask = token_ids >= 0
         x = self.embed(self.embedding[jnp.maximum(token_ids, 0)], segments)
@@ -237,15 +221,6 @@ def init_bert(
     graph, params = nnx.split(nnx.eval_shape(init))
     nnx.replace_by_pure_dict(params, dict(weights))
     return graph, params
-
-
-def _pool(x: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
-    if pooling == "cls":
-        return x[:, 0]
-    mask = mask[:, :, None]
-    if pooling == "max":
-        return jnp.where(mask, x, -jnp.inf).max(axis=1)
-    return jnp.where(mask, x, 0).sum(axis=1) / jnp.maximum(mask.sum(axis=1), 1)
 
 
 def _apply_float32(linear: nnx.Linear, x: jax.Array) -> jax.Array:

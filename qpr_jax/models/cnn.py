@@ -47,24 +47,10 @@ class ConvEncoder(nnx.Module):
         precision: str | lax.PrecisionLike = "highest",
         rngs: nnx.Rngs,
     ) -> None:
-        """Draw the weights.
-
-        Args:
-          vocabulary_size: rows of the embedding table.
-          embedding_dim: its columns.
-          kernel_sizes: tokens that each convolution covers.
-          filters: of each convolution.
-          output_dim: length of a vector.
-          bag_of_words: project the scaled sum of token embeddings, too.
-          normalize: scale vectors to length 1.
-          compute_dtype: of matrix products and of those of their gradients.
-          precision: of float32 products, as JAX names it.
-          rngs: Flax random streams.
-        """
+        """Draw the weights: `filters` of each size, products of `compute_dtype` and `precision`."""
         lecun = nnx.initializers.lecun_normal(in_axis=(-3, -2), batch_axis=())
         self.compute_dtype, self.precision = compute_dtype, precision
-        self.bag_of_words = bag_of_words
-        self.normalize = normalize
+        self.bag_of_words, self.normalize = bag_of_words, normalize
         self.embedding = nnx.Param(
             EMBEDDING_SCALE * jax.random.normal(rngs.params(), (vocabulary_size, embedding_dim))
         )
@@ -111,15 +97,15 @@ class ConvEncoder(nnx.Module):
         embedded = self._rows(unique_ids)
         if sums is not None:
             embedded = embedded.at[sums[1]].add(self._rows(sums[0]))
-        tables, kernel_sizes = [], []
-        for kernel in self.kernels:
-            width, size, filters = kernel.shape
-            weights = kernel[...].reshape(width, -1)
-            if axis_name is not None:  # so that the gradient is summed over the devices once
-                weights = lax.pcast(weights, axis_name, to="varying")
-            table = self._product(embedded, weights)
+        kernels = [kernel[...] for kernel in self.kernels]
+        dense = ([bias[...] for bias in self.biases], self.projection[...])
+        if axis_name is not None:  # so that the gradient is summed over the devices once
+            kernels, dense = lax.pcast((kernels, dense), axis_name, to="varying")
+        tables = []
+        for kernel in kernels:
+            width, _, filters = kernel.shape
+            table = self._product(embedded, kernel.reshape(width, -1))
             tables.append(table.reshape(-1, filters))
-            kernel_sizes.append(size)
 
         def project(weights: Any, maxima: list[jax.Array], ids: jax.Array) -> jax.Array:
             biases, projection, bag = weights
@@ -127,16 +113,11 @@ class ConvEncoder(nnx.Module):
             if self.bag_of_words:
                 features.append(_scaled_sum(bag, ids))
             vectors = self._product(jnp.concatenate(features, axis=1), projection)
-            if self.normalize:
-                vectors = unit_vectors(vectors)
-            return vectors
+            return unit_vectors(vectors) if self.normalize else vectors
 
-        dense = ([bias[...] for bias in self.biases], self.projection[...])
-        if axis_name is not None:
-            dense = lax.pcast(dense, axis_name, to="varying")
         head_weights = (*dense, embedded if self.bag_of_words else None)
         block_ids = tuple(map(jnp.asarray, blocks))
-        sizes = tuple(kernel_sizes)
+        sizes = tuple(kernel.shape[1] for kernel in kernels)
         return conv_max_pool(project, sizes, chunk, MAX_SCORES, tables, head_weights, block_ids)
 
     def _rows(self, ids: jax.Array) -> jax.Array:
