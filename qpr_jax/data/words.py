@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -53,21 +54,24 @@ def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
     """
     source_words: dict[str, int] = {"": 0}  # the first causes what no word does
     target_words: dict[str, int] = {}
-    pairs: list[np.ndarray] = [np.zeros((3, 0), np.int64)]  # source word, target word, its place
+    left, right = array.array("q"), array.array("q")  # each target word with all source words
+    place = array.array("q")  # of the target word among those of all sentences
     count = 0
     for source, target in zip(sources, targets, strict=True):
         words = [source_words.setdefault(w, len(source_words)) for w in tokenize(source)]
         others = [target_words.setdefault(w, len(target_words)) for w in tokenize(target)]
         if words and others:
             words, others = [0, *dict.fromkeys(words[:_MOST_WORDS])], others[:_MOST_WORDS]
-            places = range(count, count + len(others))
-            count += len(others)
-            causes = np.tile(words, len(others))
-            pairs.append(np.stack([causes, *np.repeat([others, places], len(words), axis=1)]))
-    left, right, place = np.concatenate(pairs, axis=1)
+            left.extend(words * len(others))
+            for other in others:
+                right.extend([other] * len(words))
+                place.extend([count] * len(words))
+                count += 1
     if not count:
         return Lexicon([], {})
-    keys, entry = np.unique(left * len(target_words) + right, return_inverse=True)
+    keys, entry = np.unique(
+        np.array(left) * len(target_words) + np.array(right), return_inverse=True
+    )
     of_source, of_target = np.divmod(keys, len(target_words))
     probability = np.ones(len(keys))
     for _ in range(_ITERATIONS):

@@ -15,6 +15,7 @@ import pytest
 from qpr_jax.data.columns import Columns, to_json
 from qpr_jax.data.questions import Entry, as_entries, as_queries, given_ids, read_questions
 from qpr_jax.errors import UserError
+from tests.refused import check_refused
 
 COLUMNS = {"id": ["a", "7"], "question": ["how?", "why 😀"], "n": [1, 2]}
 EXPECTED = [Entry(0, "a", "how?", {"n": 1}), Entry(1, "7", "why 😀", {"n": 2})]
@@ -27,44 +28,43 @@ class Stream:
         return pa.table(COLUMNS).__arrow_c_stream__(requested_schema)
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        pd.DataFrame(COLUMNS),
-        pd.DataFrame(COLUMNS).set_index("id"),
-        pl.DataFrame(COLUMNS),
-        pl.LazyFrame(COLUMNS),
-        pa.table(COLUMNS),
-        pa.table(COLUMNS).to_reader(),
-        Stream(),
-        [dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)],
-        (dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)),
-    ],
-    ids=lambda table: f"{type(table).__module__}.{type(table).__name__}",
-)
-def test_any_table(table):
-    assert list(as_entries(table)) == EXPECTED
+ROWS = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)]
+TABLES = {
+    "pandas": lambda: pd.DataFrame(COLUMNS),
+    "pandas index": lambda: pd.DataFrame(COLUMNS).set_index("id"),
+    "polars": lambda: pl.DataFrame(COLUMNS),
+    "lazy": lambda: pl.LazyFrame(COLUMNS),
+    "arrow": lambda: pa.table(COLUMNS),
+    "reader": lambda: pa.table(COLUMNS).to_reader(),
+    "stream": Stream,
+    "mappings": lambda: ROWS,
+    "iterator": lambda: iter(ROWS),
+}
 
 
-@pytest.mark.parametrize(
-    ("index", "how", "ids"),
-    [
-        ([0, 1], {}, [None, None]),
-        ([1, 2], {}, [1, 2]),
-        (["x", "y"], {}, ["x", "y"]),
-        (["x", "y"], {"id_column": ""}, [None, None]),
-        (["x", "x"], {}, [None, None]),
-        ([-1, 2], {}, [None, None]),
-        ([0.5, 2], {}, [None, None]),
-    ],
-)
-@pytest.mark.parametrize("column", [False, True])
-def test_the_index_of_pandas_is_the_id(index, how, ids, column):
-    table = pd.DataFrame({"question": ["a", "b"]}, index=index)
-    entries = as_entries(table.question if column else table, **how)
-    assert [entry.id for entry in entries] == ids
-    table["id"] = ["p", "q"]
-    assert [entry.id for entry in as_entries(table)] == ["p", "q"]
+def test_any_table():
+    for kind, table in TABLES.items():
+        assert list(as_entries(table())) == EXPECTED, kind
+
+
+INDEXES = [
+    ([0, 1], {}, [None, None]),
+    ([1, 2], {}, [1, 2]),
+    (["x", "y"], {}, ["x", "y"]),
+    (["x", "y"], {"id_column": ""}, [None, None]),
+    (["x", "x"], {}, [None, None]),
+    ([-1, 2], {}, [None, None]),
+    ([0.5, 2], {}, [None, None]),
+]
+
+
+def test_the_index_of_pandas_is_the_id():
+    for index, how, ids in INDEXES:
+        table = pd.DataFrame({"question": ["a", "b"]}, index=index)
+        for given in (table, table.question):
+            assert [entry.id for entry in as_entries(given, **how)] == ids, index
+        table["id"] = ["p", "q"]
+        assert [entry.id for entry in as_entries(table)] == ["p", "q"]
 
 
 def test_the_path_of_a_file(tmp_path):
@@ -73,22 +73,15 @@ def test_the_path_of_a_file(tmp_path):
     assert [*as_entries(path)] == [*as_entries(str(path))] == [Entry(2, "x", "how?", {"n": "1"})]
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [
-        ("a", "b"),
-        iter(["a", "b"]),
-        np.array(["a", "b"]),
-        pd.Series(["a", "b"]),
-        pl.Series(["a", "b"]),
-        pa.array(["a", "b"]),
-        pa.chunked_array([["a"], ["b"]]),
-    ],
-)
-def test_any_texts(texts):
-    entries = list(as_entries(texts, payload=[{"x": 1}, None]))
-    assert entries == [Entry(0, None, "a", {"x": 1}), Entry(1, None, "b")]
-    assert {type(entry.question) for entry in entries} == {str}
+TEXTS = ["a", "b"]
+
+
+def test_any_texts():
+    kinds = (tuple, iter, np.array, pd.Series, pl.Series, pa.array, lambda t: pa.chunked_array([t]))
+    for kind in kinds:
+        entries = list(as_entries(kind(TEXTS), payload=[{"x": 1}, None]))
+        assert entries == [Entry(0, None, "a", {"x": 1}), Entry(1, None, "b")]
+        assert {type(entry.question) for entry in entries} == {str}
 
 
 def test_which_columns():
@@ -134,44 +127,41 @@ def nested(depth):
     return value
 
 
-@pytest.mark.parametrize(
-    ("questions", "how", "message"),
-    [
-        (pd.DataFrame({"a": ["x"], "b": [1]}), {}, "`questions`: expected a column of .*`a`, `b`;"),
-        (pd.DataFrame(), {}, "expected a column of questions .*, got none"),
-        (pd.DataFrame({3: ["a"], "b": [1]}), {"text_column": "c"}, "`c`, got `3`, `b`; na"),
-        (pd.DataFrame({"question": ["a"]}), {"payload": ["c"]}, "others with `--payload`"),
-        (pd.DataFrame({"question": ["a"]}), {"id_column": "c"}, "`id_column`, `--id-column`"),
-        (
-            pd.DataFrame([["a", "b"]], columns=["text"] * 2),
-            {},
-            "columns with distinct names; rename",
-        ),
-        (pa.table([["a"], ["b"]], names=["q", "q"]), {}, "distinct names|one column `q`, got 2"),
-        (pd.DataFrame({"question": ["a", None]}), {}, "position 1: .* a question .* got None"),
-        (pd.DataFrame({"question": ["a", 3]}), {}, "`questions`, position 1: expected .* got 3"),
-        (pd.DataFrame({"question": ["a"], "id": [1.5]}), {}, "expected whole numbers or strings"),
-        (["a", " "], {}, "position 1: expected a question .* got ' '; .*`skip_bad_rows=True`"),
-        ([{"question": "a"}, "b"], {}, "position 1: expected a mapping, got str"),
-        ([{"question": "a"}, {"q": "b", "r": 1}], {}, "position 1: .* got `q`, `r`"),
-        ([{"question": "a", "x": nested(5000)}], {}, "position 0: .* nested less deeply"),
-        (["a"], {"payload": [nested(5000)]}, "`payload`: .* nested less deeply at position 0"),
-        (csv.DictReader(["question,n", "b,2,3"]), {}, "position 0: expected 2 cells, .* got more"),
-        (csv.reader(["a,b"]), {}, "expected strings, got list at position 0"),
-        ({"question": ["a"]}, {}, "list of strings, got a dict; give pandas.DataFrame"),
-        (5, {}, "expected a list of strings, got int"),
-        (["a", "b"], {"ids": [1]}, r"`ids`: expected one a question \(2\), got 1"),
-        (["a"], {"ids": [1, 2]}, r"`ids`: expected one a question \(1\), got 2"),
-        (["a", "b"], {"ids": [7, "7"]}, "`ids`: expected distinct ids, got 7 twice"),
-        (["a", "b"], {"ids": "xy"}, r"expected a list of ids, got a str; pass \[ids\]"),
-        (["a", "b"], {"payload": [{}]}, r"`payload`: expected a mapping a question \(2\), got 1"),
-        (["a"], {"payload": [3]}, "expected a mapping a question, got int at position 0"),
-    ],
-)
-def test_what_cannot_be_read_is_one_line(questions, how, message):
-    with pytest.raises(UserError, match=message) as error:
-        list(as_entries(questions, **how))
-    assert "\n" not in str(error.value)
+WRONG = [
+    (pd.DataFrame({"a": ["x"], "b": [1]}), {}, "`questions`: expected a column of .*`a`, `b`;"),
+    (pd.DataFrame(), {}, "expected a column of questions .*, got none"),
+    (pd.DataFrame({3: ["a"], "b": [1]}), {"text_column": "c"}, "`c`, got `3`, `b`; na"),
+    (pd.DataFrame({"question": ["a"]}), {"payload": ["c"]}, "others with `--payload`"),
+    (pd.DataFrame({"question": ["a"]}), {"id_column": "c"}, "`id_column`, `--id-column`"),
+    (
+        pd.DataFrame([["a", "b"]], columns=["text"] * 2),
+        {},
+        "columns with distinct names; rename",
+    ),
+    (pa.table([["a"], ["b"]], names=["q", "q"]), {}, "distinct names|one column `q`, got 2"),
+    (pd.DataFrame({"question": ["a", None]}), {}, "position 1: .* a question .* got None"),
+    (pd.DataFrame({"question": ["a", 3]}), {}, "`questions`, position 1: expected .* got 3"),
+    (pd.DataFrame({"question": ["a"], "id": [1.5]}), {}, "expected whole numbers or strings"),
+    (["a", " "], {}, "position 1: expected a question .* got ' '; .*`skip_bad_rows=True`"),
+    ([{"question": "a"}, "b"], {}, "position 1: expected a mapping, got str"),
+    ([{"question": "a"}, {"q": "b", "r": 1}], {}, "position 1: .* got `q`, `r`"),
+    ([{"question": "a", "x": nested(5000)}], {}, "position 0: .* nested less deeply"),
+    (["a"], {"payload": [nested(5000)]}, "`payload`: .* nested less deeply at position 0"),
+    (csv.DictReader(["question,n", "b,2,3"]), {}, "position 0: expected 2 cells, .* got more"),
+    (csv.reader(["a,b"]), {}, "expected strings, got list at position 0"),
+    ({"question": ["a"]}, {}, "list of strings, got a dict; give pandas.DataFrame"),
+    (5, {}, "expected a list of strings, got int"),
+    (["a", "b"], {"ids": [1]}, r"`ids`: expected one a question \(2\), got 1"),
+    (["a"], {"ids": [1, 2]}, r"`ids`: expected one a question \(1\), got 2"),
+    (["a", "b"], {"ids": [7, "7"]}, "`ids`: expected distinct ids, got 7 twice"),
+    (["a", "b"], {"ids": "xy"}, r"expected a list of ids, got a str; pass \[ids\]"),
+    (["a", "b"], {"payload": [{}]}, r"`payload`: expected a mapping a question \(2\), got 1"),
+    (["a"], {"payload": [3]}, "expected a mapping a question, got int at position 0"),
+]
+
+
+def test_what_cannot_be_read_is_one_line():
+    check_refused(lambda questions, how: list(as_entries(questions, **how)), *WRONG)
 
 
 def test_what_a_file_has_is_taken_as_it_is(tmp_path):
@@ -188,27 +178,27 @@ def test_bad_rows_may_be_left_out(caplog):
     assert caplog.messages == [f"`questions`: {said}"]
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (pd.Timestamp("2020-01-02"), "2020-01-02T00:00:00"),
-        (datetime.date(2020, 1, 2), "2020-01-02"),
-        (datetime.timedelta(seconds=90), 90.0),
-        (decimal.Decimal("1.50"), "1.50"),
-        (b"text", "text"),
-        (b"\xff", r"\xff"),
-        (pd.NaT, None),
-        (pd.NA, None),
-        (np.float32(0.5), 0.5),
-        (np.array([1, 2]), [1, 2]),
-        (np.datetime64("2020-01-02T03:04", "ns"), "2020-01-02T03:04:00.000000000"),
-        (np.array(["2020-01-02"], "datetime64[D]"), ["2020-01-02"]),
-        (np.timedelta64(90, "s"), 90.0),
-        ({1: (True, None, np.int64(3))}, {"1": [True, None, 3]}),
-    ],
-)
-def test_payload_is_json(value, expected):
-    assert to_json(value) == expected
+PAYLOAD = [
+    (pd.Timestamp("2020-01-02"), "2020-01-02T00:00:00"),
+    (datetime.date(2020, 1, 2), "2020-01-02"),
+    (datetime.timedelta(seconds=90), 90.0),
+    (decimal.Decimal("1.50"), "1.50"),
+    (b"text", "text"),
+    (b"\xff", r"\xff"),
+    (pd.NaT, None),
+    (pd.NA, None),
+    (np.float32(0.5), 0.5),
+    (np.array([1, 2]), [1, 2]),
+    (np.datetime64("2020-01-02T03:04", "ns"), "2020-01-02T03:04:00.000000000"),
+    (np.array(["2020-01-02"], "datetime64[D]"), ["2020-01-02"]),
+    (np.timedelta64(90, "s"), 90.0),
+    ({1: (True, None, np.int64(3))}, {"1": [True, None, 3]}),
+]
+
+
+def test_payload_is_json():
+    for value, expected in PAYLOAD:
+        assert to_json(value) == expected
 
 
 @pytest.mark.parametrize("number", [float("nan"), np.float32("-inf")])

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import re
 import sys
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from qpr_jax.data.columns import Columns
 from qpr_jax.data.questions import Entry, read_questions
 from qpr_jax.data.tables import FORMATS, read_rows, write_tsv
 from qpr_jax.errors import UserError
+from tests.refused import check_refused
 
 NAMES = ["id", "question", "n"]
 ROWS = [
@@ -203,44 +205,36 @@ def test_plain_lines(tmp_path):
         assert texts(write(tmp_path, "q.txt", line), columns=Columns()) == [line]
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "expected"),
-    [
-        ("mac.txt", "a\rb\rc\r", ["a", "b", "c"]),
-        ("mac.csv", 'id,question\r1,"a, b"\r2,c', ["a, b", "c"]),
-        ("bom.txt", "a?\nb?\n".encode("utf-16"), ["a?", "b?"]),
-        ("sep.csv", "sep=|\nid|question\n1|a, b\n", ["a, b"]),
-        ("odd.csv", 'sep=^\nid^question\n1^"a^ b"\n', ["a^ b"]),
-        ("comma.csv", "id;question;n (a, b, c, d)\n1;a;x\n2;b, c;y\n", ["a", "b, c"]),
-        ("excel.csv", "id,question\n1,a\n,\n , \n", ["a"]),
-        ("padded.csv", "id;question\n1;a;;\n2;b\n", ["a", "b"]),
-        ("pipes.csv", "id|question\n1|a, b\n", ["a, b"]),
-        ("joined.csv", "id,question\n1,a\nid,question\n2,b\n", ["a", "b"]),
-        ("two.csv", 'text,id\n"one\ntwo ""2""",4\nthree,5\n', ['one\ntwo "2"', "three"]),
-        ("one.csv", 'question\n"one\ntwo"\nthree\n', ["one\ntwo", "three"]),
-        ("long.csv", 'id,question\n1,"Hello,\n\nbye"\n2,b\n', ["Hello,\n\nbye", "b"]),
-        ("a.tsv", 'id\tquestion\n1\t"Hi, who\n2\tb\n3\t12"\n', ['"Hi, who', "b", '12"']),
-        ("b.tsv", 'id\tquestion\n4\t"a\nb"\n5\t"a"b\n6\t""a\n', ["a\nb", '"a"b', '""a']),
-        ("frame.zst", b"\x50\x2a\x4d\x18\4\0\0\0skip" + pa.compress(b"a\n", "zstd", asbytes=True),
-         ["a"]),
-    ],
-)  # fmt: skip
-def test_odd_files_are_read_as_they_are_meant(tmp_path, name, data, expected):
-    assert texts(write(tmp_path, name, data)) == expected
+ODD = [
+    ("mac.csv", 'id,question\r1,"a, b"\r2,c', ["a, b", "c"]),
+    ("bom.txt", "a?\nb?\n".encode("utf-16"), ["a?", "b?"]),
+    ("sep.csv", "sep=|\nid|question\n1|a, b\n", ["a, b"]),
+    ("odd.csv", 'sep=^\nid^question\n1^"a^ b"\n', ["a^ b"]),
+    ("comma.csv", "id;question;n (a, b, c, d)\n1;a;x\n2;b, c;y\n", ["a", "b, c"]),
+    ("excel.csv", "id,question\n1,a\n,\n , \n", ["a"]),
+    ("padded.csv", "id;question\n1;a;;\n2;b\n", ["a", "b"]),
+    ("pipes.csv", "id|question\n1|a, b\n", ["a, b"]),
+    ("joined.csv", "id,question\n1,a\nid,question\n2,b\n", ["a", "b"]),
+    ("a.tsv", 'id\tquestion\n1\t"Hi, who\n2\tb\n3\t12"\n', ['"Hi, who', "b", '12"']),
+    ("b.tsv", 'id\tquestion\n4\t"a\nb"\n5\t"a"b\n6\t""a\n', ["a\nb", '"a"b', '""a']),
+    ("a.zst", b"\x50\x2a\x4d\x18\4\0\0\0skip" + PACK[".zst"](b"a\n"), ["a"]),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "expected"),
-    [
-        ("a.csv", "id,question\n18446744073709551615,a\n-5,b\n007,c\n7,d\n",
-         ["18446744073709551615", "-5", "007", 7]),
-        ("a.jsonl", '{"id": 9223372036854775808, "question": "a"}\n{"id": -1, "question": "b"}',
-         ["9223372036854775808", "-1"]),
-        ("a.jsonl", '{"id": 7.0, "question": "a"}\n{"id": " ", "question": "b"}', [7, None]),
-    ],
-)  # fmt: skip
-def test_numbers_that_are_no_ids_are_strings(tmp_path, name, data, expected):
-    assert [entry.id for entry in read(write(tmp_path, name, data))] == expected
+def test_odd_files_are_read_as_they_are_meant(tmp_path):
+    for name, data, expected in ODD:
+        assert texts(write(tmp_path, name, data)) == expected, name
+
+
+def test_numbers_that_are_no_ids_are_strings(tmp_path):
+    def ids(name, data):
+        return [entry.id for entry in read(write(tmp_path, name, data))]
+
+    found = ids("a.csv", "id,question\n18446744073709551615,a\n-5,b\n007,c\n7,d\n")
+    assert found == ["18446744073709551615", "-5", "007", 7]
+    lines = ['{"id": 9223372036854775808, "question": "a"}', '{"id": -1, "question": "b"}']
+    lines += ['{"id": 7.0, "question": "a"}', '{"id": " ", "question": "b"}']
+    assert ids("a.jsonl", "\n".join(lines)) == ["9223372036854775808", "-1", 7, None]
 
 
 WRONG = [
@@ -277,23 +271,19 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "data", "message"), WRONG)
-def test_errors_name_the_file_and_the_line(tmp_path, name, data, message):
-    path = write(tmp_path, name, data)
-    with pytest.raises(UserError, match=message) as error:
-        read(path)
-    assert path in str(error.value)
-    assert "\n" not in str(error.value)
-    assert error.value.remedy
+def test_errors_name_the_file_and_the_line(tmp_path):
+    for name, data, message in WRONG:
+        path = write(tmp_path, name, data)
+        check_refused(read, (path, re.escape(path)), (path, message))
 
 
 def test_what_cannot_be_opened(tmp_path):
-    with pytest.raises(UserError, match=r"nowhere: cannot be read \(No such file"):
-        read(str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match=r"cannot be read .*; download it, and name the file"):
-        read("https://example.com/q.csv")
-    with pytest.raises(UserError, match=r"cannot be read \(Is a directory\); name a file"):
-        read(str(tmp_path))
+    check_refused(
+        read,
+        (str(tmp_path / "nowhere"), r"nowhere: cannot be read \(No such file"),
+        ("https://example.com/q.csv", "cannot be read .*; download it, and name the file"),
+        (str(tmp_path), r"cannot be read \(Is a directory\); name a file"),
+    )
     with pytest.raises(UserError, match="`format`: expected one of lines, tsv, csv, jsonl"):
         read(write(tmp_path, "a", "a"), format="xml")
     assert {name.lower().rpartition(".")[2] for name in FILES} >= {*FORMATS[1:]}
@@ -329,3 +319,30 @@ def test_the_first_row_of_json_says_which_key_is_the_question(tmp_path, caplog):
     path = write(tmp_path, "b.jsonl", '{"question": "a"}\n')
     assert read(path, columns=Columns(payload=("url",))) == [Entry(1, None, "a")]
     assert caplog.messages == [f"{path}: no row has `url`"]
+
+
+def test_parquet_of_odd_columns(tmp_path):
+    def table(names, *columns):
+        path = tmp_path / "a.parquet"
+        pyarrow.parquet.write_table(pa.table(list(columns), names=names), path)
+        return str(path)
+
+    broken = pa.array([b"one", b"\xff", b"three"], pa.binary()).view(pa.string())
+    path = table(["question", "id"], broken, [4, 5, 6])
+    with pytest.raises(UserError, match="line 2: expected UTF-8"):
+        read(path)
+    assert read(path, skip_bad_rows=True) == [Entry(1, 4, "one"), Entry(3, 6, "three")]
+    with pytest.raises(UserError, match="expected one column `question`, got 2"):
+        read(table(["question", "question"], ["a"], ["b"]))
+    assert read(table(["question", "a.b"], ["a"], ["b"]))[0].payload == {"a.b": "b"}
+    folder = tmp_path / "spark.parquet"
+    folder.mkdir()
+    (folder / "_SUCCESS").write_text("")
+    for name in ("part-1.parquet", "part-0.parquet"):
+        pyarrow.parquet.write_table(pa.table([[name]], names=["question"]), folder / name)
+    assert [entry.question for entry in read(str(folder))] == ["part-0.parquet", "part-1.parquet"]
+    (folder / "part-2.parquet").write_text("no Parquet")
+    with pytest.raises(UserError, match=r"spark\.parquet: expected Parquet files \("):
+        read(str(folder))
+    path = table(["asked", "__index_level_0__"], ["a"], [3])
+    assert read(path, columns=Columns("asked", payload=True)) == [Entry(1, None, "a")]
