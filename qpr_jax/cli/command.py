@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import math
 import signal
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qpr_jax.data.columns import Columns
+from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.questions import Entry, read_questions
 from qpr_jax.data.tables import FORMATS, tsv_cell
 from qpr_jax.errors import printable
@@ -166,6 +168,29 @@ def read_input(
     return read_questions(
         path, format=format or "", columns=columns, skip_bad_rows=skip_bad_rows, say=say
     )
+
+
+def several_files(function: Function) -> Function:
+    """Add the argument QUESTIONS of a command that reads one file or several."""
+    argument = click.argument("questions", nargs=-1, is_eager=True, callback=_or_standard_input)
+    return argument(function)
+
+
+def _or_standard_input(
+    context: click.Context, option: click.Parameter, paths: tuple[str, ...]
+) -> tuple[str, ...]:
+    return paths or (STANDARD_INPUT,)
+
+
+def read_inputs(paths: Sequence[str], **how: Any) -> Iterator[Entry]:
+    """Read the questions of one file after the other, and log their columns."""
+    for path in paths:
+        yield from read_input(path, say=logging.getLogger("qpr_jax").info, **how)
+
+
+def input_names(paths: Sequence[str]) -> str:
+    """Return the names of inputs in messages."""
+    return ", ".join(map(input_name, paths))
 
 
 def load_index(folder: str, cross_encoder: str | None = None) -> Retriever:

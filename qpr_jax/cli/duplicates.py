@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import logging
 import pathlib
@@ -19,15 +20,17 @@ from qpr_jax.cli.command import (
     FiniteRange,
     NamedPath,
     OutPath,
+    input_names,
     parse_rerank,
     payload_input,
     questions_input,
     read_input,
     run_option,
+    several_files,
     wants_json,
 )
 from qpr_jax.cli.serve import address_options, host_names, listen, run_app
-from qpr_jax.data.decoding import STANDARD_INPUT, input_name
+from qpr_jax.data.decoding import STANDARD_INPUT
 from qpr_jax.data.pairs import pair_columns, read_question_pairs
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS
@@ -48,17 +51,17 @@ _SEARCH = ("run", "incremental", "replace", "within", "ignore_numbers", "clean",
 
 
 def _beside(context: click.Context, option: click.Parameter, out: str | None) -> str:
-    """Return --out, or else a folder beside the table."""
-    questions = context.params["questions"]
-    if out is None and questions == STANDARD_INPUT:
+    """Return --out, or else a folder beside the first table."""
+    first = context.params["questions"][0]
+    if out is None and first == STANDARD_INPUT:
         raise click.UsageError("name the output folder with --out")
-    name = pathlib.Path(questions).name
+    name = pathlib.Path(first).name
     stem = name.partition(".")[0] or name
-    return out or str(pathlib.Path(questions).with_name(f"{stem}_duplicates"))
+    return out or str(pathlib.Path(first).with_name(f"{stem}_duplicates"))
 
 
 @click.command(cls=Command, stopped="{out} is complete where its info.json says so")
-@click.argument("questions", default="-", is_eager=True)
+@several_files
 @click.option(
     "--out",
     type=OutPath(file_okay=False),
@@ -114,9 +117,14 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
 @payload_input
 @questions_input
 def duplicates(
-    questions: str, out: str, against: str | None, output: str, excel: bool, **options: Any
+    questions: tuple[str, ...],
+    out: str,
+    against: str | None,
+    output: str,
+    excel: bool,
+    **options: Any,
 ) -> dict[str, Any]:
-    """Find the duplicates in QUESTIONS, and their groups.
+    """Find the duplicates in QUESTIONS, of one file or several, and their groups.
 
     Give one of --threshold, --max-distance, --precision and --pairs, or none for a threshold of
     0.5. Probabilities need a run with a calibration; those of another corpus than the run's need
@@ -142,10 +150,11 @@ def duplicates(
         raise click.UsageError("--excel needs --output csv or tsv")
     folder = pathlib.Path(out)
     check_output(output)
-    check_folder(folder, output, filter(None, (questions, against)))
+    check_folder(folder, output, filter(None, (*questions, against)))
     choice, what = _search_options(options)
-    source = f"{input_name(questions)}, line"
-    table = [*progress.count(_read(questions, options), "read")]
+    source = f"{input_names(questions)}, line"
+    entries = itertools.chain.from_iterable(_read(path, options) for path in questions)
+    table = [*progress.count(entries, "read")]
     if not table:
         raise UserError(f"{source.rpartition(',')[0]}: expected questions, got none")
     other = None if against is None else Source(_read(against, options), f"{against}, line")

@@ -25,15 +25,18 @@ from qpr_jax.cli.command import (
     as_tsv,
     chunked,
     ids_input,
+    input_names,
     lines_output,
     load_index,
     parse_rerank,
     payload_input,
     questions_input,
     read_input,
+    read_inputs,
     run_option,
+    several_files,
 )
-from qpr_jax.data.decoding import STANDARD_INPUT, input_name
+from qpr_jax.data.decoding import STANDARD_INPUT
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, read_values
 from qpr_jax.errors import UserError
@@ -51,7 +54,7 @@ _RECIPE = ("factory", "metric", "probes", "vectors")
 
 @click.command(cls=Command, stopped="{folder} keeps its old index or has the new one")
 @click.argument("folder", type=NamedPath(file_okay=False))
-@click.argument("questions", default="-")
+@several_files
 @run_option(_RUN_HELP)
 @click.option("--factory", help="FAISS index: auto, Flat, HNSW32, IVF2000,Flat (or SQ8, PQ50).")
 @click.option("--metric", help="l2, or ip: the inner product.")
@@ -59,8 +62,8 @@ _RECIPE = ("factory", "metric", "probes", "vectors")
 @click.option("--vectors", help="float32, or float16 for half the disk.")
 @payload_input
 @questions_input
-def index(folder: str, questions: str, run: str | None, **how: Any) -> dict[str, Any]:
-    """Index QUESTIONS in FOLDER.
+def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) -> dict[str, Any]:
+    """Index QUESTIONS, of one file or several, in FOLDER.
 
     The encoder of --run is copied to FOLDER. Ids come from the input, otherwise 0, 1, 2, ...; its
     other columns are kept as payload and come back with a hit. Other options default to the run's
@@ -87,10 +90,10 @@ def index(folder: str, questions: str, run: str | None, **how: Any) -> dict[str,
         log.info("%s: the new index will replace the old one and all that was added", folder)
     retriever = Retriever.build_in(
         folder,
-        progress.count(read_input(questions, say=log.info, **how), "read"),
+        progress.count(read_inputs(questions, **how), "read"),
         source,
         recipe=recipe,
-        where=f"{input_name(questions)}, line",
+        where=f"{input_names(questions)}, line",
     )
     log.info("%s: %s questions", folder, f"{len(retriever):,}")
     return {"folder": folder, "questions": len(retriever), **dataclasses.asdict(recipe)}
@@ -192,10 +195,10 @@ def _hit_line(fields: dict[str, Any], output: str) -> str:
     prints_json=True,
 )
 @click.argument("folder", type=NamedPath())
-@click.argument("questions", default="-")
+@several_files
 @payload_input
 @questions_input
-def add(folder: str, questions: str, **how: Any) -> None:
+def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
     """Add QUESTIONS to the index of FOLDER.
 
     A question whose id is there replaces the old one. Prints a line {"id", "question"} for each
@@ -211,7 +214,7 @@ def add(folder: str, questions: str, **how: Any) -> None:
         log.info("%s: %s, %s replaced, %s", folder, added, f"{replaced:,}", now)
 
     try:
-        for batch in chunked(progress.count(read_input(questions, say=log.info, **how), "added")):
+        for batch in chunked(progress.count(read_inputs(questions, **how), "added")):
             for some, given in _runs(batch):
                 texts = [entry.question for entry in some]
                 numbers = [entry.id for entry in some if entry.id is not None] if given else None

@@ -192,12 +192,15 @@ def _add_searches(app: FastAPI, live: LiveIndex) -> None:
     @app.post("/search", response_model=models.SearchResponse)
     async def search(body: models.SearchRequest) -> Response:
         """Find the best questions for each query."""
-        return _json(await live.search(body.texts, body.k, body.rerank))
+        found = await live.search(body.texts, body.k, body.rerank, distinct=body.distinct)
+        return _json(found)
 
     @app.get("/search", response_model=models.SearchResponse)
-    async def search_one(q: models.Text, k: Annotated[int, Query(ge=1, le=1000)] = 5) -> Response:
+    async def search_one(
+        q: models.Text, k: Annotated[int, Query(ge=1, le=1000)] = 5, distinct: bool = False
+    ) -> Response:
         """Find the best questions for one query."""
-        return _json(await live.search([q], k, None))
+        return _json(await live.search([q], k, None, distinct=distinct))
 
     @app.post("/encode", response_model=models.EncodeResponse)
     async def encode(body: models.EncodeRequest) -> Response:

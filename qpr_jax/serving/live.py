@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import json
 import logging
 import math
@@ -79,14 +80,14 @@ class Served:
         self.words = retriever.stages.words(retriever.store)
         # One for each re-ranker, so that no search waits for a cross-encoder.
         self._batchers = {
-            word: Batcher(
-                functools.partial(retriever.search, rerank=word),
+            (word, distinct): Batcher(
+                functools.partial(retriever.search, rerank=word, distinct=distinct),
                 _search_json,
                 max_queries=CROSS_QUERIES if word == "cross_encoder" else 256,
                 max_waiting=max_waiting,
                 on_batch=on_batch,
             )
-            for word in self.words
+            for word, distinct in itertools.product(self.words, (False, True))
         }
 
     def warm_up(self) -> None:
@@ -94,12 +95,14 @@ class Served:
         for word in self.words:
             self.retriever.search(["warm up"], rerank=word)
 
-    async def search(self, queries: list[str], k: int, rerank: Rerank) -> bytes:
+    async def search(
+        self, queries: list[str], k: int, rerank: Rerank, *, distinct: bool = False
+    ) -> bytes:
         """Return the JSON of the hits. BusyError if many wait; 422 without this re-ranker."""
         word = self.words[0] if rerank is None else rerank
-        if word not in self._batchers:
+        if word not in self.words:
             raise HTTPException(422, f"`rerank`: this server has no re-ranker {word!r}")
-        return await self._batchers[word].search(queries, k)
+        return await self._batchers[word, distinct].search(queries, k)
 
 
 class LiveIndex:
@@ -160,9 +163,11 @@ class LiveIndex:
         self._metrics.questions.set(self._count)
         return self._count
 
-    async def search(self, queries: list[str], k: int, rerank: Rerank) -> bytes:
+    async def search(self, queries: list[str], k: int, rerank: Rerank, *, distinct: bool) -> bytes:
         """Return the JSON of the hits; BusyError if many queries wait."""
-        return await self._with_newest(lambda now: now.search(queries, k, rerank))
+        return await self._with_newest(
+            lambda now: now.search(queries, k, rerank, distinct=distinct)
+        )
 
     async def read(self, look: Callable[[Retriever], T]) -> T:
         """Return `look(retriever)`, called in a thread."""

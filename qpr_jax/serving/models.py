@@ -102,6 +102,7 @@ class SearchRequest(Model):
     rerank: Literal[False, "light", "cross_encoder"] | None = Field(
         None, description="Re-ranker of the nearest hits: false for none; null for light, if any."
     )
+    distinct: bool = Field(False, description="Whether to find a text once, though many have it.")
 
     @property
     def texts(self) -> list[str]:

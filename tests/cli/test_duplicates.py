@@ -47,6 +47,24 @@ def test_files_are_written(qpr, calibrated, table, tmp_path):
     assert info.items() >= expected.items()
 
 
+def test_several_files_are_one_table(qpr, run, tmp_path):
+    (tmp_path / "a.csv").write_text("question,tag\nlearn python,x\ncook rice,y\n")
+    (tmp_path / "b.jsonl").write_text('{"text": "Learn Python", "tag": "z"}\n')
+    assert qpr("duplicates", "a.csv", "b.jsonl", "--run", run, "--max-distance", 0)[0] == 0
+    kept = read(tmp_path / "a_duplicates" / "deduplicated.csv")
+    assert [(row["question"], row["rows"]) for row in kept] == [
+        ("learn python", "2"),
+        ("cook rice", "1"),
+    ]
+    assert qpr("index", "i", "a.csv", "b.jsonl", "--run", run)[0] == 0
+    assert qpr("add", "i", "b.jsonl", "a.csv")[0] == 0
+    stored = [(q.id, q.text, q.payload["tag"]) for q in Retriever.load(tmp_path / "i")]
+    assert [(text, tag) for _, text, tag in stored[3:]] == [
+        *(("Learn Python", "z"), ("learn python", "x"), ("cook rice", "y")),
+    ]
+    assert [value for value, *_ in stored] == [*range(6)]
+
+
 def test_a_table_alone_gets_a_folder_and_a_summary(qpr, run, tmp_path):
     (tmp_path / "t.v1.csv").write_text("question\nlearn\x1b python\nlearn a python\ncook\nCook!\n")
     status, _, stderr = qpr("duplicates", "t.v1.csv", "--run", run, "--max-distance", 9)

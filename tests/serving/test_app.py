@@ -38,6 +38,17 @@ def test_search_and_encode(client, folder):
     np.testing.assert_array_equal(np.array(vectors, np.float32), retriever.encode(queries))
 
 
+def test_a_text_is_found_once(own_client):
+    own_client.post("/questions", json={"questions": ["Cook rice"] * 3}, headers=BEARER)
+    query = {"k": 9, "distinct": True}
+    for answer in (
+        own_client.post("/search", json=query | {"query": "rice"}),
+        own_client.get("/search", params=query | {"q": "rice"}),
+    ):
+        texts = [hit["question"] for hit in answer.json()["results"][0]]
+        assert sorted(texts) == sorted({*texts}) == sorted({*QUESTIONS.values(), "Cook rice"})
+
+
 def test_in_two_stages(reranked):
     retriever, queries = Retriever.load(reranked), ["learn python", "cook rice"]
     with client_of(make_app(retriever)) as client:
