@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pathlib
+import secrets
 from collections.abc import Set
 
 from qpr_jax.encoders.base import Encoder, accepted_identities
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.index.build import new_build, replace_encoder
+from qpr_jax.index.build import replace_encoder
 from qpr_jax.index.milvus import MilvusStore
 from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.run import INDEX, export_name, run_encoder, run_encoder_folder
@@ -56,7 +57,7 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
             return False
         _require_extension(encoder, present, folder, run)
         stages = Stages.read(run_encoder_folder(folder), encoder)
-        export = export_name(root, encoder, new_build())
+        export = export_name(root, encoder, secrets.token_hex(8))
         save_encoder(root / export, encoder)
         stages.save(root / export)
         replace_encoder(root / INDEX, encoder.identity, export)

@@ -28,8 +28,17 @@ from qpr_jax.index.run import INDEX, index_manifest, run_encoder, run_recipe
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.results import Results
-from qpr_jax.stores import Entries, create_store, export, numbered, open_store, search_distinct
+from qpr_jax.stores import (
+    Entries,
+    create_store,
+    export,
+    numbered,
+    open_store,
+    rerank_cleaned,
+    search_distinct,
+)
 from qpr_jax.text.base import as_texts
+from qpr_jax.text.cleaning import clean
 from qpr_jax.text.differences import Explanation
 
 __all__ = ["Hit", "Recipe", "Retriever", "run_encoder", "run_recipe"]
@@ -71,9 +80,6 @@ class Retriever:
             with the retriever unless it is saved.
           indexed: there must be an index.
           cross_encoder: folder of a cross-encoder, for `rerank="cross_encoder"`.
-
-        Raises:
-          UserError: something is missing or damaged.
         """
         if is_address(run):
             name = MilvusStore(str(run)).run
@@ -125,14 +131,8 @@ class Retriever:
           skip_bad_rows: leave out rows without a question or with a bad id, instead of an error.
         """
         entries = as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)
-        return cls.build_in(
-            None,
-            entries,
-            run,
-            cross_encoder=cross_encoder,
-            recipe=recipe,
-            where="`questions`, position",
-        )
+        how: dict[str, Any] = {"cross_encoder": cross_encoder, "recipe": recipe}
+        return cls.build_in(None, entries, run, where="`questions`, position", **how)
 
     @classmethod
     def build_in(
@@ -173,10 +173,7 @@ class Retriever:
         return f"<Retriever: {self.encoder!r}, {self.store!r}, {self.stages!r}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle where the index is, from which another process loads it.
-
-        UserError for a retriever in memory, or with a cross-encoder.
-        """
+        """Pickle where the index is, from which another process loads it."""
         store, where = self.store, ""
         if isinstance(store, FolderStore) and not store.temporary:
             where = str(store.path.parent)
@@ -208,10 +205,6 @@ class Retriever:
         if found is None:
             raise KeyError(id)
         return found
-
-    def ids(self) -> list[Id]:
-        """Return the ids of all questions."""
-        return [question.id for question in self]
 
     @property
     def state(self) -> str:
@@ -246,13 +239,14 @@ class Retriever:
         count = check_k(k)
         texts = as_queries(queries, text_column)
         reranker = self.stages.reranker(rerank, self.store)
-        vectors = self.encoder.encode(texts)
+        vectors = self.encode(texts)
         size = max(count, reranker.candidates) if reranker else count
         find = functools.partial(search_distinct, self.store) if distinct else self.store.search
         hits = find(vectors, size)
         hits = [found if text.strip() else [] for text, found in zip(texts, hits, strict=True)]
         if reranker:
-            hits = [found[:count] for found in reranker.rerank(texts, hits)]
+            ranked = rerank_cleaned(reranker, self.store.shared, texts, hits)
+            hits = [found[:count] for found in ranked]
         if max_distance is not None:
             hits = [[hit for hit in found if hit.distance <= max_distance] for found in hits]
         if min_score is not None:
@@ -269,8 +263,13 @@ class Retriever:
         return self.stages.explain(rerank, self.store, text, other, id)
 
     def encode(self, queries: Any, *, text_column: str | None = None) -> np.ndarray:
-        """Encode strings, one string or the questions of a table as float32 [n, d]."""
-        return self.encoder.encode(as_queries(queries, text_column))
+        """Encode strings, one string or the questions of a table as float32 [n, d].
+
+        HTML, and sentences that many questions of the index share, are left out.
+        """
+        shared = self.store.shared
+        texts = [clean(text, shared) for text in as_queries(queries, text_column)]
+        return self.encoder.encode(texts)
 
     def add(
         self,
@@ -292,7 +291,7 @@ class Retriever:
         questions = [questions] if isinstance(questions, str) else questions
         entries = [*as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)]
         texts = as_texts([entry.question for entry in entries], "questions")
-        vectors = self.encoder.encode(texts)
+        vectors = self.encode(texts)
         with self.store.changing():
             if state is not None and state != self.state:
                 raise UserError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import functools
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,10 @@ from qpr_jax.index.milvus import MilvusStore
 from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.run import INDEX, export_name
+from qpr_jax.reranking.base import Reranker
 from qpr_jax.reranking.stages import Stages
 from qpr_jax.text.base import as_texts
+from qpr_jax.text.cleaning import clean
 from qpr_jax.text.tokenizer import canonical
 
 Entries = Iterable[tuple[int, Id | None, str, Payload | None]]  # line, id, question, payload
@@ -98,6 +100,24 @@ def search_distinct(store: Store, vectors: np.ndarray, k: int) -> list[list[Hit]
                 left.append(row)
         short = np.array(left, np.int64)
     return results
+
+
+def rerank_cleaned(
+    reranker: Reranker, shared: Mapping[str, int], texts: list[str], hits: list[list[Hit]]
+) -> list[list[Hit]]:
+    """Re-rank hits by what is encoded of their questions; the hits show the questions."""
+    shown: dict[tuple[int, Id], str] = {}
+    for number, found in enumerate(hits):
+        for place, hit in enumerate(found):
+            plain = clean(hit.question, shared)
+            if plain != hit.question:
+                shown[number, hit.id] = hit.question
+                found[place] = hit._replace(question=plain)
+    ranked = reranker.rerank([clean(text, shared) for text in texts], hits)
+    for number, found in enumerate(ranked if shown else ()):
+        for place, hit in enumerate(found):
+            found[place] = hit._replace(question=shown.get((number, hit.id), hit.question))
+    return ranked
 
 
 def numbered(entries: Entries, lines: array.array[int], where: str) -> Iterator[Question]:

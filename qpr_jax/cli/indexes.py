@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -42,9 +42,6 @@ from qpr_jax.data.tables import FORMATS, read_values
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST
 from qpr_jax.ids import Id, check_each, id_key, parse_key
-
-if TYPE_CHECKING:
-    from qpr_jax.index.folder import FolderStore
 
 log = logging.getLogger("qpr_jax")
 
@@ -322,12 +319,11 @@ def index_facts(folder: str) -> dict[str, Any]:
     retriever = load_index(folder)
     store, encoder = retriever.store, retriever.encoder
     facts = {"questions": len(store), **dataclasses.asdict(store.recipe)}
-    if isinstance(store, FolderStore):
-        facts |= _folder_facts(store)
-    elif isinstance(store, MilvusStore):
+    if isinstance(store, FolderStore | MilvusStore):
         facts |= store.facts()
     return {
         **facts,
+        "shared": [*store.shared],
         "dimension": encoder.dimension,
         "vocabulary": encoder.summary().vocabulary_size,
         "encoder": encoder.identity,
@@ -335,19 +331,4 @@ def index_facts(folder: str) -> dict[str, Any]:
         "rerankers": retriever.stages.facts(),
         "calibration": retriever.stages.calibration_facts(),
         "integrity_check": "ok",
-    }
-
-
-def _folder_facts(store: FolderStore) -> dict[str, Any]:
-    from qpr_jax.index.build import verify_build
-
-    verify_build(store.path)
-    sizes = [file.stat().st_size for file in store.path.iterdir() if file.is_file()]
-    return {
-        "store": "folder",
-        "built_as": store.factory,
-        "recall@10": round(store.recall, 4),
-        "removed": len(store.vectors) - len(store),
-        "added": store.vectors.added,
-        "index_bytes": sum(sizes),
     }

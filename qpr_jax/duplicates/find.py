@@ -108,7 +108,8 @@ def search(
     store = index.store if index is not None and len(rows) else None
     known = store.blocks() if isinstance(store, FolderStore) else ()
     every = index is not None or choice.way == "pairs"  # whose distance is guessed from all
-    vectors = encode_entries(rows, encoder, known, every=every)
+    shared = {} if index is None else index.store.shared
+    vectors = encode_entries(rows, encoder, known, shared=shared, every=every)
     scores = find_pairs(
         rows, vectors, encoder, stages, choice, rerank=options.rerank, memory=options.memory
     )
@@ -121,7 +122,8 @@ def search(
     def add_new() -> int:
         if index is None or not rows.table_rows:
             return 0
-        return _add_new(index, version, rows, table_vectors(rows, vectors, encoder))
+        own = table_vectors(rows, vectors, encoder, shared)
+        return _add_new(index, version, rows, own)
 
     return Duplicates(rows, scores, own, explainer), add_new
 
@@ -243,6 +245,7 @@ def _read_rows(
         apart=other is not None,
         ignore_numbers=options.ignore_numbers,
         clean=options.clean,
+        shared=None if index is None else index.store.shared,
     )
 
 

@@ -12,14 +12,20 @@ import json
 import logging
 import operator
 import re
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from qpr_jax.data.columns import is_missing, listed
 from qpr_jax.data.questions import Payload
-from qpr_jax.duplicates.texts import (
+from qpr_jax.encoders.base import Encoder, encode_in_parts
+from qpr_jax.errors import UserError, shortened
+from qpr_jax.ids import Id, id_key
+from qpr_jax.index.base import Question
+from qpr_jax.index.close_pairs import Compare
+from qpr_jax.text.cleaning import (
+    clean,
     number_key,
     shared_sentences,
     spelling,
@@ -27,11 +33,6 @@ from qpr_jax.duplicates.texts import (
     without_numbers,
     without_shared,
 )
-from qpr_jax.encoders.base import Encoder, encode_in_parts
-from qpr_jax.errors import UserError, shortened
-from qpr_jax.ids import Id, id_key
-from qpr_jax.index.base import Question
-from qpr_jax.index.close_pairs import Compare
 
 log = logging.getLogger("qpr_jax")
 
@@ -90,6 +91,7 @@ def make_rows(
     apart: bool = False,
     ignore_numbers: bool = False,
     clean: bool = True,
+    shared: Mapping[str, int] | None = None,
 ) -> Rows:
     """Find the distinct texts of a table and of what it is compared with.
 
@@ -102,13 +104,15 @@ def make_rows(
       ignore_numbers: whether texts that differ only in numbers are one; if not, only texts with
         the same numbers are compared.
       clean: whether to compare texts without HTML and without sentences that many rows share.
+      shared: these sentences; None: those of the texts.
     """
     rows = [*table, *others]
     fields = [*dict.fromkeys(name for row in rows for name in row.payload or ())]
     names = _blocks(rows, len(table), within, apart=apart)
     if within is not None and rows:
         require_column(within, fields, "within")
-    compared = _compared_texts([row.text for row in rows], clean=clean)
+    texts = [row.text for row in rows]
+    compared = _cleaned(texts, shared) if clean else texts
     spelled = _spelled(compared, ignore_numbers=ignore_numbers)
     least: dict[str, str] = {}
     for text, value in spelled.items():
@@ -142,14 +146,12 @@ def make_rows(
     )
 
 
-def _compared_texts(texts: list[str], *, clean: bool) -> list[str]:
-    """Leave HTML and shared sentences out if `clean`, and say how many rows have some."""
-    if not clean:
-        return texts
+def _cleaned(texts: list[str], shared: Mapping[str, int] | None) -> list[str]:
+    """Leave HTML and shared sentences out, and say how many rows have some."""
     plain = [without_html(text) for text in texts]
     if tagged := sum(map(operator.ne, plain, texts)):
         log.info("%s rows are compared without their HTML (see `--no-clean`)", f"{tagged:,}")
-    shared = shared_sentences(plain)
+    shared = shared_sentences(plain) if shared is None else shared
     own = [without_shared(text, shared) for text in plain]
     if shared:
         log.info(
@@ -220,12 +222,14 @@ def encode_entries(
     encoder: Encoder,
     stored: Iterable[tuple[Sequence[Question], np.ndarray]] = (),
     *,
+    shared: Mapping[str, int],
     every: bool = False,
 ) -> np.ndarray:
     """The vectors of entries, float32 [E, d]; equal texts have equal vectors.
 
-    stored: questions, and their vectors, that need not be encoded, in parts. every: encode entries
-    that are alone in their block, too; their vectors are 0 otherwise, as they are not compared.
+    stored: questions, and their vectors, that need not be encoded, in parts; these are of texts
+    without `shared` sentences. every: encode entries that are alone in their block, too; their
+    vectors are 0 otherwise, as they are not compared.
     """
     vectors = np.zeros((len(rows.first), encoder.dimension), np.float32)
     alone = np.bincount(rows.blocks)[rows.blocks] == 1
@@ -234,7 +238,8 @@ def encode_entries(
     for questions, values in stored:
         for question, vector in zip(questions, values, strict=True):
             row = places.get(id_key(question.id))
-            if row is not None and rows.entry_texts[rows.entries[row]] == question.text:
+            plain = clean(question.text, shared)
+            if row is not None and rows.entry_texts[rows.entries[row]] == plain:
                 vectors[rows.entries[row]], known[rows.entries[row]] = vector, True
     unknown = np.flatnonzero(~known)
     texts = [rows.entry_texts[entry] for entry in unknown.tolist()]
@@ -245,12 +250,14 @@ def encode_entries(
     return vectors
 
 
-def table_vectors(rows: Rows, vectors: np.ndarray, encoder: Encoder) -> np.ndarray:
-    """The vectors of the rows of the table, each of its own text, float32."""
+def table_vectors(
+    rows: Rows, vectors: np.ndarray, encoder: Encoder, shared: Mapping[str, int]
+) -> np.ndarray:
+    """The vectors of the rows of the table, each of its own text as an index encodes it."""
     own = rows.entries[: rows.table_rows]
-    found = vectors[own]
-    others = [i for i, entry in enumerate(own) if rows.entry_texts[entry] != rows.texts[i]]
-    found[others] = encode_in_parts(encoder, [rows.texts[i] for i in others])
+    found, texts = vectors[own], [clean(text, shared) for text in rows.texts[: rows.table_rows]]
+    others = [i for i, entry in enumerate(own) if rows.entry_texts[entry] != texts[i]]
+    found[others] = encode_in_parts(encoder, [texts[i] for i in others])
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -53,6 +53,10 @@ class Store(Protocol):
     @property
     def dimension(self) -> int:
         """Length of a vector."""
+
+    @property
+    def shared(self) -> Mapping[str, int]:
+        """Sentences that many texts share, with their counts; see `text.cleaning.clean`."""
 
     @property
     def version(self) -> str:

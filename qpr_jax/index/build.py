@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-import faiss
 import numpy as np
 
 from qpr_jax import progress
@@ -45,7 +44,8 @@ from qpr_jax.index import questions
 from qpr_jax.index.base import Question, check_encoder
 from qpr_jax.index.questions import Key, QuestionFiles, after, damaged, stored_key
 from qpr_jax.index.recipe import Recipe, check_recipe, padded_dimension
-from qpr_jax.index.vectors import Live, Vectors
+from qpr_jax.index.vectors import Live, Vectors, read_codes, write_codes
+from qpr_jax.text.cleaning import clean, shared_sentences, without_html
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ FORMAT = "qpr_jax index 1"
 GOOD_RECALL = 0.9
 MANY_ADDED = 50_000  # vectors; a search compares each of them
 _CHUNK = 16_384  # questions that are encoded at once
+_SAMPLE = 50_000  # questions in which shared sentences are looked for
 _FILES = re.compile(
     r"\.?(?:vectors|codes|questions|changes)-([0-9a-f]{16})\.\w+(?:-journal|\.part)?"
 )
@@ -130,6 +131,7 @@ def write_build(
     dimension: int,
     codes: Vectors | None = None,
     next_id: int = 0,
+    shared: dict[str, int] | None = None,
     export: Callable[[str], str] = lambda build: "",
 ) -> None:
     """Write a build, and the manifest that names it.
@@ -137,26 +139,31 @@ def write_build(
     The caller holds the lock of the folder. A failure leaves the build that was there.
 
     Args:
-      encode: texts to float32 [n, d]; called with all texts, in their order.
+      encode: texts to float32 [n, d]; called with all texts, in their order. Without `shared`,
+        they are clean.
       codes: has the codes of these very vectors, which are then not made again.
       next_id: at least this is the next id.
+      shared: the shared sentences of the build before; None: those of these texts.
       export: called with the name of the build before the manifest is written; returns the name of
         the folder of the encoder.
     """
     check_recipe(recipe, dimension)
-    build = new_build()
+    build = secrets.token_hex(8)
     paths = _paths(folder, build)
     try:
         with name_in_errors(folder):
             files = paths["questions"], paths["changes"]
             count, following = questions.write_questions(*files, given)
             stored = QuestionFiles(*files, dimension)
+            if shared is None:
+                found = shared = _shared_sentences(stored, count)
+                plain, encode = encode, lambda texts: plain([clean(text, found) for text in texts])
             _write_vectors(paths["vectors"], stored, encode, (count, dimension), recipe)
             array = _read_vectors(paths["vectors"], (count, dimension), recipe)
             codes = codes or Vectors.build(recipe, array)
             written = [paths["vectors"].name, paths["questions"].name]
             if codes.codes is not None:
-                _write_codes(paths["codes"], codes.codes)
+                write_codes(paths["codes"], codes.codes)
                 written.append(paths["codes"].name)
             facts = {
                 "format": FORMAT,
@@ -167,6 +174,7 @@ def write_build(
                 "count": count,
                 "dimension": dimension,
                 "next_id": max(next_id, following),
+                "shared": shared,
                 "recall@10": (recall := codes.recall()),
                 "export": export(build),
                 "files": file_entries(folder, written),
@@ -177,15 +185,8 @@ def write_build(
         raise
     log.info("index: %s, %s questions, recall@10 %.3f", codes.factory, f"{count:,}", recall)
     if recall < GOOD_RECALL:
-        log.warning("recall@10 is %.3f; raise `probes` to find more, at the cost of time", recall)
+        log.warning("recall@10 is low; raise `probes` to find more, at the cost of time")
     remove_leftovers(folder)
-
-
-def _write_codes(path: pathlib.Path, codes: Any) -> None:
-    with name_in_errors(path), open(path, "wb") as file:
-        file.write(faiss.serialize_index(codes).data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def open_build(folder: pathlib.Path, encoders: Sequence[str]) -> State:
@@ -230,11 +231,6 @@ def verify_build(folder: StrPath) -> None:
         verify(folder, name, manifest)
 
 
-def new_build() -> str:
-    """Return a name that no build had."""
-    return secrets.token_hex(8)
-
-
 def replace_encoder(folder: pathlib.Path, encoder: str, export: str) -> None:
     """Write the identity and the folder of an encoder that extends the present one.
 
@@ -271,6 +267,15 @@ def _paths(folder: pathlib.Path, build: str) -> dict[str, pathlib.Path]:
         "questions": folder / f"questions-{build}.sqlite",
         "changes": folder / f"changes-{build}.sqlite",
     }
+
+
+def _shared_sentences(stored: QuestionFiles, count: int) -> dict[str, int]:
+    """Find the sentences that many of at most about `_SAMPLE` texts share."""
+    rows, texts = range(0, count, max(1, count // _SAMPLE)), []
+    for some in questions.batches(len(rows), _CHUNK):
+        found = stored.get(rows[some.start : some.stop])
+        texts += [without_html(question.text) for question in found.values()]
+    return shared_sentences(texts)
 
 
 def _write_vectors(
@@ -331,20 +336,9 @@ def _open(folder: pathlib.Path, signature: tuple[int, ...]) -> State:
     codes = None
     if paths["codes"].name in files:
         verify(folder, paths["codes"].name, manifest)
-        codes = _read_codes(paths["codes"], shape[0], width)
+        codes = read_codes(paths["codes"], shape[0], width)
     array = _read_vectors(paths["vectors"], shape, recipe)
     stored = QuestionFiles(paths["questions"], paths["changes"], shape[1])
     vectors = Vectors(recipe, manifest["factory"], array, codes)
     live = Live(shape[0], shape[0])
     return State(manifest, signature, stored, vectors, [], {}, live, 0, next_id)
-
-
-def _read_codes(path: pathlib.Path, count: int, width: int) -> faiss.Index:
-    try:
-        codes = faiss.read_index(str(path))
-    except (RuntimeError, MemoryError, OverflowError, ValueError) as error:
-        raise damaged(path, str(error).splitlines()[0]) from None
-    known = isinstance(codes, faiss.IndexIVF | faiss.IndexHNSW)
-    if not known or codes.ntotal != count or codes.d != width or not codes.is_trained:
-        raise damaged(path, f"expected codes of {count:,} vectors, got others")
-    return codes

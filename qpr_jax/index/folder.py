@@ -12,7 +12,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from qpr_jax.index.build import (
     manifest_signature,
     open_build,
     read_index_manifest,
+    verify_build,
     write_build,
 )
 from qpr_jax.index.questions import LARGEST_COUNTER, batches, stored_key
@@ -131,15 +132,28 @@ class FolderStore:
         return self.vectors.dimension
 
     @property
-    def recall(self) -> float:
-        """Recall@10 of the present build, measured when it was built."""
-        return float(self._state.manifest["recall@10"])
+    def shared(self) -> dict[str, int]:
+        """See `Store`; of a sample of the questions that the index was made of."""
+        return dict(self._state.manifest.get("shared", {}))
 
     @property
     def version(self) -> str:
         """Name of the present questions: that of the build, and the number of the last change."""
         state = self._fresh()
         return f"{state.manifest['build']} {state.sequence}"
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `qpr info` says of the store; UserError if a file is damaged."""
+        verify_build(self.path)
+        sizes = [file.stat().st_size for file in self.path.iterdir() if file.is_file()]
+        return {
+            "store": "folder",
+            "built_as": self.factory,
+            "recall@10": round(self._state.manifest["recall@10"], 4),
+            "removed": len(self.vectors) - len(self),
+            "added": self.vectors.added,
+            "index_bytes": sum(sizes),
+        }
 
     def __len__(self) -> int:
         return self._fresh().live.present
@@ -260,6 +274,7 @@ class FolderStore:
             dimension=self.dimension,
             codes=None if state.sequence else state.vectors,
             next_id=state.next_id,
+            shared=self.shared,
             export=export,
         )
 

@@ -33,10 +33,12 @@ from qpr_jax.index.base import Hit, Question, check_encoder
 from qpr_jax.index.milvus_server import LEVELS, Server
 from qpr_jax.index.questions import RepeatedIdError, question_json
 from qpr_jax.index.recipe import Recipe
+from qpr_jax.text.cleaning import clean, shared_sentences, without_html
 
 FORMAT = "qpr_jax milvus 1"
 _CHUNK, _HITS = 512, 10_000  # questions of a call; hits of a call
 _MOST, _MAX_DATA, _MAX_LISTS, _MAX_EF = 16_384, 65_536, 65_536, 32_768  # Milvus's limits
+_SAMPLE = 50_000  # questions in which shared sentences are looked for
 _LOOK = 1.0  # seconds between two looks whether the collection was replaced
 _PATIENCE = 3600.0  # seconds that the server may take to store and index a new collection
 _SAFE = "".join(map(chr, range(32, 127))).translate(dict.fromkeys(map(ord, "\"'\\%{}")))
@@ -94,15 +96,19 @@ class MilvusStore:
         build = f"{name}_qpr_{uuid.uuid4().hex[:12]}"
         facts = {"format": FORMAT, "run": run_name, "encoder": encoder_identity}
         facts |= {"dimension": str(dimension), "recipe": json.dumps(dataclasses.asdict(recipe))}
+        stream = iter(questions)
+        first = [*itertools.islice(stream, _SAMPLE)]
+        shared = shared_sentences([without_html(question.text) for question in first])
+        facts["shared"] = json.dumps(shared)
         _create(server, build, dimension, {f"qpr.{key}": value for key, value in facts.items()})
         keys: set[str] = set()
-        for some in _chunks(questions):
+        for some in _chunks(itertools.chain(first, stream)):
             entities = [_entity(q, row) for row, q in enumerate(some, len(keys))]
             for question, entity in zip(some, entities, strict=True):
                 if entity["id"] in keys:
                     raise RepeatedIdError(question.id, len(keys))
                 keys.add(entity["id"])
-            _upsert(server, build, entities, encode([question.text for question in some]))
+            _upsert(server, build, entities, encode([clean(q.text, shared) for q in some]))
         _index(server, build, index)
         server.call("alter_alias" if old else "create_alias", build, name)
         if old:
@@ -236,6 +242,7 @@ class MilvusStore:
         self._build, self.run = found["collection_name"], properties["qpr.run"]
         self.encoder, self.dimension = properties["qpr.encoder"], int(properties["qpr.dimension"])
         self.recipe = Recipe(**json.loads(properties["qpr.recipe"]))
+        self.shared = json.loads(properties.get("qpr.shared", "{}"))
         self._looked = now
 
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import pathlib
 from typing import NamedTuple, Self
 
 import faiss
 import numpy as np
 
 from qpr_jax import progress
+from qpr_jax.files import name_in_errors
+from qpr_jax.index.questions import damaged
 from qpr_jax.index.recipe import (
     FLAT_BELOW,
     Recipe,
@@ -211,6 +215,26 @@ class Vectors:
             breadth = min(2 * breadth, limit)
             rows[short] = _propose(codes, queries[short], size, breadth, keep)
         return rows
+
+
+def write_codes(path: pathlib.Path, codes: faiss.Index) -> None:
+    """Write an index of FAISS; it is on disk when this returns."""
+    with name_in_errors(path), open(path, "wb") as file:
+        file.write(faiss.serialize_index(codes).data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_codes(path: pathlib.Path, count: int, width: int) -> faiss.Index:
+    """Read an index of FAISS of `count` vectors; UserError for anything else."""
+    try:
+        codes = faiss.read_index(str(path))
+    except (RuntimeError, MemoryError, OverflowError, ValueError) as error:
+        raise damaged(path, str(error).splitlines()[0]) from None
+    known = isinstance(codes, faiss.IndexIVF | faiss.IndexHNSW)
+    if not known or codes.ntotal != count or codes.d != width or not codes.is_trained:
+        raise damaged(path, f"expected codes of {count:,} vectors, got others")
+    return codes
 
 
 def _propose(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qpr_jax import find_duplicates
-from qpr_jax.duplicates.texts import (
+from qpr_jax.text.cleaning import (
     number_key,
     shared_sentences,
     spelling,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from qpr_jax.text.differences import numbers
 from qpr_jax.text.tokenizer import canonical
@@ -87,7 +87,13 @@ def shared_sentences(texts: Sequence[str]) -> dict[str, int]:
     return {part: count for part, count in shared.items() if alone[part] <= _ALONE * count}
 
 
-def without_shared(text: str, shared: dict[str, int]) -> str:
+def clean(text: str, shared: Mapping[str, int]) -> str:
+    """Return what is encoded of a text: without HTML and without shared sentences."""
+    plain = without_html(text)
+    return without_shared(plain, shared) if shared else plain
+
+
+def without_shared(text: str, shared: Mapping[str, int]) -> str:
     """Leave shared sentences out; of a text that has no others, the rarest one stays."""
     parts = [part for part in _split(text) if _plain(part)]
     if len(parts) < 2:
