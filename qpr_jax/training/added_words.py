@@ -86,21 +86,22 @@ def changes_of_added_words(dataset: TrainDataset, vectors: np.ndarray) -> dict[s
         "words": dataset.tokenizer.size - dataset.frozen_rows,
         "changed_questions": int(changed.sum()),
     }
+
     clusters = dataset.clusters[: len(vectors)]
     for split in HELD_OUT:
         queries = np.unique(dataset.splits.pairs[split][:, 0])
         if not len(queries):
             continue
-        first = first_ranks(rank(exact_search(before), queries), queries, clusters) == 1
         other = np.flatnonzero(changed[queries])
+        first = first_ranks(rank(exact_search(before), queries), queries, clusters) == 1
         # The other queries have the same vectors, and so the same hits.
         found = rank(lambda rows, k: exact_top_k(vectors[rows], before, k)[1], queries[other])
         after = first.copy()
         after[other] = first_ranks(found, queries[other], clusters) == 1
         facts[split] = {"queries": len(queries), "changed_queries": len(other)}
         facts[split]["hits@1"] = {
-            name: {"before": _mean(first[chosen]), "after": _mean(after[chosen])}
-            for name, chosen in (("all", slice(None)), ("changed", other))
+            "all": {"before": _mean(first), "after": _mean(after)},
+            "changed": {"before": _mean(first[other]), "after": _mean(after[other])},
         }
     return facts
 

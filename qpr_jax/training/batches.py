@@ -7,7 +7,6 @@ and widths are planned from the data, so that the step compiles once.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -35,11 +34,8 @@ def lengths_of(token_ids: np.ndarray) -> np.ndarray:
 class ShareTokens(NamedTuple):
     """The distinct tokens of a device's share, and the rows of the embedding table for them.
 
-    Attributes:
-      tokens: int [U], ascending, the first 0.
-      rows: int [U], the row of each token; 0 for tokens that are sums of rows.
-      part_rows: int [P], the rows of those sums.
-      part_tokens: int [P], the position in `tokens` of the token that each row is a part of.
+    `tokens` int [U] ascend, the first is 0; `rows` [U] are theirs, 0 for sums. `part_rows` [P] are
+    added to the tokens at `part_tokens` [P].
     """
 
     tokens: np.ndarray
@@ -49,13 +45,7 @@ class ShareTokens(NamedTuple):
 
 
 class BatchShape(NamedTuple):
-    """The shape of a batch on one device.
-
-    Attributes:
-      blocks: (rows, width) of each.
-      unique_ids: distinct tokens.
-      parts: rows that are added up for tokens that are sums of rows.
-    """
+    """The shape of a batch on a device: rows and width of blocks, distinct tokens, their parts."""
 
     blocks: tuple[tuple[int, int], ...]
     unique_ids: int
@@ -116,8 +106,7 @@ class Batch(NamedTuple):
         return jnp.split(vectors, list(itertools.accumulate(sizes)))
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Lays out batches of one kind.
 
     Attributes:
@@ -128,7 +117,7 @@ class Layout:
 
     shapes: tuple[BatchShape, ...]
     vocabulary_size: int
-    parts: Parts = NO_PARTS
+    parts: Parts
 
     def batch(
         self,
@@ -148,21 +137,20 @@ class Layout:
           labels: int32 [devices, l], of the labeled pairs, if there are any.
           targets: float32 [own devices, r, d], if there are any.
         """
-        all_lengths = lengths_of(token_ids)
+        lengths = lengths_of(token_ids)
         tokens = [_distinct_tokens(share, self.vocabulary_size, self.parts) for share in token_ids]
-        longest = np.sort(all_lengths).max(axis=0)
+        longest = np.sort(lengths).max(axis=0)
         shape = next(shape for shape in self.shapes if shape.holds(longest, tokens))
-        token_ids, lengths, tokens = token_ids[own], all_lengths[own], tokens[own]
+        if labels is None:
+            labels = np.zeros((len(clusters), 0), np.int32)
+        token_ids, lengths, tokens = token_ids[own], lengths[own], tokens[own]
         devices, rows = lengths.shape
-        unique_ids = np.zeros((devices, shape.unique_ids), np.int32)
-        part_rows, part_tokens = np.zeros((2, devices, shape.parts), np.int32)
+        if targets is None:
+            targets = np.zeros((devices, rows, 0), np.float32)
         order = np.zeros((devices, rows), np.int32)
         blocks = [np.zeros((devices, *block), np.int32) for block in shape.blocks]
         position = np.zeros(self.vocabulary_size + self.parts.tokens, np.int32)
         for device, share in enumerate(tokens):
-            unique_ids[device, : len(share.rows)] = share.rows
-            part_rows[device, : len(share.part_rows)] = share.part_rows
-            part_tokens[device, : len(share.part_tokens)] = share.part_tokens
             position[share.tokens] = np.arange(len(share.tokens))
             ascending = np.argsort(lengths[device], kind="stable")
             order[device, ascending] = np.arange(rows)
@@ -172,20 +160,24 @@ class Layout:
                 chosen = ascending[start : start + count]
                 block[device] = position[token_ids[device, chosen, :width]]
                 start += count
-        if labels is None:
-            labels = np.zeros((len(clusters), 0), np.int32)
-        if targets is None:
-            targets = np.zeros((devices, rows, 0), np.float32)
         return Batch(
-            unique_ids=unique_ids.ravel(),
+            unique_ids=_padded([share.rows for share in tokens], shape.unique_ids),
             blocks=tuple(block.reshape(-1, block.shape[2]) for block in blocks),
             order=order.ravel(),
             clusters=clusters[own].astype(np.int32).ravel(),
             labels=labels[own].astype(np.int32).ravel(),
             targets=targets.reshape(devices * rows, targets.shape[2]),
-            part_rows=part_rows.ravel(),
-            part_tokens=part_tokens.ravel(),
+            part_rows=_padded([share.part_rows for share in tokens], shape.parts),
+            part_tokens=_padded([share.part_tokens for share in tokens], shape.parts),
         )
+
+
+def _padded(rows: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Rows of at most this size, each padded with zeros, one after another."""
+    padded = np.zeros((len(rows), size), np.int32)
+    for i, row in enumerate(rows):
+        padded[i, : len(row)] = row
+    return padded.ravel()
 
 
 def plan_layout(
@@ -210,15 +202,14 @@ def plan_layout(
     """
     _, rows, widest = token_ids_at(0).shape
     longest = np.ones(rows, np.int32)
-    tokens, summed = 0, 0
+    counts = []  # of distinct tokens and of their parts
     for step in np.linspace(0, steps - 1, min(steps, SAMPLED_BATCHES)).astype(int):
         token_ids = token_ids_at(int(step))
         longest = np.maximum(longest, np.sort(lengths_of(token_ids)).max(axis=0))
         for share in token_ids:
             found = _distinct_tokens(share, vocabulary_size, parts)
-            tokens = max(tokens, len(found.tokens))
-            summed = max(summed, len(found.part_rows))
-
+            counts.append((len(found.tokens), len(found.part_rows)))
+    tokens, summed = np.max(counts, axis=0).tolist()
     longest = np.minimum(longest + 1, widest)
     ends = _cheapest_ends(longest, min(blocks, max(1, rows // BLOCK_ROWS)))
     sizes = [b - a for a, b in itertools.pairwise([0, *ends])]
@@ -247,7 +238,7 @@ def _distinct_tokens(token_ids: np.ndarray, vocabulary_size: int, parts: Parts) 
     tokens = np.flatnonzero(seen)
     known = int(np.searchsorted(tokens, vocabulary_size))
     own = parts.take(tokens[known:] - vocabulary_size)
-    rows = np.where(np.arange(len(tokens)) < known, tokens, 0)
+    rows = np.where(tokens < vocabulary_size, tokens, 0)
     places = np.repeat(np.arange(known, len(tokens)), np.diff(own.offsets))
     return ShareTokens(tokens, rows, own.rows, places)
 

@@ -120,8 +120,7 @@ class _MetricBuffer:
     """
 
     def __init__(self, folder: pathlib.Path, done: int) -> None:
-        first = distributed.is_first()
-        self._writer = MetricWriter(folder, resume_at=done) if first else None
+        self._writer = MetricWriter(folder, resume_at=done) if distributed.is_first() else None
         self._kept: list[tuple[int, int, dict[str, Any]]] = []
         self.restart_clock()
 
@@ -150,10 +149,10 @@ class _MetricBuffer:
         if not ready:
             return ""
         read = jax.device_get([metrics for *_, metrics in ready])
-        now = time.perf_counter()
-        rate = round(sum(pairs for _, pairs, _ in ready) / (now - self._since), 1)
-        self._since = now
-        rows: list[dict[str, Any]] = []
+        seconds = time.perf_counter() - self._since
+        self.restart_clock()
+        rate = round(sum(pairs for _, pairs, _ in ready) / seconds, 1)
+        rows = []
         for (step, *_), metrics in zip(ready, read, strict=True):
             values = {name: float(value) for name, value in metrics.items()}
             if not all(map(math.isfinite, values.values())):

@@ -82,8 +82,7 @@ def register_loss(name: str, spec: LossSpec) -> None:
       spec: the function; it reads pairs or labeled pairs.
     """
     if name in _PACKAGED or not name.isidentifier():
-        packaged = ", ".join(sorted(_PACKAGED))
-        expected = f"letters, digits and _, and none of {packaged}"
+        expected = f"letters, digits and _, and none of {', '.join(sorted(_PACKAGED))}"
         raise UserError(f"`name` of a loss: expected {expected}, got {name!r}")
     if spec.reads not in ("pairs", "labeled"):
         raise UserError(f"`reads` of a loss: expected pairs or labeled, got {spec.reads!r}")
@@ -101,20 +100,20 @@ def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTer
         vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str
     ) -> dict[str, jax.Array]:
         queries, candidates, left, right = batch.split(config.loss.scale * vectors)
-        labels, targets = jnp.asarray(batch.labels), jnp.asarray(batch.targets)
+        targets = jnp.asarray(batch.targets)
         arrays = {
             "pairs": (queries, candidates),
-            "labeled": (left, right, labels),
+            "labeled": (left, right, jnp.asarray(batch.labels)),
             "targets": (vectors, targets),
         }
         clusters = jnp.asarray(batch.clusters) if config.loss.mask_own_cluster else None
-        given: dict[str, Any] = {"clusters": clusters, "key": key, "precision": config.precision}
+        given = {"clusters": clusters, "key": key, "precision": config.precision}
         losses = {}
         for name, weight in weights.items():
             spec = LOSSES[name]
             if not weight or (spec.reads == "targets" and not targets.shape[1]):
                 continue
-            options = {name: given[name] for name in spec.arguments & given.keys()}
+            options: dict[str, Any] = {name: given[name] for name in spec.arguments & given.keys()}
             options |= {name: getattr(config.loss, name) for name in spec.settings}
             loss = spec.fn(*arrays[spec.reads], axis_name=axis_name, **options)
             losses[name] = weight * loss

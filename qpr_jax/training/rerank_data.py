@@ -6,7 +6,6 @@ The `Lists` have rows among the Q questions of a run, and no query among its own
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import pathlib
 import zipfile
@@ -45,14 +44,13 @@ class Examples(NamedTuple):
     labels: np.ndarray
     features: np.ndarray
 
-    def without(self, folds: np.ndarray, *left_out: int) -> Examples:
-        """Leave out the queries of some folds, and their questions among the hits of others.
+    def without(self, folds: np.ndarray, left_out: int) -> Examples:
+        """Leave out the queries of a fold, and their questions among the hits of others.
 
         folds: int64 [Q], of each question.
         """
         lists = self.lists
-        kept = ~np.isin(folds[lists.rows], left_out)
-        kept &= ~np.isin(folds[lists.queries], left_out)[lists.owners]
+        kept = (folds[lists.rows] != left_out) & (folds[lists.queries] != left_out)[lists.owners]
         return Examples(lists.select(kept), self.labels[kept], self.features[kept])
 
 
@@ -173,24 +171,18 @@ def learnable(examples: Examples) -> np.ndarray:
     return (relevant > 0) & (relevant < counts)
 
 
-def suffices(examples: Examples, folds: np.ndarray, groups: np.ndarray) -> bool:
-    """Whether there are enough learnable queries, and some are left without any two folds.
-
-    Logs if not. folds: int64 [Q], of each question. groups: int64 [q], of the queries.
-    """
-    useful, pairs = learnable(examples), itertools.combinations(range(FOLDS), 2)
-    rest = (learnable(examples.without(folds, *pair)).any() for pair in pairs)
-    if useful.sum() >= MIN_QUERIES and all(rest):
-        return True
-    log.warning(
-        "no re-ranker: expected %s validation questions or more, of several clusters, with a "
-        "relevant and another question among their hits, got %s of %s clusters; raise "
-        "data.held_out_pairs, or set rerank.candidates=0",
-        MIN_QUERIES,
-        useful.sum(),
-        len(np.unique(groups[useful])),
-    )
-    return False
+def suffices(examples: Examples) -> bool:
+    """Whether there are enough learnable queries. Logs if not."""
+    count = learnable(examples).sum()
+    if count < MIN_QUERIES:
+        log.warning(
+            "no re-ranker: expected %s validation questions or more with a relevant and another "
+            "question among their hits, got %s; raise data.held_out_pairs, or set "
+            "rerank.candidates=0",
+            MIN_QUERIES,
+            count,
+        )
+    return bool(count >= MIN_QUERIES)
 
 
 def training_queries(dataset: TrainDataset) -> tuple[np.ndarray, np.ndarray]:
@@ -225,9 +217,8 @@ def relevant_hits(dataset: TrainDataset, lists: Lists) -> np.ndarray:
         return labels.astype(np.int8)
     if dataset.teacher is None:
         raise UserError(
-            "expected clusters or a teacher to learn from, got neither",
+            "must be 0: there are neither clusters nor a teacher to learn from",
             setting="rerank.candidates",
-            remedy="set it to 0, or name a teacher by `teacher.model`",
         )
     nearest = neighbors(dataset.teacher, len(dataset.data.questions), lists.queries)[:, 0]
     return (nearest[lists.owners] == lists.rows).astype(np.int8)

@@ -119,7 +119,7 @@ def train_reranker(
     learned = dataset.splits.split_of[lists.rows] != TEST
     labels = rerank_data.relevant_hits(dataset, lists)[learned]
     known = Examples(lists.select(learned), labels, np.empty((len(labels), 0), np.float32))
-    if not rerank_data.suffices(known, folds, groups):
+    if not rerank_data.suffices(known):
         return None
     network, weights, features = _pretrain(config, dataset, finder, lists)
     known = known._replace(features=features[learned])

@@ -184,15 +184,13 @@ SOURCES = {
 
 def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
     """The files of a list, those of a folder one by one; UserError where one is missing."""
-    entries = _entries(config, setting)
-    return [pathlib.Path(file) for entry in entries for file in _files(entry, setting)]
+    return [pathlib.Path(file) for _, files in _entries(config, setting) for file in files]
 
 
 def read_listed(config: TrainConfig, setting: str) -> Iterator[str]:
     """The texts of a list; those of a file of translations once each."""
     skip, columns = config.data.skip_bad_rows, Columns(config.data.question_column, None)
-    for entry in _entries(config, setting):
-        files = _files(entry, setting)
+    for entry, files in _entries(config, setting):
         if parse_spec(entry)[0]:
             yield from dict.fromkeys(read_translations(entry, skip_bad_rows=skip).sources)
             continue
@@ -201,22 +199,25 @@ def read_listed(config: TrainConfig, setting: str) -> Iterator[str]:
                 yield question.question
 
 
-def _entries(config: TrainConfig, setting: str) -> list[str]:
+def _entries(config: TrainConfig, setting: str) -> list[tuple[str, Sequence[str]]]:
+    """The entries of a list, each with its files."""
     value = str(read(config, setting))
+    entries = [entry.strip() for entry in value.split(",")]
     if os.path.exists(os.path.expanduser(value)):  # commas may be part of a name
-        return [value]
-    return [entry for part in value.split(",") if (entry := part.strip())]
-
-
-def _files(entry: str, setting: str) -> Sequence[str]:
+        entries = [value]
     with naming(setting):
-        languages, paths = parse_spec(entry)
-        if languages:
-            return find_files(entry)[1]
-        if not os.path.exists(paths[0]):
-            expected = "expected a file of questions or a folder of them"
-            raise UserError(f"{expected}, found none at {paths[0]}")
-        return log_files(paths)
+        return [(entry, _files(entry)) for entry in entries if entry]
+
+
+def _files(entry: str) -> Sequence[str]:
+    languages, paths = parse_spec(entry)
+    if languages:
+        return find_files(entry)[1]
+    if not os.path.exists(paths[0]):
+        raise UserError(
+            f"expected a file of questions or a folder of them, found none at {paths[0]}"
+        )
+    return log_files(paths)
 
 
 def unlabeled_texts(

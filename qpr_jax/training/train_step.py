@@ -12,10 +12,10 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
 
-from qpr_jax.errors import UserError
 from qpr_jax.training.batches import Batch
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.distributed import AXIS
+from qpr_jax.training.sections import refuse_if
 
 Params = Any
 Metrics = dict[str, jax.Array]
@@ -65,12 +65,8 @@ def make_schedule(config: TrainConfig, total: int, *, imitation: int = 0) -> opt
       for Adam).
     """
     optimizer, first_steps = config.optimizer, imitation or total
-    if optimizer.warmup_steps > first_steps:
-        raise UserError(
-            f"expected at most the {first_steps} steps of the training, "
-            f"got {optimizer.warmup_steps}",
-            setting="optimizer.warmup_steps",
-        )
+    what = f"expected at most the {first_steps} steps of the training, got {optimizer.warmup_steps}"
+    refuse_if(optimizer.warmup_steps > first_steps, "optimizer.warmup_steps", what)
 
     def stage(batch_size: int, steps: int, warmup: int) -> optax.Schedule:
         scaling = (batch_size / BASE_BATCH) ** SCALINGS[optimizer.learning_rate_scaling]
@@ -102,10 +98,9 @@ def make_optimizer(
     """
 
     def decays(params: Params) -> Any:
-        def matrix(path: tuple[Any, ...], array: jax.Array) -> bool:
-            return array.ndim > 1 and path[0] != _EMBEDDING
-
-        return jax.tree_util.tree_map_with_path(matrix, params)
+        return jax.tree_util.tree_map_with_path(
+            lambda path, array: array.ndim > 1 and path[0] != _EMBEDDING, params
+        )
 
     adam = optax.adamw(learning_rate, weight_decay=weight_decay, mask=decays)
     return optax.chain(optax.clip_by_global_norm(clip), adam) if clip else adam
@@ -131,23 +126,16 @@ def make_loss(
     def loss(
         params: Params, batch: Batch, key: jax.Array
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        losses: dict[str, jax.Array] = jax.shard_map(
-            share_losses,
-            mesh=mesh,
-            in_specs=(PartitionSpec(), PartitionSpec(AXIS), PartitionSpec()),
-            out_specs=PartitionSpec(),
-        )(params, batch, key)
+        losses: dict[str, jax.Array] = mapped(params, batch, key)
         return functools.reduce(jnp.add, losses.values()), losses
 
+    whole, split = PartitionSpec(), PartitionSpec(AXIS)
+    mapped = jax.shard_map(share_losses, mesh=mesh, in_specs=(whole, split, whole), out_specs=whole)
     return loss
 
 
 def make_train_step(
-    loss: LossFn,
-    optimizer: optax.GradientTransformation,
-    *,
-    seed: int,
-    frozen_rows: int = 0,
+    loss: LossFn, optimizer: optax.GradientTransformation, *, seed: int, frozen_rows: int = 0
 ) -> Step:
     """Make the jitted step. Its metrics have `loss_NAME` of each loss where there are several.
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from qpr_jax.data.clusters import connect
+from qpr_jax.data.splits import group_questions
 from qpr_jax.data.translation_splits import TranslationSplits, split_translations
 from qpr_jax.data.translations import (
     Translations,
@@ -115,20 +115,12 @@ class TranslationData(NamedTuple):
     def groups(self) -> np.ndarray:
         """The group of each source, int64 [S], from 0; one for those of one meaning.
 
-        Sentences with equal normalized texts on either side are linked, directly or through others.
+        Sources, and sentences on either side, with equal normalized texts are linked.
         """
-        numbers: dict[str, int] = {}
-
-        def number(text: str) -> int:
-            return numbers.setdefault(normalized_text(text), len(self.sources) + len(numbers))
-
-        links: list[tuple[int, int]] = []
-        for i in np.flatnonzero(self.is_sentence):
-            source = int(self.source_of[i])
-            links.append((source, number(self.sources[source])))
-            links.append((source, number(self.targets[i])))
-        count = len(self.sources) + len(numbers)
-        return connect(count, np.array(links, np.int64).reshape(-1, 2))[: len(self.sources)]
+        chosen = np.flatnonzero(self.is_sentence)
+        texts = self.sources + [self.targets[i] for i in chosen]
+        own = np.concatenate([np.arange(len(self.sources)), self.source_of[chosen]])
+        return group_questions(texts, own)[: len(self.sources)]
 
     def scored_texts(self) -> set[str]:
         """The normalized texts of both sides of held-out sentences and tests."""

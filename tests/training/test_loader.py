@@ -38,12 +38,11 @@ def questions_of(batch, devices):
     return pairs, extras
 
 
-@pytest.mark.parametrize("devices", [2, 4, 8])
-def test_a_batch_holds_the_same_words_on_any_number_of_devices(config, dataset, devices):
-    one, many = (BatchLoader(config, dataset, devices=count) for count in (1, devices))
+def test_a_batch_holds_the_same_words_on_any_number_of_devices(config, dataset):
+    one, many = (BatchLoader(config, dataset, devices=count) for count in (1, 8))
     for step in (0, 5, 13):
         expected = questions_of(one.batch_at(step), 1)
-        assert questions_of(many.batch_at(step), devices) == expected
+        assert questions_of(many.batch_at(step), 8) == expected
     assert len(expected[0]) == 32
     assert len(expected[1]) == 8
 
@@ -57,9 +56,8 @@ def with_losses(config, losses, **changes):
     return override(config, {"loss.names": losses.replace("+", ","), **changes})
 
 
-@pytest.mark.parametrize("devices", [1, 4])
-def test_a_batch_of_labelled_pairs_is_told_which_mean_the_same(config, dataset, devices):
-    feed = BatchLoader(with_losses(config, "contrastive"), dataset, devices=devices)
+def test_a_batch_of_labelled_pairs_is_told_which_mean_the_same(config, dataset):
+    feed = BatchLoader(with_losses(config, "contrastive"), dataset, devices=4)
     data, splits = dataset.data, dataset.splits
     seen = collections.Counter(
         (*pair, duplicate)

@@ -90,10 +90,9 @@ def test_a_signal_saves_and_the_same_call_ends_with_the_same_bits(tmp_path):
     assert metrics == expected[1]
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_loss_that_is_not_finite_ends_training_and_names_the_step(tmp_path, bad):
+def test_a_loss_that_is_not_finite_ends_training_and_names_the_step(tmp_path):
     def batch_at(step):
-        return np.float32(bad if step == 5 else step)
+        return np.float32(np.nan if step == 5 else step)
 
     with pytest.raises(UserError, match="diverged at step 6: loss is"):
         train(tmp_path, phase(range(20), batch_at, every=10))

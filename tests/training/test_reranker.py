@@ -59,7 +59,7 @@ def test_without_clusters_the_hit_nearest_to_the_teacher_is_relevant():
     found = lists([0, 1], [[1, 2, 3], [3, 0]])
     made = dataset([-1] * 4, [VALIDATION] * 4, pairs=False, teacher=teacher)
     assert relevant_hits(made, found).tolist() == [0, 1, 0, 0, 1]
-    with pytest.raises(UserError, match="clusters or a teacher"):
+    with pytest.raises(UserError, match="neither clusters nor a teacher"):
         relevant_hits(dataset([-1] * 4, [VALIDATION] * 4, pairs=False), found)
 
 
@@ -138,8 +138,8 @@ def test_folds_are_whole_clusters_and_leave_out_their_questions():
     assert not (folds[rest.lists.rows] == 2).any()
     assert {*owners.tolist()} == {0, 3, 4}  # hits of the queries of fold 1 are of fold 2
     assert rest.lists.starts[-1] == len(rest.labels) == len(rest.features)
-    assert suffices(known, folds, np.arange(80))
-    assert not suffices(known.without(folds, 0, 1), folds, np.arange(80))
+    assert suffices(known)
+    assert not suffices(rest.without(folds, 3))
     alike = Examples(lists([0, 1, 2], [[1, 2], [0, 2], [1]]), np.array([1, 1, 0, 0, 1]), None)
     assert learnable(alike).tolist() == [False] * 3
 

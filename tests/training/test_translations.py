@@ -191,8 +191,7 @@ def test_a_share_of_each_batch_is_sentences_with_translations(config, dataset):
         assert len({*map(tuple, read.tolist())} & allowed) == expected
 
 
-@pytest.mark.parametrize("devices", [1, 4])
-@pytest.mark.parametrize("imitation", [False, True])
+@pytest.mark.parametrize(("imitation", "devices"), [(False, 4), (True, 1)])
 def test_a_batch_has_the_teachers_vectors_of_the_sources(config, taught, imitation, devices):
     changed = override(config, {"teacher.weight": 0.5})
     loader = BatchLoader(changed, taught, imitation=imitation, devices=devices)
@@ -208,13 +207,12 @@ def test_a_batch_has_the_teachers_vectors_of_the_sources(config, taught, imitati
     assert targets
 
 
-@pytest.mark.parametrize("devices", [2, 8])
-def test_a_batch_holds_the_same_tokens_on_any_number_of_devices(config, dataset, devices):
-    one, many = (BatchLoader(config, dataset, devices=n) for n in (1, devices))
+def test_a_batch_holds_the_same_tokens_on_any_number_of_devices(config, dataset):
+    one, many = (BatchLoader(config, dataset, devices=n) for n in (1, 8))
     for step in (0, 5):
         first, second = one.batch_at(step), many.batch_at(step)
         assert np.any(first.sums[0])
-        assert questions_of(second, devices) == questions_of(first, 1)
+        assert questions_of(second, 8) == questions_of(first, 1)
 
 
 def test_held_out_questions_are_in_no_translation(config, tmp_path):
