@@ -5,6 +5,7 @@ import pytest
 
 from qpr_jax.data.beir import read_corpus, read_qrels, read_queries, write_beir
 from qpr_jax.errors import UserError
+from tests.refused import check_refused
 
 CORPUS = [("d1", "one\ntwo\t3"), ("d 2", ""), ("é", '"quoted"')]
 QUERIES = [("q1", "how \u2028 so?"), ("q2", "why")]
@@ -37,11 +38,11 @@ def test_titles_stand_before_texts(tmp_path):
     assert [text for _, text in read_corpus(tmp_path)] == ["Title text", "text", "text"]
 
 
-@pytest.mark.parametrize("header", ["", "query_id\tcorpus_id\trelevance\n"])
-def test_judgements_under_any_header_and_ids_that_are_numbers(tmp_path, header):
+def test_judgements_under_any_header_and_ids_that_are_numbers(tmp_path):
     (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels" / "test.tsv").write_text(f"{header}7\t0\t1 \r\n\n7\t5\t-1\n")
-    assert read_qrels(tmp_path, "test") == {"7": {"0": 1, "5": -1}}
+    for header in ("", "query_id\tcorpus_id\trelevance\n"):
+        (tmp_path / "qrels" / "test.tsv").write_text(f"{header}7\t0\t1 \r\n\n7\t5\t-1\n")
+        assert read_qrels(tmp_path, "test") == {"7": {"0": 1, "5": -1}}
     (tmp_path / "queries.jsonl").write_text('{"_id": 7, "text": "why"}\n')
     assert read_queries(tmp_path) == {"7": "why"}
 
@@ -56,44 +57,33 @@ def test_gzip(written):
     assert len(read_qrels(written, "test")["q1"]) == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        (
-            "corpus.jsonl",
-            '{"_id": "a", "text": ""}\n{"_id": "a", "text": "b"}\n',
-            "line 2: expected distinct ids, got a",
-        ),
-        (
-            "corpus.jsonl",
-            '\n{"_id": 5.0, "text": "b"}\n',
-            "line 2: expected a string as `_id`",
-        ),
-        ("corpus.jsonl", '{"_id": "\\ud800", "text": "b"}\n', "line 1: expected a string as `_id`"),
-        ("corpus.jsonl", '{"_id": "a", "text": null}\n', "line 1: expected strings as `text` and"),
-        ("corpus.jsonl", '{"_id": "a", "text": "", "title": 1}\n', "line 1: expected strings as"),
-        ("queries.jsonl", '{"_id": "a"}\n', "line 1: expected the key `text`"),
-        (
-            "qrels/test.tsv",
-            "q1 d1 1\n",
-            "line 1: expected two ids and a whole number, separated by tabs",
-        ),
-        ("qrels/test.tsv", "HEADq1\td1\t1.5\n", "line 2: expected two ids and a whole number"),
-        ("qrels/test.tsv", "HEADq1\td1\t1\nq1\td1\t2\n", "line 3: query q1 and d1 have two"),
-        (
-            "qrels/test.tsv",
-            "HEAD",
-            "expected relevant documents, got none; name another with `--split`",
-        ),
-    ],
-)
-def test_what_is_wrong_is_said(written, name, text, said):
-    (written / name).write_text(text.replace("HEAD", "query-id\tcorpus-id\tscore\n"))
-    with pytest.raises(UserError) as error:
-        list(read_corpus(written)), read_queries(written), read_qrels(written, "test")
-    assert str(error.value).startswith(str(written / name))
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
+HEAD = "query-id\tcorpus-id\tscore\n"
+QUERY, DOCUMENT, JUDGED = "queries.jsonl", "corpus.jsonl", "qrels/test.tsv"
+TWICE = '{"_id": "a", "text": ""}\n{"_id": "a", "text": "b"}\n'
+WRONG = [
+    (DOCUMENT, TWICE, "line 2: expected distinct ids, got a"),
+    (DOCUMENT, '\n{"_id": 5.0, "text": "b"}\n', "line 2: expected a string as `_id`"),
+    (DOCUMENT, '{"_id": "\\ud800", "text": "b"}\n', "line 1: expected a string as `_id`"),
+    (DOCUMENT, '{"_id": "a", "text": null}\n', "line 1: expected strings as `text` and"),
+    (DOCUMENT, '{"_id": "a", "text": "", "title": 1}\n', "line 1: expected strings as"),
+    (QUERY, '{"_id": "a"}\n', "line 1: expected the key `text`"),
+    (JUDGED, "q1 d1 1\n", "line 1: expected two ids and a whole number, separated by tabs"),
+    (JUDGED, f"{HEAD}q1\td1\t1.5\n", "line 2: expected two ids and a whole number"),
+    (JUDGED, f"{HEAD}q1\td1\t1\nq1\td1\t2\n", "line 3: query q1 and d1 have two"),
+    (JUDGED, HEAD, "expected relevant documents, got none; name another with `--split`"),
+]
+
+
+def test_what_is_wrong_is_said(tmp_path):
+    read = {
+        QUERY: read_queries,
+        DOCUMENT: lambda folder: list(read_corpus(folder)),
+        JUDGED: lambda folder: read_qrels(folder, "test"),
+    }
+    (tmp_path / "qrels").mkdir()
+    for name, text, said in WRONG:
+        (tmp_path / name).write_text(text)
+        check_refused(read[name], (tmp_path, f"{name}.*{said}"))
 
 
 def test_files_that_are_not_there(written):

@@ -18,6 +18,7 @@ from qpr_jax.data.pairs import (
 )
 from qpr_jax.data.tables import write_tsv
 from qpr_jax.errors import UserError
+from tests.refused import check_refused
 
 GOOD = "1\t11\t12\tHow?\tHow so?\t1\n"
 ROWS = [
@@ -119,18 +120,19 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("row", "message"), BAD)
-def test_a_bad_row(tmp_path, caplog, row, message):
-    row = row if isinstance(row, bytes) else row.encode()
-    two_lines = b'8\t13\t14\t"one\ntwo"\tthree\t1\n'
-    text = "\t".join(HEADER).encode() + b"\n" + two_lines + row + b"\n" + GOOD.encode()
-    path = write(tmp_path / "pairs.tsv", text)
-    with pytest.raises(UserError, match=rf"pairs.tsv, line 4: {message}.*--skip-bad-rows"):
-        read_question_pairs(path)
-    data = read_question_pairs(path, skip_bad_rows=True)
-    assert data.questions == ["one\ntwo", "three", "How?", "How so?"]
-    assert (data.report["rows"], data.report["skipped_rows"]) == (2, 1)
-    assert caplog.messages[0].startswith(f"{path}: 1 bad row left out; line 4: {message[:12]}")
+def test_a_bad_row(tmp_path, caplog):
+    for row, message in BAD:
+        row = row if isinstance(row, bytes) else row.encode()
+        two_lines = b'8\t13\t14\t"one\ntwo"\tthree\t1\n'
+        text = "\t".join(HEADER).encode() + b"\n" + two_lines + row + b"\n" + GOOD.encode()
+        path = write(tmp_path / "pairs.tsv", text)
+        with pytest.raises(UserError, match=rf"pairs.tsv, line 4: {message}.*--skip-bad-rows"):
+            read_question_pairs(path)
+        caplog.clear()
+        data = read_question_pairs(path, skip_bad_rows=True)
+        assert data.questions == ["one\ntwo", "three", "How?", "How so?"]
+        assert (data.report["rows"], data.report["skipped_rows"]) == (2, 1)
+        assert caplog.messages[0].startswith(f"{path}: 1 bad row left out; line 4: {message[:12]}")
 
 
 def test_max_rows(tmp_path):
@@ -144,27 +146,22 @@ def test_max_rows(tmp_path):
         read(tmp_path, body, max_rows=-1)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("a.csv", "question1,question2\na,b\n", "expected the columns question1, question2, is_d"),
-        ("a.csv", "question1,question2,is_duplicate\n", "got no good row and 0 bad ones"),
-        ("a.jsonl", '{"question1": "a"}\n', "line 1: expected `question2`, got"),
-        (
-            "a.jsonl",
-            '{"question1": 1, "question2": "b", "is_duplicate": 1}\n',
-            "line 1: expected a question in `question1`, got 1",
-        ),
-        ("a.txt", "one\ntwo\n", "expected the columns question1"),
-        ("a.tsv", "", "expected a header that names the columns, got nothing"),
-        ("a.tsv", b"\x81\t", "expected a header, got a line that cannot"),
-    ],
-)
-def test_what_is_no_file_of_pairs(tmp_path, name, text, message):
-    path = write(tmp_path / name, text)
-    for reader in (read_question_pairs, read_labeled):
-        with pytest.raises(UserError, match=message):
-            reader(path)
+WRONG = [
+    ("a.csv", "question1,question2\na,b\n", "expected the columns question1, question2, is_d"),
+    ("a.csv", "question1,question2,is_duplicate\n", "got no good row and 0 bad ones"),
+    ("a.jsonl", '{"question1": "a"}\n', "line 1: expected `question2`, got"),
+    (
+        "a.jsonl",
+        '{"question1": 1, "question2": "b", "is_duplicate": 1}\n',
+        "line 1: expected a question in `question1`, got 1",
+    ),
+    ("a.txt", "one\ntwo\n", "expected the columns question1"),
+    ("a.tsv", b"\x81\t", "expected a header, got a line that cannot"),
+]
+
+
+def test_what_is_no_file_of_pairs(tmp_path):
+    check_refused(lambda name, text: read_question_pairs(write(tmp_path / name, text)), *WRONG)
     with pytest.raises(UserError, match="No such file"):
         read_question_pairs(tmp_path / "none.tsv")
 
@@ -190,20 +187,13 @@ def test_scores_and_weights_of_verdicts_are_optional(tmp_path):
         read_verdicts(write(tmp_path / "v.csv", both))
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_verdicts_that_cannot_be_read(tmp_path):
+    numbers = "line 2: expected a `score` from 0 to 1 and a `weight` above 0, got"
+    check_refused(
+        lambda text: read_verdicts(write(tmp_path / "v.csv", text)),
         (f"{VERDICTS}a,b,2,0.5,1", "line 2: expected `is_duplicate` 0 or 1, got '2'"),
-        (
-            f"{VERDICTS}a,b,1,1.5,1",
-            r"line 2: expected a `score` from 0 to 1 and .*, got \['1.5', '1'\]",
-        ),
-        (f"{VERDICTS}a,b,1,0.5,0", "line 2: expected a `score` .* and a `weight` above 0"),
-        (f"{VERDICTS}a,b,1,0.5,x", "line 2: expected a `score` .* and a `weight` above 0"),
+        (f"{VERDICTS}a,b,1,1.5,1", rf"{numbers} \['1.5', '1'\]"),
+        (f"{VERDICTS}a,b,1,0.5,0", numbers),
+        (f"{VERDICTS}a,b,1,0.5,x", numbers),
         ("question1,question2\na,b\n", "expected the columns .*is_duplicate"),
-        (VERDICTS, "got no good row and 0 bad ones"),
-    ],
-)
-def test_verdicts_that_cannot_be_read(tmp_path, text, said):
-    with pytest.raises(UserError, match=said):
-        read_verdicts(write(tmp_path / "v.csv", text))
+    )

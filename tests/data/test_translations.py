@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from qpr_jax.data.translations import Translations, file_names, parse_spec, read_translations
 from qpr_jax.errors import UserError
 from tests.made_up_language import LANGUAGE, made_up_pairs, translate, write_tsv
+from tests.refused import check_refused
 
 PAIRS = [
     ("How are you?", "Wie geht es dir?"),
@@ -63,37 +64,36 @@ NAMED = ("source", "target")
 ODD = ("id", "DE", "score", "En")
 
 
-@pytest.mark.parametrize(
-    ("name", "names", "packed"),
-    [
-        ("p.tsv", (), ".gz"),
-        ("p.csv", (), ""),
-        ("p.txt", ("en", "de"), ".zst"),
-        ("p.tsv", ODD, ""),
-        ("p.csv", NAMED, ".gz"),
-        ("p.jsonl", ODD, ".zst"),
-        ("p.json", NAMED, ""),
-        ("p.parquet", ODD, ""),
-        ("p.arrow", NAMED, ""),
-    ],
-)
-def test_every_format_gives_the_same_pairs(tmp_path, name, names, packed):
-    rows = [(str(i), b, "0.5", a) if len(names) == 4 else (a, b) for i, (a, b) in enumerate(PAIRS)]
-    path = tmp_path / name
-    if path.suffix in (".tsv", ".csv", ".txt"):
-        write_cells(path, [names, *rows] if names else rows)
-    else:
-        write_records(path, names, rows)
-    if packed == ".gz":
-        path = pathlib.Path(f"{path}.gz")
-        path.write_bytes(gzip.compress((tmp_path / name).read_bytes()))
-    elif packed:
-        with pyarrow.CompressedOutputStream(f"{path}.zst", "zstd") as file:
-            file.write(path.read_bytes())
-        path = pathlib.Path(f"{path}.zst")
-    spec = f"en-de:{path}"
-    assert read(path) == Translations(spec, "en", "de", SOURCES, TARGETS, False, 0)
-    assert file_names(spec) == path.name
+TABLES = [
+    ("p.tsv", (), ".gz"),
+    ("p.csv", (), ""),
+    ("p.txt", ("en", "de"), ".zst"),
+    ("p.csv", NAMED, ".gz"),
+    ("p.jsonl", ODD, ".zst"),
+    ("p.json", NAMED, ""),
+    ("p.parquet", ODD, ""),
+    ("p.arrow", NAMED, ""),
+]
+PACK = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": lambda data: pyarrow.compress(data, "zstd", asbytes=True),
+}
+
+
+def test_every_format_gives_the_same_pairs(tmp_path):
+    for name, names, packed in TABLES:
+        rows = [(str(i), b, "0.5", a) if names == ODD else (a, b) for i, (a, b) in enumerate(PAIRS)]
+        plain = tmp_path / name
+        if plain.suffix in (".tsv", ".csv", ".txt"):
+            write_cells(plain, [names, *rows] if names else rows)
+        else:
+            write_records(plain, names, rows)
+        path = tmp_path / f"{name}{packed}"
+        path.write_bytes(PACK[packed](plain.read_bytes()))
+        spec = f"en-de:{path}"
+        assert read(path) == Translations(spec, "en", "de", SOURCES, TARGETS, False, 0)
+        assert file_names(spec) == path.name
 
 
 def test_nested_records_and_two_files(tmp_path, monkeypatch):
@@ -146,16 +146,12 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "message"), BROKEN)
-def test_broken_files(tmp_path, name, content, message):
-    path = tmp_path / name
-    if content is not None:
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(UserError, match=message) as caught:
-        read(path)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert caught.value.remedy
+def test_broken_files(tmp_path):
+    for name, content, message in BROKEN:
+        path = tmp_path / name
+        if content is not None:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        check_refused(read, (path, str(path)), (path, message))
 
 
 def test_bad_rows_may_be_left_out(tmp_path, caplog):
@@ -180,22 +176,19 @@ def test_files_that_do_not_fit_each_other(tmp_path):
         read(f"{first}+{second}")
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
+def test_specifications_that_cannot_be_read(tmp_path):
+    write_cells(tmp_path / "p.tsv", PAIRS)
+    expected = "expected two languages, and a file or two"
+    check_refused(
+        lambda spec: read_translations(spec.format(tmp_path)),
         ("{}/p.tsv", "expected the two languages before the path; write them as in en-de:"),
-        ("en-en:{}/p.tsv", "expected two languages, and a file or two"),
-        ("en-de:{}/p.tsv+", "expected two languages, and a file or two"),
-        ("en-de:{0}/p.tsv+{0}/p.tsv", "expected two languages, and a file or two"),
-        ("en-de:-", "expected two languages, and a file or two"),
+        ("en-en:{}/p.tsv", expected),
+        ("en-de:{}/p.tsv+", expected),
+        ("en-de:{0}/p.tsv+{0}/p.tsv", expected),
+        ("en-de:-", expected),
         ("en-de:{}", r"cannot be read \(Is a directory\)"),
         ("en-de:$QPR_NOT_SET/p.tsv", r"found none at \$QPR_NOT_SET/p.tsv"),
-    ],
-)
-def test_specifications_that_cannot_be_read(tmp_path, spec, message):
-    write_cells(tmp_path / "p.tsv", PAIRS)
-    with pytest.raises(UserError, match=message):
-        read_translations(spec.format(tmp_path))
+    )
 
 
 def test_a_made_up_language_is_read_back(tmp_path):
