@@ -25,11 +25,8 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
     the encoder: a kill leaves the old encoder or the new one. Re-rankers and calibration of
     `folder` stay, too. A collection of Milvus names `run` from then on.
 
-    Returns:
-      Whether anything changed: False if `folder` has this encoder already.
-
-    Raises:
-      UserError: `run` does not extend the encoder of `folder`, or one is missing or damaged.
+    Returns whether anything changed: False if `folder` has this encoder already. UserError where
+    `run` does not extend the encoder of `folder`, or one is missing or damaged.
     """
     encoder = run_encoder(run)
     if is_address(folder):

@@ -140,13 +140,7 @@ Head = Callable[[Any, list[jax.Array], jax.Array], jax.Array]
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
 def conv_max_pool(
-    head: Head,
-    kernel_sizes: tuple[int, ...],
-    chunk: int,
-    max_scores: int,
-    tables: list[jax.Array],
-    weights: Any,
-    blocks: tuple[jax.Array, ...],
+    head: Head, kernel_sizes: tuple[int, ...], chunk: int, max_scores: int, *arrays: Any
 ) -> jax.Array:
     """Convolve by adding table rows, take the maximum over time, and apply `head`.
 
@@ -158,13 +152,11 @@ def conv_max_pool(
       kernel_sizes: tokens that a position covers, for each table.
       chunk: process at most this number of questions at a time, store none of their maxima and
         recompute them for the gradient. 0: store the maxima.
-      max_scores: scores, positions times filters, in memory at a time, which bounds the questions
-        that are processed at a time.
-      tables: float32 [U * size, f] each; row u * size + k is the product of token u with the k-th
-        slice of a kernel; token 0 is padding.
-      weights: of `head`, a tree of floating arrays. In a mapped function they must vary over the
-        devices as the tables do (`lax.pcast`).
-      blocks: int32 [n_b, L_b] each, tokens of the tables, zero-padded on the right.
+      max_scores: scores, positions times filters, in memory at a time.
+      arrays: a list of tables, float32 [U * size, f] each, whose row u * size + k is the product of
+        token u with the k-th slice of a kernel, and token 0 is padding; the weights of `head`, a
+        tree, which must vary over the devices as the tables do (`lax.pcast`); and a tuple of
+        blocks, int32 [n_b, L_b] each, tokens of the tables, zero-padded on the right.
 
     Returns:
       float32 [sum of n_b, d].
@@ -172,7 +164,7 @@ def conv_max_pool(
     Source of the chunks: Gao, Zhang, Han and Callan (2021), "Scaling Deep Contrastive Learning
     Batch Size under Memory Limited Setup".
     """
-    return _forward(head, kernel_sizes, chunk, max_scores, tables, weights, blocks)[0]
+    return _forward(head, kernel_sizes, chunk, max_scores, *arrays)[0]
 
 
 def _forward(

@@ -27,13 +27,7 @@ _MAKE_ROOM = "make room, then run the same command again, which resumes from the
 
 
 class EarlyStopping(NamedTuple):
-    """The state of early stopping; higher scores are better.
-
-    Attributes:
-      best_step: the step of the highest score, the first of equals; 0 before an evaluation.
-      best_score: the highest score.
-      without_gain: evaluations since then.
-    """
+    """The first step of the highest score, 0 before an evaluation, and the evaluations since."""
 
     best_step: int = 0
     best_score: float = float("-inf")

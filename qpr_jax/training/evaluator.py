@@ -23,10 +23,9 @@ def make_evaluator(
 ) -> Callable[[Encoder], dict[str, float]]:
     """Make a function from an encoder to its scores on the validation split.
 
-    The scores are `roc_auc`, if there are pairs (see `pair_roc_auc`), and what early stopping
-    watches: `mrr` and `hits@1` per pair, or `agreement` with the teacher, which need an exact
-    search over all questions, so all are encoded; or `translation`, the mean accuracy of
-    `score_translations` over languages and both directions.
+    The scores are `roc_auc`, if there are pairs, and what early stopping watches: `mrr` and
+    `hits@1` per pair, or `agreement` with the teacher, by exact search over all questions; or
+    `translation`, the mean accuracy over languages and both directions.
     """
     pairs, metric = dataset.splits.pairs["validation"], config.early_stopping.metric
     agreement = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,12 +13,6 @@ from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.cross_encoder_job import train_cross_encoder
 from qpr_jax.training.encoder_job import train_encoder
-
-# What a config trains: `job` -> the whole of it, from the settings to the report.
-JOBS: dict[str, Callable[[TrainConfig, StrPath, bool], dict[str, Any]]] = {
-    "encoder": train_encoder,
-    "cross_encoder": train_cross_encoder,
-}
 
 
 def train_and_evaluate(
@@ -41,9 +34,10 @@ def train_and_evaluate(
       Interrupted: SIGTERM or Ctrl-C came; the state is saved.
     """
     validate(config)
+    train = train_encoder if config.job == "encoder" else train_cross_encoder
     with distributed.connect_processes(config.distributed):
         try:
-            return JOBS[config.job](config, workdir, overwrite)
+            return train(config, workdir, overwrite)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise

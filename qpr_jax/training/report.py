@@ -72,12 +72,8 @@ def write_report(
 ) -> dict[str, Any]:
     """Score the run in `folder`; write report.md, plots/, ranks.npz and, last, report.json.
 
-    Args:
-      vectors: of all questions, float32 [Q, d], which took `encode_seconds`.
-      rerankers: by the name of their scores in the entry of a split; see `RERANKERS`.
-
-    Returns:
-      What report.json holds.
+    `vectors` are those of all questions, float32 [Q, d], which took `encode_seconds`; `rerankers`
+    go by the names in RERANKERS. Returns what report.json holds.
     """
     store = retriever.store
     assert isinstance(store, FolderStore)  # a run makes no other
@@ -187,10 +183,9 @@ def score_searches(
     """Search with the queries of the held-out splits, and score splits that have pairs.
 
     Returns:
-      Scores by split and search; rankings by split and search; and the arrays of ranks.npz, which
-      intervals and comparisons need. These are named `SPLIT_...` and have an entry per query:
-      `ids`, `clusters`, `pairs` (how many start with the query), and under the name of each search
-      the rank of the first relevant question, from 1, or 0 for none.
+      Scores by split and search; rankings by split and search; and the arrays of ranks.npz. These
+      are named `SPLIT_...` and have an entry per query: `ids`, `clusters`, `pairs` (how many start
+      with it), and by search the rank of the first relevant question, from 1, or 0 for none.
     """
     scores: BySearch = {}
     rankings: BySearch = {}
@@ -217,11 +212,8 @@ def _translation_scores(
 ) -> dict[str, Any]:
     """Score an encoder on translations; vectors: float32 [Q, d], of the indexed questions.
 
-    Returns:
-      `source_language`; `files`, those trained with; `counts`: by language, as of
-      `split_translations`; `known`: by language, the share of tokens with a row of their own;
-      `sets`: for each what `score_set` gives, of held-out sentences with `retrieval` among the
-      indexed questions.
+    Held-out sentences are also searched among these questions. `known` has the share of tokens with
+    a row of their own, by language.
     """
     splits, teacher = translations.splits, dataset.teacher
     corpus = Corpus(dataset.data.questions, vectors)

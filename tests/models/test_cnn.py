@@ -12,6 +12,9 @@ def make(kernel_sizes=(5,), **changes):
     return ConvEncoder(kernel_sizes=kernel_sizes, rngs=nnx.Rngs(0), **settings)
 
 
+encode = nnx.jit(lambda encoder, token_ids: encoder(token_ids))
+
+
 def slow(encoder, question):
     """Equation (1) token by token, in float64: zeros beyond the ends, tanh before the maximum."""
     embedding = np.asarray(encoder.embedding[...], np.float64)
@@ -44,14 +47,14 @@ def test_it_is_the_convolution_of_equation_1(kernel_sizes, bag_of_words, normali
     encoder = make(kernel_sizes, bag_of_words=bag_of_words, normalize=normalize)
     encoder.biases[0][...] = jnp.linspace(-1, 1, 7)
     expected = np.stack([slow(encoder, question) for question in QUESTIONS])
-    np.testing.assert_allclose(encoder(padded(QUESTIONS, 11)), expected, atol=1e-6)
+    np.testing.assert_allclose(encode(encoder, padded(QUESTIONS, 11)), expected, atol=1e-6)
 
 
 def test_the_embedding_of_padding_is_never_seen_nor_trained():
     encoder, token_ids = make(bag_of_words=True), padded(QUESTIONS, 12)
-    before = encoder(token_ids)
+    before = encode(encoder, token_ids)
     encoder.embedding[...] = encoder.embedding[...].at[0].set(100.0)
-    np.testing.assert_array_equal(encoder(token_ids), before)
-    gradient = nnx.grad(lambda encoder: encoder(token_ids).sum())(encoder)
+    np.testing.assert_array_equal(encode(encoder, token_ids), before)
+    gradient = nnx.jit(nnx.grad(lambda encoder: encoder(token_ids).sum()))(encoder)
     assert not np.asarray(gradient.embedding[...])[0].any()
     assert np.asarray(gradient.embedding[...])[5].any()

@@ -16,21 +16,16 @@ from qpr_jax.training.model_families import MODEL_FAMILIES
 FAMILY = MODEL_FAMILIES["cnn"]
 
 
-@pytest.fixture(
-    params=[{}, {"encoder.bag_of_words": True, "encoder.kernel_sizes": (2, 3)}], ids=str
-)
-def config(request):
-    return load_config("synthetic_sdml:smoke", request.param)
-
-
 def encoder_of(config, start=None):
     dataset = load_dataset(config, None, start)
     _, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
     return FAMILY.export(config, dataset, params), dataset
 
 
-def test_a_cnn_starts_from_the_encoder_of_a_run(config, tmp_path):
+def test_a_cnn_starts_from_the_encoder_of_a_run(tmp_path):
     """Whatever the settings of words and shapes are: those of the encoder count."""
+    shape = {"encoder.bag_of_words": True, "encoder.kernel_sizes": (2, 3)}
+    config = load_config("synthetic_sdml:smoke", shape)
     first, dataset = encoder_of(config)
     save_encoder(tmp_path / "export", first)
     changes = {"encoder.pretrained": str(tmp_path), "text.vocabulary_size": 7, "seed": 5}
@@ -44,10 +39,15 @@ def test_a_cnn_starts_from_the_encoder_of_a_run(config, tmp_path):
     assert _content(changed, pretrained=start) == {"pretrained.identity": first.identity}
 
 
-def test_what_a_cnn_cannot_start_from(tmp_path):
+def test_files_that_are_not_there_are_named(tmp_path):
     config = load_config("synthetic_sdml:smoke", {"encoder.pretrained": str(tmp_path)})
     with pytest.raises(UserError, match=r"`encoder\.pretrained`"):
         FAMILY.start(config)
+    config = load_config("synthetic_sdml:smoke", {"data.labels": "nothing.csv"})
+    with pytest.raises(
+        UserError, match=r"`data\.labels`: expected a file, found none at nothing.csv"
+    ):
+        load_dataset(config, None)
 
 
 def test_labels_are_trained_on_and_count_to_the_identity(tmp_path):
@@ -72,11 +72,3 @@ def test_labels_are_trained_on_and_count_to_the_identity(tmp_path):
     for name in ("validation", "test"):
         np.testing.assert_array_equal(dataset.splits.pairs[name], plain.splits.pairs[name])
     assert [*_content(config)] == ["data.labels.sha256"]
-
-
-def test_labels_that_are_no_file():
-    config = load_config("synthetic_sdml:smoke", {"data.labels": "nothing.csv"})
-    with pytest.raises(
-        UserError, match=r"`data\.labels`: expected a file, found none at nothing.csv"
-    ):
-        load_dataset(config, None)
