@@ -45,9 +45,10 @@ from qpr_jax.training.cross_data import (
     rank_scores,
     rerank_scores,
 )
+from qpr_jax.training.encoder_job import content_of
 from qpr_jax.training.loop import Phase, fit
 from qpr_jax.training.sections import naming
-from qpr_jax.training.sources import SOURCES, SplitData, labels_digest
+from qpr_jax.training.sources import SOURCES, SplitData
 from qpr_jax.training.train_step import (
     Metrics,
     Step,
@@ -79,14 +80,11 @@ def train_cross_encoder(
     """
     source = SOURCES[config.data.source]
     path = source.find(config) if source.find else None
-    run = identity(config) | labels_digest(config)
-    if path:
-        run["data.sha256"] = source.digest(config, path)
     with naming("cross_encoder.first_stage"):
         first_stage = run_encoder(os.path.expanduser(config.cross_encoder.first_stage))
     start = read_start(config)
-    run |= {"first_stage.identity": first_stage.identity, "pretrained.identity": start.identity}
-    with open_workdir(workdir, run, overwrite=overwrite) as folder:
+    content = content_of(config, path, first_stage=first_stage, pretrained=start)
+    with open_workdir(workdir, identity(config) | content, overwrite=overwrite) as folder:
         if (folder / "report.json").exists():
             log.info("%s is finished; see its report.json", folder)
             return dict(read_json(folder / "report.json"))

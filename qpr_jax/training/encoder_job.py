@@ -50,7 +50,7 @@ def train_encoder(config: TrainConfig, workdir: StrPath, overwrite: bool = False
     start = MODEL_FAMILIES[config.encoder.kind].start(config)
     teacher, scorer = read_teacher(config), read_scorer(config)
     models = {"pretrained": start, "teacher": teacher, "cross_encoder": scorer}
-    run = identity(config) | _content(config, path, **models)
+    run = identity(config) | content_of(config, path, **models)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(workdir)
         if first:
@@ -147,25 +147,25 @@ def _finish(
     return report
 
 
-def _content(
+def content_of(
     config: TrainConfig,
     path: pathlib.Path | None = None,
     **models: Encoder | CrossEncoder | None,
 ) -> dict[str, Any]:
     """What the data and the models that a run reads are by content, wherever they lie."""
-    content: dict[str, Any] = {f"{k}.identity": one.identity for k, one in models.items() if one}
+    found: dict[str, Any] = {f"{k}.identity": one.identity for k, one in models.items() if one}
     if path:
-        content["data.sha256"] = SOURCES[config.data.source].digest(config, path)
+        found["data.sha256"] = SOURCES[config.data.source].digest(config, path)
     if config.teacher.model and not models.get("teacher"):
         given = pathlib.Path(config.teacher.model).expanduser()
-        content["teacher.identity"] = sha256_of(given) if given.is_file() else ""
+        found["teacher.identity"] = sha256_of(given) if given.is_file() else ""
     if config.data.unlabeled:
-        content["data.unlabeled.sha256"] = [*map(sha256_of, listed_files(config, "data.unlabeled"))]
+        found["data.unlabeled.sha256"] = [*map(sha256_of, listed_files(config, "data.unlabeled"))]
     if config.data.negatives and config.batch.hard_negatives:
-        content["data.negatives.sha256"] = sha256_of(
+        found["data.negatives.sha256"] = sha256_of(
             named_file(config, "data.negatives", "qpr negatives")
         )
-    return content | labels_digest(config) | translation_digests(config)
+    return found | labels_digest(config) | translation_digests(config)
 
 
 def _build_index(

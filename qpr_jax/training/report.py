@@ -41,8 +41,7 @@ from qpr_jax.training.added_words import changes_of_added_words
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
-from qpr_jax.training.metrics import read_json_lines
-from qpr_jax.training.plots import plot_training
+from qpr_jax.training.metrics import plot_training, read_json_lines
 from qpr_jax.training.reranker import TrainedReranker
 from qpr_jax.training.sampler import epoch_steps, imitation_steps, pairs_per_batch
 from qpr_jax.training.teacher import NEIGHBORS

@@ -10,7 +10,7 @@ from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.encoder_job import _content
+from qpr_jax.training.encoder_job import content_of
 from qpr_jax.training.model_families import MODEL_FAMILIES
 
 FAMILY = MODEL_FAMILIES["cnn"]
@@ -36,7 +36,7 @@ def test_a_cnn_starts_from_the_encoder_of_a_run(tmp_path):
     assert second.identity == first.identity
     questions = dataset.data.questions[:20]
     np.testing.assert_array_equal(second.encode(questions), first.encode(questions))
-    assert _content(changed, pretrained=start) == {"pretrained.identity": first.identity}
+    assert content_of(changed, pretrained=start) == {"pretrained.identity": first.identity}
 
 
 def test_files_that_are_not_there_are_named(tmp_path):
@@ -71,4 +71,4 @@ def test_labels_are_trained_on_and_count_to_the_identity(tmp_path):
     )
     for name in ("validation", "test"):
         np.testing.assert_array_equal(dataset.splits.pairs[name], plain.splits.pairs[name])
-    assert [*_content(config)] == ["data.labels.sha256"]
+    assert [*content_of(config)] == ["data.labels.sha256"]

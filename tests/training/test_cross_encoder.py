@@ -81,14 +81,12 @@ def test_a_round_has_each_cluster_once_and_all_labeled_pairs():
     assert (others[:, 0] == 1).sum() == (same[:, 0] == 1).sum()
 
 
-@pytest.mark.parametrize(
-    ("clusters", "message"),
-    [(np.arange(10), "a known paraphrase"), (CLUSTERS, "labeled as non-duplicates")],
-)
-def test_pairs_of_one_kind_are_refused(clusters, message):
-    none = np.zeros((0, 2), int)
-    with pytest.raises(UserError, match=message):
-        draw_pairs(clusters, np.full((10, 3), -1), none, count=5, negatives=2, seed=0)
+def test_pairs_of_one_kind_are_refused():
+    none, no_hits = np.zeros((0, 2), int), np.full((10, 3), -1)
+    with pytest.raises(UserError, match="a known paraphrase"):
+        draw_pairs(np.arange(10), no_hits, none, count=5, negatives=2, seed=0)
+    with pytest.raises(UserError, match="labeled as non-duplicates"):
+        draw_pairs(CLUSTERS, no_hits, none, count=5, negatives=2, seed=0)
 
 
 def test_batches_have_about_one_length_and_each_pair_once():
@@ -103,13 +101,13 @@ def test_batches_have_about_one_length_and_each_pair_once():
     np.testing.assert_array_equal(shorter[:64], batches[:64])
 
 
-def test_pairs_are_laid_out_as_the_tokenizer_encodes_them():
+def test_pairs_are_laid_out_as_the_tokenizer_encodes_them_and_scored_as_predict_does():
+    config = config_of()
     encoder = cross_encoder_job.run_encoder(TINY)
     model = from_encoder(encoder, max_tokens=40, seed=0)
     texts = ["how can i learn python", "what is rice", "a [PAD] b", ""]
-    token_ids = encoder.tokenizer.id_lists(texts, 20)
-    rows = np.array([[0, 1], [1, 0], [2, 3]])
-    ids, segments = lay_out_pairs(rows, token_ids, 40)
+    rows, labels = np.array([[0, 1], [1, 0], [2, 3]]), np.array([1, 1, 0], np.float32)
+    batch = ids, segments = lay_out_pairs(rows, encoder.tokenizer.id_lists(texts, 20), 40)
     expected = model.tokenizer.id_lists([(texts[a], texts[b]) for a, b in rows])
     assert ids.shape == segments.shape == (3, 40)
     for i in range(3):
@@ -117,15 +115,6 @@ def test_pairs_are_laid_out_as_the_tokenizer_encodes_them():
         assert ids[i, :length].tolist() == expected[0][i]
         assert segments[i, :length].tolist() == expected[1][i]
         assert (ids[i, length:] == -1).all()
-
-
-def test_the_first_loss_is_that_of_the_logits_of_predict():
-    config = config_of()
-    encoder = cross_encoder_job.run_encoder(TINY)
-    model = from_encoder(encoder, max_tokens=40, seed=0)
-    texts = ["how can i learn python", "what is rice", "how to cook rice", "python"]
-    rows, labels = np.array([[0, 3], [1, 2], [2, 0]]), np.array([1, 1, 0], np.float32)
-    batch = lay_out_pairs(rows, encoder.tokenizer.id_lists(texts, 20), 40)
     step, state = make_cross_step(config, model, 10)
     state, metrics = step(state, (*batch, labels))
     logits = model.predict([(texts[a], texts[b]) for a, b in rows]).astype(np.float64)

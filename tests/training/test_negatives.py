@@ -8,7 +8,7 @@ import pytest
 from qpr_jax.errors import UserError
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.encoder_job import _content
+from qpr_jax.training.encoder_job import content_of
 from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.negatives import hard_negatives
 
@@ -106,8 +106,8 @@ def test_a_table_whose_whitespace_was_joined_is_read(config, plain, tmp_path):
     assert load_dataset(config, None).hard_negatives.tolist() == [[a, b]]
 
 
-def test_a_run_is_identified_by_the_contents(config, plain):
+def test_a_run_is_identified_by_thecontent_ofs(config, plain):
     write(config, plain, others_of(plain))
-    first = _content(config)["data.negatives.sha256"]
+    first = content_of(config)["data.negatives.sha256"]
     write(config, plain, others_of(plain)[1:])
-    assert _content(config)["data.negatives.sha256"] != first
+    assert content_of(config)["data.negatives.sha256"] != first

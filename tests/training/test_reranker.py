@@ -96,7 +96,7 @@ def made_examples(queries=80):
     return Examples(found, labels.astype(np.int8), features.astype(np.float32))
 
 
-def test_a_network_learns_and_repeats():
+def test_a_network_learns():
     known = made_examples()
     start = init_network(known.features)
     trained, weights = train_network(start, known, epochs=40)
@@ -106,9 +106,6 @@ def test_a_network_learns_and_repeats():
     )
     assert known.labels[scores == best].mean() > 0.7
     assert not weights.any()
-    again, _ = train_network(start, known, epochs=40)
-    for a, b in zip(trained, again, strict=True):
-        np.testing.assert_array_equal(a, b)
     none = known._replace(labels=np.zeros_like(known.labels))
     assert train_network(start, none, epochs=1)[0] is start
 
