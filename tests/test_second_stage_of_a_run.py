@@ -106,7 +106,7 @@ def test_a_re_ranker_stacked_on_a_cross_encoder_resumes(finished, tmp_path, monk
 
     with pytest.raises(KeyboardInterrupt):
         run(3)
-    assert len([*(tmp_path / "run" / "cross_logits").rglob("*.npz")]) == 3
+    assert len([*(tmp_path / "run" / "cross_logits").rglob("*.npy")]) == 3
     again, calls = run(100)
     assert 1 <= calls <= 8  # in all, 188 and 102 queries have 20 hits each
     assert run(0) == (again, 0)

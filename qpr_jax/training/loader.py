@@ -11,9 +11,11 @@ from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sampler import (
     BatchIndices,
     drop_tokens,
+    epoch_steps,
     false_negatives,
-    make_imitation_sampler,
-    make_pairs_sampler,
+    pairs_per_batch,
+    sample_pairs,
+    sample_questions,
     spell_tokens,
 )
 
@@ -22,7 +24,7 @@ class BatchLoader:
     """The batches of a phase, each a function of the seed and of its step, counted from 0.
 
     Attributes:
-      indices: the questions of a step, as `Sampler.indices`.
+      indices: a function from a step to its questions.
       epoch: steps that read the data once.
       size: pairs of a batch, or half its questions.
       layout: of a batch.
@@ -49,8 +51,9 @@ class BatchLoader:
           own: the devices whose shares this process lays out.
           first_step: steps of the training before this phase, so that no two drop the same tokens.
         """
-        make_sampler = make_imitation_sampler if imitation else make_pairs_sampler
-        self.indices, self.epoch, self.size = make_sampler(config, dataset, devices=devices)
+        self.epoch = epoch_steps(config, dataset, imitation=imitation)
+        self.size = config.teacher.batch_size // 2 if imitation else pairs_per_batch(config)
+        self.indices = (sample_questions if imitation else sample_pairs)(config, dataset, devices)
         self._config, self._dataset, self._own = config, dataset, own
         self._first, self._counts_negatives = first_step, not imitation
         self._teacher = dataset.teacher if imitation or config.teacher.weight else None

@@ -6,9 +6,9 @@ The `Lists` have rows among the Q questions of a run, and no query among its own
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import pathlib
-import zipfile
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 FOLDS = 5
 MIN_QUERIES = 50  # with both relevant and other hits; fewer are too few to learn from
 MAX_QUERIES = 5000  # of a run without labels
-PART = 4096  # pairs in a file of logits; a kill loses at most one file
+PART = 4096  # pairs in a file of logits
 # The pre-training, on training questions: queries, and hits of each.
 PRETRAINED, PRETRAINING_HITS, MIN_PRETRAINED = 20_000, 30, 50
 
@@ -55,10 +55,10 @@ class Examples(NamedTuple):
 
 
 class LogitCache:
-    """A cache in files of a cross-encoder's logits for pairs of questions, which take long.
+    """A cross-encoder's logits for pairs of questions, which take long, kept in files.
 
-    The same pairs are computed together after a kill, on which their last bits depend; see
-    `CrossEncoder.predict`.
+    A kill loses at most one file. The same pairs are computed together after it, on which their
+    last bits depend; see `CrossEncoder.predict`.
     """
 
     def __init__(
@@ -68,28 +68,25 @@ class LogitCache:
         self.identity, self._part = scorer.identity, part
         self._folder = folder / scorer.identity[:16]
         self._scorer, self._questions = scorer, questions
-        self._known: dict[int, float] = {}
-        for path in self._folder.glob("*.npz"):
-            # A damaged file is computed again.
-            with contextlib.suppress(OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
-                with np.load(path, allow_pickle=False) as known:
-                    pairs, logits = known["pairs"].tolist(), known["logits"].tolist()
-                self._known |= zip(pairs, logits, strict=True)
 
     def compute(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return the logits of pairs of questions, rows int [m] each: float32 [m]."""
-        texts, count = self._questions, len(self._questions)
-        keys = (queries.astype(np.int64) * count + rows).tolist()
-        missing = [key for key in dict.fromkeys(keys) if key not in self._known]
-        for start in range(0, len(missing), self._part):
-            part = missing[start : start + self._part]
-            logits = self._scorer.predict([(texts[k // count], texts[k % count]) for k in part])
-            with write_atomically(self._folder / f"{part[0]}.npz") as file:
-                np.savez(file, pairs=np.array(part, np.int64), logits=logits)
-            self._known |= zip(part, logits.tolist(), strict=True)
-            done = f"{start + len(part):,} of {len(missing):,}"
-            log.info("cross-encoder: scored %s pairs", done)
-        return np.array([self._known[key] for key in keys], np.float32)
+        pairs = np.stack([queries, rows], axis=1).astype(np.int64)
+        parts = [np.zeros(0, np.float32)]
+        for start in range(0, len(pairs), self._part):
+            parts.append(self._read(pairs[start : start + self._part]))
+            log.info("cross-encoder: scored %s of %s pairs", f"{start:,}", f"{len(pairs):,}")
+        return np.concatenate(parts)
+
+    def _read(self, pairs: np.ndarray) -> np.ndarray:
+        path = self._folder / f"{hashlib.sha256(pairs.tobytes()).hexdigest()[:32]}.npy"
+        with contextlib.suppress(OSError, EOFError, ValueError):  # missing or damaged
+            return np.load(path)
+        texts = self._questions
+        logits = self._scorer.predict([(texts[a], texts[b]) for a, b in pairs.tolist()])
+        with write_atomically(path) as file:
+            np.save(file, logits)
+        return logits
 
 
 class Finder:

@@ -61,24 +61,13 @@ class BatchIndices(NamedTuple):
         return np.concatenate(shares, axis=1)
 
 
-class Sampler(NamedTuple):
-    """The questions of every step.
+def sample_pairs(
+    config: TrainConfig, dataset: TrainDataset, devices: int
+) -> Callable[[int], BatchIndices]:
+    """A function from a step, counted from 0, to what the losses read.
 
-    Attributes:
-      indices: step, counted from 0 -> `BatchIndices`.
-      epoch: steps that read the data once.
-      size: pairs of a batch, or half its questions.
-    """
-
-    indices: Callable[[int], BatchIndices]
-    epoch: int
-    size: int
-
-
-def make_pairs_sampler(config: TrainConfig, dataset: TrainDataset, *, devices: int) -> Sampler:
-    """Sample what the losses read: pairs, labeled pairs, or `batch_size` of both.
-
-    The `devices` must be able to share each part of a batch evenly.
+    Pairs, labeled pairs, or `batch_size` of both. The `devices` must be able to share each part of
+    a batch evenly.
     """
     require_shares("batch.hard_negatives", config.batch.hard_negatives, devices)
     parts = [
@@ -92,18 +81,17 @@ def make_pairs_sampler(config: TrainConfig, dataset: TrainDataset, *, devices: i
             fields |= part(step)
         return BatchIndices(**fields)
 
-    return Sampler(indices, epoch_steps(config, dataset), pairs_per_batch(config))
+    return indices
 
 
-def make_imitation_sampler(config: TrainConfig, dataset: TrainDataset, *, devices: int) -> Sampler:
-    """Sample trainable questions, `teacher.batch_size` a step, in the fields of pairs."""
-    count = config.teacher.batch_size
+def sample_questions(
+    config: TrainConfig, dataset: TrainDataset, devices: int
+) -> Callable[[int], BatchIndices]:
+    """Like `sample_pairs`, of `teacher.batch_size` trainable questions, in the fields of pairs."""
+    count, rows = config.teacher.batch_size, dataset.trainable_rows.astype(np.int32)
     require_shares("teacher.batch_size", count, 2 * devices)
-    rows = dataset.trainable_rows.astype(np.int32)
-    what = "texts with an added word" if dataset.frozen_rows else "questions"
-    epoch = steps_per_epoch(len(rows), count, what=what, setting="teacher.batch_size")
     rows_at = permuted_pairs(rows, count, seed=config.seed, stream=IMITATION)
-    return Sampler(lambda step: BatchIndices(rows_at(step).reshape(-1, 2)), epoch, count // 2)
+    return lambda step: BatchIndices(rows_at(step).reshape(-1, 2))
 
 
 def data_kinds(config: TrainConfig) -> list[str]:
@@ -111,8 +99,12 @@ def data_kinds(config: TrainConfig) -> list[str]:
     return list(dict.fromkeys(LOSSES[name].reads for name in weighted_losses(config)))
 
 
-def epoch_steps(config: TrainConfig, dataset: TrainDataset) -> int:
-    """Steps in which the first loss reads its data once."""
+def epoch_steps(config: TrainConfig, dataset: TrainDataset, *, imitation: bool = False) -> int:
+    """Steps in which imitation alone, or the first loss, reads its data once."""
+    if imitation:
+        what = "texts with an added word" if dataset.frozen_rows else "questions"
+        size, setting = config.teacher.batch_size, "teacher.batch_size"
+        return steps_per_epoch(len(dataset.trainable_rows), size, what=what, setting=setting)
     if data_kinds(config)[0] == "labeled":
         return steps_per_epoch(len(_labeled_pairs(dataset)), config.batch_size)
     size = config.batch_size - _translations_per_batch(config)

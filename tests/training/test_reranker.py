@@ -153,19 +153,14 @@ class Scorer:
 
 
 def test_logits_are_computed_once_and_kept(tmp_path):
-    texts, first, second = ["a", "bb", "ccc"], Scorer(), Scorer()
-    queries, rows = np.array([0, 1, 1, 0]), np.array([1, 0, 2, 1])
-    found = LogitCache(tmp_path, first, texts, part=2).compute(queries, rows)
-    assert found.tolist() == [-1, 1, -1, -1]
-    assert first.pairs == [("a", "bb"), ("bb", "a"), ("bb", "ccc")]
-    again = LogitCache(tmp_path, second, texts, part=2).compute(
-        np.append(queries, 2), np.append(rows, 0)
-    )
-    assert again.tolist() == [-1, 1, -1, -1, 2]
-    assert second.pairs == [("ccc", "a")]
-    next(tmp_path.rglob("*.npz")).write_bytes(b"")
-    damaged = LogitCache(tmp_path, Scorer(), texts).compute(queries, rows)
-    assert damaged.tolist() == found.tolist()
+    texts, queries, rows = ["a", "bb", "ccc"], np.array([0, 1, 1, 0]), np.array([1, 0, 2, 1])
+    scorers = [Scorer(), Scorer(), Scorer()]
+    for scorer in scorers:
+        found = LogitCache(tmp_path, scorer, texts, part=3).compute(queries, rows)
+        assert found.tolist() == [-1, 1, -1, -1]
+        next(path for path in tmp_path.rglob("*.npy") if np.load(path).size == 1).write_bytes(b"")
+    pairs = [("a", "bb"), ("bb", "a"), ("bb", "ccc"), ("a", "bb")]
+    assert [scorer.pairs for scorer in scorers] == [pairs, pairs[3:], pairs[3:]]  # the damaged one
 
 
 @pytest.mark.slow

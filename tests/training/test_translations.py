@@ -13,7 +13,7 @@ from qpr_jax.text.tokenizer import normalized_text, tokenize
 from qpr_jax.training.config import override
 from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.loader import BatchLoader
-from qpr_jax.training.sampler import make_pairs_sampler
+from qpr_jax.training.sampler import epoch_steps, sample_pairs
 from qpr_jax.training.translations import (
     TranslationData,
     load_translations,
@@ -175,11 +175,11 @@ def test_a_share_of_each_batch_is_sentences_with_translations(config, dataset):
     assert dataclasses.replace(dataset, translations=None).translation_pairs().shape == (0, 2)
     allowed = {*map(tuple, pairs.tolist())}
     plain = {*map(tuple, dataset.splits.pairs["train"].tolist())}
-    sampler = make_pairs_sampler(config, dataset, devices=1)
-    assert sampler.epoch == len(plain) // 24
+    assert epoch_steps(config, dataset) == len(plain) // 24
+    indices = sample_pairs(config, dataset, devices=1)
     seen, steps = set(), len(allowed) // 8
     for step in range(steps):
-        read = [*map(tuple, sampler.indices(step).pairs.tolist())]
+        read = [*map(tuple, indices(step).pairs.tolist())]
         assert len(read) == config.batch_size == 32
         assert {*read[:24]} <= plain
         assert {*read[24:]} <= allowed
@@ -187,7 +187,7 @@ def test_a_share_of_each_batch_is_sentences_with_translations(config, dataset):
     assert len(seen) == 8 * steps  # none twice before all were read
     for share, expected in ((0.0, 0), (0.999, 31)):
         changed = override(config, {"batch.translations": share})
-        read = make_pairs_sampler(changed, dataset, devices=1).indices(0).pairs
+        read = sample_pairs(changed, dataset, devices=1)(0).pairs
         assert len({*map(tuple, read.tolist())} & allowed) == expected
 
 
