@@ -3,6 +3,7 @@
 import csv
 import fcntl
 import functools
+import logging
 import os
 import pathlib
 import pickle
@@ -110,6 +111,14 @@ def finished(build_once):
 
     folder = build_once("smoke", train)
     return folder / "run", pickle.loads((folder / "returned.pickle").read_bytes())
+
+
+@pytest.fixture(autouse=True)
+def program_state(monkeypatch):
+    """Undo what a program changes for its whole process: the log."""
+    log = logging.getLogger("qpr_jax")
+    for name in ("handlers", "propagate", "level"):
+        monkeypatch.setattr(log, name, getattr(log, name))
 
 
 @pytest.fixture

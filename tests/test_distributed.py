@@ -23,7 +23,7 @@ COMMAND = (
     "-m",
     "experiments.main",
     "--config=synthetic_sdml_smoke",
-    "--config.max_steps=40",
+    "--config.max_steps=20",
     "--config.early_stopping.patience=99",
     "--config.batch.sampling=clusters",
     "--config.loss.mask_own_cluster=True",
@@ -120,7 +120,7 @@ def test_two_processes_train_like_one_with_as_many_devices(alone, tmp_path):
 @pytest.mark.slow
 def test_a_lost_process_ends_the_other_and_any_number_of_devices_goes_on(alone, tmp_path):
     processes = start_two(tmp_path / "run")
-    wait_for_step(tmp_path / "run", 6, processes)
+    wait_for_step(tmp_path / "run", 2, processes)
     processes[1].kill()
     statuses, errors = ended(processes)
     assert statuses[1] == -signal.SIGKILL

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).parent.parent
-HEAVY = ("faiss", "jax", "numba", "pandas", "pyarrow", "rich", "sklearn")
+HEAVY = ("faiss", "jax", "jinja2", "numba", "pandas", "pyarrow", "rich", "sklearn")
 # Each room after the one before, in one process, with the heavy packages that it may load.
 ROOMS = {
     "errors": (),
@@ -15,6 +15,7 @@ ROOMS = {
     "data": ("numba",),
     "index": ("faiss", "numba"),
     "retriever": ("faiss", "numba"),
+    "results": ("faiss", "numba"),
 }
 CODE = """
 import importlib, json, sys

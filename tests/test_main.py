@@ -135,15 +135,9 @@ def test_early_stopping_scores_what_it_watches_and_roc_auc_always(finished):
     assert score(read_cnn(workdir / "export")) == {"roc_auc": pytest.approx(best["roc_auc"])}
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--config=quora",), r"expected one of .*synthetic_sdml.*, got 'quora'"),
-        (("--config=synthetic_sdml", "--config.batch_size=many"), r"batch_size.*many"),
-        (("--config=synthetic_sdml:smoke", "--config.devices=9"), r"at most 1, got 9"),
-    ],
-)
-def test_a_mistake_is_one_line(tmp_path, flags, message):
+def test_a_mistake_is_one_line(tmp_path):
+    """In a process of one device, whatever other tests have."""
+    flags = ("--config=synthetic_sdml:smoke", "--config.devices=9")
     answer = subprocess.run(
         [sys.executable, "-m", "experiments.main", *flags, f"--workdir={tmp_path / 'run'}"],
         env=os.environ | {"XLA_FLAGS": "", "GLIBC_TUNABLES": ""},
@@ -155,7 +149,7 @@ def test_a_mistake_is_one_line(tmp_path, flags, message):
     assert answer.returncode == 1
     last = answer.stderr.splitlines()[-1]
     assert last.startswith("error: ")
-    assert re.search(message, last)
+    assert "at most 1, got 9" in last
     assert "Traceback" not in answer.stderr
 
 

@@ -138,12 +138,6 @@ def test_a_signal_saves_and_the_same_command_resumes(unbroken, tmp_path, number)
     assert result(workdir) == result(unbroken)
 
 
-def test_a_finished_run_is_not_run_again(unbroken):
-    before = (unbroken / "report.json").stat().st_mtime_ns
-    assert "is finished; see" in finish(unbroken)
-    assert (unbroken / "report.json").stat().st_mtime_ns == before
-
-
 @pytest.mark.slow
 def test_it_resumes_with_another_number_of_devices(unbroken, tmp_path):
     workdir = tmp_path / "run"

@@ -2,7 +2,6 @@
 
 import io
 import json
-import logging
 import sys
 
 import pytest
@@ -25,14 +24,6 @@ d,"cook, ""rice""
 ",y,1
 """
 JSONL = "".join(json.dumps({"id": i, "question": q}) + "\n" for i, q in QUESTIONS.items())
-
-
-@pytest.fixture(autouse=True)
-def program_state(monkeypatch):
-    """Undo what a program changes for its whole process: the log."""
-    log = logging.getLogger("qpr_jax")
-    for name in ("handlers", "propagate", "level"):
-        monkeypatch.setattr(log, name, getattr(log, name))
 
 
 @pytest.fixture(scope="session")

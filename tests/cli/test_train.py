@@ -64,9 +64,11 @@ def test_without_pairs_a_preset_reads_its_own_data(qpr, finished, tmp_path):
     workdir, report = finished
     shutil.copytree(workdir, tmp_path / "run")
     arguments = ("train", "run", "--config", "synthetic_sdml:smoke")
+    before = (tmp_path / "run" / "report.json").stat().st_mtime_ns
     status, stdout, stderr = qpr(*arguments, "--json")
     assert status == 0, stderr
     assert "run is finished; see run/report.md" in stderr
+    assert (tmp_path / "run" / "report.json").stat().st_mtime_ns == before
     assert json.loads(stdout) == {"run": "run", "report": report}
     status, _, stderr = qpr(*arguments, "--set", "seed=1")
     assert status == 1
