@@ -152,9 +152,7 @@ class Retriever:
             temporary folder, removed with the retriever.
           entries: (line, id, question, payload), as in `data.questions.read_questions`: either
             all with distinct ids, or all with None, for 0, 1, 2, ...
-          run: as in `build`.
-          cross_encoder: as in `build`.
-          recipe: as in `build`.
+          run, cross_encoder, recipe: as in `build`.
           where: what an error says before the line, as `tickets.csv, line`.
         """
         encoder, stages = read_stages(default_folder() if run is None else run, cross_encoder)
@@ -194,6 +192,10 @@ class Retriever:
     def __iter__(self) -> Iterator[Question]:
         """Iterate over the questions."""
         return self.store.questions()
+
+    def ids(self) -> list[Id]:
+        """Return the ids of all questions."""
+        return [question.id for question in self]
 
     def __contains__(self, id: object) -> bool:
         """Return whether a question has this id."""

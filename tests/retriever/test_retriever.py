@@ -54,7 +54,7 @@ def test_one_text_and_one_id(retriever):
     assert retriever.add("What is tea?", ids=["t"]) == ["t"]
     assert retriever["t"].text == "What is tea?"
     assert "t" in retriever
-    assert [question.id for question in retriever] == [7, 8, 3, 4, "t"]
+    assert retriever.ids() == [question.id for question in retriever] == [7, 8, 3, 4, "t"]
     assert retriever.remove("t") == 1
     assert "t" not in retriever
     with pytest.raises(KeyError):
