@@ -231,10 +231,9 @@ class Retriever:
         Args:
           queries: as `questions` of `build`; a string is one query.
           text_column: as in `build`.
-          rerank: the re-ranker of the first hits: "light" or "cross_encoder"; False: none, so that
-            hits are sorted by distance; None: light, if there is one.
-          max_distance: leaves out hits that are farther.
-          min_score: leaves out hits with a lower score, or without one.
+          rerank: "light" or "cross_encoder" orders the first hits; False: the distance orders them;
+            None: light, if there is one.
+          max_distance, min_score: leave out hits that are farther, or have a lower score or none.
           distinct: of hits whose texts differ only in case, blanks and the final mark, keeps the
             first.
         """
