@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from qpr_jax.data.clusters import connect
-from qpr_jax.data.translations import Translations
+from qpr_jax.data.translations import Pair, Translations
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 
@@ -17,8 +17,8 @@ SPLITS = ("validation", "test")
 HELD_OUT = 1000  # sentences of each language in each of SPLITS
 _LARGEST_SHARE = 10  # at most a tenth of the sentences is scored in each of SPLITS
 _MIN_QUESTIONS = 4  # questions alone are held out if there are so many times as many
-# Common texts ("Yes.") link many others; such a group would take too much from training.
-_LARGEST_GROUP = 100  # pairs
+# A common text ("Yes.") is not held out: all rows that have it would be lost to training.
+_MOST_ROWS = 100
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f", "\u037e")  # also full-width, Arabic, Greek
 
 
@@ -38,22 +38,12 @@ class TranslationSplits(NamedTuple):
     report: dict[str, Any]
 
 
-class _Rows(NamedTuple):
-    """All rows of all files, one after the other.
+class _Row(NamedTuple):
+    """A row of a file: the position of the file, both texts, and the normalized texts."""
 
-    Attributes:
-      texts: int64 [R, 2], numbers of the normalized source and target.
-      language: int64 [R], a position in `languages`.
-      is_sentence: bool [R].
-      is_question: bool [R]: a sentence with a question mark at the end of both sides.
-      is_new: bool [R]: no row before has the same texts and language.
-    """
-
-    texts: np.ndarray
-    language: np.ndarray
-    is_sentence: np.ndarray
-    is_question: np.ndarray
-    is_new: np.ndarray
+    file: int
+    pair: Pair
+    keys: Pair
 
 
 def split_translations(
@@ -61,12 +51,11 @@ def split_translations(
 ) -> TranslationSplits:
     """Hold out sentences of each language, and leave out of training what stands in a test.
 
-    Rows that share a normalized text on either side, in any file and language, directly or through
-    others, are one group. A group is held out whole, for the same split in all languages, and one
-    row of it is scored; groups of more than 100 rows are not held out. If at least four times as
-    many questions exist, questions are held out. Dictionaries are never held out. Rows with a
-    normalized text of a test or of a held-out row, on either side, are left out of training. Equal
-    arguments give equal splits.
+    Validation, test, the given tests and training share no normalized text, on either side and in
+    any language. Within a held-out set of a language, each text occurs once. Sentences are chosen
+    by a hash of the source, so that languages with the same sources hold out the same ones. If at
+    least four times as many questions exist, questions are held out. Dictionaries are never held
+    out. Equal arguments give equal splits.
 
     Args:
       files: to train with.
@@ -79,38 +68,35 @@ def split_translations(
     """
     if not files:
         return TranslationSplits([], {name: [] for name in SPLITS}, list(tests), {})
-    languages = sorted({file.language for file in files})
-    number_of: dict[str, int] = {}
-    rows = _number_rows(files, languages, number_of)
-    known = (number_of.get(normalized_text(text), -1) for text in {*_texts(tests)})
-    in_test = _contains(rows, np.fromiter((i for i in known if i >= 0), np.int64), number_of)
-    is_new, usable = rows.is_new, rows.is_new & ~in_test
-    split_of, scored = _hold_out(rows, usable, len(languages), len(number_of), held_out)
-    in_held_out = _contains(rows, rows.texts[split_of >= 0].ravel(), number_of)
-    kept = usable & ~in_held_out
-    if not kept.any():
+    counts: dict[str, Counter[str]] = {}
+    rows = _usable_rows(files, {normalized_text(text) for text in _texts(tests)}, counts)
+    scored = _hold_out(files, rows, held_out)
+    held = {row for rows_of in scored.values() for row in itertools.chain(*rows_of.values())}
+    banned = {key for row in held for key in row.keys}
+    trained: list[list[Pair]] = [[] for _ in files]
+    for row in rows:
+        file = files[row.file]
+        if banned.isdisjoint(row.keys):
+            trained[row.file].append(row.pair)
+            kind = "dictionary_entries" if file.dictionary else "sentences"
+            counts[file.language][f"trained_{kind}"] += 1
+        elif row not in held:
+            counts[file.language]["near_held_out"] += 1
+    train = [_with_pairs(file, pairs) for file, pairs in zip(files, trained, strict=True) if pairs]
+    if not train:
         names = ", ".join(dict.fromkeys(file.name for file in files))
-        what = f"{names}: all {len(kept)} rows are held out or in `data.parallel_tests`"
+        what = f"{names}: all rows are held out or in `data.parallel_tests`"
         raise UserError(what, remedy="give other files in `data.parallel`")
-    held = {name: _gather(files, languages, scored == i) for i, name in enumerate(SPLITS)}
-    report = {}
-    for i, language in enumerate(languages):
-        mine = rows.language == i
-        counted = {
-            "sentences": rows.is_sentence,
-            "dictionary_entries": ~rows.is_sentence,
-            "repetitions": ~is_new,
-            "in_tests": is_new & in_test,
-            "near_held_out": usable & in_held_out & (scored < 0),
-            "trained_sentences": kept & rows.is_sentence,
-            "trained_dictionary_entries": kept & ~rows.is_sentence,
-        }
-        counts: dict[str, Any] = {k: int((mine & chosen).sum()) for k, chosen in counted.items()}
-        counts["held_out"] = {n: int((mine & (scored == j)).sum()) for j, n in enumerate(SPLITS)}
-        counts["skipped_rows"] = sum(file.skipped for file in files if file.language == language)
-        report[language] = counts
-    train = [file for file in _filter(files, kept) if file.sources]
-    return TranslationSplits(train, held, list(tests), report)
+    entries = {
+        split: [_gather(files, chosen) for chosen in rows_of.values() if chosen]
+        for split, rows_of in scored.items()
+    }
+    report: dict[str, Any] = {
+        language: {**counts[language]}
+        | {"held_out": {split: len(scored[split][language]) for split in SPLITS}}
+        for language in sorted(counts)
+    }
+    return TranslationSplits(train, entries, list(tests), report)
 
 
 def _texts(files: Iterable[Translations]) -> Iterable[str]:
@@ -118,98 +104,70 @@ def _texts(files: Iterable[Translations]) -> Iterable[str]:
     return itertools.chain.from_iterable((*file.sources, *file.targets) for file in files)
 
 
-def _number_rows(
-    files: Sequence[Translations], languages: Sequence[str], number_of: dict[str, int]
-) -> _Rows:
-    """Number the texts of all rows; `number_of` gets the normalized texts."""
-    known: dict[str, int] = {}
-    sources = itertools.chain.from_iterable(file.sources for file in files)
-    targets = itertools.chain.from_iterable(file.targets for file in files)
-    for text in itertools.chain(sources, targets):
-        if text not in known:
-            known[text] = number_of.setdefault(normalized_text(text), len(number_of))
-    seen: set[tuple[int, str, str]] = set()
-    rows: list[tuple[int, int, int, bool, bool, bool]] = []
-    for file in files:
-        language = languages.index(file.language)
-        for source, target in zip(file.sources, file.targets, strict=True):
-            marked = source.endswith(_QUESTION_MARKS) and target.endswith(_QUESTION_MARKS)
-            row = (language, source, target)
-            flags = (not file.dictionary, marked and not file.dictionary, row not in seen)
-            rows.append((known[source], known[target], language, *flags))
-            seen.add(row)
-    table = np.array(rows, np.int64).reshape(-1, 6)
-    return _Rows(table[:, :2], table[:, 2], *table[:, 3:].T.astype(bool))
-
-
-def _contains(rows: _Rows, numbers: np.ndarray, number_of: dict[str, int]) -> np.ndarray:
-    """Whether a row has one of these texts on either side: bool [R]."""
-    listed = np.zeros(len(number_of), bool)
-    listed[numbers] = True
-    return listed[rows.texts].any(1)
+def _usable_rows(
+    files: Sequence[Translations], in_tests: Set[str], counts: dict[str, Counter[str]]
+) -> list[_Row]:
+    """The rows that repeat no other of their language and have no text of a test; count all."""
+    normalized = functools.cache(normalized_text)
+    seen: set[tuple[str, Pair]] = set()
+    rows = []
+    for i, file in enumerate(files):
+        count = counts.setdefault(file.language, Counter())
+        count["skipped_rows"] += file.skipped
+        count["dictionary_entries" if file.dictionary else "sentences"] += len(file.sources)
+        for pair in zip(file.sources, file.targets, strict=True):
+            row = _Row(i, pair, (normalized(pair[0]), normalized(pair[1])))
+            if (file.language, pair) in seen:
+                count["repetitions"] += 1
+            elif not in_tests.isdisjoint(row.keys):
+                count["in_tests"] += 1
+            else:
+                rows.append(row)
+            seen.add((file.language, pair))
+    return rows
 
 
 def _hold_out(
-    rows: _Rows, usable: np.ndarray, languages: int, texts: int, held_out: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The split, a position in SPLITS or -1, that each row is held out for, and is scored in.
-
-    Groups that one language holds out are the first choice of the next one.
-    """
-    at = np.flatnonzero(usable & rows.is_sentence)
-    components = connect(texts, rows.texts[at])
-    _, group = np.unique(components[rows.texts[at, 0]], return_inverse=True)
-    sizes = np.bincount(group)
-    rng = np.random.default_rng(0)
-    order = rng.permutation(len(sizes))  # the place of each group
-    row_order = rng.permutation(len(at))
-    split_of_group = np.full(len(sizes), -1)
-    scored = np.full(len(rows.language), -1)
-    for language in range(languages):
-        mine = rows.language[at] == language
-        count = min(held_out, int(mine.sum()) // _LARGEST_SHARE)
-        eligible = mine & (sizes[group] <= _LARGEST_GROUP)
-        questions = eligible & rows.is_question[at]
-        if questions.sum() >= _MIN_QUESTIONS * count:
-            eligible = questions
-        # Of each group its first eligible row in a random order.
-        choice = row_order[eligible[row_order]]
-        groups, first = np.unique(group[choice], return_index=True)
-        row_of = dict(zip(groups.tolist(), choice[first].tolist(), strict=True))
-        by_place = groups[np.argsort(order[groups])]
-        for split in range(len(SPLITS)):
-            known = by_place[split_of_group[by_place] == split]
-            chosen = [*known, *by_place[split_of_group[by_place] == -1]][:count]
-            split_of_group[chosen] = split
-            scored[at[[row_of[int(g)] for g in chosen]]] = split
-    split_of = np.full(len(rows.language), -1)
-    split_of[at] = split_of_group[group]
-    return split_of, scored
+    files: Sequence[Translations], rows: Sequence[_Row], held_out: int
+) -> dict[str, dict[str, list[_Row]]]:
+    """The rows to score, by split and language."""
+    uses = Counter(key for row in rows for key in row.keys)
+    split_of: dict[str, str] = {}  # of each text that is scored
+    scored: dict[str, dict[str, list[_Row]]] = {split: {} for split in SPLITS}
+    for language in sorted({file.language for file in files}):
+        mine = [
+            row
+            for row in rows
+            if files[row.file].language == language and not files[row.file].dictionary
+        ]
+        count = min(held_out, len(mine) // _LARGEST_SHARE)
+        asked = [row for row in mine if all(text.endswith(_QUESTION_MARKS) for text in row.pair)]
+        mine = asked if len(asked) >= _MIN_QUESTIONS * count else mine
+        mine.sort(key=lambda row: [hashlib.sha256(key.encode()).digest() for key in row.keys])
+        for split in SPLITS:
+            chosen = scored[split][language] = []
+            used: set[str] = set()
+            for row in mine:
+                free = all(
+                    key not in used
+                    and split_of.get(key, split) == split
+                    and uses[key] <= _MOST_ROWS
+                    for key in row.keys
+                )
+                if free and len(chosen) < count:
+                    chosen.append(row)
+                    used.update(row.keys)
+            split_of |= dict.fromkeys(used, split)
+    return scored
 
 
-def _gather(
-    files: Sequence[Translations], languages: Sequence[str], chosen: np.ndarray
-) -> list[Translations]:
-    """The chosen rows of each language that has some, as one entry each."""
-    found = []
-    parts = [part for part in _filter(files, chosen) if part.sources]
-    for language in languages:
-        mine = [part for part in parts if part.language == language]
-        if mine:
-            name = "+".join(dict.fromkeys(part.name for part in mine))
-            sources = [text for part in mine for text in part.sources]
-            targets = [text for part in mine for text in part.targets]
-            found.append(Translations(name, mine[0].source_language, language, sources, targets))
-    return found
+def _gather(files: Sequence[Translations], rows: Sequence[_Row]) -> Translations:
+    """Rows of one language as one entry."""
+    names = dict.fromkeys(files[number].name for number in sorted({row.file for row in rows}))
+    file = files[rows[0].file]._replace(name="+".join(names), dictionary=False, skipped=0)
+    return _with_pairs(file, [row.pair for row in rows])
 
 
-def _filter(files: Sequence[Translations], kept: np.ndarray) -> list[Translations]:
-    """The files with those of their rows that are kept, bool [R]."""
-    ends = np.cumsum([len(file.sources) for file in files])[:-1]
-    return [
-        file._replace(
-            sources=[*itertools.compress(file.sources, mask)],
-            targets=[*itertools.compress(file.targets, mask)],
-        )
-        for file, mask in zip(files, np.split(kept, ends), strict=True)
-    ]
+def _with_pairs(file: Translations, pairs: Sequence[Pair]) -> Translations:
+    sources, targets = map(list, zip(*pairs, strict=True))
+    return file._replace(sources=sources, targets=targets)
