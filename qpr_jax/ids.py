@@ -6,10 +6,8 @@ it came. Ids that print alike, such as 7 and "7", are one id: they have the same
 
 from __future__ import annotations
 
-import array
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -139,24 +137,3 @@ def unknown_ids(ids: Sequence[Id]) -> UserError:
     others = f" and {len(ids) - 1} others" if len(ids) > 1 else ""
     got = f"got {_short(ids[0])}{others} that no question has"
     return UserError(f"`ids`: expected ids of indexed questions, {got}", remedy="leave them out")
-
-
-def number_entries(
-    entries: Iterable[tuple[Any, ...]], lines: array.array[int], where: str
-) -> Iterator[tuple[Id, str, Any]]:
-    """Yield (id, question, payload) of entries that all have an id, or none: then 0, 1, 2, ...
-
-    Takes (line, id, question) or (line, id, question, payload), and appends each line to `lines`.
-
-    where: start of a message, before the line: `tickets.csv, line`.
-    """
-    with_ids = False
-    for number, (line, value, question, *rest) in enumerate(entries):
-        with_ids = with_ids if number else value is not None
-        if with_ids != (value is not None):
-            kind = "an" if with_ids else "no"
-            what = f"{where} {line}: expected {kind} id, as in the rows before"
-            raise UserError(what, remedy="give one to every question, or read none with `--no-ids`")
-        lines.append(line)
-        given = number if value is None else check_id(value, f"in {where} {line}")
-        yield given, question, rest[0] if rest else None

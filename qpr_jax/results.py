@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from qpr_jax.errors import needs, shortened
 from qpr_jax.index.base import Hit
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-T = TypeVar("T")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # What is printed at most; the rest is counted.
 _SHOWN_QUERIES, _SHOWN_HITS, _SHOWN_FIELDS = 10, 20, 8
@@ -83,22 +82,7 @@ class Tabular:
         return arrow.table(arrays)
 
 
-class _Slices(list[T]):
-    """A list whose slices are of its type."""
-
-    @overload
-    def __getitem__(self, index: SupportsIndex, /) -> T: ...
-    @overload
-    def __getitem__(self, index: slice, /) -> Self: ...
-    def __getitem__(self, index: Any, /) -> Any:
-        found = super().__getitem__(index)
-        return self._like(found) if isinstance(index, slice) else found
-
-    def _like(self, values: list[T]) -> Self:
-        return type(self)(values)
-
-
-class Hits(_Slices[Hit], Tabular):
+class Hits(list[Hit], Tabular):
     """The hits of one query, best first: a list of `Hit`, shown as a table.
 
     As a table of pandas or PyArrow it has a row per hit: rank (from 1), id, question, distance,
@@ -112,9 +96,6 @@ class Hits(_Slices[Hit], Tabular):
         super().__init__(hits)
         self.query = query
 
-    def _like(self, values: list[Hit]) -> Self:
-        return type(self)(self.query, values)
-
     def columns(self) -> TableColumns:
         """The columns of all tables."""
         return _columns([self], of_queries=False)
@@ -126,7 +107,7 @@ class Hits(_Slices[Hit], Tabular):
         return _to_html([self])
 
 
-class Results(_Slices[Hits], Tabular):
+class Results(list[Hits], Tabular):
     """What `Retriever.search` found: the `Hits` of each query, in the order of the queries.
 
     A notebook displays them as tables. Tables of pandas and PyArrow have a row per hit:

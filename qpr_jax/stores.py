@@ -14,7 +14,7 @@ from qpr_jax.encoders.base import Encoder, accepted_identities
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, number_entries
+from qpr_jax.ids import Id, check_id
 from qpr_jax.index.base import Hit, Payload, Question, Store
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.milvus import MilvusStore
@@ -121,12 +121,21 @@ def rerank_cleaned(
 
 
 def numbered(entries: Entries, lines: array.array[int], where: str) -> Iterator[Question]:
-    """Number entries without ids, check all, and append their lines to `lines`.
+    """Check entries and append their lines to `lines`; all have an id, or none: then 0, 1, 2, ...
 
     UserError if there are none.
+    where: start of a message, before the line: `tickets.csv, line`.
     """
-    for value, question, payload in number_entries(entries, lines, where):
-        (text,) = as_texts([question], f"{where} {lines[-1]}")
-        yield Question(value, text, payload)
+    with_ids = False
+    for number, (line, value, question, *rest) in enumerate(entries):
+        with_ids = with_ids if number else value is not None
+        if with_ids != (value is not None):
+            kind = "an" if with_ids else "no"
+            what = f"{where} {line}: expected {kind} id, as in the rows before"
+            raise UserError(what, remedy="give one to every question, or read none with `--no-ids`")
+        lines.append(line)
+        given = number if value is None else check_id(value, f"in {where} {line}")
+        (text,) = as_texts([question], f"{where} {line}")
+        yield Question(given, text, rest[0] if rest else None)
     if not lines:
-        raise UserError(f"{where.rpartition(',')[0]}: expected questions to index, got none")
+        raise UserError(f"{where.rpartition(',')[0]}: expected questions, got none")

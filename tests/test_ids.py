@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.ids import cell_id, check_id, check_ids, id_key, number_entries, parse_id, parse_key
+from qpr_jax.ids import cell_id, check_id, check_ids, id_key, parse_id, parse_key
+from qpr_jax.stores import numbered
 
 
 def test_numbers_of_a_file():
@@ -16,15 +17,12 @@ def test_numbers_of_a_file():
         assert parse_id(value) is None
 
 
-@pytest.mark.parametrize("number", [0, 10, 2**63 - 1])
-def test_ids_that_print_alike_are_one(number):
-    assert id_key(number) == id_key(str(number)) == cell_id(str(number)) == number
-    assert parse_key(str(number)) == parse_key(np.int64(number)) == number
-
-
-@pytest.mark.parametrize("text", ["007", "-1", "1.0", "7\n", "٣", str(2**63), "a", "\ud800"])
-def test_any_other_string_is_an_id_of_its_own(text):
-    assert id_key(text) == cell_id(text) == check_id(text, "") == parse_key(text) == text
+def test_ids_that_print_alike_are_one_and_other_strings_are_ids_of_their_own():
+    for number in (0, 10, 2**63 - 1):
+        assert id_key(number) == id_key(str(number)) == cell_id(str(number)) == number
+        assert parse_key(str(number)) == parse_key(np.int64(number)) == number
+    for text in ("007", "-1", "1.0", "7\n", "٣", str(2**63), "a", "\ud800"):
+        assert id_key(text) == cell_id(text) == check_id(text, "") == parse_key(text) == text
 
 
 def test_cells_without_an_id():
@@ -41,16 +39,15 @@ def test_ids_go_out_as_they_came():
     assert check_ids(np.array(["a", "5"]), 2) == ["a", "5"]
 
 
-@pytest.mark.parametrize("text", ["a" * 1024, "é" * 512, "\ud800" * 341])
-def test_the_longest_strings_are_ids_and_a_byte_more_is_none(text):
-    assert check_id(text, "") == text
-    with pytest.raises(UserError, match=r"1 to 1,024 bytes, got a string of 1,02[56] in line 3"):
-        check_id(text + "é", "in line 3")
+def test_the_longest_strings_are_ids_and_a_byte_more_is_none():
+    for text in ("a" * 1024, "é" * 512, "\ud800" * 341):
+        assert check_id(text, "") == text
+        with pytest.raises(UserError, match=r"1 to 1,024 bytes, got a string of 1,02[56] in line"):
+            check_id(text + "é", "in line 3")
 
 
-@pytest.mark.parametrize(
-    ("ids", "message"),
-    [
+def test_wrong_ids_are_refused():
+    for ids, message in (
         ([1], r"`ids`: expected one a question \(2\), got 1"),
         ([1, "1"], "`ids`: expected distinct ids, got 1 twice"),
         ([1, -1], "got -1 at position 1"),
@@ -63,19 +60,17 @@ def test_the_longest_strings_are_ids_and_a_byte_more_is_none(text):
         ([1, None], "got None at position 1"),
         ([1, b"x"], "got b'x' at position 1"),
         ([1, ""], "got a string of 0 at position 1"),
-    ],
-)
-def test_wrong_ids_are_refused(ids, message):
-    with pytest.raises(UserError, match=message):
-        check_ids(ids, 2)
+    ):
+        with pytest.raises(UserError, match=message):
+            check_ids(ids, 2)
 
 
 def test_all_entries_have_ids_or_none_has():
     lines = array.array("q")
     entries = [(2, None, "a", None), (5, None, "b", {"tag": 1})]
-    assert [*number_entries(entries, lines, "f, line")] == [(0, "a", None), (1, "b", {"tag": 1})]
+    assert [*numbered(entries, lines, "f, line")] == [(0, "a", None), (1, "b", {"tag": 1})]
     assert lines.tolist() == [2, 5]
-    assert [*number_entries([(2, "x", "a", None)], lines, "f, line")] == [("x", "a", None)]
+    assert [*numbered([(2, "x", "a")], lines, "f, line")] == [("x", "a", None)]
     for first, second in ((7, None), (None, 7)):
         with pytest.raises(UserError, match=r"f, line 3: expected (an|no) id, as in"):
-            [*number_entries([(2, first, "a", None), (3, second, "b", None)], lines, "f, line")]
+            [*numbered([(2, first, "a", None), (3, second, "b", None)], lines, "f, line")]

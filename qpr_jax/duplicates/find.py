@@ -34,14 +34,14 @@ from qpr_jax.duplicates.scores import Choice, choose, find_pairs
 from qpr_jax.encoders.named import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, first_repeated, number_entries, repeated_id
+from qpr_jax.ids import Id, first_repeated, repeated_id
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.milvus_server import is_address
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.stages import read_stages
 from qpr_jax.retriever import Retriever
-from qpr_jax.text.base import as_texts
+from qpr_jax.stores import numbered
 
 log = logging.getLogger("qpr_jax")
 
@@ -116,16 +116,13 @@ def search(
     joined = group_pairs(len(rows.first), scores.pairs.first, scores.pairs.second, linkage)
     own = group_rows(rows, joined, vectors, options.keep)
 
-    def explainer() -> Retriever:
-        return Retriever.build(rows.texts[:1], run=source) if index is None else index
-
     def add_new() -> int:
         if index is None or not rows.table_rows:
             return 0
         own = table_vectors(rows, vectors, encoder, shared)
         return _add_new(index, version, rows, own)
 
-    return Duplicates(rows, scores, own, explainer), add_new
+    return Duplicates(rows, scores, own), add_new
 
 
 def find_duplicates(
@@ -277,10 +274,7 @@ def _read(
     if new_ids is not None and not has_ids:
         given = new_ids(len(entries))
         entries = [e._replace(id=i) for e, i in zip(entries, given, strict=True)]
-    rows = []
-    for value, question, payload in number_entries(entries, lines, source.where):
-        (text,) = as_texts([question], f"{source.where} {lines[-1]}")
-        rows.append(Question(value, text, payload))
+    rows = [*numbered(entries, lines, source.where)] if entries else []
     if (repeated := first_repeated(row.id for row in rows)) is not None:
         raise repeated_id(rows[repeated].id, lines[repeated], source.where)
     return rows, has_ids

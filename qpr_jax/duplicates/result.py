@@ -6,7 +6,7 @@ import functools
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,13 +14,9 @@ from qpr_jax.data.questions import Payload
 from qpr_jax.duplicates.groups import RowGroup
 from qpr_jax.duplicates.rows import Rows, order_key
 from qpr_jax.duplicates.scores import Scored, Scores
-from qpr_jax.errors import UserError, shortened
+from qpr_jax.errors import shortened
 from qpr_jax.ids import Id
 from qpr_jax.results import TableColumns, Tabular, attributes, with_payload
-from qpr_jax.text.differences import Explanation
-
-if TYPE_CHECKING:
-    from qpr_jax.retriever import Retriever
 
 T = TypeVar("T")
 _SHOWN = 10  # pairs and groups that are printed
@@ -110,11 +106,8 @@ class Duplicates:
       missed: 0.0 where `exact`.
     """
 
-    def __init__(
-        self, rows: Rows, scores: Scores, groups: list[RowGroup], explainer: Callable[[], Retriever]
-    ) -> None:
-        """explainer: makes the retriever that explains pairs."""
-        self._rows, self._scores, self._groups, self._explainer = rows, scores, groups, explainer
+    def __init__(self, rows: Rows, scores: Scores, groups: list[RowGroup]) -> None:
+        self._rows, self._scores, self._groups = rows, scores, groups
         self.threshold, self.max_distance = scores.threshold, scores.max_distance
         self.precision, self.exact, self.missed = scores.precision, scores.exact, scores.missed
 
@@ -155,25 +148,6 @@ class Duplicates:
     def kept(self) -> list[Id]:
         """The ids of `deduplicated`."""
         return [row.id for row in self.deduplicated]
-
-    def explain(self, pair: Pair | tuple[Id, Id]) -> Explanation:
-        """Why two rows were joined; see `Retriever.explain`.
-
-        pair: one of `pairs`, or two ids of one; with `against`, that of the table first, since
-          the other table may have the same ids.
-        """
-        known = {(found.id1, found.id2): found for found in self.pairs}
-        found = known.get(pair[:2])
-        if found is None and not self._rows.apart:
-            found = known.get((pair[1], pair[0]))
-        if found is None:
-            what = f"expected the ids of a pair that was found, got {pair[0]!r} and {pair[1]!r}"
-            raise UserError(what, remedy="give one of the pairs")
-        return self._retriever.explain(found.question1, found.question2)
-
-    @functools.cached_property
-    def _retriever(self) -> Retriever:
-        return self._explainer()
 
     def facts(self) -> dict[str, Any]:
         """The numbers of the search, as in info.json."""

@@ -63,17 +63,6 @@ class ClosePairs(NamedTuple):
     missed: float
 
 
-class TooManyPairsError(UserError):
-    """More pairs than memory holds; those of the squared distance `fitting` would fit, if any."""
-
-    def __init__(self, what: str, fitting: float | None) -> None:
-        remedy = "give fewer questions, or use a machine with more memory"
-        if fitting is not None:
-            remedy = f"give a max_distance of {fitting:g}"
-        super().__init__(what, remedy=remedy)
-        self.fitting = fitting
-
-
 def close_pairs(
     vectors: np.ndarray,
     max_distance: float,
@@ -95,7 +84,7 @@ def close_pairs(
       memory: bytes for the pairs; None: half of what the machine has left.
       exact: compare all vectors of a block of at most as many.
 
-    Raises TooManyPairsError where the pairs would take more than `memory`.
+    UserError where the pairs would take more than `memory`.
     """
     every = np.ones(len(vectors), bool)
     is_query = every if compare == "all" or is_new is None else is_new
@@ -288,18 +277,17 @@ class _Join:
         if self.count > self.most:
             raise self._too_many()
 
-    def _too_many(self) -> TooManyPairsError:
+    def _too_many(self) -> UserError:
+        """The error of more pairs than memory holds, with a distance that fits, if there is one."""
         distances = np.concatenate([part.distances for part in self.parts])
         every = self.count * self.work / max(1.0, self.done)
-        most = self.most // 2  # in lists a pair may be found twice
-        largest = float(np.quantile(distances, 0.8 * min(1.0, most / every)))
-        fitting = float(f"{0.95 * largest:.2g}")
-        fits = (distances <= fitting).mean() * every <= most
-        return TooManyPairsError(
-            f"about {round(every):,} pairs are within {self.max_distance:g}, more than memory "
-            f"holds ({self.most:,})",
-            fitting if fits else None,
-        )
+        share = self.most / 2 / every  # in lists a pair may be found twice
+        fitting = float(f"{0.95 * np.quantile(distances, 0.8 * min(1.0, share)):.2g}")
+        remedy = f"give a max_distance of {fitting:g}"
+        if (distances <= fitting).mean() > share:
+            remedy = "give fewer questions, or use a machine with more memory"
+        what = f"about {round(every):,} pairs are within {self.max_distance:g}, more than memory "
+        return UserError(f"{what}holds ({self.most:,})", remedy=remedy)
 
     def _propose(self, index: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Places in `rows` and in an index, int64 [P] each, of pairs that may be close."""

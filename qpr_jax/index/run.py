@@ -63,17 +63,14 @@ def run_encoder_folder(run: StrPath) -> pathlib.Path:
     export = folder / named
     if export.is_dir():
         return export
-    if (folder / "run.json").is_file():
-        raise UserError(
-            f"{folder} has no export/",
-            setting="run",
-            remedy="finish the run (the same command resumes it)",
-        )
+    unfinished = (folder / "run.json").is_file()
     raise UserError(
-        f"{run}: expected a run, or a whole encoder ({WEIGHTS}, with {CONFIG} or with the "
-        f"{MANIFEST} of `qpr publish`), found neither",
+        f"{run}: expected a run with {EXPORT}/, or an encoder ({WEIGHTS}, with {CONFIG} or with "
+        f"the {MANIFEST} of `qpr publish`), found neither",
         setting="run",
-        remedy="name another folder, or fetch it again",
+        remedy="finish the run (the same command resumes it)"
+        if unfinished
+        else "name another folder, or fetch it again",
     )
 
 

@@ -118,12 +118,12 @@ def test_copies_are_one_group(run):
     assert found.deduplicated[0].rows == 100
 
 
-@pytest.mark.parametrize("texts", [[], ["one"], ["one", "another python"]])
-def test_few_rows(run, texts):
-    found = find_duplicates(texts, run=run, max_distance=0)
-    assert (len(found.pairs), len(found.groups), found.kept) == (0, 0, [*range(len(texts))])
-    for table in (found.pairs, found.groups, found.deduplicated):
-        assert len(table.to_pandas()) == table.to_arrow().num_rows == len(table)
+def test_few_rows(run):
+    for texts in ([], ["one"], ["one", "another python"]):
+        found = find_duplicates(texts, run=run, max_distance=0)
+        assert (len(found.pairs), len(found.groups), found.kept) == (0, 0, [*range(len(texts))])
+        for table in (found.pairs, found.groups, found.deduplicated):
+            assert len(table.to_pandas()) == table.to_arrow().num_rows == len(table)
 
 
 TABLE = pd.DataFrame(
@@ -137,19 +137,17 @@ TABLE = pd.DataFrame(
 )
 
 
-@pytest.mark.parametrize(
-    ("keep", "kept"), [("first", "a"), ("longest", "7"), ("max:votes", "7"), ("max:note", "c")]
-)
-def test_the_row_that_stays(run, keep, kept):
-    found = find_duplicates(TABLE, run=run, threshold=0.9, id_column="key", keep=keep)
-    (group,) = found.groups
-    assert group.ids == ["7", "a", "c", "e"]
-    assert group.kept == kept
-    assert {*found.kept} == {kept, "d"}
-    frame = found.deduplicated.to_pandas().set_index("id")
-    assert frame.loc[kept, "votes"] == TABLE.set_index("key").loc[kept, "votes"]
-    assert frame.loc[kept, "rows"] == 4
-    assert found.groups.to_pandas()["kept"].sum() == 1
+def test_the_row_that_stays(run):
+    table = TABLE.set_index("key")
+    kept_by = {"first": "a", "longest": "7", "max:votes": "7", "max:note": "c"}
+    for keep, kept in kept_by.items():
+        found = find_duplicates(TABLE, run=run, threshold=0.9, id_column="key", keep=keep)
+        (group,) = found.groups
+        assert (group.ids, group.kept) == (["7", "a", "c", "e"], kept)
+        assert {*found.kept} == {kept, "d"}
+        row = found.deduplicated.to_pandas().set_index("id").loc[kept]
+        assert (row["votes"], row["rows"]) == (table.loc[kept, "votes"], 4)
+        assert found.groups.to_pandas()["kept"].sum() == 1
 
 
 def test_the_central_row_is_nearest_to_the_mean(run):
@@ -183,9 +181,8 @@ def test_values_that_print_alike_are_one_block(run):
     assert {p[:2] for p in across.pairs} == {(i, 1) for i in range(3)}
 
 
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
+def test_wrong_arguments(run):
+    for how, said in (
         ({"threshold": 0.5, "pairs": 3}, "expected one way to choose pairs, got threshold and"),
         ({"threshold": 1.5}, "`threshold`: expected a probability, 0 to 1, got 1.5"),
         ({"threshold": np.True_}, "`threshold`: expected a probability"),
@@ -196,12 +193,10 @@ def test_values_that_print_alike_are_one_block(run):
         ({"groups": "average"}, "`groups`: expected one of complete, closure, got 'average'"),
         ({"rerank": "light"}, "`rerank`: expected an encoder with a folder reranker/"),
         ({"rerank": "cross_encoder"}, "`rerank`: expected False or 'light'"),
-    ],
-)
-def test_wrong_arguments(run, how, said):
-    with pytest.raises(UserError) as caught:
-        find_duplicates(["a", "b"], run=run, **how)
-    assert str(caught.value).startswith(said)
+    ):
+        with pytest.raises(UserError) as caught:
+            find_duplicates(["a", "b"], run=run, **how)
+        assert str(caught.value).startswith(said)
 
 
 def test_a_threshold_needs_a_calibration(plain_run):
@@ -220,14 +215,11 @@ def test_texts_that_are_none(run):
         find_duplicates([{"id": 5, "text": "a"}, {"id": 5, "text": "b"}], run=run, max_distance=1)
 
 
-def test_it_prints_and_explains(run):
+def test_it_prints(run):
     texts = ["learn python", "Learn\x1b Python\u202e", "cook rice"]
     found = find_duplicates([*texts, "LEARN python"], run=run, max_distance=0.5)
     assert repr(found).splitlines()[0] == "<Duplicates: 1 pairs and 1 groups in 4 rows>"
     assert not {"\x1b", "\u202e"} & {*repr(found)}
-    explained = found.explain(found.pairs[0])
-    assert explained.distance == pytest.approx(found.pairs[0].distance, abs=1e-6)
-    assert found.explain((3, 0)).distance == explained.distance
     assert find_duplicates is qpr_jax.find_duplicates
 
 

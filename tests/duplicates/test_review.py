@@ -159,27 +159,22 @@ def test_other_reviews_and_verdicts_of_other_pairs_are_refused(pairs, tmp_path):
         pass
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_files_that_are_no_pairs(tmp_path):
+    first, *rest = pair_rows(5)
+    header = "id1,id2,score,distance,question1,question2\n"
+    for change, message in (
         ({"score": "1.5"}, "line 2: expected ids, questions, a score from 0 to 1"),
         ({"distance": "-1"}, "line 2: expected"),
         ({"score": ""}, "expected a score of every pair, or a distance"),
         ({"id1": "a1", "id2": "1"}, "expected each pair once, got 'a1' and '1' again"),
-        (
-            "id1,id2,score,distance,question1,question2\n",
-            "expected pairs of different",
-        ),
+        (header, "expected pairs of different"),
         ("id1,id2,question1,question2\n1,2,a,b\n", "expected a column `score"),
-    ],
-)
-def test_files_that_are_no_pairs(tmp_path, change, message):
-    first, *rest = pair_rows(5)
-    path = tmp_path / "pairs.csv"
-    if isinstance(change, str):
-        path.write_text(change)
-    else:
-        write_found(path, [first | change, *rest])
-    with pytest.raises(UserError) as raised:
-        read_found_pairs(str(path))
-    assert message in str(raised.value)
+    ):
+        path = tmp_path / "pairs.csv"
+        if isinstance(change, str):
+            path.write_text(change)
+        else:
+            write_found(path, [first | change, *rest])
+        with pytest.raises(UserError) as raised:
+            read_found_pairs(str(path))
+        assert message in str(raised.value)

@@ -76,15 +76,6 @@ def test_equal_texts_of_two_tables_need_no_probability(tmp_path):
     assert find_duplicates(["learn python"] * 2, **how, threshold=0.9).kept == [0, 1]
 
 
-def test_it_explains_the_pair_of_the_right_tables(run):
-    new, old = ["learn python", "cook rice"], ["cook fish", "Learn Python"]
-    found = find_duplicates(new, run=run, against=old, threshold=0.95)
-    assert [pair[:2] for pair in found.pairs] == [(0, 1)]
-    assert found.explain((0, 1)).distance == pytest.approx(found.pairs[0].distance, abs=1e-6)
-    with pytest.raises(UserError, match="expected the ids of a pair that was found, got 1 and 0"):
-        found.explain((1, 0))
-
-
 @pytest.mark.parametrize("with_ids", [True, False])
 def test_an_index_is_compared_with_what_is_new(run, with_ids):
     index = Retriever.build(["learn python", "cook rice"], run=run)

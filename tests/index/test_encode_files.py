@@ -36,25 +36,23 @@ def kill_after(calls):
     return encode_some
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 11])
-def test_vectors_are_written(tmp_path, count):
+def test_vectors_are_written(tmp_path):
     path = tmp_path / "deep" / "v.npy"
-    for _ in range(2):
+    for count in (0, 1, 3, 11, 11):
         assert write(path, QUESTIONS[:count]) == count
         np.testing.assert_array_equal(np.load(path, mmap_mode="r"), encode(QUESTIONS[:count]))
     assert sorted(os.listdir(path.parent)) == [".v.npy.lock", "v.npy"]
 
 
-@pytest.mark.parametrize("calls", range(4))
-def test_a_kill_leaves_no_file_and_the_same_call_goes_on(tmp_path, calls):
-    path = tmp_path / "v.npy"
-    with pytest.raises(KeyboardInterrupt):
-        write(path, encode=kill_after(calls))
-    assert not path.exists()
-    seen = []
-    assert write(path, encode=lambda q: seen.extend(q) or encode(q)) == 11
-    assert seen == QUESTIONS[3 * calls :]
-    np.testing.assert_array_equal(np.load(path), encode(QUESTIONS))
+def test_a_kill_leaves_no_file_and_the_same_call_goes_on(tmp_path):
+    for calls in range(4):
+        path, seen = tmp_path / f"{calls}.npy", []
+        with pytest.raises(KeyboardInterrupt):
+            write(path, encode=kill_after(calls))
+        assert not path.exists()
+        assert write(path, encode=lambda q, seen=seen: seen.extend(q) or encode(q)) == 11
+        assert seen == QUESTIONS[3 * calls :]
+        np.testing.assert_array_equal(np.load(path), encode(QUESTIONS))
 
 
 def test_what_a_kill_left_belongs_to_no_other_questions(tmp_path):
@@ -141,29 +139,30 @@ def test_all_columns_are_kept_with_the_vectors_in_order(tmp_path, questions, run
     assert sorted(modified(out)) == expected
 
 
-@pytest.mark.parametrize("at", range(4))
-def test_a_call_after_a_kill_writes_what_is_missing(tmp_path, questions, run, monkeypatch, at):
-    out, replace, parts = tmp_path / "out", os.replace, []
+def test_a_call_after_a_kill_writes_what_is_missing(tmp_path, questions, run, monkeypatch):
+    replace = os.replace
+    for at in range(4):
+        out, parts = tmp_path / f"out {at}", []
 
-    def kill(source, target):
-        if str(target).endswith(".parquet"):
-            parts.append(target)
-            if len(parts) > at:
-                raise KeyboardInterrupt
-        replace(source, target)
+        def kill(source, target, parts=parts, at=at):
+            if str(target).endswith(".parquet"):
+                parts.append(target)
+                if len(parts) > at:
+                    raise KeyboardInterrupt
+            replace(source, target)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", kill)
-        with pytest.raises(KeyboardInterrupt):
-            encode_parquet(tmp_path / "questions", out, run)
-    assert not (out / DONE).exists()
-    (out / ".part-00000-00002.parquet-12345678").write_text("half")
-    before = modified(out)
-    assert len(before) == at
-    assert encode_parquet(tmp_path / "questions", out, run) == ROWS
-    assert before.items() <= modified(out).items()
-    assert {*os.listdir(out)} == {STATE, DONE, ".lock", *modified(out)}
-    check(out, questions, run)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", kill)
+            with pytest.raises(KeyboardInterrupt):
+                encode_parquet(tmp_path / "questions", out, run)
+        assert not (out / DONE).exists()
+        (out / ".part-00000-00002.parquet-12345678").write_text("half")
+        before = modified(out)
+        assert len(before) == at
+        assert encode_parquet(tmp_path / "questions", out, run) == ROWS
+        assert before.items() <= modified(out).items()
+        assert {*os.listdir(out)} == {STATE, DONE, ".lock", *modified(out)}
+        check(out, questions, run)
 
 
 def test_parts_whose_source_changed_are_written_again(tmp_path, questions, run):
@@ -182,15 +181,17 @@ def test_parts_whose_source_changed_are_written_again(tmp_path, questions, run):
     assert sorted(modified(out)) == ["part-00000-00000.parquet", "part-00001-00000.parquet"]
 
 
-@pytest.mark.parametrize("change", ["encoder", "skip_bad_rows"])
-def test_other_settings_or_another_encoder_are_refused(tmp_path, questions, run, change):
-    out, skip = tmp_path / "out", change == "skip_bad_rows"
-    encode_parquet(tmp_path / "questions", out, run)
-    if change == "encoder":
-        write_encoder(tmp_path / "other", seed=1)
-        run = tmp_path / "other"
-    with pytest.raises(UserError, match=f"was begun with another {change}.*name another folder"):
-        encode_parquet(tmp_path / "questions", out, run, skip_bad_rows=skip)
+def test_other_settings_or_another_encoder_are_refused(tmp_path, questions, run):
+    folders = tmp_path / "questions", tmp_path / "out"
+    encode_parquet(*folders, run)
+    write_encoder(tmp_path / "other", seed=1)
+    for change, other, skip in (
+        ("encoder", tmp_path / "other", False),
+        ("skip_bad_rows", run, True),
+    ):
+        message = f"was begun with another {change}.*name another folder"
+        with pytest.raises(UserError, match=message):
+            encode_parquet(*folders, other, skip_bad_rows=skip)
 
 
 def test_a_row_without_a_question_is_named_or_left_out(tmp_path, run):

@@ -260,27 +260,6 @@ def test_a_failed_change_changes_nothing(tmp_path, monkeypatch):
     assert contents(store) == before | {"six": Question("six", "six")}
 
 
-def test_repeated_ids_are_refused(tmp_path):
-    make(tmp_path, some(3))
-    with pytest.raises(UserError, match="expected distinct ids, got 7 twice") as error:
-        make(tmp_path, [Question(1, "a"), Question("7", "b"), Question(7, "c")])
-    assert error.value.row == 2
-    assert len(FolderStore(tmp_path)) == 3
-
-
-def test_a_build_of_another_encoder_ends_a_store(tmp_path):
-    make(tmp_path, some(3))
-    store = FolderStore(tmp_path, encoders=["e" * 64])
-    FolderStore.create(
-        tmp_path, some(4), encode, store.recipe, encoder="f" * 64, dimension=DIMENSION
-    )
-    for use in (lambda: store.search(encode(["a"]), 1), lambda: store.remove([1])):
-        with pytest.raises(UserError, match="expected an index of the encoder eeeeeeeeeeee, got"):
-            use()
-    with pytest.raises(UserError, match="expected an index of the encoder"):
-        FolderStore(tmp_path, encoders=["e" * 64])
-
-
 def test_a_read_only_folder_is_read(tmp_path):
     store = make(tmp_path, some(20))
     add(store, ODD)

@@ -3,7 +3,6 @@
 from collections import Counter
 
 import numpy as np
-import pytest
 
 from qpr_jax.data.splits import group_questions
 from qpr_jax.index.base import Hit
@@ -62,22 +61,19 @@ def test_ranks_count_hits_that_are_no_known_paraphrase():
     assert (counts["rank"], counts["short"]) == (5, 0)
 
 
-@pytest.mark.parametrize(
-    ("margins", "negatives"),
-    [
+def test_a_margin_is_to_the_farthest_known_paraphrase():
+    """That of "a one", 3 away, has the squared distance 9; "b one" has 16, "b two" 81."""
+    for margins, negatives in (
         ({"relative_margin": 0.0}, ["b one", "b two"]),
         ({"relative_margin": 0.8}, ["b two"]),
         ({"absolute_margin": 7.0}, ["b one", "b two"]),
         ({"absolute_margin": 7.1}, ["b two"]),
         ({"relative_margin": 0.8, "absolute_margin": 0.0}, ["b two"]),
         ({"absolute_margin": 100.0}, []),
-    ],
-)
-def test_a_margin_is_to_the_farthest_known_paraphrase(margins, negatives):
-    """That of "a one", 3 away, has the squared distance 9; "b one" has 16, "b two" 81."""
-    found, counts = mine(Rules(count=9, **margins))
-    assert [text for text, _ in found.get("a one", [])] == negatives
-    assert counts["margin"] > 0
+    ):
+        found, counts = mine(Rules(count=9, **margins))
+        assert [text for text, _ in found.get("a one", [])] == negatives
+        assert counts["margin"] > 0
 
 
 def test_a_judge_is_asked_until_there_are_enough():

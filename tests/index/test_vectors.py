@@ -35,14 +35,15 @@ def brute_force(queries, vectors, k, metric="l2"):
     return np.sort(((queries[:, None] - vectors) ** 2).sum(axis=2), axis=1)[:, :k]
 
 
-@pytest.mark.parametrize("offset", [0, 10, 100])
-@pytest.mark.parametrize("count", [1, 50])  # FAISS compares small batches in another way
-def test_exact_search_keeps_its_precision_far_from_the_origin(points, offset, count):
-    vectors = points[:3000] + np.float32(offset)
-    queries = vectors[:count] + np.float32(0.01)
-    distances, rows = exact_top_k(queries, vectors, 10)
-    np.testing.assert_allclose(distances, brute_force(queries, vectors, 10), rtol=1e-4, atol=1e-6)
-    assert (rows[:, 0] == np.arange(count)).all()
+def test_exact_search_keeps_its_precision_far_from_the_origin(points):
+    for offset in (0, 10, 100):
+        vectors = points[:3000] + np.float32(offset)
+        for count in (1, 50):  # FAISS compares small batches in another way
+            queries = vectors[:count] + np.float32(0.01)
+            distances, rows = exact_top_k(queries, vectors, 10)
+            exact = brute_force(queries, vectors, 10)
+            np.testing.assert_allclose(distances, exact, rtol=1e-4, atol=1e-6)
+            assert (rows[:, 0] == np.arange(count)).all()
 
 
 @settings(max_examples=30, deadline=None)
@@ -70,16 +71,16 @@ def test_exact_search_equals_brute_force(seed, queries, count, k, metric):
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])
-@pytest.mark.parametrize("factory", FACTORIES)
-def test_every_family_finds_the_nearest(points, factory, metric):
-    recipe = Recipe(factory, metric, probes=20)
-    index = Vectors.build(recipe, points, exact_below=100)
+def test_every_family_finds_the_nearest(points, metric):
     queries = points[:40] + np.float32(0.01)
-    distances, rows = index.search(queries, 5)
     exact = brute_force(queries, points, 5, metric)
-    found = distances <= exact[:, -1:] + 1e-4
-    assert found.mean() > (0.6 if factory in ("HNSW2", "IVF20,PQ7x4fs") else 0.95)
-    np.testing.assert_allclose(distances, distances_to(queries, points, rows, metric))
+    for factory in FACTORIES:
+        index = Vectors.build(Recipe(factory, metric, probes=20), points, exact_below=100)
+        distances, rows = index.search(queries, 5)
+        found = distances <= exact[:, -1:] + 1e-4
+        enough = 0.6 if factory in ("HNSW2", "IVF20,PQ7x4fs") else 0.95
+        assert found.mean() > enough, factory
+        np.testing.assert_allclose(distances, distances_to(queries, points, rows, metric))
 
 
 def test_a_search_reads_more_lists_until_it_has_enough(points):
@@ -93,22 +94,22 @@ def test_a_search_reads_more_lists_until_it_has_enough(points):
 
 
 @pytest.mark.parametrize("factory", ["Flat", "HNSW16", "IVF100,Flat", "IVF100,PQ7x4fs"])
-@pytest.mark.parametrize("left", [0, 3, 600])
-def test_after_removals_and_additions(points, factory, left):
+def test_after_removals_and_additions(points, factory):
     index = Vectors.build(Recipe(factory, probes=10), points[:10_000], exact_below=100)
     index.add(points[10_000:11_000])
     index.add(points[11_000:])
-    gone = np.random.default_rng(1).permutation(COUNT)[: COUNT - left]
-    live = Live(10_000, 10_000).changed(gone[:0], 2000).changed(gone[:900]).changed(gone)
-    present = np.setdiff1d(np.arange(COUNT), gone)
-    assert (live.rows, live.present) == (COUNT, left)
-    distances, rows = index.search(points[:50], 10, live)
-    size = min(10, left)
-    assert np.isin(rows[:, :size], present).all()
-    assert (rows[:, size:] == -1).all()
-    if left:
-        exact = brute_force(points[:50], points[present], size)
-        assert (distances[:, :size] <= exact[:, -1:] + 1e-5).mean() > 0.95
+    for left in (0, 3, 600):
+        gone = np.random.default_rng(1).permutation(COUNT)[: COUNT - left]
+        live = Live(10_000, 10_000).changed(gone[:0], 2000).changed(gone[:900]).changed(gone)
+        present = np.setdiff1d(np.arange(COUNT), gone)
+        assert (live.rows, live.present) == (COUNT, left)
+        distances, rows = index.search(points[:50], 10, live)
+        size = min(10, left)
+        assert np.isin(rows[:, :size], present).all()
+        assert (rows[:, size:] == -1).all()
+        if left:
+            exact = brute_force(points[:50], points[present], size)
+            assert (distances[:, :size] <= exact[:, -1:] + 1e-5).mean() > 0.95
 
 
 @settings(max_examples=30, deadline=None)
@@ -148,9 +149,8 @@ def test_recall_is_measured_by_distance(points):
     assert 0.1 < index.recall() < 0.9
 
 
-@pytest.mark.parametrize(
-    ("factory", "count", "fitted"),
-    [
+def test_recipes_are_fitted_to_few_vectors():
+    for factory, count, fitted in (
         ("auto", 19_999, "Flat"),
         ("auto", 20_000, "IVF353,PQ151x4fs"),
         ("auto", 165_493, "IVF1017,PQ151x4fs"),
@@ -162,37 +162,27 @@ def test_recall_is_measured_by_distance(points):
         ("IVF20,PQ50x4fs", 600, "IVF15,Flat"),
         ("IVF20,Flat", 77, "Flat"),
         ("HNSW32", 3, "HNSW32"),
-    ],
-)
-def test_recipes_are_fitted_to_few_vectors(factory, count, fitted):
-    assert fit_recipe(Recipe(factory), count, 301) == fitted
+    ):
+        assert fit_recipe(Recipe(factory), count, 301) == fitted
 
 
 WRONG = "SQ8 flat IVF0,Flat IVF20 IVF20,PQ0 HNSW1 HNSW IVF20,PQ9x8 PQ8 IVF20,RFlat OPQ8,IVF20,PQ8"
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        *({"factory": factory} for factory in WRONG.split()),
-        *({"factory": factory} for factory in ("", "IVF20,PQ9", "IVF9999999,Flat", None, 7)),
-        {"metric": "cosine"},
-        {"probes": 0},
-        {"probes": 1.0},
-        {"vectors": "int8"},
-    ],
-)
-def test_other_recipes_are_refused(setting):
+def test_other_recipes_are_refused():
     check_recipe(PAPER, 300)
-    with pytest.raises(UserError, match=f"`{next(iter(setting))}`: "):
-        check_recipe(Recipe(**setting), 8)
+    factories = (*WRONG.split(), "", "IVF20,PQ9", "IVF9999999,Flat", None, 7)
+    others = {"metric": "cosine"}, {"probes": 0}, {"probes": 1.0}, {"vectors": "int8"}
+    for setting in (*({"factory": factory} for factory in factories), *others):
+        with pytest.raises(UserError, match=f"`{next(iter(setting))}`: "):
+            check_recipe(Recipe(**setting), 8)
 
 
-@pytest.mark.parametrize("factory", ["auto", "HNSW8", "IVF20,SQ8"])
-def test_no_vectors_at_all(factory):
-    index = Vectors.build(Recipe(factory), np.zeros((0, 5), np.float32))
-    distances, rows = index.search(np.ones((2, 5), np.float32), 3)
-    assert (rows == -1).all()
-    assert np.isinf(distances).all()
-    index.add(np.ones((1, 5), np.float32))
-    assert index.search(np.ones((1, 5), np.float32), 3)[1].tolist() == [[0, -1, -1]]
+def test_no_vectors_at_all():
+    for factory in ("auto", "HNSW8", "IVF20,SQ8"):
+        index = Vectors.build(Recipe(factory), np.zeros((0, 5), np.float32))
+        distances, rows = index.search(np.ones((2, 5), np.float32), 3)
+        assert (rows == -1).all()
+        assert np.isinf(distances).all()
+        index.add(np.ones((1, 5), np.float32))
+        assert index.search(np.ones((1, 5), np.float32), 3)[1].tolist() == [[0, -1, -1]]

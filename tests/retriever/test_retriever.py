@@ -240,7 +240,7 @@ def test_what_is_missing_or_damaged_is_named(run, retriever, tmp_path):
     (tmp_path / "empty").mkdir()
     for folder, message in (
         (tmp_path / "nowhere", "`run`: expected a run or an index, found none at"),
-        (tmp_path / "empty", "empty: expected a run, or a whole encoder"),
+        (tmp_path / "empty", r"empty: expected a run with export/, or an encoder"),
         (run, "run has no index/; finish the run"),
     ):
         with pytest.raises(UserError, match=message):
