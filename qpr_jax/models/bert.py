@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, cast
@@ -214,13 +215,23 @@ def init_bert(
     model: type[BertEncoder] = BertEncoder,
 ) -> tuple[nnx.GraphDef, nnx.State]:
     """Create a model with the given weights (pure nested dictionaries): graph and parameters."""
+    graph, params = _structure(shape, compute_dtype, precision, model)
+    params = jax.tree.map(lambda array: array, params)  # a copy
+    nnx.replace_by_pure_dict(params, dict(weights))
+    return graph, params
 
+
+@functools.cache
+def _structure(
+    shape: BertShape,
+    compute_dtype: str,
+    precision: str | lax.PrecisionLike,
+    model: type[BertEncoder],
+) -> tuple[nnx.GraphDef, nnx.State]:
     def init() -> BertEncoder:
         return model(shape, compute_dtype=compute_dtype, precision=precision, rngs=nnx.Rngs(0))
 
-    graph, params = nnx.split(nnx.eval_shape(init))
-    nnx.replace_by_pure_dict(params, dict(weights))
-    return graph, params
+    return nnx.split(nnx.eval_shape(init))
 
 
 def _apply_float32(linear: nnx.Linear, x: jax.Array) -> jax.Array:

@@ -39,7 +39,7 @@ def config_of(**changes):
     fixed = {
         "data.source": "synthetic",
         "data.max_rows": 100,
-        "data.held_out_pairs": 60,
+        "data.held_out_pairs": 30,
         "encoder.pretrained": str(TINY),
         "encoder.compute_dtype": "float32",
         "cross_encoder.first_stage": str(TINY),
