@@ -74,20 +74,11 @@ def triplet_loss(
         chosen = jnp.where(allowed, closeness, jnp.inf).argmin(axis=1)
     elif key is None:
         raise ValueError('expected a `key` with `negatives="random"`, such as jax.random.key(0)')
-    else:
-        chosen = _random(key, own, allowed)
+    else:  # each row draws by itself, whatever device it is on
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, own)
+        drawn = jax.vmap(lambda key: jax.random.uniform(key, allowed.shape[1:]))(keys)
+        chosen = jnp.where(allowed, drawn, -1).argmax(axis=1)
     to_positive = from_squared(paired_squared_distances(queries, positives), distance)
     to_negative = from_squared(paired_squared_distances(queries, everyone[chosen]), distance)
     losses = jax.nn.relu(to_positive - to_negative + margin)
     return device_mean(jnp.where(allowed.any(axis=1), losses, 0).mean(), axis_name)
-
-
-def _random(key: jax.Array, rows: jax.Array, allowed: jax.Array) -> jax.Array:
-    """Choose one of the allowed candidates of each row, by key and row, int32 [n]."""
-    counts = allowed.sum(axis=1, dtype=jnp.int32)
-
-    def draw(row: jax.Array, count: jax.Array) -> jax.Array:
-        return jax.random.randint(jax.random.fold_in(key, row), (), 0, count, jnp.int32)
-
-    drawn = jax.vmap(draw)(rows, counts)  # the k-th of those allowed
-    return (allowed.cumsum(axis=1) > drawn[:, None]).argmax(axis=1)

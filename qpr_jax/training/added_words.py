@@ -92,13 +92,12 @@ def changes_of_added_words(dataset: TrainDataset, vectors: np.ndarray) -> dict[s
         queries = np.unique(dataset.splits.pairs[split][:, 0])
         if not len(queries):
             continue
-        other = np.flatnonzero(changed[queries])
-        first = first_ranks(rank(exact_search(before), queries), queries, clusters) == 1
-        # The other queries have the same vectors, and so the same hits.
-        found = rank(lambda rows, k: exact_top_k(vectors[rows], before, k)[1], queries[other])
-        after = first.copy()
-        after[other] = first_ranks(found, queries[other], clusters) == 1
-        facts[split] = {"queries": len(queries), "changed_queries": len(other)}
+        other = changed[queries]
+        found = rank(exact_search(before), queries)
+        first = first_ranks(found, queries, clusters) == 1
+        found = rank(lambda rows, k: exact_top_k(vectors[rows], before, k)[1], queries)
+        after = first_ranks(found, queries, clusters) == 1
+        facts[split] = {"queries": len(queries), "changed_queries": int(other.sum())}
         facts[split]["hits@1"] = {
             "all": {"before": _mean(first), "after": _mean(after)},
             "changed": {"before": _mean(first[other]), "after": _mean(after[other])},

@@ -110,11 +110,10 @@ class TrainDataset:
         """The row whose teacher's vector each row learns: int32 [Q + U + S + T]."""
         rows = np.arange(len(self.token_ids), dtype=np.int32)
         if self.translations:
-            of, count = self.translations.source_of, len(self.translations.sources)
-            sources = self.first_source + of
+            sources = np.arange(self.first_source, self.first_target)
             # Those of glossed questions follow the sources in `source_of`.
-            sources[of >= count] = self.trainable_questions[of[of >= count] - count]
-            rows[self.first_target :] = sources
+            of_source = np.concatenate([sources, self.trainable_questions])
+            rows[self.first_target :] = of_source[self.translations.source_of]
         return rows
 
     def translation_pairs(self) -> np.ndarray:

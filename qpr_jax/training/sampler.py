@@ -117,9 +117,8 @@ def imitation_steps(config: TrainConfig, dataset: TrainDataset) -> int:
         return 0
     if config.max_steps and not config.max_epochs:
         return config.max_steps
-    epoch = len(dataset.trainable_rows) // config.teacher.batch_size
     least = 0 if len(dataset.splits.pairs["train"]) else LEAST_IMITATION
-    return max(config.teacher.epochs * epoch, least)
+    return max(config.teacher.epochs * epoch_steps(config, dataset, imitation=True), least)
 
 
 def pairs_per_batch(config: TrainConfig) -> int:

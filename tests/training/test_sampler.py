@@ -61,19 +61,6 @@ def test_even_draws_give_every_cluster_one_pair_a_round_whatever_its_size(uneven
     assert not np.array_equal(other(0), at(0))
 
 
-def test_hard_negatives_are_labelled_ones_of_the_batch_first():
-    non_duplicates = np.array([[0, 10], [1, 11], [0, 12], [20, 21]], np.int32)
-    both = np.concatenate([non_duplicates, non_duplicates[:, ::-1]])
-    at = hard_negatives(both, 30, 6, seed=0)
-    pairs = np.array([[5, 11], [0, 4], [3, 6]], np.int32)
-    draws = [at(step, pairs) for step in range(50)]
-    assert {draw.shape for draw in draws} == {(6,)}
-    assert {int(draw[0]) for draw in draws} == {10, 12}
-    assert {int(draw[1]) for draw in draws} == {1}
-    assert {int(q) for draw in draws for q in draw[2:]} == {0, 1, 10, 11, 12, 20, 21}
-    np.testing.assert_array_equal(at(7, pairs), draws[7])
-
-
 def test_hard_negatives_need_labels_and_none_are_drawn_where_none_are_wanted():
     none = np.zeros((0, 2), np.int32)
     assert hard_negatives(none, 9, 0, seed=0)(0, np.array([[1, 2]])).shape == (0,)
