@@ -123,11 +123,6 @@ class Results(list[Hits], Tabular):
         """Join each query to its hits."""
         return cls(map(Hits, queries, hits))
 
-    @property
-    def queries(self) -> list[str]:
-        """The texts that were searched for."""
-        return [hits.query for hits in self]
-
     def columns(self) -> TableColumns:
         """The columns of all tables."""
         return _columns(self, of_queries=True)

@@ -208,11 +208,6 @@ class Retriever:
             raise KeyError(id)
         return found
 
-    @property
-    def state(self) -> str:
-        """Name of the present questions; each change gives another one."""
-        return self.store.version
-
     def search(
         self,
         queries: Any,
@@ -281,24 +276,16 @@ class Retriever:
         text_column: str | None = None,
         id_column: str | None = None,
         skip_bad_rows: bool = False,
-        state: str | None = None,
     ) -> list[Id]:
         """Add questions, or one string, and return their ids; an equal id replaces a question.
 
         Arguments as in `build`; questions without ids get numbers that no question has had.
-        state: the `state` of the questions that they were made for; if it is another one now,
-        nothing is added and a UserError says so.
         """
         questions = [questions] if isinstance(questions, str) else questions
         entries = [*as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)]
         texts = as_texts([entry.question for entry in entries], "questions")
         vectors = self.encode(texts)
         with self.store.changing():
-            if state is not None and state != self.state:
-                raise UserError(
-                    "the index was changed meanwhile, so nothing was added",
-                    remedy="do the same again",
-                )
             given = given_ids(entries)
             if given is None:
                 given = self.store.new_ids(len(entries))

@@ -25,7 +25,7 @@ def with_payload(*payloads):
 
 def test_they_are_lists():
     assert [FIRST, SECOND] == RESULTS
-    assert RESULTS.queries == ["cook rice", "rice"]
+    assert [hits.query for hits in RESULTS] == ["cook rice", "rice"]
     assert RESULTS[0].query == "cook rice"
     assert RESULTS[0][0].question == "How to cook rice?"
 

@@ -15,8 +15,8 @@ import numpy as np
 from qpr_jax.data.questions import Entry, as_entries
 from qpr_jax.duplicates.groups import (
     DEFAULT,
+    LINKAGES,
     Linkage,
-    check_linkage,
     column_of,
     group_pairs,
     group_rows,
@@ -81,7 +81,9 @@ def search(
     """
     has_others = options.incremental is not None or other is not None
     linkage = options.groups or ("closure" if has_others else DEFAULT)
-    check_linkage(linkage)
+    if linkage not in LINKAGES:
+        what = f"expected one of {', '.join(LINKAGES)}, got {linkage!r}"
+        raise UserError(what, setting="groups")
     column = column_of(options.keep)
     index, source = None, ""
     if options.incremental is None:

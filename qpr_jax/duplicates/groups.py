@@ -10,12 +10,11 @@ refuses; the last pair that joined a group is its weakest link.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from qpr_jax import progress
 from qpr_jax.duplicates.rows import Rows
 from qpr_jax.errors import UserError
 
@@ -25,7 +24,6 @@ DEFAULT: Linkage = "complete"
 RULES = ("first", "longest", "central")  # of the row that stays
 _COLUMN = "max:"
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_SHOWN = 1 << 16  # pairs between two steps of the progress bar
 
 
 class Joined(NamedTuple):
@@ -51,13 +49,6 @@ class RowGroup(NamedTuple):
     kept: int
 
 
-def check_linkage(linkage: str) -> None:
-    """UserError for any word that is not one of LINKAGES."""
-    if linkage not in LINKAGES:
-        what = f"expected one of {', '.join(LINKAGES)}, got {linkage!r}"
-        raise UserError(what, setting="groups")
-
-
 def group_pairs(
     count: int, first: np.ndarray, second: np.ndarray, linkage: Linkage = DEFAULT
 ) -> Joined:
@@ -67,21 +58,14 @@ def group_pairs(
     """
     join = _join_complete if linkage == "complete" else _join_all
     parents = [*range(count)]
-    with progress.bar("grouped", len(first)) as show:
-        joins = np.array(join(parents, _pairs(first, second, show)), np.int64)
+    pairs = zip(first.tolist(), second.tolist(), strict=True)
+    joins = np.array(join(parents, pairs), np.int64)
     roots = np.array([_root(parents, entry) for entry in range(count)], np.int64)
     _, at, inverse = np.unique(roots, return_index=True, return_inverse=True)
     roots = at[inverse]
     last = np.full(count, -1, np.int64)
     np.maximum.at(last, roots[first[joins]], joins)
     return Joined(roots, last)
-
-
-def _pairs(first: np.ndarray, second: np.ndarray, show: Any) -> Iterator[tuple[int, int]]:
-    for start in range(0, len(first), _SHOWN):
-        part = slice(start, start + _SHOWN)
-        yield from zip(first[part].tolist(), second[part].tolist(), strict=True)
-        show(min(start + _SHOWN, len(first)), "")
 
 
 def _root(parents: list[int], entry: int) -> int:
@@ -91,7 +75,7 @@ def _root(parents: list[int], entry: int) -> int:
     return entry
 
 
-def _join_all(parents: list[int], pairs: Iterator[tuple[int, int]]) -> list[int]:
+def _join_all(parents: list[int], pairs: Iterable[tuple[int, int]]) -> list[int]:
     """Change the parents to those of the groups; return the places of the pairs that join two."""
     joins = []
     for place, (one, other) in enumerate(pairs):
@@ -102,7 +86,7 @@ def _join_all(parents: list[int], pairs: Iterator[tuple[int, int]]) -> list[int]
     return joins
 
 
-def _join_complete(parents: list[int], pairs: Iterator[tuple[int, int]]) -> list[int]:
+def _join_complete(parents: list[int], pairs: Iterable[tuple[int, int]]) -> list[int]:
     """As `_join_all`, but a pair joins two groups only if it is the last one between them."""
     sizes, joins = [1] * len(parents), []
     close: dict[int, dict[int, int]] = {}  # root -> other root -> pairs between them so far

@@ -78,28 +78,27 @@ def encode_to_file(
         done = known.get("rows", 0)
         if not part.exists() or part.stat().st_size < start + done * 4 * dimension:
             done = 0
-        if done and known["encoder"] != encoder:
-            raise _started_with(part, "another encoder")
         if done:
             log.info("%s: resuming after %s questions", path, f"{done:,}")
         with name_in_errors(part), open(part, "r+b" if done else "w+b") as file:
             file.truncate(start + done * 4 * dimension)
             file.seek(0, os.SEEK_END)
-            digest, rows, some = hashlib.sha256(), 0, first
+            digest, rows, some = hashlib.sha256(encoder.encode()), 0, first
             while some:
                 digest.update(json.dumps(some).encode())
-                before, rows = rows, rows + len(some)
-                facts = {"rows": rows, "sha256": digest.hexdigest(), "encoder": encoder}
-                if before < done < rows or (done == rows and facts != known):
-                    raise _started_with(part, "other questions")
+                rows += len(some)
+                facts = {"rows": rows, "sha256": digest.hexdigest()}
+                if rows - len(some) < done < rows or (rows == done and facts != known):
+                    break
                 if rows > done:
                     file.write(np.ascontiguousarray(encode(some), np.float32).tobytes())
                     file.flush()
                     os.fsync(file.fileno())
                     write_json(state, facts)
                 some = [*itertools.islice(stream, chunk)]
-            if rows < done:
-                raise _started_with(part, "other questions")
+            if some or rows < done:
+                what = f"{part}: was started with other questions or another encoder"
+                raise UserError(what, remedy="remove the file to start again")
             file.seek(0)
             file.write(npy_header((rows, dimension), "float32"))
             file.flush()
@@ -115,10 +114,6 @@ def _locked(lock: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
         if not ours:
             raise UserError(f"{path}: another process is writing it", remedy="wait for its end")
         yield
-
-
-def _started_with(part: pathlib.Path, what: str) -> UserError:
-    return UserError(f"{part}: was started with {what}", remedy="remove the file to start again")
 
 
 class Part(NamedTuple):

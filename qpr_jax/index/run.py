@@ -23,18 +23,10 @@ _EXPORT = re.compile(r"export(-[0-9a-f]{16})?")
 
 def run_recipe(encoder: Encoder, **given: Any) -> Recipe:
     """Return the recipe in the settings of the run of an encoder; `given` fields replace it."""
-    settings, default = encoder.settings, Recipe()
-    for field in dataclasses.fields(Recipe):
-        name = f"index.{field.name}"
-        if field.name in given or name not in settings:
-            continue
-        given[field.name] = value = settings[name]
-        if type(value) is not type(getattr(default, field.name)):
-            raise UserError(
-                f"settings of the encoder: `{name}`: got {value!r:.80}",
-                remedy="export the encoder again",
-            )
-    return dataclasses.replace(default, **given)
+    names = [field.name for field in dataclasses.fields(Recipe)]
+    stored = {name: encoder.settings.get(f"index.{name}") for name in names}
+    known = {name: value for name, value in stored.items() if value is not None}
+    return Recipe(**(known | given))
 
 
 def run_encoder(run: StrPath) -> Encoder:

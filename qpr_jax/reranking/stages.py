@@ -36,6 +36,7 @@ from qpr_jax.reranking.light import (
     save_light,
 )
 from qpr_jax.text.base import as_texts
+from qpr_jax.text.cleaning import clean
 from qpr_jax.text.differences import Explanation, find_differences
 
 log = logging.getLogger(__name__)
@@ -221,7 +222,8 @@ class Stages:
         if (other is None) is (id is None):
             raise UserError(f"expected `other` or `id`, got {'none' if id is None else 'both'}")
         question = _text_of(store, id) if other is None else other
-        text, question = as_texts([text, question], "text and other")
+        texts = as_texts([text, question], "text and other")
+        text, question = (clean(each, store.shared) for each in texts)
         left, right = self.encoder.encode([text, question])
         products = store.recipe.metric == "ip"
         distance = float(-left @ right if products else ((left - right) ** 2).sum())

@@ -109,15 +109,6 @@ def test_the_reranker_sees_the_same_hits_however_pairs_are_chosen(reranked_run):
     assert {*default.pairs} != {*find_duplicates(texts, run=reranked_run, rerank=False).pairs}
 
 
-def test_copies_are_one_group(run):
-    found = find_duplicates(["how to cook rice"] * 100, run=run)
-    assert {pair[:4] for pair in found.pairs} == {(0, i, 1.0, 0.0) for i in range(1, 100)}
-    (group,) = found.groups
-    assert group.ids == [*range(100)]
-    assert (group.weakest, group.link, found.kept) == (1.0, (0, 1), [0])
-    assert found.deduplicated[0].rows == 100
-
-
 def test_few_rows(run):
     for texts in ([], ["one"], ["one", "another python"]):
         found = find_duplicates(texts, run=run, max_distance=0)

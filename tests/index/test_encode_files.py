@@ -60,9 +60,9 @@ def test_what_a_kill_left_belongs_to_no_other_questions(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write(path, encode=kill_after(2))
     for other in (["question 5", *QUESTIONS[1:]], QUESTIONS[:2], QUESTIONS[:5]):
-        with pytest.raises(UserError, match="started with other questions; remove the file"):
+        with pytest.raises(UserError, match="started with other questions or another encoder"):
             write(path, other)
-    with pytest.raises(UserError, match="started with another encoder"):
+    with pytest.raises(UserError, match="or another encoder; remove the file"):
         write(path, encoder="y")
     part = tmp_path / ".v.npy.part"
     part.write_bytes(part.read_bytes()[:-1])  # cut: it starts again

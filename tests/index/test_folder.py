@@ -283,3 +283,22 @@ def test_a_read_only_folder_is_read(tmp_path):
     found = subprocess.run(command, capture_output=True, text=True)
     tmp_path.chmod(0o755)
     assert found.stdout.split() == [str(20 + len(ODD)), "PermissionError"], found.stderr
+
+
+def test_a_full_disk_leaves_the_old_index_and_names_the_file(tmp_path, monkeypatch):
+    store = make(tmp_path, some(5))
+    before, plain = contents(store), os.fsync
+    for kind in ("vectors", "questions", "codes", "manifest"):
+
+        def full(descriptor, kind=kind):
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+            if kind in os.path.basename(path):
+                raise OSError(28, "No space left on device")
+            plain(descriptor)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            with pytest.raises(OSError, match=f"No space left on device: '.*{tmp_path.name}"):
+                make(tmp_path, some(9), factory="HNSW4")
+        assert contents(FolderStore(tmp_path)) == contents(store) == before
+        assert len([*tmp_path.glob("[!.]*")]) == 4
