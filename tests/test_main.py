@@ -35,7 +35,7 @@ def test_a_run_leaves_all_that_it_promises(finished):
     names = {path.name for path in workdir.iterdir() if not path.name.startswith(".")}
     assert names == {
         *("run.json", "splits", "metrics.jsonl", "evaluations.jsonl", "tensorboard"),
-        *("checkpoints", "export", "index", "plots", "ranks.npz", "report.json", "report.md"),
+        *("checkpoints", "export", "index", "ranks.npz", "report.json", "report.md"),
     }
     assert {path.name for path in (workdir / "splits").iterdir()} == {
         *("train.tsv", "validation.tsv", "test.tsv", "questions.tsv"),
@@ -47,7 +47,6 @@ def test_a_run_leaves_all_that_it_promises(finished):
     names |= {"false_negatives", "rows_with_false_negatives"}
     assert all(set(row) == names for row in steps)
     assert len(list((workdir / "tensorboard").glob("events.out.tfevents.*"))) == 1
-    assert (workdir / "plots" / "training.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_run_is_published_with_the_scores_of_its_report(finished, tmp_path, monkeypatch):

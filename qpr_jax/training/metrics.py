@@ -1,4 +1,4 @@
-"""Records of a training: JSON lines, TensorBoard events, and a plot."""
+"""Records of a training: JSON lines and TensorBoard events."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ import socket
 import time
 from typing import Any
 
-import numpy as np
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import name_in_errors, write_atomically
-
-SMOOTHED = 50  # steps of a running mean
 
 
 def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -100,30 +97,3 @@ def _open(path: pathlib.Path, resume_at: int) -> io.FileIO:
 
 def _lines(rows: list[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
-
-
-def plot_training(
-    folder: pathlib.Path, metrics: list[dict[str, Any]], evaluations: list[dict[str, Any]]
-) -> None:
-    """Draw the losses and the scores of evaluations over the steps: plots/training.png."""
-    from matplotlib.figure import Figure
-
-    scores = [name for name in evaluations[0] if name != "step"]
-    figure = Figure(figsize=(4.5 * (1 + len(scores)), 3.6), layout="constrained")
-    axes = figure.subplots(1, 1 + len(scores), squeeze=False)[0]
-    names = sorted({name for row in metrics for name in row if name.startswith("loss_")})
-    for name in names or ["loss"]:
-        rows = [row for row in metrics if name in row]
-        steps, loss = (np.array([row[key] for row in rows]) for key in ("step", name))
-        window = min(SMOOTHED, len(loss))
-        smooth = np.convolve(loss, np.full(window, 1 / window), "valid")
-        axes[0].plot(steps, loss, color="0.8", linewidth=0.8)
-        axes[0].plot(steps[window - 1 :], smooth, label=f"{name}, mean of {window} steps")
-    axes[0].set(xlabel="step", title="training")
-    axes[0].legend()
-    for axis, name in zip(axes[1:], scores, strict=True):
-        at, values = ([row[key] for row in evaluations] for key in ("step", name))
-        axis.plot(at, values, marker="o")
-        axis.set(xlabel="step", title=f"validation {name}")
-    with write_atomically(folder / "plots" / "training.png") as file:
-        figure.savefig(file, format="png", dpi=120)

@@ -41,7 +41,7 @@ from qpr_jax.training.added_words import changes_of_added_words
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
-from qpr_jax.training.metrics import plot_training, read_json_lines
+from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.reranker import TrainedReranker
 from qpr_jax.training.sampler import epoch_steps, imitation_steps, pairs_per_batch
 from qpr_jax.training.teacher import NEIGHBORS
@@ -69,7 +69,7 @@ def write_report(
     *,
     encode_seconds: float,
 ) -> dict[str, Any]:
-    """Score the run in `folder`; write report.md, plots/, ranks.npz and, last, report.json.
+    """Score the run in `folder`; write report.md, ranks.npz and, last, report.json.
 
     `vectors` are those of all questions, float32 [Q, d], which took `encode_seconds`; `rerankers`
     go by the names in RERANKERS. Returns what report.json holds.
@@ -107,8 +107,6 @@ def write_report(
     report["settings"] = identity(config)
     report["machine"] = _machine(config)
     evaluations = read_json_lines(folder / "evaluations.jsonl")
-    if evaluations:
-        plot_training(folder, read_json_lines(folder / "metrics.jsonl"), evaluations)
     with write_atomically(folder / "report.md", "w") as file:
         file.write(_markdown(report, evaluations))
     # Last, because this file marks the run as finished.

@@ -69,8 +69,7 @@ def train_network(
     params = {name: getattr(start, name) for name in _TRAINED}
     if rows is not None:
         params[_WORDS] = zero_weights()
-    rate = optax.cosine_decay_schedule(_LEARNING_RATE, epochs * batches)
-    optimizer = optax.adamw(rate, weight_decay=_WEIGHT_DECAY)
+    optimizer = _make_optimizer(epochs * batches)
     step = functools.partial(_step, optimizer)
     state, key = optimizer.init(params), jax.random.key(seed)
     for epoch in range(epochs):
@@ -100,6 +99,12 @@ def add_word_weights(network: Network, features: np.ndarray) -> Network:
     if fresh.scale[columns[0]]:
         linear[columns[0]] = 1 / fresh.scale[columns[0]]
     return fresh._replace(hidden=hidden, bias=network.bias, output=network.output, linear=linear)
+
+
+@functools.cache  # an argument of `_step`, so that folds of as many steps are compiled once
+def _make_optimizer(steps: int) -> optax.GradientTransformation:
+    rate = optax.cosine_decay_schedule(_LEARNING_RATE, steps)
+    return optax.adamw(rate, weight_decay=_WEIGHT_DECAY)
 
 
 @functools.partial(jax.jit, static_argnums=0)

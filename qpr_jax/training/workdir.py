@@ -26,7 +26,6 @@ _OUTPUTS = (
     "hits.npy",
     "index",
     "metrics.jsonl",
-    "plots",
     "ranks.npz",
     "report.md",
     "tensorboard",
