@@ -78,12 +78,8 @@ class DataConfig(Section):
     coherence: Literal["pairwise", "paper"] = setting("pairwise", "Filters clusters of logs.")
     unlabeled: MayChange[str] = setting("", "Further questions for the teacher: file or folder.")
     spliced: Count = setting(0, "Further questions for the teacher, spliced from training ones.")
-    parallel: MayChange[Several[str]] = setting(
-        (), "Translations for the student of a teacher, such as `en-de:PATH`."
-    )
-    parallel_tests: MayChange[Several[str]] = setting(
-        (), "Translations to score, like `data.parallel`; never trained on."
-    )
+    parallel: MayChange[Several[str]] = setting((), "Translations to learn, as `en-de:PATH`.")
+    parallel_tests: MayChange[Several[str]] = setting((), "Translations to score, not to learn.")
     glossed: Count = setting(0, "Copies of each question with its words replaced by translations.")
     negatives: MayChange[str] = setting("", "File of `qpr negatives` for `batch.hard_negatives`.")
     labels: MayChange[str] = setting("", "Labeled pairs added to training, as of `qpr review`.")
@@ -153,9 +149,7 @@ class BatchConfig(Section):
     )
     token_dropout: Share = setting(0.0, "Share of tokens that a step drops.")
     subword_dropout: Share = setting(0.0, "Share of known words that a step reads as n-grams.")
-    encode_chunk: MayChange[Count] = setting(
-        0, "Questions that a device encodes at a time, to save memory; 0: all."
-    )
+    encode_chunk: MayChange[Count] = setting(0, "Questions a device encodes at a time; 0: all.")
 
 
 class OptimizerConfig(Section):
@@ -175,15 +169,11 @@ class OptimizerConfig(Section):
 class TeacherConfig(Section):
     """An encoder whose vectors the training imitates."""
 
-    model: MayChange[str] = setting(
-        "", "A run, a folder, minilm, or a .npy file with the vectors of all questions."
-    )
+    model: MayChange[str] = setting("", "A run, folder, minilm, or .npy file of all vectors.")
     epochs: Count = setting(9, "Epochs of imitation alone, over all questions.")
     batch_size: Positive = setting(512, "Questions of a batch of imitation alone.")
     weight: Weight = setting(0.0, "Weight of imitation beside the loss on pairs.")
-    similarities: Weight = setting(
-        0.0, "Weight of imitating similarities, relative to that of vectors."
-    )
+    similarities: Weight = setting(0.0, "Weight of similarities relative to vectors.")
     words: bool = setting(False, "Also learn the words of the teacher's vocabulary, as texts.")
 
 
@@ -211,11 +201,9 @@ class RerankConfig(Section):
     """The re-ranker of a run, trained after the index."""
 
     candidates: Annotated[int, Field(ge=0, le=1000)] = setting(
-        0, "Hits that the re-ranker reorders; 0: no re-ranker."
+        0, "Hits that are reordered; 0: none."
     )
-    cross_encoder: MayChange[str] = setting(
-        "", "Folder of a cross-encoder whose score a second re-ranker reads."
-    )
+    cross_encoder: MayChange[str] = setting("", "Cross-encoder that a second re-ranker reads.")
 
 
 class CrossEncoderConfig(Section):
@@ -228,9 +216,7 @@ class TrainConfig(Section):
     """Every setting of a training; the defaults are the paper's experiment on the Quora pairs."""
 
     job: Literal["encoder", "cross_encoder"] = setting("encoder", "What to train.")
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = setting(
-        0, "Seed of the weights and of the order of the pairs."
-    )
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = setting(0, "Seed of the weights and the order.")
     batch_size: Positive = setting(512, "Pairs of a batch, over all devices.")
     max_epochs: Count = setting(10, "Epochs over the pairs; 0: imitate the teacher alone.")
     max_steps: Count = setting(0, "Most steps on pairs (without pairs: of imitation); 0: no limit.")
