@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pytest
 
 from qpr_jax.encoders.base import EncoderSummary
 from qpr_jax.publishing import model_card
@@ -65,17 +64,26 @@ def test_the_card_has_the_scores_of_both_stages(tmp_path):
     assert "`search` reorders the first 3 hits by a small network" in card
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, "\nNone here: the model was not trained further before it was published.\n"),
-        ({"teacher.identity": "ab"}, "\nIt learned a teacher's vectors of 1,030 questions.\n"),
-        ({"pretrained.identity": "cd"}, "\n| it started from the encoder | `cd` |\n"),
-    ],
-)
-def test_the_card_says_what_a_model_learned_from(tmp_path, settings, expected):
-    write_run(tmp_path, max_epochs=0, **settings)
-    assert expected in card_of(tmp_path)
+def test_the_card_says_what_a_model_learned_from(tmp_path):
+    none = "\nNone here: the model was not trained further before it was published.\n"
+    learned = "\nIt learned a teacher's vectors of 1,030 questions.\n"
+    taught = {"teacher.identity": "ab"}
+    started = "\n| it started from the encoder | `cd` |\n"
+    for settings, expected in (
+        ({}, none),
+        (taught, learned),
+        ({"pretrained.identity": "cd"}, started),
+    ):
+        write_run(tmp_path, max_epochs=0, **settings)
+        assert expected in card_of(tmp_path)
+    write_run(tmp_path, max_epochs=0, **taught)
+    report = json.loads((tmp_path / "report.json").read_text())
+    report["added_words"] = {"words": 1234}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    card = card_of(tmp_path)
+    assert "\n1,234 words were added to a trained encoder; their embeddings alone were" in card
+    assert learned not in card
+    assert none not in card
 
 
 def test_markup_in_names_and_settings_is_shown_as_it_is(tmp_path):
@@ -88,34 +96,22 @@ def test_markup_in_names_and_settings_is_shown_as_it_is(tmp_path):
     assert "\x1b" not in card
 
 
-def translated_encoder(*files, own="en"):
-    """An encoder that learned files of (name, language, is a dictionary)."""
-    named = [
-        {"name": name, "language": language, "rows": 1500, "dictionary": dictionary}
-        for name, language, dictionary in files
-    ]
-    return StubEncoder(translations={"source_language": own, "files": named})
-
-
-def add_scores(folder):
-    """Add scores of translations to the report of a run."""
-    report = json.loads((folder / "report.json").read_text())
-    found = {"hits@1": 0.625, "mrr@20": 0.7}
-    scored = {"language": "de", "sentences": 1000, "to_source": 0.5, "to_target": 0.25}
-    sets = [scored | {"name": "test", "retrieval": found}, scored | {"name": "a.en+a.de"}]
-    report["translations"] = {"sets": sets}
-    (folder / "report.json").write_text(json.dumps(report))
-
-
 def test_the_card_names_languages_files_and_their_terms(tmp_path):
     write_run(tmp_path, max_epochs=1, **{"teacher.identity": "ab"})
-    add_scores(tmp_path)
-    encoder = translated_encoder(
+    report = json.loads((tmp_path / "report.json").read_text())
+    scored = {"language": "de", "sentences": 1000, "to_source": 0.5, "to_target": 0.25}
+    found = {"name": "test", "retrieval": {"hits@1": 0.625, "mrr@20": 0.7}}
+    report["translations"] = {"sets": [scored | found, scored | {"name": "a.en+a.de"}]}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    files = [
         ("multi30k.train.en.gz+multi30k.train.de.gz", "de", False),
         ("wiktionary.en-fr.tsv.gz", "fr", True),
         ("Multi30k.en.gz+Multi30k.de.gz", "de", False),
         ("ours.tsv", "de", False),
-    )
+    ]
+    keys = ("name", "language", "dictionary")
+    named = [dict(zip(keys, file, strict=True)) | {"rows": 1500} for file in files]
+    encoder = StubEncoder(translations={"source_language": "en", "files": named})
     card = card_of(tmp_path, encoder=encoder, licence="mit")
     assert '\nlanguage: ["en", "de", "fr"]\nlicense: "mit"\ntags: [' in card
     assert "\nLanguages: en, de, fr. Each text of these files learned the teacher's vector" in card
@@ -130,14 +126,3 @@ def test_the_card_names_languages_files_and_their_terms(tmp_path):
     assert f"\nOf the weights: mit.\n\n{expected}\n## Files" in card
     assert "| `test` | de | 1,000 | 0.500 | 0.250 | 0.625 |\n" in card
     assert "| `a.en+a.de` | de | 1,000 | 0.500 | 0.250 |  |\n\n## Limits" in card
-
-
-def test_the_card_says_that_words_alone_were_trained(tmp_path):
-    write_run(tmp_path, max_epochs=0, **{"teacher.identity": "ab"})
-    report = json.loads((tmp_path / "report.json").read_text())
-    report["added_words"] = {"words": 1234}
-    (tmp_path / "report.json").write_text(json.dumps(report))
-    card = card_of(tmp_path)
-    assert "\n1,234 words were added to a trained encoder; their embeddings alone were" in card
-    assert "It learned a teacher's vectors" not in card
-    assert "None here" not in card
