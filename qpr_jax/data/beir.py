@@ -14,7 +14,7 @@ import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from qpr_jax.data.tables import read_rows
+from qpr_jax.data.tables import read_rows, read_values
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.text.tokenizer import replace_surrogates
@@ -47,16 +47,19 @@ def read_qrels(folder: StrPath, split: str) -> Qrels:
     """
     path = _file(folder, f"{QRELS}/{split}.tsv")
     qrels: Qrels = {}
-    for line, fields in read_rows(path, ("row",), format="lines"):
-        row = fields if isinstance(fields, str) else str(fields["row"])
+
+    def parse(row: str) -> list[str] | None:
         cells = [cell.strip() for cell in row.split("\t")]
-        if line == 1 and len(cells) == len(COLUMNS) and not _SCORE.fullmatch(cells[2]):
+        return cells if len(cells) == len(COLUMNS) and all(cells) else None
+
+    expected = "two ids and a whole number, separated by tabs"
+    for line, cells in read_values(path, ["row"], parse, expected=expected, format="lines"):
+        query, document, score = cells
+        if line == 1 and not _SCORE.fullmatch(score):
             continue  # the header, whatever it calls them
-        if len(cells) != len(COLUMNS) or not all(cells) or not _SCORE.fullmatch(cells[2]):
-            expected = "two ids and a whole number, separated by tabs"
-            raise _bad_row(path, line, f"expected {expected}, got {row!r:.80}")
-        query, document, score = cells[0], cells[1], int(cells[2])
-        if qrels.setdefault(query, {}).setdefault(document, score) != score:
+        if not _SCORE.fullmatch(score):
+            raise _bad_row(path, line, f"expected {expected}, got {score!r:.80}")
+        if qrels.setdefault(query, {}).setdefault(document, int(score)) != int(score):
             raise _bad_row(path, line, f"query {query} and {document} have two scores")
     if not qrels:
         what = f"{path}: expected relevant documents, got none"
@@ -104,7 +107,11 @@ def _texts(path: str, *, titled: bool) -> Iterator[tuple[str, str]]:
         value, text = fields["_id"], fields["text"]
         title = (fields.get("title") or "") if titled else ""
         identity = f"{value}" if type(value) is int else value
-        if not isinstance(identity, str) or not identity or _is_broken(identity):
+        if (
+            not isinstance(identity, str)
+            or not identity
+            or replace_surrogates(identity) != identity
+        ):
             raise _bad_row(path, line, f"expected a string as `_id`, got {identity!r:.60}")
         if not isinstance(text, str) or not isinstance(title, str):
             raise _bad_row(path, line, "expected strings as `text` and `title`, got another type")
@@ -112,10 +119,6 @@ def _texts(path: str, *, titled: bool) -> Iterator[tuple[str, str]]:
             raise _bad_row(path, line, f"expected distinct ids, got {identity} twice")
         seen.add(identity)
         yield identity, f"{title} {text}".strip()
-
-
-def _is_broken(text: str) -> bool:
-    return replace_surrogates(text) != text
 
 
 def _bad_row(path: str, line: int, reason: str) -> UserError:

@@ -11,7 +11,7 @@ import numpy as np
 
 from qpr_jax.data.clusters import cluster_pairs, connect, in_one_cluster, transitive_clusters
 from qpr_jax.data.pairs import COLUMNS, LabeledPairs, QuestionPairs
-from qpr_jax.data.tables import read_values
+from qpr_jax.data.tables import read_values, write_tsv
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.ids import parse_id
@@ -175,18 +175,15 @@ def write_splits(
     questions.tsv: `id split` for all questions; `none` is a question of no split, which is indexed
     only.
     """
-    ids = np.asarray(ids)
-    with write_atomically(pathlib.Path(folder) / "questions.tsv", "w") as file:
-        file.write("id\tsplit\n")
-        names = (*SPLITS, "none")  # the last is that of -1
-        split_of = splits.split_of.tolist()
-        file.writelines(f"{id}\t{names[i]}\n" for id, i in zip(ids.tolist(), split_of, strict=True))
+    ids, path = np.asarray(ids), pathlib.Path(folder)
+    names = [(*SPLITS, "none")[i] for i in splits.split_of.tolist()]  # the last is that of -1
+    with write_atomically(path / "questions.tsv", "w") as file:
+        write_tsv(file, ("id", "split"), zip(ids.tolist(), names, strict=True))
     for name in SPLITS:
-        with write_atomically(pathlib.Path(folder) / f"{name}.tsv", "w") as file:
-            file.write("\t".join(PAIR) + "\n")
-            file.writelines(f"{a}\t{b}\n" for a, b in ids[splits.pairs[name]].tolist())
+        with write_atomically(path / f"{name}.tsv", "w") as file:
+            write_tsv(file, PAIR, ids[splits.pairs[name]].tolist())
     for name in HELD_OUT:
-        with write_atomically(pathlib.Path(folder) / f"labelled_{name}.jsonl", "w") as file:
+        with write_atomically(path / f"labelled_{name}.jsonl", "w") as file:
             for pairs, label in ((splits.pairs[name], 1), (splits.non_duplicates[name], 0)):
                 for a, b in pairs.tolist():
                     row = (questions[a], questions[b], label)
@@ -198,7 +195,7 @@ def read_pairs(run: StrPath, split: str) -> np.ndarray:
 
     run: the folder that contains splits/.
     """
-    path = str(_splits_folder(run, split) / f"{split}.tsv")
+    path = _file(run, split, f"{split}.tsv")
 
     def parse(*cells: object) -> list[int] | None:
         ids = [i for i in map(parse_id, cells) if i is not None]
@@ -214,25 +211,23 @@ def read_pairs(run: StrPath, split: str) -> np.ndarray:
 
 def read_split(run: StrPath, split: str) -> np.ndarray:
     """Read the ids of all questions of a split that `write_splits` wrote: int64 [n]."""
-    path = str(_splits_folder(run, split) / "questions.tsv")
+    path, columns, expected = _file(run, split, "questions.tsv"), ("id", "split"), "ids and splits"
 
-    def parse(value: object, name: object) -> tuple[int, object] | None:
-        number = parse_id(value)
-        return None if number is None else (number, name)
+    def parse(value: object, name: object) -> tuple[int | None, bool]:
+        return parse_id(value), name == split
 
-    columns, expected = ("id", "split"), "an id and a split"
     rows = read_values(path, columns, parse, expected=expected, format="tsv", remedy="restore it")
-    return np.array([number for _, (number, name) in rows if name == split], np.int64)
+    return np.array([number for _, (number, inside) in rows if inside], np.int64)
 
 
-def _splits_folder(run: StrPath, split: str) -> pathlib.Path:
+def _file(run: StrPath, split: str, name: str) -> str:
     if split not in SPLITS:
         raise UserError(f"expected one of {', '.join(SPLITS)}, got {split!r}", setting="split")
     folder = pathlib.Path(run) / "splits"
     if not folder.is_dir():
         what = f"{run}: expected the folder of a run, with splits/, found none"
         raise UserError(what, remedy="give one that `qpr train` or experiments.main made")
-    return folder
+    return str(folder / name)
 
 
 def _shuffle(chosen: np.ndarray, smallest: np.ndarray, seed: int | list[int]) -> np.ndarray:

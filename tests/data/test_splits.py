@@ -3,7 +3,7 @@ import hashlib
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qpr_jax.data.clusters import cluster_report, in_one_cluster, transitive_clusters
@@ -254,6 +254,7 @@ def test_a_verdict_overrules_the_data(split):
     )
 
 
+@settings(max_examples=20)
 @given(st.integers(0, 2**32))
 def test_no_pair_apart_is_ever_joined(seed):
     rng = np.random.default_rng(seed)
@@ -267,6 +268,7 @@ def test_no_pair_apart_is_ever_joined(seed):
         assert in_one_cluster(transitive_clusters(20, with_it), apart).any()
 
 
+@settings(max_examples=30)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6))
 def test_other_candidates_are_of_another_cluster(sizes):
     """So many pairs of each cluster; no permutation exists where one has more than half."""

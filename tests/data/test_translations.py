@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qpr_jax.data.translations import Translations, file_names, parse_spec, read_translations
@@ -118,6 +118,7 @@ def test_words_are_a_dictionary(tmp_path):
 WORDS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=9)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(WORDS, WORDS).filter(lambda pair: pair[0] != pair[1]), min_size=1))
 def test_no_pair_is_lost(tmp_path_factory, pairs):
     path = write_cells(tmp_path_factory.mktemp("any") / "p.tsv", [("en", "de"), *pairs])
