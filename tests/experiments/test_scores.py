@@ -93,20 +93,20 @@ def test_a_table_is_written_and_read(tmp_path):
     assert again.get("a", "H@1", "b") is None
 
 
-@pytest.mark.parametrize(
-    ("gain", "verdict"), [(0.2, "holds"), (-0.2, "does not hold"), (0.0, "undecided")]
-)
-def test_the_verdict_of_a_claim(gain, verdict, tmp_path):
+def test_the_verdict_of_a_claim(tmp_path):
     def both(rate):
         values = measured(rate)["H@1"]
         return {f"test {name} per pair, index": values for name in ("H@1", "MRR")}
 
-    rows = {"a": [both(0.5 + gain)], "b": [both(0.5)]}
-    scores = Scores.read(tmp_path).updated(
-        score_rows(rows, lambda row: ["b"] if row == "a" else [])
-    )
-    lines = claim_lines(scores, [Claim("a is better", "a", "b", 4)], lambda table: "test")
-    assert lines[-2].startswith(f"| a is better | {verdict} | ")
+    def compare(row):
+        return ["b"] if row == "a" else []
+
+    claims = [Claim("a is better", "a", "b", 4)]
+    for gain, verdict in ((0.2, "holds"), (-0.2, "does not hold"), (0.0, "undecided")):
+        rows = score_rows({"a": [both(0.5 + gain)], "b": [both(0.5)]}, compare)
+        scores = Scores.read(tmp_path).updated(rows)
+        lines = claim_lines(scores, claims, lambda table: "test")
+        assert lines[-2].startswith(f"| a is better | {verdict} | ")
     missing = [Claim("a is better", "a", "c", 4)]
     assert claim_lines(scores, missing, lambda table: "test") == []
 
