@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from experiments.scores import Scores
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, needs
 from qpr_jax.files import write_atomically
 
 BEGIN, END = "<!-- results -->", "<!-- end -->"
@@ -177,7 +177,8 @@ def plot_curves(
       metrics: title of a chart -> metric.
       paper: title -> the paper's points.
     """
-    from matplotlib.figure import Figure
+    with needs("plots of a study", ".[dev]"):
+        from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.2 * len(metrics) + 0.6, 3.6), layout="constrained")
     charts = figure.subplots(1, len(metrics), squeeze=False)[0]
