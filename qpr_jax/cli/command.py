@@ -184,8 +184,8 @@ def _or_standard_input(
 
 def read_inputs(paths: Sequence[str], **how: Any) -> Iterator[Entry]:
     """Read the questions of one file after the other, and log their columns."""
-    for path in paths:
-        yield from read_input(path, say=logging.getLogger("qpr_jax").info, **how)
+    say = logging.getLogger("qpr_jax").info
+    return itertools.chain.from_iterable([read_input(path, say=say, **how) for path in paths])
 
 
 def input_names(paths: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import io
 import logging
+import re
 import reprlib
 import sys
 import zlib
@@ -22,6 +23,12 @@ NOT_UTF8 = "expected UTF-8"
 _START = 1 << 16  # bytes that show the encoding and the line ends
 _NO_TEXT = (b"PK", b"BZ", b"\xfd7", b"\xd0\xcf")  # zip, bzip2, xz, an old spreadsheet
 _ARROW = {b"PAR1": "parquet", b"ARRO": "arrow"}
+# Encodings of other programs, with the letters that show each.
+_ENCODINGS = {
+    "SHIFT_JIS": "[\u3040-\u30ff]",
+    "WINDOWS-1251": "[\u0400-\u04ff]{3}",
+    "WINDOWS-1252": "",
+}
 _REPR = reprlib.Repr()
 _REPR.maxstring = 60
 
@@ -113,17 +120,31 @@ def _as_utf8(file: Any, source: str) -> BinaryIO:
     if kind := _ARROW.get(start[:4]):
         what = f"{source}: expected text, got {kind.capitalize()}"
         raise UserError(what, remedy=f"name its format with `--format {kind}`")
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+    wide = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}.get(start[:2], "")
+    wide = wide or {b"\0": "utf-16-be"}.get(start[:1], "utf-16-le" if start[1:2] == b"\0" else "")
+    if wide:
         try:
-            file = io.BytesIO(file.read().decode("utf-16").encode())
+            file = io.BytesIO(file.read().decode(wide).encode())
         except UnicodeError as error:
-            what = f"{source}: expected UTF-16 ({error.args[-1]})"
+            what = f"{source}: expected {wide.upper()} ({error.args[-1]})"
             raise UserError(what, remedy="save the file as UTF-8") from None
     elif start.startswith(b"\xef\xbb\xbf"):
         file.read(3)
     if b"\r" in start[:-1] and b"\n" not in start:
         file = io.BytesIO(file.read().replace(b"\r", b"\n"))
     return file
+
+
+def not_utf8(line: bytes) -> str:
+    """Say that a line is not UTF-8, and how to convert it from the encoding that it seems to have.
+
+    Kana show Shift-JIS, three letters in a row Cyrillic; anything else passes for Western European.
+    """
+    for name, letters in _ENCODINGS.items():
+        with contextlib.suppress(UnicodeDecodeError):
+            if re.search(letters, line.decode(name)):
+                return f"{NOT_UTF8}; convert it, as by `iconv -f {name} -t UTF-8`"
+    return NOT_UTF8
 
 
 class BadRows:
@@ -144,9 +165,7 @@ class BadRows:
     def add(self, line: int, reason: str, remedy: str = "") -> None:
         """Count a bad row; UserError unless bad rows are skipped."""
         if not self.skip:
-            convert = "save the file as UTF-8 (as by `iconv -f WINDOWS-1252 -t UTF-8`)"
-            start = convert if NOT_UTF8 in reason else "correct it"
-            remedy = remedy or f"{start}, or {self.option}"
+            remedy = remedy or f"correct it, or {self.option}"
             raise UserError(f"{self.where} {line}: {reason}", remedy=remedy)
         self.count += 1
         self._first = self._first or f"{self.where.rpartition(', ')[2]} {line}: {reason}"

@@ -15,6 +15,7 @@ from qpr_jax.data.decoding import (
     first_line,
     import_pyarrow,
     input_name,
+    not_utf8,
     read_lines,
     short,
 )
@@ -165,7 +166,7 @@ def _json_values(file: Any, source: str, kind: str) -> Iterator[tuple[int, Any, 
         file = io.BufferedReader(io.BytesIO(data))  # JSON lines in a file named .json
     for number, line in read_lines(file, source):
         if isinstance(line, bytes):
-            yield number, None, NOT_UTF8
+            yield number, None, not_utf8(line)
         elif line.strip():
             try:
                 yield number, parse_json(line), ""

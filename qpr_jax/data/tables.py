@@ -18,6 +18,7 @@ from qpr_jax.data.decoding import (
     NOT_UTF8,
     Line,
     input_name,
+    not_utf8,
     open_input,
     read_lines,
     short,
@@ -38,7 +39,6 @@ _SUFFIXES = {
 _REMEDY = "name its columns so, or another format with `--format`"
 _LONGEST_ROW = 5000  # lines of a row whose cells hold line ends
 _SHOWN_LINES = 20  # that show the separator of a CSV file
-_MANY_LINES = 5  # that look like rows are hardly one cell
 _OPEN = "not CSV (a quote is not closed)"
 _NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
 
@@ -140,22 +140,26 @@ class _CellReader:
         self.separator, self.lines = _find_separator(lines) if kind == "csv" else ("\t", lines)
         self.ahead: collections.deque[Line] = collections.deque()  # read while a quote was open
         self.width = 0  # cells of the first row
+        self.swallowed: list[int] = []  # lines in quoted cells that look like rows
 
     def __iter__(self) -> Iterator[Cells]:
         """Yield the line where each row begins, and its cells or what is wrong with it."""
         while (item := self.ahead.popleft() if self.ahead else next(self.lines, None)) is not None:
             number, line = item
             if isinstance(line, bytes):
-                yield number, NOT_UTF8
+                yield number, not_utf8(line)
                 continue
             row: list[str] | str = line.removesuffix("\r").split(self.separator)
             if line[:1] == '"' or f'{self.separator}"' in line:
                 quoted = self._quoted_row(number, line)
-                if self.kind == "csv" or isinstance(quoted, list) or quoted == NOT_UTF8:
+                if self.kind == "csv" or isinstance(quoted, list) or quoted.startswith(NOT_UTF8):
                     row = quoted
             if isinstance(row, str) or any(map(str.strip, row)):
                 self.width = self.width or len(row)
                 yield number, row
+        if self.swallowed:
+            text = "%s, line %d: quoted cells hold lines that look like rows: %d; check the quotes"
+            log.warning(text, self.source, self.swallowed[0], len(self.swallowed))
 
     def _quoted_row(self, number: int, line: str) -> list[str] | str:
         """Return the cells of a row, or what is wrong; its other lines leave `ahead`."""
@@ -171,12 +175,12 @@ class _CellReader:
         fits = self.width in (0, len(cells)) or not (more or is_tsv)
         if not fits or (like_rows and is_tsv):
             return _OPEN
-        if like_rows and more >= _MANY_LINES:
-            text = "%s, line %d: a quoted cell has %d lines that look like rows; check its quotes"
-            log.warning(text, self.source, number, more + 1)
+        if like_rows:
+            self.swallowed += range(number + 1, number + 1 + more)
         for _ in rest:
             self.ahead.popleft()
-        return NOT_UTF8 if any(isinstance(text, bytes) for text in rest) else cells
+        wrong = [not_utf8(text) for text in rest if isinstance(text, bytes)]
+        return wrong[0] if wrong else cells
 
     def _texts(self, line: str) -> Iterator[str]:
         """Yield a line and those after it, which stay in `ahead`."""
@@ -250,7 +254,7 @@ def _line_rows(lines: Iterator[Line], source: str, names: Sequence[str], *, snif
         raise UserError(what, remedy="name tsv, csv, jsonl or parquet with `--format`")
     for number, line in lines:
         if isinstance(line, bytes):
-            yield number, NOT_UTF8
+            yield number, not_utf8(line)
             continue
         if number == 1 and sniff and (kind := _table_format(line)):
             what = f"{source}: expected lines of text, got what looks like {kind}"

@@ -81,6 +81,7 @@ FILES = {
     "a.csv": lambda rows: b"\xef\xbb\xbf" + as_csv(rows),
     "semicolons.csv": lambda rows: as_csv(rows, **QUOTED),
     "utf16.csv": lambda rows: as_csv(rows).decode().encode("utf-16"),
+    "utf16_without_mark.csv": lambda rows: as_csv(rows).decode().encode("utf-16-le"),
     "sep.csv": lambda rows: b"sep=;\r\n" + as_csv(rows, **QUOTED),
     "a.jsonl": lambda rows: as_json(rows, True),
     "a.ndjson": lambda rows: as_json(rows, True),
@@ -187,7 +188,11 @@ def test_many_rows_in_one_quoted_cell_are_told(tmp_path, caplog):
     lines[50], lines[150] = '50,"not working', '150,still broken"'
     path = write(tmp_path, "a.csv", "\n".join(["id,question", *lines]))
     assert [entry.id for entry in read(path)] == [*range(51), *range(151, 200)]
-    assert "line 52: a quoted cell has 101 lines that look like rows" in caplog.messages[0]
+    assert "line 53: quoted cells hold lines that look like rows: 100;" in caplog.messages[0]
+    caplog.clear()
+    few = write(tmp_path, "few.csv", 'id,question\n1,"not working\n2,why\n3,still broken"\n')
+    assert len(read(few)) == 1
+    assert "line 3: quoted cells hold lines that look like rows: 2;" in caplog.messages[0]
 
 
 def test_plain_lines(tmp_path):
@@ -264,8 +269,10 @@ WRONG = [
     ("a.csv", "PAR1", "expected text, got Parquet; name its format with `--format parquet`"),
     ("a.txt", "id,question\n", "expected lines of text, got what looks like csv; name"),
     ("a.txt", '{"question": "a"}\n', "expected lines of text, got what looks like jsonl"),
-    ("a.txt", b"a\n\x81\n", "line 2: expected UTF-8; save the file as UTF-8 .*, or skip"),
-    ("a.csv", b"question\nWhere\x92s it?\n", "line 2: .*; save .*iconv -f WINDOWS-1252"),
+    ("a.txt", b"a\n\x81\n", "line 2: expected UTF-8; correct it, or skip"),
+    ("a.csv", b"question\nWhere\x92s it?\n", "line 2: expected UTF-8; .*iconv -f WINDOWS-1252"),
+    ("a.csv", "question\nパスワード?\n".encode("shift_jis"), "line 2: .*iconv -f SHIFT_JIS"),
+    ("a.txt", "где мой заказ\n".encode("cp1251"), "line 1: .*iconv -f WINDOWS-1251"),
     ("a.csv", b"\xff\xfeq\0u", "expected UTF-16 .*; save the file as UTF-8"),
     ("a.gz", gzip.compress(b"a\n" * 9999, mtime=0)[:-9], "not whole gzip"),
     ("a.parquet", "PAR1 nothing", "expected Parquet"),
