@@ -143,7 +143,9 @@ def not_utf8(line: bytes) -> str:
     for name, letters in _ENCODINGS.items():
         with contextlib.suppress(UnicodeDecodeError):
             if re.search(letters, line.decode(name)):
-                return f"{NOT_UTF8}; convert it, as by `iconv -f {name} -t UTF-8`"
+                return (
+                    f"{NOT_UTF8}, got {name} as it seems (`iconv -f {name} -t UTF-8` converts it)"
+                )
     return NOT_UTF8
 
 

@@ -270,7 +270,7 @@ WRONG = [
     ("a.txt", "id,question\n", "expected lines of text, got what looks like csv; name"),
     ("a.txt", '{"question": "a"}\n', "expected lines of text, got what looks like jsonl"),
     ("a.txt", b"a\n\x81\n", "line 2: expected UTF-8; correct it, or skip"),
-    ("a.csv", b"question\nWhere\x92s it?\n", "line 2: expected UTF-8; .*iconv -f WINDOWS-1252"),
+    ("a.csv", b"question\nWhere\x92s it?\n", "line 2: expected UTF-8, got .*iconv -f WINDOWS-1252"),
     ("a.csv", "question\nパスワード?\n".encode("shift_jis"), "line 2: .*iconv -f SHIFT_JIS"),
     ("a.txt", "где мой заказ\n".encode("cp1251"), "line 1: .*iconv -f WINDOWS-1251"),
     ("a.csv", b"\xff\xfeq\0u", "expected UTF-16 .*; save the file as UTF-8"),
