@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import array
 import itertools
+import random
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -15,7 +17,7 @@ _ITERATIONS = 5
 _MOST_WORDS = 30  # of a sentence: long ones add many pairs of words and little evidence
 _LEAST = 0.05  # probability of a translation that is kept
 SPLICE = 0.3  # chance of continuing in another question, at each word that allows it
-_ROUND = 50_000
+_MISSES = 2000  # walks in a row without a new question show that hardly any is left
 _LONGEST = 32  # words; a walk may revisit a word
 _MARKS = ".,;:!?'\"()"
 REPLACED = 0.3  # chance that a word of _LETTERS and more gives way to another
@@ -118,16 +120,30 @@ def splice_questions(
     Fewer than `count` are returned where `questions`, in any case, with spaces between words, allow
     no more. `accept` returns False for a question to leave out.
     """
-    walk = _Walk(questions)
-    rng = np.random.default_rng(0)
+    split = [words for words in map(str.split, questions) if words]
+    places: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)  # of adjacent words
+    for number, words in enumerate(split):
+        for i in range(1, len(words) - 1):
+            places[words[i - 1].lower(), words[i].lower()].append((number, i))
+    rng = random.Random(0)
     found: dict[str, None] = {}
-    while len(found) < count:
-        before = len(found)
-        new = walk.sample(rng)
-        found.update((text, None) for text in new if text not in found and accept(text))
-        if len(found) - before < _ROUND // 100:  # hardly any new ones are left
-            break
-    return list(itertools.islice(found, count))
+    missed = 0
+    while split and len(found) < count and missed < _MISSES:
+        words, i, spliced = rng.choice(split), 0, False
+        walked: list[str] = []
+        while i < len(words) and len(walked) < _LONGEST:
+            walked.append(words[i])
+            if 0 < i < len(words) - 1 and rng.random() < SPLICE:
+                number, i = rng.choice(places[words[i - 1].lower(), words[i].lower()])
+                spliced = spliced or split[number] is not words
+                words = split[number]
+            i += 1
+        text = " ".join(walked)
+        missed += 1
+        if i == len(words) and spliced and text not in found and accept(text):
+            found[text] = None
+            missed = 0
+    return list(found)
 
 
 def replace_words(questions: Sequence[str], words: Sequence[str]) -> list[str]:
@@ -148,49 +164,3 @@ def replace_words(questions: Sequence[str], words: Sequence[str]) -> list[str]:
         return " ".join(parts)
 
     return [replaced(question) for question in questions]
-
-
-class _Walk:
-    """The words of all questions in a row, and the other places of each pair of adjacent words."""
-
-    def __init__(self, questions: Sequence[str]) -> None:
-        split = [question.split() for question in questions]
-        lengths = np.array([len(words) for words in split], np.int64)
-        self.words = list(itertools.chain.from_iterable(split))
-        self.ends = np.cumsum(lengths)
-        self.starts = (self.ends - lengths)[lengths > 0]
-        known: dict[str, int] = {}
-        ids = np.array([known.setdefault(w.lower(), len(known)) for w in self.words], np.int64)
-        before = np.concatenate([ids[:1], ids[:-1]])
-        self.is_last = np.zeros(len(ids), bool)
-        self.is_last[self.ends[lengths > 0] - 1] = True
-        # A question's first word has no word before it, and its last none after it.
-        inside = ~self.is_last
-        inside[self.starts] = False
-        at = np.flatnonzero(inside)
-        _, group, sizes = np.unique(
-            before[at] * len(known) + ids[at], return_inverse=True, return_counts=True
-        )
-        self.places = at[np.argsort(group, kind="stable")]
-        firsts = np.cumsum(sizes) - sizes
-        self.first, self.size = np.zeros((2, len(ids)), np.int64)
-        self.first[at], self.size[at] = firsts[group], sizes[group]
-
-    def sample(self, rng: np.random.Generator) -> list[str]:
-        """Take _ROUND walks at once; return those that end as a question and are spliced."""
-        if not len(self.places):
-            return []
-        at = rng.choice(self.starts, _ROUND)
-        path = np.full((_LONGEST, _ROUND), -1)
-        spliced = np.zeros(_ROUND, bool)
-        active = np.ones(_ROUND, bool)
-        for step in range(_LONGEST):
-            path[step, active] = at[active]
-            active &= ~self.is_last[at]
-            jump = active & (self.size[at] > 1) & (rng.random(_ROUND) < SPLICE)
-            choice = rng.integers(np.maximum(self.size[at], 1))
-            other = np.where(jump, self.places[np.where(jump, self.first[at] + choice, 0)], at)
-            spliced |= other != at
-            at = np.where(active, other + 1, at)
-        whole = spliced & ~active
-        return [" ".join(self.words[i] for i in walk if i >= 0) for walk in path.T[whole]]
