@@ -194,7 +194,7 @@ def generated(store: FolderStore, count: int, precision: str, folder: pathlib.Pa
     memory = anonymous_bytes() - before
     exact = exact_top_k(queries[:200, 0], made.vectors.built, 10)[0][:, -1:]
     recall = (made.vectors.search(queries[:200, 0], 10)[0] <= exact * (1 + 1e-6)).mean()
-    cells = [f"{count:,}", precision, made.factory, f"{seconds:.0f}", f"{disk / 2**30:.2f}"]
+    cells = [f"{count:,}", precision, made.vectors.factory, f"{seconds:.0f}", f"{disk / 2**30:.2f}"]
     cells += [f"{memory / 2**30:.2f}", f"{opening:.2f}", f"{1e3 * cold:.2f}"]
     return [*cells, f"{warm / 1e3:.2f}", f"{recall:.3f}"]
 

@@ -176,8 +176,7 @@ def manifest_format(folder: StrPath) -> str | None:
     """Return the format named in the manifest of `folder`; None if there is no such manifest."""
     path = pathlib.Path(folder) / MANIFEST
     found = read_json(path) if path.is_file() else None
-    name = found.get("format") if isinstance(found, dict) else None
-    return name if isinstance(name, str) else None
+    return found.get("format") if isinstance(found, dict) else None
 
 
 def read_manifest(folder: StrPath, *, format: str) -> dict[str, Any]:
@@ -187,16 +186,15 @@ def read_manifest(folder: StrPath, *, format: str) -> dict[str, Any]:
         what = f"{folder}: expected a folder with a {MANIFEST}, found none"
         raise UserError(what, remedy=_REMEDY)
     manifest = read_json(path)
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
-        raise UserError(f"{path}: expected a manifest with `files`", remedy=_REMEDY)
-    if manifest.get("format") != format:
-        what = f"{path}: expected format {format!r}, got {manifest.get('format')!r}"
+    found = manifest.get("format") if isinstance(manifest, dict) else None
+    if found != format:
+        what = f"{path}: expected format {format!r}, got {found!r}"
         raise UserError(what, remedy="make the folder again with this version")
     try:
         unaltered = manifest == seal(manifest)
     except (ValueError, RecursionError):  # NaN, say
         unaltered = False
-    if not unaltered:
+    if not unaltered or not isinstance(manifest.get("files"), dict):
         raise UserError(f"{path}: the bytes differ from their SHA-256", remedy=_REMEDY)
     return manifest
 

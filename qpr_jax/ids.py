@@ -95,12 +95,7 @@ def check_each(ids: Iterable[object]) -> list[Id]:
         kind = type(ids).__name__
         raise UserError(f"`ids`: expected a list of ids, got a {kind}", remedy="pass [ids]")
     ids = ids.tolist() if hasattr(ids, "tolist") else ids
-    return [
-        value
-        if type(value) is int and 0 <= value <= LARGEST_ID  # most are
-        else check_id(value, f"at position {i}")
-        for i, value in enumerate(ids)
-    ]
+    return [check_id(value, f"at position {i}") for i, value in enumerate(ids)]
 
 
 def check_ids(ids: Iterable[object], count: int | None = None) -> list[Id]:

@@ -4,8 +4,6 @@ import errno
 import json
 import os
 import pathlib
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -14,7 +12,6 @@ from hypothesis import strategies as st
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
-    LOCK_FILE,
     folder_lock,
     locked,
     manifest_format,
@@ -185,7 +182,7 @@ def test_wrong_manifests_are_refused(folder):
     altered = {"format": "test 1", "files": {}}
     for manifest, message in (
         (seal({"format": "test 2", "files": {}}), "expected format 'test 1', got 'test 2'"),
-        (seal({"format": "test 1"}), "expected a manifest with `files`"),
+        (seal({"format": "test 1"}), "differ from their SHA-256"),
         (altered, "differ from their SHA-256"),
         (altered | {"near": float("nan")}, "differ from their SHA-256"),
     ):
@@ -227,19 +224,3 @@ def test_a_thread_takes_the_lock_of_a_folder_again_and_other_threads_wait(tmp_pa
     for thread in threads:
         thread.join()
     assert seen == [1] * 40
-
-
-def test_another_process_waits_for_the_lock_of_a_folder_and_a_kill_frees_it(tmp_path):
-    code = (
-        "import sys; from qpr_jax.files import folder_lock\n"
-        "with folder_lock(sys.argv[1]): print('held', flush=True); sys.stdin.read()"
-    )
-    arguments = [sys.executable, "-c", code, tmp_path]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"held\n"
-        with locked(tmp_path / LOCK_FILE) as ours:
-            assert not ours
-        other.kill()
-        with folder_lock(tmp_path):
-            pass

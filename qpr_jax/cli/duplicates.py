@@ -152,14 +152,13 @@ def duplicates(
     check_output(output)
     check_folder(folder, output, filter(None, (*questions, against)))
     choice, what = _search_options(options)
-    source = f"{input_names(questions)}, line"
     entries = itertools.chain.from_iterable(_read(path, options) for path in questions)
     table = [*progress.count(entries, "read")]
     if not table:
-        raise UserError(f"{source.rpartition(',')[0]}: expected questions, got none")
+        raise UserError(f"{input_names(questions)}: expected questions, got none")
     other = None if against is None else Source(_read(against, options), f"{against}, line")
     digest = _digest(table)
-    found, add_new = search(Source(table, source), other, choice, what)
+    found, add_new = search(Source(table, f"{input_names(questions)}, line"), other, choice, what)
     info = {"complete": True, "run": str(what.run or what.incremental or "open_student")}
     info |= {**found.facts(), "files": file_names(output)}
     if what.incremental is not None:
@@ -240,8 +239,7 @@ def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
         "%s: pairs: %s; copies: %s; groups: %s of %s questions, the largest of %s; %s of %s stay",
         *(out, *(f"{info[name]:,}" for name in names)),
     )
-    largest = sorted(found.groups, key=lambda group: -len(group.ids))[:_SHOWN]
-    for group in largest:
+    for group in found.groups[:_SHOWN]:
         log.info("%s rows: %s", f"{len(group.ids):,}", _short(group.questions[0]))
     doubtful = [pair for pair in found.pairs if pair.distance][-_SHOWN:]
     for pair in doubtful:

@@ -250,18 +250,20 @@ class Duplicates:
             )
 
     def _group_columns(self, groups: list[Group]) -> TableColumns:
-        names = ["group", "id", "kept", "weakest", "link1", "link2", "distance", "question"]
-        names += ["of_table"] if len(self._rows) > self._rows.table_rows else []
-        fixed: dict[str, list[Any]] = {name: [] for name in names}
-        payloads: list[Payload | None] = []
-        for number, group in enumerate(groups):
-            payloads += group.payloads
-            shared = number, group.weakest, *group.link, group.distance
-            for name, value in zip(("group", *names[3:7]), shared, strict=True):
-                fixed[name] += [value] * len(group.ids)
-            own: list[list[Any]] = [group.ids, group.stays, group.questions, group.of_table]
-            for name, values in zip(("id", "kept", *names[7:]), own, strict=False):
-                fixed[name] += values
+        numbered = [(i, group, n) for i, group in enumerate(groups) for n in range(len(group.ids))]
+        fixed: dict[str, list[Any]] = {
+            "group": [i for i, _, _ in numbered],
+            "id": [group.ids[n] for _, group, n in numbered],
+            "kept": [group.stays[n] for _, group, n in numbered],
+            "weakest": [group.weakest for _, group, _ in numbered],
+            "link1": [group.link[0] for _, group, _ in numbered],
+            "link2": [group.link[1] for _, group, _ in numbered],
+            "distance": [group.distance for _, group, _ in numbered],
+            "question": [group.questions[n] for _, group, n in numbered],
+        }
+        if len(self._rows) > self._rows.table_rows:
+            fixed["of_table"] = [group.of_table[n] for _, group, n in numbered]
+        payloads = [group.payloads[n] for _, group, n in numbered]
         return with_payload(fixed, payloads, self._rows.fields)
 
     def _make_kept(self) -> Iterator[Row]:

@@ -76,8 +76,7 @@ class FolderStore:
         recipe: Recipe,
         *,
         encoder: str,
-        dimension: int,
-        export: Callable[[str], str] = lambda build: "",
+        **how: Any,
     ) -> Self:
         """Index questions in a folder, in place of what is there; None: in a temporary one.
 
@@ -87,15 +86,7 @@ class FolderStore:
         folder = pathlib.Path(tempfile.mkdtemp(prefix="qpr-") if path is None else path)
         try:
             with folder_lock(folder):
-                write_build(
-                    folder,
-                    questions,
-                    encode,
-                    recipe,
-                    encoder=encoder,
-                    dimension=dimension,
-                    export=export,
-                )
+                write_build(folder, questions, encode, recipe, encoder=encoder, **how)
             return cls(folder, encoders=[encoder], temporary=temporary)
         except BaseException:
             if temporary:
@@ -104,7 +95,7 @@ class FolderStore:
 
     def __repr__(self) -> str:
         where = "memory" if self.temporary else self.path
-        return f"<FolderStore: {len(self):,} questions in {where}, {self.factory}>"
+        return f"<FolderStore: {len(self):,} questions in {where}, {self.vectors.factory}>"
 
     @property
     def recipe(self) -> Recipe:
@@ -115,11 +106,6 @@ class FolderStore:
     def vectors(self) -> Vectors:
         """Vectors of the present build by row, without regard to what was removed."""
         return self._state.vectors
-
-    @property
-    def factory(self) -> str:
-        """How it does: the index of FAISS of the present build."""
-        return self.vectors.factory
 
     @property
     def encoder(self) -> str:
@@ -148,7 +134,7 @@ class FolderStore:
         sizes = [file.stat().st_size for file in self.path.iterdir() if file.is_file()]
         return {
             "store": "folder",
-            "built_as": self.factory,
+            "built_as": self.vectors.factory,
             "recall@10": round(self._state.manifest["recall@10"], 4),
             "removed": len(self.vectors) - len(self),
             "added": self.vectors.added,

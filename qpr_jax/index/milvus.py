@@ -130,10 +130,8 @@ class MilvusStore:
 
     def facts(self) -> dict[str, Any]:
         """Return what `qpr info` says of the store."""
-        facts: dict[str, Any]
         facts = {"store": "milvus", "collection": self._build, "run": self.run}
-        facts |= {"questions": len(self), "dimension": self.dimension, "encoder": self.encoder}
-        return facts | dataclasses.asdict(self.recipe) | {"consistency": self._server.consistency}
+        return facts | {"consistency": self._server.consistency}
 
     def search(self, vectors: np.ndarray, k: int) -> list[list[Hit]]:
         """Find the `k` (at most 16,384) nearest questions of each vector float32 [n, d]."""

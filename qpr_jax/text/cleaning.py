@@ -51,19 +51,13 @@ def number_key(spelled: str) -> str:
     return " ".join(sorted({*numbers(spelled), *_NEGATIVE.findall(spelled)}))
 
 
-def has_html(text: str) -> bool:
-    """Whether a text has tags or entities of HTML."""
-    if "<" not in text and "&" not in text:
-        return False
-    return any(p.search(text) for p in (_INLINE_TAG, _BLOCK_TAG, _ENTITY))
-
-
 def without_html(text: str) -> str:
     """Remove the tags of HTML, and replace entities by their characters."""
-    if not has_html(text):
+    if "<" not in text and "&" not in text:
         return text
-    text = _INLINE_TAG.sub("", _SCRIPT.sub("\n", text))
-    return html.unescape(_BLOCK_TAG.sub("\n", text)).strip() or text
+    plain = _BLOCK_TAG.sub("\n", _INLINE_TAG.sub("", _SCRIPT.sub("\n", text)))
+    plain = _ENTITY.sub(lambda entity: html.unescape(entity[0]), plain)
+    return text if plain == text else plain.strip() or text
 
 
 def shared_sentences(texts: Sequence[str]) -> dict[str, int]:

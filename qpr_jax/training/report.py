@@ -84,7 +84,7 @@ def write_report(
     if dataset.frozen_rows:
         report["added_words"] = changes_of_added_words(dataset, vectors)
     report["index"] = {
-        "factory": store.factory,
+        "factory": store.vectors.factory,
         "probes": store.recipe.probes,
         "questions": len(retriever),
         "recall@10": statistics.mean(report[split]["index_recall@10"] for split in HELD_OUT),
