@@ -6,8 +6,8 @@ mean over the global batch: float32, or float64 if the vectors are. It raises Va
 arguments.
 
 Shared arguments:
-  clusters: integer [m], or [n] if the extra candidates have none: the cluster of each candidate and
-    its query, -1 for none; ids fit int32. A row skips other candidates of its cluster.
+  clusters: integer [m], the cluster of each candidate and its query, -1 for none; ids fit int32.
+    A row skips other candidates of its cluster.
   axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over. The
     candidates of all devices are gathered; neither value nor gradient depends on the number of
     devices. Take the gradient outside the map: inside an unchecked one (`check_vma=False`) it is

@@ -10,14 +10,7 @@ import numpy as np
 from jax import lax
 
 from qpr_jax.arrays import unit_vectors
-from qpr_jax.losses.distances import (
-    as_floats,
-    check_choice,
-    device_mean,
-    from_squared,
-    gather,
-    paired_squared_distances,
-)
+from qpr_jax.losses.distances import as_floats, device_mean, gather
 
 
 def contrastive_loss(
@@ -25,26 +18,20 @@ def contrastive_loss(
     right: jax.Array,
     labels: jax.Array,
     *,
-    metric: str = "cosine",
     margin: float = 0.5,
     axis_name: Hashable | None = None,
 ) -> jax.Array:
     """Mean over the batch of half the squared distance, or of half the squared margin violation.
 
-    With d_i the distance of pair i and y_i its label, it is the mean of
-    0.5 (y_i d_i^2 + (1 - y_i) max(0, margin - d_i)^2).
-
-    The gradient is 0 for the Euclidean distance of equal vectors and for the cosine of a vector of
-    zeros.
+    With d_i = 1 - cosine of pair i and y_i its label, it is the mean of
+    0.5 (y_i d_i^2 + (1 - y_i) max(0, margin - d_i)^2). The cosine of a vector of zeros is 0.
 
     Args:
       left: floating [n, d].
       right: floating [n, d]; row i of both is a pair.
       labels: boolean or number [n]: 1 if the two mean the same, else 0. Others raise ValueError
         outside `jit`.
-      metric: "cosine", 1 - cosine, with a cosine of 0 for a vector of zeros, or "euclidean".
-      margin: the smallest distance without loss of pairs with label 0, at least 0. A cosine
-        distance is at most 2.
+      margin: the smallest distance without loss of pairs with label 0, 0 to 2.
 
     For `axis_name` see `qpr_jax.losses`.
 
@@ -55,10 +42,10 @@ def contrastive_loss(
 
     Source:
       Hadsell, Chopra and LeCun (2006), "Dimensionality Reduction by Learning an Invariant
-      Mapping", equation (4), in which Y is 0 for two of one meaning. For cosines it is
-      ContrastiveLoss of sentence-transformers.
+      Mapping", equation (4), in which Y is 0 for two of one meaning; ContrastiveLoss of
+      sentence-transformers.
     """
-    distances, same = _labeled_distances(left, right, labels, metric, margin)
+    distances, same = _labeled_distances(left, right, labels, margin)
     return device_mean(0.5 * _squares(distances, same, margin).mean(), axis_name)
 
 
@@ -67,7 +54,6 @@ def online_contrastive_loss(
     right: jax.Array,
     labels: jax.Array,
     *,
-    metric: str = "cosine",
     margin: float = 0.5,
     axis_name: Hashable | None = None,
 ) -> jax.Array:
@@ -84,16 +70,17 @@ def online_contrastive_loss(
     The arguments are those of `contrastive_loss`. Hard pairs are chosen among those of all devices.
 
     Example:
-      >>> x, y = jnp.zeros((4, 1)), jnp.array([[0.1], [0.4], [0.3], [0.6]])
-      >>> labels = jnp.array([1, 1, 0, 0])  # hard: 0.4 of label 1, 0.3 of label 0
-      >>> float(online_contrastive_loss(x, y, labels, metric="euclidean"))  # (0.4^2 + 0.2^2) / 4
-      0.05...
+      >>> distances = jnp.array([0.1, 0.4, 0.3, 0.6])
+      >>> y = jnp.stack([1 - distances, jnp.sqrt(1 - (1 - distances) ** 2)], axis=1)
+      >>> x, labels = jnp.eye(2)[jnp.zeros(4, int)], jnp.array([1, 1, 0, 0])
+      >>> round(float(online_contrastive_loss(x, y, labels)), 4)  # (0.4^2 + 0.2^2) / 4
+      0.05
 
     Source:
       OnlineContrastiveLoss of sentence-transformers; Hadsell, Chopra and LeCun (2006), equation
       (4), for the squares.
     """
-    distances, same = _labeled_distances(left, right, labels, metric, margin)
+    distances, same = _labeled_distances(left, right, labels, margin)
     all_same = gather(same, len(same), axis_name)
     all_distances = gather(lax.stop_gradient(distances), len(same), axis_name)
     positives, _, farthest, positive_mean = _spread(all_distances, all_same)
@@ -106,10 +93,9 @@ def online_contrastive_loss(
 
 
 def _labeled_distances(
-    left: jax.Array, right: jax.Array, labels: jax.Array, metric: str, margin: float
+    left: jax.Array, right: jax.Array, labels: jax.Array, margin: float
 ) -> tuple[jax.Array, jax.Array]:
     """Check the arguments; the distance of each pair, [n], and its label, bool [n]."""
-    check_choice("metric", metric, ("cosine", "euclidean"))
     if left.ndim != 2 or 0 in left.shape or left.shape != right.shape:
         raise ValueError(
             f"expected `left` and `right` of one non-empty [n, d], got {left.shape} and "
@@ -124,14 +110,8 @@ def _labeled_distances(
             raise ValueError(f"expected `labels` of 1 or 0, got {str(other[:1])[1:-1]}")
     if not 0 <= margin < float("inf"):
         raise ValueError(f"expected `margin` of at least 0 and finite, got {margin}")
-    (left, right), same = as_floats(left, right), labels.astype(bool)
-    if metric == "euclidean":
-        return from_squared(paired_squared_distances(left, right), "euc"), same
-    left, right = unit_vectors(left), unit_vectors(right)
-    # |x - y|^2 / 2 is 1 - x.y, without the rounding error of small values. A vector of zeros has
-    # no length, so its 1 is added.
-    zeros = [(side == 0).all(axis=1).astype(left.dtype) for side in (left, right)]
-    return 0.5 * (paired_squared_distances(left, right) + zeros[0] + zeros[1]), same
+    left, right = map(unit_vectors, as_floats(left, right))
+    return 1 - (left * right).sum(axis=1), labels.astype(bool)
 
 
 def _spread(

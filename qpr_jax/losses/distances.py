@@ -46,23 +46,21 @@ def pair_batch(
             "expected `queries` and `candidates` of one non-empty [n, d], or [n, d] and [m, d] "
             f"with m > n, got {queries.shape} and {candidates.shape}; row i of both is a pair"
         )
-    n, m = len(queries), len(candidates)
+    n = len(queries)
     if clusters is not None:
-        ids = _cluster_ids(clusters, n, m)
-        none = jnp.full(m - len(ids), -1, jnp.int32)
-        clusters = gather(jnp.concatenate([ids, none]), n, axis_name)
+        clusters = gather(_cluster_ids(clusters, len(candidates)), n, axis_name)
     queries, candidates = as_floats(queries, candidates)
     return PairBatch(queries, candidates, own_rows(n, axis_name), clusters)
 
 
-def _cluster_ids(clusters: Any, n: int, m: int) -> jax.Array:
+def _cluster_ids(clusters: Any, count: int) -> jax.Array:
     # A NumPy array is looked at before JAX cuts it to 32 bits.
     ids = clusters if isinstance(clusters, jax.Array) else np.asarray(clusters)
     cut = isinstance(ids, np.ndarray) and (ids != ids.astype(np.int32)).any()
-    if ids.shape not in ((n,), (m,)) or ids.dtype.kind not in "iu" or cut:
+    if ids.shape != (count,) or ids.dtype.kind not in "iu" or cut:
         raise ValueError(
-            f"expected `clusters`, integers that fit int32 of each candidate [{m}] or query [{n}], "
-            f"got {ids.dtype} {ids.shape}; `qpr_jax.data.clusters.dense_clusters` numbers any ids"
+            f"expected `clusters`, [{count}] integers that fit int32, got {ids.dtype} {ids.shape}; "
+            "`qpr_jax.data.clusters.dense_clusters` numbers any ids"
         )
     return jnp.asarray(ids, jnp.int32)
 
@@ -81,10 +79,7 @@ def check_smoothing(smoothing: float) -> None:
 
 def as_floats(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     """Convert to the common floating type, or float32 if that is more precise."""
-    kind = jnp.result_type(*arrays)
-    if not jnp.issubdtype(kind, jnp.floating):
-        kind = jnp.result_type(float)
-    kind = jnp.promote_types(kind, jnp.float32)
+    kind = jnp.promote_types(jnp.result_type(*arrays), jnp.float32)
     return tuple(jnp.asarray(array, kind) for array in arrays)
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from qpr_jax.arrays import unit_vectors
-from qpr_jax.losses.distances import check_choice, check_smoothing, pair_batch
+from qpr_jax.losses.distances import check_smoothing, pair_batch
 from qpr_jax.losses.row_logsumexp import Direction, Logits, divergence_sum, mean_loss
 
 
@@ -17,7 +17,6 @@ def ranking_loss(
     queries: jax.Array,
     candidates: jax.Array,
     *,
-    similarity: str = "cosine",
     similarity_scale: float = 20.0,
     smoothing: float = 0.0,
     symmetric: bool = False,
@@ -27,15 +26,13 @@ def ranking_loss(
 ) -> jax.Array:
     """Mean over the batch of the cross-entropy of the pair's own candidate among all candidates.
 
-    With s_ij the similarity of query i and candidate j, the prediction is
+    With s_ij the cosine of query i and candidate j, 0 for a vector of zeros, the prediction is
     p_ij = softmax_j(similarity_scale s_ij). Forward-mode derivatives are not supported.
 
     Args:
       queries: floating [n, d].
       candidates: floating [m, d], m >= n.
-      similarity: "cosine", which is 0 for a vector of zeros, or "dot", the dot product.
-      similarity_scale: factor of the similarity, above 0. 20 is usual for cosines, 1 for dot
-        products.
+      similarity_scale: factor of the cosine, above 0.
       smoothing: the mass spread evenly over all candidates, 0 to 1, as in `sdml_loss`. The entropy
         of the targets is subtracted, so that the minimum is 0.
       symmetric: take the mean of this loss and that of the n paired candidates against all queries.
@@ -49,18 +46,15 @@ def ranking_loss(
 
     Source:
       Henderson et al. (2017), "Efficient Natural Language Response Suggestion for Smart Reply",
-      section 4.4, for dot products. For cosines, with this scale, it is
-      MultipleNegativesRankingLoss of sentence-transformers, and if `symmetric`
-      MultipleNegativesSymmetricRankingLoss.
+      section 4.4, of dot products. With this scale it is MultipleNegativesRankingLoss of
+      sentence-transformers, and if `symmetric` MultipleNegativesSymmetricRankingLoss.
     """
-    check_choice("similarity", similarity, ("cosine", "dot"))
     check_smoothing(smoothing)
     if not 0 < similarity_scale < float("inf"):
         raise ValueError(f"expected a finite `similarity_scale` above 0, got {similarity_scale}")
     batch = pair_batch(queries, candidates, clusters, axis_name)
-    if similarity == "cosine":
-        queries, candidates = unit_vectors(batch.queries), unit_vectors(batch.candidates)
-        batch = batch._replace(queries=queries, candidates=candidates)
+    queries, candidates = unit_vectors(batch.queries), unit_vectors(batch.candidates)
+    batch = batch._replace(queries=queries, candidates=candidates)
 
     def divergences(given: Direction) -> jax.Array:
         rows, positives, columns, own, clusters = given

@@ -58,7 +58,7 @@ CASES = [
         references.ranking,
         {},
         {"symmetric": True, "smoothing": 0.2},
-        {"similarity": "dot", "similarity_scale": 2.0, "symmetric": True},
+        {"similarity_scale": 2.0},
     ),
     *_cases(
         "triplet",
@@ -66,17 +66,11 @@ CASES = [
         {"negatives": "hard", "distance": "ssd", "margin": 0.9},
         {"negatives": "hard_anchor", "distance": "euc", "margin": 0.9},
     ),
-    *_cases(
-        "contrastive",
-        references.contrastive,
-        {"margin": 0.5},
-        {"metric": "euclidean", "margin": 0.9},
-    ),
+    *_cases("contrastive", references.contrastive, {"margin": 0.5}),
     *_cases(
         "online_contrastive",
         functools.partial(references.contrastive, online=True),
         {"margin": 1.2},
-        {"metric": "euclidean", "margin": 0.9},
     ),
     *_cases("imitation", references.imitation, {}),
     *_cases("similarities", references.similarities, {}, {"temperature": 0.2}),

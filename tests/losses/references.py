@@ -86,12 +86,9 @@ def sdml(x, y, clusters=None, *, smoothing=0.3, distance="ssd", prior="uniform",
     return value, *gradients(slope)
 
 
-def ranking(x, y, clusters=None, *, similarity="cosine", similarity_scale=20.0, **options):
-    x, y = as_float64(x, y)
-    of_x, of_y = lambda gradient: gradient, lambda gradient: gradient
-    if similarity == "cosine":
-        (x, of_x), (y, of_y) = unit(x), unit(y)
-    options = {"smoothing": 0.0, **options, "distance": "dot"}
+def ranking(x, y, clusters=None, *, similarity_scale=20.0, smoothing=0.0, symmetric=False):
+    (x, of_x), (y, of_y) = map(unit, as_float64(x, y))
+    options = {"smoothing": smoothing, "symmetric": symmetric, "distance": "dot"}
     value, from_x, from_y = sdml(similarity_scale * x, y, clusters, **options)
     return value, of_x(similarity_scale * from_x), of_y(from_y)
 
@@ -125,12 +122,8 @@ def triplet(x, y, clusters=None, *, negatives="hard", margin=0.5, distance="ssd"
     return value, of_x, of_y
 
 
-def measured(x, y, metric):
-    """The distance of two vectors, and its gradients; 0 where it has none."""
-    if metric == "euclidean":
-        length = np.linalg.norm(x - y)
-        slope = (x - y) / length if length else 0 * x
-        return length, slope, -slope
+def measured(x, y):
+    """1 - the cosine of two vectors, and its gradients; 0 where it has none."""
     a, b = np.linalg.norm(x), np.linalg.norm(y)
     if not a or not b:
         return 1.0, 0 * x, 0 * y
@@ -138,10 +131,10 @@ def measured(x, y, metric):
     return 1 - cosine, -(y / b - cosine * x / a) / a, -(x / a - cosine * y / b) / b
 
 
-def contrastive(left, right, labels, *, metric="cosine", margin=0.5, online=False):
+def contrastive(left, right, labels, *, margin=0.5, online=False):
     x, y = as_float64(left, right)
     same = np.asarray(labels).astype(bool)
-    found = [measured(a, b, metric) for a, b in zip(x, y, strict=True)]
+    found = [measured(a, b) for a, b in zip(x, y, strict=True)]
     distances = np.array([value for value, _, _ in found])
     weight, hard = 0.5 / len(x), np.ones(len(x), bool)
     if online:
