@@ -13,7 +13,6 @@ from typing import Any
 from qpr_jax.errors import UserError, needs
 
 _ROWS_AT_ONCE = 1000  # of a batch between Java and Python
-_MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
 _SETTINGS = {
     "spark.log.level": "OFF",
     "spark.ui.showConsoleProgress": "false",
@@ -41,11 +40,6 @@ def session(master: str, name: str) -> Iterator[Any]:
     Raises UserError if Spark fails. Only the settings that are necessary are set here; the others
     come from the installation of Spark (`spark-defaults.conf`).
     """
-    if not _MASTER.fullmatch(master):
-        raise UserError(
-            f"expected local[4], spark://HOST:PORT, yarn or k8s://HOST, got {master!r}",
-            setting="spark",
-        )
     with needs("Spark", ".[spark]", setting="spark"):
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -16,13 +15,13 @@ def array(pairs):
     return np.array(pairs, np.int32).reshape(-1, 2)
 
 
-@pytest.mark.parametrize("count", [0, 3])
-def test_no_duplicates_no_clusters(count):
-    clusters = transitive_clusters(count, array([]))
-    assert clusters.tolist() == [-1] * count
-    assert cluster_pairs(clusters).shape == (0, 2)
-    report = cluster_report(clusters, array([]), np.zeros(0, bool))
-    assert (report["clusters"], report["largest_cluster"], report["sizes"]) == (0, 0, {})
+def test_no_duplicates_no_clusters():
+    for count in (0, 3):
+        clusters = transitive_clusters(count, array([]))
+        assert clusters.tolist() == [-1] * count
+        assert cluster_pairs(clusters).shape == (0, 2)
+        report = cluster_report(clusters, array([]), np.zeros(0, bool))
+        assert (report["clusters"], report["largest_cluster"], report["sizes"]) == (0, 0, {})
 
 
 def test_linked_against_scipy():

@@ -61,19 +61,18 @@ def test_it_is_read_as_it_was_written(folder):
         assert (read.split_of[pairs] == i).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
+def test_a_damaged_folder_is_refused(folder):
+    for name, text in (
         ("clusters.jsonl", '{"split": "train", "questions": ["x"]}\n'),
         ("clusters.jsonl", '{"split": "other", "questions": []}\n'),
         ("pairs_test.tsv", "question1\tquestion2\nunknown\tother\n"),
         ("report.json", "[1]"),
-    ],
-)
-def test_a_damaged_folder_is_refused(folder, name, text):
-    (folder / name).write_text(text)
-    with pytest.raises(UserError, match=r"made: .*make the folder again|report\.json: expected"):
-        read_clusters(folder)
+    ):
+        kept = (folder / name).read_text()
+        (folder / name).write_text(text)
+        with pytest.raises(UserError, match=r"(made|report\.json): .*make the folder again"):
+            read_clusters(folder)
+        (folder / name).write_text(kept)
     (folder / "questions.jsonl").unlink()
     with pytest.raises(UserError, match=r"questions.jsonl: .*make the folder again"):
         content_hash(folder)
