@@ -4,6 +4,7 @@ import ast
 import json
 import pathlib
 import re
+import shutil
 
 import pytest
 
@@ -52,129 +53,132 @@ def files(index, run, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("arguments", "where", "remedy"),
-    [
-        # index, search, add, remove
-        ("index made a.tsv --run run", "a.tsv", "--text-column"),
-        ("index made bad.jsonl --run run", "bad.jsonl, line 5", "--skip-bad-rows"),
-        ("index made evil.csv --run run --column x", "evil.csv", "--text-column"),
-        ("index made questions.jsonl --run run --factory LSH", "factory", "HNSW32"),
-        ("index made questions.jsonl --run run --factory IVF9,PQ7", "got PQ7", ""),
-        ("index made questions.jsonl --run run --probes 0", "`probes`", ""),
-        ("index made questions.jsonl --run gone", "`run`", "another folder"),
-        ("index made twice.tsv --run run", "twice.tsv, line 4", ""),
-        ("index made some_ids.jsonl --run run", "some_ids.jsonl, line 2", ""),
-        ("search gone --query a", "gone", ""),
-        ("search mine gone.txt", "gone.txt", ""),
-        ("search mine --query a --rerank cross_encoder", "a cross-encoder", ""),
-        ("remove mine long_id.txt", "long_id.txt, line 2", ""),
-        ("remove mine --id 4", "`ids`", ""),
-        ("info gone", "gone", ""),
-        ("extend mine --run gone", "`run`", ""),
-        # duplicates
-        ("duplicates twice.tsv --run run --out made --pairs 1", "twice.tsv, line 4", ""),
-        ("duplicates t.csv --run run --out made --pairs 1 --threshold 0.5", "one way", ""),
-        ("duplicates t.csv --run run --out made --threshold 0.5", "`threshold`", ""),
-        ("duplicates t.csv --run run --out made --pairs 1 --keep best", "`keep`", "max:COLUMN"),
-        ("duplicates t.csv --run run --out made --pairs 1 --keep max:likes", "`keep`", ""),
-        ("duplicates t.csv --run run --out made --pairs 1 --within shop", "`within`", ""),
-        ("duplicates t.csv --out made --pairs 1 --incremental mine --run run", "run", "leave one"),
-        ("duplicates t.csv --incremental gone --out made", "`incremental`", "make one with"),
-        ("review gone.csv --port 0", "gone.csv", ""),
-        ("review - --port 0", "`pairs`", ""),
-        ("serve gone --port 0", "gone", ""),
-        ("serve gone --port 0 --token-file good.tsv", "good.tsv", "token"),
-        ("serve mine --port 0 --allowed-host a:80", "allowed_host", ""),
-        # data
-        ("splits pairs.tsv --out made --dev 0.2 --test 0.2", "pairs.tsv, line", "--skip-bad-rows"),
-        ("splits good.tsv --out made --dev 0.9 --test 0.2", "", "--dev"),
-        ("splits good.tsv --out run", "`out`", "another folder"),
-        ("splits gone.tsv --out made", "gone.tsv", "name a file"),
-        ("clusters log.jsonl --out made --answer said", "log.jsonl", "--question"),
-        ("clusters bad_log.jsonl --out made", "bad_log.jsonl, line", "--skip-bad-rows"),
-        ("clusters bad_log.jsonl --skip-bad-rows --out made --min-coherence 1", "", "coherence"),
-        ("clusters log.jsonl --out made --spark local[x]", "spark`", ""),
-        ("negatives run pairs.jsonl --out pairs.jsonl", "`out`", ""),
-        ("negatives run pairs.jsonl --out made.csv", "`out`", ".tsv or .jsonl"),
-        ("negatives run pairs.jsonl --out made.tsv --from-rank 9 --to-rank 8", "`from_rank`", ""),
-        ("negatives run pairs.jsonl --out made.tsv --split train", "pairs.jsonl", ""),
-        ("negatives run pairs.jsonl --out made.tsv --rerank light", "re", ""),
-        ("negatives run other.tsv --out made.tsv", "other.tsv", ""),
-        ("rerank run pairs.jsonl", "cross-encoder", ""),
-        ("calibrate minilm pairs.jsonl", "minilm", "--out"),
-        ("calibrate run pairs.jsonl", "verdicts", ""),
-        ("calibrate run heavy.jsonl", "weights", ""),
-        # evaluate, errors, publish
-        ("evaluate mine a.tsv", "a.tsv", "--column"),
-        ("evaluate mine no_id.tsv", "no_id.tsv, line 2", ""),
-        ("evaluate mine ids.tsv", "ids.tsv, line 3", "remove their rows"),
-        ("evaluate run pairs.jsonl --task classification --validation pairs.jsonl", "pairs.", ""),
-        ("evaluate run --beir gone", "gone", ""),
-        ("errors mine --out made.md", "mine", ""),
-        ("errors run --out made.txt", "`out`", ".html"),
-        ("publish run --to run", "`to`", "another folder"),
-        ("publish run --to .", "`to`", ""),
-        # train
-        ("train r gone.tsv", "`data.path`", ""),
-        ("train r --config distill", "`data.path`", ""),
-        ("train r --config deep.toml", "deep.toml", "fix the file"),
-        ("train r --config mine.toml", "`seed`", ""),
-        ("train r --config synthetic_sdml --set loss.scale=-1", "`loss.scale`", ""),
-        ("train r --config synthetic_sdml --set lose.scale=1", "`lose.scale`", "loss.scale"),
-        ("train r --config synthetic_sdml --set loss.scale", "`changes`", ""),
-    ],
+# (words of the command, where the mistake is, what the line names as remedy)
+MISTAKES = (
+    # index, search, add, remove
+    ("index made a.tsv --run run", "a.tsv", "--text-column"),
+    ("index made bad.jsonl --run run", "bad.jsonl, line 5", "--skip-bad-rows"),
+    ("index made evil.csv --run run --column x", "evil.csv", "--text-column"),
+    ("index made questions.jsonl --run run --factory LSH", "factory", "HNSW32"),
+    ("index made questions.jsonl --run run --factory IVF9,PQ7", "got PQ7", ""),
+    ("index made questions.jsonl --run run --probes 0", "`probes`", ""),
+    ("index made questions.jsonl --run gone", "`run`", "another folder"),
+    ("index made twice.tsv --run run", "twice.tsv, line 4", ""),
+    ("index made some_ids.jsonl --run run", "some_ids.jsonl, line 2", ""),
+    ("search gone --query a", "gone", ""),
+    ("search mine gone.txt", "gone.txt", ""),
+    ("search mine --query a --rerank cross_encoder", "a cross-encoder", ""),
+    ("remove mine long_id.txt", "long_id.txt, line 2", ""),
+    ("remove mine --id 4", "`ids`", ""),
+    ("info gone", "gone", ""),
+    ("extend mine --run gone", "`run`", ""),
+    # duplicates
+    ("duplicates twice.tsv --run run --out made --pairs 1", "twice.tsv, line 4", ""),
+    ("duplicates t.csv --run run --out made --pairs 1 --threshold 0.5", "one way", ""),
+    ("duplicates t.csv --run run --out made --threshold 0.5", "`threshold`", ""),
+    ("duplicates t.csv --run run --out made --pairs 1 --keep best", "`keep`", "max:COLUMN"),
+    ("duplicates t.csv --run run --out made --pairs 1 --keep max:likes", "`keep`", ""),
+    ("duplicates t.csv --run run --out made --pairs 1 --within shop", "`within`", ""),
+    ("duplicates t.csv --out made --pairs 1 --incremental mine --run run", "run", "leave one"),
+    ("duplicates t.csv --incremental gone --out made", "`incremental`", "make one with"),
+    ("review gone.csv --port 0", "gone.csv", ""),
+    ("review - --port 0", "`pairs`", ""),
+    ("serve gone --port 0", "gone", ""),
+    ("serve gone --port 0 --token-file good.tsv", "good.tsv", "token"),
+    ("serve mine --port 0 --allowed-host a:80", "allowed_host", ""),
+    # data
+    ("splits pairs.tsv --out made --dev 0.2 --test 0.2", "pairs.tsv, line", "--skip-bad-rows"),
+    ("splits good.tsv --out made --dev 0.9 --test 0.2", "", "--dev"),
+    ("splits good.tsv --out run", "`out`", "another folder"),
+    ("splits gone.tsv --out made", "gone.tsv", "name a file"),
+    ("clusters log.jsonl --out made --answer said", "log.jsonl", "--question"),
+    ("clusters bad_log.jsonl --out made", "bad_log.jsonl, line", "--skip-bad-rows"),
+    ("clusters bad_log.jsonl --skip-bad-rows --out made --min-coherence 1", "", "coherence"),
+    ("clusters log.jsonl --out made --spark local[x]", "spark`", ""),
+    ("negatives run pairs.jsonl --out pairs.jsonl", "`out`", ""),
+    ("negatives run pairs.jsonl --out made.csv", "`out`", ".tsv or .jsonl"),
+    ("negatives run pairs.jsonl --out made.tsv --from-rank 9 --to-rank 8", "`from_rank`", ""),
+    ("negatives run pairs.jsonl --out made.tsv --split train", "pairs.jsonl", ""),
+    ("negatives run pairs.jsonl --out made.tsv --rerank light", "re", ""),
+    ("negatives run other.tsv --out made.tsv", "other.tsv", ""),
+    ("rerank run pairs.jsonl", "cross-encoder", ""),
+    ("calibrate minilm pairs.jsonl", "minilm", "--out"),
+    ("calibrate run pairs.jsonl", "verdicts", ""),
+    ("calibrate run heavy.jsonl", "weights", ""),
+    # evaluate, errors, publish
+    ("evaluate mine a.tsv", "a.tsv", "--column"),
+    ("evaluate mine no_id.tsv", "no_id.tsv, line 2", ""),
+    ("evaluate mine ids.tsv", "ids.tsv, line 3", "remove their rows"),
+    ("evaluate run pairs.jsonl --task classification --validation pairs.jsonl", "pairs.", ""),
+    ("evaluate run --beir gone", "gone", ""),
+    ("errors mine --out made.md", "mine", ""),
+    ("errors run --out made.txt", "`out`", ".html"),
+    ("publish run --to run", "`to`", "another folder"),
+    ("publish run --to .", "`to`", ""),
+    # train
+    ("train r gone.tsv", "`data.path`", ""),
+    ("train r --config distill", "`data.path`", ""),
+    ("train r --config deep.toml", "deep.toml", "fix the file"),
+    ("train r --config mine.toml", "`seed`", ""),
+    ("train r --config synthetic_sdml --set loss.scale=-1", "`loss.scale`", ""),
+    ("train r --config synthetic_sdml --set lose.scale=1", "`lose.scale`", "loss.scale"),
+    ("train r --config synthetic_sdml --set loss.scale", "`changes`", ""),
 )
-def test_an_error_is_one_line_that_says_where_and_what_to_do(qpr, files, arguments, where, remedy):
+
+
+def test_an_error_is_one_line_that_says_where_and_what_to_do(qpr, files):
     before = {path.name for path in files.iterdir()} | {"r"}
-    status, stdout, stderr = qpr(*arguments.split(" "))
-    assert (status, stdout) == (1, ""), stderr
-    line = stderr.splitlines()[-1]
-    assert line.startswith("error: ")
-    assert line.isprintable()
-    assert stderr.count("error: ") == 1 + stderr.count("error: all is well")
-    assert where in line
-    assert remedy in line
-    assert len(line) < 700
-    made = {path.name for path in files.iterdir()} - before
-    assert not [name for name in made if (files / name / "index" / "manifest.json").exists()]
-    assert not [name for name in made if (files / name).is_file() and not name.startswith(".")]
+    for arguments, where, remedy in MISTAKES:
+        status, stdout, stderr = qpr(*arguments.split(" "))
+        assert (status, stdout) == (1, ""), (arguments, stderr)
+        line = stderr.splitlines()[-1]
+        assert line.startswith("error: "), arguments
+        assert line.isprintable(), arguments
+        assert stderr.count("error: ") == 1 + stderr.count("error: all is well"), arguments
+        assert where in line, arguments
+        assert remedy in line, arguments
+        assert len(line) < 700, arguments
+        made = {path.name for path in files.iterdir()} - before
+        assert not [n for n in made if (files / n / "index" / "manifest.json").exists()], arguments
+        assert not [n for n in made if (files / n).is_file() and n[0] != "."], arguments
+        for name in made:
+            shutil.rmtree(files / name, ignore_errors=True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("serch mine", "No such command 'serch'"),
-        ("search mine --query rice --cross-encoder x", "--rerank cross_encoder"),
-        ("search mine --query rice --output tsv --json", "--json goes without --output tsv"),
-        ("index mine --id-column a --no-ids", "exclude each other"),
-        ("index mine --payload a --no-payload", "exclude each other"),
-        ("duplicates t.csv --out -", "does not write to standard output"),
-        ("publish run --to -", "does not write to standard output"),
-        ("encode run x.tsv --out y.npy --spark local[1]", "folder of Parquet files"),
-        ("duplicates t.csv --out d --threshold nan", "'--threshold'"),
-        ("duplicates t.csv --out d --excel --output jsonl", "--excel needs --output csv or tsv"),
-        ("clusters", "give LOGS and --out"),
-        ("clusters rows.jsonl", "give LOGS and --out"),
-        ("clusters rows.jsonl --out made --verdicts sample.tsv", "give LOGS and --out"),
-        ("evaluate run p.tsv --task classification", "needs --validation"),
-        ("evaluate run p.tsv --validation p.tsv", "--validation goes"),
-        ("evaluate run - --task classification --validation -", "standard input"),
-        ("evaluate run p.tsv --task mining --other-texts", "--task retrieval"),
-        ("evaluate run p.tsv --task translation --format tsv", "--format"),
-        ("evaluate run --split dev", "--beir"),
-        ("evaluate run p.tsv --beir set", "--beir"),
-        ("evaluate run --beir set --task mining", "--beir"),
-        ("presets --all", "--all"),
-    ],
+WRONG_OPTIONS = (
+    ("serch mine", "No such command 'serch'"),
+    ("search mine --query rice --cross-encoder x", "--rerank cross_encoder"),
+    ("search mine --query rice --output tsv --json", "--json goes without --output tsv"),
+    ("index mine --id-column a --no-ids", "exclude each other"),
+    ("index mine --payload a --no-payload", "exclude each other"),
+    ("duplicates t.csv --out -", "does not write to standard output"),
+    ("publish run --to -", "does not write to standard output"),
+    ("encode run x.tsv --out y.npy --spark local[1]", "folder of Parquet files"),
+    ("duplicates t.csv --out d --threshold nan", "'--threshold'"),
+    ("duplicates t.csv --out d --excel --output jsonl", "--excel needs --output csv or tsv"),
+    ("clusters", "give LOGS and --out"),
+    ("clusters rows.jsonl", "give LOGS and --out"),
+    ("clusters rows.jsonl --out made --verdicts sample.tsv", "give LOGS and --out"),
+    ("evaluate run p.tsv --task classification", "needs --validation"),
+    ("evaluate run p.tsv --validation p.tsv", "--validation goes"),
+    ("evaluate run - --task classification --validation -", "standard input"),
+    ("evaluate run p.tsv --task mining --other-texts", "--task retrieval"),
+    ("evaluate run p.tsv --task translation --format tsv", "--format"),
+    ("evaluate run --split dev", "--beir"),
+    ("evaluate run p.tsv --beir set", "--beir"),
+    ("evaluate run --beir set --task mining", "--beir"),
+    ("presets --all", "--all"),
 )
-def test_a_wrong_use_of_options_is_named(qpr, tmp_path, arguments, said):
+
+
+def test_a_wrong_use_of_options_is_named(qpr, tmp_path):
     before = [*tmp_path.iterdir()]
-    status, stdout, stderr = qpr(*arguments.split(" "))
-    assert (status, stdout) == (2, "")
-    assert "Usage: qpr" in stderr
-    assert said in stderr
-    assert [*tmp_path.iterdir()] == before
+    for arguments, said in WRONG_OPTIONS:
+        status, stdout, stderr = qpr(*arguments.split(" "))
+        assert (status, stdout) == (2, ""), arguments
+        assert "Usage: qpr" in stderr, arguments
+        assert said in stderr, arguments
+        assert [*tmp_path.iterdir()] == before, arguments
 
 
 def test_commands_in_messages_exist():
