@@ -205,7 +205,7 @@ def _find_separator(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
     first = [*itertools.islice(lines, _SHOWN_LINES)]
     whole = itertools.chain(first, lines)
     plain = [re.sub(r'"[^"]*"', "", line) for _, line in first if isinstance(line, str)]
-    if plain and re.fullmatch(r"sep=.\r?", plain[0]):
+    if plain and re.fullmatch(r'sep=[^"\r ]\r?', plain[0]):
         return plain[0][4], itertools.islice(whole, 1, None)
 
     def fit(separator: str) -> tuple[int, int]:

@@ -1,10 +1,10 @@
 """Where Quora's file is found or downloaded to, and the files that `qpr sample` writes."""
 
-import contextlib
 import csv
-import http.server
+import http.client
+import io
 import json
-import threading
+import urllib.error
 
 import pytest
 
@@ -15,49 +15,29 @@ from qpr_jax.errors import UserError
 CONTENT = b"pairs\n" * 100_000
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        kind = self.path.strip("/")
-        if kind == "missing":
-            self.send_error(404)
-            return
-        self.send_response(200)
-        if kind != "unsized":
-            self.send_header("Content-Length", str(len(CONTENT)))
-        self.end_headers()
-        self.wfile.write(CONTENT[: len(CONTENT) // 2])
-        if kind == "stalled":
-            self.server.released.wait(10)
-        elif kind != "cut":
-            with contextlib.suppress(ConnectionError):
-                self.wfile.write(CONTENT[len(CONTENT) // 2 :])
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.released = threading.Event()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.released.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache folder, and no data folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("QPR_DATA_DIR", raising=False)
+    monkeypatch.setattr(sources, "SIZE", len(CONTENT))
+    return tmp_path / "cache" / "qpr_jax"
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """An empty cache folder, no data folder, and an address where nobody answers."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("QPR_DATA_DIR", raising=False)
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(sources, "ADDRESS", "http://127.0.0.1:9/file")
-    monkeypatch.setattr(sources, "SIZE", len(CONTENT))
-    return tmp_path / "cache" / "qpr_jax"
+def answer(monkeypatch):
+    """Make the server answer with these bytes, or fail."""
+
+    def set_answer(content):
+        def urlopen(address, timeout):
+            assert (address, timeout) == (sources.ADDRESS, sources.TIMEOUT)
+            if isinstance(content, Exception):
+                raise content
+            return io.BytesIO(content)
+
+        monkeypatch.setattr("urllib.request.urlopen", urlopen)
+
+    return set_answer
 
 
 def put(path):
@@ -66,11 +46,11 @@ def put(path):
     return path
 
 
-def test_the_order_of_the_four_ways(cache, tmp_path, monkeypatch, server):
-    monkeypatch.setattr(sources, "ADDRESS", f"{server}/whole")
+def test_the_order_of_the_four_ways(cache, tmp_path, monkeypatch, answer):
+    answer(CONTENT)
     assert find_quora() == cache / NAME
     assert (cache / NAME).read_bytes() == CONTENT
-    monkeypatch.setattr(sources, "ADDRESS", "http://127.0.0.1:9/file")
+    answer(TimeoutError())
     monkeypatch.setenv("QPR_DATA_DIR", str(tmp_path / "data"))
     assert find_quora() == cache / NAME
     in_data = put(tmp_path / "data" / "quora" / NAME)
@@ -83,25 +63,20 @@ def test_the_order_of_the_four_ways(cache, tmp_path, monkeypatch, server):
             find_quora(str(path))
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        ("missing", "404"),
-        ("cut", "expected 600000 bytes, got 300000 bytes"),
-        ("stalled", "timed out"),
-        ("unsized", "expected 599999 bytes, got more"),
-    ],
-)
-def test_a_download_that_fails_leaves_nothing(cache, monkeypatch, server, kind, reason):
-    monkeypatch.setattr(sources, "ADDRESS", f"{server}/{kind}")
-    monkeypatch.setattr(sources, "TIMEOUT", 0.3)
-    if kind == "unsized":
-        monkeypatch.setattr(sources, "SIZE", len(CONTENT) - 1)
-    with pytest.raises(UserError, match=reason) as caught:
-        find_quora()
-    for way in ("`data.path`", f"$QPR_DATA_DIR/quora/{NAME}", "`--config synthetic_sdml`"):
-        assert way in str(caught.value)
-    assert not cache.exists() or not list(cache.iterdir())
+def test_a_download_that_fails_leaves_nothing(cache, answer):
+    for content, reason in (
+        (urllib.error.HTTPError("", 404, "Not Found", {}, None), "404"),
+        (TimeoutError("timed out"), "timed out"),
+        (http.client.IncompleteRead(b""), "IncompleteRead"),
+        (CONTENT[:300_000], "expected 600000 bytes, got 300000 bytes"),
+        (CONTENT + b"x", "expected 600000 bytes, got more"),
+    ):
+        answer(content)
+        with pytest.raises(UserError, match=reason) as caught:
+            find_quora()
+        for way in ("`data.path`", f"$QPR_DATA_DIR/quora/{NAME}", "`--config synthetic_sdml`"):
+            assert way in str(caught.value)
+        assert not cache.exists() or not list(cache.iterdir())
 
 
 def rows(path):
