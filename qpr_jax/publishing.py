@@ -132,7 +132,7 @@ def _training_details(report: Mapping[str, Any], settings: Mapping[str, Any]) ->
     return {
         name: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         for name, value in details.items()
-        if value is not None and value is not False and value not in ("", [])
+        if value not in (None, "", [])
     }
 
 

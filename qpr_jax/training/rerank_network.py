@@ -50,9 +50,6 @@ def train_network(
 
     Args:
       start: the initial network; its mean and scale are kept.
-      examples: the hits.
-      epochs: passes over the queries.
-      seed: seed of the order of queries and of dropout.
       rows: int32 [m, MOST], of the word weights of each hit, -1 for none; None to leave them 0.
 
     Returns:
@@ -116,14 +113,9 @@ def _step(optimizer, params, state, batch, key):  # type: ignore[no-untyped-def]
 
 
 def _loss(params, inputs, relevant, known, words, key):  # type: ignore[no-untyped-def]
-    """Compute the mean loss of b queries of up to c hits.
+    """Compute the mean loss of b queries of up to c hits: inputs float32 [b, c, f], standardized.
 
-    Args:
-      params: the trained arrays of a `Network`, by name.
-      inputs: float32 [b, c, f], standardized features.
-      relevant, known: bool [b, c], which hits are relevant, and which exist.
-      words: int32 [b, c, MOST], rows of word weights, -1 for none, or None.
-      key: of dropout.
+    `relevant` and `known` are bool [b, c]; `words`, int32 [b, c, MOST], as `rows` above.
     """
     units = jax.nn.relu(inputs @ params["hidden"] + params["bias"][None, None])
     kept = jax.random.bernoulli(key, 1 - _DROPOUT, units.shape)
