@@ -12,8 +12,6 @@ import argparse
 import pathlib
 import sys
 
-import numpy as np
-
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.sources import find_quora
 from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
@@ -21,8 +19,6 @@ from qpr_jax.reranking.stages import read_stages
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.pair_calibration import calibrate_pairs
-from qpr_jax.training.rerank_data import Finder
-from qpr_jax.training.reranker import TrainedReranker
 
 
 def main() -> int:
@@ -33,14 +29,8 @@ def main() -> int:
     given = parser.parse_args()
     encoder, stages = read_stages(given.run)
     dataset = load_dataset(load_config("quora_sdml"), find_quora())
-    questions = dataset.data.questions
-    vectors = encoder.encode(questions)
-    reranker = None
-    if model := stages.light:
-        finder = Finder(encoder, questions, vectors, candidates=model.candidates)
-        untrained = np.full(len(questions), -1)  # no question of Quora has a fold
-        reranker = TrainedReranker(model, [model.network], untrained, {}, finder)
-    if not (found := calibrate_pairs(dataset, encoder, vectors, reranker)):
+    vectors = encoder.encode(dataset.data.questions)
+    if not (found := calibrate_pairs(dataset, encoder, vectors, stages.light)):
         return 1
     save_calibration(given.out / "export" / CALIBRATION, found)
     return 0

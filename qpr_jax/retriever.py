@@ -243,6 +243,7 @@ class Retriever:
         if reranker:
             ranked = rerank_cleaned(reranker, self.store.shared, texts, hits)
             hits = [found[:count] for found in ranked]
+        hits = self.stages.score_hits(self.store, texts, hits)
         if max_distance is not None:
             hits = [[hit for hit in found if hit.distance <= max_distance] for found in hits]
         if min_score is not None:

@@ -10,7 +10,8 @@ from qpr_jax.data.splits import TEST, TRAIN
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import read_ranks
 from qpr_jax.files import read_json, write_json
-from qpr_jax.reranking.calibration import CALIBRATION, CURVES
+from qpr_jax.reranking.calibration import CALIBRATION
+from qpr_jax.reranking.calibration import WEIGHTS as CALIBRATED
 from qpr_jax.reranking.light import LIGHT, WEIGHTS, read_light
 from qpr_jax.training import encoder_job, rerank_data
 from qpr_jax.training.config import load_config
@@ -50,7 +51,7 @@ def test_a_killed_second_stage_is_trained_again_to_the_same_bits(finished, tmp_p
     shutil.copytree(workdir, tmp_path / "run")
     (tmp_path / "run" / "report.json").unlink()
     export = tmp_path / "run" / "export"
-    paths = [export / LIGHT / WEIGHTS, export / CALIBRATION / CURVES]
+    paths = [export / LIGHT / WEIGHTS, export / CALIBRATION / CALIBRATED]
     expected = [path.read_bytes() for path in paths]
     for path in paths:
         shutil.rmtree(path.parent)

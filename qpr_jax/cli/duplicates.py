@@ -21,7 +21,6 @@ from qpr_jax.cli.command import (
     NamedPath,
     OutPath,
     input_names,
-    parse_rerank,
     payload_input,
     questions_input,
     read_input,
@@ -101,11 +100,6 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
     help="The row of a group that stays: first, longest, central or max:COLUMN.",
 )
 @click.option(
-    "--rerank",
-    type=click.Choice(["false", "light"]),
-    help="Probabilities by the light re-ranker.  [default: light, if there is one]",
-)
-@click.option(
     "--memory", type=FiniteRange(min=0.001), help="GiB for the pairs.  [default: half of the rest]"
 )
 @click.option("--output", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), default="csv")
@@ -179,10 +173,10 @@ def _search_options(options: dict[str, Any]) -> tuple[Choice, Options]:
     from qpr_jax.duplicates.scores import choose
 
     choice = choose(**{name: options.pop(name) for name in _WAYS})
-    memory, rerank = options.pop("memory"), parse_rerank(options.pop("rerank"))
+    memory = options.pop("memory")
     given = {name: options.pop(name) for name in _SEARCH}
     size = None if memory is None else int(memory * (1 << 30))
-    return choice, Options(**given, rerank=rerank, memory=size)
+    return choice, Options(**given, memory=size)
 
 
 def _read(path: str, how: dict[str, Any]) -> Iterable[Entry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import pathlib
@@ -116,16 +117,15 @@ def negatives(
     labeled, groups, queries = _read_queries(run, pairs, split, format or "")
     score = _cross_encoder_score(cross_encoder) if cross_encoder else None
     retriever = _retriever(run, labeled.questions, rules, alone=split is not None)
-    reranker = retriever.stages.reranker("light", retriever.store) if rerank else None
-    if rerank and reranker is None:
-        raise UserError(f"{run}: has no light re-ranker", setting="rerank")
-    names = _NAMES if score or reranker else _NAMES[:-1]
+    if rerank and not retriever.stages.scores(retriever.store):
+        raise UserError(f"{run}: has no scores of pairs", setting="rerank")
+    names = _NAMES if score or rerank else _NAMES[:-1]
     counts: Counter[str] = Counter()
     found = find_negatives(
         *(labeled.questions, groups, queries, rules),
         encode=retriever.encode,
         find=retriever.store.search,
-        rerank=reranker.rerank if reranker else None,
+        rerank=functools.partial(retriever.stages.score_hits, retriever.store) if rerank else None,
         score=score,
         counts=counts,
     )
@@ -302,9 +302,8 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
     """Fit the probabilities of found pairs to VERDICTS.
 
     VERDICTS are found pairs with the columns question1, question2 and is_duplicate (0 or 1) and,
-    where known, score (the probability by which a pair was found) and weight (the number of found
-    pairs that it stands for), as qpr review writes them. Without weights, they must be a random
-    sample of the found pairs. Without scores, the re-ranker's probabilities are left out.
+    where known, weight (the number of found pairs that it stands for), as qpr review writes them.
+    Without weights, they must be a random sample of the found pairs.
 
     RUN is changed, or copied to --out with the new calibration. A model that is given by name, as
     minilm, is not changed. Verdicts replace those of an earlier fit: give all of them in one file.
@@ -315,6 +314,7 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
     from qpr_jax.data.pairs import read_verdicts
     from qpr_jax.encoders.load import save_encoder
     from qpr_jax.index.run import run_encoder_folder
+    from qpr_jax.index.vectors import pair_distances
     from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
     from qpr_jax.reranking.stages import read_stages
 
@@ -328,10 +328,12 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
     given = read_verdicts(verdicts, format=format or "")
     with needs("`qpr calibrate`", ".[train]"):
         from qpr_jax.reranking.recalibration import recalibrate
-    vectors = encoder.encode(given.labeled.questions)
-    first, second = (vectors[rows] for rows in given.labeled.pairs.T)
-    distances = ((first - second) ** 2).sum(axis=1)
-    stages.calibration, facts = recalibrate(encoder.identity, stages.calibration, given, distances)
+    questions = given.labeled.questions
+    vectors = encoder.encode(questions)
+    first, second = given.labeled.pairs.T
+    distances = pair_distances(vectors, first, second)
+    features = stages.pair_features().of_pairs(questions, first, second, distances)
+    stages.calibration, facts = recalibrate(encoder.identity, stages.calibration, given, features)
     if out is None:
         save_calibration(run_encoder_folder(run) / CALIBRATION, stages.calibration)
     else:

@@ -38,7 +38,6 @@ from qpr_jax.ids import Id, first_repeated, repeated_id
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.milvus_server import is_address
-from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.stages import read_stages
 from qpr_jax.retriever import Retriever
 from qpr_jax.stores import numbered
@@ -66,7 +65,6 @@ class Options:
     clean: bool = True
     groups: Linkage | None = None
     keep: str = "first"
-    rerank: Rerank = None
     memory: int | None = None
 
 
@@ -112,9 +110,7 @@ def search(
     every = index is not None or choice.way == "pairs"  # whose distance is guessed from all
     shared = {} if index is None else index.store.shared
     vectors = encode_entries(rows, encoder, known, shared=shared, every=every)
-    scores = find_pairs(
-        rows, vectors, encoder, stages, choice, rerank=options.rerank, memory=options.memory
-    )
+    scores = find_pairs(rows, vectors, stages, choice, memory=options.memory)
     joined = group_pairs(len(rows.first), scores.pairs.first, scores.pairs.second, linkage)
     own = group_rows(rows, joined, vectors, options.keep)
 
@@ -145,7 +141,6 @@ def find_duplicates(
     clean: bool = True,
     groups: Linkage | None = None,
     keep: str = "first",
-    rerank: Rerank = None,
     memory: int | None = None,
     text_column: str | None = None,
     id_column: str | None = None,
@@ -162,7 +157,7 @@ def find_duplicates(
       questions: as of `Retriever.build`, and so are `ids`, `payload`, `text_column`, `id_column`
         and `skip_bad_rows`.
       run: the encoder, as of `Retriever.load`; None: that of `incremental`, or `open_student`.
-      threshold: the least probability that a pair of the run's corpus means the same.
+      threshold: the least probability that a pair means the same: `Hit.score` of a search.
       max_distance: the largest squared distance of the encoder.
       precision: the lowest threshold at which the mean probability of the pairs is at least this.
       pairs: the number of closest pairs of different texts.
@@ -180,8 +175,6 @@ def find_duplicates(
         `against` or `incremental`, where not all pairs of a group are compared.
       keep: the row of a group that stays: "first", "longest", "central" (nearest to the mean), or
         "max:COLUMN", the greatest of a column. A row of `against` or of the index comes before.
-      rerank: False: probabilities of distances alone. "light": those of the run's light re-ranker,
-        which None means, too, where probabilities choose and the run has one.
       memory: bytes for the pairs; None: half of what the machine has left.
 
     Raises:
@@ -205,7 +198,6 @@ def find_duplicates(
         clean=clean,
         groups=groups,
         keep=keep,
-        rerank=rerank,
         memory=memory,
     )
     found, add_new = search(table, other, choice, options)

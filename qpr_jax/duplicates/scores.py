@@ -12,7 +12,6 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.duplicates.rows import Rows, numbered
-from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.index.close_pairs import (
     ClosePairs,
@@ -20,13 +19,10 @@ from qpr_jax.index.close_pairs import (
     close_pairs,
     closest_pairs,
 )
-from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.calibration import threshold_of_precision
-from qpr_jax.reranking.pairs import score_pairs
 from qpr_jax.reranking.stages import Stages
 
 THRESHOLD = 0.5  # where no way to choose pairs is given
-_LEAST = 0.05  # the lowest probability that a threshold of a precision can be, without a re-ranker
 _FARTHEST = 1e300  # a larger value is a mistake
 _NEAR = 1e-9  # how much of a strength the distance is: it orders pairs of equal probability
 # The ways to choose pairs, with what is expected of their values.
@@ -119,11 +115,9 @@ class Scores:
 def find_pairs(
     rows: Rows,
     vectors: np.ndarray,
-    encoder: Encoder,
     stages: Stages,
     choice: Choice,
     *,
-    rerank: Rerank = None,
     memory: int | None = None,
 ) -> Scores:
     """Find the pairs of entries that count as duplicates.
@@ -131,12 +125,11 @@ def find_pairs(
     vectors: float32 [E, d], of the entries. Other arguments are those of `find_duplicates`.
     """
     calibration = stages.calibration
-    light = _uses_light(stages, choice, rerank)
-    limit = _distance_limit(stages, choice, light=light)
+    limit = stages.require_calibration().reach if choice.by_probability else choice.value
     alike = find_alike(rows, vectors)
-    found = _find(rows, vectors, alike, stages, choice, limit, memory, light=light)
+    found = _find(rows, vectors, alike, choice, limit, memory)
     first, second, distances = found.pairs
-    scores = _probabilities(rows, found.pairs, encoder, stages, light=light)
+    scores = _probabilities(rows, found.pairs, stages)
     threshold = None
     if choice.way == "max_distance":
         counts = distances <= choice.value
@@ -156,24 +149,19 @@ def find_pairs(
         threshold=threshold,
         max_distance=limit,
         precision=float(scores[counts].mean()) if calibration and counts.any() else None,
-        calibration=calibration.identity(light=light) if calibration else None,
+        calibration=calibration.identity if calibration else None,
         exact=found.exact,
         missed=found.missed,
     )
 
 
-def _probabilities(
-    rows: Rows, pairs: Pairs, encoder: Encoder, stages: Stages, *, light: bool
-) -> np.ndarray:
+def _probabilities(rows: Rows, pairs: Pairs, stages: Stages) -> np.ndarray:
     """The probability of each pair, float64 [P]; NaN without a calibration."""
-    if stages.calibration is None:
+    scorer = stages.pair_scorer()
+    if scorer is None:
         return np.full(len(pairs.first), np.nan)
-    if not light or stages.light is None:
-        return stages.calibration.probabilities(pairs.distances)
-    complete = None if rows.compare == "all" else rows.is_new
-    with progress.bar("re-ranking"):
-        raw = score_pairs(stages.light, encoder, rows.entry_texts, *pairs, complete=complete)
-    return stages.calibration.light_probabilities(raw)
+    with progress.bar("scoring"):
+        return scorer.score_pairs(rows.entry_texts, *pairs)
 
 
 class Alike(NamedTuple):
@@ -217,49 +205,15 @@ def copies_across(rows: Rows, *, certain: bool) -> Scored:
     return Scored(new[one], old[other], scores, np.zeros(len(one), np.float32))
 
 
-def _distance_limit(stages: Stages, choice: Choice, *, light: bool) -> float:
-    """The largest distance of a pair that can count."""
-    if choice.way == "max_distance":
-        return choice.value
-    if choice.way == "pairs":
-        return float("inf")
-    calibration = stages.require_calibration()
-    if light:
-        return calibration.reach
-    least = _LEAST if choice.way == "precision" else choice.value
-    return min(calibration.reach, calibration.distance_at(least))
-
-
-def _uses_light(stages: Stages, choice: Choice, rerank: Rerank) -> bool:
-    """Whether the light re-ranker gives the probabilities; UserError where it should and cannot."""
-    if rerank is False:
-        return False
-    if rerank == "cross_encoder":
-        raise UserError("expected False or 'light', got 'cross_encoder'", setting="rerank")
-    if stages.choose(rerank, None) != "light":
-        return False
-    calibrated = stages.calibration is not None and stages.calibration.light is not None
-    if rerank == "light" and not calibrated:
-        raise UserError(
-            "the run has no calibrated probabilities of its re-ranker",
-            setting="rerank",
-            remedy="leave it out, or train the run again",
-        )
-    return calibrated and (choice.by_probability or rerank == "light")
-
-
 def _find(
     rows: Rows,
     vectors: np.ndarray,
     alike: Alike,
-    stages: Stages,
     choice: Choice,
     limit: float,
     memory: int | None,
-    *,
-    light: bool,
 ) -> ClosePairs:
-    """The pairs of entries within a distance; by the re-ranker all that it needs, to its reach."""
+    """The pairs of entries within a distance, or the closest ones."""
 
     def search(distance: float) -> ClosePairs:
         found = close_pairs(
@@ -273,13 +227,8 @@ def _find(
         differs = alike.vectors[found.pairs.first] != alike.vectors[found.pairs.second]
         return found._replace(pairs=found.pairs.where(differs))
 
-    reach = stages.require_calibration().reach if light else 0.0
     if choice.way != "pairs":
-        return search(max(limit, reach))
-    if light:
-        found = search(reach)
-        if len(found.pairs.first) >= choice.value:
-            return found
+        return search(limit)
     return closest_pairs(vectors, int(choice.value), search)
 
 

@@ -20,7 +20,8 @@ class Hit(NamedTuple):
     """An indexed question that a search found.
 
     distance: squared Euclidean, or the inner product times -1.
-    score: probability, by a re-ranker, that it means the same as the query; None without.
+    score: probability that it means the same as the query, by the two texts alone; None without a
+      calibration.
     payload: what was stored with the question, or None.
     """
 

@@ -114,7 +114,7 @@ def find_negatives(
       rules: which hits are kept.
       encode: texts to float32 [n, d].
       find: vectors and k to the k nearest hits of each, as `Store.search`.
-      rerank: as `reranking.base.Reranker.rerank`; gets the hits with other words than their query.
+      rerank: sets the scores of hits; gets those with other words than their query.
         Hits without a score, or with one above `rules.max_score`, are dropped.
       score: pairs of texts to the probability that they mean the same, float [n]. It scores only as
         many hits as are needed to fill `rules.count`.
@@ -167,7 +167,7 @@ def _rescore(texts: Sequence[str], hits: list[list[Hit]], rerank: Rerank) -> lis
     for text, found in zip(texts, hits, strict=True):
         words = normalized_text(text)
         others.append([hit for hit in found if normalized_text(hit.question) != words])
-    return [sorted(found, key=lambda hit: hit.distance) for found in rerank(texts, others)]
+    return rerank(texts, others)
 
 
 def _choose(

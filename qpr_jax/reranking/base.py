@@ -60,7 +60,7 @@ class Reranker(abc.ABC):
         questions: Sequence[str],
         distances: np.ndarray,
         starts: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Score the hits of q queries.
 
         Args:
@@ -70,56 +70,45 @@ class Reranker(abc.ABC):
           starts: int64 [q + 1]; the hits of query i are starts[i] to starts[i + 1].
 
         Returns:
-          Features, float32 [m, f]; raw scores, float64 [m], which give the order; and the
-          probabilities that both mean the same, float64 [m], NaN if unknown.
+          Features, float32 [m, f], and raw scores, float64 [m], which give the order.
         """
 
     def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
         """Sort the first hits of each query by raw score; the others follow in their old order.
 
-        `Hit.score` is the probability that the two mean the same; None for the others. A hit whose
-        text equals the query is first.
+        A hit whose text equals the query is first.
         """
         first = [found[: self.candidates] for found in hits]
         starts = starts_of(np.array([*map(len, first)], np.int64))
         flat = [hit for found in first for hit in found]
-        _, scores, known, distances = self._score(queries, flat, starts)
-        probabilities = _none_if_unknown(known)
+        _, scores, distances = self._score(queries, flat, starts)
         order = rank_hits(scores, distances, [hit.id for hit in flat], starts).tolist()
         ordered = []
         for found, (start, stop) in zip(hits, itertools.pairwise(starts.tolist()), strict=True):
-            best = []
-            for at in order[start:stop]:
-                id, question, distance, _, payload = flat[at]
-                best.append(Hit(id, question, distance, probabilities[at], payload))
-            rest = [hit._replace(score=None) for hit in found[self.candidates :]]
-            ordered.append(best + rest)
+            best = [flat[at] for at in order[start:stop]]
+            ordered.append([*best, *found[self.candidates :]])
         return ordered
 
-    def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, float | None]]:
-        """Return the features, `score` (raw) and `probability` of each hit, in the order given.
+    def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, float]]:
+        """Return the features and `score` (raw) of each hit, in the order given.
 
         `hits` are all that `rerank` would reorder: a feature may depend on all of them.
         """
-        features, scores, known, _ = self._score([query], hits, np.array([0, len(hits)]))
-        explained: list[dict[str, float | None]] = []
-        rows = zip(features.tolist(), scores.tolist(), _none_if_unknown(known), strict=True)
-        for row, score, probability in rows:
-            parts = dict(zip(self.features, row, strict=True))
-            explained.append({**parts, "score": score, "probability": probability})
-        return explained
+        features, scores, _ = self._score([query], hits, np.array([0, len(hits)]))
+        return [
+            {**dict(zip(self.features, row, strict=True)), "score": score}
+            for row, score in zip(features.tolist(), scores.tolist(), strict=True)
+        ]
 
     def _score(
         self, queries: Sequence[str], hits: Sequence[Hit], starts: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Score hits, equal texts highest; also returns the distances, float32 [m]."""
         questions = [hit.question for hit in hits]
         distances = np.array([hit.distance for hit in hits], np.float32)
-        features, scores, probabilities = self.score(queries, questions, distances, starts)
-        copies = find_copies(queries, questions, starts)
-        scores[copies] = np.inf
-        probabilities[copies & ~np.isnan(probabilities)] = 1
-        return features, scores, probabilities, distances
+        features, scores = self.score(queries, questions, distances, starts)
+        scores[find_copies(queries, questions, starts)] = np.inf
+        return features, scores, distances
 
 
 def rank_hits(
@@ -159,11 +148,6 @@ def starts_of(counts: np.ndarray) -> np.ndarray:
     starts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
     return starts
-
-
-def _none_if_unknown(probabilities: np.ndarray) -> list[float | None]:
-    """Replace the NaN of unknown probabilities, float64 [m], by None."""
-    return [None if p != p else p for p in probabilities.tolist()]
 
 
 def pair_texts(

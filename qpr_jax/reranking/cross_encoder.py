@@ -148,8 +148,7 @@ class CrossEncoder:
 class CrossReranker(Reranker):
     """Reorders by the logits of a cross-encoder.
 
-    `Hit.score` is the calibrated probability, None if the folder has no calibration. To combine
-    the logit with other features, use a `LightReranker` with a `scorer`.
+    To combine the logit with other features, use a `LightReranker` with a `scorer`.
     """
 
     def __init__(self, model: CrossEncoder, candidates: int = 20) -> None:
@@ -162,12 +161,10 @@ class CrossReranker(Reranker):
         questions: Sequence[str],
         distances: np.ndarray,
         starts: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Compute logits and probabilities, and no features; see `Reranker`."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Compute logits, and no features; see `Reranker`."""
         logits = self.model.predict(pair_texts(queries, questions, starts)).astype(np.float64)
-        known = self.model.probabilities(logits)
-        probabilities = np.full(len(logits), np.nan) if known is None else known
-        return np.empty((len(logits), 0)), logits, probabilities
+        return np.empty((len(logits), 0)), logits
 
 
 def read_cross_encoder(named: StrPath) -> CrossEncoder:

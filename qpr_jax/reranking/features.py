@@ -72,12 +72,31 @@ WORD_WEIGHTS = tuple(name for name in FEATURES if name.startswith("word_weights"
 _COLUMNS = np.array(
     [(FEATURES.index(own[1]), FEATURES.index(own[-1]), own[0]) for own in _COMPARED.values()]
 )
+# Columns for `symmetric`: those that read both texts alike, and those of each side.
+_WHOLE = [
+    place
+    for place, name in enumerate(FEATURES[: FEATURES.index(f"{_SIDES[0]}_query")])
+    if name not in ("distance", "bm25")
+]
+_QUERY, _QUESTION = (
+    [FEATURES.index(f"{name}_{side}") for name in _SIDES] for side in ("query", "question")
+)
 _CHUNK = 2000  # hits that a thread takes at a time, or one list
 
 
 def zero_weights() -> np.ndarray:
     """Make weights of words that are 0, float32 [2 ** BITS]."""
     return np.zeros(1 << BITS, np.float32)
+
+
+def symmetric(features: np.ndarray) -> np.ndarray:
+    """Derive features of the two texts alone, which stay if they swap: float32 [m, s].
+
+    features: float32 [m, f], of a query and its hits. Those of each side become their sum and the
+    size of their difference. The distance, and what compares hits, is left out.
+    """
+    query, question = features[:, _QUERY], features[:, _QUESTION]
+    return np.hstack([features[:, _WHOLE], query + question, abs(query - question)])
 
 
 class FeatureExtractor:

@@ -22,7 +22,6 @@ from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
 from qpr_jax.reranking.model_folder import (
     REMEDY,
     check_array,
-    check_points,
     read_model,
     write_model,
 )
@@ -111,8 +110,6 @@ class LightModel:
       encoder: the identity of the encoder whose distances it was trained on.
       candidates: the number of first-stage hits that it reorders.
       network: from features to the raw score.
-      calibration: float64 [2, c], raw scores and their probabilities, both ascending; interpolated
-        linearly.
       frequencies: of the terms of the questions that it was trained with.
       word_weights: float32 [2 ** BITS], see the module `word_weights`.
       cross_encoder: the identity of the cross-encoder whose logit is its last feature, or "".
@@ -122,7 +119,6 @@ class LightModel:
     encoder: str
     candidates: int
     network: Network
-    calibration: np.ndarray
     frequencies: Frequencies
     word_weights: np.ndarray = field(default_factory=zero_weights)
     cross_encoder: str = ""
@@ -147,10 +143,6 @@ class LightModel:
         """Compute the raw scores of rows of features, float32 [m, f]: float64 [m]."""
         return predict(self.network, features)
 
-    def probabilities(self, scores: np.ndarray) -> np.ndarray:
-        """Calibrate raw scores, float64 [m], to probabilities, float64 [m]."""
-        return np.interp(scores, *self.calibration)
-
 
 def save_light(folder: StrPath, model: LightModel) -> None:
     """Write a model; replaces the folder as a whole."""
@@ -160,7 +152,7 @@ def save_light(folder: StrPath, model: LightModel) -> None:
 
 def _tensors(model: LightModel) -> dict[str, np.ndarray]:
     tensors = {**model.network._asdict(), **model.frequencies.tensors()}
-    return tensors | {"calibration": model.calibration, "word_weights": model.word_weights}
+    return tensors | {"word_weights": model.word_weights}
 
 
 def read_light(folder: StrPath) -> LightModel:
@@ -188,7 +180,6 @@ def read_light(folder: StrPath) -> LightModel:
         manifest["encoder"],
         manifest["candidates"],
         Network(*arrays),
-        check_points(tensors.get("calibration"), "calibration", where),
         Frequencies.from_tensors(tensors, where),
         check_array(weights, "word_weights", np.float32, size, where),
         manifest["cross_encoder"],
@@ -214,7 +205,7 @@ class LightReranker(Reranker):
         self.model, self.scorer = model, scorer
         self.candidates, self.features = model.candidates, model.features
         self._products = metric == "ip"
-        self._extractor = FeatureExtractor(encoder, model.frequencies, model.word_weights)
+        self.extractor = FeatureExtractor(encoder, model.frequencies, model.word_weights)
 
     def score(
         self,
@@ -222,8 +213,8 @@ class LightReranker(Reranker):
         questions: Sequence[str],
         distances: np.ndarray,
         starts: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Compute features, raw scores and probabilities; see `Reranker`."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Compute features and raw scores; see `Reranker`."""
         squares = 2 + 2 * distances if self._products else distances
         copies = find_copies(queries, questions, starts)
         if copies.any():
@@ -235,11 +226,10 @@ class LightReranker(Reranker):
             texts = [questions[i] for i in order.tolist()]
             twice = [query for query in queries for _ in range(2)]
             features = np.empty((len(questions), len(FEATURES)), np.float32)
-            features[order] = self._extractor.compute(twice, texts, squares[order], bounds)
+            features[order] = self.extractor.compute(twice, texts, squares[order], bounds)
         else:
-            features = self._extractor.compute(queries, questions, squares, starts)
+            features = self.extractor.compute(queries, questions, squares, starts)
         if self.scorer is not None:
             pairs = pair_texts(queries, questions, starts)
             features = np.column_stack([features, self.scorer.predict(pairs)])
-        scores = self.model.scores(features)
-        return features, scores, self.model.probabilities(scores)
+        return features, self.model.scores(features)

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, id_key
 from qpr_jax.index.base import Hit, Store
 from qpr_jax.index.run import run_encoder_folder
-from qpr_jax.reranking.base import Rerank, Reranker
+from qpr_jax.reranking.base import Rerank, Reranker, starts_of
 from qpr_jax.reranking.calibration import (
     CALIBRATION,
     PairCalibration,
@@ -35,6 +35,7 @@ from qpr_jax.reranking.light import (
     read_light,
     save_light,
 )
+from qpr_jax.reranking.pairs import PairFeatures, PairScorer
 from qpr_jax.text.base import as_texts
 from qpr_jax.text.cleaning import clean
 from qpr_jax.text.differences import Explanation, find_differences
@@ -52,7 +53,7 @@ class Stages:
       light: the light re-ranker, or None.
       stacked: the one with the logit of a cross-encoder as a feature, or None.
       cross_encoder: the cross-encoder, or None.
-      calibration: the probabilities of pairs found among all questions, or None.
+      calibration: of the probability that two texts mean the same, or None.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Stages:
     ) -> None:
         self.encoder, self.light, self.stacked = encoder, light, stacked
         self.cross_encoder, self.calibration = cross_encoder, calibration
-        self._made: dict[tuple[str, int, int], Reranker] = {}
+        self._made: dict[tuple[str, int, int], LightReranker] = {}
 
     @classmethod
     def read(
@@ -123,8 +124,8 @@ class Stages:
         if self.calibration is None:
             raise UserError(
                 "`threshold` and `precision` need an encoder with calibrated probabilities",
-                remedy="give a largest distance (0.3 suits open_student) or a number of pairs, or "
-                "calibrate the run with `qpr calibrate`",
+                remedy="give a largest distance or a number of pairs, or calibrate the run with "
+                "`qpr calibrate`",
             )
         return self.calibration
 
@@ -143,7 +144,7 @@ class Stages:
         """Return what `qpr info` prints of the calibration; None without one."""
         if (known := self.calibration) is None:
             return None
-        facts = {"light": known.light is not None, "reach": known.reach, **known.settings}
+        facts = {"words": bool(known.reranker), "reach": known.reach, **known.settings}
         return {name: without_curves(value) for name, value in facts.items()}
 
     def words(self, store: Store | None) -> list[Rerank]:
@@ -200,15 +201,54 @@ class Stages:
         if cross and model:
             # Without the cross-encoder of its training, a stacked model is of no use.
             model = model if model.cross_encoder == cross.identity and self._reads(metric) else None
+        if model:
+            return self._light_reranker(model, metric, cross)
+        return CrossReranker(cross) if cross else None
+
+    def _light_reranker(
+        self, model: LightModel, metric: str = "l2", cross: CrossEncoder | None = None
+    ) -> LightReranker:
         # Another model assigned to this object gives another re-ranker.
         key = (metric, id(model), id(cross))
         # No lock, which a fork could leave held: two threads may each make an equal one.
         if key not in self._made:
-            if model:
-                self._made[key] = LightReranker(model, self.encoder, metric=metric, scorer=cross)
-            elif cross:
-                self._made[key] = CrossReranker(cross)
+            self._made[key] = LightReranker(model, self.encoder, metric=metric, scorer=cross)
         return self._made[key]
+
+    def pair_features(self) -> PairFeatures:
+        """Return what computes the features of the calibration."""
+        if self.light is None or self.calibration is None or not self.calibration.reranker:
+            return PairFeatures()
+        return PairFeatures(self._light_reranker(self.light).extractor)
+
+    def pair_scorer(self) -> PairScorer | None:
+        """Return what gives the probability that two texts mean the same; None if unknown."""
+        return PairScorer(self.calibration, self.pair_features()) if self.calibration else None
+
+    def scores(self, store: Store) -> bool:
+        """Whether hits of a store get scores."""
+        return self.calibration is not None and self._reads(store.recipe.metric)
+
+    def score_hits(
+        self, store: Store, queries: Sequence[str], hits: list[list[Hit]]
+    ) -> list[list[Hit]]:
+        """Set `Hit.score`, the probability that a hit means the same as its query.
+
+        It depends on the two texts alone, as they are encoded. It stays None without a calibration,
+        or if the distances of the store do not give squared Euclidean ones.
+        """
+        scorer = self.pair_scorer()
+        if scorer is None or not self.scores(store):
+            return hits
+        flat = [hit for found in hits for hit in found]
+        distances = np.array([hit.distance for hit in flat], np.float32)
+        if store.recipe.metric == "ip":
+            distances = 2 + 2 * distances
+        starts = starts_of(np.array([*map(len, hits)], np.int64))
+        texts = [clean(hit.question, store.shared) for hit in flat]
+        cleaned = [clean(query, store.shared) for query in queries]
+        scores = iter(scorer.score_hits(cleaned, texts, distances, starts).tolist())
+        return [[hit._replace(score=next(scores)) for hit in found] for found in hits]
 
     def explain(
         self,
@@ -227,21 +267,16 @@ class Stages:
         left, right = self.encoder.encode([text, question])
         products = store.recipe.metric == "ip"
         distance = float(-left @ right if products else ((left - right) ** 2).sum())
-        found = Explanation(distance)
+        ((scored,),) = self.score_hits(store, [text], [[Hit(UNKNOWN, question, distance)]])
+        found = Explanation(distance, probability=scored.score)
         if (reranker := self.reranker(rerank, store)) is not None:
             (pool,) = store.search(left[None], reranker.candidates)
             hit = Hit(UNKNOWN if id is None else id, question, distance)
             place = _put(pool, hit, reranker.candidates)
             parts = reranker.explain(text, pool)[place]
-            raw, probability = parts.pop("score"), parts.pop("probability")
-            features = {name: float(value or 0) for name, value in parts.items()}
-            found = Explanation(distance, raw, probability, features)
-        known = None
-        if self.calibration is not None and not products:
-            known = float(self.calibration.probabilities(np.array([distance]))[0])
+            found = found._replace(raw_score=parts.pop("score"), features=parts)
         weigh = self.light.frequencies.weights if self.light else None
-        differences = find_differences(text, question, weigh)
-        return found._replace(pair_probability=known, differences=differences)
+        return found._replace(differences=find_differences(text, question, weigh))
 
 
 def read_stages(

@@ -208,10 +208,8 @@ class Explanation(NamedTuple):
     Attributes:
       distance: by the encoder.
       raw_score: the score that the second stage sorts by; None without a second stage.
-      probability: that the two mean the same: `Hit.score`; None without a second stage.
+      probability: that the two mean the same: `Hit.score`; None without a calibration.
       features: the inputs of the second stage, by name.
-      pair_probability: that the two mean the same, by their distance alone, for a pair found among
-        all questions; None without a calibration.
       differences: words, numbers and negation in which the two differ.
     """
 
@@ -219,7 +217,6 @@ class Explanation(NamedTuple):
     raw_score: float | None = None
     probability: float | None = None
     features: dict[str, float] = {}  # noqa: RUF012
-    pair_probability: float | None = None
     differences: Differences = Differences()
 
 

@@ -138,7 +138,7 @@ def _finish(
         logits = LogitCache(folder / LOGITS, scorer, dataset.data.questions)
         if stacked := train_reranker(config, dataset, encoder, vectors, logits):
             rerankers["reranked_cross"], stages.stacked = stacked, stacked.model
-    stages.calibration = calibrate_pairs(dataset, encoder, vectors, light)
+    stages.calibration = calibrate_pairs(dataset, encoder, vectors, stages.light)
     retriever.save(folder)
     report = write_report(
         folder, config, dataset, retriever, vectors, rerankers, encode_seconds=seconds

@@ -21,7 +21,6 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import RankFn, rank
 from qpr_jax.machine import peak_memory
 from qpr_jax.reranking.base import rank_hits
-from qpr_jax.reranking.calibration import calibrate
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
 from qpr_jax.reranking.features import zero_weights
 from qpr_jax.reranking.light import LightModel, Network, predict
@@ -128,12 +127,10 @@ def train_reranker(
         train_network(network, known.without(folds, fold), epochs=EPOCHS, seed=config.seed)[0]
         for fold in range(FOLDS + 1)
     ]
-    scores = out_of_fold(networks, known.features, folds[queries][known.lists.owners])
     model = LightModel(
         encoder=encoder.identity,
         candidates=candidates,
         network=networks[-1],
-        calibration=calibrate(scores, known.labels),
         frequencies=finder.frequencies,
         word_weights=weights,
         cross_encoder=logits.identity if logits else "",

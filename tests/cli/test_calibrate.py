@@ -39,7 +39,8 @@ def test_a_run_gets_a_calibration(qpr, verdicts, tmp_path):
     stages = Retriever.load(tmp_path / "run" / "export").stages
     known = stages.require_calibration()
     assert known.settings["verdicts"] == 120
-    near, far = known.probabilities(np.array([0.0, known.reach]))
+    distances = np.array([0.0, known.reach])
+    near, far = known.probabilities(np.stack([np.sqrt(distances), distances], axis=1))
     assert far < 0.3 < 0.6 < near
     # The same verdicts do not count twice.
     status, out, err = qpr("calibrate", "run", verdicts, "--json", "--out", "copy")
@@ -47,7 +48,7 @@ def test_a_run_gets_a_calibration(qpr, verdicts, tmp_path):
     assert json.loads(out)["before"]["ece"] < 0.2
     copied = Retriever.load(tmp_path / "copy").stages
     again = copied.require_calibration()
-    assert again.identity(light=False) == known.identity(light=False)
+    assert again.identity == known.identity
     assert again.reach == known.reach
     # What finds pairs by it names it, for verdicts on them.
     lines = [json.loads(line) for line in verdicts.read_text().splitlines()]
@@ -57,4 +58,4 @@ def test_a_run_gets_a_calibration(qpr, verdicts, tmp_path):
     status, _, err = qpr("duplicates", "table.csv", *given)
     assert status == 0, err
     with open_review(str(tmp_path / "found" / "pairs.csv"), "v.csv", precision=0.9) as review:
-        assert review.calibration == known.identity(light=False)
+        assert review.calibration == known.identity

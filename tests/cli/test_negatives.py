@@ -8,7 +8,9 @@ import shutil
 import pytest
 
 from qpr_jax.reranking.cross_encoder import read_cross_encoder
+from qpr_jax.reranking.light import LIGHT, read_light
 from qpr_jax.training.negatives import COLUMNS
+from tests.duplicates.conftest import calibrate
 from tests.runs import write_reranker
 
 TINY = pathlib.Path(__file__).parent.parent / "reranking" / "tiny_cross_encoder"
@@ -80,10 +82,11 @@ def test_a_split_of_a_run_is_searched_alone(qpr, run, tmp_path):
 
 
 def test_the_models_of_folders_are_asked(qpr, run, pairs, tmp_path):
-    """A light re-ranker; and the tiny cross-encoder, whose logits become probabilities."""
+    """The scores of a run; and the tiny cross-encoder, whose logits become probabilities."""
     folder = tmp_path / "work"
     shutil.copytree(run / "export", folder / "export")
     write_reranker(folder)
+    calibrate(folder, read_light(folder / "export" / LIGHT))
     mine = ("negatives", folder, pairs, "--out", "n.tsv", "--count", "1", "--max-score", "1")
     status, _, stderr = qpr(*mine, "--rerank", "light")
     assert status == 0, stderr

@@ -1,27 +1,20 @@
 """A run with an encoder, with and without a calibration."""
 
-import numpy as np
 import pytest
 
-from qpr_jax.reranking.calibration import CALIBRATION, PairCalibration, save_calibration
+from qpr_jax.encoders.load import read_encoder
+from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
 from qpr_jax.reranking.light import LIGHT, read_light
+from tests.reranking.models import pair_calibration
 from tests.runs import write_encoder, write_reranker
 
-REACH = 4.0
 
-
-def calibrate(folder, light=None, most=1.0):
-    """Write a calibration: probability `most` at distance 0, 0 at REACH."""
-    from qpr_jax.encoders.load import read_encoder
-
+def calibrate(folder, light=None, middle=2.0):
+    """Write a calibration: .5 at a squared distance of `middle`."""
     identity = read_encoder(folder / "export").identity
-    curve = np.array([[-REACH, 0.0], [0.0, most]])
-    more = {}
-    if light is not None:
-        more = {"light": np.array([[-20.0, 20.0], [0.0, 1.0]]), "reranker": light.identity}
-    save_calibration(
-        folder / "export" / CALIBRATION, PairCalibration(identity, curve, REACH, **more)
-    )
+    known = pair_calibration(identity, light, middle)
+    save_calibration(folder / "export" / CALIBRATION, known)
+    return known
 
 
 @pytest.fixture(scope="session")

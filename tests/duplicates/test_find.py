@@ -6,7 +6,7 @@ import pytest
 
 import qpr_jax
 from qpr_jax import Retriever, UserError, find_duplicates
-from tests.duplicates.conftest import REACH
+from tests.reranking.models import pair_calibration
 from tests.runs import WORDS
 
 
@@ -17,6 +17,12 @@ def texts_of(count, seed=0):
 
 def sets_of(found):
     return {frozenset(group.ids) for group in found.groups}
+
+
+def probabilities(distances):
+    squares = np.array(distances, np.float64)
+    features = np.stack([np.sqrt(squares), squares], axis=1)
+    return pair_calibration().probabilities(features).tolist()
 
 
 def pairs_of(found):
@@ -32,21 +38,19 @@ def test_all_pairs_within_a_distance_are_found(run):
     assert {pair[:2] for pair in found.pairs} == expected
     distances = [pair.distance for pair in found.pairs]
     assert distances == sorted(distances)
-    assert [pair.score for pair in found.pairs] == pytest.approx(
-        [1 - d / REACH for d in distances], abs=1e-6
-    )
+    assert [pair.score for pair in found.pairs] == pytest.approx(probabilities(distances))
     assert found.precision == pytest.approx(np.mean([pair.score for pair in found.pairs]))
     grouped = {i for group in found.groups for i in group.ids}
     assert {*found.kept} == {*range(len(texts))} - grouped | {g.kept for g in found.groups}
     for group in found.groups:  # complete: all its pairs are close
         farthest = squares[np.ix_(group.ids, group.ids)].max()
-        assert group.weakest == pytest.approx(1 - farthest / REACH, abs=1e-6)
+        assert group.weakest == pytest.approx(*probabilities([farthest]))
 
 
 def test_ways_to_choose_agree(run):
     texts = texts_of(60)
     by_distance = find_duplicates(texts, run=run, max_distance=0.4)
-    by_threshold = find_duplicates(texts, run=run, threshold=1 - 0.4 / REACH)
+    by_threshold = find_duplicates(texts, run=run, threshold=probabilities([0.4])[0])
     assert pairs_of(by_distance) == pairs_of(by_threshold)
     count = sum(pair.distance > 0 for pair in by_distance.pairs)
     by_count = find_duplicates(texts, run=run, pairs=count)
@@ -71,7 +75,7 @@ def test_a_precision_is_the_mean_probability(run):
     "how",
     [
         {"threshold": 0.3, "groups": "closure", "keep": "longest"},
-        {"precision": 0.8, "keep": "central", "rerank": False},
+        {"precision": 0.8, "keep": "central"},
         {"max_distance": 0.5, "ignore_numbers": True, "clean": True},
         {"pairs": 40},
     ],
@@ -91,22 +95,21 @@ def test_the_order_of_rows_does_not_matter(reranked_run, how):
     assert ({*found.kept} == {*expected.kept}) or "keep" not in how
 
 
-def test_the_reranker_sees_the_same_hits_however_pairs_are_chosen(reranked_run):
+def test_a_pair_has_the_score_of_a_hit_whatever_else_there_is(reranked_run):
     texts = sorted({*texts_of(60)})
-    how = {"run": reranked_run, "rerank": "light"}
-    expected = find_duplicates(texts, **how, threshold=0)
-    nearest = sorted((p.distance, p.id1, p.id2, p.score) for p in expected.pairs)
-    near = sum(pair[0] <= 0.4 for pair in nearest)
-    every = len(nearest)
-    assert 0 < near < every
-    ways = [(near, {"max_distance": 0.4}), (7, {"pairs": 7}), (every, {"pairs": every})]
-    for count, chosen in ways:
-        found = find_duplicates(texts, **how, **chosen)
-        assert sorted((p.distance, p.id1, p.id2, p.score) for p in found.pairs) == nearest[:count]
-    assert len(find_duplicates(texts, **how, pairs=every + 9).pairs) == every + 9
-    default = find_duplicates(texts, run=reranked_run)
-    assert {*default.pairs} == {pair for pair in expected.pairs if pair.score >= 0.5}
-    assert {*default.pairs} != {*find_duplicates(texts, run=reranked_run, rerank=False).pairs}
+    found = find_duplicates(texts, run=reranked_run, threshold=0)
+    scores = {pair[:2]: pair.score for pair in found.pairs}
+    for how in ({"max_distance": 0.4}, {"pairs": 7}):
+        some = find_duplicates(texts, run=reranked_run, **how).pairs
+        assert [scores[pair[:2]] for pair in some] == pytest.approx([p.score for p in some])
+    retriever = Retriever.build(texts, run=reranked_run)
+    by_distance = probabilities([pair.distance for pair in found.pairs])
+    assert [*scores.values()] != pytest.approx(by_distance, abs=0.01)
+    for (one, other), score in [*scores.items()][:20]:
+        assert retriever.explain(texts[other], texts[one]).probability == pytest.approx(score)
+        alone = Retriever.build([texts[one]], run=reranked_run)
+        for rerank in (None, False):
+            assert alone.search(texts[other], rerank=rerank)[0][0].score == pytest.approx(score)
 
 
 def test_few_rows(run):
@@ -182,8 +185,6 @@ def test_wrong_arguments(run):
         ({"pairs": 0}, "`pairs`: expected a whole number from 1 on, got 0"),
         ({"keep": "best"}, "`keep`: expected first, longest, central or max:COLUMN, got 'best'"),
         ({"groups": "average"}, "`groups`: expected one of complete, closure, got 'average'"),
-        ({"rerank": "light"}, "`rerank`: expected an encoder with a folder reranker/"),
-        ({"rerank": "cross_encoder"}, "`rerank`: expected False or 'light'"),
     ):
         with pytest.raises(UserError) as caught:
             find_duplicates(["a", "b"], run=run, **how)

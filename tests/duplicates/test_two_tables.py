@@ -65,7 +65,7 @@ def test_pairs_across_are_those_of_both_tables_together(run):
 
 def test_equal_texts_of_two_tables_need_no_probability(tmp_path):
     write_encoder(tmp_path)
-    calibrate(tmp_path, most=0.8)
+    calibrate(tmp_path, middle=0.7)
     how = {"run": tmp_path, "against": ["a new car", "learn python"], "groups": "closure"}
     for chosen in ({"threshold": 0.9}, {"precision": 0.9}):
         found = find_duplicates(["learn python", "cook rice"], **how, **chosen)

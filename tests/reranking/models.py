@@ -1,10 +1,12 @@
 """Made-up re-rankers and encoders for tests."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 
-from qpr_jax.reranking.features import FEATURES
+from qpr_jax.reranking.calibration import PairCalibration
+from qpr_jax.reranking.features import FEATURES, symmetric
 from qpr_jax.reranking.light import LightModel, Network
 from qpr_jax.reranking.terms import Frequencies
 
@@ -47,7 +49,22 @@ def light_model(encoder: str = "an encoder", **changes: Any) -> LightModel:
     parts: dict[str, Any] = {
         "candidates": 3,
         "network": network(),
-        "calibration": np.array([[-20.0, 20.0], [0.05, 0.95]]),
         "frequencies": Frequencies.count(["what is the price of a car", "what is a car"]),
     }
     return LightModel(encoder, **(parts | changes))
+
+
+def pair_calibration(
+    encoder: str = "an encoder",
+    light: LightModel | None = None,
+    middle: float = 2.0,
+    **changes: Any,
+) -> PairCalibration:
+    """Probability .5 at a squared distance of `middle`; with a re-ranker, less for other words."""
+    words = symmetric(np.zeros((1, len(FEATURES)))).shape[1] if light else 0
+    weights = np.zeros(3 * (2 + words))
+    weights[1], weights[2 : 2 + words] = -2, np.random.default_rng(0).normal(0, 0.2, words)
+    known = PairCalibration(
+        encoder, 4.0, np.zeros(2 + words), np.ones(2 + words), weights, 2.0 * middle
+    )
+    return dataclasses.replace(known, reranker=light.identity if light else "", **changes)

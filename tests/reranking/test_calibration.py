@@ -1,4 +1,4 @@
-"""Probabilities of found pairs: their curves, and the fit to verdicts."""
+"""The probability that two texts mean the same: its fit to labels and to verdicts."""
 
 import numpy as np
 import pytest
@@ -8,40 +8,25 @@ from sklearn.isotonic import IsotonicRegression
 
 from qpr_jax.data.pairs import LabeledPairs, Verdicts
 from qpr_jax.errors import UserError
-from qpr_jax.reranking.calibration import (
-    PairCalibration,
-    calibrate,
-    threshold_of_precision,
-)
-from qpr_jax.reranking.recalibration import recalibrate
-from tests.reranking.test_model_folders import CURVE
-
-LIGHT = {"light": np.array([[-1.0, 1.0], [0.0, 1.0]]), "reranker": "r"}
+from qpr_jax.reranking.calibration import calibrate, threshold_of_precision
+from qpr_jax.reranking.pairs import PairFeatures
+from qpr_jax.reranking.recalibration import fit_pairs, recalibrate, rescale
+from tests.reranking.models import pair_calibration
 
 
-def calibration(**changes) -> PairCalibration:
-    return PairCalibration("an encoder", CURVE, 2.0, **changes)
-
-
-def test_distances_become_probabilities_and_back():
-    known = calibration(**LIGHT)
-    found = known.probabilities(np.array([0, 0.5, 1.5, 3, 9], np.float32))
-    assert found == pytest.approx([0.9, 0.55, 0.2, 0.1, 0])
-    for probability, distance in ((0.9, 0), (0.55, 0.5), (0.2, 2), (0.1, 3), (0, 4)):
-        assert known.distance_at(probability) == pytest.approx(distance)
-    for probability in np.random.default_rng(0).uniform(0, 0.9, 200):
-        assert known.probabilities(np.array([known.distance_at(probability)])) >= probability
-    assert known.distance_at(0.95) == 0
-    assert known.light_probabilities(np.array([-0.5])) == [0.25]
+def by_distance(distances):
+    squares = np.asarray(distances, np.float64)
+    texts = [str(i) for i in range(1 + len(squares))]
+    second = np.arange(len(squares)) + 1
+    return PairFeatures().of_pairs(texts, np.zeros_like(second), second, squares)
 
 
 def test_isotonic_regression_is_that_of_scikit_learn():
-    """Of scores that repeat, counted by weights, some of them 0."""
     rng = np.random.default_rng(0)
-    scores = rng.integers(0, 90, 400) / 7
-    labels, weights = rng.random(400) < scores / 13, rng.integers(0, 3, 400).astype(float)
-    expected = IsotonicRegression(out_of_bounds="clip").fit(scores, labels, weights)
-    places, values = calibrate(scores, labels, weights)
+    scores = rng.integers(0, 90, 400) / 7  # they repeat
+    labels = rng.random(400) < scores / 13
+    expected = IsotonicRegression(out_of_bounds="clip").fit(scores, labels)
+    places, values = calibrate(scores, labels)
     assert places.tolist() == expected.X_thresholds_.tolist()
     np.testing.assert_allclose(values, expected.y_thresholds_, rtol=1e-12, atol=1e-12)
 
@@ -51,81 +36,66 @@ def test_the_lowest_threshold_with_a_mean_probability():
     assert threshold_of_precision(p, 0.9) == 0.8
     assert threshold_of_precision(p, 0.7) == 0.5  # both pairs of .5 are found together
     assert threshold_of_precision(p, 0.1) == 0.1
-    assert threshold_of_precision(p, 0.9, np.array([1, 1, 9, 1, 1.0])) == 1.0
     for few in (p[2:], p[:0]):
         with pytest.raises(UserError, match="mean probability"):
             threshold_of_precision(few, 0.9)
 
 
-def verdicts(labels, weights=None, scores=None, scored_by="") -> Verdicts:
+def test_labels_give_an_order_and_weighted_labels_a_scale():
+    rng = np.random.default_rng(0)
+    distances = rng.uniform(0, 3, 4000)
+    logits = 3 - 4 * distances
+    features = by_distance(distances)
+    fitted = fit_pairs("e", features, rng.random(4000) < 1 / (1 + np.exp(-logits)), reach=2.0)
+    assert abs(fitted.probabilities(features) - 1 / (1 + np.exp(-logits))).mean() < 0.02
+    labels = rng.random(4000) < 1 / (1 + np.exp(-logits / 2))
+    weights = np.where(labels, 0.1 / labels.mean(), 0.9 / (~labels).mean())
+    scaled = rescale(fitted, features, labels, weights)
+    assert np.average(scaled.probabilities(features), weights=weights) == pytest.approx(
+        0.1, abs=0.01
+    )
+    order = np.argsort(fitted.probabilities(features))
+    assert (np.diff(scaled.probabilities(features)[order]) > -1e-12).all()
+
+
+def verdicts(labels, weights=None) -> Verdicts:
     texts = [str(i) for i in range(2 * len(labels))]
     pairs = np.arange(2 * len(labels)).reshape(-1, 2)
     weights = np.ones(len(labels)) if weights is None else weights
-    return Verdicts(LabeledPairs(texts, pairs, labels), scores, weights, scored_by)
+    return Verdicts(LabeledPairs(texts, pairs, labels), None, weights)
 
 
-@pytest.mark.parametrize(("count", "error"), [(200, 0.06), (5000, 0.03)])
-def test_verdicts_correct_a_shift(count, error):
-    """True probabilities are of a logit two lower; 5,000 verdicts are fitted by isotonic levels."""
+def test_verdicts_correct_a_shift_and_replace_those_before():
     rng = np.random.default_rng(0)
-    p = rng.uniform(0.02, 0.98, count)
-    true = 1 / (1 + np.exp(2) * (1 - p) / p)
-    old = PairCalibration("e", np.array([[-1.0, 0.0], [0.0, 1.0]]), 1.0)
-    new, facts = recalibrate("e", old, verdicts(rng.random(count) < true), 1 - p)
-    assert abs(new.probabilities(1 - p) - true).mean() < error
-    assert facts["verdicts"] == count
+    features, old = by_distance(rng.uniform(0, 4, 200)), pair_calibration()
+    true = 1 / (1 + np.exp(2 - old.logits(features)))
+    given = verdicts(rng.random(200) < true)
+    new, facts = recalibrate("an encoder", old, given, features)
+    assert abs(new.probabilities(features) - true).mean() < 0.06
+    assert facts["verdicts"] == 200
     assert facts["after"]["ece"] < facts["before"]["ece"] / 2
     assert facts["after"]["brier"] < facts["before"]["brier"]
+    again, _ = recalibrate("an encoder", new, given, features)
+    assert again.identity == new.identity != old.identity
 
 
 def test_a_verdict_counts_as_many_pairs_as_it_stands_for():
     labels = np.arange(40) % 2 == 0
-    given = verdicts(labels, np.where(labels, 1.0, 9.0))
-    old = PairCalibration("e", np.array([[-1.0, 0.0], [0.0, 1.0]]), 1.0)
-    new, _ = recalibrate("e", old, given, np.full(40, 0.5))
-    assert new.probabilities(np.array([0.5])) == pytest.approx(0.1, abs=0.02)
+    given, features = verdicts(labels, np.where(labels, 1.0, 9.0)), by_distance(np.full(40, 2.0))
+    new, _ = recalibrate("an encoder", pair_calibration(), given, features)
+    assert new.probabilities(features[:1]) == pytest.approx(0.1, abs=0.02)
 
 
 def test_an_encoder_without_a_calibration_gets_one():
     rng = np.random.default_rng(0)
     distances = rng.uniform(0, 4, 300)
     labels = rng.random(300) < 1 / (1 + np.exp(3 * (distances - 1)))
-    new, facts = recalibrate("e", None, verdicts(labels), distances)
-    middle = new.probabilities(np.array([0.0, 1.0, 3.0]))
-    assert middle == pytest.approx([0.95, 0.5, 0.01], abs=0.1)
-    assert (new.light, new.reranker, facts["before"]) == (None, "", None)
-    equal, _ = recalibrate("e", None, verdicts(labels), np.ones(300))
-    assert np.isfinite(equal.distance).all()
-
-
-def test_the_same_verdicts_do_not_count_twice():
-    rng = np.random.default_rng(0)
-    raw = rng.uniform(-1, 1, 300)
-    labels = rng.random(300) < 1 / (1 + np.exp(-3 * raw))
-    trained = calibration(**LIGHT)
-
-    def names(known):
-        return known.identity(light=True), known.identity(light=False)
-
-    def fit(known, scored, scored_by):
-        given = verdicts(labels, scores=scored.light_probabilities(raw), scored_by=scored_by)
-        return recalibrate("an encoder", known, given, 2 - raw)[0]
-
-    first = fit(trained, trained, names(trained)[0])
-    assert first.reranker == "r"
-    assert names(fit(first, trained, names(trained)[0])) == names(first) != names(trained)
-    assert names(fit(trained, trained, "")) == names(first)  # of the only one there is
-    # Pairs that are found by the new one are fitted from it, and those of the first are of another.
-    third = fit(first, first, names(first)[0])
-    assert names(third.before) == names(first)
-    with pytest.raises(UserError, match="got those of another"):
-        fit(third, trained, names(trained)[0])
-    with pytest.raises(UserError, match="expected a column `calibration`"):
-        fit(third, first, "")
-    # Without scores of the re-ranker only the distances are fitted, from before any verdict.
-    plain, _ = recalibrate("an encoder", first, verdicts(labels), 2 - raw)
-    assert (plain.light, names(plain)[1]) == (None, names(first)[1])
-    assert fit(trained, trained, names(trained)[1]).light is None
+    new, facts = recalibrate("e", None, verdicts(labels), by_distance(distances))
+    found = new.probabilities(by_distance([0.0, 1.0, 3.0]))
+    assert found == pytest.approx([0.95, 0.5, 0.01], abs=0.1)
+    assert (new.reranker, facts["before"]) == ("", None)
+    equal, _ = recalibrate("e", None, verdicts(labels), by_distance(np.ones(300)))
+    assert np.isfinite(equal.probabilities(by_distance([1.0]))).all()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +103,7 @@ def test_the_same_verdicts_do_not_count_twice():
 )
 def test_too_few_verdicts_or_all_alike_are_refused(labels):
     with pytest.raises(UserError, match="expected 20 verdicts or more, of both kinds"):
-        recalibrate("e", None, verdicts(labels), np.arange(len(labels) * 1.0))
+        recalibrate("e", None, verdicts(labels), by_distance(np.arange(len(labels))))
 
 
 @settings(max_examples=30, deadline=None)
@@ -142,10 +112,10 @@ def test_too_few_verdicts_or_all_alike_are_refused(labels):
 def test_any_weights_give_a_calibration_or_a_user_error(weight, place):
     weights = np.ones(40)
     weights[place:] = weight
-    labels = np.arange(40) % 3 == 0
+    features = by_distance(np.linspace(0, 4, 40))
     try:
-        new, _ = recalibrate("e", None, verdicts(labels, weights), np.linspace(0, 4, 40))
+        new, _ = recalibrate("e", None, verdicts(np.arange(40) % 3 == 0, weights), features)
     except UserError:
         assert weight > 1e6
     else:
-        assert np.isfinite(new.distance).all()
+        assert np.isfinite(new.probabilities(features)).all()

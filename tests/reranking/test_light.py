@@ -1,4 +1,4 @@
-"""The light re-ranker: its identity, its order, its probabilities."""
+"""The light re-ranker: its identity and its order."""
 
 import dataclasses
 import os
@@ -13,10 +13,7 @@ from tests.reranking.models import WordEncoder, column, light_model, network
 from tests.reranking.test_features import CORPUS
 
 # Sorted by minus the distance, by the same distances: the network's only input.
-FAR_FIRST = {
-    "network": column("distance"),
-    "calibration": np.array([[0.15, 0.35], [0.1, 0.9]]),
-}
+FAR_FIRST = {"network": column("distance")}
 HITS = [Hit(7, "price", 0.1), Hit(5, "car", 0.2), Hit(4, "", 0.3), Hit(1, "what", 0.4)]
 
 
@@ -45,7 +42,6 @@ def test_the_first_hits_are_ordered_by_score_and_the_others_follow():
     hits = [hit._replace(payload={"a": hit.id}) for hit in HITS]
     found, none, two = reranker().rerank(["q", "b", "c"], [hits, [], HITS[2:]])
     assert [hit.id for hit in found] == [4, 5, 7, 1]
-    assert [hit.score for hit in found] == [*map(pytest.approx, (0.7, 0.3, 0.1)), None]
     assert [hit.distance for hit in found] == [0.3, 0.2, 0.1, 0.4]
     assert [hit.payload for hit in found] == [{"a": hit.id} for hit in found]
     assert (none, [hit.id for hit in two]) == ([], [1, 4])
@@ -83,15 +79,14 @@ def test_a_hit_with_the_text_of_the_query_is_first_and_changes_no_other():
     whole = reranker(candidates=10, network=network())
     (plain,) = whole.rerank([CORPUS[8]], [hits])
     (found,) = whole.rerank([CORPUS[8]], [[*hits, Hit(9, CORPUS[8], 3.0)]])
-    assert (found[0].id, found[0].score) == (9, 1.0)
+    assert found[0].id == 9
     assert found[1:] == plain
 
 
-def test_explain_gives_features_score_and_probability():
+def test_explain_gives_features_and_score():
     parts = reranker().explain("q", HITS)
-    assert [*parts[0]] == [*light_model().features, "score", "probability"]
+    assert [*parts[0]] == [*light_model().features, "score"]
     assert [p["score"] for p in parts] == pytest.approx([0.1, 0.2, 0.3, 0.4])
-    assert [p["probability"] for p in parts] == pytest.approx([0.1, 0.3, 0.7, 0.9])
 
 
 def test_inner_products_are_read_as_squares():
@@ -99,7 +94,7 @@ def test_inner_products_are_read_as_squares():
     (expected,) = reranker(network=network()).rerank(["what"], [squares])
     model = light_model(**FAR_FIRST | {"network": network()})
     (found,) = LightReranker(model, WordEncoder(), metric="ip").rerank(["what"], [HITS])
-    assert [(hit.id, hit.score) for hit in found] == [(hit.id, hit.score) for hit in expected]
+    assert [hit.id for hit in found] == [hit.id for hit in expected]
 
 
 class Scorer:

@@ -11,7 +11,6 @@ from qpr_jax.index.base import Hit, Question
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.reranking.calibration import (
     CALIBRATION,
-    PairCalibration,
     read_calibration,
     save_calibration,
 )
@@ -19,10 +18,9 @@ from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.reranking.features import FEATURES
 from qpr_jax.reranking.light import LIGHT, STACKED, read_light, save_light
 from qpr_jax.reranking.stages import Stages
-from tests.reranking.models import WordEncoder, light_model, network
+from tests.reranking.models import WordEncoder, light_model, network, pair_calibration
 from tests.reranking.test_cross_encoder import TINY
 
-CURVE = np.array([[-4.0, 0.0], [0.0, 0.9]])
 TEXTS = [
     f"what {verb} {thing}"
     for verb in ("is", "is not", "costs")
@@ -36,7 +34,7 @@ class MemoryStore:
     encoder, dimension = WordEncoder.identity, 5
 
     def __init__(self, texts=TEXTS, metric="l2", encoder=None):
-        self.recipe = Recipe(metric=metric)
+        self.recipe, self.shared = Recipe(metric=metric), {}
         self.texts, self.vectors = texts, (encoder or WordEncoder()).encode(texts)
 
     def search(self, vectors, k):
@@ -101,33 +99,43 @@ def test_explained_by_the_features_among_the_hits():
         for hit in found[:6]:
             for given in ({"id": hit.id}, {"other": hit.question}):
                 parts = known.explain(None, store, query, **given)
-                assert parts.probability == hit.score
+                assert parts.probability is None
                 assert parts.distance == pytest.approx(hit.distance, abs=1e-6)
                 assert tuple(parts.features) == FEATURES
         far = known.explain(None, store, query, id=found[-1].id)  # takes the place of the farthest
         assert far == known.explain(None, store, query, found[-1].question)
-        assert 0 < far.probability < 1
     parts = known.explain(None, store, "what is 5", "a text of no question")
     assert parts.features["distance"] == pytest.approx(parts.distance, abs=1e-6)
     assert [word for word, _ in parts.differences.text_words] == ["5", "is", "what"]
     plain = Stages(WordEncoder()).explain(None, store, "what is 5", "rice")
-    assert plain[1:5] == (None, None, {}, None)
+    assert plain[1:4] == (None, None, {})
     empty = known.explain(None, MemoryStore([]), "what is rice", "rice")
-    assert empty.probability is not None
+    assert empty.raw_score is not None
     for given, what in (({"id": 400}, "indexed question"), ({}, "none"), ({"other": 5}, "strings")):
         with pytest.raises(UserError, match=what):
             known.explain(None, store, "rice", **given)
 
 
-def test_pair_probabilities_are_those_of_squared_distances():
-    calibration = PairCalibration("an encoder", CURVE, 2.0)
-    known = stages(calibration=calibration)
-    parts = known.explain(None, MemoryStore(), "what is rice", "rice")
-    assert parts.pair_probability == calibration.probabilities(np.array([parts.distance]))[0]
-    products = known.explain(None, MemoryStore(metric="ip"), "what is rice", "rice")
-    assert products.pair_probability is None
+def test_a_score_is_the_same_whatever_else_there_is():
+    model = light_model(candidates=6)
+    calibration = pair_calibration(light=model)
+    known = Stages(WordEncoder(), model, calibration=calibration)
+    query, scores = "what is rice", []
+    for texts in (TEXTS, TEXTS[3:4], [*reversed(TEXTS)]):
+        for store in (MemoryStore(texts), MemoryStore(texts, metric="ip")):
+            hits = store.search(WordEncoder().encode([query]), 20)
+            (found,) = known.score_hits(store, [query], hits)
+            scores += [hit.score for hit in found if hit.question == TEXTS[3]]
+            again = known.explain(None, store, query, TEXTS[3])
+            assert again.probability == pytest.approx(scores[-1], rel=1e-5)
+    assert scores == pytest.approx([1.0] * 6)  # the text of the query
+    (far,) = MemoryStore(TEXTS[:1]).search(WordEncoder().encode([query]), 1)
+    assert 0 < known.score_hits(MemoryStore(), [query], [far])[0][0].score < 1
+    long = Stages(LongEncoder(), calibration=pair_calibration())
+    products = MemoryStore(metric="ip", encoder=LongEncoder())
+    assert long.score_hits(products, [query], [far]) == [far]
     assert known.require_calibration() is calibration
-    assert known.calibration_facts() == {"light": False, "reach": 2.0}
+    assert known.calibration_facts() == {"words": True, "reach": 4.0}
     assert stages().calibration_facts() is None
     with pytest.raises(UserError, match="calibrate the run with `qpr calibrate`"):
         stages().require_calibration()
@@ -138,7 +146,7 @@ def folder(tmp_path):
     """The folder of an encoder with a re-ranker and a calibration of both."""
     model = light_model(candidates=6)
     facts = {"questions": {"all": 7, "curve": []}}
-    known = PairCalibration("an encoder", CURVE, 2.0, CURVE, model.identity, facts)
+    known = pair_calibration(light=model, settings=facts)
     Stages(WordEncoder(), model, calibration=known).save(tmp_path / "encoder")
     return tmp_path / "encoder"
 
@@ -146,7 +154,7 @@ def folder(tmp_path):
 def test_they_are_read_as_they_were_saved(folder, tmp_path):
     found = Stages.read(folder, WordEncoder())
     assert found.facts() == {LIGHT: {"candidates": 6, "features": len(FEATURES)}}
-    assert found.calibration_facts() == {"light": True, "reach": 2.0, "questions": {"all": 7}}
+    assert found.calibration_facts() == {"words": True, "reach": 4.0, "questions": {"all": 7}}
     assert repr(found) == "<Stages: <LightModel: light, reorders 6 hits>>"
     found.save(tmp_path / "copy")
     for path in folder.glob("*/*"):
@@ -161,7 +169,7 @@ def test_saving_replaces_damage_and_other_encoders_but_no_newer_ones_unless_aske
     found.save(folder, replace=False)
     assert read_calibration(folder / CALIBRATION).reach == 3.0
     found.save(folder)
-    assert read_calibration(folder / CALIBRATION).reach == 2.0
+    assert read_calibration(folder / CALIBRATION).reach == 4.0
     (folder / LIGHT / "manifest.json").write_text("{}")
     found.save(folder, replace=False)
     assert read_light(folder / LIGHT).encoder == "an encoder"
@@ -184,9 +192,8 @@ def test_those_of_another_encoder_or_re_ranker_are_refused(folder):
     save_light(folder / LIGHT, light_model(network=network(1)))
     with pytest.raises(UserError, match="expected a calibration of the re-ranker"):
         Stages.read(folder, WordEncoder())
-    known = read_calibration(folder / CALIBRATION)
-    save_calibration(folder / CALIBRATION, dataclasses.replace(known, light=None, reranker=""))
-    assert Stages.read(folder, WordEncoder()).calibration.light is None
+    save_calibration(folder / CALIBRATION, pair_calibration())
+    assert Stages.read(folder, WordEncoder()).calibration.reranker == ""
     (folder / LIGHT).rename(folder / STACKED)
     with pytest.raises(UserError, match="belongs in reranker/"):
         Stages.read(folder, WordEncoder())
@@ -210,8 +217,7 @@ def test_a_stacked_one_with_its_cross_encoder(folder, caplog):
     (hits,) = store.search(WordEncoder().encode([query]), 5)
     (ordered,) = found.reranker("cross_encoder", store).rerank([query], [hits])
     logits = cross.predict([(query, hit.question) for hit in ordered[:3]])
-    expected = np.interp(np.clip(logits, -4, 4), *model.calibration)
-    assert [hit.score for hit in ordered[:3]] == pytest.approx(expected, abs=1e-5)
+    assert (np.diff(logits) <= 0).all()
     parts = found.explain("cross_encoder", store, query, id=ordered[0].id)
     assert parts.features["cross"] == pytest.approx(logits[0], abs=1e-5)
     # With another cross-encoder that one is used alone.
@@ -220,4 +226,4 @@ def test_a_stacked_one_with_its_cross_encoder(folder, caplog):
         found = Stages.read(folder, WordEncoder(), TINY)
     assert "trained with the cross-encoder another, not with" in caplog.text
     parts = found.explain("cross_encoder", store, query, id=0)
-    assert (parts.probability, parts.features) == (None, {})
+    assert parts.features == {}

@@ -2,16 +2,16 @@
 
 import hashlib
 
-import numpy as np
 import pytest
 
 from qpr_jax import extend
 from qpr_jax.errors import UserError
 from qpr_jax.extend import extend_index
 from qpr_jax.index.run import index_manifest, run_encoder
-from qpr_jax.reranking.calibration import CALIBRATION, PairCalibration, save_calibration
+from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
 from qpr_jax.retriever import Retriever
 from tests.added_words import write_extended
+from tests.reranking.models import pair_calibration
 from tests.retriever.conftest import QUESTIONS
 from tests.runs import write_encoder
 
@@ -95,8 +95,7 @@ def test_another_encoder_is_refused_and_nothing_changes(folder, run, german, tmp
 
 def test_the_calibration_stays(folder, german):
     encoder = run_encoder(folder)
-    curve = np.array([[-4.0, 0.0], [0.0, 0.9]])
-    save_calibration(folder / "export" / CALIBRATION, PairCalibration(encoder.identity, curve, 2.0))
+    save_calibration(folder / "export" / CALIBRATION, pair_calibration(encoder.identity))
     before = Retriever.load(folder).stages.calibration_facts()
     extend_index(folder, german)
     assert Retriever.load(folder).stages.calibration_facts() == before

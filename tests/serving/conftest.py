@@ -11,7 +11,9 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from qpr_jax import Retriever
+from qpr_jax.reranking.light import LIGHT, read_light
 from qpr_jax.serving.app import Settings, make_app
+from tests.duplicates.conftest import calibrate
 from tests.runs import write_encoder, write_reranker
 
 TOKEN = "a-token"
@@ -43,6 +45,7 @@ def mine(folder, tmp_path):
 def reranked(mine):
     """The copy, with a re-ranker of three candidates."""
     write_reranker(mine, candidates=3)
+    calibrate(mine, read_light(mine / "export" / LIGHT))
     return mine
 
 

@@ -29,11 +29,11 @@ def slow_search(monkeypatch, retriever, go, error=None):
     """Make the searches of a retriever wait for an event, and fail while `error` has one."""
     whole = retriever.search
 
-    def search(queries, k=5, *, rerank=None):
+    def search(queries, k=5, **options):
         assert go.wait(30)
         if error:
             raise error[0]
-        return whole(queries, k, rerank=rerank)
+        return whole(queries, k, **options)
 
     monkeypatch.setattr(retriever, "search", search)
 
