@@ -75,6 +75,27 @@ def test_leftovers_of_a_kill_are_cleared_and_links_are_not_followed(tmp_path):
     assert names(tmp_path / "folder") == ["new"]
 
 
+@pytest.mark.parametrize("write", [write_atomically, replace_folder])
+def test_a_power_cut_leaves_the_old_one_or_the_new_one(tmp_path, monkeypatch, write):
+    """What is renamed into place is on disk before, and its name after."""
+    fsync, replace, done = os.fsync, os.replace, []
+
+    def synced(descriptor):
+        done.append(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    def renamed(source, target):
+        done.append("renamed")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    with write(tmp_path / "new"):
+        pass
+    file = [(tmp_path / "new").stat().st_ino] if write is write_atomically else []
+    assert done == [*file, "renamed", tmp_path.stat().st_ino]
+
+
 def test_after_a_kill_between_the_two_renames_the_old_folder_is_put_back(tmp_path):
     (tmp_path / ".folder.old").mkdir()
     (tmp_path / ".folder.old" / "file").write_text("old")

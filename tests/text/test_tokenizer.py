@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qpr_jax.data.pairs import read_question_pairs
-from qpr_jax.text.tokenizer import as_lines, normalized_text, tokenize
+from qpr_jax.text.tokenizer import as_lines, canonical, normalized_text, tokenize
 
 
 @pytest.mark.parametrize(
@@ -145,3 +145,10 @@ def test_english_words_are_those_of_the_plain_pattern(quora_file):
     assert len(plain) > 20_000
     for question in plain:
         assert tokenize(question) == re.findall(r"\w+", question.lower())
+
+
+def test_texts_that_differ_in_case_blanks_and_final_marks_are_compared_as_one():
+    for text in ("What is .NET?", " what  is\t.net ?!", "WHAT IS .Net "):
+        assert canonical(text) == "what is .net"
+    assert canonical(".net or C") != canonical("net or C")  # a dot before a name says something
+    assert [canonical("?!"), canonical("")] == ["?!", ""]

@@ -87,10 +87,11 @@ def test_a_batch_holds_each_question_whole_and_in_order(devices, sums):
 
 def test_a_batch_that_fits_no_plan_takes_the_shape_that_holds_any():
     token_ids = questions()
-    layout = plan(steps_of(token_ids, 64, 1), 18)
-    odd = np.tile(token_ids[lengths_of(token_ids).argmax()], (1, 64, 1))
-    batch = layout.batch(odd, none(1))
-    assert [block.shape for block in batch.blocks] == [(64, 30)]
+    at = steps_of(token_ids, 64, 2)
+    odd = at(0).copy()
+    odd[1] = token_ids[lengths_of(token_ids).argmax()]  # the other device could take less
+    batch = plan(at, 18).batch(odd, none(2))
+    assert [block.shape for block in batch.blocks] == [(2 * 64, 30)]
     assert_holds(batch, odd)
 
 
