@@ -313,16 +313,12 @@ def info(folder: str) -> Output:
 
 def index_facts(folder: str) -> dict[str, Any]:
     """Return the facts of the index of a folder or an address; UserError if a file is damaged."""
-    from qpr_jax.index.folder import FolderStore
-    from qpr_jax.index.milvus import MilvusStore
-
     retriever = load_index(folder)
     store, encoder = retriever.store, retriever.encoder
-    facts = {"questions": len(store), **dataclasses.asdict(store.recipe)}
-    if isinstance(store, FolderStore | MilvusStore):
-        facts |= store.facts()
     return {
-        **facts,
+        "questions": len(store),
+        **dataclasses.asdict(store.recipe),
+        **store.facts(),
         "shared": [*store.shared],
         "dimension": encoder.dimension,
         "vocabulary": encoder.summary().vocabulary_size,

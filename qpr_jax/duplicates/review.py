@@ -138,13 +138,6 @@ def _number(cell: object) -> float | None:
 VERDICTS = [*FoundPair._fields[:4], "is_duplicate", "score", "weight", "calibration"]
 
 
-class Verdict(NamedTuple):
-    """What a person said about a pair; None: skipped, which no file keeps."""
-
-    key: int
-    is_duplicate: bool | None
-
-
 @dataclass
 class Review:
     """The state of a review.
@@ -154,7 +147,8 @@ class Review:
       path: of the file of verdicts, written whole with every change.
       precision: that a threshold is sought for.
       calibration: what names that of the scores; "" where it is not known.
-      history: verdicts in the order in which they were given.
+      history: whether pairs are duplicates, by key, in the order of the verdicts; None: skipped,
+        which no file keeps.
       current: the key of the pair that is asked; None when all were.
     """
 
@@ -162,7 +156,7 @@ class Review:
     path: pathlib.Path
     precision: float
     calibration: str = ""
-    history: list[Verdict] = field(default_factory=list)
+    history: dict[int, bool | None] = field(default_factory=dict)
     current: int | None = None
 
     def __post_init__(self) -> None:
@@ -176,7 +170,7 @@ class Review:
         """
         if key != self.current:
             return False
-        self._change([*self.history, Verdict(key, is_duplicate)])
+        self._change(self.history | {key: is_duplicate})
         self.current = self._choose()
         return True
 
@@ -184,9 +178,9 @@ class Review:
         """Take the last verdict or skip back and ask that pair again; False where there is none."""
         if not self.history:
             return False
-        last = self.history[-1]
-        self._change(self.history[:-1])
-        self.current = last.key
+        *before, last = self.history
+        self._change({key: self.history[key] for key in before})
+        self.current = last
         return True
 
     def estimate(self) -> Estimate | None:
@@ -199,42 +193,43 @@ class Review:
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
         """Verdicts of each stratum that pairs are duplicates, and that they are none."""
         counts = np.zeros((2, len(self.found.strata.sizes)), np.int64)
-        for key, is_duplicate in self.history:
+        for key, is_duplicate in self.history.items():
             if is_duplicate is not None:
                 counts[0 if is_duplicate else 1, self.found.stratum[key]] += 1
         return counts[0], counts[1]
 
     def _choose(self) -> int | None:
-        done = {verdict.key for verdict in self.history}
         yes, no = self.counts()
         waiting: dict[int, int] = {}
         for key, number in self.found.stratum.items():
-            if key not in done:
+            if key not in self.history:
                 waiting.setdefault(number, key)
         ranked = rank_strata(self.found.strata, yes, no, self.precision).tolist()
         return next((waiting[number] for number in ranked if number in waiting), None)
 
-    def _change(self, history: list[Verdict]) -> None:
+    def _change(self, history: dict[int, bool | None]) -> None:
         """Take a history, once its verdicts are on disk."""
-        kept = [verdict for verdict in history if verdict.is_duplicate is not None]
-        if kept != [verdict for verdict in self.history if verdict.is_duplicate is not None]:
-            self._write(kept)
+        if _verdicts(history) != _verdicts(self.history):
+            self._write(_verdicts(history))
         self.history = history
 
-    def _write(self, verdicts: list[Verdict]) -> None:
+    def _write(self, verdicts: dict[int, bool]) -> None:
         """Write all verdicts: what one stands for changes with the others of its stratum."""
         stratum, sizes = self.found.stratum, self.found.strata.sizes
-        given = collections.Counter(stratum[key] for key, _ in verdicts)
+        given = collections.Counter(stratum[key] for key in verdicts)
         with write_atomically(self.path, "w") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(VERDICTS)
-            for key, is_duplicate in verdicts:
+            for key, is_duplicate in verdicts.items():
                 pair, number = self.found.pairs[key], stratum[key]
                 texts = map(replace_surrogates, pair[:4])
                 weight = f"{sizes[number] / given[number]:.6g}"
                 score = "" if pair.score is None else repr(pair.score)
-                label = int(bool(is_duplicate))
-                writer.writerow([*texts, label, score, weight, self.calibration])
+                writer.writerow([*texts, int(is_duplicate), score, weight, self.calibration])
+
+
+def _verdicts(history: dict[int, bool | None]) -> dict[int, bool]:
+    return {key: verdict for key, verdict in history.items() if verdict is not None}
 
 
 def threshold_of(found: FoundPairs, estimate: Estimate) -> float:
@@ -269,7 +264,7 @@ def open_review(
             if key not in found.pairs or (found.pairs[key].score or 0) != score:
                 what = f"{path}: has a verdict on a pair that {pairs} lacks or scores otherwise"
                 raise UserError(what, remedy=other)
-        history = [Verdict(key, is_duplicate) for key, is_duplicate, _ in rows]
+        history: dict[int, bool | None] = {key: verdict for key, verdict, _ in rows}
         yield Review(found, path, precision, _calibration_of(pairs), history)
 
 

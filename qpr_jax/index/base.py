@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -86,6 +86,9 @@ class Store(Protocol):
 
     def new_ids(self, count: int) -> list[Id]:
         """Return ids that no question has or had."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `qpr info` says of the store; UserError if a file is damaged."""
 
     def changing(self) -> AbstractContextManager[None]:
         """Hold off the changes of other threads and processes; the holder may change."""

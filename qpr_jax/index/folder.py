@@ -129,7 +129,7 @@ class FolderStore:
         return f"{state.manifest['build']} {state.sequence}"
 
     def facts(self) -> dict[str, Any]:
-        """Return what `qpr info` says of the store; UserError if a file is damaged."""
+        """See `Store`."""
         verify_build(self.path)
         sizes = [file.stat().st_size for file in self.path.iterdir() if file.is_file()]
         return {

@@ -129,7 +129,7 @@ class MilvusStore:
         return f"{self._build} {self._changes}"
 
     def facts(self) -> dict[str, Any]:
-        """Return what `qpr info` says of the store."""
+        """See `Store`."""
         facts = {"store": "milvus", "collection": self._build, "run": self.run}
         return facts | {"consistency": self._server.consistency}
 

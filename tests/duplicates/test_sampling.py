@@ -47,17 +47,17 @@ def test_strata_hold_all_pairs_in_order():
     assert [(probabilities >= low).sum() for low in strata.lowest] == [*np.cumsum(strata.sizes)]
 
 
-@pytest.mark.parametrize("probabilities", [[0.5], [0.1, 1.0], [0.7] * 50, [1.0] * 5])
-def test_few_and_equal_probabilities(probabilities):
-    strata = make_strata(np.array(probabilities))
-    none = np.zeros(len(strata.sizes), np.int64)
-    assert sorted(rank_strata(strata, none, none, 0.9)) == [*range(len(strata.sizes))]
-    yes = strata.sizes.astype(np.int64)  # all judged
-    found = choose_threshold(strata, yes, none, 0.9)
-    assert found.reached
-    assert found.pairs == len(probabilities)
-    assert found.threshold == min(probabilities)
-    assert found.low == pytest.approx(found.precision)
+def test_few_and_equal_probabilities():
+    for probabilities in [[0.5], [0.1, 1.0], [0.7] * 50, [1.0] * 5]:
+        strata = make_strata(np.array(probabilities))
+        none = np.zeros(len(strata.sizes), np.int64)
+        assert sorted(rank_strata(strata, none, none, 0.9)) == [*range(len(strata.sizes))]
+        yes = strata.sizes.astype(np.int64)  # all judged
+        found = choose_threshold(strata, yes, none, 0.9)
+        assert found.reached
+        assert found.pairs == len(probabilities)
+        assert found.threshold == min(probabilities)
+        assert found.low == pytest.approx(found.precision)
 
 
 def test_all_verdicts_give_the_true_precision(population):
@@ -72,17 +72,17 @@ def test_all_verdicts_give_the_true_precision(population):
     assert errors.max() < 1e-9
 
 
-@pytest.mark.parametrize(("scale", "shift"), [(1, 0), (1, 1), (0.5, -1), (2, 0)])
-def test_the_precision_is_right_although_probabilities_are_wrong(population, scale, shift):
+def test_the_precision_is_right_although_probabilities_are_wrong(population):
     """Few draws, so the bounds leave room."""
-    probabilities, labels = population
-    wrong = sigmoid(scale * np.log(probabilities / (1 - probabilities)) + shift)
-    found = [review(wrong, labels, 120, 0.85, seed) for seed in range(8)]
-    errors = np.array([each.precision - true for each, true in found])
-    assert abs(errors.mean()) < 0.025
-    assert np.abs(errors).mean() < 0.03
-    assert sum(each.low <= true <= each.high for each, true in found) >= 6
-    assert all(each.reached and each.precision >= 0.85 for each, _ in found)
+    for scale, shift in [(1, 0), (1, 1), (0.5, -1), (2, 0)]:
+        probabilities, labels = population
+        wrong = sigmoid(scale * np.log(probabilities / (1 - probabilities)) + shift)
+        found = [review(wrong, labels, 120, 0.85, seed) for seed in range(8)]
+        errors = np.array([each.precision - true for each, true in found])
+        assert abs(errors.mean()) < 0.025
+        assert np.abs(errors).mean() < 0.03
+        assert sum(each.low <= true <= each.high for each, true in found) >= 6
+        assert all(each.reached and each.precision >= 0.85 for each, _ in found)
 
 
 def test_a_precision_that_no_threshold_has(population):

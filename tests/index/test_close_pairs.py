@@ -96,21 +96,25 @@ def test_any_tables(count, dimension, offset, blocks, compare, seed):
     assert found_in(closest) == {(a, b) for _, a, b in every[:wanted]}
 
 
-@pytest.mark.parametrize(
-    ("dimension", "offset", "scale"),
-    [(2, 0, 1), (3, 1e4, 1), (40, 300, 1), (40, 0, 1e15), (40, 0, 1e-12), (300, 5, 1)],
-)
-def test_numbers_far_from_zero_and_of_any_size(dimension, offset, scale):
-    vectors = (make_clusters(200, dimension) * scale + offset).astype(np.float32)
-    every = brute_force(vectors)
-    places = [i for i in range(300, 3000) if every[i][0] > 1.001 * every[i - 1][0]]
-    distance = between(every, places[0])
-    found = close_pairs(vectors, distance)
-    assert found_in(found) == {(a, b) for d, a, b in every if d <= distance}
-    expected = [d for d, *_ in every[: places[0]]]
-    np.testing.assert_allclose(found.pairs.distances, expected, rtol=1e-5)
-    first, second = found.pairs.first, found.pairs.second
-    np.testing.assert_array_equal(pair_distances(vectors, first, second), found.pairs.distances)
+def test_numbers_far_from_zero_and_of_any_size():
+    for dimension, offset, scale in [
+        (2, 0, 1),
+        (3, 1e4, 1),
+        (40, 300, 1),
+        (40, 0, 1e15),
+        (40, 0, 1e-12),
+        (300, 5, 1),
+    ]:
+        vectors = (make_clusters(200, dimension) * scale + offset).astype(np.float32)
+        every = brute_force(vectors)
+        places = [i for i in range(300, 3000) if every[i][0] > 1.001 * every[i - 1][0]]
+        distance = between(every, places[0])
+        found = close_pairs(vectors, distance)
+        assert found_in(found) == {(a, b) for d, a, b in every if d <= distance}
+        expected = [d for d, *_ in every[: places[0]]]
+        np.testing.assert_allclose(found.pairs.distances, expected, rtol=1e-5)
+        first, second = found.pairs.first, found.pairs.second
+        np.testing.assert_array_equal(pair_distances(vectors, first, second), found.pairs.distances)
 
 
 def test_many_blocks_of_two():
@@ -129,17 +133,17 @@ def test_vectors_that_are_no_finite_numbers():
             closest_pairs(vectors, 1)
 
 
-@pytest.mark.parametrize("dimension", [5, 20])
-def test_what_lists_miss_is_estimated(dimension):
-    vectors = np.random.default_rng(3).normal(size=(6000, dimension)).astype(np.float32)
-    distance = {5: 0.2, 20: 9.0}[dimension]
-    whole = close_pairs(vectors, distance)
-    found = close_pairs(vectors, distance, exact=1000)
-    assert (whole.exact, found.exact) == (True, False)
-    missed = 1 - len(found.pairs.first) / len(whole.pairs.first)
-    assert missed < 0.01
-    assert abs(found.missed - missed) <= max(0.005, missed / 2)
-    assert found_in(found) <= found_in(whole)
+def test_what_lists_miss_is_estimated():
+    for dimension in [5, 20]:
+        vectors = np.random.default_rng(3).normal(size=(6000, dimension)).astype(np.float32)
+        distance = {5: 0.2, 20: 9.0}[dimension]
+        whole = close_pairs(vectors, distance)
+        found = close_pairs(vectors, distance, exact=1000)
+        assert (whole.exact, found.exact) == (True, False)
+        missed = 1 - len(found.pairs.first) / len(whole.pairs.first)
+        assert missed < 0.01
+        assert abs(found.missed - missed) <= max(0.005, missed / 2)
+        assert found_in(found) <= found_in(whole)
 
 
 def test_lists_of_vectors_that_are_all_alike():
@@ -149,18 +153,18 @@ def test_lists_of_vectors_that_are_all_alike():
     assert len(found.pairs.first) == 480 * 479 // 2
 
 
-@pytest.mark.parametrize("exact", [10_000, 100])
-def test_more_pairs_than_memory_holds_end_early_with_a_distance_that_fits(exact):
-    vectors = np.random.default_rng(5).normal(size=(5000, 4)).astype(np.float32)
-    every = len(close_pairs(vectors, 0.5).pairs.first)
-    memory = 400 * every // 5
-    with pytest.raises(UserError, match=r"about .* a max_distance of 0\.") as raised:
-        close_pairs(vectors, 0.5, memory=memory, exact=exact)
-    said = re.search(r"about ([0-9,]+) pairs", str(raised.value))[1]
-    assert int(said.replace(",", "")) == pytest.approx(every, rel=0.1)
-    distance = float(re.search(r"max_distance of ([0-9.]+)", str(raised.value))[1])
-    fitting = close_pairs(vectors, distance, memory=memory, exact=exact)
-    assert 0.05 * every < len(fitting.pairs.first) < 0.2 * every
+def test_more_pairs_than_memory_holds_end_early_with_a_distance_that_fits():
+    for exact in [10_000, 100]:
+        vectors = np.random.default_rng(5).normal(size=(5000, 4)).astype(np.float32)
+        every = len(close_pairs(vectors, 0.5).pairs.first)
+        memory = 400 * every // 5
+        with pytest.raises(UserError, match=r"about .* a max_distance of 0\.") as raised:
+            close_pairs(vectors, 0.5, memory=memory, exact=exact)
+        said = re.search(r"about ([0-9,]+) pairs", str(raised.value))[1]
+        assert int(said.replace(",", "")) == pytest.approx(every, rel=0.1)
+        distance = float(re.search(r"max_distance of ([0-9.]+)", str(raised.value))[1])
+        fitting = close_pairs(vectors, distance, memory=memory, exact=exact)
+        assert 0.05 * every < len(fitting.pairs.first) < 0.2 * every
 
 
 def test_more_equal_vectors_than_memory_holds():

@@ -62,6 +62,15 @@ def test_an_index_of_milvus_for_each_kind_of_recipe():
         assert index_parameters(Recipe(factory), 8)["index_type"] == kind
 
 
+def test_shared_sentences_are_stored_and_not_encoded(host):
+    address = f"milvus://{host}/shared_{os.getpid()}"
+    texts = [f"Hi there.\n{question.text}" for question in OLD]
+    store = create(address, [Question(i, text) for i, text in enumerate(texts)])
+    assert store.shared == MilvusStore(address).shared == {"hi there": len(OLD)}
+    (hits,) = store.search(encode([OLD[3].text]), 1)
+    assert (hits[0].question, hits[0].distance) == (texts[3], pytest.approx(0, abs=1e-6))
+
+
 def test_refusals(address):
     for factory in ("SQ8", "IVF10_HNSW32,Flat", "IVF8,PQ3", "HNSW1", "IVF99999,Flat"):
         with pytest.raises(UserError, match="Milvus has `auto`"):
