@@ -27,7 +27,7 @@ from qpr_jax.training.rerank_data import (
     suffices,
     training_queries,
 )
-from qpr_jax.training.rerank_network import add_word_weights, init_network, train_network
+from qpr_jax.training.reranker import add_word_weights, init_network, train_network
 from qpr_jax.training.sources import SOURCES
 from tests.reranking.models import WordEncoder
 
