@@ -105,19 +105,13 @@ def search_distinct(store: Store, vectors: np.ndarray, k: int) -> list[list[Hit]
 def rerank_cleaned(
     reranker: Reranker, shared: Mapping[str, int], texts: list[str], hits: list[list[Hit]]
 ) -> list[list[Hit]]:
-    """Re-rank hits by what is encoded of their questions; the hits show the questions."""
-    shown: dict[tuple[int, Id], str] = {}
-    for number, found in enumerate(hits):
-        for place, hit in enumerate(found):
-            plain = clean(hit.question, shared)
-            if plain != hit.question:
-                shown[number, hit.id] = hit.question
-                found[place] = hit._replace(question=plain)
-    ranked = reranker.rerank([clean(text, shared) for text in texts], hits)
-    for number, found in enumerate(ranked if shown else ()):
-        for place, hit in enumerate(found):
-            found[place] = hit._replace(question=shown.get((number, hit.id), hit.question))
-    return ranked
+    """Sort hits by what is encoded of their questions."""
+    plain = [
+        [hit._replace(question=clean(hit.question, shared)) for hit in found] for found in hits
+    ]
+    ranked = reranker.rerank([clean(text, shared) for text in texts], plain)
+    whole = [{hit.id: hit for hit in found} for found in hits]
+    return [[own[hit.id] for hit in found] for own, found in zip(whole, ranked, strict=True)]
 
 
 def numbered(entries: Entries, lines: array.array[int], where: str) -> Iterator[Question]:

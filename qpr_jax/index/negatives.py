@@ -114,8 +114,8 @@ def find_negatives(
       rules: which hits are kept.
       encode: texts to float32 [n, d].
       find: vectors and k to the k nearest hits of each, as `Store.search`.
-      rerank: sets the scores of hits; gets those with other words than their query.
-        Hits without a score, or with one above `rules.max_score`, are dropped.
+      rerank: sets the scores of hits. Those without a score, or with one above `rules.max_score`,
+        are dropped.
       score: pairs of texts to the probability that they mean the same, float [n]. It scores only as
         many hits as are needed to fill `rules.count`.
       counts: gets the number of `queries`, of `negatives`, of queries with fewer than `rules.count`
@@ -130,7 +130,7 @@ def find_negatives(
         vectors = encode(texts)
         hits = find(vectors, rules.to_rank + max(map(len, chunk)))
         if rerank is not None:
-            hits = _rescore(texts, hits, rerank)
+            hits = rerank(texts, hits)
         eligible = []
         for row, positive, found in zip(rows, _farthest(vectors, chunk), hits, strict=True):
             others = [h for h in found if group_of.get(normalized_text(h.question)) != groups[row]]
@@ -159,15 +159,6 @@ def _keep(
     counts["margin"] += len(later) - len(far)
     counts["score"] += len(far) - len(kept)
     return kept
-
-
-def _rescore(texts: Sequence[str], hits: list[list[Hit]], rerank: Rerank) -> list[list[Hit]]:
-    """Score hits, nearest first; drops hits with the same words as the query."""
-    others = []
-    for text, found in zip(texts, hits, strict=True):
-        words = normalized_text(text)
-        others.append([hit for hit in found if normalized_text(hit.question) != words])
-    return rerank(texts, others)
 
 
 def _choose(

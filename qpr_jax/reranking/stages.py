@@ -245,8 +245,9 @@ class Stages:
         if store.recipe.metric == "ip":
             distances = 2 + 2 * distances
         starts = starts_of(np.array([*map(len, hits)], np.int64))
-        texts = [clean(hit.question, store.shared) for hit in flat]
-        cleaned = [clean(query, store.shared) for query in queries]
+        shared = store.shared
+        texts = [clean(hit.question, shared) for hit in flat]
+        cleaned = [clean(query, shared) for query in queries]
         scores = iter(scorer.score_hits(cleaned, texts, distances, starts).tolist())
         return [[hit._replace(score=next(scores)) for hit in found] for found in hits]
 
