@@ -4,7 +4,6 @@ import csv
 import json
 
 import pyarrow.parquet
-import pytest
 
 from qpr_jax import Retriever
 from tests.cli.conftest import QUESTIONS, TABLE
@@ -100,22 +99,19 @@ def test_every_format_says_the_same(qpr, calibrated, table, tmp_path):
     assert qpr("index", "again", "d/deduplicated.parquet", "--run", calibrated)[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("values", "kind", "read"),
-    [
+def test_any_values_have_a_type_in_parquet(qpr, calibrated, tmp_path):
+    how = ("duplicates", "q.jsonl", "--run", calibrated, "--out", "d", "--output", "parquet")
+    for values, kind, found in (
         ((1, 2.5), "double", [1.0, 2.5]),
         ((2**53 + 1, 2.5), "string", ["9007199254740993", "2.5"]),
         (([1], "b"), "string", ["[1]", "b"]),
-    ],
-)
-def test_any_values_have_a_type_in_parquet(qpr, calibrated, tmp_path, values, kind, read):
-    lines = [{"id": i, "text": "a b", "n": n} for i, n in enumerate([*values, None])]
-    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-    how = ("duplicates", "q.jsonl", "--run", calibrated, "--out", "d", "--output", "parquet")
-    assert qpr(*how)[0] == 0
-    found = pyarrow.parquet.read_table(tmp_path / "d" / "groups.parquet")
-    assert (str(found["n"].type), found["n"].to_pylist()) == (kind, [*read, None])
-    assert [str(found.schema.field(name).type) for name in ("id", "kept")] == ["int64", "bool"]
+    ):
+        lines = [{"id": i, "text": "a b", "n": n} for i, n in enumerate([*values, None])]
+        (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+        assert qpr(*how)[0] == 0
+        table = pyarrow.parquet.read_table(tmp_path / "d" / "groups.parquet")
+        assert (str(table["n"].type), table["n"].to_pylist()) == (kind, [*found, None])
+        assert [str(table.schema.field(name).type) for name in ("id", "kept")] == ["int64", "bool"]
 
 
 def test_lines_of_standard_input(qpr, run, tmp_path):

@@ -21,22 +21,17 @@ def failing(error):
     return main
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "line"),
-    [
+def test_an_error_is_one_line_and_a_status_and_a_bug_keeps_its_traceback(capsys):
+    full = OSError(errno.ENOSPC, "No space left on device", "a.npy")
+    for error, status, line in (
         (UserError("expected 1, got 2"), 1, "error: expected 1, got 2"),
         (KeyboardInterrupt(), 128 + signal.SIGINT, "stopped"),
-        (OSError(errno.ENOSPC, "No space left on device", "a.npy"), 1, "error: [Errno 28]"),
-    ],
-)
-def test_an_error_is_one_line_and_a_status(capsys, error, status, line):
-    assert run_program(failing(error)) == status
-    err = capsys.readouterr().err
-    assert err.startswith(line)
-    assert err.count("\n") == 1
-
-
-def test_a_bug_keeps_its_traceback():
+        (full, 1, "error: [Errno 28]"),
+    ):
+        assert run_program(failing(error)) == status
+        err = capsys.readouterr().err
+        assert err.startswith(line)
+        assert err.count("\n") == 1
     with pytest.raises(ZeroDivisionError):
         run_program(failing(ZeroDivisionError()))
 
