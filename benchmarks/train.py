@@ -30,9 +30,9 @@ def measure(preset: str, size: int, seconds: float) -> list[str]:
     from qpr_jax.training.config import load_config
     from qpr_jax.training.dataset import load_dataset
     from qpr_jax.training.distributed import make_mesh, replicate, split_over
-    from qpr_jax.training.loader import BatchLoader
     from qpr_jax.training.losses_config import loss_terms
     from qpr_jax.training.model_families import MODEL_FAMILIES
+    from qpr_jax.training.phases import BatchLoader
     from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 
     config = load_config(preset)

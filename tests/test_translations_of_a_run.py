@@ -3,9 +3,9 @@
 import pytest
 
 from qpr_jax.files import read_json, sha256_of
-from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
+from qpr_jax.training.phases import BatchLoader
 from tests.translation_runs import LANGUAGE, translated_config
 
 LEARNED = {

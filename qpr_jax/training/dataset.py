@@ -21,9 +21,8 @@ from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.batches import lengths_of
 from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.model_families import MODEL_FAMILIES, Corpora
-from qpr_jax.training.negatives import read_negatives
 from qpr_jax.training.sections import refuse_if
-from qpr_jax.training.sources import SOURCES, unlabeled_texts
+from qpr_jax.training.sources import SOURCES, read_negatives, unlabeled_texts
 from qpr_jax.training.teacher import Teacher, make_teacher
 from qpr_jax.training.translations import TranslationData, load_translations
 

@@ -13,20 +13,13 @@ from qpr_jax.training.config import TrainConfig, weighted_losses
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.distributed import require_shares
 from qpr_jax.training.losses_config import LOSSES
-from qpr_jax.training.negatives import hard_negatives
-from qpr_jax.training.random_streams import (
-    CLUSTERS,
-    DROPOUT,
-    IMITATION,
-    LABELED,
-    SPELLING,
-    TRANSLATIONS,
-    random_of,
-)
 from qpr_jax.training.sections import refuse_if
 
 _NONE: np.ndarray = np.zeros(0, np.int32)
 _NO_PAIRS: np.ndarray = np.zeros((0, 2), np.int32)
+
+# Streams of random numbers; plain pairs use [seed, epoch], beside these.
+CLUSTERS, CANDIDATES, DROPOUT, IMITATION, LABELED, TRANSLATIONS, SPELLING = range(1, 8)
 
 LEAST_IMITATION = 1_000  # steps, where there are no pairs to go on with
 
@@ -230,6 +223,42 @@ def spell_tokens(
     rng = random_of(seed, SPELLING, step)
     chosen = (token_ids < len(spelled)) & (rng.random(token_ids.shape, np.float32) < rate)
     return np.where(chosen, spelled[np.where(chosen, token_ids, 0)], token_ids)
+
+
+def random_of(seed: int, stream: int, number: int) -> np.random.Generator:
+    """The random numbers of a step, an epoch or a pass, independent of any other stream."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, number)))
+
+
+def hard_negatives(
+    pairs: np.ndarray, questions: int, count: int, *, seed: int
+) -> Callable[[int, np.ndarray], np.ndarray]:
+    """Make a function from a step and its pairs to `count` negatives, int32 [count].
+
+    They are a negative of each query of the batch, then of each candidate, up to `count`, then
+    random ones.
+
+    pairs: int32 [N, 2], questions and their negatives, of this number of questions.
+    """
+    refuse_if(
+        count and not len(pairs),
+        "batch.hard_negatives",
+        f"got {count}, but no training pair is labeled as a non-duplicate",
+        "set `batch.hard_negatives=0`",
+    )
+    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+    sizes = np.bincount(pairs[:, 0], minlength=questions)
+    starts = np.cumsum(sizes) - sizes
+
+    def at(step: int, batch: np.ndarray) -> np.ndarray:
+        rng = random_of(seed, CANDIDATES, step)
+        given = batch.T.ravel()
+        known = given[sizes[given] > 0][:count]
+        own = pairs[starts[known] + rng.integers(0, sizes[known]), 1]
+        others = pairs[rng.integers(0, max(len(pairs), 1), count - len(own)), 1]
+        return np.concatenate([own, others]).astype(np.int32)
+
+    return at
 
 
 # A step -> fields of its `BatchIndices`, by name.

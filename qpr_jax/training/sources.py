@@ -18,13 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.clusters import transitive_clusters
+from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
 from qpr_jax.data.columns import Columns
 from qpr_jax.data.pairs import QuestionPairs, read_labeled, read_question_pairs
 from qpr_jax.data.questions import read_questions
 from qpr_jax.data.sources import find_logs, find_quora
-from qpr_jax.data.splits import SPLITS, Splits, add_labels, split_by_cluster, split_by_text
+from qpr_jax.data.splits import SPLITS, TRAIN, Splits, add_labels, split_by_cluster, split_by_text
 from qpr_jax.data.synthetic import generate_noisy_log, synthetic_pairs
+from qpr_jax.data.tables import read_rows
 from qpr_jax.data.translations import find_files, parse_spec, read_translations
 from qpr_jax.data.words import replace_words, splice_questions
 from qpr_jax.distant import content_hash, make_folder
@@ -40,6 +41,7 @@ from qpr_jax.training.sections import naming, refuse_if
 log = logging.getLogger(__name__)
 
 SYNTHETIC_CLUSTERS = 6_000
+NEGATIVES = ("query", "negative")  # columns
 
 
 class SplitData(NamedTuple):
@@ -250,3 +252,56 @@ def unlabeled_texts(
         spliced = splice_questions(trained + given, config.data.spliced, accept=is_new)
         made += take(replace_words(spliced, words) if words else spliced, "spliced questions")
     return given, made
+
+
+def read_negatives(
+    config: TrainConfig, questions: Sequence[str], clusters: np.ndarray, splits: Splits
+) -> np.ndarray:
+    """Read `data.negatives`: pairs of a training query and its negative, int32 [M, 2].
+
+    Leaves out pairs with a held-out question, and paraphrases by the labels; logs their numbers. A
+    question that the data do not have is a UserError with its line, or, with `data.skip_bad_rows`,
+    left out and counted. Whitespace does not count.
+    """
+    path = str(named_file(config, "data.negatives", "qpr negatives"))
+    row_of: dict[str, int] = {}
+    for row, question in enumerate(questions):
+        row_of.setdefault(_words(question), row)
+    pairs, unknown = [], 0
+    for line, fields in read_rows(path, NEGATIVES, remedy="make it with `qpr negatives`"):
+        texts = [] if isinstance(fields, str) else [_words(str(fields[n])) for n in NEGATIVES]
+        rows = [row_of[text] for text in texts if text in row_of]
+        if len(rows) == 2:
+            pairs.append(rows)
+        elif config.data.skip_bad_rows:
+            unknown += 1
+        else:
+            raise UserError(
+                f"{path}, line {line}: expected two questions of the data, "
+                f"got {texts or fields!r:.80}",
+                setting="data.negatives",
+                remedy="make the file from these pairs, or set `data.skip_bad_rows=True`",
+            )
+    found = np.array(pairs, np.int32).reshape(-1, 2)
+    trained = (splits.split_of[found] == TRAIN).all(axis=1)
+    others = ~in_one_cluster(clusters, found) & (found[:, 0] != found[:, 1])
+    kept = found[trained & others]
+    log.info(
+        "data: %s hard negatives; left out: %s with a held-out question, %s paraphrases by the "
+        "labels, %s of unknown questions",
+        f"{len(kept):,}",
+        f"{(~trained).sum():,}",
+        f"{(trained & ~others).sum():,}",
+        f"{unknown:,}",
+    )
+    refuse_if(
+        not len(kept),
+        "data.negatives",
+        f"{path}: expected negatives of training questions, got none",
+        "make the file of the training questions with `qpr negatives`",
+    )
+    return kept
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())

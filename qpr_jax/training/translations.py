@@ -24,7 +24,6 @@ from qpr_jax.files import sha256_of
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig, read
 from qpr_jax.training.model_families import Corpora
-from qpr_jax.training.random_streams import GLOSSES, random_of
 from qpr_jax.training.sections import naming, refuse_if
 
 log = logging.getLogger(__name__)
@@ -73,7 +72,7 @@ class TranslationData(NamedTuple):
     def with_glosses(self, questions: Sequence[str], copies: int) -> TranslationData:
         """Add `copies` of each question in each language, its words replaced by translations."""
         targets, source_of = [], []
-        rng = random_of(0, GLOSSES, 0)
+        rng = np.random.default_rng(0)
         for sources, translations in self.lexicon_texts():
             lexicon = learn_lexicon(sources, translations)
             for _ in range(copies):

@@ -9,7 +9,7 @@ import pytest
 
 from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.reranking.light import LIGHT, read_light
-from qpr_jax.training.negatives import COLUMNS
+from qpr_jax.training.sources import NEGATIVES
 from tests.duplicates.conftest import calibrate
 from tests.runs import write_reranker
 
@@ -40,7 +40,7 @@ def test_an_encoder_alone_searches_the_questions_of_the_pairs(qpr, run, pairs, t
     status, out, stderr = qpr("negatives", run, pairs, "--out", "n.tsv", "--count", "2")
     assert (status, out) == (0, ""), stderr
     rows = rows_of(tmp_path / "n.tsv")
-    assert [*rows[0]] == [*COLUMNS, "rank", "distance", "positive", "id"]
+    assert [*rows[0]] == [*NEGATIVES, "rank", "distance", "positive", "id"]
     assert len(rows) == 5 * 2
     assert "n.tsv: 5 queries, 10 negatives; 0 queries have fewer than 2" in stderr
     mined = {}
@@ -77,7 +77,7 @@ def test_a_split_of_a_run_is_searched_alone(qpr, run, tmp_path):
     assert status == 0, stderr
     texts = {text for row in ROWS[:2] for text in row[:2]}
     rows = rows_of(tmp_path / "n.tsv")
-    assert {row[name] for row in rows for name in COLUMNS} == texts
+    assert {row[name] for row in rows for name in NEGATIVES} == texts
     assert qpr("negatives", "work", "quora.tsv", "--out", "n.tsv", "--split", "test")[0] == 1
 
 

@@ -7,7 +7,7 @@ import pytest
 from qpr_jax.errors import UserError
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.loader import BatchLoader
+from qpr_jax.training.phases import BatchLoader
 
 
 @pytest.fixture(scope="module")

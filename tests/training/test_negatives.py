@@ -9,8 +9,8 @@ from qpr_jax.errors import UserError
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.encoder_job import content_of
-from qpr_jax.training.loader import BatchLoader
-from qpr_jax.training.negatives import hard_negatives
+from qpr_jax.training.phases import BatchLoader
+from qpr_jax.training.sampler import hard_negatives
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@ import pytest
 
 from qpr_jax.data.clusters import cluster_pairs
 from qpr_jax.errors import UserError
-from qpr_jax.training.negatives import hard_negatives
 from qpr_jax.training.sampler import (
     cluster_sampled_pairs,
     drop_tokens,
     false_negatives,
+    hard_negatives,
     permuted_pairs,
     spell_tokens,
     steps_per_epoch,

@@ -11,9 +11,9 @@ from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import gives_vectors, load_config, override
 from qpr_jax.training.dataset import load_dataset, with_teacher
-from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
+from qpr_jax.training.phases import BatchLoader
 from qpr_jax.training.teacher import cached_vectors, teacher_words
 
 TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"

@@ -22,10 +22,10 @@ from qpr_jax.losses import sdml_loss
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.distributed import make_mesh, split_over
-from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.phases import BatchLoader
 from qpr_jax.training.train_step import make_loss
 from tests.runs import write_encoder
 

@@ -12,7 +12,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text, tokenize
 from qpr_jax.training.config import override
 from qpr_jax.training.dataset import load_dataset, with_teacher
-from qpr_jax.training.loader import BatchLoader
+from qpr_jax.training.phases import BatchLoader
 from qpr_jax.training.sampler import epoch_steps, sample_pairs
 from qpr_jax.training.translations import (
     TranslationData,
