@@ -159,6 +159,15 @@ def test_one_row_of_a_group_is_scored():
     assert len(ends) > 1
 
 
+def test_a_common_text_is_not_held_out():
+    pairs = [("Yes.", f"Ja {i}.") for i in range(150)] + statements(50)
+    found = split_translations([translations(pairs)], [], held_out=20)
+    held = pairs_of([*found.held_out["validation"], *found.held_out["test"]])
+    assert len(held) == 40
+    assert "Yes." not in dict(held)
+    assert found.report["xx"]["trained_sentences"] == 160
+
+
 def test_files_of_which_nothing_is_left_are_no_files():
     files = [translations(statements(3), name="a"), translations(questions(3), name="b")]
     found = split_translations(files, [translations(statements(3))])
