@@ -127,16 +127,22 @@ def find_pairs(
     calibration = stages.calibration
     limit = stages.require_calibration().reach if choice.by_probability else choice.value
     alike = find_alike(rows, vectors)
-    found = _find(rows, vectors, alike, choice, limit, memory)
+
+    def search(distance: float) -> ClosePairs:
+        how: dict[str, Any] = {"is_new": rows.is_new, "compare": rows.compare, "memory": memory}
+        found = close_pairs(vectors, distance, blocks=alike.blocks, **how)
+        differs = alike.vectors[found.pairs.first] != alike.vectors[found.pairs.second]
+        return found._replace(pairs=found.pairs.where(differs))
+
+    if choice.way == "pairs":
+        found = closest_pairs(vectors, int(choice.value), search)
+        limit = float(found.pairs.distances.max(initial=0))
+    else:
+        found = search(limit)
     first, second, distances = found.pairs
     scores = _probabilities(rows, found.pairs, stages)
-    threshold = None
-    if choice.way == "max_distance":
-        counts = distances <= choice.value
-    elif choice.way == "pairs":
-        counts = np.arange(len(first)) < choice.value  # nearest first
-        limit = float(distances[counts].max(initial=0))
-    else:
+    threshold, counts = None, np.ones(len(first), bool)
+    if choice.by_probability:
         threshold = choice.value
         if choice.way == "precision":
             threshold = _threshold_of(scores, threshold, rows)
@@ -203,33 +209,6 @@ def copies_across(rows: Rows, *, certain: bool) -> Scored:
         one = other = one[:0]
     scores = np.full(len(one), 1.0 if certain else np.nan)
     return Scored(new[one], old[other], scores, np.zeros(len(one), np.float32))
-
-
-def _find(
-    rows: Rows,
-    vectors: np.ndarray,
-    alike: Alike,
-    choice: Choice,
-    limit: float,
-    memory: int | None,
-) -> ClosePairs:
-    """The pairs of entries within a distance, or the closest ones."""
-
-    def search(distance: float) -> ClosePairs:
-        found = close_pairs(
-            vectors,
-            distance,
-            blocks=alike.blocks,
-            is_new=rows.is_new,
-            compare=rows.compare,
-            memory=memory,
-        )
-        differs = alike.vectors[found.pairs.first] != alike.vectors[found.pairs.second]
-        return found._replace(pairs=found.pairs.where(differs))
-
-    if choice.way != "pairs":
-        return search(limit)
-    return closest_pairs(vectors, int(choice.value), search)
 
 
 def _threshold_of(probabilities: np.ndarray, precision: float, rows: Rows) -> float:
