@@ -15,6 +15,8 @@ from qpr_jax.files import StrPath
 from qpr_jax.ids import Id
 from qpr_jax.index.recipe import Recipe
 
+CLOSE = 0.2  # the least score of a hit that is shown as an answer
+
 
 class Hit(NamedTuple):
     """An indexed question that a search found.
@@ -30,6 +32,11 @@ class Hit(NamedTuple):
     distance: float
     score: float | None = None
     payload: Payload | None = None
+
+    @property
+    def close(self) -> bool:
+        """Whether it is shown as an answer: its score is at least CLOSE, or unknown."""
+        return self.score is None or self.score >= CLOSE
 
 
 class Question(NamedTuple):

@@ -235,5 +235,6 @@ class LiveIndex:
 
 
 def _search_json(results: Sequence[Sequence[Hit]]) -> bytes:
+    found = [[{**hit._asdict(), "close": hit.close} for hit in hits] for hits in results]
     # ASCII, because an indexed text may have a lone surrogate.
-    return json.dumps({"results": [[hit._asdict() for hit in hits] for hits in results]}).encode()
+    return json.dumps({"results": found}).encode()

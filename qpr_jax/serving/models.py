@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 from qpr_jax import ids
 from qpr_jax.errors import UserError
 from qpr_jax.ids import LARGEST_BYTES, LARGEST_ID, id_key
+from qpr_jax.index.base import CLOSE
 from qpr_jax.text.tokenizer import replace_surrogates
 
 _EXPECTED_ID = (
@@ -170,8 +171,9 @@ class HitModel(QuestionModel):
         description="Between the vectors: squared Euclidean, or the inner product times -1."
     )
     score: float | None = Field(
-        description="Probability that it means the same as the query; null without a re-ranker."
+        description="Probability that it means the same as the query; null if unknown."
     )
+    close: bool = Field(description=f"Whether the score is at least {CLOSE}, or null.")
 
 
 class SearchResponse(Model):

@@ -43,6 +43,13 @@ def test_it_is_small_and_the_one_of_its_card():
         assert source in card
 
 
+@pytest.mark.parametrize(
+    "query", ["zxqv blorp fnord", "asdfgh qwerty", "wie lerne ich deutsch", "", "1234 5678"]
+)
+def test_nothing_is_close_to_nonsense(retriever, query):
+    assert not any(hit.close for hit in retriever.search(query, k=5)[0])
+
+
 @pytest.mark.parametrize("rerank", [False, None])
 def test_it_finds_paraphrases(retriever, rerank):
     hits = retriever.search(PARAPHRASES, k=1, rerank=rerank)

@@ -22,7 +22,13 @@ RICE = {"queries": ["rice"]}
 
 
 def as_json(hits):
-    return {"results": [[hit._asdict() for hit in found] for found in hits]}
+    close = [[hit.score is None or hit.score >= 0.2 for hit in found] for found in hits]
+    return {
+        "results": [
+            [{**hit._asdict(), "close": near} for hit, near in zip(*pair, strict=True)]
+            for pair in zip(hits, close, strict=True)
+        ]
+    }
 
 
 def test_search_and_encode(client, folder):

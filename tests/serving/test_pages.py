@@ -58,7 +58,10 @@ def test_questions_are_found_by_the_keyboard_and_are_text(page, reranked):
     page.keyboard.type("cook rice")  # the input has the focus
     hits = Retriever.load(reranked).search(["cook rice"], 4)[0]
     assert shown(page) == [hit.question for hit in hits]
-    expect(page.get_by_role("status")).to_have_text("4 questions found for \u201ccook rice\u201d")
+    close = sum(hit.close for hit in hits)
+    said = f"{close} questions found" if close else "Nothing close"
+    expect(page.get_by_role("status")).to_have_text(f"{said} for \u201ccook rice\u201d")
+    expect(page.locator("#results .far")).to_have_count(4 - close)
     assert page.locator("#results img").count() == 0
     assert page.title() == "Paraphrases"
     focused = "document.activeElement.querySelector?.('.rank')?.textContent"
@@ -67,7 +70,7 @@ def test_questions_are_found_by_the_keyboard_and_are_text(page, reranked):
         assert page.evaluate(focused) == rank
     page.get_by_role("combobox", name="Order").select_option("by distance")
     hits = Retriever.load(reranked).search(["cook rice"], 4, rerank=False)[0]
-    expect(page.locator(".score")).to_have_count(0)
+    expect(page.locator(".score")).to_have_count(4)
     assert shown(page) == [hit.question for hit in hits]
 
 
@@ -91,7 +94,7 @@ def test_a_link_has_the_query_and_examples_are_searched(open_page, reranked):
 
 def test_large_numbers_are_exact(page):
     hits = '[[{"id": 9007199254740993, "question": "A", "distance": 1e-07, "score": null,'
-    hits += ' "payload": {"n": 12345678901234567890}}]]'
+    hits += ' "close": true, "payload": {"n": 12345678901234567890}}]]'
     page.route("**/search", lambda route: route.fulfill(body=f'{{"results": {hits}}}'))
     page.keyboard.type("rice")
     fields = page.locator("#results dl")
@@ -117,7 +120,14 @@ def test_errors_are_told(page):
 def test_payload_is_text_and_addresses_are_links(page):
     payload = {"url": "https://example.com/?a=<b>", "<i>x</i>": "javascript:alert(1)"}
     payload |= {f"field {i}": i for i in range(8)}
-    hit = {"id": "a", "question": "With", "distance": 0.5, "score": None, "payload": payload}
+    hit = {
+        "id": "a",
+        "question": "With",
+        "distance": 0.5,
+        "score": None,
+        "close": True,
+        "payload": payload,
+    }
     page.route("**/search", lambda route: route.fulfill(json={"results": [[hit]]}))
     page.keyboard.type("rice")
     fields = page.locator("#results dl")
