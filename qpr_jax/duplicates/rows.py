@@ -97,8 +97,7 @@ def make_rows(
 
     Args:
       table, others: questions; ids are distinct in each.
-      within: the name in the payload whose values are the blocks; see `block_of`. A row without a
-        value is compared with nothing.
+      within: the name in the payload whose values are the blocks; see `block_of`.
       apart: whether rows of the table are compared with the others only; then a text of both is
         two entries, one of each.
       ignore_numbers: whether texts that differ only in numbers are one; if not, only texts with

@@ -139,8 +139,7 @@ def write_build(
     The caller holds the lock of the folder. A failure leaves the build that was there.
 
     Args:
-      encode: texts to float32 [n, d]; called with all texts, in their order. Without `shared`,
-        they are clean.
+      encode: texts to float32 [n, d]; called with all texts, without HTML and shared sentences.
       codes: has the codes of these very vectors, which are then not made again.
       next_id: at least this is the next id.
       shared: the shared sentences of the build before; None: those of these texts.
@@ -158,13 +157,11 @@ def write_build(
             if shared is None:
                 found = shared = _shared_sentences(stored, count)
                 plain, encode = encode, lambda texts: plain([clean(text, found) for text in texts])
-            _write_vectors(paths["vectors"], stored, encode, (count, dimension), recipe)
-            array = _read_vectors(paths["vectors"], (count, dimension), recipe)
+            array = _write_vectors(paths["vectors"], stored, encode, (count, dimension), recipe)
             codes = codes or Vectors.build(recipe, array)
-            written = [paths["vectors"].name, paths["questions"].name]
             if codes.codes is not None:
                 write_codes(paths["codes"], codes.codes)
-                written.append(paths["codes"].name)
+            written = [path.name for path in paths.values() if path.exists()]
             facts = {
                 "format": FORMAT,
                 "build": build,
@@ -177,16 +174,20 @@ def write_build(
                 "shared": shared,
                 "recall@10": (recall := codes.recall()),
                 "export": export(build),
-                "files": file_entries(folder, written),
+                "files": file_entries(folder, {*written} - {paths["changes"].name}),
             }
             write_json(folder / MANIFEST, seal(facts))
     except BaseException:
         remove_leftovers(folder, build)
         raise
-    log.info("index: %s, %s questions, recall@10 %.3f", codes.factory, f"{count:,}", recall)
+    _say_recall(codes.factory, count, recall)
+    remove_leftovers(folder)
+
+
+def _say_recall(factory: str, count: int, recall: float) -> None:
+    log.info("index: %s, %s questions, recall@10 %.3f", factory, f"{count:,}", recall)
     if recall < GOOD_RECALL:
         log.warning("recall@10 is low; raise `probes` to find more, at the cost of time")
-    remove_leftovers(folder)
 
 
 def open_build(folder: pathlib.Path, encoders: Sequence[str]) -> State:
@@ -284,8 +285,8 @@ def _write_vectors(
     encode: Encode,
     shape: tuple[int, int],
     recipe: Recipe,
-) -> None:
-    """Write the vectors of all questions."""
+) -> np.ndarray:
+    """Write the vectors of all questions; return them, memory-mapped."""
     with open(path, "wb") as file, progress.bar("vectors", shape[0]) as show:
         file.write(npy_header(shape, recipe.vectors))
         for rows in questions.batches(shape[0], _CHUNK):
@@ -300,6 +301,7 @@ def _write_vectors(
             show(rows.stop, "")
         file.flush()
         os.fsync(file.fileno())
+    return _read_vectors(path, shape, recipe)
 
 
 def _read_vectors(path: pathlib.Path, shape: tuple[int, int], recipe: Recipe) -> np.ndarray:
