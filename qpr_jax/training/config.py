@@ -98,23 +98,18 @@ def load_config(spec: str, changes: Mapping[str, Any] | None = None) -> TrainCon
     Raises:
       UserError: there is no such preset, file or setting, or a value is wrong.
     """
-    name, colon, variant = spec.partition(":")
-    if name not in PRESETS and name.removesuffix("_smoke") in PRESETS:
-        name, colon, variant = name.removesuffix("_smoke"), ":", "smoke"
-    if colon and variant != "smoke":
-        raise UserError(f"expected NAME or NAME:smoke, got {spec!r}", setting="config")
+    name = spec.removesuffix(":smoke")
+    if name.removesuffix("_smoke") in PRESETS:
+        name = name.removesuffix("_smoke")
     if name in PRESETS:
         settings = PRESETS[name]
     elif name.endswith(".toml"):
         settings = flat_settings(read_tables(pathlib.Path(name)))
     else:
-        presets = ", ".join(sorted(PRESETS))
-        raise UserError(
-            f"expected one of {presets}, or the path of a TOML file, got {name!r}",
-            setting="config",
-        )
+        what = f"expected one of {', '.join(sorted(PRESETS))}, or the path of a TOML file"
+        raise UserError(f"{what}, got {spec!r}", setting="config")
     config = override(TrainConfig(), {**settings, **(changes or {})})
-    if not variant:
+    if name == spec:
         return config
     rows = 300 if config.data.source == "synthetic" else 3000
     limits = {name: min(read(config, name), most) for name, most in _SMOKE_LIMITS.items()}

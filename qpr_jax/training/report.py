@@ -261,17 +261,14 @@ def _score_rows(report: dict[str, Any]) -> list[tuple[str, str, str, list[float]
     names = ("hits@1", "hits@10", "mrr@20", "recall@10", "map@20", "ndcg@10")
     rows = []
     for split in HELD_OUT:
-        stages = {"": report[split]} | {
-            title: report[split][stage]
-            for stage, (_, title) in RERANKERS.items()
-            if stage in report[split]
-        }
+        found = report[split]
+        stages = {"": found} | {title: found.get(s, {}) for s, (_, title) in RERANKERS.items()}
         for title, scores in stages.items():
             for search in ("index", "exact", "paper"):
-                found = scores if search == "index" else scores.get(search, {})
+                by = scores if search == "index" else scores.get(search, {})
                 for over, label in (("per_pair", "pairs"), ("per_query", "queries")):
-                    if over in found:
-                        values = [found[over][name] for name in names]
+                    if over in by:
+                        values = [by[over][name] for name in names]
                         rows.append((split, f"{search}{title}", label, values))
     return rows
 
