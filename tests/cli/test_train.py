@@ -16,8 +16,8 @@ from tests.xla import QUICK_XLA
 
 def test_labels_and_the_run_to_start_from_are_settings(qpr, monkeypatch):
     given = []
-    jobs = {"encoder": lambda config, *rest: given.append(config) or {}}
-    monkeypatch.setattr("qpr_jax.training.main.JOBS", jobs)
+    train = "qpr_jax.training.main.train_encoder"
+    monkeypatch.setattr(train, lambda config, *rest: given.append(config) or {})
     status, _, stderr = qpr("train", "r", "p.tsv", "--from", "runs/old", "--labels", "v.csv")
     assert status == 0, stderr
     assert given[0].encoder.pretrained == "runs/old"
