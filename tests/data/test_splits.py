@@ -25,6 +25,7 @@ from qpr_jax.data.splits import (
     read_pairs,
     read_split,
     split_by_cluster,
+    without_texts,
     write_splits,
 )
 from qpr_jax.data.synthetic import synthetic_pairs
@@ -281,3 +282,14 @@ def test_other_candidates_are_of_another_cluster(sizes):
     assert (clusters[others] != clusters[pairs[:, 0]]).all()
     if max(sizes) * 2 <= count:
         assert sorted(others.tolist()) == pairs[:, 1].tolist()
+
+
+def test_training_questions_with_a_text_that_is_scored_leave_with_their_pairs():
+    rows = np.array([[0, 1], [1, 2], [2, 0]], np.int32)
+    none = np.zeros((0, 2), np.int32)
+    pairs = {"train": rows, "validation": none, "test": np.array([[3, 4]], np.int32)}
+    splits = Splits(np.array([0, 0, 0, 2, 2], np.int8), pairs, pairs)
+    left = without_texts(splits, ["a", "What?", "c", "what", "e"], {"what"})
+    assert left.split_of.tolist() == [0, -1, 0, 2, 2]
+    for found in (left.pairs, left.non_duplicates):
+        assert (found["train"].tolist(), found["test"].tolist()) == ([[2, 0]], [[3, 4]])

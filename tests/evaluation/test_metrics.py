@@ -23,6 +23,9 @@ def test_the_interval_of_a_mean_is_by_clusters():
     # The same values four times say no more than once.
     four = np.tile(values, 4), np.tile(np.arange(400), 4)
     assert mean_interval(*four) == pytest.approx((low, high))
+    counts = rng.integers(1, 9, 400)
+    repeated = np.repeat(values, counts), np.repeat(np.arange(400), counts)
+    assert mean_interval(values, np.arange(400), counts) == pytest.approx(mean_interval(*repeated))
 
 
 def test_scores_of_ranks_and_their_differences():

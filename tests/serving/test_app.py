@@ -152,6 +152,7 @@ def test_a_wrong_body_gives_one_line(client, path, body, message):
     [
         ({"Content-Encoding": "gzip"}, b"{}", 415),
         ({"Content-Type": "text/plain"}, b"{}", 415),
+        ({}, b" " * 10_000, 422),
         ({}, b" " * 10_001, 413),
         ({}, iter([b" " * 6000] * 2), 413),
         ({}, b"", 422),

@@ -70,3 +70,13 @@ def test_a_client_that_has_gone_errors_and_too_many_that_wait():
     assert isinstance(gone, asyncio.CancelledError)
     assert right == [answer("b", 2), answer("c" * 14, 1)]
     assert searched.batches == [("!", 1), ("b", 2), ("c" * 14, 1)]
+
+
+def test_answered_requests_make_room_for_others():
+    searched = Searched()
+    searched.go.set()
+
+    async def run():
+        return [await searched.batcher.search(["a"], 1) for _ in range(40)]
+
+    assert asyncio.run(run()) == [answer("a", 1)] * 40
