@@ -26,7 +26,7 @@ COLUMNS = ("question1", "question2", "is_duplicate")
 IDS = ("qid1", "qid2")
 PAIRS_HEADER = (*IDS, *COLUMNS)  # of the pair files that `qpr splits` writes
 HEADER = ("id", *PAIRS_HEADER)  # of Quora's file
-SCORE, WEIGHT, CALIBRATION = "score", "weight", "calibration"
+WEIGHT = "weight"
 _LABELS = {"1": True, "0": False, "true": True, "false": False, "1.0": True, "0.0": False}
 _SKIP = "skip bad rows with `--skip-bad-rows`"
 
@@ -69,19 +69,15 @@ class LabeledPairs(NamedTuple):
 
 
 class Verdicts(NamedTuple):
-    """Verdicts on pairs that were found: labeled pairs with the scores by which they were found.
+    """Verdicts on pairs that were found.
 
     Attributes:
       labeled: P pairs with their labels.
-      scores: float64 [P], probabilities; None if a pair has none.
       weights: float64 [P], how many found pairs each verdict stands for; 1 by default.
-      scored_by: name of the calibration of the scores; "" if unknown.
     """
 
     labeled: LabeledPairs
-    scores: np.ndarray | None
     weights: np.ndarray
-    scored_by: str = ""
 
 
 def read_question_pairs(
@@ -114,39 +110,26 @@ def read_labeled(path: str, *, format: str = "") -> LabeledPairs:
 
 
 def read_verdicts(path: str, *, format: str = "") -> Verdicts:
-    """Read a file with the columns of labeled pairs, maybe `score`, `weight` and `calibration`.
+    """Read a file with the columns of labeled pairs and maybe `weight`.
 
     A UserError names the line of a row that cannot be read.
     """
     bad = BadRows(f"{input_name(path)}, line", skip=False, option=_SKIP)
-    rows = _read(path, (SCORE, WEIGHT, CALIBRATION), format, bad)
-    scores, weights = np.full(len(rows), math.nan), np.ones(len(rows))
-    calibrations: set[str] = set()
+    rows = _read(path, (WEIGHT,), format, bad)
+    weights = np.ones(len(rows))
     positions: dict[str, int] = {}
     for i, (line, texts, _, fields) in enumerate(rows):
         for text in texts:
             positions.setdefault(text, len(positions))
-        cells = [fields.get(name) for name in (SCORE, WEIGHT)]
-        try:
-            scores[i], weights[i] = (
-                default if _is_blank(cell) else float(str(cell))
-                for cell, default in zip(cells, (math.nan, 1), strict=True)
-            )
-            good = 0 < weights[i] < math.inf and not (scores[i] < 0 or scores[i] > 1)
-        except ValueError:
-            good = False
-        if not good:
-            expected = f"expected a `{SCORE}` from 0 to 1 and a `{WEIGHT}` above 0"
-            bad.add(line, f"{expected}, got {short(cells)}")
-        name = fields.get(CALIBRATION)
-        calibrations.add("" if is_missing(name) else str(name))
-    if len(calibrations) > 1:
-        what = f"expected scores of one `{CALIBRATION}`, got {short(sorted(calibrations))}"
-        raise UserError(f"{input_name(path)}: {what}", remedy="keep the verdicts of one review")
+        cell = fields.get(WEIGHT)
+        with contextlib.suppress(ValueError):
+            weights[i] = 1 if _is_blank(cell) else float(str(cell))
+            if 0 < weights[i] < math.inf:
+                continue
+        bad.add(line, f"expected a `{WEIGHT}` above 0, got {short(cell)}")
     pairs = np.array([[positions[text] for text in row.texts] for row in rows])
     labeled = LabeledPairs([*positions], pairs, np.array([row.label for row in rows], np.bool_))
-    known = None if np.isnan(scores).any() else scores
-    return Verdicts(labeled, known, weights, calibrations.pop())
+    return Verdicts(labeled, weights)
 
 
 class _PairRow(NamedTuple):

@@ -151,7 +151,7 @@ class Duplicates:
 
     def facts(self) -> dict[str, Any]:
         """The numbers of the search, as in info.json."""
-        rows, scores, groups = self._rows, self._scores, self._groups
+        rows, groups = self._rows, self._groups
         sizes = [len(members) for members, *_ in groups]
         copies = len(self._copies().first)
         return {
@@ -160,7 +160,6 @@ class Duplicates:
             "threshold": self.threshold,
             "max_distance": self.max_distance,
             "precision": self.precision,
-            "calibration": scores.calibration,
             "pairs": len(self.pairs) - copies,
             "copies": copies,
             "indistinguishable": len(self.indistinguishable),
@@ -207,7 +206,7 @@ class Duplicates:
         first = rows.first[rows.entries[second]]
         copied = (first != second) & (np.minimum(first, second) < rows.table_rows)
         count = int(copied.sum())
-        score = np.nan if self._scores.calibration is None else 1.0
+        score = 1.0 if self._scores.calibrated else np.nan
         zeros = np.zeros(count, np.float32)
         return Scored(first[copied], second[copied], np.full(count, score), zeros)
 
@@ -244,7 +243,7 @@ class Duplicates:
                 of_table=[row < rows.table_rows for row in members],
                 stays=[row == kept for row in members],
                 kept=rows.ids[kept],
-                weakest=None if self._scores.calibration is None else score,
+                weakest=score if self._scores.calibrated else None,
                 link=(rows.ids[one], rows.ids[other]),
                 distance=distance,
             )

@@ -26,7 +26,7 @@ from qpr_jax.duplicates.sampling import (
     rank_strata,
 )
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, locked, read_object, write_atomically
+from qpr_jax.files import StrPath, locked, write_atomically
 from qpr_jax.text.differences import mark_words
 from qpr_jax.text.tokenizer import replace_surrogates
 
@@ -135,7 +135,7 @@ def _number(cell: object) -> float | None:
 
 
 # Columns of the file of verdicts.
-VERDICTS = [*FoundPair._fields[:4], "is_duplicate", "score", "weight", "calibration"]
+VERDICTS = [*FoundPair._fields[:4], "is_duplicate", "score", "weight"]
 
 
 @dataclass
@@ -146,7 +146,6 @@ class Review:
       found: the pairs.
       path: of the file of verdicts, written whole with every change.
       precision: that a threshold is sought for.
-      calibration: what names that of the scores; "" where it is not known.
       history: whether pairs are duplicates, by key, in the order of the verdicts; None: skipped,
         which no file keeps.
       current: the key of the pair that is asked; None when all were.
@@ -155,7 +154,6 @@ class Review:
     found: FoundPairs
     path: pathlib.Path
     precision: float
-    calibration: str = ""
     history: dict[int, bool | None] = field(default_factory=dict)
     current: int | None = None
 
@@ -225,7 +223,7 @@ class Review:
                 texts = map(replace_surrogates, pair[:4])
                 weight = f"{sizes[number] / given[number]:.6g}"
                 score = "" if pair.score is None else repr(pair.score)
-                writer.writerow([*texts, int(is_duplicate), score, weight, self.calibration])
+                writer.writerow([*texts, int(is_duplicate), score, weight])
 
 
 def _verdicts(history: dict[int, bool | None]) -> dict[int, bool]:
@@ -265,7 +263,7 @@ def open_review(
                 what = f"{path}: has a verdict on a pair that {pairs} lacks or scores otherwise"
                 raise UserError(what, remedy=other)
         history: dict[int, bool | None] = {key: verdict for key, verdict, _ in rows}
-        yield Review(found, path, precision, _calibration_of(pairs), history)
+        yield Review(found, path, precision, history)
 
 
 def describe_review(review: Review) -> dict[str, Any]:
@@ -293,14 +291,6 @@ def describe_review(review: Review) -> dict[str, Any]:
         "can_undo": bool(review.history),
         "file": str(review.path),
     }
-
-
-def _calibration_of(pairs: str) -> str:
-    """What names the calibration of the scores, in the info.json that `qpr duplicates` wrote."""
-    path = pathlib.Path(pairs)
-    info = read_object(path.with_name("info.json")) if path.stem == "pairs" else {}
-    name = info.get("calibration")
-    return name if isinstance(name, str) else ""
 
 
 def _read_verdicts(path: pathlib.Path) -> list[tuple[int, bool, float]]:

@@ -97,7 +97,7 @@ class Scores:
       threshold: the least probability of a pair that counts; None: distances decide.
       max_distance: the largest squared distance of a pair that was looked at.
       precision: the mean probability of the pairs of different texts; None if unknown.
-      calibration: what names the calibration of the scores; None without.
+      calibrated: whether the pairs have scores.
       exact: whether all entries were compared.
       missed: the estimated share of the pairs that were missed.
     """
@@ -107,7 +107,7 @@ class Scores:
     threshold: float | None
     max_distance: float
     precision: float | None
-    calibration: str | None
+    calibrated: bool
     exact: bool
     missed: float
 
@@ -155,7 +155,7 @@ def find_pairs(
         threshold=threshold,
         max_distance=limit,
         precision=float(scores[counts].mean()) if calibration and counts.any() else None,
-        calibration=calibration.identity if calibration else None,
+        calibrated=calibration is not None,
         exact=found.exact,
         missed=found.missed,
     )

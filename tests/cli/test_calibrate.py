@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from qpr_jax.duplicates.review import open_review
 from qpr_jax.retriever import Retriever
 from tests.runs import WORDS, write_encoder
 
@@ -50,12 +49,3 @@ def test_a_run_gets_a_calibration(qpr, verdicts, tmp_path):
     again = copied.require_calibration()
     assert again.identity == known.identity
     assert again.reach == known.reach
-    # What finds pairs by it names it, for verdicts on them.
-    lines = [json.loads(line) for line in verdicts.read_text().splitlines()]
-    texts = [line[name] for line in lines for name in ("question1", "question2")]
-    (tmp_path / "table.csv").write_text("\n".join(["question", *texts]))
-    given = ("--run", "run", "--threshold", 0.3, "--no-ids", "--out", "found")
-    status, _, err = qpr("duplicates", "table.csv", *given)
-    assert status == 0, err
-    with open_review(str(tmp_path / "found" / "pairs.csv"), "v.csv", precision=0.9) as review:
-        assert review.calibration == known.identity

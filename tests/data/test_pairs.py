@@ -169,30 +169,22 @@ def test_what_is_no_file_of_pairs(tmp_path):
 VERDICTS = "question1,question2,is_duplicate,score,weight\n"
 
 
-def test_scores_and_weights_of_verdicts_are_optional(tmp_path):
+def test_weights_of_verdicts_are_optional(tmp_path):
     path = write(tmp_path / "v.csv", f"{VERDICTS}a,b,1,0.75,2\nb,c,0,0.25,\n")
     found = read_verdicts(path)
     assert found.labeled.questions == ["a", "b", "c"]
     assert found.labeled.pairs.tolist() == [[0, 1], [1, 2]]
     assert found.labeled.is_duplicate.tolist() == [True, False]
-    assert (found.scores.tolist(), found.weights.tolist()) == ([0.75, 0.25], [2, 1])
+    assert found.weights.tolist() == [2, 1]
     lines = '{"question1": "a", "question2": "b", "is_duplicate": 1}\n'
-    found = read_verdicts(write(tmp_path / "v.jsonl", lines))
-    assert (found.scores, found.weights.tolist(), found.scored_by) == (None, [1], "")
-    calibrated = VERDICTS.replace("weight", "calibration")
-    found = read_verdicts(write(tmp_path / "v.csv", f"{calibrated}a,b,1,0.5,0af3\n"))
-    assert found.scored_by == "0af3"
-    both = f"{calibrated}a,b,1,0.5,0af3\nb,c,0,0.5,\n"
-    with pytest.raises(UserError, match="expected scores of one `calibration`, got"):
-        read_verdicts(write(tmp_path / "v.csv", both))
+    assert read_verdicts(write(tmp_path / "v.jsonl", lines)).weights.tolist() == [1]
 
 
 def test_verdicts_that_cannot_be_read(tmp_path):
-    numbers = "line 2: expected a `score` from 0 to 1 and a `weight` above 0, got"
+    numbers = "line 2: expected a `weight` above 0, got"
     check_refused(
         lambda text: read_verdicts(write(tmp_path / "v.csv", text)),
         (f"{VERDICTS}a,b,2,0.5,1", "line 2: expected `is_duplicate` 0 or 1, got '2'"),
-        (f"{VERDICTS}a,b,1,1.5,1", rf"{numbers} \['1.5', '1'\]"),
         (f"{VERDICTS}a,b,1,0.5,0", numbers),
         (f"{VERDICTS}a,b,1,0.5,x", numbers),
         ("question1,question2\na,b\n", "expected the columns .*is_duplicate"),

@@ -59,7 +59,6 @@ def judge_all(review, verdict=lambda pair: pair.score > 0.5):
 
 def test_verdicts_are_on_disk_at_once_and_a_second_start_goes_on(pairs, tmp_path):
     path, shown = tmp_path / "v" / "verdicts.csv", []
-    (tmp_path / "info.json").write_text(json.dumps({"calibration": "0af3"}))
     for _ in range(3):  # starts
         with open_review(pairs, path, precision=0.8) as review:
             assert len(review.history) == len(shown)
@@ -70,11 +69,10 @@ def test_verdicts_are_on_disk_at_once_and_a_second_start_goes_on(pairs, tmp_path
                 assert labeled.is_duplicate.tolist() == [i % 2 == 1 for i in range(len(shown))]
     assert len({*shown}) == 12
     rows = read_csv(path)
-    expected = "id1 id2 question1 question2 is_duplicate score weight calibration"
+    expected = "id1 id2 question1 question2 is_duplicate score weight"
     assert " ".join(rows[0]) == expected
     assert [pair_key(row["id1"], row["id2"]) for row in rows] == shown
     assert rows[0]["question2"].endswith('"cook", ' + rows[0]["id2"] + "\nin 2015?")
-    assert {row["calibration"] for row in rows} == {"0af3"}
 
 
 def test_weights_count_all_pairs_of_strata_with_a_verdict(pairs, tmp_path):

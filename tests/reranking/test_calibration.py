@@ -62,7 +62,7 @@ def verdicts(labels, weights=None) -> Verdicts:
     texts = [str(i) for i in range(2 * len(labels))]
     pairs = np.arange(2 * len(labels)).reshape(-1, 2)
     weights = np.ones(len(labels)) if weights is None else weights
-    return Verdicts(LabeledPairs(texts, pairs, labels), None, weights)
+    return Verdicts(LabeledPairs(texts, pairs, labels), weights)
 
 
 def test_verdicts_correct_a_shift_and_replace_those_before():
