@@ -13,7 +13,7 @@ import numpy as np
 from qpr_jax.data.questions import Payload
 from qpr_jax.duplicates.groups import RowGroup
 from qpr_jax.duplicates.rows import Rows, order_key
-from qpr_jax.duplicates.scores import Scored, Scores
+from qpr_jax.duplicates.scores import Scored, Scores, at_no_distance
 from qpr_jax.errors import shortened
 from qpr_jax.ids import Id
 from qpr_jax.results import TableColumns, Tabular, attributes, with_payload
@@ -124,10 +124,7 @@ class Duplicates:
         Of several such texts, each one with the first.
         """
         first, second = self._rows.first[self._scores.alike].T.reshape(2, -1)
-        count = len(first)
-        zeros = np.zeros(count, np.float32)
-        found = Scored(first, second, np.full(count, np.nan), zeros)
-        return Table(self._pairs_of(found), _pair_columns)
+        return Table(self._pairs_of(at_no_distance(first, second, np.nan)), _pair_columns)
 
     @functools.cached_property
     def groups(self) -> Table[Group]:
@@ -205,10 +202,8 @@ class Duplicates:
         second = rows.by_id[: 0 if rows.apart else None]
         first = rows.first[rows.entries[second]]
         copied = (first != second) & (np.minimum(first, second) < rows.table_rows)
-        count = int(copied.sum())
         score = 1.0 if self._scores.calibrated else np.nan
-        zeros = np.zeros(count, np.float32)
-        return Scored(first[copied], second[copied], np.full(count, score), zeros)
+        return at_no_distance(first[copied], second[copied], score)
 
     def _row_pairs(self) -> Scored:
         """The pairs of the rows that stand for entries; with `against` of all rows of the table."""

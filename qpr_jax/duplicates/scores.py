@@ -87,6 +87,11 @@ class Scored(NamedTuple):
         return Scored(*(values[which] for values in self))
 
 
+def at_no_distance(first: np.ndarray, second: np.ndarray, score: float) -> Scored:
+    """Pairs of one score at distance 0."""
+    return Scored(first, second, np.full(len(first), score), np.zeros(len(first), np.float32))
+
+
 @dataclass(frozen=True)
 class Scores:
     """What a search has found.
@@ -207,8 +212,7 @@ def copies_across(rows: Rows, *, certain: bool) -> Scored:
     _, one, other = np.intersect1d(rows.spellings[new], rows.spellings[old], return_indices=True)
     if not rows.apart:
         one = other = one[:0]
-    scores = np.full(len(one), 1.0 if certain else np.nan)
-    return Scored(new[one], old[other], scores, np.zeros(len(one), np.float32))
+    return at_no_distance(new[one], old[other], 1.0 if certain else np.nan)
 
 
 def _threshold_of(probabilities: np.ndarray, precision: float, rows: Rows) -> float:

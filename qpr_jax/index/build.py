@@ -147,8 +147,7 @@ def write_build(
         the folder of the encoder.
     """
     check_recipe(recipe, dimension)
-    build = secrets.token_hex(8)
-    paths = _paths(folder, build)
+    paths = _paths(folder, build := secrets.token_hex(8))
     try:
         with name_in_errors(folder):
             files = paths["questions"], paths["changes"]
