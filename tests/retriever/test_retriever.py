@@ -15,6 +15,7 @@ from qpr_jax.duplicates.find import find_duplicates
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import relevance_scores
 from qpr_jax.retriever import Retriever
+from tests.duplicates.conftest import calibrate
 from tests.retriever.conftest import QUESTIONS
 from tests.runs import write_encoder, write_reranker
 
@@ -56,12 +57,18 @@ def test_one_text_and_one_id(retriever):
         retriever["t"]
 
 
-def test_hits_are_bounded(retriever):
+def test_hits_are_bounded(retriever, run):
     (hits,) = retriever.search("How to cook rice?", 4)
     assert hits[0].distance < hits[1].distance < hits[2].distance
     found = retriever.search("How to cook rice?", 4, max_distance=hits[1].distance)[0]
     assert found == hits[:2]
     assert retriever.search("rice", min_score=0.1) == [[]]  # without a re-ranker: no scores
+    calibrate(run)
+    scored = Retriever.build(QUESTIONS, run=run)
+    (hits,) = scored.search("rice", 3)
+    found = scored.search("rice", 3, min_score=hits[1].score)[0]
+    assert hits[1] in found
+    assert found == [hit for hit in hits if hit.score >= hits[1].score]
 
 
 def test_never_more_hits_than_questions(retriever):
