@@ -30,10 +30,7 @@ def validate(config: TrainConfig) -> None:
         needless = config.batch.subword_dropout and not config.text.subwords
         what = "must be 0: words are no sums of n-grams"
         refuse_if(needless, "batch.subword_dropout", what, "set `text.subwords=True`")
-    kind, source, dropout = config.encoder.kind, config.data.source, config.batch.token_dropout
-    refuse_if(
-        dropout and kind == "bert", "batch.token_dropout", f"must be 0 for bert, got {dropout:g}"
-    )
+    kind, source = config.encoder.kind, config.data.source
     if config.job == "cross_encoder":
         refuse_if(kind != "bert", "encoder.kind", f"must be bert for a cross-encoder, got {kind!r}")
         refuse_if(config.distributed, "distributed", "must be false for a cross-encoder")

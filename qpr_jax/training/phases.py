@@ -119,14 +119,13 @@ class BatchLoader:
 
     def _token_ids(self, step: int, indices: BatchIndices) -> np.ndarray:
         """Token ids of each device's questions, int32 [devices, rows, L]."""
-        settings, stream = (
-            self._config.batch,
-            {"seed": self._config.seed, "step": self._first + step},
-        )
+        settings = self._config.batch
+        stream = {"seed": self._config.seed, "step": self._first + step}
         token_ids = self._dataset.token_ids.take(indices.questions, axis=0)
         # Before the rows are split, so that it is the same on any number of devices.
         if settings.token_dropout:
-            token_ids = drop_tokens(token_ids, settings.token_dropout, **stream)
+            ends = self._config.encoder.kind == "bert"
+            token_ids = drop_tokens(token_ids, settings.token_dropout, keep_ends=ends, **stream)
         if settings.subword_dropout:
             words = self._dataset.spelled_words
             token_ids = spell_tokens(token_ids, settings.subword_dropout, words, **stream)

@@ -200,15 +200,22 @@ def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
     }
 
 
-def drop_tokens(token_ids: np.ndarray, rate: float, *, seed: int, step: int) -> np.ndarray:
+def drop_tokens(
+    token_ids: np.ndarray, rate: float, *, seed: int, step: int, keep_ends: bool = False
+) -> np.ndarray:
     """Drop each token of `token_ids`, int32 [..., L], zero-padded, with probability `rate`.
 
-    The remaining tokens move together. A question that would lose all its tokens keeps them.
+    The remaining tokens move together. A question that would lose all its tokens keeps them. With
+    `keep_ends` the first and the last token, [CLS] and [SEP] of a transformer, are never dropped.
     `step` is counted over the whole training, so that no two steps drop the same tokens.
     """
     present = token_ids > 0
-    kept = present & (random_of(seed, DROPOUT, step).random(token_ids.shape, np.float32) >= rate)
-    kept |= present & ~kept.any(axis=-1, keepdims=True)
+    free = present
+    if keep_ends:
+        free = np.zeros_like(present)
+        free[..., 1:-1] = present[..., 2:]
+    drawn = free & (random_of(seed, DROPOUT, step).random(token_ids.shape, np.float32) >= rate)
+    kept = np.where(free & drawn.any(axis=-1, keepdims=True), drawn, present)
     first = np.argsort(~kept, axis=-1, kind="stable")
     return np.take_along_axis(np.where(kept, token_ids, 0), first, axis=-1)
 

@@ -147,7 +147,7 @@ class BatchConfig(Section):
     hard_negatives: Count = setting(
         0, "Additional candidates: questions of `data.negatives`, or labeled as non-duplicates."
     )
-    token_dropout: Share = setting(0.0, "Share of tokens that a step drops, of a cnn.")
+    token_dropout: Share = setting(0.0, "Share of tokens that a step drops.")
     subword_dropout: Share = setting(0.0, "Share of known words that a step reads as n-grams.")
     encode_chunk: MayChange[Count] = setting(0, "Questions a device encodes at a time; 0: all.")
 

@@ -85,6 +85,15 @@ def test_dropped_words_close_ranks_and_no_question_is_emptied():
     np.testing.assert_array_equal(left, drop_tokens(words, 0.3, seed=1, step=5))
     assert not np.array_equal(left, drop_tokens(words, 0.3, seed=1, step=6))
     np.testing.assert_array_equal(drop_tokens(words, 0.0, seed=1, step=5), words)
+    ends = drop_tokens(words, 0.9, seed=1, step=5, keep_ends=True)
+    after = (ends > 0).sum(axis=-1)
+    assert (after[before > 2] > 2).all()
+    np.testing.assert_array_equal(ends[..., 0], words[..., 0])
+    last = [
+        np.take_along_axis(x, np.maximum(n - 1, 0)[..., None], -1)
+        for x, n in ((ends, after), (words, before))
+    ]
+    np.testing.assert_array_equal(*last)
 
 
 def test_known_words_are_spelled_at_their_rate_and_nothing_else_is():
