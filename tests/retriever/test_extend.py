@@ -44,8 +44,12 @@ def hits(retriever):
 
 
 def test_the_files_of_the_index_keep_their_bytes_and_searches_their_hits(folder, german):
-    before, expected = contents(folder), hits(Retriever.load(folder))
+    opened = Retriever.load(folder)
+    before, expected = contents(folder), hits(opened)
     assert extend_index(folder, german)
+    with pytest.raises(UserError, match="expected an index of the encoder"):
+        opened.add(["it would lack the words"])
+    assert hits(opened) == expected
     assert contents(folder) == before
     loaded = Retriever.load(folder)
     assert loaded.encoder.identity == run_encoder(german).identity == loaded.store.encoder
