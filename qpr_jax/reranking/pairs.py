@@ -35,12 +35,12 @@ class PairFeatures:
 
         Arguments as of `FeatureExtractor.compute`; distances are squared.
         """
-        squares = np.maximum(np.asarray(distances, np.float64), 0)
-        columns = [np.sqrt(squares), squares]
+        squares = np.maximum(np.asarray(distances, np.float64), 0)[:, None]
+        parts = [np.sqrt(squares), squares]
         if self._extractor is not None:
             words = self._extractor.compute(queries, questions, distances, starts)
-            columns += [*symmetric(words).T]
-        return np.column_stack(columns)
+            parts.append(symmetric(words))
+        return np.hstack(parts)
 
     def of_pairs(
         self, texts: Sequence[str], first: np.ndarray, second: np.ndarray, distances: np.ndarray
