@@ -155,6 +155,9 @@ def write_build(
             stored = QuestionFiles(*files, dimension)
             if shared is None:
                 found = shared = _shared_sentences(stored, count)
+                if found:
+                    text = "shared sentences are not encoded: %d, such as %r"
+                    log.info(text, len(found), next(iter(found)))
                 plain, encode = encode, lambda texts: plain([clean(text, found) for text in texts])
             array = _write_vectors(paths["vectors"], stored, encode, (count, dimension), recipe)
             codes = codes or Vectors.build(recipe, array)
