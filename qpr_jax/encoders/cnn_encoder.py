@@ -72,7 +72,7 @@ class CnnEncoder:
         facts = ["qpr_jax encoder 1", self.max_tokens, self.normalize]
         facts += [vocabulary.bins, 0, vocabulary.words]
         if vocabulary.subwords or vocabulary.added:
-            facts += [vocabulary.subwords, vocabulary.added]
+            facts += [vocabulary.subwords and "limited", vocabulary.added]
         if vocabulary.signs:
             facts.append("signs")
         digest = hashlib.sha256(json.dumps(facts).encode())

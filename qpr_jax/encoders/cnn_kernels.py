@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qpr_jax.machine import compile_loop, renew_after_fork
+from qpr_jax.models import embedding_norm
 from qpr_jax.text.base import NO_PARTS, Parts
 
 # Rows of a block of tokens, whose products are always computed together: the rounding of a matrix
@@ -105,24 +106,34 @@ class FoldedCnn:
             token_ids[sums] = self._rows + number
         else:
             parts = NO_PARTS
+        summed, scales = sum_parts(self._embedding, parts)
         self.compute(np.append(token_ids[~sums], parts.rows))
         values = np.zeros((len(offsets) - 1, len(self._projection)), np.float32)
         at = 0
         for table in self._tables:
             filters = table.shape[2]
-            more = _sums_of_rows(table.reshape(len(table), -1), parts).reshape(-1, *table.shape[1:])
+            more = _sums_of_rows(table.reshape(len(table), -1), parts) * scales
+            more = more.reshape(-1, *table.shape[1:])
             space = np.empty((2, filters), np.float32)
             own = self._bias[at : at + filters]
             _add_maxima(table, more, token_ids, offsets, own, space, values, at)
             at += filters
         if self._bag_of_words:
-            more = _sums_of_rows(self._embedding, parts)
-            _add_scaled_sums(self._embedding, more, self._rows, token_ids, offsets, values, at)
+            _add_scaled_sums(self._embedding, summed, self._rows, token_ids, offsets, values, at)
         vectors = np.zeros((len(values), self._projection.shape[1]), np.float32)
         _project(values, self._projection, vectors)
         if self._normalize:
             _normalize(vectors)
         return vectors
+
+
+def sum_parts(embedding: np.ndarray, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
+    """The embeddings of tokens that are sums, float32 [M, e], and their scales, float32 [M, 1]."""
+    sums = _sums_of_rows(embedding, parts)
+    most = parts.limits[:, None] * np.float32(embedding_norm(embedding.shape[1]))
+    norms = np.sqrt(np.square(sums).sum(axis=1, keepdims=True))
+    scales = most / np.maximum(norms, most)
+    return sums * scales, scales
 
 
 def _sums_of_rows(table: np.ndarray, parts: Parts) -> np.ndarray:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+EMBEDDING_SCALE = 0.1  # standard deviation of a new embedding
+
+
+def embedding_norm(width: int) -> float:
+    """The norm of a new embedding; training hardly changes that of a word."""
+    return EMBEDDING_SCALE * math.sqrt(width)
 
 
 @dataclass(frozen=True)

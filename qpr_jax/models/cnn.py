@@ -12,8 +12,8 @@ from flax import nnx
 from jax import lax
 
 from qpr_jax.arrays import in_tiles, join_tiles, product, unit_vectors
+from qpr_jax.models import EMBEDDING_SCALE, embedding_norm
 
-EMBEDDING_SCALE = 0.1
 MAX_SCORES = 1 << 23  # 32 MiB, which fit the cache of a CPU
 
 
@@ -76,7 +76,7 @@ class ConvEncoder(nnx.Module):
         *,
         chunk: int = 0,
         axis_name: Hashable | None = None,
-        sums: tuple[jax.Array, jax.Array] | None = None,
+        sums: tuple[jax.Array, jax.Array, jax.Array] | None = None,
     ) -> jax.Array:
         """Encode blocks of questions that share a list of unique token ids.
 
@@ -89,14 +89,16 @@ class ConvEncoder(nnx.Module):
           chunk: questions that are encoded at a time; see `conv_max_pool`. 0: all of a block.
           axis_name: the mapped axis that the questions are split over, if any.
           sums: of tokens whose embeddings are sums of rows: token ids int32 [P], the rows, 0 for
-            none, and int32 [P], the position in `unique_ids` of the token that each is added to.
+            none; int32 [P], the position in `unique_ids` of the token that each is added to; and
+            the limits of `Parts`, float32 [U], 0 for other tokens.
 
         Returns:
           float32 [sum of n_b, output_dim], in the order of the blocks.
         """
         embedded = self._rows(unique_ids)
         if sums is not None:
-            embedded = embedded.at[sums[1]].add(self._rows(sums[0]))
+            rows, tokens, limits = sums
+            embedded = _limit_norms(embedded.at[tokens].add(self._rows(rows)), limits)
         kernels = [kernel[...] for kernel in self.kernels]
         dense = ([bias[...] for bias in self.biases], self.projection[...])
         if axis_name is not None:  # so that the gradient is summed over the devices once
@@ -126,6 +128,13 @@ class ConvEncoder(nnx.Module):
 
     def _product(self, left: jax.Array, right: jax.Array) -> jax.Array:
         return product("ij,jk->ik", left, right, dtype=self.compute_dtype, precision=self.precision)
+
+
+def _limit_norms(embedded: jax.Array, limits: jax.Array) -> jax.Array:
+    """Scale rows of a larger norm to their limit; 0: none."""
+    most = jnp.where(limits > 0, limits * embedding_norm(embedded.shape[1]), 1)
+    norms = jnp.sqrt(jnp.maximum(jnp.square(embedded).sum(axis=1), most**2))
+    return embedded * jnp.where(limits > 0, most / norms, 1)[:, None]
 
 
 def _scaled_sum(embedded: jax.Array, ids: jax.Array) -> jax.Array:

@@ -14,15 +14,17 @@ class Parts(NamedTuple):
     """Tokens without a row of their own: the embedding of each is the sum of several rows.
 
     Token i of them has the rows `rows[offsets[i] : offsets[i + 1]]`. Its id is the size of the
-    embedding table plus i.
+    embedding table plus i. A sum whose norm is above a limit is scaled to it.
 
     Attributes:
       rows: int32 [P], of the embedding table.
       offsets: int64 [M + 1].
+      limits: float32 [M], of each token, in units of `models.embedding_norm`.
     """
 
     rows: np.ndarray
     offsets: np.ndarray
+    limits: np.ndarray
 
     @property
     def tokens(self) -> int:
@@ -34,15 +36,16 @@ class Parts(NamedTuple):
         lengths = np.diff(self.offsets)[tokens]
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         at = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[tokens], lengths)
-        return Parts(self.rows[at], offsets)
+        return Parts(self.rows[at], offsets, self.limits[tokens])
 
     def joined(self, others: Parts) -> Parts:
         """These tokens, then others."""
         offsets = np.concatenate([self.offsets, self.offsets[-1] + others.offsets[1:]])
-        return Parts(np.concatenate([self.rows, others.rows]), offsets)
+        limits = np.concatenate([self.limits, others.limits])
+        return Parts(np.concatenate([self.rows, others.rows]), offsets, limits)
 
 
-NO_PARTS = Parts(np.zeros(0, np.int32), np.zeros(1, np.int64))
+NO_PARTS = Parts(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.float32))
 
 
 class TokenIds(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 _END = "\n"
 _ASCII_WORD = re.compile(r"[a-z0-9_]+")
@@ -19,6 +19,10 @@ _ASCII_SIGN = re.compile(
 )
 _SIGN_CHARACTER = re.compile(r"[-<>=+*/%$^#&|]")
 _FULL_WIDTH = {ord(sign): ord(sign) + 0xFEE0 for sign in "<>=+*/%$^#&|-.?"}
+# Product codes, addresses, file names: words that "-", "." and the like join.
+_JOINT = re.compile(r"[-./@:\\](?=\w)")
+_CODE = re.compile(r"(?<!\w)(?:(?:\w++://|www\.)\S*\w|\w++(?:(?:[-./@:]|:?\\)\w++)+)")
+_ADDRESS = re.compile(r"://|^www\.|@")
 _NO_SIGNS = "©®°¦\ufffc\ufffd"  # symbols that change no meaning
 # NFKC in Python is quadratic in a run of combining marks: 1 MB of them would take minutes.
 _LONG_TEXT = 1000
@@ -48,6 +52,21 @@ def tokenize(text: str, *, signs: bool = False) -> list[str]:
     word, _, marks = _patterns()
     # `\w+` is three times as fast as a pattern with all marks.
     return _WORD.findall(text) if marks.isdisjoint(text) else word.findall(text)
+
+
+def join_codes(text: str, is_known: Callable[[str], bool]) -> str:
+    """Make a code one word, so that it weighs as one: "SM-G991B" becomes "sm_g991b".
+
+    Words without blanks between them are a code if they are a URL or an e-mail address, or if one
+    of them is unknown.
+    """
+
+    def join(match: re.Match[str]) -> str:
+        words = tokenize(match[0])
+        plain = not _ADDRESS.search(match[0]) and all(map(is_known, words))
+        return match[0] if plain else "_".join(words)
+
+    return _CODE.sub(join, text) if _JOINT.search(text) else text
 
 
 def as_lines(texts: Sequence[str], *, signs: bool = False) -> bytearray:

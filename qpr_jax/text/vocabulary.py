@@ -7,9 +7,10 @@ import dataclasses
 import functools
 import itertools
 import json
+import re
 import unicodedata
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,13 +19,19 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.files import parse_json
 from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
-from qpr_jax.text.tokenizer import as_lines, tokenize
+from qpr_jax.text.tokenizer import as_lines, join_codes, tokenize
 
 if TYPE_CHECKING:
     from qpr_jax.text.word_table import WordTable
 
 NGRAMS = (3, 4, 5)  # lengths of the n-grams of a word, with the markers of its start and end
 _MOST_CHARACTERS = 64  # of a word that are read: a million of them would take seconds
+_MOST_IN_CODE = 256
+# The largest norms of unknown words, in units of `models.embedding_norm`. Without limits a word's
+# length is its weight. Words lose with a lower limit (names, typos), codes do not.
+_LIMIT, _CODE_LIMIT = 1.5, 0.8
+_CODE = re.compile(r"[\d_]")
+_LONG_RUN, _SHORT_RUN = re.compile(r"([^\W\d])\1{3,}"), r"\1\1\1"  # soooooo: sooo
 _FIRST_ACCENT, _LAST_ACCENT = "\u0300", "\u036f"  # combining marks of Latin, Greek and Cyrillic
 _CHUNK = 10_000  # questions whose words are in memory at a time
 
@@ -51,7 +58,8 @@ class Vocabulary:
 
     A word without an id becomes the bin of its hash. With `subwords` it is one token, the sum of
     the bins of its 3- to 5-grams, which share most with those of a misspelling; but if one of
-    `words` has the same spelling without accents (see `fold`), it has the id of that word.
+    `words` has the same spelling without accents (see `fold`), it has the id of that word. A code
+    with an unknown word is one token, too, the sum of its words (see `join_codes`).
 
     Attributes:
       words: the words with an id of their own.
@@ -126,7 +134,7 @@ class Vocabulary:
             self._read(questions[start : start + _CHUNK], max_tokens, unknown)
             for start in range(0, len(questions), _CHUNK)
         ]
-        parts = self._ngram_parts(unknown) if self.subwords else NO_PARTS
+        parts = _as_parts(unknown, self._rows) if self.subwords else NO_PARTS
         if len(chunks) == 1:
             ids, offsets, truncated = chunks[0]
             return FlatTokens(ids, offsets, truncated, parts)
@@ -144,6 +152,8 @@ class Vocabulary:
         With `subwords` another word has the id of one with the same spelling without accents. An
         added word gives no other word its id: texts without added words keep their tokens.
         """
+        if self.subwords:
+            questions = [join_codes(question, self._knows) for question in questions]
         lines = as_lines(questions, signs=self.signs)
         ids, offsets, truncated, others = self._table.read(lines, len(questions), max_tokens)
         for place, start, stop in others.tolist():
@@ -168,15 +178,27 @@ class Vocabulary:
 
     def spelled(self) -> Parts:
         """The words with rows of their own as sums of n-grams, with `subwords`, else none."""
-        return self._ngram_parts(self.words) if self.subwords else NO_PARTS
+        return _as_parts(self.words, self._ngram_rows) if self.subwords else NO_PARTS
 
-    def _ngram_parts(self, words: Iterable[str]) -> Parts:
-        """The rows whose sums are the embeddings of words without an id."""
-        bins = [_ngram_bins(fold(word)[:_MOST_CHARACTERS], self.bins) for word in words]
-        offsets = np.zeros(len(bins) + 1, np.int64)
-        np.cumsum([len(each) for each in bins], out=offsets[1:])
-        rows = np.concatenate([np.zeros(0, np.int32), *bins])
-        return Parts(self.first_bin + rows, offsets)
+    def _rows(self, word: str) -> list[int]:
+        """The rows whose sum is the embedding of a word without an id.
+
+        They are those of its n-grams, or of the words that "_" joins; a blank "____" has none.
+        """
+        pieces = fold(word)[:_MOST_IN_CODE].split("_")
+        if len(pieces) == 1:
+            return self._ngram_rows(word)
+        rows = []
+        for piece in filter(None, pieces):
+            id = self._by_folded.get(piece)
+            rows += [id] if id else self._ngram_rows(piece)
+        return rows
+
+    def _ngram_rows(self, word: str) -> list[int]:
+        return [self.first_bin + bin for bin in _ngram_bins(fold(word), self.bins)]
+
+    def _knows(self, word: str) -> bool:
+        return word in self._ids or fold(word) in self._by_folded
 
     @functools.cached_property
     def _table(self) -> WordTable:
@@ -196,12 +218,21 @@ class Vocabulary:
 
 
 @functools.lru_cache(1 << 16)
-def _ngram_bins(word: str, bins: int) -> np.ndarray:
-    """The bins of all n-grams of a word, with "<" before it and ">" after it: int32."""
-    marked = f"<{word}>"
+def _ngram_bins(word: str, bins: int) -> list[int]:
+    """The bins of all n-grams of a word, with "<" before it and ">" after it."""
+    marked = f"<{_LONG_RUN.sub(_SHORT_RUN, word)[:_MOST_CHARACTERS]}>"
     grams = (marked[i : i + n] for n in NGRAMS for i in range(len(marked) - n + 1))
-    hashes = [zlib.crc32(gram.encode("utf-8", "surrogatepass")) % bins for gram in grams]
-    return np.array(hashes, np.int32)
+    return [zlib.crc32(gram.encode("utf-8", "surrogatepass")) % bins for gram in grams]
+
+
+def _as_parts(words: Collection[str], rows_of: Callable[[str], list[int]]) -> Parts:
+    """Words as sums of rows."""
+    rows = [*map(rows_of, words)]
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([*map(len, rows)], out=offsets[1:])
+    limits = [_CODE_LIMIT if _CODE.search(word) else _LIMIT for word in words]
+    flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
+    return Parts(flat, offsets, np.array(limits, np.float32))
 
 
 def build_vocabulary(

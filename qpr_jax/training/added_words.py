@@ -10,6 +10,7 @@ import numpy as np
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.data.words import learn_lexicon
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
+from qpr_jax.encoders.cnn_kernels import sum_parts
 from qpr_jax.evaluation.retrieval import exact_search, first_ranks, rank
 from qpr_jax.index.vectors import exact_top_k
 
@@ -57,8 +58,7 @@ def embed_words(encoder: CnnEncoder, words: Sequence[str]) -> np.ndarray:
     ids, offsets, _, parts = encoder.vocabulary.flat_ids(words)
     table = encoder.embedding
     if parts.tokens:
-        sums = np.add.reduceat(table[parts.rows], parts.offsets[:-1], axis=0)
-        table = np.concatenate([table, sums])
+        table = np.concatenate([table, sum_parts(table, parts)[0]])
     lengths = np.diff(offsets)
     rows = np.zeros((len(words), table.shape[1]), np.float32)
     np.add.at(rows, np.repeat(np.arange(len(words)), lengths), table[ids])

@@ -35,13 +35,14 @@ class ShareTokens(NamedTuple):
     """The distinct tokens of a device's share, and the rows of the embedding table for them.
 
     `tokens` int [U] ascend, the first is 0; `rows` [U] are theirs, 0 for sums. `part_rows` [P] are
-    added to the tokens at `part_tokens` [P].
+    added to the tokens at `part_tokens` [P]. `limits` [U] are of the sums, 0 for other tokens.
     """
 
     tokens: np.ndarray
     rows: np.ndarray
     part_rows: np.ndarray
     part_tokens: np.ndarray
+    limits: np.ndarray
 
 
 class BatchShape(NamedTuple):
@@ -82,6 +83,7 @@ class Batch(NamedTuple):
       targets: float32 [devices * r, d], vectors of the teacher; d is 0 without a teacher.
       part_rows: int32 [devices * P], rows of the table that tokens are sums of.
       part_tokens: int32 [devices * P], the position in `unique_ids` that each row is added to.
+      limits: float32 [devices * U], of the sums, as in `Parts`; 0 for other tokens.
     """
 
     unique_ids: Array
@@ -92,11 +94,13 @@ class Batch(NamedTuple):
     targets: Array
     part_rows: Array
     part_tokens: Array
+    limits: Array
 
     @property
-    def sums(self) -> tuple[Array, Array] | None:
-        """`part_rows` and `part_tokens`; None if no token is a sum."""
-        return (self.part_rows, self.part_tokens) if len(self.part_rows) else None
+    def sums(self) -> tuple[Array, Array, Array] | None:
+        """`part_rows`, `part_tokens` and `limits`; None if no token is a sum."""
+        parts = self.part_rows, self.part_tokens, self.limits
+        return parts if len(self.part_rows) else None
 
     def split(self, vectors: jax.Array) -> list[jax.Array]:
         """Split the vectors of a share, [r, d], into [n, d], [m, d], [l, d] and [l, d]."""
@@ -169,12 +173,13 @@ class Layout(NamedTuple):
             targets=targets.reshape(devices * rows, targets.shape[2]),
             part_rows=_padded([share.part_rows for share in tokens], shape.parts),
             part_tokens=_padded([share.part_tokens for share in tokens], shape.parts),
+            limits=_padded([share.limits for share in tokens], shape.unique_ids, np.float32),
         )
 
 
-def _padded(rows: Sequence[np.ndarray], size: int) -> np.ndarray:
+def _padded(rows: Sequence[np.ndarray], size: int, dtype: type = np.int32) -> np.ndarray:
     """Rows of at most this size, each padded with zeros, one after another."""
-    padded = np.zeros((len(rows), size), np.int32)
+    padded: np.ndarray = np.zeros((len(rows), size), dtype)
     for i, row in enumerate(rows):
         padded[i, : len(row)] = row
     return padded.ravel()
@@ -240,7 +245,8 @@ def _distinct_tokens(token_ids: np.ndarray, vocabulary_size: int, parts: Parts) 
     own = parts.take(tokens[known:] - vocabulary_size)
     rows = np.where(tokens < vocabulary_size, tokens, 0)
     places = np.repeat(np.arange(known, len(tokens)), np.diff(own.offsets))
-    return ShareTokens(tokens, rows, own.rows, places)
+    limits = np.concatenate([np.zeros(known, np.float32), own.limits])
+    return ShareTokens(tokens, rows, own.rows, places, limits)
 
 
 def _cheapest_ends(longest: np.ndarray, blocks: int) -> list[int]:

@@ -17,8 +17,9 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder, round_to_half
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
+from qpr_jax.models import EMBEDDING_SCALE
 from qpr_jax.models.bert import init_bert
-from qpr_jax.models.cnn import EMBEDDING_SCALE, ConvEncoder
+from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.retriever import run_encoder
 from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary, frequent_words

@@ -79,7 +79,10 @@ def reference(encoder: CnnEncoder, ids: list[int]) -> np.ndarray:
 
 def with_rows_of_sums(encoder, parts):
     """The encoder with one more row for each token that is a sum, in float64."""
-    bounds = zip(parts.offsets[:-1], parts.offsets[1:], strict=True)
     table = encoder.embedding.astype(np.float64)
-    sums = [table[parts.rows[a:b]].sum(axis=0) for a, b in bounds]
+    sums = []
+    for start, stop, limit in zip(parts.offsets, parts.offsets[1:], parts.limits, strict=False):
+        row = table[parts.rows[start:stop]].sum(axis=0)
+        most = 0.1 * np.sqrt(table.shape[1]) * limit
+        sums.append(row * min(1, most / np.linalg.norm(row)) if row.any() else row)
     return dataclasses.replace(encoder, embedding=np.stack([*table, *sums]))

@@ -63,6 +63,25 @@ def test_a_misspelled_word_is_near_the_word():
 
 
 @pytest.mark.parametrize(
+    "word",
+    [
+        *("printhelp", "qzvtkwmrxpbhj", "donaudampfschiffahrtsgesellschaft", "q" * 40, "q5" * 500),
+        *("____", "_" * 24, "9f86d081884c7d659a2feaa0c55ad015", "4471208839", "WX-4471-BQ"),
+        *("Samsung-SM-G991B-DS-256GB", "kubernetes-ingress-controller-nginx"),
+        *("https://www.fabrikam.org/zqx/page?id=89342", "maria.kowalczyk@fabrikam.org"),
+        *("quarterly_report_final_v2.xlsx", "C:\\temp\\setup.exe"),
+    ],
+)
+def test_texts_that_share_an_unknown_word_alone_stay_apart(word):
+    encoder = read_encoder(PACKAGED)
+    texts = ["printer broken", "cancel my invoice", "she got fired from the stand for"]
+    plain = encoder.encode(texts)
+    vectors = encoder.encode([f"{text} {word}" for text in texts])
+    kept = (2 - 2 * vectors @ vectors.T) / np.maximum(2 - 2 * plain @ plain.T, 1e-3)
+    assert kept[~np.eye(len(texts), dtype=bool)].min() > 0.7
+
+
+@pytest.mark.parametrize(
     "texts",
     [
         ["How do I learn C?", "How do I learn C++?", "How do I learn C#?"],

@@ -20,7 +20,8 @@ QUESTIONS = [
     "zebra",
     "how okapi how zebra okapi quagga a",
     "learn python quickly",
-    "aaaaaaa aaaaaaa",  # one row several times
+    "abababab abababab",  # rows several times
+    "sm-g991b way_x9",
 ]
 WEIGHTS = jnp.asarray(np.random.default_rng(0).normal(size=(len(QUESTIONS), 4)), jnp.float32)
 
@@ -74,6 +75,9 @@ def dense(params, graph, token_ids, parts):
     tokens = np.repeat(np.arange(parts.tokens), np.diff(parts.offsets))
     np.add.at(rows, (tokens, parts.rows), 1)
     sums = jnp.matmul(rows, table, precision="highest")
+    most = 0.1 * np.sqrt(table.shape[1]) * parts.limits[:, None]
+    norms = jnp.linalg.norm(sums, axis=1, keepdims=True)
+    sums = jnp.where(norms > most, sums * most / norms, sums)
     model.embedding = nnx.Param(jnp.concatenate([table, sums]))
     return model(jnp.asarray(token_ids))
 

@@ -1,11 +1,12 @@
 """The ids of words by plain Python: slow, and what `Vocabulary.flat_ids` must equal."""
 
+import itertools
 import zlib
 
 import numpy as np
 
 from qpr_jax.text.base import NO_PARTS
-from qpr_jax.text.tokenizer import tokenize
+from qpr_jax.text.tokenizer import join_codes, tokenize
 from qpr_jax.text.vocabulary import NGRAMS, FlatTokens, fold
 from tests.parts import make_parts
 
@@ -21,14 +22,18 @@ def ngrams(word, length):
     return [marked[i : i + length] for i in range(len(marked) - length + 1)]
 
 
-def ngram_bins(word, bins):
-    """The bins whose sum is the embedding of a word without an id, with `subwords`."""
-    grams = (gram for length in NGRAMS for gram in ngrams(fold(word)[:64], length))
-    return [hash_text(gram) % bins for gram in grams]
+def shorten_runs(word):
+    """At most three of a letter in a row."""
+    runs = ["".join(run) for _, run in itertools.groupby(word)]
+    letters = [run[0] == "_" or (run[0].isalnum() and not run[0].isdecimal()) for run in runs]
+    return "".join(run[:3] if letter else run for run, letter in zip(runs, letters, strict=True))
 
 
 def ngram_rows(vocabulary, word):
-    return [vocabulary.first_bin + bin for bin in ngram_bins(word, vocabulary.bins)]
+    """The rows of the n-grams of a word, with `subwords`."""
+    word = shorten_runs(fold(word))[:64]
+    grams = (gram for length in NGRAMS for gram in ngrams(word, length))
+    return [vocabulary.first_bin + hash_text(gram) % vocabulary.bins for gram in grams]
 
 
 def split(texts, signs):
@@ -51,8 +56,22 @@ class PlainIds(dict):
     def __missing__(self, word):
         return [self.vocabulary.first_bin + hash_text(word) % self.vocabulary.bins]
 
+    def knows(self, word):
+        return word in self or fold(word) in self.by_folded
+
+    def rows(self, word):
+        if "_" not in word:
+            return ngram_rows(self.vocabulary, word)
+        rows = []
+        for piece in filter(None, fold(word)[:256].split("_")):
+            known = self.by_folded.get(piece)
+            rows += [known] if known else ngram_rows(self.vocabulary, piece)
+        return rows
+
     def flat_ids(self, questions, max_tokens=64):
         ids, offsets, of_question, unknown, truncated = [], [0], [], {}, 0
+        if self.vocabulary.subwords:
+            questions = [join_codes(question, self.knows) for question in questions]
         for word in split(questions, self.vocabulary.signs):
             if word == END:
                 truncated += len(of_question) > max_tokens
@@ -66,6 +85,9 @@ class PlainIds(dict):
                 of_question.append(id)
             else:
                 of_question += self[word]
-        rows = [ngram_rows(self.vocabulary, word) for word in unknown]
-        parts = make_parts(rows) if rows else NO_PARTS
+        parts = NO_PARTS
+        if unknown:
+            codes = ["_" in word or any(map(str.isdecimal, word)) for word in unknown]
+            limits = np.where(codes, 0.8, 1.5).astype(np.float32)
+            parts = make_parts([*map(self.rows, unknown)])._replace(limits=limits)
         return FlatTokens(np.array(ids, np.int32), np.array(offsets, np.int64), truncated, parts)

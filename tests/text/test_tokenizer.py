@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qpr_jax.data.pairs import read_question_pairs
-from qpr_jax.text.tokenizer import as_lines, canonical, normalized_text, tokenize
+from qpr_jax.text.tokenizer import as_lines, canonical, join_codes, normalized_text, tokenize
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,54 @@ def test_long_texts_of_signs_take_linear_time(unit):
         assert tokenize(unit * 100_000 + " " + end, signs=True)[-1] == end
 
 
+@pytest.mark.parametrize("unit", ["x", "a-", "a:", "www.", "://", "a://", "@", "/ ", "\\"])
+def test_long_codes_take_linear_time(unit):
+    assert "c_d" in join_codes(unit * 200_000 + " c-d", lambda word: False)
+
+
 def test_thirty_marks_on_a_letter_are_kept():
     text = "x" + "\u0315\u0300" * 15
     assert tokenize(text + " é" * 600)[0] == tokenize(text)[0]
     assert len(tokenize(text)[0]) == 31
+
+
+@pytest.mark.parametrize(
+    ("text", "joined"),
+    [
+        ("My Phone-G991B-DS won't start.", "My phone_g991b_ds won't start."),
+        ("well-known and/or up-to-date?", "well-known and/or up-to-date?"),
+        (
+            "see https://www.known.org/a?b=5%20&c#d, please",
+            "see https_www_known_org_a_b_5_20_c_d, please",
+        ),
+        ("www.known.org (known@known.org)", "www_known_org (known_known_org)"),
+        ("a - b, 5-10, x.y.z", "a - b, 5_10, x_y_z"),
+        ("C:\\temp\\log.txt", "c_temp_log_txt"),
+        ("Größe-Ä9", "größe_ä9"),
+        ("", ""),
+    ],
+)
+def test_codes_are_joined(text, joined):
+    known = [
+        "my",
+        "phone",
+        "won",
+        "t",
+        "start",
+        "well",
+        "known",
+        "and",
+        "or",
+        "up",
+        "to",
+        "date",
+        "www",
+        "org",
+        "a",
+        "b",
+    ]
+    assert join_codes(text, known.__contains__) == joined
+    assert join_codes(joined, known.__contains__) == joined
 
 
 def test_the_words_of_lines_are_those_of_their_texts():

@@ -26,7 +26,6 @@ from qpr_jax.text.vocabulary import (
     vocabulary_from_bytes,
     vocabulary_to_bytes,
 )
-from tests.text import plain_ids
 from tests.text.plain_ids import PlainIds, ngram_rows
 
 WORDS = ("how", "straße", "café", "हिन्दी")
@@ -144,9 +143,8 @@ def test_huge_strings_have_ids():
     ids, truncated, parts = VOCABULARY.token_ids(questions[:1], max_tokens=1)
     assert (ids.shape, truncated, parts.tokens) == ((1, 1), 0, 1)
     assert len(parts.rows) < 200  # of its first 64 characters
-    bins = plain_ids.ngram_bins("a" * 64, 10**6)
-    assert bins == plain_ids.ngram_bins("a" * 64 + "b" * 9, 10**6)
-    assert len(bins) == 64 + 63 + 62
+    _, _, parts = VOCABULARY.token_ids(["ab" * 10**6, "5" * 10**6])
+    assert [len(rows) for rows in rows_of(parts)] == [64 + 63 + 62] * 2
 
 
 def rows_of(parts):
@@ -166,6 +164,18 @@ def test_an_unknown_word_is_one_token_with_the_rows_of_its_n_grams():
     assert rows_of(spelled) == [*expected, [3 + zlib.crc32(b"<a>") % 1000]]
     assert rows_of(EXTENDED.spelled()) == [ngram_rows(EXTENDED, word) for word in WORDS]
     assert Vocabulary(WORDS, bins=50).spelled().tokens == 0
+
+
+def test_a_code_is_one_token_with_the_rows_of_its_words():
+    x9, how = ngram_rows(VOCABULARY, "x9"), [1]
+    texts = ["Cafe-X9 how", "how_x9", "____", "how-how", "sooooooo 55555"]
+    ids, _, parts = VOCABULARY.token_ids(texts)
+    first = VOCABULARY.size
+    expected = [[first, 1], [first + 1, 0], [first + 2, 0], [1, 1], [first + 3, first + 4]]
+    assert ids.tolist() == expected
+    others = [ngram_rows(VOCABULARY, word) for word in ("sooo", "55555")]
+    assert rows_of(parts) == [[3, *x9], [*how, *x9], [], *others]
+    np.testing.assert_array_equal(parts.limits, np.float32([0.8, 0.8, 0.8, 1.5, 0.8]))
 
 
 def test_another_spelling_of_a_known_word_has_its_id():
