@@ -100,10 +100,10 @@ def test_tokens_beyond_the_limit_are_not_read_which_is_said(encoder, caplog):
     assert not caplog.text
 
 
-@pytest.mark.parametrize("texts", ["what is", b"what", {"what": 1}, None, 7, ["what", None], [b""]])
-def test_other_values_than_lists_of_strings_are_refused(encoder, texts):
-    with pytest.raises(UserError, match="expected"):
-        encoder.encode(texts)
+def test_other_values_than_lists_of_strings_are_refused(encoder):
+    for texts in ["what is", b"what", {"what": 1}, None, 7, ["what", None], [b""]]:
+        with pytest.raises(UserError, match="expected"):
+            encoder.encode(texts)
 
 
 def test_a_saved_encoder_is_the_same(encoder, tmp_path):
@@ -147,35 +147,35 @@ def test_word_embeddings_are_rows_of_its_words(encoder):
     assert encoder.summary().description
 
 
-@pytest.mark.parametrize("kind", CNNS)
-def test_a_cnn_is_equation_1_in_float64(kind):
-    encoder = make_cnn(**CNNS[kind])
-    ids, _, parts = encoder.vocabulary.token_ids(TEXTS, encoder.max_tokens)
-    plain = with_rows_of_sums(encoder, parts)
-    expected = np.stack([reference(plain, row[row > 0].tolist()) for row in ids])
-    np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=2e-5, atol=4e-6)
-    # The width of the padding has no effect.
-    wide = np.pad(ids, ((0, 0), (0, 50)))
-    np.testing.assert_array_equal(encoder.encode_ids(wide, parts), encoder.encode(TEXTS))
+def test_a_cnn_is_equation_1_in_float64():
+    for kind in CNNS:
+        encoder = make_cnn(**CNNS[kind])
+        ids, _, parts = encoder.vocabulary.token_ids(TEXTS, encoder.max_tokens)
+        plain = with_rows_of_sums(encoder, parts)
+        expected = np.stack([reference(plain, row[row > 0].tolist()) for row in ids])
+        np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=2e-5, atol=4e-6)
+        # The width of the padding has no effect.
+        wide = np.pad(ids, ((0, 0), (0, 50)))
+        np.testing.assert_array_equal(encoder.encode_ids(wide, parts), encoder.encode(TEXTS))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CNNS if kind != "subwords"])
-def test_a_cnn_without_jax_is_the_one_of_flax(kind):
-    encoder = make_cnn(**CNNS[kind])
-    sizes = CNNS[kind]
-    model = ConvEncoder(
-        vocabulary_size=VOCABULARY.size,
-        embedding_dim=6,
-        kernel_sizes=(1,) * len(encoder.kernels),
-        filters=5,
-        output_dim=7,
-        bag_of_words=sizes.get("bag_of_words", False),
-        normalize=encoder.normalize,
-        rngs=nnx.Rngs(0),
-    )
-    model.embedding = nnx.Param(jnp.asarray(encoder.embedding))
-    model.kernels = nnx.List(nnx.Param(jnp.asarray(k.swapaxes(0, 1))) for k in encoder.kernels)
-    model.biases = nnx.List(nnx.Param(jnp.asarray(bias)) for bias in encoder.biases)
-    model.projection = nnx.Param(jnp.asarray(encoder.projection))
-    ids, _, _ = VOCABULARY.token_ids(TEXTS, encoder.max_tokens)
-    np.testing.assert_allclose(model(jnp.asarray(ids)), encoder.encode(TEXTS), atol=3e-6)
+def test_a_cnn_without_jax_is_the_one_of_flax():
+    for kind in [kind for kind in CNNS if kind != "subwords"]:
+        encoder = make_cnn(**CNNS[kind])
+        sizes = CNNS[kind]
+        model = ConvEncoder(
+            vocabulary_size=VOCABULARY.size,
+            embedding_dim=6,
+            kernel_sizes=(1,) * len(encoder.kernels),
+            filters=5,
+            output_dim=7,
+            bag_of_words=sizes.get("bag_of_words", False),
+            normalize=encoder.normalize,
+            rngs=nnx.Rngs(0),
+        )
+        model.embedding = nnx.Param(jnp.asarray(encoder.embedding))
+        model.kernels = nnx.List(nnx.Param(jnp.asarray(k.swapaxes(0, 1))) for k in encoder.kernels)
+        model.biases = nnx.List(nnx.Param(jnp.asarray(bias)) for bias in encoder.biases)
+        model.projection = nnx.Param(jnp.asarray(encoder.projection))
+        ids, _, _ = VOCABULARY.token_ids(TEXTS, encoder.max_tokens)
+        np.testing.assert_allclose(model(jnp.asarray(ids)), encoder.encode(TEXTS), atol=3e-6)

@@ -1,5 +1,3 @@
-import pytest
-
 from qpr_jax.failures.analysis import GROUPS
 from qpr_jax.text.differences import (
     Differences,
@@ -15,9 +13,8 @@ from qpr_jax.text.differences import (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
+def test_numbers():
+    for text, found in [
         ("How do I learn Python?", set()),
         ("Is the iPhone 6s better than the 7?", {"6", "7"}),
         (
@@ -30,15 +27,12 @@ from qpr_jax.text.differences import (
         ("\u0968\u0966\u0967\u096c and \uff13", {"2016", "3"}),  # Devanagari and full-width digits
         ("0 and 0.0", {"0"}),
         ("9" * 5000, {"9" * 5000}),
-    ],
-)
-def test_numbers(text, found):
-    assert numbers(text) == found
+    ]:
+        assert numbers(text) == found
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "differ"),
-    [
+def test_numbers_that_differ():
+    for first, second, differ in [
         ("Who won in 2016?", "Who won in 2012?", True),
         ("Who won in 2016?", "Who won?", True),
         ("Is 2 plus 3 five?", "Is 3 plus 2 five?", False),
@@ -46,16 +40,13 @@ def test_numbers(text, found):
         ("Who is number 1?", "Who is number two?", True),
         ("Which one is better?", "Which is better?", False),
         ("", "", False),
-    ],
-)
-def test_numbers_that_differ(first, second, differ):
-    assert numbers_differ(first, second) is differ
-    assert numbers_differ(second, first) is differ
+    ]:
+        assert numbers_differ(first, second) is differ
+        assert numbers_differ(second, first) is differ
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_negates():
+    for text in [
         "Why is water not blue?",
         "Why don't cats swim?",
         "Why don\u2019t cats swim?",
@@ -69,15 +60,12 @@ def test_numbers_that_differ(first, second, differ):
         "NOBODY knows?",
         "What is a non-Newtonian fluid?",
         "Why not?",
-    ],
-)
-def test_what_negates(text):
-    assert negates(text)
+    ]:
+        assert negates(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_does_not_negate():
+    for text in [
         "",
         "Why is water blue?",
         "Do you know nothingness, Norway and knots?",
@@ -90,10 +78,8 @@ def test_what_negates(text):
         "Would you go? Why or why not?",
         "Is it not only good?",
         "Which is the no. 1 school?",
-    ],
-)
-def test_what_does_not_negate(text):
-    assert not negates(text)
+    ]:
+        assert not negates(text)
 
 
 def test_negation_differs_where_one_negates():
@@ -103,9 +89,8 @@ def test_negation_differs_where_one_negates():
     assert not negation_differs("Is it good?", "Isn't it good?")
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
+def test_names():
+    for text, found in [
         ("How is life in New Delhi?", {"new", "delhi"}),
         ("Delhi is large. Mumbai is larger than Pune?", {"pune"}),
         ("Which IITs and U.S. schools, and how is India's NIT?", {"iit", "us", "india", "nit"}),
@@ -124,15 +109,12 @@ def test_negation_differs_where_one_negates():
         ("Is it \u201cPoke\u0301mon\u201d?", {"pok\xe9mon"}),  # an accent of its own
         ("how do i live in delhi?", set()),
         ("", set()),
-    ],
-)
-def test_names(text, found):
-    assert names(text) == found
+    ]:
+        assert names(text) == found
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "differ"),
-    [
+def test_names_that_differ():
+    for first, second, differ in [
         ("Is it cold in Delhi?", "Is it cold in Pune?", True),
         ("Is it cold in Delhi?", "Is it cold?", True),
         ("Is it cold in Delhi?", "is it cold in delhi?", False),
@@ -140,16 +122,13 @@ def test_names(text, found):
         ("Is the U.S. large?", "Is the US large?", False),
         ("How Large Is The Town Of Delhi?", "How large is Delhi?", False),
         ("Who runs an IIT?", "Who runs IITs?", False),
-    ],
-)
-def test_names_that_differ(first, second, differ):
-    assert names_differ(first, second) is differ
-    assert names_differ(second, first) is differ
+    ]:
+        assert names_differ(first, second) is differ
+        assert names_differ(second, first) is differ
 
 
-@pytest.mark.parametrize(
-    ("query", "other", "found"),
-    [
+def test_groups_of_two_questions():
+    for query, other, found in [
         ("How do I learn to cook rice?", "How can I learn to cook rice?", ""),
         (
             "Who won in 2016?",
@@ -164,10 +143,8 @@ def test_names_that_differ(first, second, differ):
         ("word " * 5, "word " * 4, ""),
         ("a b", "?", "longer short"),
         ("?", "!", "same short"),
-    ],
-)
-def test_groups_of_two_questions(query, other, found):
-    assert [group.name for group in GROUPS if group.contains(query, other)] == found.split()
+    ]:
+        assert [group.name for group in GROUPS if group.contains(query, other)] == found.split()
 
 
 def test_words_that_differ_are_marked():
@@ -180,12 +157,12 @@ def test_words_that_differ_are_marked():
     assert missing_words("Is it red?", "how red is IT, how") == ["how"]
 
 
-@pytest.mark.parametrize("unit", ["?", "? ", "1,222", ",22", "a.", "don't ", "'", "no.", " ", "!x"])
-def test_long_texts_take_linear_time(unit):
-    text = "x" + unit * 20_000
-    for function in (numbers, negates, names):
-        function(text)
-    assert "".join(piece for piece, _ in mark_words(text, "a")) == text
+def test_long_texts_take_linear_time():
+    for unit in ["?", "? ", "1,222", ",22", "a.", "don't ", "'", "no.", " ", "!x"]:
+        text = "x" + unit * 20_000
+        for function in (numbers, negates, names):
+            function(text)
+        assert "".join(piece for piece, _ in mark_words(text, "a")) == text
 
 
 def test_words_by_weight_numbers_and_negation():
