@@ -128,7 +128,8 @@ def test_the_report_counts_and_scores_what_changes(folder, report, encoders, tmp
     config = config_of(tmp_path, folder / "english")
     questions = load_dataset(config, None, MODEL_FAMILIES["cnn"].start(config)).data.questions
     changed = sum(bool({*new.vocabulary.added} & {*tokenize(text)}) for text in questions)
-    assert facts["changed_questions"] == changed > 10
+    # An added word in a code with an unknown one changes nothing.
+    assert 10 < facts["changed_questions"] <= changed
     for split in ("validation", "test"):
         found = facts[split]
         scores = found["hits@1"]
