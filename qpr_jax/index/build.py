@@ -155,9 +155,6 @@ def write_build(
             stored = QuestionFiles(*files, dimension)
             if shared is None:
                 found = shared = _shared_sentences(stored, count)
-                if found:
-                    text = "shared sentences are not encoded: %d, such as %r"
-                    log.info(text, len(found), next(iter(found)))
                 plain, encode = encode, lambda texts: plain([clean(text, found) for text in texts])
             array = _write_vectors(paths["vectors"], stored, encode, (count, dimension), recipe)
             codes = codes or Vectors.build(recipe, array)
@@ -278,7 +275,11 @@ def _shared_sentences(stored: QuestionFiles, count: int) -> dict[str, int]:
     for some in questions.batches(len(rows), _CHUNK):
         found = stored.get(rows[some.start : some.stop])
         texts += [without_html(question.text) for question in found.values()]
-    return shared_sentences(texts)
+    shared = shared_sentences(texts)
+    if shared:
+        text = "shared sentences are not encoded: %d, such as %r"
+        log.info(text, len(shared), next(iter(shared)))
+    return shared
 
 
 def _write_vectors(

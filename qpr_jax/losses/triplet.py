@@ -36,14 +36,13 @@ def triplet_loss(
     """Mean over the batch of max(0, d(query, positive) - d(query, negative) + margin).
 
     The negative is one of the other candidates of the global batch; the choice has no gradient. The
-    loss of a row without a negative is 0. (The paper takes the sum, this the mean.)
+    loss of a row without a negative is 0. The paper takes the sum.
 
     Args:
       queries: floating [n, d].
       candidates: floating [m, d], m >= n.
       negatives: how to choose the negative: "random", uniformly; "hard", the closest to the
-        positive, as in the paper, after Manmatha et al. (2017); "hard_anchor", the closest to the
-        query, the other common meaning of a hard negative.
+        positive, as in the paper, after Manmatha et al. (2017); "hard_anchor", to the query.
       margin: at least 0.
       distance: "ssd", the squared Euclidean one, or "euc", its root.
       key: decides a random choice, together with the row in the global batch. It must be the same

@@ -81,12 +81,8 @@ class Stages:
         calibration = _read_calibration(root / CALIBRATION, encoder, light)
         cross = read_cross_encoder(cross_encoder) if cross_encoder else None
         if cross and stacked and stacked.cross_encoder != cross.identity:
-            log.warning(
-                "%s: trained with the cross-encoder %s, not with %s, which is used alone",
-                root / STACKED,
-                stacked.cross_encoder[:12],
-                cross.identity[:12],
-            )
+            text = "%s: trained with another cross-encoder than the given one, which is used alone"
+            log.warning(text, root / STACKED)
         return cls(encoder, light, stacked, cross, calibration)
 
     def __repr__(self) -> str:
@@ -322,7 +318,7 @@ def _read_model(path: pathlib.Path, encoder: Encoder) -> LightModel | None:
     if not os.path.lexists(path):
         return None
     model = read_light(path)
-    _require_encoder(path, model.encoder, encoder, "re-ranker")
+    _require(path, "a re-ranker of the encoder", model.encoder, accepted_identities(encoder))
     if bool(model.cross_encoder) != (path.name == STACKED):
         raise UserError(
             f"{path}: this re-ranker belongs in {LIGHT if path.name == STACKED else STACKED}/",
@@ -338,21 +334,16 @@ def _read_calibration(
     if not os.path.lexists(path):
         return None
     found = read_calibration(path)
-    _require_encoder(path, found.encoder, encoder, "calibration")
-    given = light.identity if light else ""
-    if found.reranker and found.reranker != given:
-        raise UserError(
-            f"{path}: expected a calibration of the re-ranker {given[:12] or '(none)'}, got one of "
-            f"{found.reranker[:12]}",
-            remedy="remove the folder, or put the calibration of this re-ranker there",
-        )
+    _require(path, "a calibration of the encoder", found.encoder, accepted_identities(encoder))
+    if found.reranker:
+        given = light.identity if light else "(none)"
+        _require(path, "a calibration of the re-ranker", found.reranker, [given])
     return found
 
 
-def _require_encoder(path: pathlib.Path, found: str, encoder: Encoder, kind: str) -> None:
-    known = accepted_identities(encoder)
+def _require(path: pathlib.Path, what: str, found: str, known: Sequence[str]) -> None:
     if found not in known:
         raise UserError(
-            f"{path}: expected a {kind} of the encoder {known[0][:12]}, got one of {found[:12]}",
-            remedy=f"remove the folder, or put the {kind} of this encoder there",
+            f"{path}: expected {what} {known[0][:12]}, got one of {found[:12]}",
+            remedy="remove the folder, or put the one that belongs to it there",
         )

@@ -327,30 +327,3 @@ def test_the_first_row_of_json_says_which_key_is_the_question(tmp_path, caplog):
     path = write(tmp_path, "b.jsonl", '{"question": "a"}\n')
     assert read(path, columns=Columns(payload=("url",))) == [Entry(1, None, "a")]
     assert caplog.messages == [f"{path}: no row has `url`"]
-
-
-def test_parquet_of_odd_columns(tmp_path):
-    def table(names, *columns):
-        path = tmp_path / "a.parquet"
-        pyarrow.parquet.write_table(pa.table(list(columns), names=names), path)
-        return str(path)
-
-    broken = pa.array([b"one", b"\xff", b"three"], pa.binary()).view(pa.string())
-    path = table(["question", "id"], broken, [4, 5, 6])
-    with pytest.raises(UserError, match="line 2: expected UTF-8"):
-        read(path)
-    assert read(path, skip_bad_rows=True) == [Entry(1, 4, "one"), Entry(3, 6, "three")]
-    with pytest.raises(UserError, match="expected one column `question`, got 2"):
-        read(table(["question", "question"], ["a"], ["b"]))
-    assert read(table(["question", "a.b"], ["a"], ["b"]))[0].payload == {"a.b": "b"}
-    folder = tmp_path / "spark.parquet"
-    folder.mkdir()
-    (folder / "_SUCCESS").write_text("")
-    for name in ("part-1.parquet", "part-0.parquet"):
-        pyarrow.parquet.write_table(pa.table([[name]], names=["question"]), folder / name)
-    assert [entry.question for entry in read(str(folder))] == ["part-0.parquet", "part-1.parquet"]
-    (folder / "part-2.parquet").write_text("no Parquet")
-    with pytest.raises(UserError, match=r"spark\.parquet: expected Parquet files \("):
-        read(str(folder))
-    path = table(["asked", "__index_level_0__"], ["a"], [3])
-    assert read(path, columns=Columns("asked", payload=True)) == [Entry(1, None, "a")]
