@@ -72,12 +72,14 @@ class PairCalibration:
 
     def logits(self, features: np.ndarray) -> np.ndarray:
         """Compute the logits before verdicts of people, float64 [P], of features [P, f]."""
-        # Not by a product of matrices, whose last bits depend on the other rows.
-        return np.asarray((self.inputs(features) * self.weights).sum(axis=1) + self.bias)
+        return np.asarray(self.inputs(features) @ self.weights + self.bias)
 
     def probabilities(self, features: np.ndarray) -> np.ndarray:
-        """Compute the probabilities of pairs, float64 [P], from their features [P, f]."""
-        return logistic(self.slope * self.logits(features) + self.shift)
+        """Compute the probabilities of pairs, float64 [P], from their features [P, f].
+
+        Rounded, since the last bits depend on the number of pairs.
+        """
+        return logistic(self.slope * self.logits(features) + self.shift).round(6)
 
 
 def logistic(x: np.ndarray) -> np.ndarray:

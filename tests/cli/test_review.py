@@ -48,7 +48,7 @@ def test_a_kill_loses_no_verdict_and_ctrl_c_says_what_they_imply(start, tmp_path
     process.kill()
     process.wait(30)
     text = (tmp_path / "verdicts.csv").read_text()
-    assert len(re.findall(r",[01],0\.\d+,[\d.]+,$", text, re.MULTILINE)) == 3
+    assert len(re.findall(r",[01],0\.\d+,[\d.]+$", text, re.MULTILINE)) == 3
     client, process = start()
     assert client.get("/review").json()["yes"] == 2
     judge(client, "yes")

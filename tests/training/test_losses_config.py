@@ -23,7 +23,8 @@ def losses_of(changes, targets=None, **options):
     terms = loss_terms(override(TrainConfig(), changes), **options)
     nothing = np.zeros(0, np.int32)
     targets = np.zeros((len(VECTORS), 0), np.float32) if targets is None else targets
-    batch = Batch(nothing, (), np.arange(30), CLUSTERS, LABELS, targets, nothing, nothing)
+    parts = nothing, nothing, np.zeros(0, np.float32)
+    batch = Batch(nothing, (), np.arange(30), CLUSTERS, LABELS, targets, *parts)
     found = jax.jit(lambda vectors: terms(vectors, batch, jax.random.key(3), None))(VECTORS)
     return {name: float(value) for name, value in found.items()}
 
