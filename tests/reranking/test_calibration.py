@@ -54,8 +54,9 @@ def test_labels_give_an_order_and_weighted_labels_a_scale():
     assert np.average(scaled.probabilities(features), weights=weights) == pytest.approx(
         0.1, abs=0.01
     )
-    order = np.argsort(fitted.probabilities(features))
-    assert (np.diff(scaled.probabilities(features)[order]) > -1e-12).all()
+    probabilities = scaled.probabilities(features)
+    order = np.lexsort((probabilities, fitted.probabilities(features)))
+    assert (np.diff(probabilities[order]) >= 0).all()
 
 
 def verdicts(labels, weights=None) -> Verdicts:
