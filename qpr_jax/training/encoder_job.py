@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import pathlib
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -178,16 +179,31 @@ def _build_index(
     vectors = encoder.encode(questions)
     seconds = time.perf_counter() - start
     log.info("encoded %s questions in %.1f s", f"{len(vectors):,}", seconds)
-    row_of = {question: row for row, question in enumerate(questions)}
     store = FolderStore.create(
         None,
         map(Question, dataset.data.ids.tolist(), questions),
-        lambda texts: vectors[[row_of[text] for text in texts]],
+        reuse_vectors(encoder, questions, vectors),
         run_recipe(encoder),
         encoder=encoder.identity,
         dimension=encoder.dimension,
     )
     return Retriever(encoder, store), vectors, seconds
+
+
+def reuse_vectors(
+    encoder: Encoder, known: Sequence[str], vectors: np.ndarray
+) -> Callable[[Sequence[str]], np.ndarray]:
+    """Return a function that encodes texts; known ones get their rows of `vectors`."""
+    row_of = {text: row for row, text in enumerate(known)}
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        rows = np.array([row_of.get(text, -1) for text in texts], np.int64)
+        found = vectors[rows]
+        if (rows < 0).any():  # an index leaves HTML and shared sentences out
+            found[rows < 0] = encoder.encode([text for text in texts if text not in row_of])
+        return np.asarray(found)
+
+    return encode
 
 
 def _require_same_run(ours: dict[str, Any]) -> None:
