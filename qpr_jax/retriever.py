@@ -226,8 +226,8 @@ class Retriever:
         Args:
           queries: as `questions` of `build`; a string is one query.
           text_column: as in `build`.
-          rerank: "light" or "cross_encoder" orders the first hits; False: the distance orders them;
-            None: light, if there is one.
+          rerank: "light" or "cross_encoder" orders the first hits; None: light, if there is one;
+            False: none, and scores only for `min_score`, which is several times faster.
           max_distance, min_score: leave out hits that are farther, or have a lower score or none.
           distinct: of hits whose texts differ only in case, blanks and the final mark, keeps the
             first.
@@ -243,7 +243,8 @@ class Retriever:
         if reranker:
             ranked = rerank_cleaned(reranker, self.store.shared, texts, hits)
             hits = [found[:count] for found in ranked]
-        hits = self.stages.score_hits(self.store, texts, hits)
+        if rerank is not False or min_score is not None:  # scores take longer than a search
+            hits = self.stages.score_hits(self.store, texts, hits)
         if max_distance is not None:
             hits = [[hit for hit in found if hit.distance <= max_distance] for found in hits]
         if min_score is not None:
