@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -14,13 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from qpr_jax.machine import cpu_count
+from qpr_jax.machine import cpu_count, peak_memory
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results" / "benchmarks"
 README = ROOT / "README.md"
 MARKERS = "<!-- results -->", "<!-- end -->"
 NAMES = ("compare", "encode", "search", "duplicates", "serve", "train", "loss", "install")
+NAMES_GPU = ("train_gpu", "loss_gpu")
 PAGE = """# Benchmarks
 
 `python -m benchmarks --save` measures and writes this page; `--quick` takes ten minutes.
@@ -62,8 +64,10 @@ def finish(name: str, given: argparse.Namespace, tables: list[Table], readme: st
         print(f"\n{table.title}\n\n{table.markdown()}")
     if given.save:
         words = [word for word in sys.argv[1:] if word != "--save"]
+        if accelerator():
+            name += "_gpu"
         found = {
-            "command": " ".join([f"python -m benchmarks.{name}", *words]),
+            "command": " ".join([f"python -m benchmarks.{name.removesuffix('_gpu')}", *words]),
             "machine": machine(),
             "commit": commit(),
             "date": time.strftime("%Y-%m-%d"),
@@ -78,13 +82,14 @@ def finish(name: str, given: argparse.Namespace, tables: list[Table], readme: st
 def rendered() -> dict[pathlib.Path, str]:
     """Return the text of each page that the saved tables give, by path."""
     parts, readme = [PAGE], README.read_text(encoding="utf-8")
-    for name in NAMES:
+    for name in NAMES + NAMES_GPU:
         path = RESULTS / f"{name}.json"
         if not path.is_file():
             continue
         saved = json.loads(path.read_text(encoding="utf-8"))
         where = f"{saved['machine']}; commit {saved['commit']}, {saved['date']}"
-        parts.append(f"## {name.capitalize()}\n\n`{saved['command']}` ({where})\n")
+        title = name.capitalize().replace("_gpu", " on a GPU")
+        parts.append(f"## {title}\n\n`{saved['command']}` ({where})\n")
         for table in saved["tables"]:
             parts.append(f"**{table['title']}**\n\n{Table(**table).markdown()}")
         if "readme" in saved:
@@ -107,7 +112,24 @@ def machine() -> str:
     if (info := pathlib.Path("/proc/cpuinfo")).is_file():
         lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
         name = lines[0].partition(":")[2].strip() if lines else name
-    return f"{cpu_count()} cores, {name}, load {os.getloadavg()[0]:.1f} at the end"
+    devices = f"{accelerator()}, " if accelerator() else ""
+    return f"{devices}{cpu_count()} cores, {name}, load {os.getloadavg()[0]:.1f} at the end"
+
+
+def accelerator() -> str:
+    """Return the name of the NVIDIA GPU of this machine; "" without one."""
+    if not shutil.which("nvidia-smi"):
+        return ""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def peak_gib() -> str:
+    """Return the most memory that this process has held on the first device that JAX uses."""
+    import jax
+
+    stats = jax.devices()[0].memory_stats() or {}  # none for a CPU
+    return f"{stats.get('peak_bytes_in_use', peak_memory()) / 2**30:.2f}"
 
 
 def commit() -> str:

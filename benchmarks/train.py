@@ -1,6 +1,7 @@
 """Time and memory of the train step of a preset on the Quora pairs, over the size of a batch.
 
     python -m benchmarks.train [--quick] [--preset quora_sdml] [--sizes 512 4096]
+        [--set precision=default]
 
 Each size has a process of its own. It draws, lays out and trains on batches as a run does, without
 evaluation, and reports medians over steps; the first steps compile.
@@ -17,13 +18,12 @@ import time
 
 from benchmarks import report
 from qpr_jax.cli.program import run_program
-from qpr_jax.machine import peak_memory
 
 SIZES, WARM = (512, 2048, 8192, 16_384), 2
 HEAD = ["pairs", "steps", "ms a step", "of it batches, ms", "pairs/s", "compile, s", "peak GiB"]
 
 
-def measure(preset: str, size: int, seconds: float) -> list[str]:
+def measure(given: argparse.Namespace, size: int, seconds: float) -> list[str]:
     """Measure in this process, for about `seconds`; return a row."""
 
     from qpr_jax.data.sources import find_quora
@@ -35,8 +35,8 @@ def measure(preset: str, size: int, seconds: float) -> list[str]:
     from qpr_jax.training.phases import BatchLoader
     from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 
-    config = load_config(preset)
-    config.batch_size = size
+    changes = dict(change.split("=", 1) for change in given.set)
+    config = load_config(given.preset, {**changes, "batch_size": size})
     dataset = load_dataset(config, find_quora())
     mesh = make_mesh()
     feed = BatchLoader(config, dataset, devices=mesh.size)
@@ -57,7 +57,7 @@ def measure(preset: str, size: int, seconds: float) -> list[str]:
     median = statistics.median(whole[WARM:])
     cells = [f"{size:,}", f"{len(whole) - WARM}", f"{1e3 * median:.1f}"]
     cells += [f"{1e3 * statistics.median(batches[WARM:]):.1f}", f"{size / median:,.0f}"]
-    return [*cells, f"{whole[0]:.1f}", f"{peak_memory() / 2**30:.2f}"]
+    return [*cells, f"{whole[0]:.1f}", report.peak_gib()]
 
 
 def parse() -> argparse.Namespace:
@@ -66,6 +66,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--preset", default="quora_sdml")
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     return parser.parse_args()
 
 
@@ -73,7 +74,7 @@ def main() -> int:
     """Measure."""
     given = parse()
     if given.worker:
-        print(json.dumps(measure(given.preset, *map(int, given.worker))))
+        print(json.dumps(measure(given, *map(int, given.worker))))
         return 0
     if given.quick:
         given.sizes = SIZES[:2]
@@ -81,9 +82,11 @@ def main() -> int:
     for size in given.sizes:
         command = [sys.executable, "-m", "benchmarks.train", "--preset", given.preset]
         command += ["--worker", f"{size}", "5" if given.quick else "20"]
+        command += [f"--set={change}" for change in given.set]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
         rows.append(json.loads(done.stdout.splitlines()[-1]))
-    report.finish("train", given, [report.Table(f"Train steps of `{given.preset}`", HEAD, rows)])
+    title = ", ".join([f"Train steps of `{given.preset}`", *given.set])
+    report.finish("train", given, [report.Table(title, HEAD, rows)])
     return 0
 
 

@@ -21,10 +21,21 @@ from jax.typing import ArrayLike
 from qpr_jax.arrays import in_tiles, join_tiles
 from qpr_jax.losses.distances import PairBatch, device_mean, gather, non_negatives
 
-# Rows of a tile: few, so that its logits stay in the cache, but enough for fast products. From
-# 2**16 columns on fewer, so that the memory of a tile is bounded.
-_ROWS = (256, 512)
-_CACHED_LOGITS, _MOST_LOGITS = 1 << 20, 1 << 24
+
+class _Tiles(NamedTuple):
+    """Rows of a tile: as many as have `logits`, within `fewest` and `most`, but never over `limit`.
+
+    On a CPU few, so that the logits stay in the cache; on an accelerator many, to keep it busy.
+    """
+
+    fewest: int
+    most: int
+    logits: int
+    limit: int
+
+
+_CPU = _Tiles(256, 512, 1 << 20, 1 << 24)
+_ACCELERATOR = _Tiles(1024, 8192, 1 << 24, 1 << 28)
 
 
 class Logits(NamedTuple):
@@ -115,9 +126,9 @@ def _forward(
 
 
 def _rows_of_tile(columns: int) -> int:
-    fewest, most = _ROWS
-    rows = min(max(_CACHED_LOGITS // columns, fewest), most)
-    return max(1, min(rows, _MOST_LOGITS // columns))
+    tiles = _CPU if jax.default_backend() == "cpu" else _ACCELERATOR
+    rows = min(max(tiles.logits // columns, tiles.fewest), tiles.most)
+    return max(1, min(rows, tiles.limit // columns))
 
 
 def _backward(
