@@ -103,7 +103,7 @@ def search_distinct(store: Store, vectors: np.ndarray, k: int) -> list[list[Hit]
 
 
 def rerank_cleaned(
-    reranker: Reranker, shared: Mapping[str, int], texts: list[str], hits: list[list[Hit]]
+    reranker: Reranker, shared: Mapping[str, int] | None, texts: list[str], hits: list[list[Hit]]
 ) -> list[list[Hit]]:
     """Sort hits by what is encoded of their questions."""
     plain = [

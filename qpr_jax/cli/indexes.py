@@ -46,7 +46,7 @@ from qpr_jax.ids import Id, check_each, id_key, parse_key
 log = logging.getLogger("qpr_jax")
 
 _RUN_HELP = "The encoder's folder, or minilm.  [default: that of FOLDER, else open_student]"
-_RECIPE = ("factory", "metric", "probes", "vectors")
+_RECIPE = ("factory", "metric", "probes", "vectors", "clean")
 
 
 @click.command(cls=Command, stopped="{folder} keeps its old index or has the new one")
@@ -57,6 +57,11 @@ _RECIPE = ("factory", "metric", "probes", "vectors")
 @click.option("--metric", help="l2, or ip: the inner product.")
 @click.option("--probes", type=int, help="Number of lists that a search probes.")
 @click.option("--vectors", help="float32, or float16 for half the disk.")
+@click.option(
+    "--clean/--no-clean",
+    default=None,
+    help="Encode without HTML and without sentences that many rows share.  [default: --clean]",
+)
 @payload_input
 @questions_input
 def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) -> dict[str, Any]:
@@ -319,7 +324,7 @@ def index_facts(folder: str) -> dict[str, Any]:
         "questions": len(store),
         **dataclasses.asdict(store.recipe),
         **store.facts(),
-        "shared": [*store.shared],
+        "shared": store.shared and [*store.shared],
         "dimension": encoder.dimension,
         "vocabulary": encoder.summary().vocabulary_size,
         "encoder": encoder.identity,

@@ -229,14 +229,15 @@ def _read_rows(
         stored = [*index.store.questions()] if rows else []
         how = {"by_text": not has_ids, "replace": options.replace}
         rows, others = leave_out_known(rows, stored, options.within, **how)
+    shared = None if index is None else index.store.shared
     return make_rows(
         rows,
         others if rows else [],
         within=options.within,
         apart=other is not None,
         ignore_numbers=options.ignore_numbers,
-        clean=options.clean,
-        shared=None if index is None else index.store.shared,
+        clean=options.clean and (index is None or shared is not None),
+        shared=shared,
     )
 
 

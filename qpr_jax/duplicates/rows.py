@@ -221,7 +221,7 @@ def encode_entries(
     encoder: Encoder,
     stored: Iterable[tuple[Sequence[Question], np.ndarray]] = (),
     *,
-    shared: Mapping[str, int],
+    shared: Mapping[str, int] | None,
     every: bool = False,
 ) -> np.ndarray:
     """The vectors of entries, float32 [E, d]; equal texts have equal vectors.
@@ -250,7 +250,7 @@ def encode_entries(
 
 
 def table_vectors(
-    rows: Rows, vectors: np.ndarray, encoder: Encoder, shared: Mapping[str, int]
+    rows: Rows, vectors: np.ndarray, encoder: Encoder, shared: Mapping[str, int] | None
 ) -> np.ndarray:
     """The vectors of the rows of the table, each of its own text as an index encodes it."""
     own = rows.entries[: rows.table_rows]

@@ -63,8 +63,8 @@ class Store(Protocol):
         """Length of a vector."""
 
     @property
-    def shared(self) -> Mapping[str, int]:
-        """Sentences that many texts share, with their counts; see `text.cleaning.clean`."""
+    def shared(self) -> Mapping[str, int] | None:
+        """Sentences that many texts share, and their counts; None if `recipe.clean` is False."""
 
     @property
     def version(self) -> str:

@@ -139,7 +139,7 @@ def write_build(
     The caller holds the lock of the folder. A failure leaves the build that was there.
 
     Args:
-      encode: texts to float32 [n, d]; called with all texts, without HTML and shared sentences.
+      encode: texts to float32 [n, d]; called with all texts, cleaned unless `shared` is given.
       codes: has the codes of these very vectors, which are then not made again.
       next_id: at least this is the next id.
       shared: the shared sentences of the build before; None: those of these texts.
@@ -153,7 +153,7 @@ def write_build(
             files = paths["questions"], paths["changes"]
             count, following = questions.write_questions(*files, given)
             stored = QuestionFiles(*files, dimension)
-            if shared is None:
+            if shared is None and recipe.clean:
                 found = shared = _shared_sentences(stored, count)
                 plain, encode = encode, lambda texts: plain([clean(text, found) for text in texts])
             array = _write_vectors(paths["vectors"], stored, encode, (count, dimension), recipe)
@@ -331,6 +331,7 @@ def _open(folder: pathlib.Path, signature: tuple[int, ...]) -> State:
         shape, next_id = (manifest["count"], manifest["dimension"]), int(manifest["next_id"])
         recipe = Recipe(**manifest["recipe"])
         check_recipe(recipe, shape[1])
+        dict(manifest["shared"] or {})
         width = padded_dimension(manifest["factory"], shape[1])
     except (KeyError, TypeError, ValueError, UserError) as error:
         raise damaged(folder / MANIFEST, str(error)) from None

@@ -118,9 +118,10 @@ class FolderStore:
         return self.vectors.dimension
 
     @property
-    def shared(self) -> dict[str, int]:
+    def shared(self) -> dict[str, int] | None:
         """See `Store`; of a sample of the questions that the index was made of."""
-        return dict(self._state.manifest.get("shared", {}))
+        shared: dict[str, int] | None = self._state.manifest["shared"]
+        return shared
 
     @property
     def version(self) -> str:

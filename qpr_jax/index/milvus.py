@@ -98,7 +98,9 @@ class MilvusStore:
         facts |= {"dimension": str(dimension), "recipe": json.dumps(dataclasses.asdict(recipe))}
         stream = iter(questions)
         first = [*itertools.islice(stream, _SAMPLE)]
-        shared = shared_sentences([without_html(question.text) for question in first])
+        shared = None
+        if recipe.clean:
+            shared = shared_sentences([without_html(question.text) for question in first])
         facts["shared"] = json.dumps(shared)
         _create(server, build, dimension, {f"qpr.{key}": value for key, value in facts.items()})
         keys: set[str] = set()
@@ -240,7 +242,7 @@ class MilvusStore:
         self._build, self.run = found["collection_name"], properties["qpr.run"]
         self.encoder, self.dimension = properties["qpr.encoder"], int(properties["qpr.dimension"])
         self.recipe = Recipe(**json.loads(properties["qpr.recipe"]))
-        self.shared = json.loads(properties.get("qpr.shared", "{}"))
+        self.shared = json.loads(properties["qpr.shared"])
         self._looked = now
 
 

@@ -36,12 +36,14 @@ class Recipe:
       metric: "l2" (squared Euclidean distance) or "ip" (the inner product times -1).
       probes: lists that a search reads; of HNSW half the candidates that it keeps.
       vectors: "float32", or "float16" for half the disk.
+      clean: whether HTML, and sentences that many texts share, are left out of what is encoded.
     """
 
     factory: str = AUTO
     metric: str = "l2"
     probes: int = 64
     vectors: str = "float32"
+    clean: bool = True
 
 
 PAPER = Recipe("IVF2000,Flat", probes=10)  # Bonadiman, Kumar and Mittal (2019), section 4.3

@@ -81,8 +81,10 @@ def shared_sentences(texts: Sequence[str]) -> dict[str, int]:
     return {part: count for part, count in shared.items() if alone[part] <= _ALONE * count}
 
 
-def clean(text: str, shared: Mapping[str, int]) -> str:
-    """Return what is encoded of a text: without HTML and without shared sentences."""
+def clean(text: str, shared: Mapping[str, int] | None) -> str:
+    """Return what is encoded of a text: without HTML and shared sentences; None: as it is."""
+    if shared is None:
+        return text
     plain = without_html(text)
     return without_shared(plain, shared) if shared else plain
 

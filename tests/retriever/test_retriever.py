@@ -14,6 +14,7 @@ from qpr_jax.data.questions import Entry
 from qpr_jax.duplicates.find import find_duplicates
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import relevance_scores
+from qpr_jax.index.recipe import Recipe
 from qpr_jax.retriever import Retriever
 from tests.duplicates.conftest import calibrate
 from tests.retriever.conftest import QUESTIONS
@@ -268,6 +269,20 @@ def test_html_and_shared_sentences_are_shown_and_not_encoded(things, new, tmp_pa
             assert {hit.question for hit in found} == {*wrapped[1:], f"Hi there,\n{new}"}
     (pair,) = find_duplicates([things[1]], ["new"], incremental=index, max_distance=0).pairs
     assert {pair.question1, pair.question2} == {things[1], wrapped[1]}
+
+
+def test_an_index_can_encode_texts_as_they_are(tmp_path):
+    tags = ["What does <b> do?", "What does <i> do?"]
+    for clean in (True, False):
+        index = Retriever.build(tags, recipe=Recipe(clean=clean))
+        index.save(tmp_path / f"{clean}")
+        index = Retriever.load(tmp_path / f"{clean}")
+        index.add("what does <u> do?")
+        index.compact()
+        distances = [hit.distance for hit in index.search(tags[0], 3, rerank=False)[0]]
+        assert (max(distances) < 1e-6) == clean
+        found = find_duplicates(["What does <em> do?"], ["new"], incremental=index, max_distance=0)
+        assert bool(found.pairs) == clean
 
 
 @given(texts=st.lists(st.sampled_from(["rice", "Rice?", " RICE ", "python", "rye"]), min_size=1))
