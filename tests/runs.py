@@ -1,6 +1,10 @@
 """What a training leaves, made up: an encoder of random weights, the ranks of a row."""
 
+import os
 import pathlib
+import subprocess
+import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,8 +16,25 @@ from qpr_jax.reranking.light import LIGHT, LightModel, save_light
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary
 from tests.reranking.models import light_model, network
+from tests.xla import QUICK_XLA
 
+ROOT = pathlib.Path(__file__).parent.parent
 WORDS = tuple(tokenize("how can i learn python quickly what is the best way to cook rice"))
+
+
+def start_training(
+    workdir: pathlib.Path, settings: Mapping[str, Any], xla: str = QUICK_XLA, **variables: str
+) -> subprocess.Popen[str]:
+    """Start a smoke run with some settings, in a process of its own."""
+    flags = [f"--config.{name}={value}" for name, value in settings.items()]
+    command = (sys.executable, "-m", "experiments.main", "--config=synthetic_sdml_smoke")
+    return subprocess.Popen(
+        [*command, *flags, f"--workdir={workdir}"],
+        env=os.environ | {"XLA_FLAGS": xla, "GLIBC_TUNABLES": ""} | variables,
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def write_encoder(run: pathlib.Path, seed: int = 0, **settings: Any) -> None:

@@ -1,69 +1,51 @@
 """Two processes of two devices each train like one process of four, and end when one is lost."""
 
 import json
-import os
-import pathlib
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from qpr_jax.training.config import load_config, override
+from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
+from tests.runs import start_training
 from tests.xla import QUICK_XLA
 
-ROOT = pathlib.Path(__file__).parent.parent
-COMMAND = (
-    sys.executable,
-    "-m",
-    "experiments.main",
-    "--config=synthetic_sdml_smoke",
-    "--config.max_steps=20",
-    "--config.early_stopping.patience=99",
-    "--config.batch.sampling=clusters",
-    "--config.loss.mask_own_cluster=True",
-    "--config.loss.symmetric=True",
-    "--config.batch.token_dropout=0.1",
-    "--config.batch.hard_negatives=8",
-    "--config.batch.encode_chunk=3",
-    "--config.rerank.candidates=0",
-)
+SETTINGS = {
+    "max_steps": 8,
+    "early_stopping.patience": 99,
+    "batch.sampling": "clusters",
+    "loss.mask_own_cluster": True,
+    "loss.symmetric": True,
+    "batch.token_dropout": 0.1,
+    "batch.hard_negatives": 8,
+    "batch.encode_chunk": 3,
+    "rerank.candidates": 0,
+}
 
 
-def start(workdir, devices, *flags, **variables):
-    flag = f"{QUICK_XLA} --xla_force_host_platform_device_count={devices}"
-    return subprocess.Popen(
-        [*COMMAND, f"--workdir={workdir}", *flags],
-        env=os.environ | {"XLA_FLAGS": flag, "GLIBC_TUNABLES": ""} | variables,
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(workdir, devices, changes, **variables):
+    xla = f"{QUICK_XLA} --xla_force_host_platform_device_count={devices}"
+    return start_training(workdir, SETTINGS | changes, xla, **variables)
 
 
-def start_two(workdir, *flags, second=()):
-    """Two processes of two devices; `second` are flags that only the second gets."""
+def start_two(workdir, second=None, **changes):
+    """Two processes of two devices; `second`: settings that only the second gets."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    return [
-        start(
-            workdir,
-            2,
-            "--config.distributed=True",
-            *flags,
-            *more,
-            JAX_COORDINATOR_ADDRESS=f"localhost:{port}",
-            JAX_NUM_PROCESSES="2",
-            JAX_PROCESS_ID=str(number),
-        )
-        for number, more in enumerate(((), second))
-    ]
+        address = f"localhost:{free.getsockname()[1]}"
+    processes = []
+    for number, more in enumerate(({}, second or {})):
+        variables = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
+        variables["JAX_PROCESS_ID"] = str(number)
+        settings = {"distributed": True} | changes | more
+        processes.append(start(workdir, 2, settings, **variables))
+    return processes
 
 
 def ended(processes):
@@ -85,12 +67,8 @@ def wait_for_step(workdir, step, processes):
 @pytest.fixture(scope="session")
 def alone(build_once):
     """A finished run of one process on four devices."""
-
-    def train(folder):
-        statuses, errors = ended([start(folder / "run", 4)])
-        assert statuses == [0], errors
-
-    return build_once("alone", train) / "run"
+    config = override(load_config("synthetic_sdml_smoke"), SETTINGS | {"devices": 4})
+    return build_once("alone", lambda folder: train_and_evaluate(config, folder / "run")) / "run"
 
 
 def assert_alike(workdir, other):
@@ -128,7 +106,7 @@ def test_a_lost_process_ends_the_other_and_any_number_of_devices_goes_on(alone, 
     assert "lost another process" in errors[0] or "another task died" in errors[0]
     assert not (tmp_path / "run" / "export").exists()
 
-    statuses, errors = ended([start(tmp_path / "run", 1)])
+    statuses, errors = ended([start(tmp_path / "run", 1, {})])
     assert statuses == [0], errors
     assert "resuming from step" in errors[0]
     assert_alike(tmp_path / "run", alone)
@@ -151,7 +129,7 @@ def test_two_processes_report_a_trained_run_once(alone, tmp_path):
 
 
 def test_processes_of_other_settings_do_not_train_together(tmp_path):
-    statuses, errors = ended(start_two(tmp_path, second=["--config.loss.smoothing=0.2"]))
+    statuses, errors = ended(start_two(tmp_path, {"loss.smoothing": 0.2}))
     assert 0 not in statuses
     assert "process 1: error: `loss.smoothing`: expected 0.3, as in process 0, got 0.2" in errors[1]
     assert "Traceback" not in errors[1]
@@ -159,7 +137,7 @@ def test_processes_of_other_settings_do_not_train_together(tmp_path):
 
 @pytest.mark.slow
 def test_a_signal_to_one_process_stops_all_in_order(tmp_path):
-    processes = start_two(tmp_path / "run", "--config.max_steps=100000")
+    processes = start_two(tmp_path / "run", max_steps=100_000)
     wait_for_step(tmp_path / "run", 4, processes)
     processes[1].terminate()
     statuses, errors = ended(processes)

@@ -28,6 +28,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 GUIDES = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/*.md"))
 PAGES = ["README.md", *GUIDES]
 SHOWN = {"", "ini", "json", "nginx", "text", "toml", "yaml"}  # not run
+COMPOSED = re.compile(r"[|<&;$(]|>(?! [\w.]+$)")  # of a line that only a shell can run
 SECONDS = 1800
 
 
@@ -83,21 +84,27 @@ def run_bash(code: str, folder: pathlib.Path, group: list[int]) -> str:
         return output.read()
 
 
-def run_lines(code: str, folder: pathlib.Path, group: list[int]) -> str:
-    """The output of commands, a line each. `qpr` runs in this process, with one device.
+def run_lines(lines: list[str], folder: pathlib.Path, group: list[int]) -> str:
+    """The output of commands, a line each.
 
-    That saves most of the time, which programs take to import packages.
+    `qpr` runs in this process, which has its packages, and trains few steps on one device.
     """
     with contextlib.redirect_stdout(io.StringIO()) as output:
-        for line in code.replace("\\\n", "").splitlines():
+        for line in lines:
             words = shlex.split(line, comments=True)
             if words[:1] != ["qpr"]:
                 output.write(run_bash(line, folder, group))
                 continue
-            one = ["--set", "devices=1"] if words[1] == "train" else []
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(sys, "argv", words + one)
+            target = ""
+            if words[-2] == ">":
+                target, words = words[-1], words[:-2]
+            few = ["--set", "devices=1", "--set", "max_steps=5"] if words[1] == "train" else []
+            printed = io.StringIO() if target else output
+            with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+                patch.setattr(sys, "argv", words + few)
                 assert main.main() == 0, line
+            if target:
+                pathlib.Path(target).write_text(printed.getvalue(), encoding="utf-8")
     return output.getvalue()
 
 
@@ -117,8 +124,9 @@ def check(page: str, folder: pathlib.Path) -> None:
             assert block.language in SHOWN | {"bash", "python"}, f"{where}: no known language"
             if block.skip or block.language in SHOWN:
                 continue
-            if block.language == "bash" and not re.search(r"[|<>&;$(]", block.code):
-                got = run_lines(block.code, folder, group)
+            lines = block.code.replace("\\\n", "").splitlines()
+            if block.language == "bash" and not any(map(COMPOSED.search, lines)):
+                got = run_lines(lines, folder, group)
             elif block.language == "bash":
                 got = run_bash(block.code, folder, group)
             else:

@@ -5,64 +5,55 @@
 
 import json
 import os
-import pathlib
 import random
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
 from qpr_jax.files import sha256_of
-from qpr_jax.training.config import load_config
+from qpr_jax.training.config import load_config, override
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
+from tests.runs import start_training, write_encoder
 from tests.xla import QUICK_XLA
 
-ROOT = pathlib.Path(__file__).parent.parent
-COMMAND = (
-    sys.executable,
-    "-m",
-    "experiments.main",
-    "--config=synthetic_sdml_smoke",
-    "--config.max_steps=41",  # of pairs, after 19 of imitation
-    "--config.checkpoint_every=4",
-    "--config.early_stopping.every_steps=15",
-    "--config.early_stopping.patience=99",
+SETTINGS = {
+    "devices": 1,
+    "max_steps": 21,  # of pairs, after 9 of imitation
+    "checkpoint_every": 3,
+    "early_stopping.every_steps": 8,
+    "early_stopping.patience": 99,
     # All that a step draws or remembers besides.
-    "--config.batch.sampling=clusters",
-    "--config.batch.token_dropout=0.1",
-    "--config.batch.hard_negatives=8",
-    "--config.loss.names=sdml,online_contrastive",
+    "batch.sampling": "clusters",
+    "batch.token_dropout": 0.1,
+    "batch.hard_negatives": 8,
+    "loss.names": "sdml,online_contrastive",
     # And of a teacher, the first steps alone, the others beside the pairs.
-    f"--config.teacher.model={ROOT / 'tests' / 'encoders' / 'tiny_bert'}",
-    "--config.teacher.epochs=1",
-    "--config.teacher.batch_size=32",
-    "--config.teacher.weight=0.5",
-    "--config.optimizer.learning_rate_decay=linear",
-    "--config.encoder.normalize=True",
-    "--config.rerank.candidates=0",  # tests/test_second_stage_of_a_run.py kills that
-)
+    "teacher.epochs": 1,
+    "teacher.batch_size": 64,
+    "teacher.weight": 0.5,
+    "optimizer.learning_rate_decay": "linear",
+    "encoder.normalize": True,
+    "encoder.output_dim": 6,
+    "rerank.candidates": 0,  # tests/test_second_stage_of_a_run.py kills that
+}
+STEPS = 30
 
 
-STEPS = 60
+def train(workdir, teacher, **changes):
+    """Train in this process."""
+    settings = SETTINGS | {"teacher.model": str(teacher)} | changes
+    return train_and_evaluate(override(load_config("synthetic_sdml_smoke"), settings), workdir)
 
 
-def start(workdir, *flags, teacher=None, **variables):
-    """Start the training; `teacher`: a finished run whose teacher's vectors are read."""
-    cache = {"XDG_CACHE_HOME": f"{teacher or workdir}_teacher"}
-    return subprocess.Popen(
-        [*COMMAND, f"--workdir={workdir}", *flags],
-        env=os.environ | {"XLA_FLAGS": QUICK_XLA, "GLIBC_TUNABLES": ""} | cache | variables,
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(workdir, teacher, *xla, **changes):
+    """Start the training in a process of its own."""
+    return start_training(workdir, SETTINGS | {"teacher.model": teacher} | changes, *xla)
 
 
-def finish(workdir, *flags, **variables):
-    process = start(workdir, *flags, **variables)
+def finish(*arguments, **changes):
+    process = start(*arguments, **changes)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     return errors
@@ -84,9 +75,23 @@ def result(workdir):
     }
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """Where the teacher's vectors are cached."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def unbroken(build_once):
-    return build_once("unbroken", lambda folder: finish(folder / "run")) / "run"
+    """The folder of a whole run, and of its teacher."""
+
+    def build(folder):
+        write_encoder(folder / "teacher")
+        train(folder / "run", folder / "teacher")
+
+    return build_once("unbroken", build)
 
 
 @pytest.mark.parametrize(
@@ -97,12 +102,12 @@ def unbroken(build_once):
     ],
 )
 def test_killed_at_random_moments_it_ends_with_the_same_bits(unbroken, tmp_path, kills):
-    workdir = tmp_path / "run"
+    workdir, teacher = tmp_path / "run", unbroken / "teacher"
     rng = random.Random(0)
     for kill in range(kills):
-        process = start(workdir, teacher=unbroken)
+        process = start(workdir, teacher)
         # Every other kill falls into the writing of a checkpoint, the others anywhere.
-        target = lines(workdir) + rng.randrange(1, 26)
+        target = lines(workdir) + rng.randrange(1, 13)
         while process.poll() is None:
             writing = list((workdir / "checkpoints").glob("*tmp*"))
             if writing if kill % 2 == 0 else lines(workdir) >= target:
@@ -111,8 +116,8 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(unbroken, tmp_path,
         time.sleep(rng.random() * 0.05)
         process.kill()
         process.communicate()
-    finish(workdir, teacher=unbroken)
-    expected = result(unbroken)
+    train(workdir, teacher)
+    expected = result(unbroken / "run")
     assert expected["steps"] == list(range(1, STEPS + 1))
     assert result(workdir) == expected
 
@@ -121,36 +126,35 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(unbroken, tmp_path,
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
 def test_a_signal_saves_and_the_same_command_resumes(unbroken, tmp_path, number):
-    workdir = tmp_path / "run"
-    process = start(workdir, "--config.checkpoint_every=1000", teacher=unbroken)
-    while lines(workdir) < 2 and process.poll() is None:
+    given = (tmp_path / "run", unbroken / "teacher")
+    process = start(*given, checkpoint_every=1000)
+    while lines(given[0]) < 2 and process.poll() is None:
         time.sleep(0.001)
     process.send_signal(number)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 128 + number, errors
     assert f"{number.name}: saving, then stopping" in errors
-    saved = lines(workdir)
+    saved = lines(given[0])
     assert 2 <= saved < STEPS
     if number == signal.SIGTERM:  # whose run resumes like the other's, and like a killed one
         return
-    errors = finish(workdir, "--config.checkpoint_every=1000", teacher=unbroken)
-    assert f"resuming from step {saved}" in errors
-    assert result(workdir) == result(unbroken)
+    assert f"resuming from step {saved}" in finish(*given, checkpoint_every=1000)
+    assert result(given[0]) == result(unbroken / "run")
 
 
 @pytest.mark.slow
 def test_it_resumes_with_another_number_of_devices(unbroken, tmp_path):
-    workdir = tmp_path / "run"
-    process = start(workdir)
-    while lines(workdir) < 20 and process.poll() is None:
+    given = (tmp_path / "run", unbroken / "teacher")
+    process = start(*given)
+    while lines(given[0]) < 10 and process.poll() is None:
         time.sleep(0.001)
     process.kill()
     process.communicate()
-    flags = f"{QUICK_XLA} --xla_force_host_platform_device_count=2"
-    errors = finish(workdir, XLA_FLAGS=flags)
+    xla = f"{QUICK_XLA} --xla_force_host_platform_device_count=2"
+    errors = finish(*given, xla, devices=2)
     assert "on 2 cpu device(s)" in errors
     assert "resuming from step" in errors
-    ours, expected = result(workdir), result(unbroken)
+    ours, expected = result(given[0]), result(unbroken / "run")
     assert ours["steps"] == expected["steps"]
     difference = max(
         abs(a - b)

@@ -46,33 +46,6 @@ def test_the_second_stage_is_reported_beside_the_first(finished):
     assert model.candidates == 50
 
 
-def test_a_killed_second_stage_is_trained_again_to_the_same_bits(finished, tmp_path, monkeypatch):
-    workdir, report = finished
-    shutil.copytree(workdir, tmp_path / "run")
-    (tmp_path / "run" / "report.json").unlink()
-    export = tmp_path / "run" / "export"
-    paths = [export / LIGHT / WEIGHTS, export / CALIBRATION / CALIBRATED]
-    expected = [path.read_bytes() for path in paths]
-    for path in paths:
-        shutil.rmtree(path.parent)
-    splits = []
-
-    def label(dataset, lists):
-        splits.append(dataset.splits.split_of[lists.rows])
-        return relevant_hits(dataset, lists)
-
-    monkeypatch.setattr(rerank_data, "relevant_hits", label)
-    config = load_config("synthetic_sdml_smoke")
-    config.devices = 2
-    again = train_and_evaluate(config, tmp_path / "run")
-    assert [path.read_bytes() for path in paths] == expected
-    assert again["validation"]["reranked"] == report["validation"]["reranked"]
-    # Nothing is learned from test questions, and first weights from training questions alone.
-    found, pretrained = splits
-    assert 0 < np.sum(found != TEST) == again["reranker"]["hits"] < len(found)
-    assert (pretrained == TRAIN).all()
-
-
 class SharedWords:
     """A cross-encoder that counts the words that both questions have, and its calls."""
 
@@ -88,21 +61,34 @@ class SharedWords:
         return np.array([len({*a.split()} & {*b.split()}) for a, b in pairs], np.float32)
 
 
-def test_a_re_ranker_stacked_on_a_cross_encoder_resumes(finished, tmp_path, monkeypatch):
+def test_killed_second_stages_are_trained_again_to_the_same_bits(finished, tmp_path, monkeypatch):
+    """The light re-ranker, and one that is stacked on a cross-encoder."""
     workdir, report = finished
     shutil.copytree(workdir, tmp_path / "run")
     (tmp_path / "run" / "report.json").unlink()
+    export = tmp_path / "run" / "export"
+    paths = [export / LIGHT / WEIGHTS, export / CALIBRATION / CALIBRATED]
+    expected = [path.read_bytes() for path in paths]
+    for path in paths:
+        shutil.rmtree(path.parent)
     settings = read_json(workdir / "run.json")
     write_json(tmp_path / "run" / "run.json", settings | {"cross_encoder.identity": "shared words"})
     monkeypatch.setattr(encoder_job, "LogitCache", functools.partial(LogitCache, part=1000))
     monkeypatch.setattr(rerank_data, "MIN_QUERIES", 20)
     config = load_config("synthetic_sdml_smoke")
     config.devices = 2
+    splits = []
+
+    def label(dataset, lists):
+        splits.append(dataset.splits.split_of[lists.rows])
+        return relevant_hits(dataset, lists)
 
     def run(calls):
+        splits.clear()
         scorer = SharedWords(calls)
         with monkeypatch.context() as patch:
             patch.setattr(encoder_job, "read_scorer", lambda config: scorer)
+            patch.setattr(rerank_data, "relevant_hits", label)
             return train_and_evaluate(config, tmp_path / "run"), calls - scorer.calls
 
     with pytest.raises(KeyboardInterrupt):
@@ -110,7 +96,12 @@ def test_a_re_ranker_stacked_on_a_cross_encoder_resumes(finished, tmp_path, monk
     assert len([*(tmp_path / "run" / "cross_logits").rglob("*.npy")]) == 3
     again, calls = run(100)
     assert 1 <= calls <= 8  # in all, 188 and 102 queries have 20 hits each
+    # Nothing is learned from test questions, and first weights from training questions alone.
+    found, pretrained = splits[:2]
+    assert 0 < np.sum(found != TEST) == again["reranker"]["hits"] < len(found)
+    assert (pretrained == TRAIN).all()
     assert run(0) == (again, 0)
+    assert [path.read_bytes() for path in paths] == expected
     assert again["reranker_cross"]["cross_encoder"] == "shared words"
     text = (tmp_path / "run" / "report.md").read_text()
     for split in ("validation", "test"):
@@ -118,7 +109,7 @@ def test_a_re_ranker_stacked_on_a_cross_encoder_resumes(finished, tmp_path, monk
         assert f"| {split} | exact, with cross-encoder |" in text
         del again[split]["reranked_cross"]
         assert again[split] == report[split]
-    model = read_light(tmp_path / "run" / "export" / "reranker_cross")
+    model = read_light(export / "reranker_cross")
     assert (model.cross_encoder, model.candidates) == ("shared words", 20)
     assert model.features[-1] == "cross"
     with pytest.raises(UserError, match=r"cross_encoder\.identity: 'shared words' there"):
