@@ -13,7 +13,7 @@ import click
 
 from qpr_jax.cli.command import Command, NamedPath, OutPath, Output, load_index, table_format
 from qpr_jax.data.decoding import STANDARD_INPUT, input_name
-from qpr_jax.data.pairs import read_labeled
+from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.data.splits import HELD_OUT, read_pairs
 from qpr_jax.data.tables import read_values
 from qpr_jax.errors import UserError, needs
@@ -182,7 +182,7 @@ def _score_pairs(
     from qpr_jax.retriever import run_encoder
 
     encode = run_encoder(folder).encode
-    test = read_labeled(pairs, format=format or "")
+    test = read_question_pairs(pairs, format=format or "")
     if validation is None:
         counts = {
             "questions": len(test.questions),
@@ -190,7 +190,7 @@ def _score_pairs(
             "non_duplicates": int((~test.is_duplicate).sum()),
         }
         return counts | score_mining(encode, test)
-    chosen_on = read_labeled(validation, format=format or "")
+    chosen_on = read_question_pairs(validation, format=format or "")
     require_both_labels(chosen_on.is_duplicate, f"{input_name(validation)}: ")
     require_both_labels(test.is_duplicate, f"{input_name(pairs)}: ")
     return score_classification(encode, chosen_on, test)

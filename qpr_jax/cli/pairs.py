@@ -30,15 +30,14 @@ from qpr_jax.data.decoding import input_name
 from qpr_jax.data.pairs import (
     COLUMNS,
     IDS,
-    LabeledPairs,
+    QuestionPairs,
     pair_columns,
-    read_labeled,
     read_question_pairs,
 )
 from qpr_jax.data.splits import SPLITS, group_questions, read_split
 from qpr_jax.data.tables import read_values
 from qpr_jax.errors import UserError, needs
-from qpr_jax.files import read_json, refuse_existing, sha256_of, write_atomically
+from qpr_jax.files import read_object, refuse_existing, sha256_of, write_atomically
 
 if TYPE_CHECKING:
     from qpr_jax.index.negatives import Rules, Score
@@ -162,15 +161,16 @@ def _check_out(out: str, pairs: str) -> None:
 
 def _read_queries(
     run: str, path: str, split: str | None, format: str
-) -> tuple[LabeledPairs, np.ndarray, list[np.ndarray]]:
+) -> tuple[QuestionPairs, np.ndarray, list[np.ndarray]]:
     """Read the labeled pairs, the groups of their questions, and those with several texts."""
     from qpr_jax.data.clusters import transitive_clusters
     from qpr_jax.index.negatives import query_groups
 
-    if split is None:
-        labeled = read_labeled(path, format=format)
-    else:
-        labeled = _read_split(run, path, split, format)
+    if split is not None:
+        _check_ids(run, path, format)
+    labeled = read_question_pairs(path, format=format)
+    if split is not None:
+        labeled = labeled.subset(np.isin(labeled.ids, read_split(run, split)))
     same = labeled.pairs[labeled.is_duplicate]
     clusters = transitive_clusters(len(labeled.questions), same)
     groups = group_questions(labeled.questions, clusters)
@@ -182,25 +182,11 @@ def _read_queries(
     return labeled, groups, queries
 
 
-def _read_split(run: str, path: str, split: str, format: str) -> LabeledPairs:
-    """Read the labeled pairs whose questions are both in a split of the run."""
-    _check_ids(run, path, format)
-    data = read_question_pairs(path, format=format)
-    rows = np.flatnonzero(np.isin(data.ids, read_split(run, split)))
-    position = np.full(len(data.questions), -1)
-    position[rows] = np.arange(len(rows))
-    pairs = position[data.pairs]
-    inside = (pairs >= 0).all(axis=1)
-    texts = [data.questions[row] for row in rows]
-    return LabeledPairs(texts, pairs[inside], data.is_duplicate[inside])
-
-
 def _check_ids(run: str, path: str, format: str) -> None:
     """UserError unless the ids of these pairs are those of the run, which say the splits."""
     if {*IDS} <= {*pair_columns(path, format=format)} or not pathlib.Path(path).is_file():
         return  # a file that is not there is an error of its reader
-    facts = pathlib.Path(run, "run.json")
-    if not facts.is_file() or read_json(facts).get("data.sha256") != sha256_of(path):
+    if read_object(pathlib.Path(run, "run.json")).get("data.sha256") != sha256_of(path):
         raise UserError(
             f"expected {path} to be the file that {run} was trained on, or to have the columns "
             f"{' and '.join(IDS)}, which say which split a question is in",
@@ -328,9 +314,9 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
     given = read_verdicts(verdicts, format=format or "")
     with needs("`qpr calibrate`", ".[train]"):
         from qpr_jax.reranking.recalibration import recalibrate
-    questions = given.labeled.questions
+    questions = given.questions
     vectors = encoder.encode(questions)
-    first, second = given.labeled.pairs.T
+    first, second = given.pairs.T
     distances = pair_distances(vectors, first, second)
     features = stages.pair_features().of_pairs(questions, first, second, distances)
     stages.calibration, facts = recalibrate(encoder.identity, stages.calibration, given, features)

@@ -53,30 +53,27 @@ class QuestionPairs:
     is_duplicate: np.ndarray
     report: dict[str, int]
 
-
-class LabeledPairs(NamedTuple):
-    """Distinct questions and labeled pairs of them.
-
-    Attributes:
-      questions: Q texts.
-      pairs: int [P, 2], positions of questions.
-      is_duplicate: bool [P].
-    """
-
-    questions: list[str]
-    pairs: np.ndarray
-    is_duplicate: np.ndarray
+    def subset(self, kept: np.ndarray) -> QuestionPairs:
+        """The questions that are `kept`, bool [Q], and the pairs of two of them."""
+        rows = kept[self.pairs].all(axis=1)
+        texts = [*itertools.compress(self.questions, kept)]
+        pairs = (np.cumsum(kept, dtype=np.int32) - 1)[self.pairs[rows]]
+        return QuestionPairs(texts, self.ids[kept], pairs, self.is_duplicate[rows], self.report)
 
 
 class Verdicts(NamedTuple):
     """Verdicts on pairs that were found.
 
     Attributes:
-      labeled: P pairs with their labels.
+      questions: Q distinct texts.
+      pairs: int64 [P, 2], positions of questions.
+      is_duplicate: bool [P].
       weights: float64 [P], how many found pairs each verdict stands for; 1 by default.
     """
 
-    labeled: LabeledPairs
+    questions: list[str]
+    pairs: np.ndarray
+    is_duplicate: np.ndarray
     weights: np.ndarray
 
 
@@ -103,12 +100,6 @@ def read_question_pairs(
     return data
 
 
-def read_labeled(path: str, *, format: str = "") -> LabeledPairs:
-    """Read the questions and labels of a file of pairs; see `read_question_pairs`."""
-    data = read_question_pairs(path, format=format)
-    return LabeledPairs(data.questions, data.pairs.astype(np.int64), data.is_duplicate)
-
-
 def read_verdicts(path: str, *, format: str = "") -> Verdicts:
     """Read a file with the columns of labeled pairs and maybe `weight`.
 
@@ -118,18 +109,17 @@ def read_verdicts(path: str, *, format: str = "") -> Verdicts:
     rows = _read(path, (WEIGHT,), format, bad)
     weights = np.ones(len(rows))
     positions: dict[str, int] = {}
+    pairs = np.empty((len(rows), 2), np.int64)
     for i, (line, texts, _, fields) in enumerate(rows):
-        for text in texts:
-            positions.setdefault(text, len(positions))
+        pairs[i] = [positions.setdefault(text, len(positions)) for text in texts]
         cell = fields.get(WEIGHT)
         with contextlib.suppress(ValueError):
             weights[i] = 1 if _is_blank(cell) else float(str(cell))
             if 0 < weights[i] < math.inf:
                 continue
         bad.add(line, f"expected a `{WEIGHT}` above 0, got {short(cell)}")
-    pairs = np.array([[positions[text] for text in row.texts] for row in rows])
-    labeled = LabeledPairs([*positions], pairs, np.array([row.label for row in rows], np.bool_))
-    return Verdicts(labeled, weights)
+    labels = np.array([row.label for row in rows], np.bool_)
+    return Verdicts([*positions], pairs, labels, weights)
 
 
 class _PairRow(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qpr_jax.data.clusters import cluster_pairs, connect, in_one_cluster, transitive_clusters
-from qpr_jax.data.pairs import COLUMNS, LabeledPairs, QuestionPairs
+from qpr_jax.data.pairs import COLUMNS, QuestionPairs
 from qpr_jax.data.tables import read_values, write_tsv
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_atomically
@@ -247,7 +247,7 @@ def _collect_splits(data: QuestionPairs, clusters: np.ndarray, split_of: np.ndar
 
 
 def add_labels(
-    data: QuestionPairs, splits: Splits, labels: LabeledPairs
+    data: QuestionPairs, splits: Splits, labels: QuestionPairs
 ) -> tuple[QuestionPairs, np.ndarray, Splits]:
     """Add labeled pairs to the training split, and leave the held-out splits as they are.
 
@@ -272,8 +272,7 @@ def add_labels(
     for i in used.tolist():
         rows[i] = known.setdefault(labels.questions[i], len(known))
     pairs = rows[labels.pairs[trained]].astype(np.int32).reshape(-1, 2)
-    different = pairs[:, 0] != pairs[:, 1]
-    pairs, is_duplicate = pairs[different], labels.is_duplicate[trained][different]
+    is_duplicate = labels.is_duplicate[trained]
 
     own = ~np.isin(_keys(data.pairs, len(known)), _keys(pairs, len(known)))
     all_pairs = np.concatenate([pairs, data.pairs[own]])  # the labels first: they win

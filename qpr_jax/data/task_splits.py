@@ -49,7 +49,7 @@ def write_tasks(
     refuse_existing(folder)
     _check_shares(dev, test)
     labeled = len(data.pairs)
-    data = _remove_blank(data)
+    data = data.subset(np.array([bool(text.strip()) for text in data.questions], np.bool_))
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     part_of = _assign_parts(data, group_questions(data.questions, clusters), dev, test)
     for part, name in enumerate(PARTS):
@@ -104,16 +104,6 @@ def _check_shares(dev: float, test: float) -> None:
     if dev + test >= 1:
         what = f"expected shares that leave some to train on, got {dev:g} and {test:g}"
         raise UserError(what, remedy="lower `--dev` or `--test`")
-
-
-def _remove_blank(data: QuestionPairs) -> QuestionPairs:
-    """Remove blank questions and their pairs."""
-    kept = np.array([bool(text.strip()) for text in data.questions], np.bool_)
-    rows = kept[data.pairs].all(axis=1)
-    number = np.cumsum(kept, dtype=np.int32) - 1
-    texts = [text for text in data.questions if text.strip()]
-    pairs = number[data.pairs[rows]].astype(np.int32)
-    return QuestionPairs(texts, data.ids[kept], pairs, data.is_duplicate[rows], data.report)
 
 
 def _assign_parts(data: QuestionPairs, groups: np.ndarray, dev: float, test: float) -> np.ndarray:

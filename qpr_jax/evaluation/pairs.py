@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.clusters import pair_count, transitive_clusters
-from qpr_jax.data.pairs import LabeledPairs
+from qpr_jax.data.pairs import QuestionPairs
 from qpr_jax.errors import UserError, needs
 from qpr_jax.index.close_pairs import Pairs, closest_pairs
 from qpr_jax.index.vectors import pair_distances
@@ -19,11 +19,11 @@ Encode = Callable[[list[str]], np.ndarray]
 
 
 def score_classification(
-    encode: Encode, validation: LabeledPairs, test: LabeledPairs
+    encode: Encode, validation: QuestionPairs, test: QuestionPairs
 ) -> dict[str, Any]:
     """Return `classification_scores` of both, at the `thresholds` best on `validation`."""
 
-    def distances(labeled: LabeledPairs) -> np.ndarray:
+    def distances(labeled: QuestionPairs) -> np.ndarray:
         return pair_distances(encode(labeled.questions), *labeled.pairs.T)
 
     chosen_on = distances(validation)
@@ -35,7 +35,7 @@ def score_classification(
     }
 
 
-def score_mining(encode: Encode, labeled: LabeledPairs) -> dict[str, float]:
+def score_mining(encode: Encode, labeled: QuestionPairs) -> dict[str, float]:
     """Return `mining_scores` of the closest pairs among all of the labeled questions."""
     duplicates = labeled.pairs[labeled.is_duplicate]
     clusters = transitive_clusters(len(labeled.questions), duplicates)

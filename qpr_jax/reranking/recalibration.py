@@ -79,7 +79,7 @@ def recalibrate(
     Raises:
       UserError: there are too few verdicts, or their weights cannot be used.
     """
-    labels, weights = given.labeled.is_duplicate, given.weights
+    labels, weights = given.is_duplicate, given.weights
     _check(labels, weights)
     old = first or _first_calibration(encoder, features)
     logits, shares = old.logits(features), weights * (len(weights) / weights.sum())
@@ -89,13 +89,13 @@ def recalibrate(
         return _fit_logistic(logits[rows, None], labels[rows], shares[rows], start, _SPREAD)
 
     slope, shift = fit(np.arange(len(labels))).tolist()
-    pairs, bins = given.labeled.pairs, int(np.clip(len(labels) // 20, 1, BINS))
+    pairs, bins = given.pairs, int(np.clip(len(labels) // 20, 1, BINS))
     facts: dict[str, Any] = {"verdicts": len(labels), "duplicates": int(labels.sum())}
     facts["before"] = None
     if first is not None:
         facts["before"] = reliability(old.probabilities(features), labels, weights, bins=bins)
     # Pairs that share questions are in one fold.
-    groups = connect(len(given.labeled.questions), pairs)[pairs[:, 0]]
+    groups = connect(len(given.questions), pairs)[pairs[:, 0]]
     folds = np.random.default_rng(0).permutation(int(groups.max()) + 1)[groups] % FOLDS
     after = old.probabilities(features)
     for fold in range(FOLDS):

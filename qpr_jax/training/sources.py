@@ -20,7 +20,7 @@ import numpy as np
 
 from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
 from qpr_jax.data.columns import Columns
-from qpr_jax.data.pairs import QuestionPairs, read_labeled, read_question_pairs
+from qpr_jax.data.pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.questions import read_questions
 from qpr_jax.data.sources import find_logs, find_quora
 from qpr_jax.data.splits import SPLITS, TRAIN, Splits, add_labels, split_by_cluster, split_by_text
@@ -89,7 +89,7 @@ def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     splits = split_by_cluster(data, clusters, held_out_pairs=config.data.held_out_pairs)
     if config.data.labels:
-        return SplitData(*add_labels(data, splits, read_labeled(str(_labels_file(config)))))
+        return SplitData(*add_labels(data, splits, read_question_pairs(_labels_file(config))))
     return SplitData(data, clusters, splits)
 
 

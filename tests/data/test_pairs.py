@@ -12,7 +12,6 @@ from qpr_jax.data.pairs import (
     PAIRS_HEADER,
     gather_pairs,
     pair_columns,
-    read_labeled,
     read_question_pairs,
     read_verdicts,
 )
@@ -63,9 +62,6 @@ def test_every_format_has_the_same_pairs(tmp_path):
         assert found.report == {"rows": 3} | dict.fromkeys(
             ["skipped_rows", "same_text_ids", "changed_texts", "self_pairs"], 0
         )
-        labeled = read_labeled(str(path))
-        assert labeled.questions == found.questions
-        assert labeled.pairs.tolist() == found.pairs.tolist()
         assert {*HEADER} == {*pair_columns(str(path))}
     for name in ("none.csv", "-"):
         assert pair_columns(str(tmp_path / name) if name != "-" else name) == []
@@ -172,9 +168,9 @@ VERDICTS = "question1,question2,is_duplicate,score,weight\n"
 def test_weights_of_verdicts_are_optional(tmp_path):
     path = write(tmp_path / "v.csv", f"{VERDICTS}a,b,1,0.75,2\nb,c,0,0.25,\n")
     found = read_verdicts(path)
-    assert found.labeled.questions == ["a", "b", "c"]
-    assert found.labeled.pairs.tolist() == [[0, 1], [1, 2]]
-    assert found.labeled.is_duplicate.tolist() == [True, False]
+    assert found.questions == ["a", "b", "c"]
+    assert found.pairs.tolist() == [[0, 1], [1, 2]]
+    assert found.is_duplicate.tolist() == [True, False]
     assert found.weights.tolist() == [2, 1]
     lines = '{"question1": "a", "question2": "b", "is_duplicate": 1}\n'
     assert read_verdicts(write(tmp_path / "v.jsonl", lines)).weights.tolist() == [1]

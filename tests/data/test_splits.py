@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 
 from qpr_jax.data.clusters import cluster_report, in_one_cluster, transitive_clusters
 from qpr_jax.data.pairs import (
-    LabeledPairs,
     QuestionPairs,
     gather_pairs,
-    read_labeled,
     read_question_pairs,
 )
 from qpr_jax.data.splits import (
@@ -132,7 +130,7 @@ def test_written_splits(tmp_path):
     assert (tmp_path / "splits" / "test.tsv").read_text() == "id1\tid2\n"
     listed = (tmp_path / "splits" / "questions.tsv").read_text()
     assert listed == f"id\tsplit\n10\ttrain\n11\ttrain\n12\tnone\n{2**62}\tvalidation\n"
-    labeled = read_labeled(str(tmp_path / "splits" / "labelled_validation.jsonl"))
+    labeled = read_question_pairs(tmp_path / "splits" / "labelled_validation.jsonl")
     assert labeled.questions == ["d", "a", "c\t"]
     assert labeled.pairs.tolist() == [[0, 1], [0, 2]]
     assert labeled.is_duplicate.tolist() == [True, False]
@@ -198,7 +196,8 @@ def split():
 def labels_of(*rows):
     names = [*dict.fromkeys(text for row in rows for text in row[:2])]
     pairs = [[names.index(a), names.index(b)] for a, b, _ in rows]
-    return LabeledPairs(names, np.array(pairs), np.array([row[2] for row in rows], np.bool_))
+    labels = np.array([row[2] for row in rows], np.bool_)
+    return QuestionPairs(names, np.arange(len(names)), np.array(pairs), labels, {})
 
 
 def rows_of(data, *texts):

@@ -5,7 +5,7 @@ import pytest
 
 from qpr_jax.data.beir import read_corpus, read_qrels, read_queries
 from qpr_jax.data.clusters import transitive_clusters
-from qpr_jax.data.pairs import gather_pairs, read_labeled, read_question_pairs
+from qpr_jax.data.pairs import gather_pairs, read_question_pairs
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.data.task_splits import PARTS, write_tasks
 from qpr_jax.text.tokenizer import normalized_text
@@ -94,7 +94,7 @@ def test_counts_of_the_report(made, log):
     kept = 0
     for name in PARTS:
         counts = report["parts"][name]
-        labeled = read_labeled(str(folder / f"{name}.tsv"))
+        labeled = read_question_pairs(folder / f"{name}.tsv")
         assert counts["duplicates"] == labeled.is_duplicate.sum()
         assert counts["non_duplicates"] == (~labeled.is_duplicate).sum()
         kept += len(labeled.pairs)

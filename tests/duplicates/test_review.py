@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from qpr_jax.data.pairs import read_labeled
+from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.duplicates.review import (
     describe_review,
     open_review,
@@ -65,7 +65,7 @@ def test_verdicts_are_on_disk_at_once_and_a_second_start_goes_on(pairs, tmp_path
             for _ in range(4):
                 shown.append(review.current)
                 assert review.judge(review.current, len(shown) % 2 == 0)
-                labeled = read_labeled(str(path))
+                labeled = read_question_pairs(path)
                 assert labeled.is_duplicate.tolist() == [i % 2 == 1 for i in range(len(shown))]
     assert len({*shown}) == 12
     rows = read_csv(path)

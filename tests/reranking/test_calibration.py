@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
-from qpr_jax.data.pairs import LabeledPairs, Verdicts
+from qpr_jax.data.pairs import Verdicts
 from qpr_jax.errors import UserError
 from qpr_jax.reranking.calibration import calibrate, threshold_of_precision
 from qpr_jax.reranking.pairs import PairFeatures
@@ -63,7 +63,7 @@ def verdicts(labels, weights=None) -> Verdicts:
     texts = [str(i) for i in range(2 * len(labels))]
     pairs = np.arange(2 * len(labels)).reshape(-1, 2)
     weights = np.ones(len(labels)) if weights is None else weights
-    return Verdicts(LabeledPairs(texts, pairs, labels), weights)
+    return Verdicts(texts, pairs, labels, weights)
 
 
 def test_verdicts_correct_a_shift_and_replace_those_before():
