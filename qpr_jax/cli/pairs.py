@@ -27,13 +27,7 @@ from qpr_jax.cli.command import (
     table_format,
 )
 from qpr_jax.data.decoding import input_name
-from qpr_jax.data.pairs import (
-    COLUMNS,
-    IDS,
-    QuestionPairs,
-    pair_columns,
-    read_question_pairs,
-)
+from qpr_jax.data.pairs import COLUMNS, IDS, QuestionPairs, pair_columns, read_question_pairs
 from qpr_jax.data.splits import SPLITS, group_questions, read_split
 from qpr_jax.data.tables import read_values
 from qpr_jax.errors import UserError, needs

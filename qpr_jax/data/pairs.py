@@ -9,7 +9,7 @@ import math
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -51,7 +51,13 @@ class QuestionPairs:
     ids: np.ndarray
     pairs: np.ndarray
     is_duplicate: np.ndarray
-    report: dict[str, int]
+    report: dict[str, Any]
+
+    @classmethod
+    def of_duplicates(cls, questions: list[str], pairs: np.ndarray, **report: Any) -> Self:
+        """Questions without ids of their own, and pairs int32 [P, 2] that are all duplicates."""
+        ids, report = np.arange(len(questions)), {"skipped_rows": 0} | report
+        return cls(questions, ids, pairs, np.ones(len(pairs), np.bool_), report)
 
     def subset(self, kept: np.ndarray) -> QuestionPairs:
         """The questions that are `kept`, bool [Q], and the pairs of two of them."""
@@ -62,13 +68,9 @@ class QuestionPairs:
 
 
 class Verdicts(NamedTuple):
-    """Verdicts on pairs that were found.
+    """Verdicts on found pairs int64 [P, 2] of distinct questions, and weights float64 [P].
 
-    Attributes:
-      questions: Q distinct texts.
-      pairs: int64 [P, 2], positions of questions.
-      is_duplicate: bool [P].
-      weights: float64 [P], how many found pairs each verdict stands for; 1 by default.
+    A weight is how many found pairs a verdict stands for, 1 by default.
     """
 
     questions: list[str]
@@ -93,9 +95,9 @@ def read_question_pairs(
     """
     if max_rows < 0:
         raise UserError(f"expected 0 (all) or more, got {max_rows}", setting="max_rows")
-    bad = BadRows(f"{input_name(str(path))}, line", skip=skip_bad_rows, option=_SKIP)
-    rows = _read(str(path), IDS, _format(path, format), bad, max_rows)
-    data = gather_pairs(_numbered(rows, input_name(str(path))))
+    name, kind = input_name(str(path)), format or format_of(path) or "tsv"
+    bad = BadRows(f"{name}, line", skip=skip_bad_rows, option=_SKIP)
+    data = gather_pairs(_numbered(_read(str(path), IDS, kind, bad, max_rows), name))
     data.report["skipped_rows"] = bad.count
     return data
 
@@ -162,7 +164,8 @@ def pair_columns(path: str, *, format: str = "") -> list[str]:
 
     if pathlib.Path(path).is_file():  # a pipe can be read only once
         with contextlib.suppress(UserError):
-            _, fields = next(read_rows(path, choose, format=_format(path, format)), (0, ""))
+            kind = format or format_of(path) or "tsv"
+            _, fields = next(read_rows(path, choose, format=kind), (0, ""))
             found = found if isinstance(fields, str) else [*fields]
     return found if {*COLUMNS} <= {*found} else []
 
@@ -170,10 +173,6 @@ def pair_columns(path: str, *, format: str = "") -> list[str]:
 def parse_label(cell: object) -> bool | None:
     """Parse a label, 0 or 1, true or false; None for anything else."""
     return _LABELS.get(str(cell).strip().lower())
-
-
-def _format(path: StrPath, format: str) -> str:
-    return format or format_of(path) or "tsv"
 
 
 def _parse(line: int, fields: Fields | str) -> _PairRow | str:
@@ -196,15 +195,12 @@ def _is_blank(cell: object) -> bool:
     return is_missing(cell) or not str(cell).strip()
 
 
-def _keys(row: _PairRow) -> tuple[Id, Id]:
+def _keys(row: _PairRow) -> list[Id]:
     """The ids of both questions; "=" and the text for one without an id."""
     both = {*IDS} <= row.fields.keys()
     cells = [row.fields.get(name) if both else None for name in IDS]
-    first, second = (
-        f"={text}" if _is_blank(cell) else id_key(str(cell))
-        for text, cell in zip(row.texts, cells, strict=True)
-    )
-    return first, second
+    found = zip(row.texts, cells, strict=True)
+    return [f"={text}" if _is_blank(cell) else id_key(str(cell)) for text, cell in found]
 
 
 def _numbered(rows: list[_PairRow], source: str) -> Iterator[Row]:

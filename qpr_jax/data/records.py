@@ -71,9 +71,8 @@ def row_labels(table: Any) -> list[Id] | None:
     index = table.index
     if not index.is_unique or index.inferred_type not in ("integer", "string"):
         return None
-    if index.inferred_type == "integer" and (
-        index.min() < 0 or index.equals(pandas.RangeIndex(len(index)))
-    ):
+    is_number = index.inferred_type == "integer"
+    if is_number and (index.min() < 0 or index.equals(pandas.RangeIndex(len(index)))):
         return None
     return list(index.tolist())
 
@@ -160,7 +159,15 @@ def _json_values(file: Any, source: str, kind: str) -> Iterator[tuple[int, Any, 
     if kind == "json":
         data = file.read()
         if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] != b"{":
-            for number, value in enumerate(_json_array(data, source), start=1):
+            try:
+                values = parse_json(data)
+                got = f"got {short(values)}"
+            except NO_JSON as error:
+                values, got = None, first_line(error)
+            if not isinstance(values, list):
+                what = f"{source}: expected an array of JSON objects ({got})"
+                raise UserError(what, remedy="correct it, or name another format with `--format`")
+            for number, value in enumerate(values, start=1):
                 yield number, value, ""
             return
         file = io.BufferedReader(io.BytesIO(data))  # JSON lines in a file named .json
@@ -172,15 +179,3 @@ def _json_values(file: Any, source: str, kind: str) -> Iterator[tuple[int, Any, 
                 yield number, parse_json(line), ""
             except NO_JSON as error:
                 yield number, None, f"expected a JSON object ({error})"
-
-
-def _json_array(data: bytes, source: str) -> list[object]:
-    try:
-        values = parse_json(data)
-        got = f"got {short(values)}"
-    except NO_JSON as error:
-        values, got = None, first_line(error)
-    if not isinstance(values, list):
-        what = f"{source}: expected an array of JSON objects ({got})"
-        raise UserError(what, remedy="correct it, or name another format with `--format`")
-    return values

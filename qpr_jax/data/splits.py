@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,6 +24,11 @@ TRAIN, VALIDATION, TEST = range(3)
 MOST_HELD_OUT = 5000  # pairs or questions of each held-out split, by default
 
 
+def no_pairs() -> dict[str, np.ndarray]:
+    """No pair in any split."""
+    return dict.fromkeys(SPLITS, np.zeros((0, 2), np.int32))
+
+
 @dataclass(frozen=True)
 class Splits:
     """The split of each question, and the pairs of each split.
@@ -37,7 +42,7 @@ class Splits:
 
     split_of: np.ndarray
     pairs: dict[str, np.ndarray]
-    non_duplicates: dict[str, np.ndarray]
+    non_duplicates: dict[str, np.ndarray] = field(default_factory=no_pairs)
 
 
 def without_texts(splits: Splits, questions: Sequence[str], texts: Set[str]) -> Splits:

@@ -42,14 +42,12 @@ _ALONE = 0.4  # questions in no cluster, as a share of the clusters
 _NEAR_MISSES = 0.6  # labeled non-duplicates between two clusters, as a share of the clusters
 _FILLER, _PLAIN, _TYPO = 0.2, 0.15, 0.02  # shares of questions
 
-LARGEST_RATE = 0.9
 _COMPARED = 0.5  # all rates up to this one have the same questions and pairs
 _HELD_OUT = 0.05  # meanings of each held-out split, as a share of the training pairs
 _GRID = 1.2  # possible meanings for each that is asked
 
 Meaning = tuple[int, int, int]  # an action, an object, a context
-Words = tuple[str, str, str]
-
+Words = tuple[str, ...]  # one way to say each
 
 CONCEPTS = {
     name: [line.split("|") for line in lines.splitlines()]
@@ -70,8 +68,6 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
     most = int(min(map(len, CONCEPTS.values())) ** 3 / (1 + _ALONE)) - 1
     if not 1 <= clusters <= most:
         raise UserError(f"expected 1 to {most}, got {clusters}", setting="clusters")
-    if seed < 0:
-        raise UserError(f"expected 0 or more, got {seed}", setting="seed")
     rng = random.Random(seed)
     texts: list[str] = []
     seen: set[str] = set()
@@ -109,11 +105,16 @@ def _meanings(clusters: int, rng: random.Random) -> list[Meaning]:
     """The meaning of each cluster, then those of the questions in no cluster."""
     # A number of concepts that keeps the density of neighbors, and so the difficulty, at any size.
     each = min(*map(len, CONCEPTS.values()), max(4, round((4 * clusters) ** (1 / 3))))
-    codes = rng.sample(range(each**3), clusters + int(_ALONE * clusters))
-    meanings = [(code // each**2, code // each % each, code % each) for code in codes]
+    meanings = _sample_meanings(each, clusters + int(_ALONE * clusters), rng)
     twins = int(_FALSE_NEGATIVES * clusters)
     meanings[clusters - twins : clusters] = meanings[:twins]
     return meanings
+
+
+def _sample_meanings(each: int, count: int, rng: random.Random) -> list[Meaning]:
+    """Distinct meanings of the first `each` actions, objects and contexts."""
+    codes = rng.sample(range(each**3), count)
+    return [(code // each**2, code // each % each, code % each) for code in codes]
 
 
 def _neighbor(meaning: Meaning, asked: dict[Meaning, list[int]], rng: random.Random) -> Meaning:
@@ -128,16 +129,11 @@ def _neighbor(meaning: Meaning, asked: dict[Meaning, list[int]], rng: random.Ran
 
 
 def _random_words(meaning: Meaning, rng: random.Random) -> Words:
-    """One way to say each concept of a meaning."""
-    action, item, context = (
-        rng.choice(concepts[concept])
-        for concepts, concept in zip(CONCEPTS.values(), meaning, strict=True)
-    )
-    return action, item, context
+    ways = zip(CONCEPTS.values(), meaning, strict=True)
+    return tuple(rng.choice(concepts[concept]) for concepts, concept in ways)
 
 
 def _phrase(words: Words, rng: random.Random) -> str:
-    """A question with these words."""
     text = rng.choice(_TEMPLATES).format(**dict(zip(CONCEPTS, words, strict=True)))
     if rng.random() < _FILLER:
         text = f"{text[:-1]} {rng.choice(_FILLERS)}?"
@@ -187,8 +183,6 @@ def generate_noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 
     `rate` is from 0 to 0.9, `pairs` are those for training. UserError where the rate needs more
     pairs of a meaning than there are.
     """
-    if not 0 <= rate <= LARGEST_RATE:
-        raise UserError(f"expected 0 to {LARGEST_RATE}, got {rate}", setting="data.false_negatives")
     each = _pairs_of_a_meaning(max(rate, _COMPARED), pairs, batch_size)
     count, held_out, alone = -(-pairs // each), round(_HELD_OUT * pairs), round(_ALONE * pairs)
     rng = random.Random(seed)
@@ -215,12 +209,8 @@ def generate_noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 
     every = cluster_pairs(np.where(split_of == TRAIN, -1, clusters))
     of_split = {"train": np.arange(2 * pairs, dtype=np.int32).reshape(-1, 2)}
     of_split |= {name: every[split_of[every[:, 0]] == SPLITS.index(name)] for name in HELD_OUT}
-    labeled = np.concatenate([of_split[name] for name in SPLITS])
-    duplicate = np.ones(len(labeled), np.bool_)
-    ids = np.arange(len(questions))
-    data = QuestionPairs(questions, ids, labeled, duplicate, {"skipped_rows": 0})
-    nothing = np.zeros((0, 2), np.int32)
-    return NoisyLog(data, clusters, Splits(split_of, of_split, dict.fromkeys(SPLITS, nothing)), of)
+    data = QuestionPairs.of_duplicates(questions, np.concatenate([*of_split.values()]))
+    return NoisyLog(data, clusters, Splits(split_of, of_split), of)
 
 
 def meeting_chance(others: int, pairs: int, batch_size: int) -> float:
@@ -271,5 +261,4 @@ def _dense_meanings(count: int, rng: random.Random) -> list[Meaning]:
         got = f"one that needs {count:,}"
         what = f"expected a number that needs at most {each**3:,} meanings, got {got}"
         raise UserError(what, setting="data.max_rows")
-    codes = rng.sample(range(each**3), count)
-    return [(code // each**2, code // each % each, code % each) for code in codes]
+    return _sample_meanings(each, count, rng)

@@ -118,8 +118,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 def write_tsv(file: IO[str], header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a header and rows of numbers and texts; `read_rows` reads back the same."""
-    file.write("\t".join(header) + "\n")
-    for row in rows:
+    for row in itertools.chain([header], rows):
         file.write("\t".join(tsv_cell(f"{value}") for value in row) + "\n")
 
 
@@ -217,7 +216,14 @@ def _find_separator(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
 
 def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
     """Yield the chosen columns of the rows below a header."""
-    header = _read_header(rows, source)
+    _, first = next(rows, (0, None))
+    if first is None:
+        what = f"{source}: expected a header that names the columns, got nothing"
+        raise UserError(what, remedy="give a file with one row or more")
+    if isinstance(first, str):
+        what = f"{source}, line 1: expected a header, got a line that cannot be read ({first})"
+        raise UserError(what, remedy="save the file as UTF-8")
+    header = [name.strip() for name in first]
     names = [*choose(distinct_names(header, source))]
     places = [header.index(name) for name in names]
     width, repeated = len(header), 0
@@ -233,18 +239,6 @@ def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
             yield line, {name: row[at] for name, at in zip(names, places, strict=True)}
     if repeated:
         log.warning("%s: left out rows that repeat the header: %s", source, f"{repeated:,}")
-
-
-def _read_header(rows: Iterator[Cells], source: str) -> list[str]:
-    """Take the first row; UserError if there is none."""
-    _, header = next(rows, (0, None))
-    if header is None:
-        what = f"{source}: expected a header that names the columns, got nothing"
-        raise UserError(what, remedy="give a file with one row or more")
-    if isinstance(header, str):
-        what = f"{source}, line 1: expected a header, got a line that cannot be read ({header})"
-        raise UserError(what, remedy="save the file as UTF-8")
-    return [name.strip() for name in header]
 
 
 def _line_rows(lines: Iterator[Line], source: str, names: Sequence[str], *, sniff: bool) -> Rows:

@@ -10,14 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from qpr_jax.data.columns import is_missing
-from qpr_jax.data.decoding import (
-    NOT_UTF8,
-    STANDARD_INPUT,
-    BadRows,
-    open_input,
-    read_lines,
-    short,
-)
+from qpr_jax.data.decoding import NOT_UTF8, STANDARD_INPUT, BadRows, open_input, read_lines, short
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import replace_surrogates

@@ -84,11 +84,7 @@ def _embed(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _apply_layer(
-    graph: nnx.GraphDef,
-    split: NamedSharding,
-    params: nnx.State,
-    x: jax.Array,
-    mask: jax.Array,
+    graph: nnx.GraphDef, split: NamedSharding, params: nnx.State, x: jax.Array, mask: jax.Array
 ) -> jax.Array:
     return lax.with_sharding_constraint(nnx.merge(graph, params)(x, mask), split)
 

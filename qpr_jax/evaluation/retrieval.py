@@ -97,10 +97,7 @@ def search_in_blocks(search: SearchFn, queries: Sequence[str], k: int) -> list[S
 
 
 def relevance_scores(
-    search: SearchFn,
-    relevant: Mapping[str, Set[Id]],
-    *,
-    other_texts: bool = False,
+    search: SearchFn, relevant: Mapping[str, Set[Id]], *, other_texts: bool = False
 ) -> dict[str, float]:
     """Score a search for queries that need not be indexed.
 

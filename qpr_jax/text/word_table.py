@@ -112,15 +112,7 @@ def _find(hash, lines, start, stop, slots, starts, spellings):  # type: ignore[n
 
 @compile_loop()
 def _read(  # type: ignore[no-untyped-def]
-    lines,
-    slots,
-    starts,
-    spellings,
-    word_ids,
-    max_tokens,
-    ids,
-    offsets,
-    unknown,
+    lines, slots, starts, spellings, word_ids, max_tokens, ids, offsets, unknown
 ):
     """See `WordTable.read`; return the number of ids, truncated texts and unknown words."""
     text = count = truncated = others = 0

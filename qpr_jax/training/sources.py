@@ -23,7 +23,15 @@ from qpr_jax.data.columns import Columns
 from qpr_jax.data.pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.questions import read_questions
 from qpr_jax.data.sources import find_logs, find_quora
-from qpr_jax.data.splits import SPLITS, TRAIN, Splits, add_labels, split_by_cluster, split_by_text
+from qpr_jax.data.splits import (
+    SPLITS,
+    TRAIN,
+    Splits,
+    add_labels,
+    no_pairs,
+    split_by_cluster,
+    split_by_text,
+)
 from qpr_jax.data.synthetic import generate_noisy_log, synthetic_pairs
 from qpr_jax.data.tables import read_rows
 from qpr_jax.data.translations import find_files, parse_spec, read_translations
@@ -118,12 +126,9 @@ def _read_clusters(_: TrainConfig, path: pathlib.Path) -> SplitData:
         if not len(made.pairs[split]):
             what = f"expected pairs in each split, got none for {split}"
             raise UserError(what, remedy="give more logs")
-    none = np.zeros((0, 2), np.int32)
     report = {"skipped_rows": made.report["bad_rows"], "distant_supervision": made.report}
-    ids, duplicates = np.arange(len(made.questions)), np.ones(len(pairs), np.bool_)
-    data = QuestionPairs(made.questions, ids, pairs, duplicates, report)
-    splits = Splits(made.split_of, made.pairs, dict.fromkeys(SPLITS, none))
-    return SplitData(data, made.clusters, splits)
+    data = QuestionPairs.of_duplicates(made.questions, pairs, **report)
+    return SplitData(data, made.clusters, Splits(made.split_of, made.pairs))
 
 
 def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Path) -> pathlib.Path:
@@ -148,12 +153,9 @@ def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Pat
 def _read_list(config: TrainConfig, _: pathlib.Path) -> SplitData:
     """A list of questions, of which nothing else is known: there are no pairs."""
     questions = [*itertools.islice(read_listed(config, "data.path"), config.data.max_rows or None)]
-    none = np.zeros((0, 2), np.int32)
-    ids = np.arange(len(questions))
-    data = QuestionPairs(questions, ids, none, np.zeros(0, np.bool_), {"skipped_rows": 0})
-    split_of = split_by_text(questions, most=config.data.held_out_pairs)
-    pairs = dict.fromkeys(SPLITS, none)
-    return SplitData(data, np.full(len(questions), -1, np.int32), Splits(split_of, pairs, pairs))
+    data = QuestionPairs.of_duplicates(questions, np.zeros((0, 2), np.int32))
+    splits = Splits(split_by_text(questions, most=config.data.held_out_pairs), no_pairs())
+    return SplitData(data, np.full(len(questions), -1, np.int32), splits)
 
 
 def _find_list(config: TrainConfig) -> pathlib.Path:
