@@ -90,7 +90,7 @@ def evaluate(
         from qpr_jax.retriever import run_encoder
 
         encode = run_encoder(folder).encode
-        scores = beir_scores(encode, beir, split or "test", run_file=trec, log=log.info)
+        scores = beir_scores(encode, beir, split or "test", run_file=trec)
     elif task == "retrieval":
         scores = _score_retrieval(folder, pairs, format, column, other_texts, cross_encoder)
     elif task == "translation":

@@ -6,6 +6,7 @@ import json
 import pathlib
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,6 +44,14 @@ class Splits:
     split_of: np.ndarray
     pairs: dict[str, np.ndarray]
     non_duplicates: dict[str, np.ndarray] = field(default_factory=no_pairs)
+
+
+class SplitData(NamedTuple):
+    """Q questions with their pairs, clusters, integers [Q] (-1 for none), and splits."""
+
+    data: QuestionPairs
+    clusters: np.ndarray
+    splits: Splits
 
 
 def without_texts(splits: Splits, questions: Sequence[str], texts: Set[str]) -> Splits:
@@ -251,9 +260,7 @@ def _collect_splits(data: QuestionPairs, clusters: np.ndarray, split_of: np.ndar
     return Splits(split_of, of_split, {name: labeled[rows] for name, rows in inside.items()})
 
 
-def add_labels(
-    data: QuestionPairs, splits: Splits, labels: QuestionPairs
-) -> tuple[QuestionPairs, np.ndarray, Splits]:
+def add_labels(data: QuestionPairs, splits: Splits, labels: QuestionPairs) -> SplitData:
     """Add labeled pairs to the training split, and leave the held-out splits as they are.
 
     Questions that the data lack are appended, for training. A pair with a held-out question, by its
@@ -261,9 +268,8 @@ def add_labels(
     the data's own for the same pair, and pairs labeled non-duplicates are in no cluster together:
     of duplicates that would join them, the last ones of the data are left out.
 
-    Returns:
-      The data, with counts in its report: `added_labels`, `held_out_labels` (left out), and
-      `overruled_duplicates` (left out of the clusters); clusters int32 [Q]; and the splits.
+    The report gets counts: `added_labels`, `held_out_labels` (left out), and
+    `overruled_duplicates` (left out of the clusters).
     """
     held_out = np.flatnonzero(splits.split_of != TRAIN)
     kept_out = {normalized_text(data.questions[i]) for i in held_out}
@@ -298,7 +304,7 @@ def add_labels(
     # The held-out pairs in their old order, so that scores are of the same pairs.
     pairs_of = splits.pairs | {"train": found.pairs["train"]}
     non_duplicates = splits.non_duplicates | {"train": found.non_duplicates["train"]}
-    return added, clusters, Splits(split_of, pairs_of, non_duplicates)
+    return SplitData(added, clusters, Splits(split_of, pairs_of, non_duplicates))
 
 
 def join_apart(count: int, duplicates: np.ndarray, apart: np.ndarray) -> np.ndarray:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.resources
 import random
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
 from qpr_jax.data.clusters import cluster_pairs
 from qpr_jax.data.pairs import QuestionPairs, Row, gather_pairs
-from qpr_jax.data.splits import HELD_OUT, SPLITS, TRAIN, Splits
+from qpr_jax.data.splits import HELD_OUT, SPLITS, TRAIN, SplitData, Splits
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 
@@ -153,27 +152,13 @@ def _new_text(make: Callable[[], str], seen: set[str]) -> str:
     return text
 
 
-class NoisyLog(NamedTuple):
-    """Questions with their true and their known clusters.
+def generate_noisy_log(
+    rate: float, *, pairs: int, batch_size: int, seed: int = 0
+) -> tuple[SplitData, np.ndarray]:
+    """Generate a log for training with a given rate of false negatives.
 
     Each held-out meaning is one known cluster. A training meaning is divided into known clusters
     of one or more of its pairs; the pairs of two such clusters are false negatives.
-
-    Attributes:
-      data: the questions and the known pairs.
-      clusters: int32 [Q], the known cluster.
-      splits: of the questions.
-      meanings: int32 [Q], the true cluster.
-    """
-
-    data: QuestionPairs
-    clusters: np.ndarray
-    splits: Splits
-    meanings: np.ndarray
-
-
-def generate_noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 0) -> NoisyLog:
-    """Generate a log for training with a given rate of false negatives.
 
     The rate is the chance that the batch of a pair has a false negative: another pair of its
     meaning that is in another known cluster. It depends on two numbers: the pairs of a meaning,
@@ -182,6 +167,9 @@ def generate_noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 
 
     `rate` is from 0 to 0.9, `pairs` are those for training. UserError where the rate needs more
     pairs of a meaning than there are.
+
+    Returns:
+      The questions with their known pairs and clusters, and their true clusters, int32 [Q].
     """
     each = _pairs_of_a_meaning(max(rate, _COMPARED), pairs, batch_size)
     count, held_out, alone = -(-pairs // each), round(_HELD_OUT * pairs), round(_ALONE * pairs)
@@ -210,7 +198,7 @@ def generate_noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 
     of_split = {"train": np.arange(2 * pairs, dtype=np.int32).reshape(-1, 2)}
     of_split |= {name: every[split_of[every[:, 0]] == SPLITS.index(name)] for name in HELD_OUT}
     data = QuestionPairs.of_duplicates(questions, np.concatenate([*of_split.values()]))
-    return NoisyLog(data, clusters, Splits(split_of, of_split), of)
+    return SplitData(data, clusters, Splits(split_of, of_split)), of
 
 
 def meeting_chance(others: int, pairs: int, batch_size: int) -> float:

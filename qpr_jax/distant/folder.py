@@ -6,12 +6,14 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any, NamedTuple
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
 
 import numpy as np
 
-from qpr_jax.data.splits import SPLITS
+from qpr_jax.data.pairs import QuestionPairs
+from qpr_jax.data.splits import SPLITS, SplitData, Splits
 from qpr_jax.distant.logs import UNDECIDED, LogQuestions
 from qpr_jax.distant.method import (
     Cluster,
@@ -71,7 +73,10 @@ def write_clusters(folder: StrPath, log: LogQuestions, method: Method) -> dict[s
     split_of = split_clusters(kept, method)
     apart = [*remove_overlap(kept, split_of)]
     clusters = [cluster for cluster in apart if len(cluster.questions) > 1]
-    overlap = _count_questions(kept) - _count_questions(apart)
+    clustered, clustered_kept, left = (
+        sum(len(cluster.questions) for cluster in some) for some in (found, kept, apart)
+    )
+    overlap = clustered_kept - left
     with replace_folder(folder) as part:
         splits = _write_files(part, clusters, split_of, method)
         for split, counts in splits.items():
@@ -86,7 +91,6 @@ def write_clusters(folder: StrPath, log: LogQuestions, method: Method) -> dict[s
             rows = (json.dumps({"question": text}, ensure_ascii=False) for text in texts)
             file.writelines(f"{row}\n" for row in rows)
         undecided = sum(question.answer == UNDECIDED for question in log.questions)
-        clustered, clustered_kept = _count_questions(found), _count_questions(kept)
         report = {
             "rows": log.rows,
             "bad_rows": log.bad_rows,
@@ -113,10 +117,6 @@ def write_clusters(folder: StrPath, log: LogQuestions, method: Method) -> dict[s
     return report
 
 
-def _count_questions(clusters: Iterable[Cluster]) -> int:
-    return sum(len(cluster.questions) for cluster in clusters)
-
-
 def _coherent(found: Sequence[Cluster], log: LogQuestions, method: Method) -> list[Cluster]:
     """The clusters that are coherent enough; UserError if there are none."""
     if not found:
@@ -138,9 +138,9 @@ def _coherent(found: Sequence[Cluster], log: LogQuestions, method: Method) -> li
 
 def _write_files(
     folder: pathlib.Path, clusters: Sequence[Cluster], split_of: dict[str, str], method: Method
-) -> dict[str, dict[str, int]]:
+) -> dict[str, Counter[str]]:
     """Write the clusters and their pairs; return the counts of each split."""
-    counts = {split: {"clusters": 0, "questions": 0, "pairs": 0} for split in SPLITS}
+    counts = {split: Counter(clusters=0, questions=0, pairs=0) for split in SPLITS}
     with contextlib.ExitStack() as stack:
 
         def open_file(name: str) -> IO[str]:
@@ -157,34 +157,15 @@ def _write_files(
             lines.write(f"{text}\n")
             pairs = [f"{a}\t{b}\n" for a, b in sample_pairs(questions, answer, method)]
             files[split].writelines(pairs)
-            for name, count in (
-                ("clusters", 1),
-                ("questions", len(questions)),
-                ("pairs", len(pairs)),
-            ):
-                counts[split][name] += count
+            counts[split].update(clusters=1, questions=len(questions), pairs=len(pairs))
     return counts
 
 
-class ClusterData(NamedTuple):
-    """The content of a folder of clusters.
+def read_clusters(folder: StrPath) -> SplitData:
+    """Read a folder of `write_clusters`, whose pairs are all duplicates.
 
-    Attributes:
-      questions: all Q questions.
-      clusters: int32 [Q], -1 for none.
-      split_of: int8 [Q], a position in SPLITS, -1 for a question in no cluster.
-      pairs: by split, int32 [P, 2], rows of questions, the query first.
+    A question in no cluster is in no split. UserError if a file is missing or inconsistent.
     """
-
-    questions: list[str]
-    clusters: np.ndarray
-    split_of: np.ndarray
-    pairs: dict[str, np.ndarray]
-    report: dict[str, Any]
-
-
-def read_clusters(folder: StrPath) -> ClusterData:
-    """Read a folder of `write_clusters`; UserError if a file is missing or inconsistent."""
     path = pathlib.Path(folder)
     cluster_files(path)
     try:
@@ -204,7 +185,10 @@ def read_clusters(folder: StrPath) -> ClusterData:
     except (KeyError, TypeError, ValueError) as error:
         what = f"{path}: expected clusters of the questions in {QUESTIONS}, got others ({error!r})"
         raise UserError(what, remedy=_REMEDY) from None
-    return ClusterData(questions, clusters, split_of, pairs, read_report(path))
+    report = read_report(path)
+    facts = {"skipped_rows": report["bad_rows"], "distant_supervision": report}
+    data = QuestionPairs.of_duplicates(questions, np.concatenate([*pairs.values()]), **facts)
+    return SplitData(data, clusters, Splits(split_of, pairs))
 
 
 def _objects(path: pathlib.Path) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
@@ -25,7 +26,7 @@ CHUNK = 16_384
 _GAP = np.float32(1e-9)  # between scores that would be equal; more where float32 is coarser
 
 Encode = Callable[[list[str]], np.ndarray]
-Log = Callable[[str], object]
+log = logging.getLogger("qpr_jax")
 
 
 class RankedDocument(NamedTuple):
@@ -41,12 +42,10 @@ def beir_scores(
     split: str = "test",
     *,
     run_file: StrPath | None = None,
-    log: Log = lambda line: None,
 ) -> dict[str, float]:
     """Return `graded_scores` of a split, with the counts of its `queries` and `documents`.
 
     run_file: gets the run in TREC's format, with DEPTH documents a query.
-    log: called with lines of progress, and a warning if the corpus lacks relevant documents.
     """
     qrels, texts = read_qrels(folder, split), read_queries(folder)
     if without := [query for query in qrels if query not in texts]:
@@ -70,11 +69,12 @@ def beir_scores(
         for query in qrels if file else ():
             _refuse_blank(query)
         queries = {query: texts[query] for query in qrels}
-        rankings = ranked_documents(encode, queries, corpus(), log=log)
+        rankings = ranked_documents(encode, queries, corpus())
         if file:
             write_run(file, rankings)
     if missing:
-        log(f"warning: the corpus lacks {len(missing):,} relevant documents; they count as missed")
+        what = "warning: the corpus lacks %s relevant documents; they count as missed"
+        log.info(what, f"{len(missing):,}")
     return {"queries": len(queries), "documents": documents, **graded_scores(rankings, qrels)}
 
 
@@ -85,7 +85,6 @@ def ranked_documents(
     *,
     depth: int = DEPTH,
     chunk: int = CHUNK,
-    log: Log = lambda line: None,
 ) -> dict[str, list[RankedDocument]]:
     """Return the `depth` nearest documents of each query, nearest first, without its own id.
 
@@ -109,7 +108,7 @@ def ranked_documents(
         distances, rows = exact_top_k(vectors, documents, min(k, len(documents)))
         found = nearest(k, found, (distances, rows + len(ids)))
         ids += [document for document, _ in some]
-        log(f"searched {len(ids):,} documents")
+        log.info("searched %s documents", f"{len(ids):,}")
     if not ids:
         raise UserError("corpus: expected documents, got none")
     rankings = {}
@@ -155,9 +154,8 @@ def write_run(
 
 def _refuse_blank(name: str) -> None:
     if name.split() != [name]:
-        raise UserError(
-            f"TREC's format: expected ids without blanks, got {name!r}", remedy="leave `--trec` out"
-        )
+        what = f"TREC's format: expected ids without blanks, got {name!r}"
+        raise UserError(what, remedy="leave `--trec` out")
 
 
 def _separate_scores(hits: Sequence[tuple[float, str]]) -> list[RankedDocument]:

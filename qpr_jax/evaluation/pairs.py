@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.clusters import pair_count, transitive_clusters
+from qpr_jax.data.clusters import in_one_cluster, pair_count, transitive_clusters
 from qpr_jax.data.pairs import QuestionPairs
 from qpr_jax.errors import UserError, needs
 from qpr_jax.index.close_pairs import Pairs, closest_pairs
@@ -103,7 +103,7 @@ def mining_scores(mined: Pairs, clusters: np.ndarray) -> dict[str, float]:
     true_pairs = pair_count(clusters)
     if not true_pairs:
         raise UserError("mining: expected duplicates among the labeled pairs, got none")
-    true = _same_cluster(mined, clusters)
+    true = in_one_cluster(clusters, np.stack([mined.first, mined.second], axis=1))
     scores: dict[str, float] = {"true_pairs": true_pairs, "found_pairs": len(true)}
     if not len(true):
         zeros = ("average_precision", "f1", "precision", "recall")
@@ -118,11 +118,6 @@ def mining_scores(mined: Pairs, clusters: np.ndarray) -> dict[str, float]:
         "recall": float(right[best] / true_pairs),
         "threshold": float(thresholds[best]),
     }
-
-
-def _same_cluster(mined: Pairs, clusters: np.ndarray) -> np.ndarray:
-    own = clusters[mined.first]
-    return (own >= 0) & (own == clusters[mined.second])
 
 
 def _at_each_threshold(

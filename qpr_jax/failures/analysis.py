@@ -8,7 +8,7 @@ failing query with its first hit: this shows what it was mistaken for.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,59 +23,51 @@ from qpr_jax.text.tokenizer import tokenize
 
 ALL, NONE = "all", "none"  # rows of a table besides the groups
 _SHORT, _LONG = 4, 20  # words
-_LONGER = 1.5  # times as many words
+_TIMES = 1.5  # as many words
 
 
 class Group(NamedTuple):
-    """Pairs (query, other question) that differ in one way; `contains` says which."""
+    """Pairs (query, other question) that differ in one way."""
 
     name: str
     title: str
     meaning: str
-    contains: Callable[[str, str], bool]
 
 
-def _count(text: str) -> int:
-    return len(tokenize(text))
-
-
-def _is_longer(text: str, other: str) -> bool:
-    return _count(text) >= _LONGER * max(1, _count(other))
-
-
-def _is_shorter(text: str, other: str) -> bool:
-    return _is_longer(other, text)
-
-
-def _is_reordered(query: str, other: str) -> bool:
-    words, others = tokenize(query), tokenize(other)
-    return words != others and sorted(words) == sorted(others)
-
-
-def _has_same_words(query: str, other: str) -> bool:
-    return tokenize(query) == tokenize(other)
-
-
-def _is_short(query: str, other: str) -> bool:
-    return _count(query) <= _SHORT
-
-
-def _is_long(query: str, other: str) -> bool:
-    return _count(query) > _LONG
-
-
-_TIMES = f"has at least {_LONGER:g} times the words of the"
-GROUPS: tuple[Group, ...] = (
-    Group("numbers", "Numbers", "their sets of numbers differ", numbers_differ),
-    Group("negation", "Negation", "only one of them negates", negation_differs),
-    Group("names", "Names", "only one of them has a certain name", names_differ),
-    Group("order", "Word order", "the same words in another order", _is_reordered),
-    Group("same", "Same words", "only case or marks differ", _has_same_words),
-    Group("longer", "Query longer", f"the query {_TIMES} other question", _is_longer),
-    Group("shorter", "Query shorter", f"the other question {_TIMES} query", _is_shorter),
-    Group("short", "Short query", f"the query has at most {_SHORT} words", _is_short),
-    Group("long", "Long query", f"the query has more than {_LONG} words", _is_long),
+_LONGER = f"has at least {_TIMES:g} times the words of the"
+# In the order of the tables.
+GROUPS = (
+    Group("numbers", "Numbers", "their sets of numbers differ"),
+    Group("negation", "Negation", "only one of them negates"),
+    Group("names", "Names", "only one of them has a certain name"),
+    Group("order", "Word order", "the same words in another order"),
+    Group("same", "Same words", "only case or marks differ"),
+    Group("longer", "Query longer", f"the query {_LONGER} other question"),
+    Group("shorter", "Query shorter", f"the other question {_LONGER} query"),
+    Group("short", "Short query", f"the query has at most {_SHORT} words"),
+    Group("long", "Long query", f"the query has more than {_LONG} words"),
 )
+_LACKS = "the query has a word that the vocabulary of the run lacks"
+_UNSEEN = Group("unseen", "Unseen words", _LACKS)
+
+
+def _groups_of(query: str, other: str, vocabulary: frozenset[str] | None) -> tuple[str, ...]:
+    """The names of the groups of a query and another question."""
+    words, others = tokenize(query), tokenize(other)
+    count, size = len(words), len(others)
+    contains = {
+        "numbers": numbers_differ(query, other),
+        "negation": negation_differs(query, other),
+        "names": names_differ(query, other),
+        "order": words != others and sorted(words) == sorted(others),
+        "same": words == others,
+        "longer": count >= _TIMES * max(1, size),
+        "shorter": size >= _TIMES * max(1, count),
+        "short": count <= _SHORT,
+        "long": count > _LONG,
+        "unseen": vocabulary is not None and not vocabulary.issuperset(words),
+    }
+    return tuple(name for name, inside in contains.items() if inside)
 
 
 class Answer(NamedTuple):
@@ -156,18 +148,7 @@ def analyze(
       vocabulary: words that the run knows; None leaves out the group of unseen words.
     """
     known = known_paraphrases(pairs)
-    groups = GROUPS
-    if vocabulary is not None:
-        meaning = "the query has a word that the vocabulary of the run lacks"
-
-        def is_unseen(query: str, _: str) -> bool:
-            return not vocabulary.issuperset(tokenize(query))
-
-        groups = (*GROUPS, Group("unseen", "Unseen words", meaning, is_unseen))
-
-    def names(query: str, other: str) -> tuple[str, ...]:
-        return tuple(group.name for group in groups if group.contains(query, other))
-
+    groups = GROUPS if vocabulary is None else (*GROUPS, _UNSEEN)
     queries = [questions[query] for query in known]
     found = [search_in_blocks(search, queries, DEPTH + 1) for search in searches.values()]
     cases = []
@@ -175,11 +156,13 @@ def analyze(
         answers = []
         for own in hits:
             answer = _answer(query, own, known[query])
-            mistake = names(text, answer.first.question) if answer.failed else None
-            answers.append(answer._replace(mistake=mistake))
+            if answer.failed:
+                mistake = _groups_of(text, answer.first.question, vocabulary)
+                answer = answer._replace(mistake=mistake)
+            answers.append(answer)
         # Of equally close paraphrases the one with the smallest id.
         other = max(known[query], key=lambda i: (_overlap(text, questions[i]), -i))
-        shared = names(text, questions[other])
+        shared = _groups_of(text, questions[other], vocabulary)
         cases.append(Case(query, text, other, questions[other], shared, tuple(answers)))
     return Analysis(tuple(searches), split, groups, tuple(cases))
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.splits import TRAIN, group_questions
+from qpr_jax.data.splits import TRAIN, SplitData, group_questions
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import DEPTH, exact_search, rank
 from qpr_jax.files import write_atomically
@@ -16,7 +16,6 @@ from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.reranking.cross_encoder import WIDTHS, CrossEncoder
 from qpr_jax.training.sections import refuse_if
-from qpr_jax.training.sources import SplitData
 
 FILE = "hits.npy"  # in the work directory, so that a resumed run need not search again
 _SPARE = 10  # further hits, since some are paraphrases

@@ -18,7 +18,7 @@ import optax
 from flax import nnx
 
 from qpr_jax.data.clusters import dense_clusters
-from qpr_jax.data.splits import TRAIN, write_splits
+from qpr_jax.data.splits import TRAIN, SplitData, write_splits
 from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
@@ -48,7 +48,7 @@ from qpr_jax.training.cross_data import (
 from qpr_jax.training.encoder_job import content_of
 from qpr_jax.training.loop import Phase, fit
 from qpr_jax.training.sections import naming
-from qpr_jax.training.sources import SOURCES, SplitData
+from qpr_jax.training.sources import SOURCES
 from qpr_jax.training.train_step import (
     Metrics,
     Step,

@@ -14,7 +14,6 @@ import os
 import pathlib
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +23,8 @@ from qpr_jax.data.pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.questions import read_questions
 from qpr_jax.data.sources import find_logs, find_quora
 from qpr_jax.data.splits import (
-    SPLITS,
     TRAIN,
+    SplitData,
     Splits,
     add_labels,
     no_pairs,
@@ -50,14 +49,6 @@ log = logging.getLogger(__name__)
 
 SYNTHETIC_CLUSTERS = 6_000
 NEGATIVES = ("query", "negative")  # columns
-
-
-class SplitData(NamedTuple):
-    """Q questions with their pairs, clusters, integers [Q] (-1 for none), and splits."""
-
-    data: QuestionPairs
-    clusters: np.ndarray
-    splits: Splits
 
 
 @dataclass(frozen=True)
@@ -88,8 +79,7 @@ def _generate(config: TrainConfig, _: pathlib.Path) -> SplitData:
     clusters, rate = config.data.max_rows or SYNTHETIC_CLUSTERS, config.data.false_negatives
     if rate < 0:
         return _split(config, synthetic_pairs(clusters=clusters))
-    made = generate_noisy_log(rate, pairs=clusters, batch_size=config.batch_size)
-    return SplitData(made.data, made.clusters, made.splits)
+    return generate_noisy_log(rate, pairs=clusters, batch_size=config.batch_size)[0]
 
 
 def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
@@ -97,7 +87,7 @@ def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     splits = split_by_cluster(data, clusters, held_out_pairs=config.data.held_out_pairs)
     if config.data.labels:
-        return SplitData(*add_labels(data, splits, read_question_pairs(_labels_file(config))))
+        return add_labels(data, splits, read_question_pairs(_labels_file(config)))
     return SplitData(data, clusters, splits)
 
 
@@ -119,16 +109,12 @@ def named_file(config: TrainConfig, setting: str, command: str) -> pathlib.Path:
 
 
 def _read_clusters(_: TrainConfig, path: pathlib.Path) -> SplitData:
-    """Clusters of logs as if of labeled pairs, all of them duplicates."""
     made = read_clusters(path)
-    pairs = np.concatenate([made.pairs[split] for split in SPLITS])
-    for split in SPLITS:
-        if not len(made.pairs[split]):
+    for split, pairs in made.splits.pairs.items():
+        if not len(pairs):
             what = f"expected pairs in each split, got none for {split}"
             raise UserError(what, remedy="give more logs")
-    report = {"skipped_rows": made.report["bad_rows"], "distant_supervision": made.report}
-    data = QuestionPairs.of_duplicates(made.questions, pairs, **report)
-    return SplitData(data, made.clusters, Splits(made.split_of, made.pairs))
+    return made
 
 
 def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Path) -> pathlib.Path:

@@ -48,17 +48,17 @@ def test_what_is_written_holds_together(folder):
 
 
 def test_it_is_read_as_it_was_written(folder):
-    read = read_clusters(folder)
+    data, found, splits = read_clusters(folder)
     clusters = objects(folder / "clusters.jsonl")
     for cluster in clusters:
-        places = [read.questions.index(text) for text in cluster["questions"]]
-        assert {*read.clusters[places]} == {cluster["cluster"]}
-        assert {*read.split_of[places]} == {SPLITS.index(cluster["split"])}
-    assert (read.clusters >= 0).sum() == sum(len(c["questions"]) for c in clusters)
+        places = [data.questions.index(text) for text in cluster["questions"]]
+        assert {*found[places]} == {cluster["cluster"]}
+        assert {*splits.split_of[places]} == {SPLITS.index(cluster["split"])}
+    assert (found >= 0).sum() == sum(len(c["questions"]) for c in clusters)
     for i, split in enumerate(SPLITS):
-        pairs = read.pairs[split]
-        np.testing.assert_array_equal(read.clusters[pairs[:, 0]], read.clusters[pairs[:, 1]])
-        assert (read.split_of[pairs] == i).all()
+        pairs = splits.pairs[split]
+        np.testing.assert_array_equal(found[pairs[:, 0]], found[pairs[:, 1]])
+        assert (splits.split_of[pairs] == i).all()
 
 
 def test_a_damaged_folder_is_refused(folder):

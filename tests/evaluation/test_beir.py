@@ -124,17 +124,17 @@ def test_agrees_with_ranx(monkeypatch, queries):
         assert ours[name] == pytest.approx(theirs[name], abs=1e-12), name
 
 
-def test_a_set_is_scored_and_its_run_written(tmp_path):
+def test_a_set_is_scored_and_its_run_written(tmp_path, caplog):
+    caplog.set_level("INFO", logger="qpr_jax")
     corpus = [("d1", "1"), ("d2", "2"), ("d3", "3")]
     queries = [("q1", "0"), ("d3", "3"), ("unused", "x")]
     rows = [("q1", "d2", 1), ("d3", "d2", 2), ("d3", "lost", 1)]
     write_beir(tmp_path, corpus, queries, {"test": rows})
-    log: list[str] = []
-    scores = beir_scores(on_a_line, tmp_path, run_file=tmp_path / "a.run", log=log.append)
+    scores = beir_scores(on_a_line, tmp_path, run_file=tmp_path / "a.run")
     assert (scores["queries"], scores["documents"]) == (2, 3)
     assert scores["mrr@10"] == pytest.approx((1 / 2 + 1) / 2)
     assert scores["recall@10"] == pytest.approx((1 + 1 / 2) / 2)
-    assert log[-1].startswith("warning: the corpus lacks 1 relevant documents")
+    assert caplog.messages[-1].startswith("warning: the corpus lacks 1 relevant documents")
     lines = (tmp_path / "a.run").read_text().splitlines()
     assert lines[0] == "q1 Q0 d1 1 -1 qpr_jax"
     assert len(lines) == 5
