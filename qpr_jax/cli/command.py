@@ -21,7 +21,6 @@ from qpr_jax.data.tables import FORMATS, tsv_cell
 from qpr_jax.errors import printable
 
 if TYPE_CHECKING:
-    from qpr_jax.reranking.base import Rerank
     from qpr_jax.retriever import Retriever
 
 CHUNK = 1024  # questions that are searched or added together
@@ -172,14 +171,11 @@ def read_input(
 
 def several_files(function: Function) -> Function:
     """Add the argument QUESTIONS of a command that reads one file or several."""
-    argument = click.argument("questions", nargs=-1, is_eager=True, callback=_or_standard_input)
-    return argument(function)
 
+    def given(_: object, option: object, paths: tuple[str, ...]) -> tuple[str, ...]:
+        return paths or (STANDARD_INPUT,)
 
-def _or_standard_input(
-    context: click.Context, option: click.Parameter, paths: tuple[str, ...]
-) -> tuple[str, ...]:
-    return paths or (STANDARD_INPUT,)
+    return click.argument("questions", nargs=-1, is_eager=True, callback=given)(function)
 
 
 def read_inputs(paths: Sequence[str], **how: Any) -> Iterator[Entry]:
@@ -200,11 +196,6 @@ def load_index(folder: str, cross_encoder: str | None = None) -> Retriever:
     return Retriever.load(folder, indexed=True, cross_encoder=cross_encoder)
 
 
-def parse_rerank(word: str | None) -> Rerank:
-    """Return the value of `Retriever.search` for that of --rerank."""
-    return False if word == "false" else word  # type: ignore[return-value]
-
-
 def chunked(entries: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
     """Yield the entries in lists of at most `size`."""
     stream = iter(entries)
@@ -217,17 +208,15 @@ def as_json(fields: Mapping[str, object]) -> str:
 
 
 def as_tsv(fields: Mapping[str, object]) -> str:
-    """Return a line of cells that `data.tables` reads.
+    """Return a line of cells that `data.tables` reads, without what a terminal would act on.
 
     Whitespace in a text becomes spaces, except in an id; None is an empty cell; a mapping is JSON.
-    Characters that a terminal would act on are escaped.
     """
-    return "\t".join(_cell(name, value) for name, value in fields.items()) + "\n"
-
-
-def _cell(name: str, value: object) -> str:
-    if isinstance(value, Mapping):
-        value = json.dumps(value, ensure_ascii=False)
-    elif isinstance(value, str) and name not in _IDS:
-        value = " ".join(value.split())
-    return "" if value is None else tsv_cell(printable(f"{value}"))
+    cells = []
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            value = json.dumps(value, ensure_ascii=False)
+        elif isinstance(value, str) and name not in _IDS:
+            value = " ".join(value.split())
+        cells.append("" if value is None else tsv_cell(printable(f"{value}")))
+    return "\t".join(cells) + "\n"

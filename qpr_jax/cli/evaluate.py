@@ -140,14 +140,9 @@ def _score_retrieval(
         value = parse_key(cell)
         return (query, value) if isinstance(query, str) and value is not None else None
 
-    rows = read_values(
-        pairs,
-        [column, "id"],
-        parse,
-        expected="a query and an id",
-        format=format or "",
-        remedy="name the query's column with `--column`, or the format with `--format`",
-    )
+    remedy = "name the query's column with `--column`, or the format with `--format`"
+    how = {"expected": "a query and an id", "format": format or "", "remedy": remedy}
+    rows = read_values(pairs, [column, "id"], parse, **how)
     for line, (query, value) in rows:
         relevant.setdefault(query, set()).add(value)
         line_of.setdefault(value, line)
@@ -156,12 +151,10 @@ def _score_retrieval(
     found = zip(line_of, retriever.store.get([*line_of]), strict=True)
     if missing := [value for value, question in found if question is None]:
         first = min(missing, key=line_of.__getitem__)  # no search could find it
-        raise UserError(
-            f"{input_name(pairs)}, line {line_of[first]}: expected the id of a question in "
-            f"{folder}, got {first}; {len(missing):,} of {len(line_of):,} ids are missing in the "
-            "index",
-            remedy="remove their rows, or name the index of these ids",
-        )
+        what = f"{input_name(pairs)}, line {line_of[first]}: expected the id of a question in "
+        what += f"{folder}, got {first}; {len(missing):,} of {len(line_of):,} ids are missing in "
+        what += "the index"
+        raise UserError(what, remedy="remove their rows, or name the index of these ids")
 
     def score(word: Rerank) -> dict[str, Any]:
         search = functools.partial(retriever.search, rerank=word)

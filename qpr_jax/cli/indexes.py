@@ -28,7 +28,6 @@ from qpr_jax.cli.command import (
     input_names,
     lines_output,
     load_index,
-    parse_rerank,
     payload_input,
     questions_input,
     read_input,
@@ -141,7 +140,7 @@ def search(
     """
     from qpr_jax.retriever import Hit
 
-    word = parse_rerank(rerank)
+    word: Any = False if rerank == "false" else rerank
     if cross_encoder and word != "cross_encoder":
         raise click.UsageError("--cross-encoder goes with --rerank cross_encoder only")
     retriever = load_index(folder, cross_encoder)
@@ -277,12 +276,9 @@ def remove(
     if not one:
         _require_file(ids, "--id")
     expected = "an id: a whole number, or a string of at most 1,024 bytes"
-    rows: Iterator[tuple[int, Id]] = read_values(
-        *(ids, [id_column], parse_key),
-        expected=expected,
-        format=format or "",
-        remedy="name the column with `--id-column`, or another format with `--format`",
-    )
+    remedy = "name the column with `--id-column`, or another format with `--format`"
+    how = {"expected": expected, "format": format or "", "remedy": remedy}
+    rows: Iterator[tuple[int, Id]] = read_values(ids, [id_column], parse_key, **how)
     given = [*map(id_key, check_each(one))] if one else [value for _, value in rows]
     count = retriever.remove(dict.fromkeys(given), ignore_missing=ignore_missing)
     log.info("%s: %s removed, %s questions", folder, f"{count:,}", f"{len(retriever):,}")

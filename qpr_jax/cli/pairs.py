@@ -149,7 +149,7 @@ def _check_out(out: str, pairs: str) -> None:
     """UserError for a format that is not written, and for the file that is read."""
     if pathlib.Path(out).suffix not in (".tsv", ".jsonl"):
         raise UserError(f"expected a file .tsv or .jsonl, got {out}", setting="out")
-    if pathlib.Path(out).exists() and pathlib.Path(pairs).exists() and os.path.samefile(out, pairs):
+    if os.path.exists(out) and os.path.exists(pairs) and os.path.samefile(out, pairs):
         raise UserError(f"expected another file than that of the pairs, got {out}", setting="out")
 
 
@@ -181,12 +181,9 @@ def _check_ids(run: str, path: str, format: str) -> None:
     if {*IDS} <= {*pair_columns(path, format=format)} or not pathlib.Path(path).is_file():
         return  # a file that is not there is an error of its reader
     if read_object(pathlib.Path(run, "run.json")).get("data.sha256") != sha256_of(path):
-        raise UserError(
-            f"expected {path} to be the file that {run} was trained on, or to have the columns "
-            f"{' and '.join(IDS)}, which say which split a question is in",
-            setting="split",
-            remedy="give the file of the training",
-        )
+        what = f"expected {path} to be the file that {run} was trained on, or to have the columns "
+        what += f"{' and '.join(IDS)}, which say which split a question is in"
+        raise UserError(what, setting="split", remedy="give the file of the training")
 
 
 def _retriever(folder: str, questions: list[str], rules: Rules, *, alone: bool) -> Retriever:
@@ -196,20 +193,15 @@ def _retriever(folder: str, questions: list[str], rules: Rules, *, alone: bool) 
     if not alone and pathlib.Path(folder, "index").is_dir():
         retriever = Retriever.load(folder)
         if retriever.store.recipe.metric != "l2" and rules.has_margin:
-            raise UserError(
-                f"{folder}: expected an index by distance, got one by inner product",
-                remedy="leave out --relative-margin and --absolute-margin",
-            )
+            what = f"{folder}: expected an index by distance, got one by inner product"
+            raise UserError(what, remedy="leave out --relative-margin and --absolute-margin")
         return retriever
     log.info("indexing %s questions", f"{len(questions):,}")
     return Retriever.build(questions, run=folder)
 
 
 def _cross_encoder_score(folder: str) -> Score:
-    """Make a function from pairs to the probability that they mean the same.
-
-    It is calibrated if the cross-encoder is, else the sigmoid of the logit.
-    """
+    """Make a function from pairs to their probabilities, calibrated or the sigmoid of the logit."""
     from qpr_jax.reranking.cross_encoder import read_cross_encoder
 
     model = read_cross_encoder(folder)

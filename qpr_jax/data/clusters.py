@@ -14,18 +14,15 @@ def transitive_clusters(count: int, duplicates: np.ndarray) -> np.ndarray:
     """
     components = connect(count, duplicates)
     clustered = np.bincount(components, minlength=1)[components] > 1
-    clusters = np.full(count, -1, np.int32)
-    _, clusters[clustered] = np.unique(components[clustered], return_inverse=True)
-    return clusters
+    return dense_clusters(np.where(clustered, components, -1))
 
 
 def connect(count: int, links: np.ndarray) -> np.ndarray:
     """The connected component of each of `count` nodes by their `links`, int [P, 2].
 
-    Returns int64 [count], numbers in order of first appearance. A component takes its least node as
-    its root: each round hooks roots to the least root that a link joins them to, then shortens the
-    paths (Shiloach and Vishkin, 1982, "An O(log n) parallel connectivity algorithm"). In NumPy, so
-    that duplicates can be found without SciPy.
+    Returns int64 [count], numbers in order of first appearance. Each round hooks roots to the least
+    root that a link joins them to, then shortens the paths (Shiloach and Vishkin, 1982, "An
+    O(log n) parallel connectivity algorithm"). Finding duplicates needs no SciPy.
     """
     roots = np.arange(count)
     left, right = links[:, 0], links[:, 1]
@@ -41,10 +38,9 @@ def connect(count: int, links: np.ndarray) -> np.ndarray:
 
 
 def dense_clusters(clusters: np.ndarray) -> np.ndarray:
-    """Number clusters 0, 1, ... in the order of their ids, which may be any integers.
+    """Number clusters 0, 1, ... in the order of their ids, any integers: int32 [n]; -1 stays.
 
-    Returns int32 [n]; -1 stays, for a question without a cluster. A device takes no 64-bit
-    integers: an id such as a hash would be cut to 32 bits there, and equal another.
+    A device would cut 64-bit ids, such as hashes, to 32 bits, and one could equal another.
     """
     dense = np.full(len(clusters), -1, np.int32)
     clustered = clusters != -1
@@ -78,10 +74,9 @@ def in_one_cluster(clusters: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 def cluster_report(
     clusters: np.ndarray, pairs: np.ndarray, is_duplicate: np.ndarray
 ) -> dict[str, Any]:
-    """Counts for a report.
+    """Counts for a report. `sizes` maps a size to its number of clusters.
 
-    `sizes` maps a size to the number of clusters of this size. `non_duplicates_inside_clusters`
-    counts label noise: pairs labeled non-duplicate whose questions other pairs link.
+    `non_duplicates_inside_clusters` is label noise: other pairs link their questions.
     """
     sizes = np.bincount(clusters[clusters >= 0])
     inside = in_one_cluster(clusters, pairs)

@@ -108,11 +108,7 @@ def require(
 
 
 def _usual(names: Sequence[str], usual: Sequence[str], *, remedy: str) -> str:
-    """The one name that is usual, the first of `usual` before others; "" for none.
-
-    Raises:
-      UserError: there are several.
-    """
+    """The usual name, the first of `usual` before others; "" for none, UserError for several."""
     found = [name for name in names if name.strip().lower() in usual]
     best = [name for name in found if name.strip().lower() == usual[0]]
     if len(best) == 1:
@@ -124,7 +120,7 @@ def _usual(names: Sequence[str], usual: Sequence[str], *, remedy: str) -> str:
 
 
 def _has_usual_word(header: str) -> bool:
-    """Whether a word of the name of a column is usual, as of `Customer question`."""
+    """Whether a word of a column's name is usual, as of `Customer question`."""
     words = re.split(r"[\W_]+", header.lower())
     plain = len(words) <= 4 and not {*"?;,|\t"} & {*header}  # else it may be several names
     return plain and not {*words}.isdisjoint(TEXT_NAMES)

@@ -61,10 +61,7 @@ def import_pyarrow(path: str) -> Any:
 
 @contextlib.contextmanager
 def open_input(path: str) -> Iterator[BinaryIO]:
-    """Open a file or standard input and decompress gzip and zstd.
-
-    UserError if it cannot be opened, or if a read in the body of `with` fails.
-    """
+    """Open a file or "-", gzip or zstd; UserError if that or a read in the `with` fails."""
     name = input_name(path)
     with contextlib.ExitStack() as stack:
         file: Any = _open(path, stack)
@@ -103,9 +100,9 @@ def _open(path: str, stack: contextlib.ExitStack) -> Any:
 
 
 def read_lines(file: BinaryIO, source: str) -> Iterator[Line]:
-    """Yield the lines of a text file without their line feeds; a carriage return stays.
+    """Yield the lines of a text file, UTF-8 or UTF-16, without line feeds.
 
-    UTF-16 is decoded, and lines that end in carriage returns alone are divided.
+    A carriage return stays, unless there are no line feeds.
     """
     for number, data in enumerate(_as_utf8(file, source), start=1):
         try:
@@ -143,20 +140,16 @@ def not_utf8(line: bytes) -> str:
     for name, letters in _ENCODINGS.items():
         with contextlib.suppress(UnicodeDecodeError):
             if re.search(letters, line.decode(name)):
-                return (
-                    f"{NOT_UTF8}, got {name} as it seems (`iconv -f {name} -t UTF-8` converts it)"
-                )
+                remedy = f"`iconv -f {name} -t UTF-8` converts it"
+                return f"{NOT_UTF8}, got {name} as it seems ({remedy})"
     return NOT_UTF8
 
 
 class BadRows:
-    """What to do about bad rows of a table: refuse the first one, or skip and count them.
+    """What to do about bad rows of a table: refuse the first one, or skip and `count` them.
 
-    Attributes:
-      where: start of a message before the number of a row: `tickets.csv, line`.
-      skip: whether bad rows are skipped.
-      option: remedy that skips them.
-      count: number of rows skipped.
+    where: start of a message before the number of a row: `tickets.csv, line`.
+    option: remedy that skips them.
     """
 
     def __init__(self, where: str, *, skip: bool, option: str) -> None:

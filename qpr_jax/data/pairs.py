@@ -103,10 +103,7 @@ def read_question_pairs(
 
 
 def read_verdicts(path: str, *, format: str = "") -> Verdicts:
-    """Read a file with the columns of labeled pairs and maybe `weight`.
-
-    A UserError names the line of a row that cannot be read.
-    """
+    """Read labeled pairs, maybe with a `weight`; a UserError names the line of a bad row."""
     bad = BadRows(f"{input_name(path)}, line", skip=False, option=_SKIP)
     rows = _read(path, (WEIGHT,), format, bad)
     weights = np.ones(len(rows))
@@ -136,7 +133,7 @@ class _PairRow(NamedTuple):
 def _read(
     path: str, columns: Sequence[str], format: str, bad: BadRows, most: int = 0
 ) -> list[_PairRow]:
-    """Read rows with COLUMNS and, where they are there, other columns."""
+    """Read `most` good rows (0: all) with COLUMNS and those of `columns` that are there."""
     name = input_name(path)
 
     def choose(names: Sequence[str]) -> list[str]:

@@ -29,10 +29,7 @@ _PLAIN = Columns("question", None)  # of lines and lists of texts, which have no
 
 
 class Entry(NamedTuple):
-    """A question, its id and payload (None where it has none), and the line where it begins.
-
-    In a table in memory, `line` is the position of the row, from 0.
-    """
+    """A question, its id and payload or None, and the line where it begins, or its position."""
 
     line: int
     id: Id | None
@@ -190,12 +187,9 @@ def _entries(
     cells: bool = False,
     say: Callable[[str], object] | None = None,
 ) -> Iterator[Entry]:
-    """Make entries of rows.
+    """Make entries of rows. The first row says which column is the question's.
 
-    The first row says which column is the question's; mappings after it may have other names.
-
-    cells: the rows are those of a text file: all values are text, so that ids are numbers where
-      they look like it.
+    cells: the rows are those of a text file, whose ids are numbers where they look like it.
     """
     source = bad.where.rpartition(", ")[0]
     known: dict[tuple[str, ...], Chosen] = {}

@@ -155,11 +155,10 @@ def group_questions(questions: Sequence[str], clusters: np.ndarray) -> np.ndarra
 
 
 def other_candidates(pairs: np.ndarray, clusters: np.ndarray, *, seed: int) -> np.ndarray:
-    """Choose a question of another cluster for each pair: a permutation of the pairs' candidates.
+    """Choose a question of another cluster for each pair, int [P, 2] of positions: int [P].
 
-    If one cluster has more than half of the pairs, no such permutation exists; then questions are
-    sampled from all. Takes pairs int [P, 2] of positions of questions, and clusters int [Q], at
-    least three different ones; returns positions, int [P].
+    It is a permutation of the pairs' candidates. None exists if one cluster has more than half of
+    the pairs: then questions are sampled from all. There are three different clusters or more.
     """
     count, own = len(pairs), clusters[pairs[:, 0]]
     rng = np.random.default_rng(seed)
@@ -205,10 +204,7 @@ def write_splits(
 
 
 def read_pairs(run: StrPath, split: str) -> np.ndarray:
-    """Read the pairs of ids that `write_splits` wrote for a split: int64 [P, 2], the query first.
-
-    run: the folder that contains splits/.
-    """
+    """Read the pairs of ids of a split in RUN/splits: int64 [P, 2], the query first."""
     path = _file(run, split, f"{split}.tsv")
 
     def parse(*cells: object) -> list[int] | None:
@@ -224,7 +220,7 @@ def read_pairs(run: StrPath, split: str) -> np.ndarray:
 
 
 def read_split(run: StrPath, split: str) -> np.ndarray:
-    """Read the ids of all questions of a split that `write_splits` wrote: int64 [n]."""
+    """Read the ids of all questions of a split in RUN/splits: int64 [n]."""
     path, columns, expected = _file(run, split, "questions.tsv"), ("id", "split"), "ids and splits"
 
     def parse(value: object, name: object) -> tuple[int | None, bool]:
@@ -308,10 +304,7 @@ def add_labels(data: QuestionPairs, splits: Splits, labels: QuestionPairs) -> Sp
 
 
 def join_apart(count: int, duplicates: np.ndarray, apart: np.ndarray) -> np.ndarray:
-    """Which duplicates, int [P, 2], to join so that no pair of `apart` is joined: bool [P].
-
-    They are joined in their order; one that would join a pair of `apart` is left out.
-    """
+    """Which duplicates, int [P, 2], join no pair of `apart`, joined in their order: bool [P]."""
     components = connect(count, duplicates)
     ends = components[apart]
     kept = np.ones(len(duplicates), np.bool_)

@@ -95,8 +95,7 @@ def read_values(
 ) -> Iterator[tuple[int, T]]:
     """Yield the line number of each row and what `parse` makes of its values of `columns`.
 
-    Raises:
-      UserError: `parse` returned None, so the row is not what is `expected`.
+    UserError if that is None: the row is not what is `expected`.
     """
     for line, fields in read_rows(path, columns, format=format, remedy=remedy):
         values = [] if isinstance(fields, str) else [fields[name] for name in columns]
@@ -130,8 +129,7 @@ def tsv_cell(text: str) -> str:
 class _CellReader:
     """The rows of a CSV or TSV file that have cells which are not blank.
 
-    A quoted cell may hold separators and line ends. Where quotes do not fit, they are characters in
-    a TSV file, and a CSV file has a bad row of one line.
+    Where quotes do not fit, they are characters in a TSV file, and a bad row of one line in CSV.
     """
 
     def __init__(self, lines: Iterator[Line], kind: str, source: str) -> None:
@@ -197,10 +195,7 @@ class _CellReader:
 
 
 def _find_separator(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
-    """Return the separator of a CSV file, and its lines without one as `sep=;`.
-
-    Most of the first rows have as many cells as the header.
-    """
+    """Return the separator by which most first rows fit the header, and the lines below `sep=`."""
     first = [*itertools.islice(lines, _SHOWN_LINES)]
     whole = itertools.chain(first, lines)
     plain = [re.sub(r'"[^"]*"', "", line) for _, line in first if isinstance(line, str)]

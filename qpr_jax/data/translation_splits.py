@@ -6,7 +6,7 @@ import functools
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 from qpr_jax.data.translations import Pair, Translations
@@ -39,7 +39,7 @@ class TranslationSplits(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A row of a file: the position of the file, both texts, and the normalized texts."""
+    """A row of a file, by its position: both texts, and the normalized texts."""
 
     file: int
     pair: Pair
@@ -69,7 +69,8 @@ def split_translations(
     if not files:
         return TranslationSplits([], {name: [] for name in SPLITS}, list(tests), {})
     counts: dict[str, Counter[str]] = {}
-    rows = _usable_rows(files, {normalized_text(text) for text in _texts(tests)}, counts)
+    in_tests = {normalized_text(text) for file in tests for text in (*file.sources, *file.targets)}
+    rows = _usable_rows(files, in_tests, counts)
     scored = _hold_out(files, rows, held_out)
     held = {row for rows_of in scored.values() for row in itertools.chain(*rows_of.values())}
     banned = {key for row in held for key in row.keys}
@@ -97,11 +98,6 @@ def split_translations(
         for language in sorted(counts)
     }
     return TranslationSplits(train, entries, list(tests), report)
-
-
-def _texts(files: Iterable[Translations]) -> Iterable[str]:
-    """All texts of both sides."""
-    return itertools.chain.from_iterable((*file.sources, *file.targets) for file in files)
 
 
 def _usable_rows(
@@ -135,11 +131,8 @@ def _hold_out(
     split_of: dict[str, str] = {}  # of each text that is scored
     scored: dict[str, dict[str, list[_Row]]] = {split: {} for split in SPLITS}
     for language in sorted({file.language for file in files}):
-        mine = [
-            row
-            for row in rows
-            if files[row.file].language == language and not files[row.file].dictionary
-        ]
+        own = [file.language == language and not file.dictionary for file in files]
+        mine = [row for row in rows if own[row.file]]
         count = min(held_out, len(mine) // _LARGEST_SHARE)
         asked = [row for row in mine if all(text.endswith(_QUESTION_MARKS) for text in row.pair)]
         mine = asked if len(asked) >= _MIN_QUESTIONS * count else mine
@@ -148,13 +141,9 @@ def _hold_out(
             chosen = scored[split][language] = []
             used: set[str] = set()
             for row in mine:
-                free = all(
-                    key not in used
-                    and split_of.get(key, split) == split
-                    and uses[key] <= _MOST_ROWS
-                    for key in row.keys
-                )
-                if free and len(chosen) < count:
+                here = all(split_of.get(key, split) == split for key in row.keys)
+                common = any(uses[key] > _MOST_ROWS for key in row.keys)
+                if here and not common and used.isdisjoint(row.keys) and len(chosen) < count:
                     chosen.append(row)
                     used.update(row.keys)
             split_of |= dict.fromkeys(used, split)

@@ -64,11 +64,8 @@ def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations
         what = f"{spec}: expected the two languages before the path"
         raise UserError(what, remedy=f"write them as in en-de:{spec}")
     source = "+".join(paths)
-    bad = BadRows(
-        f"{source}, line",
-        skip=skip_bad_rows,
-        option="train without bad rows: `data.skip_bad_rows=True`",
-    )
+    option = "train without bad rows: `data.skip_bad_rows=True`"
+    bad = BadRows(f"{source}, line", skip=skip_bad_rows, option=option)
     rows = _aligned_rows(*paths) if len(paths) == 2 else _table_rows(paths[0], languages)
     pairs = [*bad.good(rows)]
     bad.warn()
@@ -76,7 +73,9 @@ def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations
         got = f"no good row and {bad.count} bad ones" if bad.count else "no row"
         raise UserError(f"{source}: expected translations, got {got}", remedy="name another file")
     sources, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    is_dictionary = all(map(_is_mostly_words, (sources, targets)))
+    # Most texts of a dictionary are single words.
+    lengths = ([len(text.split()) for text in texts] for texts in (sources, targets))
+    is_dictionary = all(statistics.median(counts) <= 1 for counts in lengths)
     equal = sum(first == second for first, second in pairs)
     if not is_dictionary and equal >= max(_EQUAL_LEAST, _EQUAL_SHARE * len(pairs)):
         what = f"{source}: {equal} of {len(pairs)} rows have the same text on both sides"
@@ -100,10 +99,7 @@ def find_files(spec: str) -> tuple[Pair | None, list[str]]:
 
 
 def parse_spec(spec: str) -> tuple[Pair | None, list[str]]:
-    """Return the two languages of a specification, if it names them, and its one or two paths.
-
-    `~` and variables are expanded. UserError if a path is empty, or two are one.
-    """
+    """Return the languages of a specification, if it names them, and its one or two paths."""
     match = _PREFIX.fullmatch(spec)
     languages = (match[1].lower(), match[2].lower()) if match else None
     path = os.path.expanduser(os.path.expandvars(match[3] if match else spec))
@@ -117,10 +113,7 @@ def parse_spec(spec: str) -> tuple[Pair | None, list[str]]:
 
 
 def _aligned_rows(first: str, second: str) -> PairRows:
-    """Yield the pairs of two files with a text in each line; lines blank in both are skipped.
-
-    UserError after all rows, if one file has more lines.
-    """
+    """Yield the pairs of two files, line by line; UserError at last if one has more lines."""
     names = (os.path.basename(first), os.path.basename(second))
     with open_input(first) as left, open_input(second) as right:
         lines = read_lines(left, first), read_lines(right, second)
@@ -134,9 +127,9 @@ def _aligned_rows(first: str, second: str) -> PairRows:
 
 
 def _table_rows(path: str, languages: Pair) -> PairRows:
-    """Yield the pairs of a table: of the columns of the languages, or of the only two of a text.
+    """Yield the pairs of a table: the columns of the languages, or the only two of a text.
 
-    Rows of JSON may be nested as {"translation": {"en": ..., "de": ...}}.
+    JSON may be nested as {"translation": {"en": ..., "de": ...}}.
     """
     kind = format_of(path) or "tsv"
     header: list[str] = []
@@ -183,8 +176,3 @@ def _pair(values: Sequence[object], names: Sequence[str]) -> Pair | str:
             return f"expected a text in {name}, got {short(text)}"
         texts.append(replace_surrogates(text.strip()))  # JSON can hold what UTF-8 cannot
     return texts[0], texts[1]
-
-
-def _is_mostly_words(texts: Sequence[str]) -> bool:
-    """Whether the median text is a single word."""
-    return statistics.median(len(text.split()) for text in texts) <= 1

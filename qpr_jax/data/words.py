@@ -27,10 +27,8 @@ _LETTERS = 4  # shorter ones make the question
 class Lexicon(NamedTuple):
     """The translations of words, with probabilities.
 
-    Attributes:
-      targets: the words of the other language.
-      of: for each source word, the positions in `targets` of its translations and their
-        probabilities, which sum to 1.
+    targets: the words of the other language. of: for each source word, the positions in `targets`
+    of its translations and their probabilities, which sum to 1.
     """
 
     targets: list[str]
@@ -93,10 +91,7 @@ def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
 
 
 def gloss(text: str, lexicon: Lexicon, rng: np.random.Generator) -> tuple[str, int]:
-    """Replace each word by a random translation of it; also how many words had one.
-
-    Words without a translation, such as names, stay.
-    """
+    """Replace each word by a random translation, if it has one; also how many had one."""
     words, known = [], 0
     for word in tokenize(text):
         if found := lexicon.of.get(word):
@@ -147,10 +142,9 @@ def splice_questions(
 
 
 def replace_words(questions: Sequence[str], words: Sequence[str]) -> list[str]:
-    """Replace longer words of questions by random ones of `words`, each equally often.
+    """Replace longer words of questions by random ones of `words`, so that a student meets these.
 
-    So a student meets words that its questions lack, or have seldom, among others. Wei and Zou
-    (2019), "EDA: Easy Data Augmentation", replace by synonyms; a teacher needs none.
+    Wei and Zou (2019), "EDA: Easy Data Augmentation", replace by synonyms; a teacher needs none.
     """
     rng = np.random.default_rng([0, 1])
 

@@ -22,9 +22,7 @@ def make_folder(
 ) -> dict[str, Any]:
     """Make the clusters of logs in a new folder (see `write_clusters`) and return the report.
 
-    Raises UserError for a bad row unless `skip_bad_rows`, and if no cluster is left.
-
-    spark: the master of a Spark cluster that reads the logs; if empty, this process reads them.
+    UserError if none is left. spark: the master of a Spark cluster that reads the logs; "": none.
     """
     refuse_existing(folder)
     if not spark:

@@ -14,7 +14,7 @@ import numpy as np
 
 from qpr_jax.data.pairs import QuestionPairs
 from qpr_jax.data.splits import SPLITS, SplitData, Splits
-from qpr_jax.distant.logs import UNDECIDED, LogQuestions
+from qpr_jax.distant.logs import NAME_COLUMNS, UNDECIDED, LogQuestions
 from qpr_jax.distant.method import (
     Cluster,
     Method,
@@ -120,19 +120,16 @@ def write_clusters(folder: StrPath, log: LogQuestions, method: Method) -> dict[s
 def _coherent(found: Sequence[Cluster], log: LogQuestions, method: Method) -> list[Cluster]:
     """The clusters that are coherent enough; UserError if there are none."""
     if not found:
-        raise UserError(
-            f"expected answers with two questions or more, got none in {log.rows:,} rows and "
-            f"{log.bad_rows:,} bad ones",
-            remedy="name the columns with `qpr clusters --question --answer`",
-        )
+        got = f"got none in {log.rows:,} rows and {log.bad_rows:,} bad ones"
+        what = f"expected answers with two questions or more, {got}"
+        raise UserError(what, remedy=NAME_COLUMNS)
     kept = [cluster for cluster in found if cluster.coherence >= method.least]
     if not kept:
         most = max(cluster.coherence for cluster in found)
-        raise UserError(
-            f"expected clusters with a coherence of at least {method.least:g}, got none: the most "
-            f"coherent of {len(found):,} has {most:.3g}",
-            remedy="lower `min_coherence`, or use `coherence=pairwise` if it is `paper`",
-        )
+        what = f"expected clusters with a coherence of at least {method.least:g}, got none: "
+        what += f"the most coherent of {len(found):,} has {most:.3g}"
+        remedy = "lower `min_coherence`, or use `coherence=pairwise` if it is `paper`"
+        raise UserError(what, remedy=remedy)
     return kept
 
 

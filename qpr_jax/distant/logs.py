@@ -14,8 +14,8 @@ from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import canonical
 
-_REMEDY = "name the columns with `qpr clusters --question --answer`"
-_SKIP = f"{_REMEDY}, or leave such rows out with `--skip-bad-rows`"
+NAME_COLUMNS = "name the columns with `qpr clusters --question --answer`"
+_SKIP = f"{NAME_COLUMNS}, or leave such rows out with `--skip-bad-rows`"
 UNDECIDED = ""  # the answer of a question without a most frequent answer
 
 
@@ -54,10 +54,7 @@ class LogQuestions(NamedTuple):
 
 
 def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
-    """Return the files among `paths`, and the files of a known format in the folders among them.
-
-    With `format`, all files of the folders but hidden ones.
-    """
+    """Return the files of `paths` and of its folders: of a known format, or with `format` all."""
     files: list[str] = []
     for path in paths:
         if not path:
@@ -68,11 +65,9 @@ def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
         inside = filter(pathlib.Path.is_file, pathlib.Path(path).rglob("*"))
         found = sorted(str(f) for f in inside if format_of(f) or (format and f.name[0] not in "._"))
         if not found:
-            raise UserError(
-                f"{path}: expected a folder with logs (.jsonl, .csv, .tsv, .parquet, also .gz and "
-                ".zst), found none",
-                remedy="name its files, or give their format with `--format`",
-            )
+            formats = ".jsonl, .csv, .tsv, .parquet, also .gz and .zst"
+            what = f"{path}: expected a folder with logs ({formats}), found none"
+            raise UserError(what, remedy="name its files, or give their format with `--format`")
         files += found
     if not files:
         raise UserError("expected files of logs, got none")
@@ -83,7 +78,7 @@ def read_log(logs: Logs, file: str, *, skip_bad_rows: bool = False) -> Iterator[
     """Yield the rows of a file, None for a bad one if these are skipped, else raise UserError."""
     columns = (logs.question_column, logs.answer_column)
     bad = BadRows(f"{file}, line", skip=skip_bad_rows, option=_SKIP)
-    for line, fields in read_rows(file, columns, format=logs.format, remedy=_REMEDY):
+    for line, fields in read_rows(file, columns, format=logs.format, remedy=NAME_COLUMNS):
         row = fields if isinstance(fields, str) else _log_row([fields[name] for name in columns])
         if isinstance(row, str):
             bad.add(line, row)
@@ -105,10 +100,7 @@ def _log_row(values: Sequence[object]) -> LogRow | str:
 
 
 def distinct_questions(rows: Iterable[LogRow]) -> Iterator[Question]:
-    """Yield each question once, with its most frequent answer; UNDECIDED where two are.
-
-    The text is the first spelling in the order of code points.
-    """
+    """Yield each question once: its first spelling by code points, its most frequent answer."""
     texts: dict[str, str] = {}
     answers: dict[str, Counter[str]] = {}
     for key, answer, text in rows:
@@ -116,9 +108,8 @@ def distinct_questions(rows: Iterable[LogRow]) -> Iterator[Question]:
         answers.setdefault(key, Counter())[answer] += 1
     for key, text in texts.items():
         (first, most), *others = answers[key].most_common(2)
-        yield Question(
-            text, UNDECIDED if others and others[0][1] == most else first, len(answers[key])
-        )
+        tied = bool(others) and others[0][1] == most
+        yield Question(text, UNDECIDED if tied else first, len(answers[key]))
 
 
 def read_questions(logs: Logs, *, skip_bad_rows: bool = False) -> LogQuestions:

@@ -27,11 +27,8 @@ LEAST = {"pairwise": 0.3, "paper": 0.1}
 class Method:
     """The settings of distant supervision.
 
-    Attributes:
-      coherence: "pairwise" or "paper", see `pairwise_coherence` and `paper_coherence`.
-      least: clusters with less coherence are removed.
-      pairs: the largest number of pairs of a cluster.
-      seed: of the split and of the sampled pairs.
+    coherence: "pairwise" or "paper", see `pairwise_coherence` and `paper_coherence`. least:
+    clusters with less are removed. pairs: at most, of a cluster. seed: of splits and pairs.
     """
 
     coherence: str = "pairwise"
@@ -108,11 +105,9 @@ def draw(use: str, seed: int, answer: str) -> int:
 def split_clusters(clusters: Sequence[Cluster], method: Method) -> dict[str, str]:
     """Return the split of each cluster, by its answer: a tenth each is held out."""
     if len(clusters) < len(SPLITS):
-        raise UserError(
-            f"expected {len(SPLITS)} clusters or more, to split into {', '.join(SPLITS)}, got "
-            f"{len(clusters)}",
-            remedy="lower `min_coherence`, or give more logs",
-        )
+        into = f"{len(SPLITS)} clusters or more, to split into {', '.join(SPLITS)}"
+        what = f"expected {into}, got {len(clusters)}"
+        raise UserError(what, remedy="lower `min_coherence`, or give more logs")
     answers = sorted((draw("split", method.seed, c.answer), c.answer) for c in clusters)
     tenth = max(1, round(len(clusters) / 10))
     names = itertools.chain.from_iterable([name] * tenth for name in HELD_OUT)
@@ -126,12 +121,8 @@ def remove_overlap(clusters: Sequence[Cluster], split_of: dict[str, str]) -> Ite
     def words(text: str) -> tuple[str, ...]:
         return tuple(sorted(words_of(text)))
 
-    trained = {
-        words(text)
-        for cluster in clusters
-        if split_of[cluster.answer] not in HELD_OUT
-        for text in cluster.questions
-    }
+    train = [cluster for cluster in clusters if split_of[cluster.answer] not in HELD_OUT]
+    trained = {words(text) for cluster in train for text in cluster.questions}
     for cluster in clusters:
         if split_of[cluster.answer] in HELD_OUT:
             left = [text for text in cluster.questions if words(text) not in trained]

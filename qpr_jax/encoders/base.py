@@ -146,10 +146,8 @@ def parse_tensors(data: bytes, where: str) -> dict[str, np.ndarray]:
     try:
         return dict(load(data))
     except (SafetensorError, KeyError) as error:  # a KeyError names a type such as BF16
-        raise UserError(
-            f"{where}: expected safetensors of a type that NumPy has, got {error}",
-            remedy="fetch or export it again, in float32",
-        ) from None
+        what = f"{where}: expected safetensors of a type that NumPy has, got {error}"
+        raise UserError(what, remedy="fetch or export it again, in float32") from None
 
 
 def serialize_tensors(tensors: Mapping[str, np.ndarray]) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders.base import EncoderSummary, parse_tensors, say_cut
+from qpr_jax.encoders.base import EncoderSummary, parse_tensors, say_cut, serialize_tensors
 from qpr_jax.encoders.cnn_kernels import FoldedCnn
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, parse_json, read_manifest, read_verified
@@ -104,11 +104,14 @@ class CnnEncoder:
     def encode_ids(self, token_ids: np.ndarray, parts: Parts = NO_PARTS) -> np.ndarray:
         """Encode token ids, int32 [n, L], zero-padded on the right: float32 [n, d].
 
-        `parts` are of the ids from V.
-        A vector depends neither on the width L nor on the other rows. A row of padding is the
-        empty question, tanh(bias) @ projection.
+        `parts` are of the ids from V. A row of padding is the empty question.
         """
-        _check_ids(token_ids, len(self.embedding) + parts.tokens)
+        rows = len(self.embedding) + parts.tokens
+        if token_ids.size and (token_ids.min() < 0 or token_ids.max() >= rows):
+            # Compiled loops check no bounds.
+            got = f"{token_ids.min()} to {token_ids.max()}"
+            what = f"`token_ids`: expected ids from 0 to {rows - 1}, got {got}"
+            raise UserError(what, remedy="use this encoder's vocabulary")
 
         def encode(start: int) -> np.ndarray:
             chunk = token_ids[start : start + _CHUNK]
@@ -124,8 +127,6 @@ class CnnEncoder:
 
     def files(self) -> dict[str, bytes]:
         """The contents of its folder: model.safetensors, vocabulary.json and settings.json."""
-        from safetensors.numpy import save
-
         weights = self._weights()
         with np.errstate(over="ignore"):
             halves = {name: array.astype(np.float16) for name, array in weights.items()}
@@ -136,7 +137,7 @@ class CnnEncoder:
             settings["extends"] = self.extends
         text = json.dumps(settings | {"settings": self.settings}, indent=2, allow_nan=False)
         return {
-            WEIGHTS: save(weights),
+            WEIGHTS: serialize_tensors(weights),
             VOCABULARY: vocabulary_to_bytes(self.vocabulary),
             SETTINGS: text.encode() + b"\n",
         }
@@ -172,20 +173,16 @@ class CnnEncoder:
     def with_words(
         self, vocabulary: Vocabulary, rows: np.ndarray, settings: dict[str, Any]
     ) -> CnnEncoder:
-        """Add words; all else is the same object, so that other texts keep their vectors.
+        """Add A words of `Vocabulary.with_words` by their embeddings, `rows` float32 [A, e].
 
-        Args:
-          vocabulary: this one's, from `Vocabulary.with_words`.
-          rows: float32 [A, e], the embeddings of the A words that it has more.
-          settings: of the training of these.
+        All else is the same object: other texts keep their vectors. settings: of this training.
         """
-        extends = (self.identity, *self.extends)
         return dataclasses.replace(
             self,
             embedding=np.concatenate([self.embedding, rows]),
             vocabulary=vocabulary,
             settings=settings,
-            extends=extends,
+            extends=(self.identity, *self.extends),
         )
 
     def _weights(self) -> dict[str, np.ndarray]:
@@ -241,27 +238,20 @@ def read_cnn(folder: StrPath) -> CnnEncoder:
             extends=tuple(facts.get("extends", ())),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{folder}: expected the weights and settings of an encoder, got {error!r}",
-            remedy="export or fetch it again",
-        ) from None
+        what = f"{folder}: expected the weights and settings of an encoder, got {error!r}"
+        raise UserError(what, remedy="export or fetch it again") from None
     _check_shapes(encoder, folder)
     return encoder
 
 
 def round_to_half(array: np.ndarray) -> np.ndarray:
-    """The nearest numbers of half precision, as float32; UserError for one beyond its range.
-
-    An encoder of such weights is stored in half the size.
-    """
+    """The nearest numbers of half precision, as float32; UserError for one beyond its range."""
     with np.errstate(over="ignore"):
         rounded: np.ndarray = array.astype(np.float16).astype(np.float32)
     if not np.isfinite(rounded).all():
-        raise UserError(
-            "expected weights of half precision, up to 65,504, got larger ones",
-            setting="encoder.stored_dtype",
-            remedy="set `encoder.stored_dtype=float32`",
-        )
+        what, setting = "expected weights of half precision, up to 65,504", "encoder.stored_dtype"
+        remedy = f"set `{setting}=float32`"
+        raise UserError(f"{what}, got larger ones", setting=setting, remedy=remedy)
     return rounded
 
 
@@ -280,21 +270,9 @@ def _check_shapes(encoder: CnnEncoder, folder: StrPath) -> None:
         and projection.size > 0
     )
     if not fits:
-        raise UserError(
-            f"{folder}: the weights do not fit each other and a vocabulary of "
-            f"{encoder.vocabulary.size} ids",
-            remedy="export or fetch it again",
-        )
-
-
-def _check_ids(token_ids: np.ndarray, rows: int) -> None:
-    """UserError unless all ids have a row: compiled loops check no bounds."""
-    if token_ids.size and (token_ids.min() < 0 or token_ids.max() >= rows):
-        raise UserError(
-            f"`token_ids`: expected ids from 0 to {rows - 1}, got {token_ids.min()} to "
-            f"{token_ids.max()}",
-            remedy="use this encoder's vocabulary",
-        )
+        size = encoder.vocabulary.size
+        what = f"{folder}: the weights do not fit each other and a vocabulary of {size} ids"
+        raise UserError(what, remedy="export or fetch it again")
 
 
 def _known_words(vocabulary: Vocabulary) -> str:
@@ -306,7 +284,5 @@ def _known_words(vocabulary: Vocabulary) -> str:
             f"which share {bins:,} embeddings. So rare names and numbers are easily confused, and "
             "of a language that it was not trained with it sees the spelling alone."
         )
-    return (
-        f"It knows {words:,} words; others share {bins:,} embeddings, so that rare names and "
-        "numbers are easily confused."
-    )
+    shared = f"It knows {words:,} words; others share {bins:,} embeddings"
+    return f"{shared}, so that rare names and numbers are easily confused."

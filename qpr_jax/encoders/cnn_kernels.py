@@ -94,10 +94,8 @@ class FoldedCnn:
     ) -> np.ndarray:
         """Compute the vectors of n questions, float32 [n, d].
 
-        Args:
-          token_ids: int32, those of question i at offsets[i] to offsets[i + 1].
-          offsets: int64 [n + 1].
-          parts: of the token ids from V, whose embeddings are sums of rows.
+        token_ids: int32, those of question i at offsets[i] to offsets[i + 1], int64 [n + 1].
+        parts: of the token ids from V, whose embeddings are sums of rows.
         """
         sums = token_ids >= len(self._embedding)
         if sums.any():

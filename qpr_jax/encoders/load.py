@@ -40,10 +40,8 @@ def register_encoder(format: str, read: Callable[[dict[str, bytes]], Encoder]) -
       UserError: the format is one of the package.
     """
     if not format or format in _OWN:
-        raise UserError(
-            f"expected the name of a format of your own, as 'tfidf 1', got {format!r}",
-            setting="format",
-        )
+        what = f"expected the name of a format of your own, as 'tfidf 1', got {format!r}"
+        raise UserError(what, setting="format")
 
     def read_folder(folder: StrPath) -> Encoder:
         manifest = read_manifest(folder, format=format)
@@ -100,9 +98,7 @@ def save_encoder(
 ) -> None:
     """Write an encoder, with a model card if there is one, unless `folder` holds it already.
 
-    The folder is replaced as a whole: a kill leaves either the previous one or the new one.
-
-    also: called with the new folder, to write what shall lie in it besides.
+    A kill leaves the previous folder or the new one. also: writes further files to the new folder.
     """
     if contains_encoder(folder, encoder):
         return

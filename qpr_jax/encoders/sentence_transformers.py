@@ -50,10 +50,9 @@ _TABLES = {
 
 
 class SentenceModel(NamedTuple):
-    """What a folder holds, without the tokenizer.
+    """The shape of a model, its limit of tokens with markers, and its weights.
 
-    shape: sizes and pooling. max_tokens: of a question, including start and end markers.
-    weights: parameters of `models.bert.BertEncoder` as pure nested dictionaries.
+    These are parameters of `models.bert.BertEncoder` as pure nested dictionaries.
     """
 
     shape: BertShape
@@ -72,7 +71,7 @@ def file_names(folder: StrPath) -> list[str]:
     names = [CONFIG, WEIGHTS, TOKENIZER]
     for name in names:
         if not (path / name).is_file():
-            raise _missing(path, name)
+            raise missing_file(path, name)
     optional = [name for name, _ in LENGTHS]
     if (path / MODULES).is_file():
         modules = parse_modules({MODULES: (path / MODULES).read_bytes()}, path)
@@ -84,10 +83,9 @@ def parse_model(files: Mapping[str, bytes], where: StrPath) -> SentenceModel:
     """Parse the files of a folder; UserError if the model is of another kind."""
     config = _object(files, CONFIG, where)
     if "ForSequenceClassification" in str(config.get("architectures")):
-        raise UserError(
-            f"{where}: expected an encoder of questions, got a cross-encoder, which scores pairs",
-            remedy="score pairs with `qpr rerank`, or search with `--cross-encoder`",
-        )
+        what = f"{where}: expected an encoder of questions, got a cross-encoder, which scores pairs"
+        remedy = "score pairs with `qpr rerank`, or search with `--cross-encoder`"
+        raise UserError(what, remedy=remedy)
     shape = parse_shape(config, where)
     pooling, normalize = _pooling(files, where)
     shape = dataclasses.replace(shape, pooling=pooling, normalize=normalize)
@@ -179,14 +177,14 @@ def _object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[str, 
 
 def _json(files: Mapping[str, bytes], name: str, where: StrPath) -> Any:
     if name not in files:
-        raise _missing(where, name)
+        raise missing_file(where, name)
     return parse_json(files[name], f"{where}: {name}")
 
 
-def _missing(where: StrPath, name: str) -> UserError:
-    return UserError(
-        f"{where}: expected the file {name}, found none", remedy="fetch the whole folder"
-    )
+def missing_file(where: StrPath, name: str) -> UserError:
+    """The error of a file that a folder lacks."""
+    what = f"{where}: expected the file {name}, found none"
+    return UserError(what, remedy="fetch the whole folder")
 
 
 def parse_modules(files: Mapping[str, bytes], where: StrPath) -> dict[str, str]:
@@ -208,10 +206,8 @@ def _pooling(files: Mapping[str, bytes], where: StrPath) -> tuple[str, bool]:
         return "mean", False  # as sentence-transformers loads a transformer alone
     modules = parse_modules(files, where)
     if other := modules.keys() - {"Transformer", "Pooling", "Normalize"}:
-        raise UserError(
-            f"{where}: {MODULES}: expected Transformer, Pooling and Normalize, got "
-            f"{', '.join(sorted(other))}"
-        )
+        expected, got = "Transformer, Pooling and Normalize", ", ".join(sorted(other))
+        raise UserError(f"{where}: {MODULES}: expected {expected}, got {got}")
     pooling = "mean"
     if "Pooling" in modules:
         pooling = _pooling_mode(files, f"{modules['Pooling']}/{CONFIG}", where)

@@ -20,10 +20,11 @@ from qpr_jax.encoders.sentence_transformers import (
     SentenceModel,
     file_names,
     limit_tokens,
+    missing_file,
     named_tensors,
     parse_model,
 )
-from qpr_jax.errors import UserError, needs
+from qpr_jax.errors import needs
 from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified
 from qpr_jax.text.base import NO_PARTS, Parts, as_texts
 from qpr_jax.text.word_pieces import WordPieces
@@ -103,10 +104,7 @@ class TransformerEncoder:
         return self._encode(ids)
 
     def encode_ids(self, token_ids: np.ndarray, parts: Parts = NO_PARTS) -> np.ndarray:
-        """Encode token ids, int32 [n, L], zero-padded on the right: float32 [n, d].
-
-        Word pieces have no `parts`.
-        """
+        """Encode token ids, int32 [n, L], zero-padded on the right, without `parts`: [n, d]."""
         return self._encode([row[row > 0] for row in token_ids])
 
     def warm_up(self) -> None:
@@ -139,13 +137,10 @@ class TransformerEncoder:
     def trained(
         self, weights: dict[str, Any], settings: dict[str, Any], *, max_tokens: int
     ) -> TransformerEncoder:
-        """The same model after a training.
+        """The same model after a training, with its flat settings.
 
-        Args:
-          weights: parameters of `BertEncoder` as pure nested dictionaries.
-          settings: of the training, flat.
-          max_tokens: tokens of a question that the training read; if it is below the limit of the
-            model, it becomes the limit, so that index and serving read the same.
+        weights: parameters of `BertEncoder` as pure nested dictionaries.
+        max_tokens: that the training read. A limit below the model's becomes that of the encoder.
         """
         contents = self.contents | {WEIGHTS: serialize_tensors(named_tensors(weights))}
         model = self.model._replace(weights=weights)
@@ -187,10 +182,7 @@ def read_transformer(folder: StrPath, *, compute_dtype: str = "float32") -> Tran
         contents = {name: read_verified(path, name, manifest) for name in names}
         # `names` are the files that exist; without the one on pooling, the encoder would differ.
         if missing := sorted(manifest["files"].keys() - {*names, CARD}):
-            raise UserError(
-                f"{path}: expected the file {missing[0]}, found none",
-                remedy="fetch the whole folder",
-            )
+            raise missing_file(path, missing[0])
     else:
         contents = {name: (path / name).read_bytes() for name in names}
     return TransformerEncoder(parse_model(contents, path), contents, settings, compute_dtype)
@@ -215,8 +207,7 @@ def length_blocks(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Group questions of about one length: their rows, and token ids int32 [n, L], -1 padded.
 
-    There are few shapes, since each is compiled: n is a power of two for each device, and L is one
-    of `widths` or `max_tokens`.
+    Each shape is compiled: n is a power of two for each device, and L one of a few widths.
     """
     widths = [*(width for width in widths if width < max_tokens), max_tokens]
     width_of = np.searchsorted(widths, np.array([len(row) for row in ids], np.int64))

@@ -39,10 +39,10 @@ def compile_layers(
     precision: str = "highest",
     model: type[BertEncoder] = BertEncoder,
 ) -> Runtime:
-    """Create the runtime of a model; `weights` are of `model`, pure nested dictionaries.
+    """Create the runtime of a `model` with `weights`, pure nested dictionaries.
 
-    `precision` is of float32 products, as JAX names it. For each shape of a block a
-    single layer is compiled, and called with the weights of each.
+    A single layer is compiled for each shape of a block, and called with the weights of each.
+    `precision` is of float32 products, as JAX names it.
     """
     mesh = Mesh(np.array(jax.local_devices()), (_AXIS,))
     replicated = NamedSharding(mesh, PartitionSpec())
@@ -58,12 +58,9 @@ def compile_layers(
             x = _apply_layer(layer_graph, split, layer, x, mask)
         return _pool(graph, split, params, x, mask)
 
-    return Runtime(encode, mesh.size, _device_tokens(mesh.devices.flat[0].platform))
-
-
-def _device_tokens(platform: str) -> int:
-    """Half as many or four times as many are slower on a CPU; a GPU needs many to be busy."""
-    return 1024 if platform == "cpu" else 65_536
+    # Half as many or four times as many are slower on a CPU; a GPU needs many to be busy.
+    device_tokens = 1024 if mesh.devices.flat[0].platform == "cpu" else 65_536
+    return Runtime(encode, mesh.size, device_tokens)
 
 
 # At module level, so that encoders of one shape, which a training creates, are compiled once.

@@ -49,10 +49,8 @@ def beir_scores(
     """
     qrels, texts = read_qrels(folder, split), read_queries(folder)
     if without := [query for query in qrels if query not in texts]:
-        raise UserError(
-            f"{folder}: expected a text for each query of {split}, got none for {without[0]}",
-            remedy="add it to queries.jsonl",
-        )
+        what = f"{folder}: expected a text for each query of {split}, got none for {without[0]}"
+        raise UserError(what, remedy="add it to queries.jsonl")
     missing = {name for judged in qrels.values() for name, grade in judged.items() if grade > 0}
     documents = 0
 
@@ -92,10 +90,7 @@ def ranked_documents(
     comes first, as in trec_eval; scores are then lowered a little until no two are equal, so that
     tools with another rule for ties rank alike.
 
-    Args:
-      queries: id -> text.
-      corpus: (id, text), ids distinct.
-      chunk: documents held in memory at once, text and vector.
+    queries: id -> text. corpus: distinct ids and texts, of which `chunk` are in memory at once.
     """
     vectors = encode([*queries.values()])
     ids: list[str] = []

@@ -82,11 +82,9 @@ def rank_scores(
 ) -> np.ndarray:
     """Return the mean, and the ends of its 95 % interval, of SCORE_NAMES: float64 [3, scores].
 
-    Args:
-      ranks: those of a run, see `read_ranks`.
-      search: whose ranks are scored, such as "exact" or "index".
-      over: "pair" or "query", what a mean is taken over.
-      minus: score the difference to this search.
+    ranks: those of a run, see `read_ranks`, of which those of `search`, such as "exact" or "index",
+      are scored, or the difference to the search `minus`.
+    over: "pair" or "query", what a mean is taken over.
     """
     clusters = ranks[f"{split}_clusters"]
     weights = ranks[f"{split}_pairs"] if over == "pair" else np.ones(len(clusters))
@@ -102,10 +100,8 @@ def mean_interval(
 ) -> np.ndarray:
     """Return the ends of the 95 % interval of means, by resamples of clusters: [2] or [2, S].
 
-    Args:
-      values: [n] or [n, S], of queries; or differences of two systems.
-      clusters: int [n], equal where queries depend on each other.
-      repeats: [n], how often each value counts; None: once.
+    values: [n] or [n, S], of queries; or differences of two systems. clusters: int [n], equal where
+    queries depend on each other. repeats: [n], how often each value counts; None: once.
     """
     weights = np.ones(len(values)) if repeats is None else repeats
     _, cluster = np.unique(clusters, return_inverse=True)
@@ -145,10 +141,8 @@ def read_ranks(path: StrPath) -> dict[str, np.ndarray]:
             return dict(file)
     except (ValueError, OSError, zipfile.BadZipFile, zlib.error) as error:
         got = error.strerror if isinstance(error, OSError) else "no whole .npz file"
-        raise UserError(
-            f"{path}: expected the ranks of a run, got {got}",
-            remedy="remove the folder and run it again",
-        ) from error
+        what = f"{path}: expected the ranks of a run, got {got}"
+        raise UserError(what, remedy="remove the folder and run it again") from error
 
 
 def reliability(

@@ -54,10 +54,7 @@ class MtebEncoder:
 
     @functools.cached_property
     def mteb_model_meta(self) -> ModelMeta:
-        """What mteb keeps with the results; release, licence and training data are not known.
-
-        UserError if mteb is missing, or knows no such language.
-        """
+        """What mteb keeps with the results; UserError without mteb, or for unknown languages."""
         with needs("the facts of a model", "mteb"):
             from mteb.languages import check_language_code
             from mteb.models import ModelMeta
@@ -99,10 +96,8 @@ class MtebEncoder:
         """
         precision = options.get("precision") or "float32"
         if precision != "float32":
-            raise UserError(
-                f"encode_kwargs: expected the precision float32, got {precision!r}",
-                remedy="leave it out",
-            )
+            what = f"encode_kwargs: expected the precision float32, got {precision!r}"
+            raise UserError(what, remedy="leave it out")
         return encode_in_parts(self.encoder, [text for batch in inputs for text in batch["text"]])
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:

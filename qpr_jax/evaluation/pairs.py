@@ -44,10 +44,9 @@ def score_mining(encode: Encode, labeled: QuestionPairs) -> dict[str, float]:
 
 
 def best_thresholds(distances: np.ndarray, duplicates: np.ndarray) -> dict[str, float]:
-    """Return the thresholds of the best `accuracy` and `f1`, the smallest if several are best.
+    """Return the thresholds of distances [P] with the best `accuracy` and `f1`, the smallest.
 
-    Accuracy has NO_THRESHOLD if calling no pair a duplicate is best. distances: float [P] of pairs.
-    duplicates: bool [P], their labels.
+    Accuracy has NO_THRESHOLD if calling no pair a duplicate is best. duplicates: bool [P].
     """
     require_both_labels(duplicates)
     thresholds, counts, true = _at_each_threshold(distances, duplicates)
@@ -134,7 +133,5 @@ def require_both_labels(duplicates: np.ndarray, where: str = "") -> None:
     """Raise a UserError that begins with `where` unless bool [P] has both labels."""
     count = int(duplicates.sum())
     if not 0 < count < len(duplicates):
-        raise UserError(
-            f"{where}expected labeled pairs of both kinds, got {count:,} duplicates and "
-            f"{len(duplicates) - count:,} others"
-        )
+        got = f"{count:,} duplicates and {len(duplicates) - count:,} others"
+        raise UserError(f"{where}expected labeled pairs of both kinds, got {got}")

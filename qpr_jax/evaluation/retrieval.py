@@ -80,10 +80,7 @@ def retrieval_scores(
 
 
 def first_ranks(rankings: np.ndarray, query_rows: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-    """Return the rank, from 1, of the first relevant question of each query, int64 [n]; 0: none.
-
-    Arguments as in `retrieval_scores`.
-    """
+    """Return the rank of the first relevant question of each query, int64 [n], from 1; 0: none."""
     relevance = _relevance(rankings, query_rows, clusters)
     return np.where(relevance.any(axis=1), relevance.argmax(axis=1) + 1, 0)
 
@@ -99,12 +96,10 @@ def search_in_blocks(search: SearchFn, queries: Sequence[str], k: int) -> list[S
 def relevance_scores(
     search: SearchFn, relevant: Mapping[str, Set[Id]], *, other_texts: bool = False
 ) -> dict[str, float]:
-    """Score a search for queries that need not be indexed.
+    """Score a search, such as `Retriever.search`, for queries that need not be indexed.
 
-    Args:
-      search: (queries, k) -> hits of each query, such as `Retriever.search`.
-      relevant: query -> `id_key` of each question that means the same.
-      other_texts: ignore hits that have the text of the query.
+    relevant: query -> `id_key` of each question that means the same.
+    other_texts: ignore hits that have the text of the query.
     """
     queries = list(relevant)
     relevance = np.zeros((len(queries), DEPTH), bool)
@@ -138,12 +133,8 @@ def index_recall(
 ) -> float:
     """Return the recall of an index: the share of `k` hits as near as the exact k-th; the mean.
 
-    It is by distance, so that which of several equal texts is found does not count.
-
-    Args:
-      rankings, exact: int64 [n, K], of the index and of exact search, from `rank`.
-      query_rows: int [n], the queries.
-      vectors: float32 [Q, d], those of the questions.
+    It is by distance, so that which of several equal texts is found does not count. `rankings` of
+    the index and `exact` ones, int64 [n, K], are from `rank`; vectors: float32 [Q, d].
     """
     queries, wanted = vectors[query_rows], exact[:, :k] >= 0
     nearest = np.where(wanted, distances_to(queries, vectors, exact[:, :k]), -np.inf)
@@ -152,10 +143,7 @@ def index_recall(
 
 
 def roc_auc(positive_distances: np.ndarray, negative_distances: np.ndarray) -> float:
-    """Return how often a random positive pair is closer than a random negative one.
-
-    This is the area under the ROC curve of minus the distance.
-    """
+    """Return how often a random positive pair is closer than a random negative one."""
     if len(positive_distances) == 0 or len(negative_distances) == 0:
         what = "ROC AUC: expected pairs of both kinds, got one kind"
         raise UserError(what, remedy="hold out more pairs")

@@ -70,10 +70,7 @@ def score_translations(
 ) -> dict[str, float]:
     """Score the two directions of translation, and how near the vectors are to the teacher's.
 
-    Args:
-      source_vectors: float32 [n, d], of the `sources` in the teacher's language; one or more.
-      target_vectors: float32 [n, d], of the `targets`, their translations.
-      teacher_vectors: float32 [n, d], the teacher's of the source sentences, or None.
+    All vectors are float32 [n, d]; those of the teacher, if given, are of the sources.
 
     Returns:
       `to_source` and `to_target`: how often the nearest vector of the other side, by Euclidean
@@ -103,15 +100,10 @@ def score_translations(
 def score_retrieval(
     queries: np.ndarray, answers: np.ndarray, answer_texts: Sequence[str], corpus: Corpus
 ) -> dict[str, float]:
-    """Score how well queries find their translations among the questions of a corpus.
+    """Score how well queries, float32 [n, d], find their translations behind a corpus.
 
-    Args:
-      queries: float32 [n, d], one or more.
-      answers: float32 [n, d], of the translations `answer_texts`; they are searched behind the
-        corpus, and all that reads like an answer is right.
-
-    Returns:
-      `hits@1`, `hits@10` and `mrr@20`, in [0, 1].
+    answers: float32 [n, d], of the translations `answer_texts`. All that reads like an answer is
+    right. Returns `hits@1`, `hits@10` and `mrr@20`, in [0, 1].
     """
     size = len(corpus.questions)
     in_corpus = exact_top_k(queries, corpus.vectors, DEPTH)
@@ -126,10 +118,7 @@ def score_retrieval(
 
 
 def nearest_rows(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """Return the nearest candidate of each query, of equal distances the first row: int64 [n].
-
-    queries: float32 [n, d]; candidates: float32 [m, d]; one or more of each.
-    """
+    """Return the nearest candidate of each query, of equal distances the first row: int64 [n]."""
     # Equal vectors are searched once, as the first of them.
     _, first = np.unique(np.asarray(candidates, np.float32), axis=0, return_index=True)
     first.sort()

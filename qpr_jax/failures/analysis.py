@@ -51,7 +51,7 @@ _LACKS = "the query has a word that the vocabulary of the run lacks"
 _UNSEEN = Group("unseen", "Unseen words", _LACKS)
 
 
-def _groups_of(query: str, other: str, vocabulary: frozenset[str] | None) -> tuple[str, ...]:
+def groups_of(query: str, other: str, vocabulary: frozenset[str] | None) -> tuple[str, ...]:
     """The names of the groups of a query and another question."""
     words, others = tokenize(query), tokenize(other)
     count, size = len(words), len(others)
@@ -89,10 +89,7 @@ class Answer(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A query, the known paraphrase that shares most words with it, and the answer of each run.
-
-    groups: the groups of query and paraphrase.
-    """
+    """A query, the known paraphrase nearest in words, their groups, and each run's answer."""
 
     id: int
     question: str
@@ -113,8 +110,7 @@ class Analysis(NamedTuple):
     def by_group(self, run: int | None = None) -> dict[str, list[Case]]:
         """Return all cases, those of each group, and those of none, by name.
 
-        run: take the failing queries of this run, by the groups of query and first hit; None: all
-          queries, by the groups of query and paraphrase.
+        run: only its failing queries, by the groups of query and first hit, not of paraphrase.
         """
         found: dict[str, list[Case]] = {ALL: []}
         found |= {group.name: [] for group in self.groups} | {NONE: []}
@@ -157,12 +153,12 @@ def analyze(
         for own in hits:
             answer = _answer(query, own, known[query])
             if answer.failed:
-                mistake = _groups_of(text, answer.first.question, vocabulary)
+                mistake = groups_of(text, answer.first.question, vocabulary)
                 answer = answer._replace(mistake=mistake)
             answers.append(answer)
         # Of equally close paraphrases the one with the smallest id.
         other = max(known[query], key=lambda i: (_overlap(text, questions[i]), -i))
-        shared = _groups_of(text, questions[other], vocabulary)
+        shared = groups_of(text, questions[other], vocabulary)
         cases.append(Case(query, text, other, questions[other], shared, tuple(answers)))
     return Analysis(tuple(searches), split, groups, tuple(cases))
 

@@ -39,8 +39,7 @@ _MISTAKES = (
 def write_failures(path: StrPath, analysis: Analysis, *, examples: int = 10) -> None:
     """Write an analysis, whole or not at all, in the format that `path` ends in: .html, .md, .json.
 
-    A page shows at most `examples` queries of each group; JSON always has all failing queries. A
-    lone surrogate in a question becomes "?".
+    A page shows at most `examples` queries of each group; JSON has all failing queries.
     """
     ending = check_ending(path)
     if ending == ".json":

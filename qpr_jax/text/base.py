@@ -13,13 +13,9 @@ from qpr_jax.errors import UserError
 class Parts(NamedTuple):
     """Tokens without a row of their own: the embedding of each is the sum of several rows.
 
-    Token i of them has the rows `rows[offsets[i] : offsets[i + 1]]`. Its id is the size of the
-    embedding table plus i. A sum whose norm is above a limit is scaled to it.
-
-    Attributes:
-      rows: int32 [P], of the embedding table.
-      offsets: int64 [M + 1].
-      limits: float32 [M], of each token, in units of `models.embedding_norm`.
+    Token i of M has the rows `rows[offsets[i] : offsets[i + 1]]`, int32 and int64. Its id is the
+    size of the embedding table plus i. A sum whose norm is above its limit, of `limits` float32 [M]
+    in units of `models.embedding_norm`, is scaled to it.
     """
 
     rows: np.ndarray
@@ -49,12 +45,9 @@ NO_PARTS = Parts(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.fl
 
 
 class TokenIds(NamedTuple):
-    """The tokens of n questions.
+    """The tokens of n questions: ids int32 [n, L], padded with 0.
 
-    Attributes:
-      ids: int32 [n, L], padded with 0.
-      truncated: how many questions lost tokens.
-      parts: of the tokens whose ids are not rows of the embedding table.
+    truncated: how many questions lost tokens. parts: of the ids that are not rows of the table.
     """
 
     ids: np.ndarray
@@ -94,8 +87,6 @@ def as_texts(texts: Sequence[str], name: str = "questions") -> list[str]:
         raise UserError(f"`{name}`: expected a list of strings, got {kind}") from None
     for i, text in enumerate(result):
         if not isinstance(text, str):
-            raise UserError(
-                f"`{name}`: expected strings, got {type(text).__name__} at position {i}",
-                remedy="leave it out",
-            )
+            what = f"`{name}`: expected strings, got {type(text).__name__} at position {i}"
+            raise UserError(what, remedy="leave it out")
     return result

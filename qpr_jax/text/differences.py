@@ -35,7 +35,7 @@ _SPELLED = {
 def numbers(text: str) -> frozenset[str]:
     """Return the numbers of a text as digits: "2", "2.0", "two" and the "2" of "2nd" are equal.
 
-    "one" is not a number, because it mostly means something else ("which one").
+    "one" mostly means something else ("which one").
     """
     found = {_plain(number) for number in _NUMBER.findall(nfkc(text))}
     return frozenset(found | {_SPELLED[word] for word in tokenize(text) if word in _SPELLED})
@@ -162,10 +162,7 @@ def names_differ(first: str, second: str) -> bool:
 
 
 def mark_words(text: str, other: str) -> list[tuple[str, bool]]:
-    """Split a text into pieces, each with whether it is of words that `other` lacks.
-
-    The pieces joined are the text; what is between two such words is marked with them.
-    """
+    """Split a text into pieces that join to it, each with whether `other` lacks its words."""
     words = {*tokenize(other)}
     pieces = split_at_words(text)
     differs = [bool(word) and word not in words for _, word in pieces]

@@ -57,8 +57,7 @@ def tokenize(text: str, *, signs: bool = False) -> list[str]:
 def join_codes(text: str, is_known: Callable[[str], bool]) -> str:
     """Make a code one word, so that it weighs as one: "SM-G991B" becomes "sm_g991b".
 
-    Words without blanks between them are a code if they are a URL or an e-mail address, or if one
-    of them is unknown.
+    Codes are URLs, e-mail addresses, and words without blanks of which one is unknown.
     """
 
     def join(match: re.Match[str]) -> str:
@@ -87,17 +86,14 @@ def as_lines(texts: Sequence[str], *, signs: bool = False) -> bytearray:
 
 
 def normalized_text(text: str) -> str:
-    """Join the words of a text by spaces, so that two spellings of one question become equal.
-
-    For a text without a word: the stripped, lower-case NFKC text, so that "?" and "!" differ.
-    """
+    """Join the words of a text by spaces; without a word: the stripped, lower-case NFKC text."""
     return " ".join(tokenize(text)) or nfkc_lower(text).strip()
 
 
 def split_at_words(text: str) -> list[tuple[str, str]]:
     """Split a text into pieces that join to it: (piece, its normalized word, "" between words).
 
-    Each sign of Chinese and Japanese is a word, since these languages write no spaces.
+    Each sign of Chinese and Japanese is a word.
     """
     word, _, _ = _patterns()
     pieces: list[tuple[str, str]] = []

@@ -37,13 +37,9 @@ _CHUNK = 10_000  # questions whose words are in memory at a time
 
 
 class FlatTokens(NamedTuple):
-    """The tokens of n questions, one question after the other.
+    """What `TokenIds` has, without padding: ids int32 [tokens].
 
-    Attributes:
-      ids: int32 [tokens], without padding.
-      offsets: int64 [n + 1]; question i is at offsets[i] to offsets[i + 1].
-      truncated: how many questions lost tokens.
-      parts: of the tokens whose ids are not rows of the embedding table.
+    Those of question i are at offsets[i] to offsets[i + 1], int64 [n + 1].
     """
 
     ids: np.ndarray
@@ -79,9 +75,8 @@ class Vocabulary:
         if self.bins < 1:
             raise UserError(f"`bins`: expected 1 or more, got {self.bins}")
         if len(self._ids) != len(self.words) + len(self.added):
-            raise UserError(
-                "`words`: expected distinct words, got a repeated one", remedy="build it again"
-            )
+            what = "`words`: expected distinct words, got a repeated one"
+            raise UserError(what, remedy="build it again")
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or another process gets: the attributes, and no table."""
@@ -114,10 +109,7 @@ class Vocabulary:
         return dataclasses.replace(self, added=self.added + tuple(new))
 
     def token_ids(self, questions: Sequence[str], max_tokens: int = 64) -> TokenIds:
-        """The tokens of questions, of each at most `max_tokens`.
-
-        L is the length of the longest question after truncation, and at least 1.
-        """
+        """The tokens of questions, of each at most `max_tokens`; L is the longest, 1 or more."""
         ids, offsets, truncated, parts = self.flat_ids(questions, max_tokens)
         lengths = np.diff(offsets)
         width = max(1, int(lengths.max(initial=0)))
@@ -149,8 +141,7 @@ class Vocabulary:
     ) -> tuple[np.ndarray, np.ndarray, int]:
         """The ids, offsets and number of truncated of `flat_ids`; more unknown words, in place.
 
-        With `subwords` another word has the id of one with the same spelling without accents. An
-        added word gives no other word its id: texts without added words keep their tokens.
+        An added word gives no other word its id: texts without added words keep their tokens.
         """
         if self.subwords:
             questions = [join_codes(question, self._knows) for question in questions]
@@ -181,10 +172,7 @@ class Vocabulary:
         return _as_parts(self.words, self._ngram_rows) if self.subwords else NO_PARTS
 
     def _rows(self, word: str) -> list[int]:
-        """The rows whose sum is the embedding of a word without an id.
-
-        They are those of its n-grams, or of the words that "_" joins; a blank "____" has none.
-        """
+        """The rows of a word's n-grams, or of the words that "_" joins; "____" has none."""
         pieces = fold(word)[:_MOST_IN_CODE].split("_")
         if len(pieces) == 1:
             return self._ngram_rows(word)
@@ -255,8 +243,6 @@ def build_vocabulary(
       subwords, signs: see `Vocabulary`.
       fill: words, such as those of dictionaries, that get the ids that are left, the first first.
     """
-    if size < 0:
-        raise UserError(f"`size`: expected 0 or more words, got {size}")
     words = frequent_words(corpora, min_count=min_count, signs=signs, fill=fill)
     return Vocabulary(tuple(words[:size]), bins, subwords, signs=signs)
 
@@ -309,10 +295,7 @@ def vocabulary_from_bytes(data: bytes) -> Vocabulary:
 
 
 def fold(word: str) -> str:
-    """Remove accents and differences of case: Straße, strasse.
-
-    Marks of other scripts, such as Hindi vowel signs, are letters and stay.
-    """
+    """Remove case and accents (Straße, strasse), no marks of other scripts, such as Hindi's."""
     if word.isascii():
         return word.lower()
     split = unicodedata.normalize("NFKD", word.casefold())

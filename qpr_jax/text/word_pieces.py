@@ -13,12 +13,7 @@ from qpr_jax.text.tokenizer import replace_surrogates, tokenize
 
 
 class WordPieces:
-    """A `text.base.Tokenizer` backed by the `tokenizers` library; safe to use from several threads.
-
-    Attributes:
-      size: rows of the embedding table.
-      first_bin: `size`, since no token is hashed.
-    """
+    """A `text.base.Tokenizer` of the `tokenizers` library, safe in threads; it hashes no token."""
 
     def __init__(self, tokenizer: bytes, size: int) -> None:
         """Load the contents of a `tokenizer.json`; UserError if they are no tokenizer."""
@@ -62,10 +57,7 @@ class PairPieces:
     """From pairs of questions to the word pieces that a cross-encoder reads together."""
 
     def __init__(self, tokenizer: bytes, max_tokens: int) -> None:
-        """Load the contents of a `tokenizer.json`; a pair is cut to `max_tokens`, markers included.
-
-        The longer question is cut first, as `truncation=True` does in transformers.
-        """
+        """Load a `tokenizer.json`; pairs are cut to `max_tokens`, the longer question first."""
         self._tokenizer = _load_tokenizer(tokenizer)
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens, strategy="longest_first")
@@ -83,6 +75,5 @@ def _load_tokenizer(tokenizer: bytes) -> Any:
     try:
         return Tokenizer.from_str(tokenizer.decode())
     except Exception as error:  # the library raises no narrower class
-        raise UserError(
-            f"tokenizer.json: expected a tokenizer ({error})", remedy="fetch it again"
-        ) from None
+        what = f"tokenizer.json: expected a tokenizer ({error})"
+        raise UserError(what, remedy="fetch it again") from None

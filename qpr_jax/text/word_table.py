@@ -19,10 +19,7 @@ _FIRST_HASH = 2166136261  # of FNV-1a
 
 
 class WordTable:
-    """Ids of words, which threads may share: nothing changes it.
-
-    It takes 20 to 28 bytes a word, and those of its spelling.
-    """
+    """Ids of words, which threads may share; 20 to 28 bytes a word, and those of its spelling."""
 
     def __init__(self, ids: Mapping[str, int]) -> None:
         """Make the table of the ids, from 1, of words in lower case."""
@@ -37,10 +34,9 @@ class WordTable:
         """Find the words of `count` texts, and convert their ASCII letters to lower case in place.
 
         Args:
-          lines: the texts in UTF-8, a newline after each and in none. A word is a run of ASCII
+          lines: `count` texts in UTF-8, a newline after each and in none. A word is a run of ASCII
             letters, digits, "_" and bytes beyond ASCII.
-          count: how many texts these are.
-          max_tokens: of a text.
+          count, max_tokens: of texts, and of tokens of a text.
 
         Returns:
           The ids, int32 [tokens], without those of texts beyond `max_tokens`; their offsets, int64
