@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
+from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary
 
@@ -47,7 +48,7 @@ def cnn_encoder(*, max_tokens=20, settings=None, normalize=False, **changed) -> 
     embedding[0] = 0
     return CnnEncoder(
         embedding=embedding,
-        kernels=tuple(np.asarray(kernel, np.float32) for kernel in weights["kernels"]),
+        kernels=tuple(np.ascontiguousarray(kernel, np.float32) for kernel in weights["kernels"]),
         biases=tuple(np.asarray(bias, np.float32) for bias in weights["biases"]),
         projection=np.asarray(weights["projection"], np.float32),
         vocabulary=VOCABULARY,
@@ -55,6 +56,18 @@ def cnn_encoder(*, max_tokens=20, settings=None, normalize=False, **changed) -> 
         settings=settings or {"a": 1},
         normalize=normalize,
     )
+
+
+def as_cnn(model: ConvEncoder, vocabulary: Vocabulary) -> CnnEncoder:
+    """The encoder without JAX of a model in Flax."""
+    found = cnn_encoder(
+        embedding=model.embedding[...],
+        kernels=[np.asarray(kernel[...]).transpose(1, 0, 2) for kernel in model.kernels],
+        biases=[bias[...] for bias in model.biases],
+        projection=model.projection[...],
+        normalize=model.normalize,
+    )
+    return dataclasses.replace(found, vocabulary=vocabulary)
 
 
 def reference(encoder: CnnEncoder, ids: list[int]) -> np.ndarray:

@@ -18,6 +18,7 @@ from tests.encoders.examples import (
     QUESTIONS,
     TINY,
     VOCABULARY,
+    as_cnn,
     cnn_encoder,
     cnn_weights,
     reference,
@@ -161,21 +162,18 @@ def test_a_cnn_is_equation_1_in_float64():
 
 def test_a_cnn_without_jax_is_the_one_of_flax():
     for kind in [kind for kind in CNNS if kind != "subwords"]:
-        encoder = make_cnn(**CNNS[kind])
-        sizes = CNNS[kind]
+        given = {"sizes": (3, 4), "bag_of_words": False, "normalize": False} | CNNS[kind]
         model = ConvEncoder(
             vocabulary_size=VOCABULARY.size,
             embedding_dim=6,
-            kernel_sizes=(1,) * len(encoder.kernels),
+            kernel_sizes=given["sizes"],
             filters=5,
             output_dim=7,
-            bag_of_words=sizes.get("bag_of_words", False),
-            normalize=encoder.normalize,
+            bag_of_words=given["bag_of_words"],
+            normalize=given["normalize"],
             rngs=nnx.Rngs(0),
         )
-        model.embedding = nnx.Param(jnp.asarray(encoder.embedding))
-        model.kernels = nnx.List(nnx.Param(jnp.asarray(k.swapaxes(0, 1))) for k in encoder.kernels)
-        model.biases = nnx.List(nnx.Param(jnp.asarray(bias)) for bias in encoder.biases)
-        model.projection = nnx.Param(jnp.asarray(encoder.projection))
+        model.biases[0][...] = jnp.linspace(-1, 1, 5)
+        encoder = as_cnn(model, VOCABULARY)
         ids, _, _ = VOCABULARY.token_ids(TEXTS, encoder.max_tokens)
         np.testing.assert_allclose(model(jnp.asarray(ids)), encoder.encode(TEXTS), atol=3e-6)

@@ -77,7 +77,7 @@ def test_finding_it_imports_nothing_of_it():
 
 @needs_model
 def test_vectors_are_those_of_sentence_transformers():
-    """Made by `python -m tests.encoders.golden_vectors --model FOLDER --out FILE`."""
+    """Written by `tests/encoders/golden_vectors.py`."""
     with np.load(HERE / "minilm_vectors.npz") as file:
         sentences, vectors = json.loads(str(file["sentences"])), file["vectors"]
     found = read_encoder("minilm").encode(sentences)

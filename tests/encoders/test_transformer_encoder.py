@@ -21,7 +21,7 @@ from tests.lowered import dots
 
 
 def golden():
-    """Sentences and vectors, made by `tests/encoders/golden_vectors.py`."""
+    """Sentences and vectors, written by `tests/encoders/golden_vectors.py`."""
     with np.load(TINY / "vectors.npz") as file:
         return json.loads(str(file["sentences"])), file["vectors"]
 

@@ -1,60 +1,108 @@
+"""The encoder in JAX, with tokens that are sums of rows; see `tests/encoders/test_contract.py`."""
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
 from qpr_jax.models.cnn import ConvEncoder
-from tests.encoders.examples import padded
+from qpr_jax.text.vocabulary import Vocabulary
+from qpr_jax.training.batches import plan_layout
+from tests.encoders.examples import WORDS, as_cnn, padded
+
+VOCABULARY = Vocabulary(WORDS, bins=30, subwords=True)
+QUESTIONS = [
+    "",
+    "what is the best zebra",
+    "zebra",
+    "how okapi how zebra okapi quagga a",
+    "learn python quickly",
+    "abababab abababab",  # rows several times
+    "sm-g991b way_x9",
+]
+IDS, _, PARTS = VOCABULARY.token_ids(QUESTIONS)
+WEIGHTS = jnp.asarray(np.random.default_rng(0).normal(size=(len(QUESTIONS), 4)), jnp.float32)
 
 
-def make(kernel_sizes=(5,), **changes):
-    settings = {"vocabulary_size": 40, "embedding_dim": 6, "filters": 7, "output_dim": 4} | changes
-    return ConvEncoder(kernel_sizes=kernel_sizes, rngs=nnx.Rngs(0), **settings)
+def make(bag_of_words=True, normalize=False):
+    sizes = {"vocabulary_size": VOCABULARY.size, "embedding_dim": 6, "filters": 7, "output_dim": 4}
+    settings = {"kernel_sizes": (3, 4), "bag_of_words": bag_of_words, "normalize": normalize}
+    model = ConvEncoder(rngs=nnx.Rngs(0), **sizes, **settings)
+    model.biases[0][...] = jnp.linspace(-1, 1, 7)
+    return model
 
 
-encode = nnx.jit(lambda encoder, token_ids: encoder(token_ids))
+def batch_of_all():
+    """All questions on one device, and the ids of the rows of its part of the table."""
+    layout = plan_layout(
+        lambda step: IDS[None], steps=1, vocabulary_size=VOCABULARY.size, parts=PARTS
+    )
+    return layout.batch(IDS[None], np.zeros((1, 0), np.int32))
 
 
-def slow(encoder, question):
-    """Equation (1) token by token, in float64: zeros beyond the ends, tanh before the maximum."""
-    embedding = np.asarray(encoder.embedding[...], np.float64)
-    features = []
-    for kernel, bias in zip(encoder.kernels, encoder.biases, strict=True):
-        kernel, bias = np.asarray(kernel[...], np.float64), np.asarray(bias[...], np.float64)
-        window = kernel.shape[1]
-        length = max(len(question), 1)
-        outputs = np.tile(bias, (length, 1))
-        for i in range(length):
-            for k in range(window):
-                at = i - window // 2 + k
-                if 0 <= at < len(question):
-                    outputs[i] += embedding[question[at]] @ kernel[:, k]
-        features.append(np.tanh(outputs).max(axis=0))
-    if encoder.bag_of_words:
-        features.append(embedding[question].sum(axis=0) / np.sqrt(max(len(question), 1)))
-    vector = np.concatenate(features) @ np.asarray(encoder.projection[...], np.float64)
-    return vector / np.linalg.norm(vector) if encoder.normalize else vector
+def encode(model, batch, chunk=0):
+    """The vectors by the part of the table that a step reads."""
+    table = model.embedding[...]
+    model.embedding = nnx.Param(table)
+    found = model.encode_blocks(batch.unique_ids, batch.blocks, chunk=chunk, sums=batch.sums)
+    model.embedding = nnx.Param(table)
+    return found[batch.order]
 
 
-QUESTIONS = [[], [3], [39, 1], [5, 5, 5, 5, 5], [7, 8, 9, 7, 8, 9, 7, 8, 9, 10, 11]]
+def dense(params, graph):
+    """The vectors with a row of the table for each sum, which a matrix product computes."""
+    model = nnx.merge(graph, params)
+    table = model.embedding[...].at[0].set(0)
+    rows = np.zeros((PARTS.tokens, VOCABULARY.size), np.float32)
+    tokens = np.repeat(np.arange(PARTS.tokens), np.diff(PARTS.offsets))
+    np.add.at(rows, (tokens, PARTS.rows), 1)
+    sums = jnp.matmul(rows, table, precision="highest")
+    most = 0.1 * np.sqrt(table.shape[1]) * PARTS.limits[:, None]
+    norms = jnp.linalg.norm(sums, axis=1, keepdims=True)
+    sums = jnp.where(norms > most, sums * most / norms, sums)
+    model.embedding = nnx.Param(jnp.concatenate([table, sums]))
+    return model(jnp.asarray(IDS))
 
 
-@pytest.mark.parametrize(
-    ("kernel_sizes", "bag_of_words", "normalize"),
-    [((5,), False, False), ((1,), True, False), ((4,), False, True), ((3, 5), True, True)],
-)
-def test_it_is_the_convolution_of_equation_1(kernel_sizes, bag_of_words, normalize):
-    encoder = make(kernel_sizes, bag_of_words=bag_of_words, normalize=normalize)
-    encoder.biases[0][...] = jnp.linspace(-1, 1, 7)
-    expected = np.stack([slow(encoder, question) for question in QUESTIONS])
-    np.testing.assert_allclose(encode(encoder, padded(QUESTIONS, 11)), expected, atol=1e-6)
+@pytest.mark.parametrize(("bag_of_words", "normalize"), [(False, True), (True, False)])
+def test_vectors_are_those_of_the_encoder_without_jax(bag_of_words, normalize):
+    model, batch = make(bag_of_words, normalize), batch_of_all()
+    assert batch.sums is not None
+    found = nnx.jit(lambda model: encode(model, batch))(model)
+    np.testing.assert_allclose(found, as_cnn(model, VOCABULARY).encode(QUESTIONS), atol=2e-6)
+
+
+@pytest.mark.parametrize("chunk", [0, 3])
+def test_gradients_are_those_of_a_table_with_a_row_for_each_sum(chunk):
+    graph, params = nnx.split(make())
+    batch = batch_of_all()
+
+    def ours(params):
+        return (WEIGHTS * encode(nnx.merge(graph, params), batch, chunk)).sum()
+
+    def plain(params):
+        return (WEIGHTS * dense(params, graph)).sum()
+
+    (expected, slow), (value, fast) = (
+        jax.jit(jax.value_and_grad(f))(params) for f in (plain, ours)
+    )
+    assert float(value) == pytest.approx(float(expected), abs=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=5e-6), fast, slow)
+    table = np.asarray(fast.embedding[...])
+    assert not table[0].any()
+    used = IDS[IDS > 0]
+    read = np.union1d(PARTS.rows, used[used < VOCABULARY.size])
+    assert table[read].any(axis=1).all()
+    assert not np.delete(table, read, axis=0).any()
 
 
 def test_the_embedding_of_padding_is_never_seen_nor_trained():
-    encoder, token_ids = make(bag_of_words=True), padded(QUESTIONS, 12)
-    before = encode(encoder, token_ids)
+    encoder, token_ids = make(), padded([[], [3], [39, 1], [5] * 5, [7, 8, 9] * 3], 12)
+    call = nnx.jit(lambda encoder: encoder(token_ids))
+    before = call(encoder)
     encoder.embedding[...] = encoder.embedding[...].at[0].set(100.0)
-    np.testing.assert_array_equal(encode(encoder, token_ids), before)
+    np.testing.assert_array_equal(call(encoder), before)
     gradient = nnx.jit(nnx.grad(lambda encoder: encoder(token_ids).sum()))(encoder)
     assert not np.asarray(gradient.embedding[...])[0].any()
     assert np.asarray(gradient.embedding[...])[5].any()

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -11,14 +10,14 @@ from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.training import added_words
-from qpr_jax.training.checks import validate
-from qpr_jax.training.config import TrainConfig, load_config, override
+from qpr_jax.training.config import TrainConfig, override
 from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.teacher import read_teacher
 from tests.added_words import PAIRS, config_of, write_english
+from tests.encoders.examples import TINY
 from tests.made_up_language import made_up_pairs, translate
 
 
@@ -83,10 +82,8 @@ def test_an_encoder_has_the_settings_of_its_start_and_all_its_languages(encoders
         assert encoder.settings["encoder.filters"] == 24
         assert encoder.settings["batch_size"] == TrainConfig().batch_size
     files = two.settings["translations"]["files"]
-    assert [(f["name"], f["language"]) for f in files] == [
-        ("pairs1.tsv", "xx"),
-        ("pairs2.tsv", "yy"),
-    ]
+    expected = [("pairs1.tsv", "xx"), ("pairs2.tsv", "yy")]
+    assert [(file["name"], file["language"]) for file in files] == expected
     assert one.settings["translations"] == {"source_language": "en", "files": files[:1]}
     assert [encoder.extends for encoder in encoders] == [
         (),
@@ -165,23 +162,6 @@ def test_new_rows_are_of_each_language_alone(small):
     assert known.all()
 
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
-BASE = {"encoder.pretrained": "runs/x", "data.parallel": ("a.en-de.tsv",)}
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"encoder.kind": "bert"}, "`text.added_words`: only a pretrained cnn"),
-        ({"data.parallel": ()}, "`text.added_words`: needs translations"),
-        ({"max_epochs": 2}, "`max_epochs`: must be 0 where words are added"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(changes, message):
-    with pytest.raises(UserError, match=message):
-        validate(override(load_config("add_language"), BASE | changes))
-
-
 def test_files_without_a_new_word_are_refused(folder, tmp_path):
     (tmp_path / "words.tsv").write_text("how do i\tdo i how\nhow can i\ti can how\n")
     changes = {
@@ -194,8 +174,7 @@ def test_files_without_a_new_word_are_refused(folder, tmp_path):
 
 
 def test_a_teacher_that_does_not_fit_is_refused(folder, tmp_path):
-    tiny = str(ROOT / "tests" / "encoders" / "tiny_bert")
-    config = config_of(tmp_path, folder / "english", **{"teacher.model": tiny})
+    config = config_of(tmp_path, folder / "english", **{"teacher.model": str(TINY)})
     with pytest.raises(UserError, match="expected a teacher of 32 dimensions"):
         ready(config)
     write_english(tmp_path / "english", subwords=False, normalize=False)

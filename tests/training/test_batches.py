@@ -93,16 +93,12 @@ def test_a_batch_that_fits_no_plan_takes_the_shape_that_holds_any():
     batch = plan(at, 18).batch(odd, none(2))
     assert [block.shape for block in batch.blocks] == [(2 * 64, 30)]
     assert_holds(batch, odd)
-
-
-def test_the_last_shape_holds_the_worst_batch():
-    """Each token another sum, all of the longest."""
+    # The worst: each token another sum, all of the longest.
     sums = [[*range(1, 60)]] * 40
     first = np.zeros((2, 8, 5), np.int32)
     first[:, :, 0] = 1
-    layout = plan(lambda step: first, 1, make_parts(sums))
     worst = (VOCABULARY + np.arange(80).reshape(2, 8, 5) % 40).astype(np.int32)
-    batch = layout.batch(worst, none(2))
+    batch = plan(lambda step: first, 1, make_parts(sums)).batch(worst, none(2))
     assert len(batch.part_rows) == 2 * 40 * 59
     assert_holds(batch, worst, sums)
 

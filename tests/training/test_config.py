@@ -11,6 +11,7 @@ from qpr_jax.training.config import TrainConfig, flatten, identity, load_config,
 from qpr_jax.training.presets import PRESETS
 
 QUESTIONS = {"data.source": "questions", "early_stopping.metric": "agreement"}
+ADDED = flatten(load_config("add_language")) | {"encoder.pretrained": "a"}
 TAUGHT = {"teacher.model": "a", "data.parallel": ("en-de:b.tsv",), "text.subwords": True}
 
 
@@ -109,6 +110,9 @@ def test_assigning_a_wrong_value_or_name_is_refused():
             {"data.source": "questions", "teacher.model": "a", "max_epochs": 0},
             "early_stopping.metric",
         ),
+        (ADDED | {"encoder.kind": "bert"}, "text.added_words"),
+        (ADDED | {"data.parallel": ()}, "text.added_words"),
+        (ADDED | {"max_epochs": 2}, "max_epochs"),
         # Translations
         (TAUGHT | {"teacher.model": ""}, "data.parallel"),
         ({"batch.translations": 0.25}, "batch.translations"),
@@ -125,6 +129,7 @@ def test_settings_that_do_not_fit_each_other_are_named(changes, setting):
 
 def test_settings_that_fit_pass():
     for changes in (
+        ADDED | {"data.parallel": ("en-de:b.tsv",)},
         TAUGHT,
         TAUGHT | {"batch.translations": 0.25, "batch.subword_dropout": 0.1, "data.glossed": 2},
         # An encoder to start from has words of its own.
@@ -146,6 +151,7 @@ def test_a_run_is_not_identified_by_what_does_not_change_its_result():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (None, "expected a TOML file of settings, found none"),
         ("batch_size = ", "expected TOML, got"),
         (f"batch_size = {'[' * 50_000}", "expected TOML, got maximum recursion"),
         ("[loss]\nnames = 3", "`loss.names`: must be a valid string, got 3"),
@@ -154,11 +160,10 @@ def test_a_run_is_not_identified_by_what_does_not_change_its_result():
 )
 def test_a_wrong_file_of_settings_is_refused(tmp_path, text, message):
     path = tmp_path / "mine.toml"
-    path.write_text(text)
+    if text is not None:
+        path.write_text(text)
     with pytest.raises(UserError, match=message):
         load_config(str(path))
-    with pytest.raises(UserError, match="expected a TOML file of settings, found none"):
-        load_config(str(tmp_path / "none.toml"))
 
 
 def test_files_of_settings(tmp_path):

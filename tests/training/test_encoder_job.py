@@ -1,12 +1,21 @@
-"""The index of a run has the vectors of the texts as an index encodes them."""
+"""The index of a run, and trainings from a run's encoder and with the labels of a review."""
+
+import csv
 
 import numpy as np
+import pytest
 
+from qpr_jax.encoders.cnn_encoder import CnnEncoder
+from qpr_jax.encoders.load import save_encoder
+from qpr_jax.errors import UserError
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.text.cleaning import clean
-from qpr_jax.training.encoder_job import reuse_vectors
+from qpr_jax.training.config import load_config, override
+from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.encoder_job import content_of, reuse_vectors
+from qpr_jax.training.model_families import MODEL_FAMILIES
 
 
 class Letters:
@@ -37,3 +46,62 @@ def test_known_vectors_are_used_and_cleaned_texts_encoded():
     assert encoder.encoded == [plain[1], plain[3]]
     np.testing.assert_array_equal(store.vectors.built, Letters().encode(plain))
     assert [q.text for q in store.questions()] == texts
+
+
+FAMILY = MODEL_FAMILIES["cnn"]
+
+
+def encoder_of(config, start=None):
+    dataset = load_dataset(config, None, start)
+    return FAMILY.export(config, dataset, FAMILY.init(config, dataset)[1]), dataset
+
+
+def test_a_cnn_starts_from_the_encoder_of_a_run(tmp_path):
+    """Whatever the settings of words and shapes are: those of the encoder count."""
+    shape = {"encoder.bag_of_words": True, "encoder.kernel_sizes": (2, 3)}
+    config = load_config("synthetic_sdml:smoke", shape)
+    first, dataset = encoder_of(config)
+    save_encoder(tmp_path / "export", first)
+    changes = {"encoder.pretrained": str(tmp_path), "text.vocabulary_size": 7, "seed": 5}
+    changed = override(config, changes)
+    start = FAMILY.start(changed)
+    assert isinstance(start, CnnEncoder)
+    second, _ = encoder_of(changed, start)
+    assert second.identity == first.identity
+    questions = dataset.data.questions[:20]
+    np.testing.assert_array_equal(second.encode(questions), first.encode(questions))
+    assert content_of(changed, pretrained=start) == {"pretrained.identity": first.identity}
+
+
+def test_files_that_are_not_there_are_named(tmp_path):
+    config = load_config("synthetic_sdml:smoke", {"encoder.pretrained": str(tmp_path)})
+    with pytest.raises(UserError, match=r"`encoder\.pretrained`"):
+        FAMILY.start(config)
+    config = load_config("synthetic_sdml:smoke", {"data.labels": "nothing.csv"})
+    with pytest.raises(UserError, match=r"`data\.labels`: .* found none at nothing.csv"):
+        load_dataset(config, None)
+
+
+def test_labels_are_trained_on_and_count_to_the_identity(tmp_path):
+    config = load_config("synthetic_sdml:smoke")
+    plain = load_dataset(config, None)
+    first, second = (plain.data.questions[i] for i in plain.splits.pairs["train"][0])
+    path = tmp_path / "verdicts.csv"
+    rows = [
+        ("id1", "id2", "question1", "question2", "is_duplicate", "score", "weight"),
+        ("a", 1, first, "a question that is new", 1, 0.5, 3),
+        ("b", 2, second, "one that is not the same", 0, 0.5, 3),
+    ]
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    config = override(config, {"data.labels": str(path)})
+    dataset = load_dataset(config, None)
+    new = dataset.data.questions.index("a question that is new")
+    assert dataset.clusters[new] == dataset.clusters[dataset.data.questions.index(first)]
+    assert dataset.report["added_labels"] == 2
+    assert new in dataset.trainable_rows
+    others, before = (d.splits.non_duplicates["train"] for d in (dataset, plain))
+    assert len(others) == 1 + len(before)
+    for name in ("validation", "test"):
+        np.testing.assert_array_equal(dataset.splits.pairs[name], plain.splits.pairs[name])
+    assert [*content_of(config)] == ["data.labels.sha256"]

@@ -25,7 +25,7 @@ def phase(steps, batch_at=lambda step: np.float32(step), every=4):
     return Phase(steps, step, batch_at, lambda step: {"batch": step}, 2, every)
 
 
-def train(folder, *phases, scores=None, patience=0, checkpoint_every=3):
+def train(folder, *phases, scores=None, patience=0):
     """Returns the parameter of the best step, and the rows of both files."""
     state = TrainState(jnp.float32(1), (), jnp.zeros((), jnp.int32))
     folder.mkdir(exist_ok=True)
@@ -34,15 +34,8 @@ def train(folder, *phases, scores=None, patience=0, checkpoint_every=3):
         done = int(state.step)
         return {"mrr": scores[done] if scores else float(done)}
 
-    best = fit(
-        state,
-        phases,
-        folder,
-        evaluate=evaluate,
-        watched="mrr",
-        patience=patience,
-        checkpoint_every=checkpoint_every,
-    )
+    how = {"watched": "mrr", "patience": patience, "checkpoint_every": 3}
+    best = fit(state, phases, folder, evaluate=evaluate, **how)
     files = (read_json_lines(folder / f"{name}.jsonl") for name in ("metrics", "evaluations"))
     return float(best.params), *files
 
@@ -90,15 +83,12 @@ def test_a_signal_saves_and_the_same_call_ends_with_the_same_bits(tmp_path):
     assert metrics == expected[1]
 
 
-def test_a_loss_that_is_not_finite_ends_training_and_names_the_step(tmp_path):
+def test_a_loss_or_score_that_is_not_finite_ends_training_and_names_the_step(tmp_path):
     def batch_at(step):
         return np.float32(np.nan if step == 5 else step)
 
     with pytest.raises(UserError, match="diverged at step 6: loss is"):
         train(tmp_path, phase(range(20), batch_at, every=10))
     assert [row["step"] for row in read_json_lines(tmp_path / "metrics.jsonl")] == [*range(1, 6)]
-
-
-def test_a_score_that_is_not_finite_ends_training(tmp_path):
     with pytest.raises(UserError, match="diverged at step 4: mrr nan"):
-        train(tmp_path, phase(range(20)), scores={4: np.nan})
+        train(tmp_path / "score", phase(range(20)), scores={4: np.nan})

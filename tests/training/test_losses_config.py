@@ -29,14 +29,13 @@ def losses_of(changes, targets=None, **options):
     return {name: float(value) for name, value in found.items()}
 
 
+SDML = {"smoothing": 0.1, "distance": "euc", "prior": "distance", "symmetric": True}
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "masked"),
     [
-        (
-            "sdml",
-            {"smoothing": 0.1, "distance": "euc", "prior": "distance", "symmetric": True},
-            True,
-        ),
+        ("sdml", SDML, True),
         ("triplet", {"margin": 3.0, "distance": "euc", "negatives": "hard"}, True),
         ("ranking", {"smoothing": 0.0, "symmetric": True}, False),
         ("contrastive", {"margin": 1.3}, False),
@@ -81,7 +80,5 @@ def test_several_losses_are_weighed():
     alone = losses_of(changes, TARGETS, imitation_alone=True)
     weights = {"imitation": 3, "similarities": 3}
     assert alone == {name: pytest.approx(found[name] / by) for name, by in weights.items()}
-
-
-def test_without_targets_there_is_no_imitation():
+    # Without targets there is no imitation.
     assert losses_of({"teacher.weight": 3.0}).keys() == {"sdml"}

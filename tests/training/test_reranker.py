@@ -3,6 +3,7 @@
 import types
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
@@ -11,7 +12,7 @@ from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS
 from qpr_jax.reranking.light import predict
 from qpr_jax.retriever import Retriever
-from qpr_jax.training.config import load_config, override
+from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.rerank_data import (
@@ -166,28 +167,15 @@ def test_logits_are_computed_once_and_kept(tmp_path):
 @pytest.mark.slow
 def test_it_gains_where_a_query_has_one_paraphrase(quora_file, tmp_path):
     """Trained on whole clusters, it must not live by their other members."""
-    config = override(
-        load_config("quora_sdml"),
-        {
-            "data.path": str(quora_file),
-            "data.max_rows": 60_000,
-            "encoder.filters": 200,
-            "max_epochs": 2,
-        },
-    )
+    changes = {"data.max_rows": 60_000, "encoder.filters": 200, "max_epochs": 2}
+    config = load_config("quora_sdml", changes | {"data.path": str(quora_file)})
     train_and_evaluate(config, tmp_path / "run")
     dataset = load_dataset(config, SOURCES["quora"].find(config))
     clusters = dataset.clusters[: len(dataset.data.questions)]
     order = np.random.default_rng(0).permutation(len(clusters))
     # Two members of each cluster stay, at random, and all questions without one.
-    seen = dict.fromkeys(range(clusters.max() + 1), 0)
-    kept = np.zeros(len(clusters), bool)
-    for row in order.tolist():
-        cluster = int(clusters[row])
-        kept[row] = cluster < 0 or seen[cluster] < 2
-        if cluster >= 0:
-            seen[cluster] += 1
-    rows = np.flatnonzero(kept)
+    rank = pd.Series(clusters[order], order).groupby(clusters[order]).cumcount().sort_index()
+    rows = np.flatnonzero((clusters < 0) | (rank < 2))
     texts, own = [dataset.data.questions[i] for i in rows], clusters[rows]
     queries = np.flatnonzero((dataset.splits.split_of[rows] == TEST) & (own >= 0)).tolist()
     retriever = Retriever.build(texts, range(len(texts)), run=tmp_path / "run")

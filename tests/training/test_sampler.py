@@ -1,8 +1,14 @@
+import json
+
 import numpy as np
 import pytest
 
 from qpr_jax.data.clusters import cluster_pairs
 from qpr_jax.errors import UserError
+from qpr_jax.training.config import load_config, override
+from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.encoder_job import content_of
+from qpr_jax.training.phases import BatchLoader
 from qpr_jax.training.sampler import (
     cluster_sampled_pairs,
     drop_tokens,
@@ -73,8 +79,7 @@ def test_dropped_words_close_ranks_and_no_question_is_emptied():
     words = rng.integers(1, 1000, (2, 400, 12)).astype(np.int32)
     words[np.arange(12) >= rng.integers(0, 13, (2, 400))[..., None]] = 0
     left = drop_tokens(words, 0.3, seed=1, step=5)
-    assert left.shape == words.shape
-    assert left.dtype == np.int32
+    assert (left.shape, left.dtype) == (words.shape, np.int32)
     before, after = (words > 0).sum(axis=-1), (left > 0).sum(axis=-1)
     assert (after[before > 0] > 0).all()
     assert 0.65 < after.sum() / before.sum() < 0.75
@@ -89,11 +94,8 @@ def test_dropped_words_close_ranks_and_no_question_is_emptied():
     after = (ends > 0).sum(axis=-1)
     assert (after[before > 2] > 2).all()
     np.testing.assert_array_equal(ends[..., 0], words[..., 0])
-    last = [
-        np.take_along_axis(x, np.maximum(n - 1, 0)[..., None], -1)
-        for x, n in ((ends, after), (words, before))
-    ]
-    np.testing.assert_array_equal(*last)
+    for old, new in zip(words.reshape(-1, 12), ends.reshape(-1, 12), strict=True):
+        assert new[new > 0][-1:].tolist() == old[old > 0][-1:].tolist()
 
 
 def test_known_words_are_spelled_at_their_rate_and_nothing_else_is():
@@ -141,3 +143,88 @@ def test_streams_of_one_seed_differ():
         permuted_pairs(pairs, 200, seed=3)(1),
         pairs[np.random.default_rng([3, 1]).permutation(200)],
     )
+
+
+@pytest.fixture
+def config(tmp_path):
+    return load_config(
+        "synthetic_sdml:smoke",
+        {"batch.hard_negatives": 8, "data.negatives": str(tmp_path / "negatives.jsonl")},
+    )
+
+
+@pytest.fixture
+def plain(config):
+    return load_dataset(override(config, {"data.negatives": ""}), None)
+
+
+@pytest.fixture
+def rows(plain):
+    """Training questions in pairs of two clusters, the first of a training pair."""
+    queries = np.unique(plain.splits.pairs["train"][:, 0])[:80]
+    return [*zip(queries[:40].tolist(), queries[40:].tolist(), strict=True)]
+
+
+def write(config, plain, rows):
+    texts = plain.data.questions
+    with open(config.data.negatives, "w") as file:
+        for a, b in rows:
+            file.write(json.dumps({"query": texts[a], "negative": texts[b], "rank": 1}) + "\n")
+
+
+def test_extra_candidates_are_those_of_the_file(config, plain, rows, tmp_path):
+    write(config, plain, rows)
+    content = content_of(config)["data.negatives.sha256"]
+    dataset = load_dataset(config, None)
+    assert sorted(map(tuple, dataset.hard_negatives.tolist())) == sorted(rows)
+    assert dataset.report["hard_negatives"] == len(rows)
+    assert "hard_negatives" not in plain.report
+    loader = BatchLoader(config, dataset, devices=2)
+    drawn = np.concatenate([loader.indices(step).extra_candidates for step in range(5)])
+    assert len(drawn) == 5 * 8
+    assert {*drawn.tolist()} <= {negative for _, negative in rows}
+    np.testing.assert_array_equal(
+        loader.indices(3).pairs, BatchLoader(config, plain, devices=2).indices(3).pairs
+    )
+    write(config, plain, rows[1:])
+    assert content_of(config)["data.negatives.sha256"] != content
+    config.data.negatives = str(tmp_path / "a.tsv")
+    first, second = (plain.data.questions[i] for i in rows[0])  # whose whitespace was joined
+    (tmp_path / "a.tsv").write_text(f"query\tnegative\n  {first} \t{second}\n")
+    assert load_dataset(config, None).hard_negatives.tolist() == [[*rows[0]]]
+
+
+def test_queries_of_the_batch_come_first_then_its_candidates():
+    negatives = np.array([[0, 10], [1, 11], [0, 12], [2, 13], [20, 14]], np.int32)
+    at = hard_negatives(negatives, 30, 4, seed=0)
+    pairs = np.array([[5, 2], [0, 3], [1, 6]], np.int32)
+    draws = [at(step, pairs).tolist() for step in range(50)]
+    assert {len(draw) for draw in draws} == {4}
+    assert {draw[0] for draw in draws} == {10, 12}
+    assert {(draw[1], draw[2]) for draw in draws} == {(11, 13)}
+    assert {draw[3] for draw in draws} == {10, 11, 12, 13, 14}
+    assert at(7, pairs).tolist() == draws[7]
+
+
+def test_held_out_questions_and_paraphrases_are_left_out_and_unknown_ones_named(
+    config, plain, rows, caplog
+):
+    caplog.set_level("INFO")
+    held_out = int(np.flatnonzero(plain.splits.split_of != 0)[0])
+    a, b = plain.splits.pairs["train"][0].tolist()
+    leaks = [(rows[0][0], held_out), (held_out, rows[0][1]), (a, b), (a, a)]
+    write(config, plain, [*leaks, *rows])
+    dataset = load_dataset(config, None)
+    assert sorted(map(tuple, dataset.hard_negatives.tolist())) == sorted(rows)
+    message = "40 hard negatives; left out: 2 with a held-out question, 2 paraphrases by the labels"
+    assert message in caplog.text
+    with open(config.data.negatives, "a") as file:
+        file.write('{"query": "which one is this", "negative": "who knows"}\n')
+    with pytest.raises(UserError, match=r"negatives\.jsonl, line 45: expected two questions of"):
+        load_dataset(config, None)
+    config.data.skip_bad_rows = True
+    assert len(load_dataset(config, None).hard_negatives) == 40
+    assert "1 of unknown questions" in caplog.text
+    write(config, plain, leaks)
+    with pytest.raises(UserError, match="expected negatives of training questions, got none"):
+        load_dataset(config, None)

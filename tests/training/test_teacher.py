@@ -1,7 +1,6 @@
 """A teacher's vectors: computed once, cached, resumed, given by the user, trained on or not."""
 
 import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -11,12 +10,9 @@ from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import gives_vectors, load_config, override
 from qpr_jax.training.dataset import load_dataset, with_teacher
-from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.metrics import read_json_lines
-from qpr_jax.training.phases import BatchLoader
+from qpr_jax.training.phases import BatchLoader, build_plan
 from qpr_jax.training.teacher import cached_vectors, teacher_words
-
-TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
+from tests.encoders.examples import TINY
 
 
 @pytest.fixture
@@ -77,7 +73,7 @@ def test_held_out_questions_are_never_shown(config, tmp_path):
     more = tmp_path / "more.jsonl"
     copied = dataset.data.questions[held_out[0]].upper()
     texts = [copied, "Which questions are new here?", "And this one?"]
-    more.write_text("".join(json.dumps({"question": text}) + "\n" for text in texts))
+    more.write_text("\n".join(json.dumps({"question": text}) for text in texts))
     config.data.unlabeled = str(more)
     dataset = taught(config)
     assert dataset.unlabeled == texts[1:]
@@ -91,24 +87,6 @@ def test_held_out_questions_are_never_shown(config, tmp_path):
     feed = BatchLoader(config, dataset, devices=1)
     pairs = np.concatenate([feed.indices(step).pairs for step in range(feed.epoch)])
     assert (dataset.splits.split_of[pairs] == 0).all()
-
-
-def test_a_batch_holds_the_targets_of_its_questions(config):
-    devices = 4
-    config.teacher.weight = 0.5
-    config.batch.hard_negatives = 8
-    dataset = taught(config)
-    for imitation in (False, True):
-        feed = BatchLoader(config, dataset, imitation=imitation, devices=devices)
-        for step in (0, 3, feed.epoch):
-            draw = feed.indices(step)
-            rows = draw.questions[draw.positions(devices)].ravel()
-            batch = feed.batch_at(step)
-            np.testing.assert_array_equal(batch.targets, dataset.teacher.targets(rows))
-            assert len(batch.order) == len(rows)
-    config.teacher.weight = 0.0
-    feed = BatchLoader(config, dataset, devices=devices)
-    assert feed.batch_at(0).targets.shape[1] == 0
 
 
 def test_a_student_of_fewer_numbers_learns_what_keeps_most_of_the_products(config, tmp_path):
@@ -171,8 +149,6 @@ def test_a_wrong_size_is_named(config, name, value):
 
 
 def test_the_embedding_may_start_at_the_teachers_vectors_of_words(config, tmp_path):
-    from qpr_jax.training.phases import build_plan
-
     config.encoder.embedding_dim = 16
     dataset = taught(config)
     table = np.asarray(build_plan(config, dataset)[1].params["embedding"][...])
@@ -183,23 +159,6 @@ def test_the_embedding_may_start_at_the_teachers_vectors_of_words(config, tmp_pa
     ratio = (found @ found.T) / (vectors @ vectors.T)
     np.testing.assert_allclose(ratio, np.median(ratio), rtol=0.05)
     assert found.std() == pytest.approx(0.1, rel=1e-3)
-
-
-@pytest.mark.slow
-def test_patience_is_for_the_pairs_and_rates_are_theirs(config, tmp_path):
-    """Imitation that gains nothing does not end a training before its pairs."""
-    changes = {"patience": 1, "every_steps": 7}
-    config = override(config, {f"early_stopping.{name}": n for name, n in changes.items()})
-    report = train_and_evaluate(override(config, {"max_steps": 20}), tmp_path / "run")
-    imitated = len(load_dataset(config, None).trainable_rows) // config.teacher.batch_size
-    steps = [row["step"] for row in read_json_lines(tmp_path / "run" / "evaluations.jsonl")]
-    assert steps == [*range(7, imitated, 7), imitated, imitated + 7]
-    rows = read_json_lines(tmp_path / "run" / "metrics.jsonl")
-    rates, timing = [row["pairs_per_second"] for row in rows], report["timing"]
-    assert timing["steps"] == len(rates) == imitated + 7
-    alone, pairs = np.median(rates[:imitated]), np.median(rates[imitated:])
-    assert timing["pairs_per_second"] == pairs
-    assert timing["train_seconds"] == pytest.approx(32 * imitated / alone + 7 * 32 / pairs)
 
 
 def test_spliced_questions_say_nothing_of_held_out_ones(config):

@@ -1,7 +1,6 @@
 """Translations in a training: files, rows, whose vector each learns, clusters, batches, glosses."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from qpr_jax.training.translations import (
     translation_digests,
 )
 from tests.made_up_language import LANGUAGE, translate, write_tsv
-from tests.training.test_loader import questions_of
 from tests.translation_runs import translated_config
 
 
@@ -29,8 +27,7 @@ def config(tmp_path_factory):
     folder = tmp_path_factory.mktemp("translations")
     config = translated_config(folder, words=40)
     more = folder / "more.jsonl"
-    texts = ["Which questions are new here?", "And this one?"]
-    more.write_text("".join(json.dumps({"question": text}) + "\n" for text in texts))
+    more.write_text('{"question": "Which questions are new here?"}\n{"question": "And this one?"}')
     changes = {"data.unlabeled": str(more), "data.glossed": 2, "batch.subword_dropout": 0.4}
     return override(config, changes | {"batch.translations": 0.25})
 
@@ -62,6 +59,19 @@ def normalized(texts):
     return {normalized_text(text) for text in texts}
 
 
+def test_what_cannot_be_learned_or_scored_is_refused(config):
+    changes = {"data.parallel": config.data.parallel[1:]}  # a dictionary alone
+    assert not load_translations(override(config, changes), ()).splits.held_out["validation"]
+    changes["early_stopping.metric"] = "translation"
+    with pytest.raises(UserError, match="expected sentences to hold out and score"):
+        load_translations(override(config, changes), ())
+    start = read_encoder(f"{config.teacher.model}/export")  # which has no sums to spell words
+    changed = override(config, {"encoder.pretrained": config.teacher.model})
+    with pytest.raises(UserError) as caught:
+        load_dataset(changed, None, start)
+    assert caught.value.setting == "batch.subword_dropout"
+
+
 @pytest.mark.parametrize(
     ("setting", "spec", "message"),
     [
@@ -78,21 +88,10 @@ def test_a_wrong_file_is_named_with_its_setting(config, tmp_path, setting, spec,
     assert caught.value.setting == setting
 
 
-def test_dictionaries_alone_have_nothing_to_score(config):
-    changes = {"data.parallel": config.data.parallel[1:]}
-    assert not load_translations(override(config, changes), ()).splits.held_out["validation"]
-    changes["early_stopping.metric"] = "translation"
-    with pytest.raises(UserError, match="expected sentences to hold out and score"):
-        load_translations(override(config, changes), ())
-
-
-def test_rows_of_each_file_are_limited(config):
-    limited = load_translations(override(config, {"data.source": "quora", "data.max_rows": 30}), [])
-    counts = limited.splits.report[LANGUAGE]
+def test_languages_and_files_name_a_run_and_rows_of_each_file_are_limited(config, tmp_path):
+    limited = override(config, {"data.source": "quora", "data.max_rows": 30})
+    counts = load_translations(limited, ()).splits.report[LANGUAGE]
     assert (counts["sentences"], counts["dictionary_entries"]) == (30, 30)
-
-
-def test_languages_and_files_name_a_run(config, tmp_path):
     path = tmp_path / "a.tsv"
     write_tsv(path, [("one", "eins"), ("two", "zwei")])
 
@@ -106,25 +105,28 @@ def test_languages_and_files_name_a_run(config, tmp_path):
     assert digest(f"en-xx:{tmp_path / 'b.tsv'}") == digests[0]
 
 
-def test_rows_are_questions_unlabeled_sources_and_targets(dataset):
-    translations, texts = dataset.translations, texts_of(dataset)
-    count = len(dataset.data.questions)
-    assert (dataset.first_source, len(dataset.unlabeled)) == (count + 2, 2)
-    assert dataset.first_target == count + 2 + len(translations.sources)
-    assert len(texts) == len(dataset.token_ids) == len(dataset.clusters) == len(dataset.target_rows)
-    for row in (0, count, dataset.first_source, dataset.first_target, len(texts) - 1):
-        assert (dataset.token_ids[row] > 0).sum() == len(tokenize(texts[row]))
-    held_out = np.flatnonzero(dataset.splits.split_of != TRAIN)
-    trained = np.setdiff1d(np.arange(len(texts)), held_out)
-    np.testing.assert_array_equal(dataset.trainable_rows, trained)
-
-
-def test_a_target_learns_the_vector_of_its_source(dataset):
+def test_a_target_learns_the_vector_of_its_source_and_is_in_its_cluster(dataset):
     texts, rows, first = texts_of(dataset), dataset.target_rows, dataset.first_target
+    count, clusters = len(dataset.data.questions), dataset.clusters
     np.testing.assert_array_equal(rows[:first], np.arange(first))
     assert rows.max() < first
     for target in first + np.flatnonzero(is_given(dataset)):
         assert translate(texts[rows[target]]) == texts[target]
+    np.testing.assert_array_equal(clusters[first:], clusters[rows[first:]])
+    sources = clusters[dataset.first_source : first]
+    assert len(np.unique(sources)) == len(sources)
+    assert not np.isin(sources, clusters[:count]).any()
+    assert (sources >= 0).all()
+    assert (clusters[count : dataset.first_source] == -1).all()
+    # Sentences of one text are a cluster, and words are not.
+    few = TranslationData(
+        splits=None,
+        sources=["Run!", "run", "Go.", "bank"],
+        targets=["Lauf!", "Renn", "Renn!", "Ufer", "Lauf"],
+        source_of=np.array([0, 1, 2, 3, 3], np.int32),
+        is_sentence=np.array([True, True, True, False, False]),
+    )
+    assert few.groups().tolist() == [0, 0, 0, 1]
 
 
 def test_glosses_are_of_training_and_unlabeled_questions_alone(dataset):
@@ -142,29 +144,6 @@ def test_glosses_are_of_training_and_unlabeled_questions_alone(dataset):
         right += sum(a == translate(b) for a, b in zip(words, original, strict=True))
         total += len(words)
     assert right > 0.5 * total  # the rest are glued words, and words that no sentence has
-
-
-def test_a_source_and_its_targets_are_a_cluster(dataset):
-    clusters, rows = dataset.clusters, dataset.target_rows
-    targets = np.arange(dataset.first_target, len(rows))
-    np.testing.assert_array_equal(clusters[targets], clusters[rows[targets]])
-    sources = clusters[dataset.first_source : dataset.first_target]
-    assert len(np.unique(sources)) == len(sources)
-    count = len(dataset.data.questions)
-    assert not np.isin(sources, clusters[:count]).any()
-    assert (sources >= 0).all()
-    assert (clusters[count : dataset.first_source] == -1).all()
-
-
-def test_sentences_of_one_text_are_a_cluster_and_words_are_not():
-    translations = TranslationData(
-        splits=None,
-        sources=["Run!", "run", "Go.", "bank"],
-        targets=["Lauf!", "Renn", "Renn!", "Ufer", "Lauf"],
-        source_of=np.array([0, 1, 2, 3, 3], np.int32),
-        is_sentence=np.array([True, True, True, False, False]),
-    )
-    assert translations.groups().tolist() == [0, 0, 0, 1]
 
 
 def test_a_share_of_each_batch_is_sentences_with_translations(config, dataset):
@@ -192,8 +171,10 @@ def test_a_share_of_each_batch_is_sentences_with_translations(config, dataset):
 
 
 @pytest.mark.parametrize(("imitation", "devices"), [(False, 4), (True, 1)])
-def test_a_batch_has_the_teachers_vectors_of_the_sources(config, taught, imitation, devices):
-    changed = override(config, {"teacher.weight": 0.5})
+def test_a_batch_has_the_teachers_vectors_of_its_questions_and_sources(
+    config, taught, imitation, devices
+):
+    changed = override(config, {"teacher.weight": 0.5, "batch.hard_negatives": 8})
     loader = BatchLoader(changed, taught, imitation=imitation, devices=devices)
     texts, encoder = texts_of(taught), taught.teacher.encoder
     targets = 0
@@ -205,14 +186,8 @@ def test_a_batch_has_the_teachers_vectors_of_the_sources(config, taught, imitati
         np.testing.assert_allclose(loader.batch_at(step).targets, expected, atol=1e-6)
         targets += (rows >= taught.first_target).sum()
     assert targets
-
-
-def test_a_batch_holds_the_same_tokens_on_any_number_of_devices(config, dataset):
-    one, many = (BatchLoader(config, dataset, devices=n) for n in (1, 8))
-    for step in (0, 5):
-        first, second = one.batch_at(step), many.batch_at(step)
-        assert np.any(first.sums[0])
-        assert questions_of(second, 8) == questions_of(first, 1)
+    unweighed = BatchLoader(config, taught, devices=devices)
+    assert unweighed.batch_at(0).targets.shape[1] == 0
 
 
 def test_held_out_questions_are_in_no_translation(config, tmp_path):
@@ -272,11 +247,3 @@ def test_embeddings_start_at_the_vectors_of_translations(config, dataset, taught
     encoder = taught.teacher.encoder
     started = dataclasses.replace(dataset, start=encoder)  # has embeddings of its own
     assert not with_teacher(config, started, encoder).teacher.glossary
-
-
-def test_an_encoder_without_sums_cannot_spell_words(config):
-    start = read_encoder(f"{config.teacher.model}/export")
-    changed = override(config, {"encoder.pretrained": config.teacher.model})
-    with pytest.raises(UserError) as caught:
-        load_dataset(changed, None, start)
-    assert caught.value.setting == "batch.subword_dropout"

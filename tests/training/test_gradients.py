@@ -1,0 +1,198 @@
+"""Gradients of whole batches and their rounding, on platforms not at hand too; transformers."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from qpr_jax import Retriever
+from qpr_jax.encoders.load import save_encoder
+from qpr_jax.encoders.sentence_transformers import named_tensors, parse_model, parse_weights
+from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
+from qpr_jax.errors import UserError
+from qpr_jax.losses import sdml_loss
+from qpr_jax.training.config import load_config, override
+from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.distributed import make_mesh, replicate, split_over
+from qpr_jax.training.losses_config import loss_terms
+from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.phases import BatchLoader
+from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
+from tests.encoders.examples import TINY
+from tests.lowered import dots
+from tests.runs import write_encoder
+
+KINDS = {
+    "cnn": {"encoder.bag_of_words": True, "encoder.kernel_sizes": (1, 3)},
+    "bert": {
+        "encoder.kind": "bert",
+        "encoder.pretrained": str(TINY),
+        "optimizer.learning_rate": 1e-3,
+        "optimizer.weight_decay": 0.01,
+        "max_steps": 6,
+    },
+}
+
+
+def config_of(kind, **changes):
+    settings = {"loss.scale": 3.0, "rerank.candidates": 0} | KINDS[kind]
+    return override(load_config("synthetic_sdml:smoke"), settings | changes)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fewer_blocks():
+    """Each takes seconds to compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in KINDS:
+            fewer = dataclasses.replace(MODEL_FAMILIES[kind], length_blocks=2)
+            patch.setitem(MODEL_FAMILIES, kind, fewer)
+        yield
+
+
+@pytest.fixture(scope="module")
+def datasets():
+    starts = {"cnn": None, "bert": read_transformer(TINY)}
+    return {kind: load_dataset(config_of(kind), None, start) for kind, start in starts.items()}
+
+
+def init(config, dataset):
+    return MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
+
+
+def whole_loss(config, dataset, devices):
+    """The loss of the first batch, and its arguments."""
+    mesh = make_mesh(devices)
+    graph, params = init(config, dataset)
+    loss = make_loss(graph, mesh, loss_terms(config), encode_chunk=config.batch.encode_chunk)
+    batch = BatchLoader(config, dataset, devices=devices).batch_at(0)
+    return loss, params, split_over(batch, mesh), jax.random.key(0)
+
+
+def value_and_gradient(loss, *given):
+    (value, _), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(*given)
+    return float(value), nnx.to_pure_dict(jax.device_get(gradient))
+
+
+def test_a_transformers_gradient_is_that_of_the_plain_model_in_chunks_on_devices(datasets):
+    """Of blocks of like length, and of the rows of the words alone."""
+    config, dataset = config_of("bert", **{"batch.encode_chunk": 3}), datasets["bert"]
+    value, gradient = value_and_gradient(*whole_loss(config, dataset, 8))
+    graph, params = init(config, dataset)
+    draw = BatchLoader(config, dataset, devices=1).indices(0)
+
+    def plain(params):
+        encode = nnx.merge(graph, params)
+        sides = (jnp.asarray(dataset.token_ids[side]) for side in draw.pairs.T)
+        return sdml_loss(*(config.loss.scale * encode(side) for side in sides)), None
+
+    expected, expected_gradient = value_and_gradient(plain, params)
+    assert value == pytest.approx(expected, rel=1e-5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), gradient, expected_gradient
+    )
+
+
+@pytest.mark.parametrize(("kind", "lowered_for"), [("cnn", "cuda"), ("bert", "tpu")])
+def test_bfloat16_products_have_no_float32_factor(datasets, kind, lowered_for):
+    """In the forward and in the backward pass; the results are float32."""
+    config = config_of(kind, **{"encoder.compute_dtype": "bfloat16", "batch.encode_chunk": 3})
+    graph, params = init(config, datasets[kind])
+    batch = BatchLoader(config, datasets[kind], devices=1).batch_at(0)
+
+    def encode(params, unique_ids, blocks):
+        model = nnx.merge(graph, params)
+        vectors = model.encode_blocks(unique_ids, blocks, chunk=config.batch.encode_chunk)
+        return (vectors * jnp.arange(1.0, 1 + vectors.shape[1])[None]).sum(), vectors
+
+    step = jax.jit(jax.value_and_grad(encode, has_aux=True))
+    given = params, jnp.asarray(batch.unique_ids), [*map(jnp.asarray, batch.blocks)]
+    found = dots(step, *given, platform=lowered_for)
+    assert {kind for dot in found for kind in dot.types} == {"bf16"}
+    assert len(found) >= (9 if kind == "cnn" else 3 * 8)
+    shapes = jax.eval_shape(step, *given)
+    assert {a.dtype for a in jax.tree.leaves(shapes)} == {jnp.dtype("float32")}
+
+
+def test_bfloat16_gradients_are_close_to_those_of_float32(datasets):
+    values, gradients = [], []
+    for dtype in ("float32", "bfloat16"):
+        config = config_of("cnn", **{"encoder.compute_dtype": dtype})
+        value, gradient = value_and_gradient(*whole_loss(config, datasets["cnn"], devices=2))
+        values.append(value)
+        gradients.append(np.concatenate([np.ravel(a) for a in jax.tree.leaves(gradient)]))
+    assert 0 < abs(values[0] - values[1]) < 0.02 * values[0]
+    difference = np.linalg.norm(gradients[0] - gradients[1])
+    assert 1e-4 < difference / np.linalg.norm(gradients[0]) < 0.05
+
+
+@pytest.mark.parametrize("name", ["highest", "high"])
+def test_each_product_of_a_step_has_the_precision_of_the_setting(datasets, name):
+    loss, params, batch, _ = whole_loss(config_of("cnn", precision=name), datasets["cnn"], 1)
+    optimizer = make_optimizer(1e-3)
+    step = make_train_step(loss, optimizer, seed=0)
+    state = replicate(init_state(params, optimizer), make_mesh(1))
+    found = {dot.precision for dot in dots(step, state, batch, platform="cuda")}
+    assert found == {name.upper()}
+
+
+def test_a_run_leaves_a_folder_that_sentence_transformers_reads(tmp_path):
+    workdir = tmp_path / "run"
+    report = train_and_evaluate(config_of("bert"), workdir)
+    assert report["test"]["exact"]["per_pair"]["mrr@20"] > 0
+    export, query = workdir / "export", ["how do i learn python"]
+    for name in ("config.json", "modules.json", "tokenizer.json", "1_Pooling/config.json"):
+        assert (export / name).read_bytes() == (TINY / name).read_bytes()
+    retriever = Retriever.load(workdir)
+    assert isinstance(retriever.encoder, TransformerEncoder)
+    assert retriever.encoder.settings["encoder.kind"] == "bert"
+    vectors = retriever.encode(query)
+    assert np.abs(vectors - read_transformer(TINY).encode(query)).max() > 1e-3
+    (export / "manifest.json").unlink()  # with no file of ours
+    np.testing.assert_allclose(read_transformer(export).encode(query), vectors, atol=1e-6)
+
+
+def test_index_and_serving_read_as_many_tokens_as_the_training(tmp_path):
+    config = config_of("bert", **{"text.max_tokens": 5})
+    dataset = load_dataset(config, None, read_transformer(TINY))
+    assert dataset.token_ids.shape[1] == 5
+    trained = MODEL_FAMILIES["bert"].export(config, dataset, init(config, dataset)[1])
+    save_encoder(tmp_path / "export", trained)
+    encoder = read_transformer(tmp_path / "export")
+    assert encoder.max_tokens == 5
+    expected = encoder.encode_ids(dataset.token_ids[:20])
+    np.testing.assert_allclose(encoder.encode(dataset.data.questions[:20]), expected, atol=1e-6)
+
+
+def test_without_epochs_the_transformer_is_scored_as_it_is(tmp_path):
+    config = config_of("bert", **{"max_epochs": 0, "max_steps": 0})
+    report = train_and_evaluate(config, tmp_path / "run")
+    retriever = Retriever.load(tmp_path / "run")
+    texts = ["how do i learn python", "what is rust"]
+    np.testing.assert_array_equal(retriever.encode(texts), read_transformer(TINY).encode(texts))
+    assert report["test"]["exact"]["per_pair"]["mrr@20"] > 0
+    assert "steps" not in report["timing"]
+    assert "Nothing was trained." in (tmp_path / "run" / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("start", "message"), [("cnn", "got .*; name such a folder"), ("", "bert has no fresh weights")]
+)
+def test_what_a_transformer_cannot_start_from(tmp_path, start, message):
+    write_encoder(tmp_path / "cnn")
+    config = config_of("bert", **{"encoder.pretrained": start and str(tmp_path / start)})
+    with pytest.raises(UserError, match=rf"`encoder\.pretrained`: .*{message}"):
+        train_and_evaluate(config, tmp_path / "run")
+
+
+def test_weights_are_written_as_they_are_read_with_or_without_the_prefix_bert():
+    files = {name: (TINY / name).read_bytes() for name in ("config.json", "model.safetensors")}
+    model = parse_model(files, TINY)
+    tensors = named_tensors(model.weights)
+    for prefix in ("", "bert."):
+        renamed = {prefix + name: array for name, array in tensors.items()}
+        again = parse_weights(renamed, model.shape, TINY)
+        jax.tree.map(np.testing.assert_array_equal, again, model.weights)

@@ -1,0 +1,222 @@
+"""What a training keeps in its folder: settings, checkpoints, records; kills and full disks."""
+
+import contextlib
+import os
+import pathlib
+import resource
+import shutil
+import struct
+import threading
+
+import jax
+import jax.numpy as jnp
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+
+from qpr_jax.errors import UserError
+from qpr_jax.files import read_json
+from qpr_jax.training import workdir
+from qpr_jax.training.checkpoints import Checkpoints, EarlyStopping
+from qpr_jax.training.metrics import MetricWriter, read_json_lines
+from qpr_jax.training.train_step import TrainState
+from qpr_jax.training.workdir import open_workdir
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def check_not_opened(folder, settings, said, **how):
+    with pytest.raises(UserError, match=said), open_workdir(folder, settings, **how):
+        pass
+
+
+def test_folders_of_others_in_use_and_of_other_settings_are_refused(tmp_path):
+    for _ in range(2):
+        with open_workdir(tmp_path / "run", {"batch_size": 512, "seed": 0}) as folder:
+            assert read_json(folder / "run.json") == {"format": 1, "batch_size": 512, "seed": 0}
+            check_not_opened(folder, {}, "another process works in this folder")
+    differences = r"batch_size: 512 there, 64 here, seed: 0 there, 1 here; "
+    check_not_opened(tmp_path / "run", {"batch_size": 64, "seed": 1}, differences)
+    (tmp_path / "thesis.tex").touch()
+    for overwrite in (False, True):
+        said = r"expected an empty folder or a run, found '(run|thesis.tex)'"
+        check_not_opened(tmp_path, {}, said, overwrite=overwrite)
+
+
+def test_a_run_refused_before_its_first_step_leaves_the_folder_to_other_settings(tmp_path):
+    def make(seed, *made):
+        with open_workdir(tmp_path, {"seed": seed}):
+            for name in made:
+                (tmp_path / name).mkdir()
+            raise UserError("too large")
+
+    with pytest.raises(UserError, match="too large"):
+        make(0, "splits", "clusters")
+    assert names(tmp_path) == [".lock"]
+    with pytest.raises(UserError, match="too large"):
+        make(1, "splits", "checkpoints")
+    check_not_opened(tmp_path, {"seed": 2}, "seed: 1 there")
+
+
+def test_overwrite_removes_the_run_and_nothing_else_also_after_a_kill(tmp_path, monkeypatch):
+    with open_workdir(tmp_path, {"seed": 0}) as folder:
+        (folder / "checkpoints" / "state").mkdir(parents=True)
+        (folder / "report.json").touch()
+        (folder / ".index.part").mkdir()
+        (folder / "notes.txt").write_text("mine")
+    with monkeypatch.context() as patch:
+        patch.setattr(workdir.shutil, "rmtree", lambda path: 1 / 0)
+        with pytest.raises(ZeroDivisionError), open_workdir(tmp_path, {"seed": 1}, overwrite=True):
+            pass
+    with open_workdir(tmp_path, {"seed": 0}) as folder:  # goes on, and is not finished
+        assert names(folder) == [".index.part", ".lock", "checkpoints", "notes.txt", "run.json"]
+    with open_workdir(tmp_path, {"seed": 1}, overwrite=True) as folder:
+        assert names(folder) == [".lock", "notes.txt", "run.json"]
+        assert read_json(folder / "run.json") == {"format": 1, "seed": 1}
+
+
+def state_at(step):
+    return TrainState({"w": jnp.full(3, float(step))}, {"m": jnp.ones(2)}, jnp.asarray(step))
+
+
+def save(folder, *steps):
+    """Save steps, those that are best marked by a minus sign; returns the steps that are kept."""
+    with Checkpoints(folder) as checkpoints:
+        _, best = checkpoints.restore_latest(state_at(0))
+        for step in steps:
+            best = best.update(abs(step), float(abs(step)) if step < 0 else -1.0)
+            checkpoints.save(state_at(abs(step)), best)
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
+
+
+def restored(folder):
+    """The latest step and its early stopping, after checking each value."""
+    with Checkpoints(folder) as checkpoints:
+        state, stopping = checkpoints.restore_latest(state_at(0))
+    same = jax.tree.map(lambda a, b: bool((a == b).all()), state, state_at(int(state.step)))
+    assert all(jax.tree.leaves(same))
+    return int(state.step), stopping
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Checkpoints of steps 2, the best, and 3."""
+    folder = tmp_path_factory.mktemp("saved")
+    assert restored(folder) == (0, EarlyStopping())
+    assert save(folder, -1, -2, 3) == [2, 3]
+    return folder
+
+
+@pytest.fixture
+def copy(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "copy")
+
+
+def test_the_latest_and_the_best_are_kept_also_when_reopened(copy):
+    assert restored(copy) == (3, EarlyStopping(2, 2.0, 1))
+    assert save(copy, 4) == [2, 4]
+    assert save(copy, 5, 6) == [2, 6]
+    assert save(copy, -7) == [7]
+    assert save(copy, 8, -9, 10) == [9, 10]
+
+
+def test_a_checkpoint_of_another_model_is_named(saved):
+    other = state_at(0)._replace(params={"w": jnp.ones(4)}, optimizer={})
+    with (
+        Checkpoints(saved) as checkpoints,
+        pytest.raises(UserError, match=r"/3: cannot read the checkpoint .*overwrite"),
+    ):
+        checkpoints.restore(other, 3)
+
+
+def test_what_a_kill_leaves_is_removed(copy):
+    (copy / "4.orbax-checkpoint-tmp").mkdir()
+    assert restored(copy)[0] == 3
+    assert save(copy, 4) == [2, 4]
+
+
+@contextlib.contextmanager
+def files_limited(size):
+    """The system refuses to write more of a file, in any thread."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_named_and_leaves_the_checkpoints_before(copy):
+    random = jax.random.normal(jax.random.key(0), (3, 5000))
+    state = state_at(4)._replace(params=dict(zip("abc", random, strict=True)))
+    message = r"/copy/4: cannot write the checkpoint \(File too large\); make room"
+    with Checkpoints(copy) as checkpoints, files_limited(1 << 14):
+        checkpoints.save(state, EarlyStopping(2, 2.0))
+        with pytest.raises(UserError, match=message):
+            checkpoints.wait()
+    assert restored(copy)[0] == 3
+
+
+def test_the_best_step_is_the_first_of_equals():
+    state = EarlyStopping()
+    for step, score in enumerate([0.1, 0.5, 0.5, 0.2], start=1):
+        state = state.update(step, score)
+    assert state == EarlyStopping(2, 0.5, 2)
+    assert state.update(5, 0.6) == EarlyStopping(5, 0.6, 0)
+
+
+def test_a_resumed_file_holds_each_step_once(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    with contextlib.closing(MetricWriter(tmp_path, resume_at=0)) as writer:
+        writer.steps([{"step": step, "loss": 0.5} for step in range(1, 6)])
+    with open(path, "ab") as file:
+        file.write(b'{"step": 6, "lo')  # cut off by a kill
+    with contextlib.closing(MetricWriter(tmp_path, resume_at=3)) as writer:
+        writer.steps([{"step": 4, "loss": 0.25}])
+    kept = [(row["step"], row["loss"]) for row in read_json_lines(path)]
+    assert kept == [(1, 0.5), (2, 0.5), (3, 0.5), (4, 0.25)]
+
+
+def read_events(path):
+    """The events of a TFRecord file, whose CRCs are not checked."""
+    data, start = path.read_bytes(), 0
+    while start < len(data):
+        (size,) = struct.unpack_from("Q", data, start)
+        yield Event.FromString(data[start + 12 : start + 12 + size])
+        start += size + 16
+
+
+def test_events_of_tensorboard(tmp_path):
+    with contextlib.closing(MetricWriter(tmp_path, resume_at=7)) as writer:
+        writer.steps([{"step": 8, "loss": 0.5, "grad_norm": 2.0}])
+        writer.evaluation({"step": 8, "mrr": 0.25})
+    (path,) = (tmp_path / "tensorboard").glob("events.out.tfevents.*")
+    first, resumed, *rows = read_events(path)
+    assert first.file_version == "brain.Event:2"
+    assert (resumed.step, resumed.session_log.status) == (8, 1)
+    values = [{v.tag: v.simple_value for v in row.summary.value} for row in rows]
+    assert values == [{"train/loss": 0.5, "train/grad_norm": 2.0}, {"validation/mrr": 0.25}]
+    assert {row.step for row in rows} == {8}
+
+
+def fill_disk_of(path):
+    """Let this process write to a full disk where it has `path` open."""
+    with open("/dev/full", "wb") as full:
+        for entry in pathlib.Path("/proc/self/fd").iterdir():
+            if entry.exists() and entry.samefile(path):
+                os.dup2(full.fileno(), int(entry.name))
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("name", ["metrics.jsonl", "events.out.tfevents"])
+def test_a_full_disk_is_one_error_that_names_the_file(tmp_path, name):
+    threads = threading.active_count()
+    writer = MetricWriter(tmp_path, resume_at=0)
+    assert threading.active_count() == threads
+    (path,) = tmp_path.rglob(f"{name}*")
+    fill_disk_of(path)
+    with pytest.raises(OSError, match=f"No space left on device: .*{name}"):
+        writer.steps([{"step": 1, "loss": 0.5}])
+    with contextlib.suppress(OSError):
+        writer.close()
