@@ -27,11 +27,11 @@ def test_files_are_written(qpr, calibrated, table, tmp_path):
     pairs = read(tmp_path / "d" / "pairs.csv")
     assert [*pairs[0]] == ["id1", "id2", "score", "distance", "question1", "question2"]
     assert [(p["id1"], p["id2"], p["score"][:4]) for p in pairs] == [
-        *(("7", "a", "1.0"), ("7", "c", "1.0")),
+        *(("7", "a", "1.0"), ("7", "c", "1.0"))
     ]
     groups = read(tmp_path / "d" / "groups.csv")
     assert [(g["id"], g["kept"], g["votes"]) for g in groups] == [
-        *(("7", "false", "20"), ("a", "true", "3"), ("c", "false", "5")),
+        *(("7", "false", "20"), ("a", "true", "3"), ("c", "false", "5"))
     ]
     links = {(g["weakest"], g["link1"], g["link2"], g["distance"]) for g in groups}
     assert links == {("1.0", "7", "a", "0.0")}
@@ -59,7 +59,7 @@ def test_several_files_are_one_table(qpr, run, tmp_path):
     assert qpr("add", "i", "b.jsonl", "a.csv")[0] == 0
     stored = [(q.id, q.text, q.payload["tag"]) for q in Retriever.load(tmp_path / "i")]
     assert [(text, tag) for _, text, tag in stored[3:]] == [
-        *(("Learn Python", "z"), ("learn python", "x"), ("cook rice", "y")),
+        *(("Learn Python", "z"), ("learn python", "x"), ("cook rice", "y"))
     ]
     assert [value for value, *_ in stored] == [*range(6)]
 
@@ -133,7 +133,7 @@ def test_rows_against_others_and_within_a_column(qpr, calibrated, table, tmp_pat
     assert {(p["id1"], p["id2"]) for p in pairs} == {("a", "1"), ("7", "1")}
     groups = read(tmp_path / "d" / "groups.csv")
     assert {(g["id"], g["of_table"], g["kept"]) for g in groups} == {
-        *(("a", "true", "false"), ("7", "true", "false"), ("1", "false", "true")),
+        *(("a", "true", "false"), ("7", "true", "false"), ("1", "false", "true"))
     }
     assert [row["id"] for row in read(tmp_path / "d" / "deduplicated.csv")] == ["c", "d"]
     assert qpr(*how, "--out", "e", "--within", "product", "--payload", "product")[0] == 0

@@ -58,8 +58,7 @@ def test_a_kill_loses_no_verdict_and_ctrl_c_says_what_they_imply(start, tmp_path
     said, stopped = stderr.splitlines()
     assert "4 verdicts: " in said
     assert re.search(
-        r"`--threshold 0\.\d+` of `qpr duplicates` accepts \d+ pairs at a precision of ",
-        said,
+        r"`--threshold 0\.\d+` of `qpr duplicates` accepts \d+ pairs at a precision of ", said
     )
     assert stopped == "stopped: every verdict given is on disk"
 

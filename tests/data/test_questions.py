@@ -133,11 +133,7 @@ WRONG = [
     (pd.DataFrame({3: ["a"], "b": [1]}), {"text_column": "c"}, "`c`, got `3`, `b`; na"),
     (pd.DataFrame({"question": ["a"]}), {"payload": ["c"]}, "others with `--payload`"),
     (pd.DataFrame({"question": ["a"]}), {"id_column": "c"}, "`id_column`, `--id-column`"),
-    (
-        pd.DataFrame([["a", "b"]], columns=["text"] * 2),
-        {},
-        "columns with distinct names; rename",
-    ),
+    (pd.DataFrame([["a", "b"]], columns=["text"] * 2), {}, "columns with distinct names; rename"),
     (pa.table([["a"], ["b"]], names=["q", "q"]), {}, "distinct names|one column `q`, got 2"),
     (pd.DataFrame({"question": ["a", None]}), {}, "position 1: .* a question .* got None"),
     (pd.DataFrame({"question": ["a", 3]}), {}, "`questions`, position 1: expected .* got 3"),

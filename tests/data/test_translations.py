@@ -139,11 +139,7 @@ BROKEN = [
     ("p.jsonl", '{"en": "a", "de": 7}', "line 1: expected a text in `de`, got 7"),
     ("p.jsonl", '{"en": "a", "de": "b"}\n{"e', "line 2: expected a JSON object"),
     ("p.tsv", "en\tde\n" + "Who is it?\tWho is it?\n" * 20, "20 of 20 rows have the same text"),
-    (
-        "p.tsv",
-        "road\tStraße\n".encode("latin-1"),
-        "line 1: .*expected UTF-8.*; save the file as",
-    ),
+    ("p.tsv", "road\tStraße\n".encode("latin-1"), "line 1: .*expected UTF-8.*; save the file as"),
 ]
 
 

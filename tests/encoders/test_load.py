@@ -3,11 +3,7 @@ import shutil
 import pytest
 
 from qpr_jax.encoders import named
-from qpr_jax.encoders.load import (
-    contains_encoder,
-    read_encoder,
-    save_encoder,
-)
+from qpr_jax.encoders.load import contains_encoder, read_encoder, save_encoder
 from qpr_jax.encoders.named import encoder_folder
 from qpr_jax.errors import UserError
 from qpr_jax.retriever import Retriever

@@ -42,8 +42,7 @@ def reference(arrays, clusters=None, smoothing=0.0):
 
 
 @pytest.mark.parametrize(
-    ("tile_rows", "clustered", "smoothing"),
-    [(1, True, 0.3), (5, False, 0.3), (100, True, 0.0)],
+    ("tile_rows", "clustered", "smoothing"), [(1, True, 0.3), (5, False, 0.3), (100, True, 0.0)]
 )
 def test_tiles_of_any_size_give_the_same(tile_rows, clustered, smoothing):
     arrays = batch()

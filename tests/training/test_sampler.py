@@ -140,8 +140,7 @@ def test_streams_of_one_seed_differ():
     for several in (dropped, orders):
         assert len({array.tobytes() for array in several}) == len(several)
     np.testing.assert_array_equal(
-        permuted_pairs(pairs, 200, seed=3)(1),
-        pairs[np.random.default_rng([3, 1]).permutation(200)],
+        permuted_pairs(pairs, 200, seed=3)(1), pairs[np.random.default_rng([3, 1]).permutation(200)]
     )
 
 

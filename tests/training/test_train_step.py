@@ -187,8 +187,7 @@ def test_the_objective_gets_a_key_of_its_own_each_step():
 
 
 @pytest.mark.parametrize(
-    ("devices", "dtype"),
-    [(8, "bfloat16"), pytest.param(1, "float32", marks=pytest.mark.slow)],
+    ("devices", "dtype"), [(8, "bfloat16"), pytest.param(1, "float32", marks=pytest.mark.slow)]
 )
 def test_the_whole_step_lowers_for_cpu_gpu_and_tpu(devices, dtype):
     step, mesh, state = start(devices, compute_dtype=dtype)

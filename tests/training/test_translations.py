@@ -13,11 +13,7 @@ from qpr_jax.training.config import override
 from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.phases import BatchLoader
 from qpr_jax.training.sampler import epoch_steps, sample_pairs
-from qpr_jax.training.translations import (
-    TranslationData,
-    load_translations,
-    translation_digests,
-)
+from qpr_jax.training.translations import TranslationData, load_translations, translation_digests
 from tests.made_up_language import LANGUAGE, translate, write_tsv
 from tests.translation_runs import translated_config
 
