@@ -136,21 +136,19 @@ def test_max_rows(tmp_path):
     assert len(read(tmp_path, body, max_rows=1).pairs) == 1
     data = read(tmp_path, body, max_rows=2, skip_bad_rows=True)
     assert (data.report["rows"], data.report["skipped_rows"]) == (2, 1)
-    with pytest.raises(UserError, match="line 3"):
-        read(tmp_path, body, max_rows=2)
-    with pytest.raises(UserError, match="`max_rows`: expected 0"):
-        read(tmp_path, body, max_rows=-1)
+    check_refused(
+        lambda most: read(tmp_path, body, max_rows=most),
+        (2, "line 3"),
+        (-1, "`max_rows`: expected 0"),
+    )
 
 
+NUMBER = '{"question1": 1, "question2": "b", "is_duplicate": 1}\n'
 WRONG = [
     ("a.csv", "question1,question2\na,b\n", "expected the columns question1, question2, is_d"),
     ("a.csv", "question1,question2,is_duplicate\n", "got no good row and 0 bad ones"),
     ("a.jsonl", '{"question1": "a"}\n', "line 1: expected `question2`, got"),
-    (
-        "a.jsonl",
-        '{"question1": 1, "question2": "b", "is_duplicate": 1}\n',
-        "line 1: expected a question in `question1`, got 1",
-    ),
+    ("a.jsonl", NUMBER, "line 1: expected a question in `question1`, got 1"),
     ("a.txt", "one\ntwo\n", "expected the columns question1"),
     ("a.tsv", b"\x81\t", "expected a header, got a line that cannot"),
 ]
@@ -165,7 +163,7 @@ def test_what_is_no_file_of_pairs(tmp_path):
 VERDICTS = "question1,question2,is_duplicate,score,weight\n"
 
 
-def test_weights_of_verdicts_are_optional(tmp_path):
+def test_weights_of_verdicts_are_optional_and_above_0(tmp_path):
     path = write(tmp_path / "v.csv", f"{VERDICTS}a,b,1,0.75,2\nb,c,0,0.25,\n")
     found = read_verdicts(path)
     assert found.questions == ["a", "b", "c"]
@@ -174,9 +172,6 @@ def test_weights_of_verdicts_are_optional(tmp_path):
     assert found.weights.tolist() == [2, 1]
     lines = '{"question1": "a", "question2": "b", "is_duplicate": 1}\n'
     assert read_verdicts(write(tmp_path / "v.jsonl", lines)).weights.tolist() == [1]
-
-
-def test_verdicts_that_cannot_be_read(tmp_path):
     numbers = "line 2: expected a `weight` above 0, got"
     check_refused(
         lambda text: read_verdicts(write(tmp_path / "v.csv", text)),

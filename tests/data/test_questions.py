@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from qpr_jax.data.columns import Columns, to_json
@@ -67,10 +68,11 @@ def test_the_index_of_pandas_is_the_id():
         assert [entry.id for entry in as_entries(table)] == ["p", "q"]
 
 
-def test_the_path_of_a_file(tmp_path):
+def test_the_path_of_a_file_and_what_it_has(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_text("id,question,n\nx,how?,1\n")
-    assert [*as_entries(path)] == [*as_entries(str(path))] == [Entry(2, "x", "how?", {"n": "1"})]
+    path.write_text("id,question,n\n7,how?,1\nx,b,2\n")
+    entries = [Entry(2, 7, "how?", {"n": "1"}), Entry(3, "x", "b", {"n": "2"})]
+    assert [*as_entries(path)] == [*as_entries(str(path))] == [*as_entries(entries)] == entries
 
 
 TEXTS = ["a", "b"]
@@ -160,13 +162,6 @@ def test_what_cannot_be_read_is_one_line():
     check_refused(lambda questions, how: list(as_entries(questions, **how)), *WRONG)
 
 
-def test_what_a_file_has_is_taken_as_it_is(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("id,question,n\n7,a,1\nx,b,2\n")
-    entries = list(read_questions(str(path), columns=Columns(payload=True)))
-    assert list(as_entries(entries)) == entries
-
-
 def test_bad_rows_may_be_left_out(caplog):
     table = pl.DataFrame({"question": ["a", None, " ", "b"]})
     assert [e.line for e in as_entries(table, skip_bad_rows=True)] == [0, 3]
@@ -204,10 +199,39 @@ def test_numbers_that_json_lacks_are_refused_and_never_become_null(tmp_path, num
             to_json(value)
     with pytest.raises(UserError, match=r"`payload`: expected .* JSON can hold .* at position 1"):
         list(as_entries(["a", "b"], payload=[{}, {"x": number}]))
-    for value, said in (
-        (json.dumps(float(number)), "a JSON object"),
-        ("1e999", "payload that JSON"),
-    ):
-        (tmp_path / "q.jsonl").write_text(f'{{"question": "a", "x": {value}}}')
+    path = tmp_path / "q.jsonl"
+    for value, said in ((json.dumps(float(number)), "a JSON object"), ("1e999", "payload that")):
+        path.write_text(f'{{"question": "a", "x": {value}}}')
         with pytest.raises(UserError, match=rf"q\.jsonl, line 1: expected {said}"):
-            list(read_questions(str(tmp_path / "q.jsonl"), columns=Columns(payload=True)))
+            read(str(path))
+
+
+def read(path, **how):
+    return [*read_questions(path, **{"columns": Columns(payload=True)} | how)]
+
+
+def test_parquet_of_odd_columns(tmp_path):
+    def table(names, *columns):
+        path = tmp_path / "a.parquet"
+        pyarrow.parquet.write_table(pa.table(list(columns), names=names), path)
+        return str(path)
+
+    broken = pa.array([b"one", b"\xff", b"three"], pa.binary()).view(pa.string())
+    path = table(["question", "id"], broken, [4, 5, 6])
+    with pytest.raises(UserError, match="line 2: expected UTF-8"):
+        read(path)
+    assert read(path, skip_bad_rows=True) == [Entry(1, 4, "one"), Entry(3, 6, "three")]
+    with pytest.raises(UserError, match="expected one column `question`, got 2"):
+        read(table(["question", "question"], ["a"], ["b"]))
+    assert read(table(["question", "a.b"], ["a"], ["b"]))[0].payload == {"a.b": "b"}
+    folder = tmp_path / "spark.parquet"
+    folder.mkdir()
+    (folder / "_SUCCESS").write_text("")
+    for name in ("part-1.parquet", "part-0.parquet"):
+        pyarrow.parquet.write_table(pa.table([[name]], names=["question"]), folder / name)
+    assert [entry.question for entry in read(str(folder))] == ["part-0.parquet", "part-1.parquet"]
+    (folder / "part-2.parquet").write_text("no Parquet")
+    with pytest.raises(UserError, match=r"spark\.parquet: expected Parquet files \("):
+        read(str(folder))
+    path = table(["asked", "__index_level_0__"], ["a"], [3])
+    assert read(path, columns=Columns("asked", payload=True)) == [Entry(1, None, "a")]

@@ -1,7 +1,6 @@
 """Generated logs: what meaning finds and shared words do not, and a chosen rate of noise."""
 
 import hashlib
-import math
 import re
 
 import bm25s
@@ -10,7 +9,7 @@ import pytest
 
 from qpr_jax.data.clusters import transitive_clusters
 from qpr_jax.data.splits import SPLITS, split_by_cluster
-from qpr_jax.data.synthetic import CONCEPTS, generate_noisy_log, meeting_chance, synthetic_pairs
+from qpr_jax.data.synthetic import CONCEPTS, generate_noisy_log, synthetic_pairs
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text, tokenize
 from tests.refused import check_refused
@@ -138,12 +137,6 @@ def test_a_noisy_log_is_sound():
         (meaning,) = {*meanings[of_cluster]}
         assert ((meanings == meaning) == of_cluster).all()
     assert (log.clusters == -1).sum() == round(0.4 * PAIRS)
-
-
-def test_the_chance_to_meet_by_hand():
-    # Of 9 others, 3 are drawn beside a pair; none of 2 of them is there by chance 6 * 5 / (9 * 8).
-    assert meeting_chance(2, 10, 4) == pytest.approx(1 - math.comb(7, 3) / math.comb(9, 3))
-    assert (meeting_chance(0, 10, 4), meeting_chance(9, 10, 4)) == (0, 1)
 
 
 def test_noise_that_cannot_be():

@@ -3,8 +3,6 @@
 import csv
 import gzip
 import json
-import os
-import pathlib
 
 import pyarrow
 import pyarrow.feather
@@ -15,7 +13,6 @@ from hypothesis import strategies as st
 
 from qpr_jax.data.translations import Translations, file_names, parse_spec, read_translations
 from qpr_jax.errors import UserError
-from tests.made_up_language import LANGUAGE, made_up_pairs, translate, write_tsv
 from tests.refused import check_refused
 
 PAIRS = [
@@ -186,19 +183,3 @@ def test_specifications_that_cannot_be_read(tmp_path):
         ("en-de:{}", r"cannot be read \(Is a directory\)"),
         ("en-de:$QPR_NOT_SET/p.tsv", r"found none at \$QPR_NOT_SET/p.tsv"),
     )
-
-
-def test_a_made_up_language_is_read_back(tmp_path):
-    found = read_translations(write_tsv(tmp_path / "p.tsv", made_up_pairs(100)))
-    assert found.language == LANGUAGE
-    assert [*map(translate, found.sources)] == found.targets
-
-
-def test_real_files():
-    folder = os.environ.get("QPR_DATA_DIR", "")
-    if not folder or not pathlib.Path(folder, "parallel").is_dir():
-        pytest.skip("needs $QPR_DATA_DIR/parallel")
-    path = "$QPR_DATA_DIR/parallel/"
-    found = read_translations(f"en-cs:{path}multi30k.val.en.gz+{path}multi30k.val.cs.gz")
-    assert len(found.sources) == 1014
-    assert not found.dictionary

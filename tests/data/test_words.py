@@ -85,7 +85,6 @@ def test_glosses_follow_the_probabilities_and_other_words_stay(pairs, lexicon):
     assert {*words} == {"x", "y"}
     house = Lexicon(["haus"], {"house": (np.array([0]), np.array([1.0]))})
     assert gloss("Paul's HOUSE, Bonn!", house, rng) == ("paul s haus bonn", 1)
-    assert gloss("", house, rng) == ("", 0)
 
 
 def _runs(question):
@@ -93,17 +92,11 @@ def _runs(question):
     return set(itertools.pairwise(words)) | set(zip(words, words[1:], words[2:], strict=False))
 
 
-def _questions():
-    verbs, things = ("bake", "buy", "slice", "store"), ("bread", "rye bread", "a cake", "cheese")
-    return [
-        f"{start} {verb} {thing} {end}"
-        for start, end in (("How do I", "at home?"), ("why would you", "in the Summer"))
-        for verb, thing in itertools.product(verbs, things)
-    ] + ["", "one", "two words"]
-
-
 def test_runs_of_three_words_and_both_ends_are_those_of_real_questions():
-    real = _questions()
+    frames = ("How do I {} {} at home?", "why would you {} {} in the Summer")
+    verbs, things = ("bake", "buy", "slice", "store"), ("bread", "rye bread", "a cake", "cheese")
+    real = [frame.format(*words) for frame in frames for words in itertools.product(verbs, things)]
+    real += ["", "one", "two words"]
     made, again = (splice_questions(real, 20, accept=lambda t: t not in real) for _ in range(2))
     assert made == again
     assert len(made) == len(set(made)) == 20
