@@ -22,10 +22,10 @@ class StubEncoder:
         return SUMMARY
 
 
-def write_run(folder, **settings):
+def write_run(folder, more=None, **settings):
     train = {"questions": 1000, "pairs": 500, "non_duplicates": 20}
     data = {"questions": 1200, "unlabelled": 30, "splits": {"train": train}}
-    report = {"encoder": "0123", "data": data, "timing": {"steps": 7}}
+    report = {"encoder": "0123", "data": data, "timing": {"steps": 7}} | (more or {})
     (folder / "report.json").write_text(json.dumps(report))
     (folder / "run.json").write_text(json.dumps(settings))
 
@@ -34,7 +34,7 @@ def card_of(folder, name="mine", *, encoder=None, **options):
     return model_card(name, encoder or StubEncoder(), folder, **options)
 
 
-def test_the_card_quotes_the_settings_that_there_are(tmp_path):
+def test_the_card_quotes_the_settings_and_what_a_model_learned_from(tmp_path):
     settings = {"loss.names": ["sdml", "triplet"], "loss.weights": []}
     write_run(tmp_path, max_epochs=2, seed=0, **settings, **{"data.source": "quora"})
     card = card_of(tmp_path, licence="mit")
@@ -44,6 +44,17 @@ def test_the_card_quotes_the_settings_that_there_are(tmp_path):
     rows = ["| loss.names | `sdml, triplet` |", "| seed | `0` |", "| steps | `7` |"]
     assert "\n".join(["|---|---|", *rows, "| data.source | `quora` |\n"]) in card
     assert "Not measured on labelled questions.\n\n## Limits\n\n- It reads two words.\n- " in card
+    taught, added = {"teacher.identity": "ab"}, {"added_words": {"words": 1234}}
+    for settings, report, learned in (
+        ({}, {}, "None here: the model was not trained further before it was published.\n"),
+        (taught, {}, "It learned a teacher's vectors of 1,030 questions.\n"),
+        ({"pretrained.identity": "cd"}, {}, "| it started from the encoder | `cd` |\n"),
+        (taught, added, "1,234 words were added to a trained encoder; their embeddings alone were"),
+    ):
+        write_run(tmp_path, report, max_epochs=0, **settings)
+        card = card_of(tmp_path)
+        assert f"\n{learned}" in card
+        assert ("vectors of 1,030 questions" in card) == (settings is taught and not report)
 
 
 def test_the_card_has_the_scores_of_both_stages(tmp_path):
@@ -64,28 +75,6 @@ def test_the_card_has_the_scores_of_both_stages(tmp_path):
     assert "`search` reorders the first 3 hits by a small network" in card
 
 
-def test_the_card_says_what_a_model_learned_from(tmp_path):
-    none = "\nNone here: the model was not trained further before it was published.\n"
-    learned = "\nIt learned a teacher's vectors of 1,030 questions.\n"
-    taught = {"teacher.identity": "ab"}
-    started = "\n| it started from the encoder | `cd` |\n"
-    for settings, expected in (
-        ({}, none),
-        (taught, learned),
-        ({"pretrained.identity": "cd"}, started),
-    ):
-        write_run(tmp_path, max_epochs=0, **settings)
-        assert expected in card_of(tmp_path)
-    write_run(tmp_path, max_epochs=0, **taught)
-    report = json.loads((tmp_path / "report.json").read_text())
-    report["added_words"] = {"words": 1234}
-    (tmp_path / "report.json").write_text(json.dumps(report))
-    card = card_of(tmp_path)
-    assert "\n1,234 words were added to a trained encoder; their embeddings alone were" in card
-    assert learned not in card
-    assert none not in card
-
-
 def test_markup_in_names_and_settings_is_shown_as_it_is(tmp_path):
     write_run(tmp_path, max_epochs=0, **{"data.source": "a`|<b>\n\x1b[31m"})
     card = card_of(tmp_path, "<img src=x> *a*_b_ [c](d)", licence='x"\n---\n<script>|')
@@ -97,12 +86,10 @@ def test_markup_in_names_and_settings_is_shown_as_it_is(tmp_path):
 
 
 def test_the_card_names_languages_files_and_their_terms(tmp_path):
-    write_run(tmp_path, max_epochs=1, **{"teacher.identity": "ab"})
-    report = json.loads((tmp_path / "report.json").read_text())
     scored = {"language": "de", "sentences": 1000, "to_source": 0.5, "to_target": 0.25}
     found = {"name": "test", "retrieval": {"hits@1": 0.625, "mrr@20": 0.7}}
-    report["translations"] = {"sets": [scored | found, scored | {"name": "a.en+a.de"}]}
-    (tmp_path / "report.json").write_text(json.dumps(report))
+    sets = [scored | found, scored | {"name": "a.en+a.de"}]
+    write_run(tmp_path, {"translations": {"sets": sets}}, **{"teacher.identity": "ab"})
     files = [
         ("multi30k.train.en.gz+multi30k.train.de.gz", "de", False),
         ("wiktionary.en-fr.tsv.gz", "fr", True),

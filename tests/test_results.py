@@ -23,14 +23,9 @@ def with_payload(*payloads):
     return Results.of(["a"], [hits])
 
 
-def test_they_are_lists():
+def test_they_are_lists_and_texts():
     assert [FIRST, SECOND] == RESULTS
     assert [hits.query for hits in RESULTS] == ["cook rice", "rice"]
-    assert RESULTS[0].query == "cook rice"
-    assert RESULTS[0][0].question == "How to cook rice?"
-
-
-def test_as_text():
     assert repr(RESULTS) == (
         '2 queries, 3 hits\n"cook rice":\n'
         "     distance  score  id  question\n"
@@ -67,30 +62,25 @@ def test_as_html():
     assert "score" not in Hits("a", SECOND)._repr_html_()
 
 
-def test_pandas():
-    frame = RESULTS.to_pandas()
-    assert [*frame] == COLUMNS
-    assert frame["query_number"].tolist() == [0, 0, 1]
-    assert frame["query"].tolist() == ["cook rice", "cook rice", "rice"]
-    assert frame["rank"].tolist() == [1, 2, 1]
-    assert frame["id"].tolist() == [7, 3, 3]
+def test_tables():
+    frame, table = RESULTS.to_pandas(), RESULTS.to_arrow()
+    expected = {
+        "query_number": [0, 0, 1],
+        "query": ["cook rice", "cook rice", "rice"],
+        "rank": [1, 2, 1],
+        "id": [7, 3, 3],
+        "question": ["How to cook rice?", "What is rice?", "What is rice?"],
+        "distance": [0.25, 1.5, 0.5],
+        "score": [0.9, None, None],
+    }
+    assert table.to_pydict() == expected
+    assert frame.astype(object).where(frame.notna(), None).to_dict("list") == expected
+    assert polars.DataFrame(table).to_dict(as_series=False) == expected
     assert frame["id"].dtype == "int64"
-    assert frame["distance"].tolist() == [0.25, 1.5, 0.5]
-    assert frame["score"].isna().tolist() == [False, True, True]
-    assert [*RESULTS[0].to_pandas()] == COLUMNS[2:]
-    assert len(RESULTS[0].to_pandas()) == 2
-
-
-def test_arrow():
-    table = RESULTS.to_arrow()
-    assert table.column_names == COLUMNS
     assert table.schema.field("id").type == pyarrow.int64()
     assert table.schema.field("score").type == pyarrow.float64()
-    assert table.column("score").to_pylist() == [0.9, None, None]
-    assert RESULTS[1].to_arrow().column_names == COLUMNS[2:]
-    assert polars.DataFrame(table)["question"].to_list() == [
-        hit.question for hits in RESULTS for hit in hits
-    ]
+    assert [*RESULTS[0].to_pandas()] == RESULTS[1].to_arrow().column_names == COLUMNS[2:]
+    assert len(RESULTS[0].to_pandas()) == 2
 
 
 @pytest.mark.parametrize("results", [Results(), Results.of(["a"], [[]])])

@@ -15,12 +15,14 @@ from qpr_jax.files import sha256_of
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
-from tests.runs import start_training, write_encoder
+from tests.made_up_language import LANGUAGE
+from tests.runs import start_training
+from tests.translation_runs import DIMENSION, translated_config
 from tests.xla import QUICK_XLA
 
 SETTINGS = {
     "devices": 1,
-    "max_steps": 21,  # of pairs, after 9 of imitation
+    "max_steps": 17,  # of pairs, after those of imitation
     "checkpoint_every": 3,
     "early_stopping.every_steps": 8,
     "early_stopping.patience": 99,
@@ -29,27 +31,38 @@ SETTINGS = {
     "batch.token_dropout": 0.1,
     "batch.hard_negatives": 8,
     "loss.names": "sdml,online_contrastive",
-    # And of a teacher, the first steps alone, the others beside the pairs.
+    # And of translations and a teacher, the first steps alone, the others beside the pairs.
+    "data.glossed": 1,
+    "batch.translations": 0.25,
+    "batch.subword_dropout": 0.3,
+    "text.subwords": True,
     "teacher.epochs": 1,
-    "teacher.batch_size": 64,
+    "teacher.batch_size": 128,
     "teacher.weight": 0.5,
     "optimizer.learning_rate_decay": "linear",
     "encoder.normalize": True,
-    "encoder.output_dim": 6,
+    "encoder.output_dim": DIMENSION,
     "rerank.candidates": 0,  # tests/test_second_stage_of_a_run.py kills that
 }
 STEPS = 30
 
 
-def train(workdir, teacher, **changes):
+def settings(given, **changes):
+    """The settings of a run, whose teacher and translations are in the folder `given`."""
+    files = {"teacher.model": str(given / "teacher")}
+    files["data.parallel"] = f"en-{LANGUAGE}:{given / 'sentences.tsv'}"
+    return SETTINGS | files | changes
+
+
+def train(workdir, given):
     """Train in this process."""
-    settings = SETTINGS | {"teacher.model": str(teacher)} | changes
-    return train_and_evaluate(override(load_config("synthetic_sdml_smoke"), settings), workdir)
+    config = override(load_config("synthetic_sdml_smoke"), settings(given))
+    return train_and_evaluate(config, workdir)
 
 
-def start(workdir, teacher, *xla, **changes):
+def start(workdir, given, *xla, **changes):
     """Start the training in a process of its own."""
-    return start_training(workdir, SETTINGS | {"teacher.model": teacher} | changes, *xla)
+    return start_training(workdir, settings(given, **changes), *xla)
 
 
 def finish(*arguments, **changes):
@@ -66,12 +79,14 @@ def lines(workdir):
 
 def result(workdir):
     rows = read_json_lines(workdir / "metrics.jsonl")
+    report = json.loads((workdir / "report.json").read_text())
     return {
         "steps": [row["step"] for row in rows],
         "losses": [(row["loss"], row["grad_norm"]) for row in rows],
         "evaluations": read_json_lines(workdir / "evaluations.jsonl"),
         "encoder": sha256_of(workdir / "export" / "model.safetensors"),
-        "scores": json.loads((workdir / "report.json").read_text())["test"],
+        "test": report["test"],
+        "translations": report.get("translations"),
     }
 
 
@@ -85,11 +100,11 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def unbroken(build_once):
-    """The folder of a whole run, and of its teacher."""
+    """The folder of a whole run, of its teacher and its translations."""
 
     def build(folder):
-        write_encoder(folder / "teacher")
-        train(folder / "run", folder / "teacher")
+        translated_config(folder)
+        train(folder / "run", folder)
 
     return build_once("unbroken", build)
 
@@ -102,10 +117,10 @@ def unbroken(build_once):
     ],
 )
 def test_killed_at_random_moments_it_ends_with_the_same_bits(unbroken, tmp_path, kills):
-    workdir, teacher = tmp_path / "run", unbroken / "teacher"
+    workdir = tmp_path / "run"
     rng = random.Random(0)
     for kill in range(kills):
-        process = start(workdir, teacher)
+        process = start(workdir, unbroken)
         # Every other kill falls into the writing of a checkpoint, the others anywhere.
         target = lines(workdir) + rng.randrange(1, 13)
         while process.poll() is None:
@@ -116,7 +131,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(unbroken, tmp_path,
         time.sleep(rng.random() * 0.05)
         process.kill()
         process.communicate()
-    train(workdir, teacher)
+    train(workdir, unbroken)
     expected = result(unbroken / "run")
     assert expected["steps"] == list(range(1, STEPS + 1))
     assert result(workdir) == expected
@@ -126,7 +141,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(unbroken, tmp_path,
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
 def test_a_signal_saves_and_the_same_command_resumes(unbroken, tmp_path, number):
-    given = (tmp_path / "run", unbroken / "teacher")
+    given = (tmp_path / "run", unbroken)
     process = start(*given, checkpoint_every=1000)
     while lines(given[0]) < 2 and process.poll() is None:
         time.sleep(0.001)
@@ -144,7 +159,7 @@ def test_a_signal_saves_and_the_same_command_resumes(unbroken, tmp_path, number)
 
 @pytest.mark.slow
 def test_it_resumes_with_another_number_of_devices(unbroken, tmp_path):
-    given = (tmp_path / "run", unbroken / "teacher")
+    given = (tmp_path / "run", unbroken)
     process = start(*given)
     while lines(given[0]) < 10 and process.poll() is None:
         time.sleep(0.001)
@@ -171,7 +186,7 @@ class Crash(BaseException):
 @pytest.mark.parametrize("call", [10, pytest.param(4, marks=pytest.mark.slow)])
 def test_after_a_crash_at_any_rename_the_same_run_ends_the_same(tmp_path, monkeypatch, call):
     """Files and folders are renamed into place; a run may end before any of the renames."""
-    config = load_config("synthetic_sdml:smoke")
+    config = override(load_config("synthetic_sdml:smoke"), {"devices": 1})
     rename, calls = os.replace, []
 
     def crash(*arguments):

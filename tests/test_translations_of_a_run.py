@@ -2,10 +2,8 @@
 
 import pytest
 
-from qpr_jax.files import read_json, sha256_of
+from qpr_jax.files import read_json
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.metrics import read_json_lines
-from qpr_jax.training.phases import BatchLoader
 from tests.translation_runs import LANGUAGE, translated_config
 
 LEARNED = {
@@ -47,56 +45,3 @@ def test_it_finds_every_translation(tmp_path):
     counts = found["counts"][LANGUAGE]
     assert files["sentences.tsv"]["rows"] == counts["trained_sentences"]
     assert files["words.tsv"]["language"] == LANGUAGE
-
-
-RESUMED = {
-    "data.glossed": 1,
-    "teacher.weight": 1.0,
-    "batch.translations": 0.25,
-    "batch.subword_dropout": 0.3,
-    "batch.token_dropout": 0.1,
-    "max_steps": 9,
-    "checkpoint_every": 4,
-    "devices": 2,
-}
-
-
-@pytest.mark.slow  # three trainings
-def test_killed_in_either_stage_it_ends_with_the_same_bits(tmp_path, monkeypatch):
-    config = translated_config(tmp_path, **RESUMED)
-    load = BatchLoader.load
-    loaders = []  # that of each step
-
-    def load_until(stops):
-        def loaded(self, step, mesh):
-            loaders.append(self)
-            if len(loaders) == stops:
-                raise RuntimeError("killed")
-            return load(self, step, mesh)
-
-        return loaded
-
-    monkeypatch.setattr(BatchLoader, "load", load_until(0))
-    train_and_evaluate(config, tmp_path / "whole")
-    imitated = sum(loader is loaders[0] for loader in loaders)
-    assert imitated - 3 > 10
-    assert len(loaders) == imitated + 9
-    for stops in (10, imitated - 3):  # the second run starts from step 8, a checkpoint
-        loaders.clear()
-        monkeypatch.setattr(BatchLoader, "load", load_until(stops))
-        with pytest.raises(RuntimeError, match="killed"):
-            train_and_evaluate(config, tmp_path / "run")
-    loaders.clear()
-    monkeypatch.setattr(BatchLoader, "load", load_until(0))
-    train_and_evaluate(config, tmp_path / "run")
-    whole, run = (result_of(tmp_path / name) for name in ("whole", "run"))
-    assert run == whole
-
-
-def result_of(run):
-    rows = read_json_lines(run / "metrics.jsonl")
-    return {
-        "losses": [(row["step"], row["loss"], row["grad_norm"]) for row in rows],
-        "encoder": sha256_of(run / "export" / "model.safetensors"),
-        "translations": read_json(run / "report.json")["translations"],
-    }

@@ -84,12 +84,9 @@ def written(tmp_path, analysis):
     return write
 
 
-def test_known_are_all_that_pairs_link():
-    pairs = np.array([[7, 9], [3, 1], [1, 5], [2**62, 7]])
-    assert known_paraphrases(pairs) == {1: [3, 5], 3: [1, 5], 7: [9, 2**62], 2**62: [7, 9]}
-
-
 def test_the_closest_paraphrase_shares_most_words():
+    pairs = np.array([[7, 9], [3, 1], [1, 5], [2**62, 7]])  # known are all that pairs link
+    assert known_paraphrases(pairs) == {1: [3, 5], 3: [1, 5], 7: [9, 2**62], 2**62: [7, 9]}
     others = {9: "how can i cook", 5: "how can i cook rice", 4: "RICE, how can I cook?", 3: "rice"}
     pairs = np.array([[1, other] for other in others])
     search = {"run": lambda queries, k: [[Hit(9, "", 0.0)]]}
@@ -172,19 +169,15 @@ def test_json_has_all_that_fails(written):
     assert value["by_mistake"][0] == {"group": "all", "failing": [1, 2]}
     assert [case["id"] for case in value["failing"]] == [1, 4, 7]
     example, second = value["failing"][1], {"id": 5, "question": "Why is Rust better than C?"}
+    first = {"id": 6, "question": "Is C better than Rust?", "distance": 0.1}
+    wrong = {"failed": True, "place": 3, "mistake": ["order"], "first": first}
+    found = second | {"distance": 0.2}
+    right = {"failed": False, "place": 1, "mistake": None, "first": found, "paraphrase": found}
     good, bad = example.pop("answers")
-    assert example == {
-        "id": 4,
-        "question": "Is Rust better than C?",
-        "paraphrase_id": 5,
-        "paraphrase": second["question"],
-        "groups": [],
-    }
-    assert (good["failed"], good["place"], good["mistake"]) == (True, 3, ["order"])
-    assert good["first"] == {"id": 6, "question": "Is C better than Rust?", "distance": 0.1}
-    assert good["paraphrase"] == second | {"distance": 0.4}
-    assert (bad["failed"], bad["place"], bad["mistake"]) == (False, 1, None)
-    assert bad["first"] == bad["paraphrase"] == second | {"distance": 0.2}
+    assert good.items() >= (wrong | {"paraphrase": second | {"distance": 0.4}}).items()
+    assert bad.items() >= right.items()
+    paraphrase = {"paraphrase_id": 5, "paraphrase": second["question"], "groups": []}
+    assert example == {"id": 4, "question": "Is Rust better than C?"} | paraphrase
 
 
 def test_one_run_is_not_compared(tmp_path):
@@ -198,13 +191,11 @@ def test_one_run_is_not_compared(tmp_path):
     assert "Unseen words" in page.text
 
 
-@pytest.mark.parametrize("name", ["a", "a.txt", "a.html.gz", ".html"])
-def test_other_endings_are_refused(tmp_path, analysis, name):
-    with pytest.raises(
-        UserError, match=r"`out`: expected a name that ends in \.html, \.md, \.json"
-    ):
-        write_failures(tmp_path / name, analysis)
-    assert not (tmp_path / name).exists()
+def test_other_endings_are_refused(tmp_path, analysis):
+    for name in ("a", "a.txt", "a.html.gz", ".html"):
+        with pytest.raises(UserError, match=r"`out`: .* name that ends in \.html, \.md, \.json"):
+            write_failures(tmp_path / name, analysis)
+        assert not (tmp_path / name).exists()
 
 
 @pytest.mark.slow

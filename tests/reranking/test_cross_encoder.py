@@ -70,6 +70,9 @@ def test_a_saved_folder_is_the_same_model(model, tmp_path):
     again = read_cross_encoder(tmp_path / "a")
     assert again.identity == model.identity
     assert again.calibration is None
+    (tmp_path / "a").rename(tmp_path / "export")
+    assert read_cross_encoder(tmp_path).identity == model.identity  # a run
+    (tmp_path / "export").rename(tmp_path / "a")
     assert again.activation == model.activation
     np.testing.assert_array_equal(again.predict(PAIRS), model.predict(PAIRS))
     for name in ("config.json", "config_sentence_transformers.json", "tokenizer.json"):
@@ -80,39 +83,31 @@ def test_a_saved_folder_is_the_same_model(model, tmp_path):
         read_cross_encoder(tmp_path / "a")
 
 
-def test_a_run_is_read_by_its_export(folder):
-    folder.rename(folder.parent / "export")
-    assert read_cross_encoder(folder.parent).max_tokens == 24
+V3_LACKS = ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json")
 
 
 @pytest.mark.parametrize(
-    ("of_model", "new", "old", "expected"),
+    ("of_model", "new", "old", "without", "expected"),
     [
-        (None, None, None, "sigmoid"),
-        (None, None, IDENTITY, "identity"),
-        (None, {"activation_fn": IDENTITY}, None, "identity"),
-        (IDENTITY, {"activation_fn": "torch.nn.modules.activation.Sigmoid"}, None, "identity"),
-        (None, {"version": "5.0.0"}, IDENTITY, "identity"),
+        (None, None, None, (), "sigmoid"),
+        (None, None, IDENTITY, (), "identity"),
+        (None, {"activation_fn": IDENTITY}, None, (), "identity"),
+        (IDENTITY, {"activation_fn": "torch.nn.modules.activation.Sigmoid"}, None, (), "identity"),
+        (None, {"version": "5.0.0"}, IDENTITY, (), "identity"),
+        (None, None, IDENTITY, V3_LACKS, "identity"),  # as ms-marco-MiniLM-L6-v2 on the hub
     ],
 )
-def test_the_activation_of_old_and_new_versions(folder, of_model, new, old, expected):
+def test_the_activation_of_old_and_new_versions(folder, of_model, new, old, without, expected):
     change(folder, "config_sentence_transformers.json", activation_fn=of_model)
     names = {"sentence_transformers": new, "sbert_ce_default_activation_function": old}
     change(folder, "config.json", **names)
+    for name in without:
+        (folder / name).unlink()
     model = read_cross_encoder(folder)
     assert model.activation == expected
     logits = model.predict(PAIRS[:2])
+    np.testing.assert_allclose(logits, GOLDEN["logits"][:2], rtol=0, atol=1e-5)
     assert (model.scores(logits) == logits).all() == (expected == "identity")
-
-
-def test_a_folder_of_version_3_has_fewer_files(folder):
-    """As cross-encoder/ms-marco-MiniLM-L6-v2 on the hub."""
-    for name in ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
-        (folder / name).unlink()
-    change(folder, "config.json", sbert_ce_default_activation_function=IDENTITY)
-    np.testing.assert_allclose(
-        read_cross_encoder(folder).predict(PAIRS), GOLDEN["logits"], rtol=0, atol=1e-5
-    )
 
 
 @pytest.mark.parametrize(
@@ -148,9 +143,6 @@ def test_weights_in_another_format_and_other_modules_are_refused(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(UserError, match=r"found no model\.safetensors"):
         read_cross_encoder(folder)
-
-
-def test_a_cross_encoder_is_no_encoder_of_questions():
     with pytest.raises(UserError, match="got a cross-encoder"):
         read_encoder(TINY)
 

@@ -214,11 +214,4 @@ def test_texts_of_any_length_have_features():
     assert np.isfinite(rows).all()
     assert rows[1, FEATURES.index("length_query")] == 64
     assert not rows[4].any()
-
-
-def test_frequencies_give_idfs():
-    frequencies = Frequencies.count(CORPUS)
-    assert frequencies.documents == len(CORPUS)
-    weights = frequencies.weights(["price", "zebra"])
-    assert weights.tolist() == pytest.approx([math.log(10 / 5), math.log(10)], abs=0.05)
     assert Frequencies.count([]).weights(["price"]).tolist() == [np.float32(0.01)]

@@ -1,7 +1,6 @@
 """The light re-ranker: its identity and its order."""
 
 import dataclasses
-import os
 
 import numpy as np
 import pytest
@@ -112,16 +111,3 @@ def test_a_stacked_model_reads_the_logit():
     stacked = light_model(cross_encoder="a cross-encoder", network=made, candidates=4)
     (found,) = LightReranker(stacked, WordEncoder(), scorer=Scorer()).rerank(["q"], [HITS])
     assert [len(hit.question) for hit in found] == [0, 3, 4, 5]
-
-
-def test_it_works_after_a_fork():
-    """Many queries use several threads, none of which a forked process has."""
-    whole = reranker(network=network())
-    many = ["what is a car"] * 600
-    expected = whole.rerank(many, [HITS] * 600)
-    reading, writing = os.pipe()
-    if not (child := os.fork()):
-        os.write(writing, b"x" if whole.rerank(many, [HITS] * 600) == expected else b"-")
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(reading, 1) == b"x"

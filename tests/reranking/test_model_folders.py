@@ -9,48 +9,36 @@ from safetensors.numpy import load_file, save_file
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, write_manifest
-from qpr_jax.reranking.calibration import (
-    WEIGHTS as CALIBRATED,
-)
-from qpr_jax.reranking.calibration import (
-    read_calibration,
-    save_calibration,
-)
-from qpr_jax.reranking.light import WEIGHTS, read_light, save_light
+from qpr_jax.reranking import calibration, light
 from tests.reranking.models import light_model, pair_calibration
 
-KINDS = {
-    "light": (light_model(settings={"seed": 1}), save_light, read_light, WEIGHTS),
-    "calibration": (
-        pair_calibration(light=light_model()),
-        save_calibration,
-        read_calibration,
-        CALIBRATED,
-    ),
+MODELS = {
+    "light": light_model(settings={"seed": 1}),
+    "calibration": pair_calibration(light=light_model()),
 }
+ROOMS = {"light": light, "calibration": calibration}
 
 
-@pytest.fixture(params=KINDS)
+def save(folder, kind, **changes):
+    """Save a changed model; return a function that reads it, and the name of its tensors."""
+    room, model = ROOMS[kind], dataclasses.replace(MODELS[kind], **changes)
+    getattr(room, f"save_{kind}")(folder, model)
+    return getattr(room, f"read_{kind}"), room.WEIGHTS
+
+
+@pytest.fixture(params=MODELS)
 def saved(request, tmp_path):
     """A folder of one kind, its reader and the name of its tensors."""
-    model, save, read, name = KINDS[request.param]
-    save(tmp_path / "m", model)
-    return tmp_path / "m", read, name
+    return tmp_path / "m", *save(tmp_path / "m", request.param)
 
 
 @pytest.mark.parametrize(
     ("kind", "changes"),
-    [
-        ("light", {}),
-        ("calibration", {}),
-        ("calibration", {"slope": 0.5, "settings": {"verdicts": 7}}),
-    ],
+    [("light", {}), ("calibration", {}), ("calibration", {"slope": 0.5, "settings": {"a": 7}})],
 )
 def test_a_model_is_read_as_it_was_saved(tmp_path, kind, changes):
-    model, save, read, _ = KINDS[kind]
-    save(tmp_path / "a", dataclasses.replace(model, **changes))
-    found = read(tmp_path / "a")
-    save(tmp_path / "b", found)
+    read, _ = save(tmp_path / "a", kind, **changes)
+    getattr(ROOMS[kind], f"save_{kind}")(tmp_path / "b", read(tmp_path / "a"))
     for path in (tmp_path / "a").iterdir():
         assert (tmp_path / "b" / path.name).read_bytes() == path.read_bytes()
 
@@ -100,8 +88,7 @@ def facts_of(folder):
     ],
 )
 def test_a_sealed_manifest_of_other_facts_is_refused(tmp_path, kind, changes):
-    model, save, read, name = KINDS[kind]
-    save(tmp_path / "m", model)
+    read, name = save(tmp_path / "m", kind)
     write_manifest(tmp_path / "m", [name], **facts_of(tmp_path / "m") | changes)
     with pytest.raises(UserError):
         read(tmp_path / "m")

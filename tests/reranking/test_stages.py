@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.index.base import Hit, Question
+from qpr_jax.index.base import Question
+from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.reranking.calibration import (
     CALIBRATION,
@@ -28,29 +29,17 @@ TEXTS = [
 ]
 
 
-class MemoryStore:
-    """The part of a store that stages use."""
-
-    encoder, dimension = WordEncoder.identity, 5
-
-    def __init__(self, texts=TEXTS, metric="l2", encoder=None):
-        self.recipe, self.shared = Recipe(metric=metric), {}
-        self.texts, self.vectors = texts, (encoder or WordEncoder()).encode(texts)
-
-    def search(self, vectors, k):
-        found = []
-        for vector in vectors:
-            if self.recipe.metric == "ip":
-                distances = -self.vectors @ vector
-            else:
-                distances = ((self.vectors - vector) ** 2).sum(axis=1)
-            order = np.argsort(distances, kind="stable")[:k]
-            found.append([Hit(int(i), self.texts[i], float(distances[i])) for i in order])
-        return found
-
-    def get(self, ids):
-        known = dict(enumerate(self.texts))
-        return [Question(i, known[i]) if i in known else None for i in ids]
+def store_of(texts=TEXTS, metric="l2", encoder=None):
+    """A store in memory."""
+    encoder = encoder or WordEncoder()
+    return FolderStore.create(
+        None,
+        [Question(i, text) for i, text in enumerate(texts)],
+        encoder.encode,
+        Recipe(metric=metric),
+        encoder=encoder.identity,
+        dimension=5,
+    )
 
 
 class LongEncoder(WordEncoder):
@@ -66,33 +55,29 @@ def stages(**changes) -> Stages:
 
 def test_the_words_of_a_store():
     light, none = stages(), Stages(WordEncoder())
-    for store in (None, MemoryStore(), MemoryStore(metric="ip")):
+    for store in (None, store_of(), store_of(metric="ip")):
         assert light.words(store) == ["light", False]
         assert none.words(store) == [False]
         assert light.choose("light", store) == "light"
         assert light.choose(False, store) is False
     with_cross = stages(cross_encoder=read_cross_encoder(TINY))
     assert with_cross.words(None) == ["light", False, "cross_encoder"]
-    for word in ("Light", "none", True, 1, "", "false"):
-        with pytest.raises(UserError, match="expected None, False, 'light' or 'cross_enc"):
-            light.choose(word, None)
-    with pytest.raises(UserError, match="expected a cross-encoder, found none"):
-        light.choose("cross_encoder", None)
-    with pytest.raises(UserError, match="with a folder reranker/"):
-        none.choose("light", None)
-
-
-def test_inner_products_need_vectors_of_length_one():
-    store = MemoryStore(metric="ip", encoder=LongEncoder())
+    products = store_of(metric="ip", encoder=LongEncoder())
     long = Stages(LongEncoder(), light_model())
-    assert long.words(store) == [False]
-    assert long.choose("light", MemoryStore()) == "light"
-    with pytest.raises(UserError, match="inner products of vectors of other lengths"):
-        long.choose("light", store)
+    assert long.words(products) == [False]
+    assert long.choose("light", store_of()) == "light"
+    for given, word, store, said in (
+        *((light, w, None, "None, False, 'light' or") for w in ("Light", "none", True, 1, "")),
+        (light, "cross_encoder", None, "expected a cross-encoder, found none"),
+        (none, "light", None, "with a folder reranker/"),
+        (long, "light", products, "inner products of vectors of other lengths"),
+    ):
+        with pytest.raises(UserError, match=said):
+            given.choose(word, store)
 
 
 def test_explained_by_the_features_among_the_hits():
-    known, store = stages(), MemoryStore()
+    known, store = stages(), store_of()
     for query in ("what is a car", "what is rice like", ""):
         (hits,) = store.search(WordEncoder().encode([query]), 9)
         (found,) = known.reranker(None, store).rerank([query], [hits])
@@ -109,7 +94,7 @@ def test_explained_by_the_features_among_the_hits():
     assert [word for word, _ in parts.differences.text_words] == ["5", "is", "what"]
     plain = Stages(WordEncoder()).explain(None, store, "what is 5", "rice")
     assert plain[1:4] == (None, None, {})
-    empty = known.explain(None, MemoryStore([]), "what is rice", "rice")
+    empty = known.explain(None, store_of([]), "what is rice", "rice")
     assert empty.raw_score is not None
     for given, what in (({"id": 400}, "indexed question"), ({}, "none"), ({"other": 5}, "strings")):
         with pytest.raises(UserError, match=what):
@@ -122,17 +107,17 @@ def test_a_score_is_the_same_whatever_else_there_is():
     known = Stages(WordEncoder(), model, calibration=calibration)
     query, scores = "what is rice", []
     for texts in (TEXTS, TEXTS[3:4], [*reversed(TEXTS)]):
-        for store in (MemoryStore(texts), MemoryStore(texts, metric="ip")):
+        for store in (store_of(texts), store_of(texts, metric="ip")):
             hits = store.search(WordEncoder().encode([query]), 20)
             (found,) = known.score_hits(store, [query], hits)
             scores += [hit.score for hit in found if hit.question == TEXTS[3]]
             again = known.explain(None, store, query, TEXTS[3])
             assert again.probability == pytest.approx(scores[-1], rel=1e-5)
     assert scores == pytest.approx([1.0] * 6)  # the text of the query
-    (far,) = MemoryStore(TEXTS[:1]).search(WordEncoder().encode([query]), 1)
-    assert 0 < known.score_hits(MemoryStore(), [query], [far])[0][0].score < 1
+    (far,) = store_of(TEXTS[:1]).search(WordEncoder().encode([query]), 1)
+    assert 0 < known.score_hits(store_of(), [query], [far])[0][0].score < 1
     long = Stages(LongEncoder(), calibration=pair_calibration())
-    products = MemoryStore(metric="ip", encoder=LongEncoder())
+    products = store_of(metric="ip", encoder=LongEncoder())
     assert long.score_hits(products, [query], [far]) == [far]
     assert known.require_calibration() is calibration
     assert known.calibration_facts() == {"words": True, "reach": 4.0}
@@ -203,7 +188,7 @@ def test_those_of_another_encoder_or_re_ranker_are_refused(folder):
 
 
 def test_a_stacked_one_with_its_cross_encoder(folder, caplog):
-    cross, store, query = read_cross_encoder(TINY), MemoryStore(), "how is rice"
+    cross, store, query = read_cross_encoder(TINY), store_of(), "how is rice"
     columns = len(FEATURES) + 1
     last = (np.arange(columns) == columns - 1).astype(np.float32)
     zeros = network(columns=columns)._asdict()
