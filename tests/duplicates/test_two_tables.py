@@ -15,12 +15,6 @@ from tests.duplicates.test_find import texts_of
 from tests.runs import write_encoder
 
 
-def test_a_column_that_two_tables_do_not_share_is_said(run, caplog):
-    new, old = ([{"text": "a b", "shop": shop}] for shop in ("x", "y"))
-    assert not len(find_duplicates(new, run=run, within="shop", against=old).pairs)
-    assert caplog.messages == ["no value of `shop` is in both tables: nothing is compared"]
-
-
 def test_new_rows_are_compared_with_old_ones_only(run):
     new = ["learn python", "learn python", "LEARN PYTHON", "cook rice", "what is rust"]
     old = ["Learn Python", "learn python", "a new car"]
@@ -162,20 +156,20 @@ def test_a_change_of_the_index_during_a_search_is_an_error(run):
         assert len(index) == number
 
 
-def test_an_empty_index_gets_all_rows(run):
-    index = Retriever.build(["cook rice"], run=run)
-    index.remove([0])
-    found = find_duplicates(["a new car", "A new car"], incremental=index, threshold=0.9)
-    assert (len(found.pairs), len(found.kept), len(index)) == (1, 1, 2)
-
-
-def test_an_index_is_compared_by_itself(run):
+def test_an_index_is_compared_by_itself(run, caplog):
     index = Retriever.build(["cook rice"], run=run)
     for other in ({"run": run}, {"against": ["a"]}):
         with pytest.raises(UserError, match=r"`incremental`: .*leave one of them out"):
             find_duplicates(["a new car"], incremental=index, **other)
     with pytest.raises(UserError, match="found none at nowhere; make one with `qpr index`"):
         find_duplicates(["a new car"], incremental="nowhere")
+    index.remove([0])  # an empty index gets all rows
+    found = find_duplicates(["a new car", "A new car"], incremental=index, threshold=0.9)
+    assert (len(found.pairs), len(found.kept), len(index)) == (1, 1, 2)
+    new, old = ([{"text": "a b", "shop": shop}] for shop in ("x", "y"))
+    caplog.clear()
+    assert not len(find_duplicates(new, run=run, within="shop", against=old).pairs)
+    assert caplog.messages == ["no value of `shop` is in both tables: nothing is compared"]
 
 
 def test_more_pairs_than_memory_holds_name_the_option_that_fits(run):

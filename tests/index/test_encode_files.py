@@ -42,6 +42,11 @@ def test_vectors_are_written(tmp_path):
         assert write(path, QUESTIONS[:count]) == count
         np.testing.assert_array_equal(np.load(path, mmap_mode="r"), encode(QUESTIONS[:count]))
     assert sorted(os.listdir(path.parent)) == [".v.npy.lock", "v.npy"]
+    said = "another process is writing it; wait for its end"
+    with locked(path.parent / ".v.npy.lock"), pytest.raises(UserError, match=said):
+        write(path)
+    with pytest.raises(UserError, match=r"ends in \.npy"):
+        write(tmp_path / "mine.csv")
 
 
 def test_a_kill_leaves_no_file_and_the_same_call_goes_on(tmp_path):
@@ -67,15 +72,6 @@ def test_what_a_kill_left_belongs_to_no_other_questions(tmp_path):
     part = tmp_path / ".v.npy.part"
     part.write_bytes(part.read_bytes()[:-1])  # cut: it starts again
     assert write(path) == 11
-
-
-def test_other_files_and_other_writers(tmp_path):
-    path = tmp_path / "v.npy"
-    said = "another process is writing it; wait for its end"
-    with locked(tmp_path / ".v.npy.lock"), pytest.raises(UserError, match=said):
-        write(path)
-    with pytest.raises(UserError, match=r"ends in \.npy"):
-        write(tmp_path / "mine.csv")
 
 
 ROWS = 70
@@ -109,13 +105,9 @@ def questions(tmp_path):
     return write_questions(tmp_path / "questions")
 
 
-def read(folder):
-    return parquet.read_table(folder)
-
-
 def check(folder, questions, run):
     """The folder holds all rows in their order, with the vectors of the encoder."""
-    found = read(folder)
+    found = parquet.read_table(folder)
     assert found.drop_columns("vector").equals(questions)
     vectors = np.stack(found["vector"].to_numpy())
     encoder = run_encoder(run)
@@ -130,13 +122,18 @@ def modified(folder):
 
 
 def test_all_columns_are_kept_with_the_vectors_in_order(tmp_path, questions, run):
-    out = tmp_path / "out"
-    assert encode_parquet(tmp_path / "questions", out, run) == ROWS
-    check(out, questions, run)
-    expected = [
-        f"part-{name}.parquet" for name in (*(f"00000-{i:05}" for i in range(3)), "00001-00000")
-    ]
-    assert sorted(modified(out)) == expected
+    folders = tmp_path / "questions", tmp_path / "out"
+    assert encode_parquet(*folders, run) == ROWS
+    check(folders[1], questions, run)
+    parts = ("00000-00000", "00000-00001", "00000-00002", "00001-00000")
+    assert sorted(modified(folders[1])) == [f"part-{part}.parquet" for part in parts]
+    write_encoder(tmp_path / "other", seed=1)
+    for change, other, skip in (
+        ("encoder", tmp_path / "other", False),
+        ("skip_bad_rows", run, True),
+    ):
+        with pytest.raises(UserError, match=f"begun with another {change}.*name another folder"):
+            encode_parquet(*folders, other, skip_bad_rows=skip)
 
 
 def test_a_call_after_a_kill_writes_what_is_missing(tmp_path, questions, run, monkeypatch):
@@ -181,19 +178,6 @@ def test_parts_whose_source_changed_are_written_again(tmp_path, questions, run):
     assert sorted(modified(out)) == ["part-00000-00000.parquet", "part-00001-00000.parquet"]
 
 
-def test_other_settings_or_another_encoder_are_refused(tmp_path, questions, run):
-    folders = tmp_path / "questions", tmp_path / "out"
-    encode_parquet(*folders, run)
-    write_encoder(tmp_path / "other", seed=1)
-    for change, other, skip in (
-        ("encoder", tmp_path / "other", False),
-        ("skip_bad_rows", run, True),
-    ):
-        message = f"was begun with another {change}.*name another folder"
-        with pytest.raises(UserError, match=message):
-            encode_parquet(*folders, other, skip_bad_rows=skip)
-
-
 def test_a_row_without_a_question_is_named_or_left_out(tmp_path, run):
     texts = [f"what is rice {i}" for i in range(ROWS)]
     texts[20], texts[21] = None, "  "
@@ -204,27 +188,27 @@ def test_a_row_without_a_question_is_named_or_left_out(tmp_path, run):
     how |= {"skip_bad_rows": True}
     rows = encode_parquet(tmp_path / "questions", tmp_path / "skipped", run, **how)
     assert rows == ROWS - 2
-    found = read(tmp_path / "skipped")["text"].to_pylist()
+    found = parquet.read_table(tmp_path / "skipped")["text"].to_pylist()
     assert found == [text for text in texts if text and text.strip()]
 
 
 def test_what_is_wrong_is_said_before_anything_is_written(tmp_path, run):
-    def refused(folder, said, out="out"):
-        with pytest.raises(UserError, match=said):
-            encode_parquet(tmp_path / folder, tmp_path / out, run)
-        assert not (tmp_path / "out").exists()
-
     (tmp_path / "empty").mkdir()
-    refused("empty", "found none")
     write_questions(tmp_path / "mixed")
     parquet.write_table(pyarrow.table({"question": ["a"]}), tmp_path / "mixed" / "c.parquet")
-    refused("mixed", "c.parquet: expected the columns of .*a.parquet")
     write_questions(tmp_path / "cut")
     (tmp_path / "cut" / "b.parquet").write_bytes(b"PAR1")
-    refused("cut", "b.parquet: expected a Parquet file")
     write_questions(tmp_path / "named", vector=range(ROWS))
-    refused("named", "the column `vector` is there already")
     write_questions(tmp_path / "plain")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
-    refused("plain", "expected a new folder", out="mine")
+    for folder, out, said in (
+        ("empty", "out", "found none"),
+        ("mixed", "out", "c.parquet: expected the columns of .*a.parquet"),
+        ("cut", "out", "b.parquet: expected a Parquet file"),
+        ("named", "out", "the column `vector` is there already"),
+        ("plain", "mine", "expected a new folder"),
+    ):
+        with pytest.raises(UserError, match=said):
+            encode_parquet(tmp_path / folder, tmp_path / out, run)
+        assert not (tmp_path / "out").exists()

@@ -13,7 +13,6 @@ import pytest
 from qpr_jax.errors import UserError
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
-from qpr_jax.index.recipe import Recipe
 from tests import store_contract
 from tests.index.folders import Killed, add, contents, kill_at, make, some
 from tests.store_contract import DIMENSION, encode
@@ -55,10 +54,7 @@ def test_it_comes_back_whole(tmp_path, recipe):
 
 @pytest.mark.parametrize("case", store_contract.CASES)
 def test_the_contract_of_a_store(tmp_path, case):
-    store = FolderStore.create(
-        tmp_path, [], encode, Recipe(), encoder="e" * 64, dimension=DIMENSION
-    )
-    case(store, lambda: FolderStore(tmp_path))
+    case(make(tmp_path, []), lambda: FolderStore(tmp_path))
 
 
 def test_new_ids_were_never_used(tmp_path):
@@ -73,13 +69,10 @@ def test_new_ids_were_never_used(tmp_path):
     ids = store.new_ids(1000)
     assert len({*ids}) == 1000
     assert all(2**53 <= value < 2**63 for value in ids)
-
-
-def test_a_temporary_folder_goes_with_its_store():
-    store = make(None, some(30))
-    folder = store.path
+    temporary = make(None, some(30))
+    folder = temporary.path
     assert folder.is_dir()
-    del store
+    del temporary
     assert not folder.exists()
 
 
