@@ -31,10 +31,9 @@ settings of a preset, `qpr train RUN --config NAME` trains it.
 @click.argument("pairs", required=False, type=NamedPath())
 @click.option(
     "--config",
-    default="quora_sdml",
     metavar="SPEC",
     shell_complete=lambda context, parameter, text: [n for n in PRESETS if n.startswith(text)],
-    help="A preset, or a TOML file.",
+    help="A preset, or a TOML file.  [default: quora_sdml; with --from, fine_tune]",
 )
 @click.option(
     "--set",
@@ -51,7 +50,7 @@ settings of a preset, `qpr train RUN --config NAME` trains it.
 def train(
     workdir: str,
     pairs: str | None,
-    config: str,
+    config: str | None,
     changes: tuple[str, ...],
     labels: str | None,
     start: str | None,
@@ -79,7 +78,8 @@ def train(
     source = None if pairs is None else "quora"
     named = {"data.source": source, "data.path": pairs, "data.labels": labels}
     named["encoder.pretrained"] = start
-    settings = load_config(config, {name: v for name, v in named.items() if v is not None})
+    preset = config or ("fine_tune" if start else "quora_sdml")
+    settings = load_config(preset, {name: v for name, v in named.items() if v is not None})
     for change in changes:
         name, equals, value = change.partition("=")
         if not equals:

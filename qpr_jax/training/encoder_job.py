@@ -122,7 +122,15 @@ def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> P
         watched=stops.metric,
         patience=stops.patience,
         checkpoint_every=config.checkpoint_every,
+        start_counts=(started := dataset.start is not None and not dataset.frozen_rows),
     )
+    if started and not int(best.step):
+        log.warning(
+            "no step had a better %s than %s, which the run keeps; give more pairs, or lower "
+            "`optimizer.learning_rate`",
+            stops.metric,
+            config.encoder.pretrained,
+        )
     return best.params
 
 

@@ -62,14 +62,15 @@ def fit(
     watched: str,
     patience: int = 0,
     checkpoint_every: int,
+    start_counts: bool = False,
 ) -> TrainState:
     """Take the steps of all phases, and return the state of the best evaluation.
 
     Starts after the latest checkpoint. On one CPU machine and one number of devices the same steps
     give the same bits, however often the training was killed. Several processes all call this with
     the same arguments; the first writes checkpoints and metrics to `folder`. The score `watched`
-    decides which step is best. Training ends after `patience` evaluations without a gain in the
-    last phase; 0: never.
+    decides which step is best; with `start_counts` that may be 0, before the first. Training ends
+    after `patience` evaluations without a gain in the last phase; 0: never.
 
     UserError if a loss, a gradient or a score is not finite; Interrupted after SIGTERM or SIGINT,
     when the state is saved.
@@ -83,6 +84,11 @@ def fit(
         show = stack.enter_context(progress.bar("step", last.steps.stop, start=done, shown=first))
         received = stack.enter_context(_signals())
         stop = False
+        if start_counts and not done:
+            scores = evaluate(state)
+            buffer.write_scores(0, scores)
+            best = best.update(0, scores[watched])
+            checkpoints.save(state, best)
         while done < last.steps.stop and not stop:
             if patience and best.without_gain >= patience:
                 break

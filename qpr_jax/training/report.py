@@ -18,6 +18,8 @@ from markupsafe import Markup
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.data.translations import file_names
 from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.cnn_encoder import CnnEncoder
+from qpr_jax.evaluation.lexical import bm25_search
 from qpr_jax.evaluation.metrics import rank_scores, write_ranks
 from qpr_jax.evaluation.retrieval import (
     RankFn,
@@ -51,6 +53,7 @@ log = logging.getLogger(__name__)
 
 TIMED_QUERIES = 500
 RANKS = "ranks.npz"
+SEARCHES = ("exact", "paper", "start", "bm25")  # beside the index of the run
 # Scores of a second stage -> the entry of its facts, and what tables add to the name of a search.
 RERANKERS = {
     "reranked": ("reranker", ", re-ranked"),
@@ -104,11 +107,12 @@ def write_report(
         "encode_questions_per_second": len(vectors) / encode_seconds,
         "peak_memory_gib": peak_memory() / 2**30,
     }
-    report["settings"] = identity(config)
+    # An encoder keeps the sizes of the one that its training started from.
+    report["settings"] = identity(config) | getattr(retriever.encoder, "settings", {})
     report["machine"] = _machine(config)
     evaluations = read_json_lines(folder / "evaluations.jsonl")
     with write_atomically(folder / "report.md", "w") as file:
-        file.write(_markdown(report, evaluations))
+        file.write(_markdown(folder, report, evaluations))
     # Last, because this file marks the run as finished.
     write_json(folder / "report.json", report)
     return report
@@ -137,6 +141,7 @@ def _score_splits(
     """Score the held-out splits, and write ranks.npz if they have pairs."""
     first = {"index": index_search(index, vectors), "exact": exact_search(vectors)}
     searches = first | {"paper": index_search(Vectors.build(PAPER, vectors), vectors)}
+    searches |= _baselines(dataset)
     for stage, reranker in rerankers.items():
         searches |= {f"{stage}_{name}": reranker.search(one) for name, one in first.items()}
     scores, rankings, ranks = score_searches(searches, dataset)
@@ -144,7 +149,8 @@ def _score_splits(
     for split in HELD_OUT:
         found: dict[str, Any] = {}
         if by_search := scores.get(split):
-            found |= by_search["index"] | {name: by_search[name] for name in ("exact", "paper")}
+            found |= by_search["index"]
+            found |= {name: by_search[name] for name in SEARCHES if name in by_search}
             found["roc_auc"] = pair_roc_auc(vectors.__getitem__, dataset, split)
             for stage in rerankers:
                 found[stage] = by_search[f"{stage}_index"] | {
@@ -160,6 +166,21 @@ def _score_splits(
     if ranks:
         write_ranks(folder / RANKS, ranks)
     return report
+
+
+def _baselines(dataset: TrainDataset) -> dict[str, RankFn]:
+    """What a training from another encoder is compared with: that encoder, and BM25.
+
+    A transformer is left out: it would take minutes.
+    """
+    if not isinstance(dataset.start, CnnEncoder):
+        return {}
+    questions = dataset.data.questions
+    by_words = bm25_search(questions)
+    return {
+        "start": exact_search(dataset.start.encode(questions)),
+        "bm25": lambda rows, k: by_words([questions[row] for row in rows], k)[0],
+    }
 
 
 def _gain(ranks: dict[str, np.ndarray], split: str, stage: str, search: str) -> dict[str, Any]:
@@ -264,7 +285,7 @@ def _score_rows(report: dict[str, Any]) -> list[tuple[str, str, str, list[float]
         found = report[split]
         stages = {"": found} | {title: found.get(s, {}) for s, (_, title) in RERANKERS.items()}
         for title, scores in stages.items():
-            for search in ("index", "exact", "paper"):
+            for search in ("index", *SEARCHES):
                 by = scores if search == "index" else scores.get(search, {})
                 for over, label in (("per_pair", "pairs"), ("per_query", "queries")):
                     if over in by:
@@ -273,7 +294,9 @@ def _score_rows(report: dict[str, Any]) -> list[tuple[str, str, str, list[float]
     return rows
 
 
-def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
+def _markdown(
+    folder: pathlib.Path, report: dict[str, Any], evaluations: list[dict[str, Any]]
+) -> str:
     facts = {name: value for name, value in report["data"].items() if not isinstance(value, dict)}
     for split, counts in report["data"]["splits"].items():
         facts |= {f"{split}: {name}": value for name, value in counts.items()}
@@ -281,6 +304,7 @@ def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
     return render(
         "report.md",
         **report,
+        folder=folder,
         evaluations=[{Markup(name): value for name, value in row.items()} for row in evaluations],
         facts={Markup(name): Markup(value) for name, value in facts.items()},
         neighbors=NEIGHBORS,

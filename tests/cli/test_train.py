@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from qpr_jax import Retriever
 from qpr_jax.data.pairs import COLUMNS
+from qpr_jax.index.run import run_encoder
 from tests.xla import QUICK_XLA
 
 
@@ -22,6 +24,30 @@ def test_labels_and_the_run_to_start_from_are_settings(qpr, monkeypatch):
     assert status == 0, stderr
     assert given[0].encoder.pretrained == "runs/old"
     assert (given[0].data.labels, given[0].data.path) == ("v.csv", "p.tsv")
+
+
+def test_a_training_that_gains_nothing_keeps_the_encoder_that_it_started_from(qpr, tmp_path):
+    qpr("sample", "--out", "sample")
+    harm = ["optimizer.learning_rate=9", "max_steps=4", "early_stopping.every_steps=2"]
+    harm += ["batch_size=64", "rerank.candidates=0"]
+    arguments = [part for one in harm for part in ("--set", one)]
+    status, _, stderr = qpr(
+        "train", "run", "sample/pairs.csv", "--from", "open_student", *arguments
+    )
+    assert status == 0, stderr
+    assert "no step had a better roc_auc than open_student, which the run keeps" in stderr
+    questions = ["how do i reset my password", "Reset my password"]
+    kept, start = (run_encoder(name).encode(questions) for name in ("run", "open_student"))
+    np.testing.assert_array_equal(kept, start)
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    settings = report["settings"]
+    assert (settings["loss.scale"], settings["encoder.output_dim"]) == (3.0, start.shape[1])
+    test = report["test"]
+    assert test["start"] == test["exact"] != test["bm25"]
+    assert test["bm25"]["per_query"]["mrr@20"] > 0.1
+    text = (tmp_path / "run" / "report.md").read_text()
+    for expected in ("| test | start | pairs |", "| test | bm25 | pairs |", "labeled duplicates"):
+        assert expected in text
 
 
 SMALL = """
