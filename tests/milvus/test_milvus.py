@@ -38,37 +38,31 @@ def test_the_contract_of_a_store(case, address):
     case(store, lambda: MilvusStore(address))
 
 
-@pytest.mark.parametrize("recipe", [("HNSW8", "l2"), ("IVF9,PQ4", "ip")])
-def test_recipes(host, recipe):
-    rough = "PQ" in recipe[0]
-    store = create(f"milvus://{host}/recipe_{recipe[1]}_{os.getpid()}", NEW, *recipe)
+def check_hits(store, least):
+    """Most of the nearest of `NEW` are found, `least` of 50, and all where all are asked for."""
+    product = store.recipe.metric == "ip"
     queries, vectors = encode(["a", "b"]), encode([question.text for question in NEW])
-    found = store.search(queries, 50)
     exact = ((queries[:, None] - vectors) ** 2).sum(axis=2)
-    exact = -queries @ vectors.T if recipe[1] == "ip" else exact
+    exact = -queries @ vectors.T if product else exact
     near = np.argsort(exact)[:, :50] + NEW[0].id
-    for row, hits, distances in zip(near.tolist(), found, exact, strict=True):
-        assert len({hit.id for hit in hits} & {*row}) >= (15 if rough else 40)
+    for row, hits, distances in zip(near.tolist(), store.search(queries, 50), exact, strict=True):
+        assert len({hit.id for hit in hits} & {*row}) >= least
         true = distances[[hit.id - NEW[0].id for hit in hits]]
-        np.testing.assert_allclose([h.distance for h in hits], true, atol=5 if rough else 0.2)
+        np.testing.assert_allclose([h.distance for h in hits], true, atol=5 if product else 0.2)
     assert len(store.search(queries, 5000)[1]) == len(NEW)  # all lists are read
-    assert store.recipe.factory == recipe[0]
+
+
+def test_inner_products_by_codes(host):
+    store = create(f"milvus://{host}/codes", NEW, "IVF9,PQ4", "ip")
+    check_hits(store, 15)
+    assert store.recipe.factory == "IVF9,PQ4"
     with pytest.raises(UserError, match="16,384"):
-        store.search(queries, 16_385)
+        store.search(encode(["a"]), 16_385)
 
 
 def test_an_index_of_milvus_for_each_kind_of_recipe():
     for factory, kind in (("Flat", "FLAT"), ("IVF9,Flat", "IVF_FLAT"), ("IVF9,SQ8", "IVF_SQ8")):
         assert index_parameters(Recipe(factory), 8)["index_type"] == kind
-
-
-def test_shared_sentences_are_stored_and_not_encoded(host):
-    address = f"milvus://{host}/shared_{os.getpid()}"
-    texts = [f"Hi there.\n{question.text}" for question in OLD]
-    store = create(address, [Question(i, text) for i, text in enumerate(texts)])
-    assert store.shared == MilvusStore(address).shared == {"hi there": len(OLD)}
-    (hits,) = store.search(encode([OLD[3].text]), 1)
-    assert (hits[0].question, hits[0].distance) == (texts[3], pytest.approx(0, abs=1e-6))
 
 
 def test_refusals(address):
@@ -111,9 +105,14 @@ class Killed(BaseException):
 
 def test_a_load_that_is_killed_leaves_the_old_or_the_new_index(host, monkeypatch):
     address = f"milvus://{host}/killed"
-    store, call = create(address, OLD[:9]), Server.call
+    old = [Question(question.id, f"Hi there.\n{question.text}") for question in OLD]
+    store, call = create(address, old), Server.call
+    # Shared sentences are stored and not encoded.
+    assert store.shared == MilvusStore(address).shared == {"hi there": len(OLD)}
+    (hits,) = store.search(encode([OLD[3].text]), 1)
+    assert (hits[0].question, hits[0].distance) == (old[3].text, pytest.approx(0, abs=1e-6))
 
-    def create_until(last, some, **how):
+    def create_until(last, *given, **how):
         def until(self, name, *args, **kwargs):
             if name in ("flush", "alter_alias", "drop_collection"):
                 assert store.search(encode(["a"]), 1)[0]
@@ -124,19 +123,19 @@ def test_a_load_that_is_killed_leaves_the_old_or_the_new_index(host, monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(Server, "call", until)
             with pytest.raises(Killed):
-                create(address, some, **how)
+                create(address, *given, **how)
         collections = Server(address).call("list_collections")
         return len([name for name in collections if name.startswith("killed_")])
 
     assert create_until("flush", OLD) == 2
-    assert [*MilvusStore(address).questions()] == OLD[:9]
+    assert [*MilvusStore(address).questions()] == old
     assert create_until("create_collection", OLD) == 1  # it removes what the first one wrote
-    assert create_until("drop_collection", OLD, extends=["e1"], encoder="e2") == 2
+    assert create_until("drop_collection", NEW, "HNSW8", extends=["e1"], encoder="e2") == 2
     MilvusStore(address).use_run("runs/other", "e3")
     assert create_until("create_collection", OLD, encoder="e3") == 1
     time.sleep(1.1)
-    assert len(store.search(encode(["a"]), 100)[0]) == len(OLD)  # it follows
-    assert (store.run, store.encoder) == ("runs/other", "e3")
+    check_hits(store, 40)  # it follows
+    assert (store.run, store.encoder, store.recipe.factory) == ("runs/other", "e3", "HNSW8")
 
 
 def test_a_server_that_is_gone(monkeypatch):

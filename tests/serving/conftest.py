@@ -60,9 +60,8 @@ def client_of(app):
 @pytest.fixture(scope="session")
 def client(folder):
     """A client of a server whose questions no test changes."""
-    with client_of(
-        make_app(Retriever.load(folder), Settings(token=TOKEN, max_body=10_000))
-    ) as client:
+    settings = Settings(token=TOKEN, max_body=10_000)
+    with client_of(make_app(Retriever.load(folder), settings)) as client:
         yield client
 
 

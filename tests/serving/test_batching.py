@@ -25,18 +25,20 @@ class Searched:
             raise RuntimeError("a bug")
         return [[f"{query}{i}" for i in range(k)] for query in queries]
 
-    async def waiting(self, *requests):
-        """Tasks of requests (a query for each letter, k), that wait while the first runs."""
+    async def answers(self, *requests, meanwhile=None):
+        """The answers of requests (a query for each letter, k), that wait while the first runs."""
         tasks = []
         for queries, k in requests:
             tasks.append(asyncio.create_task(self.batcher.search([*queries], k)))
             await asyncio.sleep(0)
-            if len(tasks) == 1:
-                await asyncio.to_thread(self.started.wait, 30)
-        return tasks
+            await asyncio.to_thread(self.started.wait, 30)
+        if meanwhile:
+            await meanwhile(tasks)
+        self.go.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def answer(queries, k):
+def right(queries, k):
     return repr([[f"{query}{i}" for i in range(k)] for query in queries]).encode()
 
 
@@ -45,38 +47,27 @@ def test_what_waits_is_the_next_batch_up_to_its_size():
     searched = Searched()
 
     async def run():
-        tasks = await searched.waiting(*requests)
-        searched.go.set()
-        return await asyncio.gather(*tasks)
+        first = await searched.answers(*requests)
+        return first, [await searched.batcher.search(["a"], 1) for _ in range(40)]  # have room
 
-    assert asyncio.run(run()) == [answer(*request) for request in requests]
-    assert searched.batches == [("a", 1), ("bcde", 3), ("f", 1), ("ghijklm", 1), ("n", 1)]
+    expected = [right(*request) for request in requests]
+    assert asyncio.run(run()) == (expected, [right("a", 1)] * 40)
+    batches = [("a", 1), ("bcde", 3), ("f", 1), ("ghijklm", 1), ("n", 1)]
+    assert searched.batches == batches + [("a", 1)] * 40
 
 
 def test_a_client_that_has_gone_errors_and_too_many_that_wait():
     searched = Searched()
 
-    async def run():
-        tasks = await searched.waiting(("!", 1), ("a", 1), ("b", 2), ("c" * 14, 1))
+    async def meanwhile(tasks):
         with pytest.raises(BusyError):
             await searched.batcher.search(["d"], 1)
         tasks[1].cancel()
         await asyncio.sleep(0)
-        searched.go.set()
-        return await asyncio.gather(*tasks, return_exceptions=True)
 
-    wrong, gone, *right = asyncio.run(run())
+    requests = ("!", 1), ("a", 1), ("b", 2), ("c" * 14, 1)
+    wrong, gone, *others = asyncio.run(searched.answers(*requests, meanwhile=meanwhile))
     assert isinstance(wrong, RuntimeError)
     assert isinstance(gone, asyncio.CancelledError)
-    assert right == [answer("b", 2), answer("c" * 14, 1)]
+    assert others == [right("b", 2), right("c" * 14, 1)]
     assert searched.batches == [("!", 1), ("b", 2), ("c" * 14, 1)]
-
-
-def test_answered_requests_make_room_for_others():
-    searched = Searched()
-    searched.go.set()
-
-    async def run():
-        return [await searched.batcher.search(["a"], 1) for _ in range(40)]
-
-    assert asyncio.run(run()) == [answer("a", 1)] * 40
