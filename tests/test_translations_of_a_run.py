@@ -4,7 +4,8 @@ import pytest
 
 from qpr_jax.files import read_json
 from qpr_jax.training.main import train_and_evaluate
-from tests.translation_runs import LANGUAGE, translated_config
+from tests.made_up_language import LANGUAGE
+from tests.translation_runs import translated_config
 
 LEARNED = {
     "data.glossed": 1,

@@ -10,7 +10,7 @@ from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.text.vocabulary import build_vocabulary
 from qpr_jax.training.config import TrainConfig, load_config, override
-from tests.made_up_language import LANGUAGE, made_up_pairs, translate, write_tsv
+from tests.made_up_language import made_up_pairs, translate, write_tsv
 
 DIMENSION = 16
 
@@ -67,6 +67,3 @@ def translated_config(
         "devices": 1,
     }
     return override(config, settings | changes)
-
-
-__all__ = ["LANGUAGE", "translated_config", "write_teacher"]

@@ -30,15 +30,6 @@ def test_the_papers_coherence_by_hand():
     assert paper_coherence([["a", "b"]] * 3) == 1
 
 
-def test_the_pairwise_coherence_by_hand():
-    weights = {"play": 1.0, "jazz": 2.0, "some": 3.0, "start": 3.0, "music": 3.0}
-    whole = 2 * 1 + 2 * 2 + 3 + 3 + 3
-    assert pairwise_coherence(WORDS, weights) == pytest.approx((2 * 1 + 2 * 2) / (2 * whole))
-    equal = defaultdict(lambda: 1.0)
-    assert pairwise_coherence([["a"], ["b"]], equal) == 0
-    assert pairwise_coherence([["a", "b"]] * 7, equal) == 1
-
-
 def test_the_pairwise_coherence_is_what_it_says():
     # Of all ordered pairs of questions: the share of the first one's weight that the other has.
     draws = random.Random(1)
@@ -49,6 +40,9 @@ def test_the_pairwise_coherence_is_what_it_says():
         shared += sum(weights[word] for word in one if word in other)
         whole += sum(weights[word] for word in one)
     assert pairwise_coherence(words, weights) == pytest.approx(shared / whole)
+    equal = defaultdict(lambda: 1.0)
+    assert pairwise_coherence([["a"], ["b"]], equal) == 0
+    assert pairwise_coherence([["a", "b"]] * 7, equal) == 1
 
 
 def test_the_size_of_a_cluster_moves_the_papers_coherence_and_not_the_pairwise_one():

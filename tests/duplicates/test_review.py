@@ -75,20 +75,24 @@ def test_verdicts_are_on_disk_at_once_and_a_second_start_goes_on(pairs, tmp_path
     assert rows[0]["question2"].endswith('"cook", ' + rows[0]["id2"] + "\nin 2015?")
 
 
-def test_weights_count_all_pairs_of_strata_with_a_verdict(pairs, tmp_path):
+@pytest.mark.parametrize("option", ["threshold", "max_distance"])
+def test_weights_count_all_pairs_of_strata_with_a_verdict(tmp_path, option):
+    """Distances serve where there is no score."""
+    lacks = {} if option == "threshold" else {"score": ""}
+    pairs = write_found(tmp_path / "pairs.csv", ({**row, **lacks} for row in pair_rows()))
     with open_review(pairs, tmp_path / "v.csv", precision=0.8) as review:
-        judge_all(review)
+        judge_all(review, lambda pair: pair.distance < 2)
         rows = read_csv(tmp_path / "v.csv")
         assert sum(float(row["weight"]) for row in rows) == pytest.approx(60)
-        assert describe_review(review)["pair"] is None
-        found = review.estimate()
-    scores = np.array([row["score"] for row in pair_rows()])
-    accepted = scores[scores >= found.threshold]
+        described, found = describe_review(review), review.estimate()
+    assert described["pair"] is None
+    assert described["estimate"]["option"] == review.found.option == option
+    distances = np.array([row["distance"] for row in pair_rows()])
     value = threshold_of(review.found, found)
-    assert review.found.option == "threshold"
+    accepted = distances[1 / distances >= value if option == "threshold" else distances <= value]
     assert len(repr(value)) < 9
-    assert (scores >= value).sum() == len(accepted) == found.pairs
-    assert found.precision == pytest.approx((accepted > 0.5).mean(), abs=0.06)
+    assert len(accepted) == found.pairs == described["estimate"]["pairs"]
+    assert found.precision == pytest.approx((accepted < 2).mean(), abs=0.06)
 
 
 def test_undo_and_skip(pairs, tmp_path):
@@ -127,18 +131,6 @@ def test_two_tables_may_have_the_same_ids(tmp_path):
     assert asked[0] == asked[1]
     texts = {(row["question1"], row["question2"]) for row in read_csv(tmp_path / "v.csv")}
     assert texts == {(row["question1"], row["question2"]) for row in rows}
-
-
-def test_distances_serve_where_there_is_no_score(tmp_path):
-    pairs = write_found(tmp_path / "pairs.csv", ({**row, "score": ""} for row in pair_rows()))
-    with open_review(pairs, tmp_path / "v.csv", precision=0.8) as review:
-        judge_all(review, lambda pair: pair.distance < 2)
-        implied = describe_review(review)["estimate"]
-    assert implied["option"] == "max_distance"
-    distances = np.array([row["distance"] for row in pair_rows()])
-    accepted = distances[distances <= implied["threshold"]]
-    assert len(accepted) == implied["pairs"]
-    assert implied["precision"] == pytest.approx((accepted < 2).mean(), abs=0.06)
 
 
 def test_other_reviews_and_verdicts_of_other_pairs_are_refused(pairs, tmp_path):

@@ -14,12 +14,10 @@ from qpr_jax.evaluation.beir import graded_scores, ranked_documents
 from qpr_jax.evaluation.mteb import MtebEncoder, paired_similarities, similarities
 from tests.encoders.examples import QUESTIONS, TINY, WORDS, cnn_encoder
 
-ENCODERS = ("cnn", "normalized", "bert")
-
 
 @pytest.fixture
 def run(request, tmp_path):
-    """The folder of an encoder of one of the ENCODERS, of vectors of any length by default."""
+    """The folder of an encoder, of vectors of any length by default."""
     kind = getattr(request, "param", "cnn")
     if kind == "bert":
         return shutil.copytree(TINY, tmp_path / "mine")
@@ -46,7 +44,10 @@ def test_the_name_has_an_organization(run, monkeypatch):
         MtebEncoder(run, name="it")
 
 
-def test_near_vectors_far_from_the_origin_have_a_distance():
+def test_near_vectors_far_from_the_origin_have_a_distance_and_unit_vectors_a_cosine():
+    unit, other = np.eye(3, dtype=np.float32), np.full((3, 3), 3**-0.5, np.float32)
+    np.testing.assert_allclose(similarities(unit, other, normalized=True), other)
+    np.testing.assert_allclose(paired_similarities(unit, other, normalized=True), [3**-0.5] * 3)
     rng = np.random.default_rng(0)
     one = (100 + rng.normal(size=(40, 16))).astype(np.float32)
     other = (one[:30] + 1e-3 * rng.normal(size=(30, 16))).astype(np.float32)
@@ -59,30 +60,12 @@ def test_near_vectors_far_from_the_origin_have_a_distance():
     np.testing.assert_allclose(paired, np.diag(expected), rtol=1e-4)
 
 
-def test_vectors_of_length_1_are_compared_by_their_cosine():
-    one, other = np.eye(3, dtype=np.float32), np.full((3, 3), 3**-0.5, np.float32)
-    np.testing.assert_allclose(similarities(one, other, normalized=True), np.full((3, 3), 3**-0.5))
-    np.testing.assert_allclose(paired_similarities(one, other, normalized=True), [3**-0.5] * 3)
-
-
 def test_without_mteb_one_line_says_what_is_missing(run, monkeypatch):
     model = MtebEncoder(run)
     monkeypatch.setitem(sys.modules, "mteb", None)
     monkeypatch.setitem(sys.modules, "mteb.languages", None)
     with pytest.raises(UserError, match=r"expected the package mteb, found none; pip install"):
         _ = model.mteb_model_meta
-
-
-def in_mteb(test):
-    """Mark a test that runs in mteb, for each of the ENCODERS."""
-    for mark in (
-        pytest.mark.slow,
-        pytest.mark.skipif(importlib.util.find_spec("mteb") is None, reason="needs mteb"),
-        pytest.mark.filterwarnings("ignore"),  # of PyTorch, datasets and mteb
-        pytest.mark.parametrize("run", ENCODERS, indirect=True),
-    ):
-        test = mark(test)
-    return test
 
 
 def texts(count, seed):
@@ -92,12 +75,17 @@ def texts(count, seed):
     return sorted(found)[:count]
 
 
-@in_mteb
-def test_retrieval_has_the_scores_of_our_search(run):
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("mteb") is None, reason="needs mteb")
+@pytest.mark.filterwarnings("ignore")  # of PyTorch, datasets and mteb
+@pytest.mark.parametrize("run", ["cnn", "normalized", "bert"], indirect=True)
+def test_retrieval_has_the_scores_of_our_search_and_facts_of_the_encoder(run):
     import mteb
     from datasets import Dataset
     from mteb.abstasks.retrieval import AbsTaskRetrieval
     from mteb.abstasks.task_metadata import TaskMetadata
+    from mteb.models import EncoderProtocol
+    from mteb.models.model_meta import ModelMeta
 
     class Retrieval(AbsTaskRetrieval):
         metadata = TaskMetadata(
@@ -145,16 +133,9 @@ def test_retrieval_has_the_scores_of_our_search(run):
     for k in (1, 3, 5, 10, 100):
         for name in ("ndcg", "map", "recall", "precision", "mrr"):
             assert found[f"{name}_at_{k}"] == pytest.approx(ours[f"{name}@{k}"], abs=error), name
-
-
-@in_mteb
-def test_the_facts_of_a_model_are_those_of_its_encoder(run):
-    from mteb.models import EncoderProtocol
-    from mteb.models.model_meta import ModelMeta
-
-    model = MtebEncoder(run, languages=["eng-Latn"])
-    assert isinstance(model, EncoderProtocol)
     meta, encoder = model.mteb_model_meta, model.encoder
+    assert isinstance(model, EncoderProtocol)
+    assert isinstance(meta, ModelMeta)
     assert (meta.name, meta.revision) == ("qpr_jax/mine", encoder.identity)
     assert (meta.embed_dim, meta.max_tokens) == (encoder.dimension, encoder.max_tokens)
     assert meta.similarity_fn_name.value == ("cosine" if encoder.normalize else "euclidean")
@@ -163,6 +144,5 @@ def test_the_facts_of_a_model_are_those_of_its_encoder(run):
     if hasattr(encoder, "embedding"):
         arrays = (encoder.embedding, encoder.projection, *encoder.kernels, *encoder.biases)
         assert meta.n_parameters == sum(array.size for array in arrays)
-    assert isinstance(meta, ModelMeta)
     with pytest.raises(UserError, match="expected codes such as eng-Latn, got 'xx'"):
         _ = MtebEncoder(run, languages=["xx"]).mteb_model_meta

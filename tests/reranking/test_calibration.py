@@ -15,10 +15,9 @@ from tests.reranking.models import pair_calibration
 
 
 def by_distance(distances):
-    squares = np.asarray(distances, np.float64)
-    texts = [str(i) for i in range(1 + len(squares))]
-    second = np.arange(len(squares)) + 1
-    return PairFeatures().of_pairs(texts, np.zeros_like(second), second, squares)
+    texts = [str(i) for i in range(1 + len(distances))]
+    second = np.arange(1, len(texts))
+    return PairFeatures().of_pairs(texts, 0 * second, second, np.asarray(distances, np.float64))
 
 
 def test_isotonic_regression_is_that_of_scikit_learn():
