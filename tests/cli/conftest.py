@@ -55,10 +55,31 @@ def qpr(tmp_path, monkeypatch, capfd):
 
 
 @pytest.fixture
-def index(qpr, run, tmp_path):
+def done(qpr):
+    """The program, which must succeed: arguments -> (output, what it says)."""
+
+    def call(*arguments, given=b""):
+        status, out, err = qpr(*arguments, given=given)
+        assert status == 0, err
+        return out, err
+
+    return call
+
+
+@pytest.fixture
+def objects(done):
+    """The objects that the program prints as JSON: arguments -> a list."""
+
+    def call(*arguments, given=b""):
+        return [json.loads(line) for line in done(*arguments, given=given)[0].splitlines()]
+
+    return call
+
+
+@pytest.fixture
+def index(done, run, tmp_path):
     (tmp_path / "questions.jsonl").write_text(JSONL)
-    status, _, stderr = qpr("index", "mine", "questions.jsonl", "--run", run)
-    assert status == 0, stderr
+    _, stderr = done("index", "mine", "questions.jsonl", "--run", run)
     assert "mine: 4 questions\n" in stderr
     return tmp_path / "mine"
 

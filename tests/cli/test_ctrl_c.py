@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import signal
 import struct
 import subprocess
@@ -11,10 +12,12 @@ import sys
 import termios
 import time
 
+import httpx
 import numpy as np
 import pytest
 
 from qpr_jax import Retriever
+from tests.serving.test_review import write_found
 from tests.xla import QUICK_XLA
 
 ROOT = str(pathlib.Path(__file__).parent.parent.parent)  # fixtures change the folder
@@ -75,8 +78,8 @@ def test_index_keeps_the_index_before(start, index, run):
     assert len(Retriever.load(index)) == 4
 
 
-def test_what_add_has_printed_is_kept(start, qpr, run, tmp_path):
-    assert qpr("index", "mine", "--run", run, given=b"how to cook rice\n")[0] == 0
+def test_what_add_has_printed_is_kept(start, done, run, tmp_path):
+    done("index", "mine", "--run", run, given=b"how to cook rice\n")
     process = start("add", "mine")
     feed(process)
     first = json.loads(process.stdout.readline())
@@ -86,25 +89,13 @@ def test_what_add_has_printed_is_kept(start, qpr, run, tmp_path):
     assert stored.text == first["question"]
 
 
-def test_the_same_command_resumes_encode(start, qpr, run, tmp_path):
+def test_the_same_command_resumes_encode(start, done, run, tmp_path):
     process = start("encode", run, "--out", "v.npy")
     feed(process)
     assert interrupt(process) == "stopped: the same command resumes v.npy"
     assert not (tmp_path / "v.npy").exists()
-    assert qpr("encode", run, "--out", "v.npy", given=MANY.encode())[0] == 0
+    done("encode", run, "--out", "v.npy", given=MANY.encode())
     assert len(np.load(tmp_path / "v.npy")) == 2000
-
-
-@pytest.mark.slow
-def test_train_saves_and_the_same_command_resumes(start, tmp_path):
-    changes = ("--set", "max_steps=100000", "--set", "max_epochs=100000")
-    process = start("train", "run", "--config", "synthetic_sdml:smoke", *changes)
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
-        time.sleep(0.01)
-    line = interrupt(process)
-    assert line.endswith("saved; the same command resumes")
-    assert any((tmp_path / "run" / "checkpoints").iterdir())
 
 
 @pytest.mark.parametrize("module", ["click", "jax"])
@@ -116,3 +107,62 @@ def test_while_modules_are_imported(start, module):
             break
     kept = ("nothing was changed", "the same command, without --overwrite, resumes run")
     assert interrupt(process) in {f"stopped: {what}" for what in kept}
+
+
+@pytest.fixture
+def review(tmp_path):
+    """() -> (client, process) of a review of 40 pairs."""
+    write_found(tmp_path / "pairs.csv")
+    command = [sys.executable, "-m", "qpr_jax.cli.main", "review", str(tmp_path / "pairs.csv")]
+    command += ["--port", "0", "--precision", "0.6"]
+    started = []
+
+    def call(*more):
+        arguments = [*command, *more]
+        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=os.environ)
+        url = re.compile(r"(http://\S+:\d+)/\?token=(\S+)")
+        address = next(filter(None, map(url.search, iter(process.stderr.readline, ""))))
+        headers = {"Authorization": f"Bearer {address[2]}"}
+        started.append((httpx.Client(base_url=address[1], headers=headers), process))
+        return started[-1]
+
+    yield call
+    for client, process in started:
+        client.close()
+        process.kill()
+        process.communicate()
+
+
+def judge(client, verdict):
+    key = client.get("/review").json()["pair"]["key"]
+    assert client.post("/verdict", json={"pair": key, "verdict": verdict}).status_code == 200
+
+
+def test_a_kill_loses_no_verdict_and_ctrl_c_says_what_they_imply(review, tmp_path):
+    client, process = review()
+    for verdict in ("yes", "no", "yes"):
+        judge(client, verdict)
+    process.kill()
+    process.wait(30)
+    text = (tmp_path / "verdicts.csv").read_text()
+    assert len(re.findall(r",[01],0\.\d+,[\d.]+$", text, re.MULTILINE)) == 3
+    client, process = review()
+    assert client.get("/review").json()["yes"] == 2
+    judge(client, "yes")
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    said, stopped = stderr.splitlines()
+    assert "4 verdicts: " in said
+    assert re.search(
+        r"`--threshold 0\.\d+` of `qpr duplicates` accepts \d+ pairs at a precision of ", said
+    )
+    assert stopped == "stopped: every verdict given is on disk"
+
+
+def test_other_machines_need_an_allowed_name_and_the_token(review):
+    client, _ = review("--host", "0.0.0.0", "--allowed-host", "127.0.0.2")
+    assert client.base_url.host == "127.0.0.2"
+    assert client.get("/review").json()["pairs"] == 40
+    assert client.get("/review", headers={"Authorization": ""}).status_code == 401
+    assert client.get("/review", headers={"Host": "evil.example"}).status_code == 400

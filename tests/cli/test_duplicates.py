@@ -1,11 +1,14 @@
 """`qpr duplicates`: files, formats, and what is refused."""
 
+import contextlib
 import csv
 import json
+import os
 
 import pyarrow.parquet
 
 from qpr_jax import Retriever
+from qpr_jax.files import locked
 from tests.cli.conftest import QUESTIONS, TABLE
 
 
@@ -14,9 +17,8 @@ def read(path):
         return [*csv.DictReader(file)]
 
 
-def test_files_are_written(qpr, calibrated, table, tmp_path):
-    status, _, stderr = qpr("duplicates", table, "--run", calibrated, "--out", "d")
-    assert status == 0, stderr
+def test_files_are_written(done, calibrated, table, tmp_path):
+    _, stderr = done("duplicates", table, "--run", calibrated, "--out", "d")
     assert (
         "d: pairs: 0; copies: 2; groups: 1 of 3 questions, the largest of 3; 2 of 4 stay" in stderr
     )
@@ -26,13 +28,11 @@ def test_files_are_written(qpr, calibrated, table, tmp_path):
     assert sorted(p.name for p in (tmp_path / "d").iterdir()) == names
     pairs = read(tmp_path / "d" / "pairs.csv")
     assert [*pairs[0]] == ["id1", "id2", "score", "distance", "question1", "question2"]
-    assert [(p["id1"], p["id2"], p["score"][:4]) for p in pairs] == [
-        *(("7", "a", "1.0"), ("7", "c", "1.0"))
-    ]
+    found = [(p["id1"], p["id2"], p["score"][:4]) for p in pairs]
+    assert found == [("7", "a", "1.0"), ("7", "c", "1.0")]
     groups = read(tmp_path / "d" / "groups.csv")
-    assert [(g["id"], g["kept"], g["votes"]) for g in groups] == [
-        *(("7", "false", "20"), ("a", "true", "3"), ("c", "false", "5"))
-    ]
+    found = [(g["id"], g["kept"], g["votes"]) for g in groups]
+    assert found == [("7", "false", "20"), ("a", "true", "3"), ("c", "false", "5")]
     links = {(g["weakest"], g["link1"], g["link2"], g["distance"]) for g in groups}
     assert links == {("1.0", "7", "a", "0.0")}
     kept = read(tmp_path / "d" / "deduplicated.csv")
@@ -46,28 +46,24 @@ def test_files_are_written(qpr, calibrated, table, tmp_path):
     assert info.items() >= expected.items()
 
 
-def test_several_files_are_one_table(qpr, run, tmp_path):
+def test_several_files_are_one_table(done, run, tmp_path):
     (tmp_path / "a.csv").write_text("question,tag\nlearn python,x\ncook rice,y\n")
     (tmp_path / "b.jsonl").write_text('{"text": "Learn Python", "tag": "z"}\n')
-    assert qpr("duplicates", "a.csv", "b.jsonl", "--run", run, "--max-distance", 0)[0] == 0
+    done("duplicates", "a.csv", "b.jsonl", "--run", run, "--max-distance", 0)
     kept = read(tmp_path / "a_duplicates" / "deduplicated.csv")
-    assert [(row["question"], row["rows"]) for row in kept] == [
-        ("learn python", "2"),
-        ("cook rice", "1"),
-    ]
-    assert qpr("index", "i", "a.csv", "b.jsonl", "--run", run)[0] == 0
-    assert qpr("add", "i", "b.jsonl", "a.csv")[0] == 0
+    found = [(row["question"], row["rows"]) for row in kept]
+    assert found == [("learn python", "2"), ("cook rice", "1")]
+    done("index", "i", "a.csv", "b.jsonl", "--run", run)
+    done("add", "i", "b.jsonl", "a.csv")
     stored = [(q.id, q.text, q.payload["tag"]) for q in Retriever.load(tmp_path / "i")]
-    assert [(text, tag) for _, text, tag in stored[3:]] == [
-        *(("Learn Python", "z"), ("learn python", "x"), ("cook rice", "y"))
-    ]
+    expected = [(3, "Learn Python", "z"), (4, "learn python", "x"), (5, "cook rice", "y")]
+    assert stored[3:] == expected
     assert [value for value, *_ in stored] == [*range(6)]
 
 
-def test_a_table_alone_gets_a_folder_and_a_summary(qpr, run, tmp_path):
+def test_a_table_alone_gets_a_folder_and_a_summary(qpr, done, run, tmp_path):
     (tmp_path / "t.v1.csv").write_text("question\nlearn\x1b python\nlearn a python\ncook\nCook!\n")
-    status, _, stderr = qpr("duplicates", "t.v1.csv", "--run", run, "--max-distance", 9)
-    assert status == 0, stderr
+    _, stderr = done("duplicates", "t.v1.csv", "--run", run, "--max-distance", 9)
     found = read(tmp_path / "t_duplicates" / "pairs.csv")
     assert f"pairs: {len(found) - 1}; copies: 1;" in stderr
     assert " rows: " in stderr
@@ -77,11 +73,11 @@ def test_a_table_alone_gets_a_folder_and_a_summary(qpr, run, tmp_path):
     assert (status, "name the output folder with --out" in stderr) == (2, True)
 
 
-def test_every_format_says_the_same(qpr, calibrated, table, tmp_path):
+def test_every_format_says_the_same(done, calibrated, table, tmp_path):
     how = ("duplicates", table, "--run", calibrated, "--out", "d", "--keep", "max:votes")
     said = []
     for output in ("csv", "tsv", "jsonl", "parquet"):
-        assert qpr(*how, "--output", output)[0] == 0
+        done(*how, "--output", output)
         names = ("deduplicated", "groups", "indistinguishable", "pairs")
         written = {path.name for path in (tmp_path / "d").iterdir()}
         assert written == {".lock", "info.json", *(f"{name}.{output}" for name in names)}
@@ -96,10 +92,10 @@ def test_every_format_says_the_same(qpr, calibrated, table, tmp_path):
             said.append([{k: str(v) for k, v in row.items()} for row in rows])
     assert said[0] == said[1] == said[2]
     assert said[0][0]["id"] == "7"
-    assert qpr("index", "again", "d/deduplicated.parquet", "--run", calibrated)[0] == 0
+    done("index", "again", "d/deduplicated.parquet", "--run", calibrated)
 
 
-def test_any_values_have_a_type_in_parquet(qpr, calibrated, tmp_path):
+def test_any_values_have_a_type_in_parquet(done, calibrated, tmp_path):
     how = ("duplicates", "q.jsonl", "--run", calibrated, "--out", "d", "--output", "parquet")
     for values, kind, found in (
         ((1, 2.5), "double", [1.0, 2.5]),
@@ -108,44 +104,41 @@ def test_any_values_have_a_type_in_parquet(qpr, calibrated, tmp_path):
     ):
         lines = [{"id": i, "text": "a b", "n": n} for i, n in enumerate([*values, None])]
         (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-        assert qpr(*how)[0] == 0
+        done(*how)
         table = pyarrow.parquet.read_table(tmp_path / "d" / "groups.parquet")
         assert (str(table["n"].type), table["n"].to_pylist()) == (kind, [*found, None])
         assert [str(table.schema.field(name).type) for name in ("id", "kept")] == ["int64", "bool"]
 
 
-def test_lines_of_standard_input(qpr, run, tmp_path):
+def test_lines_of_standard_input(done, run, tmp_path):
     texts = [*[*QUESTIONS.values()][:3], "how can I QUICKLY learn python?"]
     how = ("--run", run, "--out", "d", "--output", "jsonl", "--pairs", 1)
-    status, _, stderr = qpr("duplicates", "-", *how, given="\n".join(texts).encode())
-    assert status == 0, stderr
+    done("duplicates", "-", *how, given="\n".join(texts).encode())
     (pair,) = map(json.loads, (tmp_path / "d" / "pairs.jsonl").read_text().splitlines())
     assert pair.pop("distance") < 0.2
     expected = {"id1": 0, "id2": 3, "score": None, "question1": texts[0], "question2": texts[3]}
     assert pair == expected
 
 
-def test_rows_against_others_and_within_a_column(qpr, calibrated, table, tmp_path):
+def test_rows_against_others_and_within_a_column(done, calibrated, table, tmp_path):
     (tmp_path / "old.csv").write_text("id,question,product\n1,LEARN python,x\n")
     how = ("duplicates", table, "--run", calibrated, "--against", "old.csv")
-    assert qpr(*how, "--out", "d", "--within", "product")[0] == 0
+    done(*how, "--out", "d", "--within", "product")
     pairs = read(tmp_path / "d" / "pairs.csv")
     assert {(p["id1"], p["id2"]) for p in pairs} == {("a", "1"), ("7", "1")}
     groups = read(tmp_path / "d" / "groups.csv")
-    assert {(g["id"], g["of_table"], g["kept"]) for g in groups} == {
-        *(("a", "true", "false"), ("7", "true", "false"), ("1", "false", "true"))
-    }
+    found = {(g["id"], g["of_table"], g["kept"]) for g in groups}
+    assert found == {("a", "true", "false"), ("7", "true", "false"), ("1", "false", "true")}
     assert [row["id"] for row in read(tmp_path / "d" / "deduplicated.csv")] == ["c", "d"]
-    assert qpr(*how, "--out", "e", "--within", "product", "--payload", "product")[0] == 0
+    done(*how, "--out", "e", "--within", "product", "--payload", "product")
     assert read(tmp_path / "e" / "pairs.csv") == pairs
 
 
-def test_an_index_gets_what_it_lacks(qpr, calibrated, table, tmp_path):
+def test_an_index_gets_what_it_lacks(qpr, done, objects, calibrated, table, tmp_path):
     (tmp_path / "old.csv").write_text("id,question\n1,LEARN python\n")
-    assert qpr("index", "i", "old.csv", "--run", calibrated)[0] == 0
+    done("index", "i", "old.csv", "--run", calibrated)
     how = ("duplicates", table, "--incremental", "i", "--out", "d", "--json")
-    status, out, stderr = qpr(*how)
-    assert status == 0, stderr
+    out, _ = done(*how)
     assert json.loads(out).items() >= {"added": 4, "kept": 1, "questions": 4}.items()
     assert len(Retriever.load(tmp_path / "i")) == 5
     found = (tmp_path / "d" / "groups.csv").read_bytes()
@@ -154,38 +147,31 @@ def test_an_index_gets_what_it_lacks(qpr, calibrated, table, tmp_path):
     assert "d: unchanged; " in again[2]
     assert (tmp_path / "d" / "groups.csv").read_bytes() == found
     (tmp_path / "t.csv").write_text("".join(TABLE.splitlines(keepends=True)[:3]))
-    assert json.loads(qpr(*how)[1]).items() >= {"added": 0, "kept": 0, "pairs": 0}.items()
+    assert objects(*how)[0].items() >= {"added": 0, "kept": 0, "pairs": 0}.items()
 
 
-def test_quoras_own_file(qpr, run, tmp_path):
+def test_quoras_own_file(done, run, tmp_path):
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     rows = "0\t11\t12\tlearn python\tLearn Python?\t1\n1\t13\t11\tcook rice\tlearn python\t0\n"
     (tmp_path / "quora.tsv").write_text(header + rows)
     how = ("--run", run, "--max-distance", "0")
-    status, _, stderr = qpr("duplicates", "quora.tsv", *how, "--out", "m")
-    assert status == 0, stderr
+    done("duplicates", "quora.tsv", *how, "--out", "m")
     (pair,) = read(tmp_path / "m" / "pairs.csv")
     assert (pair["id1"], pair["id2"]) == ("11", "12")
     (tmp_path / "new.csv").write_text("question\ncook rice\nwhat is rust\n")
-    status, _, stderr = qpr("duplicates", "new.csv", *how, "--against", "quora.tsv", "--out", "n")
-    assert status == 0, stderr
+    done("duplicates", "new.csv", *how, "--against", "quora.tsv", "--out", "n")
     (pair,) = read(tmp_path / "n" / "pairs.csv")
     assert (pair["id1"], pair["id2"], pair["question2"]) == ("0", "13", "cook rice")
 
 
-def test_cells_that_spreadsheets_compute_are_marked(qpr, calibrated, tmp_path):
-    rows = [
-        "id,question,=note",
-        "a,=1+1 learn python,+x",
-        "b,=1+1 Learn python,-5",
-        "c,@rice,plain",
-    ]
-    (tmp_path / "q.csv").write_text("\n".join(rows))
+def test_cells_that_spreadsheets_compute_are_marked(done, calibrated, tmp_path):
+    rows = "id,question,=note\na,=1+1 learn python,+x\nb,=1+1 Learn python,-5\nc,@rice,plain"
+    (tmp_path / "q.csv").write_text(rows)
     how = ("duplicates", "q.csv", "--run", calibrated, "--out", "d")
-    assert qpr(*how)[0] == 0
+    done(*how)
     plain = (tmp_path / "d" / "deduplicated.csv").read_text()
     assert plain == "id,question,rows,=note\na,=1+1 learn python,2,+x\nc,@rice,1,plain\n"
-    assert qpr(*how, "--excel")[0] == 0
+    done(*how, "--excel")
     marked = (tmp_path / "d" / "deduplicated.csv").read_text()
     assert marked == "\ufeffid,question,rows,'=note\na,'=1+1 learn python,2,'+x\nc,'@rice,1,plain\n"
     assert "'-5" in (tmp_path / "d" / "groups.csv").read_text()
@@ -199,3 +185,91 @@ def test_nothing_of_the_input_reaches_a_terminal_raw(qpr, calibrated, tmp_path):
         _, _, stderr = qpr("duplicates", "q.jsonl", "--run", calibrated, "--out", "d", *how)
         assert not {"\x1b", "\u202e"} & {*stderr}
         assert "\nerror: forged" not in stderr
+
+
+class Killed(BaseException):
+    """Ends a run as a kill does."""
+
+
+def test_a_kill_leaves_whole_files_or_none(qpr, done, calibrated, table, tmp_path, monkeypatch):
+    """Killed at each of the renames by which a file appears, among files of a run before."""
+    how = ("duplicates", table, "--run", calibrated)
+    names = ("pairs.csv", "groups.csv", "deduplicated.csv", "indistinguishable.csv")
+
+    def made(folder, *more):
+        done(*how, *more, "--out", folder)
+        return read(folder)
+
+    def read(folder):
+        return {name: (tmp_path / folder / name).read_bytes() for name in names}
+
+    whole, replace = made("whole"), os.replace
+    for renames in range(100):
+        before, left = made("cut", "--threshold", "1"), renames
+
+        def until_killed(source, target):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            replace(source, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", until_killed)
+            with contextlib.suppress(Killed):
+                qpr(*how, "--out", "cut")
+        found = read("cut")
+        assert all(found[name] in (before[name], whole[name]) for name in names)
+        if json.loads((tmp_path / "cut" / "info.json").read_text())["complete"]:
+            assert found in (before, whole)
+        assert made("cut") == whole
+        if left >= 0:  # it was not killed
+            break
+    assert 5 < renames < 99
+
+
+def test_a_second_run_leaves_the_folder_of_the_first_alone(qpr, done, calibrated, table, tmp_path):
+    how = ("duplicates", table, "--run", calibrated, "--out", "d")
+    with locked(tmp_path / "d" / ".lock"):
+        status, _, stderr = qpr(*how)
+        assert (status, "d: another `qpr duplicates` writes it" in stderr) == (1, True)
+        assert [path.name for path in (tmp_path / "d").iterdir()] == [".lock"]
+    done(*how)
+
+
+def test_files_of_others_stay(done, calibrated, table, tmp_path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "groups.tsv").write_text("mine")
+    (tmp_path / "d" / "pairs.jsonl").symlink_to(tmp_path / "t.csv")
+    how = ("duplicates", table, "--run", calibrated, "--out", "d")
+    for output in ("csv", "parquet"):
+        done(*how, "--output", output)
+    names = {path.name for path in (tmp_path / "d").iterdir()}
+    assert names == {
+        *("groups.tsv", "pairs.jsonl", "info.json", ".lock"),
+        *("pairs.parquet", "groups.parquet", "deduplicated.parquet", "indistinguishable.parquet"),
+    }
+
+
+def test_an_input_is_never_written(qpr, done, calibrated, table, tmp_path):
+    done("duplicates", table, "--run", calibrated, "--out", "d")
+    path = tmp_path / "d" / "deduplicated.csv"
+    before = path.read_bytes()
+    for inputs in ((path,), (table, "--against", path)):
+        for output in ("csv", "jsonl"):
+            how = ("--run", calibrated, "--out", "d", "--output", output)
+            status, _, stderr = qpr("duplicates", *inputs, *how)
+            assert (status, "the input is a file of the output folder" in stderr) == (1, True)
+            assert path.read_bytes() == before
+        done("duplicates", *inputs, "--run", calibrated, "--out", "e")
+
+
+def test_a_file_of_the_user_is_not_replaced(qpr, done, calibrated, table, tmp_path):
+    (tmp_path / "d").mkdir()
+    path = tmp_path / "d" / "pairs.csv"
+    path.write_text("mine\n")
+    status, _, stderr = qpr("duplicates", table, "--run", calibrated, "--out", "d")
+    assert (status, "pairs.csv is there already" in stderr) == (1, True)
+    assert path.read_text() == "mine\n"
+    path.unlink()
+    done("duplicates", table, "--run", calibrated, "--out", "d")

@@ -8,7 +8,7 @@ import pytest
 from qpr_jax.cli.commands import qpr as program
 from tests.added_words import write_extended
 from tests.cli.conftest import JSONL
-from tests.cli.test_splits import write_pairs
+from tests.cli.test_data import write_pairs
 from tests.distant.rows import log_rows, write_rows
 
 TINY = pathlib.Path(__file__).parent.parent / "reranking" / "tiny_cross_encoder"
@@ -16,7 +16,7 @@ SHOWN_ELSEWHERE = {"train", "review", "serve", "presets", "calibrate"}
 
 
 @pytest.fixture
-def results(qpr, run, finished, tmp_path):
+def results(done, run, finished, tmp_path):
     """The objects that each command prints."""
     (tmp_path / "q.jsonl").write_text(JSONL)
     write_pairs(tmp_path / "pairs.tsv")
@@ -44,8 +44,7 @@ def results(qpr, run, finished, tmp_path):
     }
     printed = {}
     for name, arguments in calls.items():
-        status, stdout, stderr = qpr(name, *arguments, "--json")
-        assert status == 0, stderr
+        stdout, _ = done(name, *arguments, "--json")
         printed[name] = [json.loads(line) for line in stdout.splitlines()]
     return printed
 

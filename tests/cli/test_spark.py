@@ -120,14 +120,13 @@ def test_vectors_are_those_of_one_process_and_an_error_of_a_worker_is_a_line(
     assert not (tmp_path / "other" / "_SUCCESS").exists()
 
 
-def test_a_folder_in_this_process(tmp_path, qpr):
+def test_a_folder_in_this_process(tmp_path, done):
     run, out = tmp_path / "run", tmp_path / "out"
     write_encoder(run)
     (tmp_path / "questions").mkdir()
     table = pyarrow.table({"id": [7], "question": ["what is rice"]})
     parquet.write_table(table, tmp_path / "questions" / "a.parquet")
     command = ["encode", run, tmp_path / "questions", "--out", out]
-    status, stdout, stderr = qpr(*command, "--json")
-    assert status == 0, stderr
+    stdout, _ = done(*command, "--json")
     assert json.loads(stdout) == {"out": str(out), "vectors": 1}
     assert parquet.read_table(out).column_names == ["id", "question", "vector"]

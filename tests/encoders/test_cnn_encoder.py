@@ -1,11 +1,19 @@
 """What is particular to the convolutional encoder; see `test_contract.py` for the rest."""
 
 import dataclasses
+import json
+import pathlib
+import shutil
+import struct
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
+from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn, round_to_half
+from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.errors import UserError
+from qpr_jax.files import write_manifest
 from qpr_jax.text.base import NO_PARTS
 from qpr_jax.text.vocabulary import Vocabulary, vocabulary_to_bytes
 from tests.encoders.examples import (
@@ -17,23 +25,6 @@ from tests.encoders.examples import (
     reference,
 )
 from tests.parts import make_parts
-
-
-def test_hand_worked_vector():
-    # Embeddings of one number ("what" 1, "is" 2), window 2: position i sees words i - 1 and i.
-    embedding = np.zeros((VOCABULARY.size, 1), np.float32)
-    embedding[1:3, 0] = 1, 2
-    encoder = cnn_encoder(
-        embedding=embedding,
-        kernels=[np.array([[[0.1]], [[-0.2]]], np.float32)],
-        biases=[np.array([0.5], np.float32)],
-        projection=np.array([[2.0, -1.0]], np.float32),
-    )
-    # "what is": positions give -0.2 * 1 and 0.1 * 1 - 0.2 * 2; the first is larger.
-    peak = np.tanh(0.5 - 0.2)
-    np.testing.assert_allclose(encoder.encode(["what is"]), [[2 * peak, -peak]], rtol=1e-6)
-    empty = np.tanh(0.5)
-    np.testing.assert_allclose(encoder.encode([""]), [[2 * empty, -empty]], rtol=1e-6)
 
 
 def test_summary():
@@ -48,15 +39,6 @@ def test_summary():
 
 
 SUBWORDS = dataclasses.replace(VOCABULARY, subwords=True)
-UNKNOWN = [
-    *QUESTIONS,
-    "what is the best zebra",
-    "zebra zebra zebra",
-    "quagga",
-    "okapi quickly LEARN zebra leärn",
-    "straßenlaternenpfahl " * 9,
-    "\ud800 é \ud800",
-]
 
 
 @pytest.fixture(params=[False, True])
@@ -106,7 +88,8 @@ def test_added_words_have_rows_of_their_own(encoder):
         vocabulary=dataclasses.replace(SUBWORDS, added=("zebra", "okapi")),
     )
     # Other words, known or not, have the bits that they had.
-    others = [text for text in UNKNOWN if "zebra" not in text and "okapi" not in text]
+    others = [text for text in QUESTIONS if "zebra" not in text]
+    others += ["quagga", "LEARN leärn", "straßenlaternenpfahl " * 9, "\ud800 é \ud800"]
     np.testing.assert_array_equal(grown.encode(others), encoder.encode(others))
     expected = reference(grown, [1, SUBWORDS.size, SUBWORDS.size + 1])
     np.testing.assert_allclose(grown.encode(["what zebra okapi"])[0], expected, atol=2e-6)
@@ -130,3 +113,110 @@ def test_an_encoder_without_subwords_keeps_files_and_identity(encoder):
         for v in (VOCABULARY, SUBWORDS, dataclasses.replace(SUBWORDS, added=("b",)))
     ]
     assert len({other.identity for other in others}) == 3
+
+
+# Of the encoder of `test_the_identity_is_a_hash_of_what_decides_the_vectors`.
+IDENTITY = "c568c0838318defb5422e6c9373775e1ae7c022f1fc507893e1ce32c1395551e"
+WEIGHTS = "model.safetensors"
+
+
+def save(folder: pathlib.Path, **changed) -> CnnEncoder:
+    save_encoder(folder, cnn_encoder(**changed))
+    return read_cnn(folder)
+
+
+def test_the_identity_is_a_hash_of_what_decides_the_vectors(tmp_path):
+    encoder = save(tmp_path / "a")
+    ramps = {
+        "embedding": np.arange(VOCABULARY.size * 2).reshape(-1, 2) / 7,
+        "kernels": [np.arange(4).reshape(1, 2, 2) / 3],
+        "biases": [np.arange(2) / 5],
+        "projection": np.arange(6).reshape(2, 3) / 9,
+    }
+    assert cnn_encoder(**ramps).identity == IDENTITY
+    assert cnn_encoder(**ramps, normalize=True).identity != IDENTITY
+    first = encoder.identity
+    assert len(first) == 64
+    assert save(tmp_path / "b", settings={"other": 2}).identity == first
+    (tmp_path / "a").rename(tmp_path / "moved")
+    assert read_cnn(tmp_path / "moved").identity == first
+    assert save(tmp_path / "c", max_tokens=21).identity != first
+    other = {**cnn_weights(), "biases": cnn_weights(seed=1)["biases"]}
+    assert save(tmp_path / "d", **other).identity != first
+
+
+WRONG_SHAPES = [
+    ("embedding", np.zeros((16, 6))),  # not the vocabulary's 17 rows
+    ("embedding", np.zeros((17, 5))),  # not what the kernels take
+    ("kernels", [np.zeros((3, 6, 5)), np.zeros((4, 6))]),
+    ("kernels", [np.zeros((3, 6, 5)), np.zeros((0, 6, 2))]),
+    ("biases", [np.zeros(5), np.zeros(3)]),
+    *(("projection", np.zeros(shape)) for shape in ((8, 7), (7, 0), (7,))),
+]
+
+
+def test_weights_that_do_not_fit_are_refused(tmp_path):
+    """Compiled loops would read beyond the arrays."""
+    for name, weights in WRONG_SHAPES:
+        with pytest.raises(UserError, match="do not fit each other and a vocabulary of 17 ids"):
+            save(tmp_path / "e", **{name: weights})
+        shutil.rmtree(tmp_path / "e")
+
+
+BF16 = b'{"embedding": {"dtype": "BF16", "shape": [1, 1], "data_offsets": [0, 2]}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        (WEIGHTS, b"none of these", "expected safetensors"),
+        (WEIGHTS, struct.pack("<Q", len(BF16)) + BF16 + bytes(2), "expected safetensors"),
+        ("vocabulary.json", b'{"words": ["a"], "bins": 4}', "do not fit each other"),
+        ("settings.json", b"{", "expected JSON"),
+        ("settings.json", b"[]", "expected the weights and settings"),
+        ("settings.json", b'{"normalize": true, "settings": {}}', "'max_words'"),
+    ],
+)
+def test_wrong_contents_with_a_correct_hash_are_refused(tmp_path, name, data, message):
+    save_encoder(tmp_path, cnn_encoder())
+    (tmp_path / name).write_bytes(data)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    write_manifest(tmp_path, list(manifest["files"]), format=manifest["format"])
+    with pytest.raises(UserError, match=message):
+        read_cnn(tmp_path)
+
+
+def test_a_folder_of_another_format_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"expected a folder with a manifest\.json, found none"):
+        read_cnn(tmp_path)
+    with pytest.raises(UserError, match=r"expected an encoder: a manifest\.json with one of"):
+        read_encoder(tmp_path)
+    write_manifest(tmp_path, [], format="another format 3")
+    with pytest.raises(UserError, match="expected format 'qpr_jax model 1', got 'another"):
+        read_cnn(tmp_path)
+    with pytest.raises(UserError, match=r"qpr_jax model 1.*; got .another format 3.; "):
+        read_encoder(tmp_path)
+
+
+def test_weights_of_half_precision_take_half_the_space_and_keep_the_identity(tmp_path):
+    whole = cnn_encoder()
+    arrays = {name: getattr(whole, name) for name in ("embedding", "projection")}
+    half = dataclasses.replace(
+        whole,
+        **{name: round_to_half(array) for name, array in arrays.items()},
+        kernels=tuple(map(round_to_half, whole.kernels)),
+        biases=tuple(map(round_to_half, whole.biases)),
+    )
+    assert half.identity != whole.identity
+    save_encoder(tmp_path / "half", half)
+    save_encoder(tmp_path / "whole", whole)
+    for name, dtype in (("half", np.float16), ("whole", np.float32)):
+        stored = load_file(tmp_path / name / WEIGHTS)
+        assert {array.dtype for array in stored.values()} == {np.dtype(dtype)}
+    read = read_cnn(tmp_path / "half")
+    assert read.identity == half.identity
+    assert read.embedding.dtype == np.float32
+    np.testing.assert_array_equal(read.encode(QUESTIONS), half.encode(QUESTIONS))
+    np.testing.assert_allclose(half.encode(QUESTIONS), whole.encode(QUESTIONS), atol=1e-2)
+    with pytest.raises(UserError, match=r"`encoder.stored_dtype`: expected weights of half"):
+        round_to_half(np.array([70_000.0], np.float32))

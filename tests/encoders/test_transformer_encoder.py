@@ -32,10 +32,6 @@ def folder(tmp_path):
     return pathlib.Path(shutil.copytree(TINY, tmp_path / "model"))
 
 
-def change(path, **fields):
-    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-
-
 def test_vectors_are_those_of_sentence_transformers():
     sentences, vectors = golden()
     encoder = read_transformer(TINY)
@@ -111,70 +107,48 @@ def test_threads_may_share_it():
 
 @pytest.mark.parametrize("pooling", ["cls", "max", "mean"])
 def test_pooling_is_what_the_folder_says(folder, pooling):
-    flags = {
-        "pooling_mode_cls_token": pooling == "cls",
-        "pooling_mode_mean_tokens": pooling == "mean",
-        "pooling_mode_max_tokens": pooling == "max",
-    }
+    names = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
+    flags = {f"pooling_mode_{name}": kind == pooling for kind, name in names.items()}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(flags))
     encoder = read_transformer(folder)
     assert encoder.model.shape.pooling == pooling
-    vectors = encoder.encode(["how do i learn python"])
+    question = ["how do i learn python"]
+    vectors, mean = encoder.encode(question), read_transformer(TINY).encode(question)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
-    same = np.allclose(vectors, read_transformer(TINY).encode(["how do i learn python"]))
-    assert same is (pooling == "mean")
-
-
-def test_without_modules_it_is_the_mean_as_it_is(folder):
-    (folder / "modules.json").unlink()
-    vectors = read_transformer(folder).encode(["how do i learn python"])
+    assert np.allclose(vectors, mean) is (pooling == "mean")
+    (folder / "modules.json").unlink()  # without it, the mean as it is
+    vectors = read_transformer(folder).encode(question)
     norm = np.linalg.norm(vectors)
     assert abs(norm - 1) > 0.01
-    np.testing.assert_allclose(
-        vectors / norm, read_transformer(TINY).encode(["how do i learn python"]), atol=2e-6
-    )
+    np.testing.assert_allclose(vectors / norm, mean, atol=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("config.json", {"model_type": "mpnet"}),
-        ("config.json", {"hidden_act": "relu"}),
-        ("config.json", {"hidden_size": "8"}),
-        ("config.json", {"hidden_size": 24}),
-        ("config.json", {"num_hidden_layers": 3}),
-        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}),
-    ],
-)
-def test_other_models_are_refused(folder, name, fields):
-    change(folder / name, **fields)
-    with pytest.raises(UserError, match="expected"):
-        read_transformer(folder)
-
-
-PATHS = [
-    json.dumps([{"type": "a.Normalize", "path": path}]) for path in ("../a", "a/b", "/tmp", ".")
+PATHS = [json.dumps([{"type": "a.Normalize", "path": p}]) for p in ("../a", "a/b", "/tmp", ".")]
+WRONG = [
+    ("tokenizer.json", None),
+    ("1_Pooling/config.json", None),
+    ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}),
+    ("modules.json", "{"),
+    ("modules.json", "[1]"),
+    *(("modules.json", paths) for paths in PATHS),  # outside of the folder
+    ("config.json", "[]"),
+    ("config.json", "{}"),
+    *(("config.json", {name: "a"}) for name in ("model_type", "hidden_act", "hidden_size")),
+    *(("config.json", {name: 24}) for name in ("hidden_size", "num_hidden_layers")),
+    ("model.safetensors", "nothing"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("tokenizer.json", None),
-        ("1_Pooling/config.json", None),
-        ("modules.json", "{"),
-        ("modules.json", "[1]"),
-        *(("modules.json", paths) for paths in PATHS),  # outside of the folder
-        ("config.json", "[]"),
-        ("config.json", "{}"),
-        ("model.safetensors", "nothing"),
-    ],
-)
-def test_incomplete_folders_are_refused(folder, name, text):
+@pytest.mark.parametrize(("name", "content"), WRONG)
+def test_incomplete_and_other_models_are_refused(folder, name, content):
+    """`content`: a text, or fields that change, or none for no file."""
+    before, named = (folder / name).read_text(errors="replace"), f"{name}.*expected|file {name}"
     (folder / name).unlink()
-    if text is not None:
-        (folder / name).write_text(text)
-    with pytest.raises(UserError, match=f"{name}.*expected|expected the file {name}"):
+    if isinstance(content, dict):
+        content, named = json.dumps(json.loads(before) | content), "expected"
+    if content is not None:
+        (folder / name).write_text(content)
+    with pytest.raises(UserError, match=named):
         read_transformer(folder)
 
 

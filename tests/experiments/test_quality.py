@@ -13,14 +13,8 @@ from experiments.question_sets import choose, has_seen, read_set, relevance_of
 from experiments.systems import bm25_search, search_others, tfidf_search
 from qpr_jax.errors import UserError
 
-QUESTIONS = [
-    "how do i learn python",
-    "How do I learn Python?",
-    "learn python",
-    "what is a python",
-    "who won the cup",
-    "",
-]
+QUESTIONS = ["how do i learn python", "How do I learn Python?", "learn python"]
+QUESTIONS += ["what is a python", "who won the cup", ""]
 
 
 @pytest.mark.parametrize("make", [bm25_search, tfidf_search])
@@ -50,18 +44,18 @@ def test_a_score_of_bm25_worked_by_hand():
     np.testing.assert_allclose(scores[0], [expected(2, 3), expected(1, 2)], rtol=1e-5)
 
 
-def write_logs(folder, rows):
-    path = folder / "qa_logs" / "opentriviaqa.jsonl.gz"
+def write_data(path, lines, monkeypatch):
+    """Write a file of `$QPR_DATA_DIR`, the folder above its own."""
     path.parent.mkdir(parents=True)
-    lines = (json.dumps({"question": question, "answer": answer}) for question, answer in rows)
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    monkeypatch.setenv("QPR_DATA_DIR", str(path.parent.parent))
 
 
 def test_a_set_has_each_question_once_and_no_generic_answers(tmp_path, monkeypatch):
     rows = [("Who?", "x"), ("who", "x"), ("who is it", "x"), ("is it so", "y"), ("IS IT SO", "z")]
     rows += [(f"statement {i}", "true") for i in range(question_sets.GENERIC + 1)]
-    write_logs(tmp_path, rows)
-    monkeypatch.setenv("QPR_DATA_DIR", str(tmp_path))
+    lines = (json.dumps({"question": question, "answer": answer}) for question, answer in rows)
+    write_data(tmp_path / "qa_logs" / "opentriviaqa.jsonl.gz", lines, monkeypatch)
     found = read_set("opentriviaqa")
     assert [text.lower().rstrip("?") for text in found.texts] == ["who", "who is it"]
     assert found.relevance[0].indices.tolist() == [1]
@@ -71,10 +65,7 @@ def test_a_set_has_each_question_once_and_no_generic_answers(tmp_path, monkeypat
 
 def test_sentences_with_a_translation_in_common_are_relevant(tmp_path, monkeypatch):
     lines = ["I win.\tIch gewinne.", "I win!\tIch siege.", "I'm winning.\tich siege!", "Go\tGeh"]
-    (tmp_path / "parallel").mkdir()
-    path = tmp_path / "parallel" / "tatoeba.en-de.tsv.gz"
-    path.write_bytes(gzip.compress("\n".join(lines).encode()))
-    monkeypatch.setenv("QPR_DATA_DIR", str(tmp_path))
+    write_data(tmp_path / "parallel" / "tatoeba.en-de.tsv.gz", lines, monkeypatch)
     found = read_set("tatoeba")
     assert found.texts == ["I win.", "I'm winning.", "Go"]
     np.testing.assert_array_equal(found.queries, [0, 1])
@@ -103,13 +94,17 @@ def test_scores_of_a_set_worked_by_hand():
     np.testing.assert_allclose(scores["ndcg@10"], expected)
 
 
-def test_what_an_encoder_has_seen_is_left_out():
+def test_what_an_encoder_has_seen_is_left_out_and_wrong_runs_are_refused():
     every = {*question_sets.SOURCES}
     assert has_seen({"data.source": "quora"}) == set()
     assert has_seen({"data.source": "qa_logs"}) == every - {"tatoeba"}
     assert has_seen({"data.source": "questions"}) == every
     files = [{"name": "tatoeba.en-de.tsv.gz"}]
     assert has_seen({"translations": {"files": files}}) == {"tatoeba"}
+    assert quality.given_runs("a=x,b=y/z") == {"a": "x", "b": "y/z"}
+    for wrong in ("a", "bm25=x", "a b=x", "a="):
+        with pytest.raises(UserError, match=r"`--runs`: expected NAME=FOLDER"):
+            quality.given_runs(wrong)
 
 
 def test_a_change_of_a_text():
@@ -125,9 +120,7 @@ def test_a_change_of_a_text():
     ):
         assert CHANGES[name].make(text, np.random.default_rng(0)) == expected
 
-
-def test_typos_keep_the_first_letter_and_short_words():
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(0)  # typos keep the first letter and short words
     for kind, lengths in (("neighbor", [6]), ("drop", [5]), ("swap", [6]), ("double", [7])):
         for _ in range(20):
             first, second = misspell("the python", rng, 1, (kind,)).split()
@@ -169,10 +162,3 @@ def test_first_hits_are_scored_before_and_after_a_change():
     above = found["old hit still first and above the threshold, negation"]
     assert above.values.tolist() == [1, 0]
     assert above.clusters.tolist() == [0, 1]
-
-
-def test_wrong_runs_are_refused():
-    assert quality.given_runs("a=x,b=y/z") == {"a": "x", "b": "y/z"}
-    for wrong in ("a", "bm25=x", "a b=x", "a="):
-        with pytest.raises(UserError, match=r"`--runs`: expected NAME=FOLDER"):
-            quality.given_runs(wrong)

@@ -82,15 +82,20 @@ def test_rows_of_other_queries_are_not_compared():
         records({"a": [measured(0.5), measured(0.5, 1, np.arange(10))]})
 
 
-def test_a_table_is_written_and_read(tmp_path):
-    rows = score_rows({"a": [measured(0.5)]}, lambda row: [])
+def test_a_table_is_written_read_and_plotted(tmp_path):
+    rows = score_rows({"a": [measured(0.5)], "b": [{"H@1": 0.7}]}, lambda row: [])
     scores = Scores.read(tmp_path).updated(rows)
     scores.write(tmp_path)
     again = Scores.read(tmp_path)
     assert again.get("a", "H@1")["mean"] == pytest.approx(rows[0]["mean"], abs=1e-4)
     assert "a" in again
-    assert "b" not in again
+    assert "c" not in again
     assert again.get("a", "H@1", "b") is None
+    curves = [Curve("ours", [(1, "a"), (2, "b"), (3, "missing")]), Curve("none", [(1, "c")])]
+    path = tmp_path / "plots" / "curve.png"
+    paper = {"H@1": [(1.0, 0.4), (2.0, 0.5)]}
+    plot_curves(path, again, curves, {"H@1": "H@1"}, xlabel="N", log_scale=True, paper=paper)
+    assert path.stat().st_size > 5000
 
 
 def test_the_verdict_of_a_claim(tmp_path):
@@ -109,14 +114,3 @@ def test_the_verdict_of_a_claim(tmp_path):
         assert lines[-2].startswith(f"| a is better | {verdict} | ")
     missing = [Claim("a is better", "a", "c", 4)]
     assert claim_lines(scores, missing, lambda table: "test") == []
-
-
-def test_curves_are_plotted(tmp_path):
-    scores = Scores.read(tmp_path).updated(
-        score_rows({"a": [measured(0.5)], "b": [{"H@1": 0.7}]}, lambda row: [])
-    )
-    curves = [Curve("ours", [(1, "a"), (2, "b"), (3, "missing")]), Curve("none", [(1, "c")])]
-    path = tmp_path / "plots" / "curve.png"
-    paper = {"H@1": [(1.0, 0.4), (2.0, 0.5)]}
-    plot_curves(path, scores, curves, {"H@1": "H@1"}, xlabel="N", log_scale=True, paper=paper)
-    assert path.stat().st_size > 5000

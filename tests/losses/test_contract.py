@@ -5,6 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from qpr_jax.losses import (
+    contrastive_loss,
+    imitation_loss,
+    ranking_loss,
+    sdml_loss,
+    similarities_loss,
+    triplet_loss,
+)
 from qpr_jax.training.losses_config import LOSSES
 from tests.losses.cases import (
     CASES,
@@ -113,3 +121,41 @@ def test_vectors_that_coincide_have_finite_gradients(case):
         found, gradients = loss(first, second, *rest)
         assert float(found) == pytest.approx(0, abs=1e-5)
         np.testing.assert_allclose(gradients, 0, atol=1e-5)
+
+
+OF_PAIRS = (jnp.zeros((2, 3)), jnp.zeros((4, 3)))
+LABELED = (jnp.zeros((4, 3)), jnp.zeros((4, 3)), jnp.zeros(4))
+TARGETS = (jnp.zeros((4, 3)), jnp.zeros((3, 3)))
+
+
+@pytest.mark.parametrize(
+    ("loss", "given", "options"),
+    [
+        *((loss, OF_PAIRS[::-1], {}) for loss in (sdml_loss, ranking_loss, triplet_loss)),
+        (sdml_loss, (jnp.zeros((0, 4)),) * 2, {}),
+        (sdml_loss, OF_PAIRS, {"smoothing": 1.5}),
+        (sdml_loss, OF_PAIRS, {"distance": "dot"}),
+        (sdml_loss, OF_PAIRS, {"prior": "flat"}),
+        (sdml_loss, OF_PAIRS, {"clusters": np.zeros(3, int)}),
+        (sdml_loss, OF_PAIRS, {"clusters": jnp.zeros(4)}),
+        (ranking_loss, OF_PAIRS, {"smoothing": -1}),
+        *((ranking_loss, OF_PAIRS, {"similarity_scale": scale}) for scale in (0.0, float("nan"))),
+        (triplet_loss, OF_PAIRS, {"distance": "cosine"}),
+        (triplet_loss, OF_PAIRS, {"negatives": "soft"}),
+        (triplet_loss, OF_PAIRS, {"margin": -1.0}),
+        (triplet_loss, OF_PAIRS, {"key": None}),
+        (contrastive_loss, LABELED, {"margin": -1.0}),
+        (contrastive_loss, (*TARGETS, jnp.zeros(4)), {"left": None}),
+        (contrastive_loss, (*LABELED[:2], jnp.zeros((4, 1))), {"labels": None}),
+        (imitation_loss, TARGETS, {"targets": None}),
+        (similarities_loss, TARGETS, {"targets": None}),
+        (similarities_loss, (jnp.zeros((1, 3)),) * 2, {"vectors": None}),
+        (similarities_loss, LABELED[:2], {"temperature": 0.0}),
+    ],
+)
+def test_mistakes_are_named(loss, given, options):
+    """`options` are what is wrong; None: an argument by position or one that is left out."""
+    (name,) = options or ["queries"]
+    options = {name: value for name, value in options.items() if value is not None}
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        loss(*given, **options)

@@ -49,21 +49,16 @@ def test_settings_may_name_it():
         validate(config)
 
 
+WRONG = [
+    ("sdml", {}, "`name` of a loss: expected letters, digits and _, and none of contrastive, "),
+    ("a,b", {}, "got 'a,b'"),
+    ("hinge", {"reads": "targets"}, "`reads` of a loss: expected pairs or labeled, got 'targets'"),
+]
+
+
 @pytest.mark.usefixtures("_hinge")
-@pytest.mark.parametrize(
-    ("name", "given", "message"),
-    [
-        ("sdml", {}, "`name` of a loss: expected letters, digits and _, and none of contrastive, "),
-        ("a,b", {}, "got 'a,b'"),
-        (
-            "hinge",
-            {"reads": "targets"},
-            "`reads` of a loss: expected pairs or labeled, got 'targets'",
-        ),
-    ],
-)
-def test_what_is_no_loss_is_refused(name, given, message):
-    spec = LossSpec(**{"fn": lambda: None, "reads": "pairs"} | given)
-    with pytest.raises(UserError, match=message):
-        register_loss(name, spec)
+def test_what_is_no_loss_is_refused():
+    for name, given, message in WRONG:
+        with pytest.raises(UserError, match=message):
+            register_loss(name, LossSpec(**{"fn": lambda: None, "reads": "pairs"} | given))
     assert "hinge" not in LOSSES

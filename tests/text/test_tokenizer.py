@@ -5,7 +5,6 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.text.tokenizer import as_lines, canonical, join_codes, normalized_text, tokenize
 
 
@@ -77,27 +76,18 @@ def test_without_signs_the_words_are_the_same(text):
     assert words == tokenize(text)
 
 
-def test_odd_and_huge_strings():
+def test_odd_huge_and_long_texts_take_linear_time():
     every = "".join(map(chr, range(0x110000)))
     assert len(tokenize(every)) > 500
     assert tokenize("x" * 1_000_000) == ["x" * 1_000_000]
     assert len(tokenize("é " * 500_000)) == 500_000
-
-
-def test_a_megabyte_of_combining_marks_takes_no_minutes():
-    for marks in ("\u0315\u0300", "\u0300\uff9e"):
+    for marks in ("\u0315\u0300", "\u0300\uff9e"):  # a megabyte of them takes no minutes
         start = time.process_time()
         assert len(tokenize("e" + marks * 250_000 + " end")) == 2
         assert time.process_time() - start < 5
-
-
-def test_long_texts_of_signs_take_linear_time():
     for unit in ["+", "+ ", "- ", "?? ", " .", "\u2705", "&", "#a", "<5"]:
         for end in ("x", "\u00e9"):
             assert tokenize(unit * 30_000 + " " + end, signs=True)[-1] == end
-
-
-def test_long_codes_take_linear_time():
     for unit in ["x", "a-", "a:", "www.", "://", "a://", "@", "/ ", "\\"]:
         assert "c_d" in join_codes(unit * 200_000 + " c-d", lambda word: False)
 
@@ -113,10 +103,7 @@ def test_codes_are_joined():
     for text, joined in [
         ("My Phone-G991B-DS won't start.", "My phone_g991b_ds won't start."),
         ("well-known and/or up-to-date?", "well-known and/or up-to-date?"),
-        (
-            "see https://www.known.org/a?b=5%20&c#d, please",
-            "see https_www_known_org_a_b_5_20_c_d, please",
-        ),
+        ("see https://www.known.org/a?b=5%20&c#d,", "see https_www_known_org_a_b_5_20_c_d,"),
         ("www.known.org (known@known.org)", "www_known_org (known_known_org)"),
         ("a - b, 5-10, x.y.z", "a - b, 5_10, x_y_z"),
         ("C:\\temp\\log.txt", "c_temp_log_txt"),
@@ -139,25 +126,9 @@ def test_the_words_of_lines_are_those_of_their_texts():
 
 
 def test_normalized_text():
-    for text, normalized in [
-        ("How  do I?", "how do i"),
-        ("\uff28ow, do \uff29", "how do i"),
-        ("?", "?"),
-        (" ?? ", "??"),
-        ("😀", "😀"),
-        ("", ""),
-        ("  ", ""),
-        ("\uff1f", "?"),
-    ]:
-        assert normalized_text(text) == normalized
-
-
-def test_english_words_are_those_of_the_plain_pattern(quora_file):
-    questions = read_question_pairs(quora_file, max_rows=20_000).questions
-    plain = [question for question in questions if question.isascii()]
-    assert len(plain) > 20_000
-    for question in plain:
-        assert tokenize(question) == re.findall(r"\w+", question.lower())
+    texts = ["How  do I?", "\uff28ow, do \uff29", "?", " ?? ", "😀", "", "  ", "\uff1f"]
+    normalized = ["how do i", "how do i", "?", "??", "😀", "", "", "?"]
+    assert [*map(normalized_text, texts)] == normalized
 
 
 def test_texts_that_differ_in_case_blanks_and_final_marks_are_compared_as_one():

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from qpr_jax.encoders.load import read_encoder
-from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.training import added_words
-from qpr_jax.training.config import TrainConfig, override
+from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
@@ -19,6 +18,7 @@ from qpr_jax.training.teacher import read_teacher
 from tests.added_words import PAIRS, config_of, write_english
 from tests.encoders.examples import TINY
 from tests.made_up_language import made_up_pairs, translate
+from tests.refused import check_refused
 
 
 @pytest.fixture(scope="module")
@@ -139,44 +139,23 @@ def test_the_report_counts_and_scores_what_changes(folder, report, encoders, tmp
     assert f"{facts['changed_questions']} of the questions" in page
 
 
-def test_new_rows_start_at_their_translations(small):
-    _, data = small
-    words = tuple(translate(word) for word in ("how", "should", "possible"))
-    languages = data.translations.lexicon_texts()
-    rows, known = added_words.first_rows(data.start, (*words, "qqqq"), languages)
-    assert known.tolist() == [True, True, True, data.start.vocabulary.subwords]
-    expected = added_words.embed_words(data.start, ("how", "should", "possible"))
-    cosines = (rows[:3] * expected).sum(axis=1)
-    cosines /= np.linalg.norm(rows[:3], axis=1) * np.linalg.norm(expected, axis=1)
-    assert (cosines > 0.8).all()
-    alone = added_words.embed_words(data.start, ("qqqq",))
-    np.testing.assert_array_equal(rows[3:], alone)
-
-
-def test_new_rows_are_of_each_language_alone(small):
+def test_new_rows_start_at_their_translations_in_each_language(small):
     _, data = small
     languages = [(["how"] * 3, ["mist"] * 3), (["should"] * 3, ["mist"] * 2 + ["qqqq"])]
-    rows, known = added_words.first_rows(data.start, ("mist", "qqqq"), languages)
-    how, should = added_words.embed_words(data.start, ("how", "should"))
-    np.testing.assert_allclose(rows, [(how + should) / 2, should], rtol=1e-5, atol=1e-6)
-    assert known.all()
+    rows, known = added_words.first_rows(data.start, ("mist", "qqqq", "zzzz"), languages)
+    how, should, alone = added_words.embed_words(data.start, ("how", "should", "zzzz"))
+    np.testing.assert_allclose(rows, [(how + should) / 2, should, alone], rtol=1e-5, atol=1e-6)
+    assert known.tolist() == [True, True, data.start.vocabulary.subwords]
 
 
-def test_files_without_a_new_word_are_refused(folder, tmp_path):
+def test_files_without_a_new_word_and_teachers_that_do_not_fit_are_refused(folder, tmp_path):
     (tmp_path / "words.tsv").write_text("how do i\tdo i how\nhow can i\ti can how\n")
-    changes = {
-        "data.parallel": (f"en-de:{tmp_path / 'words.tsv'}",),
-        "early_stopping.metric": "mrr",
-    }
-    config = config_of(tmp_path, folder / "english", **changes)
-    with pytest.raises(UserError, match=r"`text\.added_words`: found no words"):
-        load_dataset(config, None, MODEL_FAMILIES["cnn"].start(config))
-
-
-def test_a_teacher_that_does_not_fit_is_refused(folder, tmp_path):
-    config = config_of(tmp_path, folder / "english", **{"teacher.model": str(TINY)})
-    with pytest.raises(UserError, match="expected a teacher of 32 dimensions"):
-        ready(config)
-    write_english(tmp_path / "english", subwords=False, normalize=False)
-    with pytest.raises(UserError, match=r"`text\.added_words`: vectors of"):
-        ready(override(config, {"encoder.pretrained": str(tmp_path / "english")}))
+    write_english(tmp_path / "other", subwords=False, normalize=False)
+    known = {"data.parallel": (f"en-de:{tmp_path / 'words.tsv'}",), "early_stopping.metric": "mrr"}
+    taught = {"teacher.model": str(TINY)}
+    check_refused(
+        lambda run, changes: ready(config_of(tmp_path, run, **changes)),
+        (folder / "english", known, r"`text\.added_words`: found no words"),
+        (folder / "english", taught, "expected a teacher of 32 dimensions"),
+        (tmp_path / "other", taught, r"`text\.added_words`: vectors of"),
+    )

@@ -10,6 +10,7 @@ import pytest
 
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import read_json
+from qpr_jax.index.run import run_encoder
 from qpr_jax.reranking import cross_encoder as scoring
 from qpr_jax.reranking.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
 from qpr_jax.training import cross_data, cross_encoder_job
@@ -79,9 +80,7 @@ def test_a_round_has_each_cluster_once_and_all_labeled_pairs():
         assert is_labeled or b in HITS[a]
     # All that a query has, where it has fewer than asked for.
     assert (others[:, 0] == 1).sum() == (same[:, 0] == 1).sum()
-
-
-def test_pairs_of_one_kind_are_refused():
+    # Pairs of one kind are refused.
     none, no_hits = np.zeros((0, 2), int), np.full((10, 3), -1)
     with pytest.raises(UserError, match="a known paraphrase"):
         draw_pairs(np.arange(10), no_hits, none, count=5, negatives=2, seed=0)
@@ -103,7 +102,7 @@ def test_batches_have_about_one_length_and_each_pair_once():
 
 def test_pairs_are_laid_out_as_the_tokenizer_encodes_them_and_scored_as_predict_does():
     config = config_of()
-    encoder = cross_encoder_job.run_encoder(TINY)
+    encoder = run_encoder(TINY)
     model = from_encoder(encoder, max_tokens=40, seed=0)
     texts = ["how can i learn python", "what is rice", "a [PAD] b", ""]
     rows, labels = np.array([[0, 1], [1, 0], [2, 3]]), np.array([1, 1, 0], np.float32)
@@ -126,7 +125,7 @@ def test_pairs_are_laid_out_as_the_tokenizer_encodes_them_and_scored_as_predict_
 def test_hits_are_of_other_meanings_and_of_the_training_split(tmp_path):
     config = config_of()
     split = SOURCES["synthetic"].read(config, pathlib.Path())
-    encoder = cross_encoder_job.run_encoder(TINY)
+    encoder = run_encoder(TINY)
     negatives, validation = find_hits(split, encoder, 5, tmp_path)
     clusters, split_of = split.clusters, split.splits.split_of
     for row, found in enumerate(negatives):
@@ -163,6 +162,10 @@ def test_scores_are_of_the_order_that_the_logits_give():
     assert logits[1, 1] == -1
 
 
+def losses_of(run):
+    return [(row["step"], row["loss"]) for row in read_json_lines(run / "metrics.jsonl")]
+
+
 def test_a_stopped_training_ends_with_the_same_bits(tmp_path, monkeypatch):
     config = config_of()
     report = train_and_evaluate(config, tmp_path / "whole")
@@ -190,22 +193,18 @@ def test_a_stopped_training_ends_with_the_same_bits(tmp_path, monkeypatch):
     stopped = read_cross_encoder(tmp_path / "stopped")
     assert stopped.identity == whole.identity
     np.testing.assert_array_equal(stopped.calibration, whole.calibration)
-    rows, again = (
-        read_json_lines(tmp_path / name / "metrics.jsonl") for name in ("whole", "stopped")
-    )
-    assert [row["step"] for row in again] == list(range(1, 7))
-    assert [row["loss"] for row in again] == [row["loss"] for row in rows]
-    rows, again = (
-        read_json_lines(tmp_path / name / "evaluations.jsonl") for name in ("whole", "stopped")
-    )
-    assert again == rows
+    steps, again = (losses_of(tmp_path / name) for name in ("whole", "stopped"))
+    assert again == steps
+    assert [step for step, _ in steps] == list(range(1, 7))
+    kept = [read_json_lines(tmp_path / n / "evaluations.jsonl") for n in ("whole", "stopped")]
+    assert kept[0] == kept[1]
     assert read_json(tmp_path / "stopped" / "report.json")["identity"] == whole.identity
     with pytest.raises(UserError, match="seed"):
         train_and_evaluate(override(config, {"seed": 1}), tmp_path / "whole")
 
 
 def test_training_starts_from_a_cross_encoder_too(tmp_path):
-    model = from_encoder(cross_encoder_job.run_encoder(TINY), max_tokens=40, seed=3)
+    model = from_encoder(run_encoder(TINY), max_tokens=40, seed=3)
     save_cross_encoder(tmp_path / "export", model)
     start = cross_encoder_job.read_start(config_of(**{"encoder.pretrained": str(tmp_path)}))
     assert start.identity == model.identity

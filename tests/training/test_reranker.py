@@ -1,20 +1,24 @@
 """What the light re-ranker of a run learns from, and what it gains where paraphrases are rare."""
 
 import types
+from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
 from qpr_jax.errors import UserError
+from qpr_jax.reranking.calibration import read_calibration
 from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS
-from qpr_jax.reranking.light import predict
-from qpr_jax.retriever import Retriever
-from qpr_jax.training.config import load_config
-from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.reranking.light import predict, read_light
+from qpr_jax.training.pair_calibration import (
+    SHARE,
+    calibrate_pairs,
+    labeled_pairs,
+    near_pairs,
+    share_weights,
+)
 from qpr_jax.training.rerank_data import (
     FOLDS,
     Examples,
@@ -29,7 +33,6 @@ from qpr_jax.training.rerank_data import (
     training_queries,
 )
 from qpr_jax.training.reranker import add_word_weights, init_network, train_network
-from qpr_jax.training.sources import SOURCES
 from tests.reranking.models import WordEncoder
 
 
@@ -164,29 +167,63 @@ def test_logits_are_computed_once_and_kept(tmp_path):
     assert [scorer.pairs for scorer in scorers] == [pairs, pairs[3:], pairs[3:]]  # the damaged one
 
 
-@pytest.mark.slow
-def test_it_gains_where_a_query_has_one_paraphrase(quora_file, tmp_path):
-    """Trained on whole clusters, it must not live by their other members."""
-    changes = {"data.max_rows": 60_000, "encoder.filters": 200, "max_epochs": 2}
-    config = load_config("quora_sdml", changes | {"data.path": str(quora_file)})
-    train_and_evaluate(config, tmp_path / "run")
-    dataset = load_dataset(config, SOURCES["quora"].find(config))
-    clusters = dataset.clusters[: len(dataset.data.questions)]
-    order = np.random.default_rng(0).permutation(len(clusters))
-    # Two members of each cluster stay, at random, and all questions without one.
-    rank = pd.Series(clusters[order], order).groupby(clusters[order]).cumcount().sort_index()
-    rows = np.flatnonzero((clusters < 0) | (rank < 2))
-    texts, own = [dataset.data.questions[i] for i in rows], clusters[rows]
-    queries = np.flatnonzero((dataset.splits.split_of[rows] == TEST) & (own >= 0)).tolist()
-    retriever = Retriever.build(texts, range(len(texts)), run=tmp_path / "run")
+def made_up(*, labels, count=3000, seed=0):
+    """Questions on a line, in clusters of two that lie close together; pairs of near ones."""
+    rng = np.random.default_rng(seed)
+    clusters = np.repeat(np.arange(count // 2), 2)
+    split_of = np.repeat(rng.choice(3, count // 2, p=[0.4, 0.3, 0.3]), 2)
+    places = np.repeat(rng.uniform(0, count / 20, count // 2), 2) + rng.normal(0, 0.05, count)
+    same = np.arange(count).reshape(-1, 2)
+    near = np.stack([np.argsort(places)[:-1], np.argsort(places)[1:]], axis=1)
+    pairs = np.concatenate([same, near]) if labels else same
+    duplicate = clusters[pairs[:, 0]] == clusters[pairs[:, 1]]
+    questions = [str(i) for i in range(count)]
+    held_out = {"validation": VALIDATION, "test": TEST}
+    of_split = {name: same[split_of[same[:, 0]] == split] for name, split in held_out.items()}
+    data = SimpleNamespace(questions=questions, pairs=pairs, is_duplicate=duplicate)
+    splits = SimpleNamespace(split_of=split_of, pairs=of_split)
+    vectors = np.stack([places, np.zeros(count)], axis=1).astype(np.float32)
+    return SimpleNamespace(data=data, clusters=clusters, splits=splits), vectors
 
-    def hits_at_1(rerank):
-        found = retriever.search([texts[i] for i in queries], 2, rerank=rerank)
-        others = [
-            next(hit.id for hit in hits if hit.id != query)
-            for query, hits in zip(queries, found, strict=True)
-        ]
-        return np.mean(own[others] == own[queries])
 
-    before, after = hits_at_1(False), hits_at_1("light")
-    assert after >= before + 0.02, (before, after)
+@pytest.mark.parametrize("labels", [True, False])
+def test_nothing_is_learned_from_test_questions(labels):
+    dataset, vectors = made_up(labels=labels)
+    split_of = dataset.splits.split_of
+    near, same, reach = near_pairs(dataset, vectors)
+    fitted, truth = labeled_pairs(dataset, "validation")
+    tested, _ = labeled_pairs(dataset, "test")
+    for pairs in (near, fitted):
+        of_pairs = split_of[pairs]
+        assert (of_pairs == VALIDATION).any(axis=1).all()
+        assert (of_pairs != TEST).all()
+    assert (split_of[tested] == TEST).any(axis=1).all()
+    assert 0 < same.mean() < 0.1
+    within = (abs(vectors[:200, :1] - vectors[:, 0]) ** 2 <= reach).sum(axis=1) - 1
+    assert within.mean() == pytest.approx(20, rel=0.2)
+    assert np.average(truth, weights=share_weights(truth)) == pytest.approx(SHARE)
+    assert share_weights(truth).mean() == pytest.approx(1)
+
+
+def test_probabilities_fit_the_labels_of_test_pairs():
+    dataset, vectors = made_up(labels=True, count=6000, seed=1)
+    known = calibrate_pairs(dataset, SimpleNamespace(identity="e"), vectors, None)
+    assert (known.encoder, known.reranker) == ("e", "")
+    scores = known.settings["test"]
+    assert scores["base_rate"] == pytest.approx(SHARE)
+    assert scores["ece"] < 0.06
+    assert scores["brier"] < scores["base_brier"]
+
+
+def test_a_run_has_a_calibration_with_its_reranker(finished):
+    workdir, report = finished
+    known = read_calibration(workdir / "export" / "calibration")
+    assert known.encoder == report["encoder"]
+    assert known.reranker == read_light(workdir / "export" / "reranker").identity
+    assert report["calibration"]["reach"] == known.reach
+    assert "## Probabilities of pairs" in (workdir / "report.md").read_text()
+
+
+def test_a_run_without_clusters_has_none():
+    dataset = SimpleNamespace(splits=SimpleNamespace(pairs={"validation": []}))
+    assert calibrate_pairs(dataset, SimpleNamespace(), np.zeros((0, 2)), None) is None

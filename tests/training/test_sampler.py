@@ -32,11 +32,6 @@ def test_an_epoch_is_a_permutation_and_a_function_of_seed_and_epoch():
     assert not np.array_equal(permuted_pairs(pairs, 3, seed=6)(0), first[0])
 
 
-def test_fewer_pairs_than_a_batch_are_refused():
-    with pytest.raises(UserError, match=r"`batch_size`: expected .* 512 training pairs, got 100"):
-        steps_per_epoch(100, 512)
-
-
 @pytest.fixture
 def uneven():
     """Clusters of 2 to 40 questions, 1,000 pairs or so."""
@@ -67,8 +62,10 @@ def test_even_draws_give_every_cluster_one_pair_a_round_whatever_its_size(uneven
     assert not np.array_equal(other(0), at(0))
 
 
-def test_hard_negatives_need_labels_and_none_are_drawn_where_none_are_wanted():
-    none = np.zeros((0, 2), np.int32)
+def test_fewer_pairs_than_a_batch_and_negatives_without_labels_are_refused():
+    with pytest.raises(UserError, match=r"`batch_size`: expected .* 512 training pairs, got 100"):
+        steps_per_epoch(100, 512)
+    none = np.zeros((0, 2), np.int32)  # none are drawn where none are wanted
     assert hard_negatives(none, 9, 0, seed=0)(0, np.array([[1, 2]])).shape == (0,)
     with pytest.raises(UserError, match=r"no training pair is labeled as a non-duplicate"):
         hard_negatives(none, 9, 4, seed=0)

