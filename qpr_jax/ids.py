@@ -30,6 +30,12 @@ def id_key(value: Id) -> Id:
     return value
 
 
+def order_key(value: Id) -> tuple[bool, Id]:
+    """By what ids are ordered: numbers before strings; ids that print alike are one."""
+    key = id_key(value)
+    return isinstance(key, str), key
+
+
 def cell_id(text: str) -> Id | None:
     """Return the id in a cell of a text file; None if the cell is blank.
 

@@ -13,14 +13,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.questions import Entry, as_entries
-from qpr_jax.duplicates.groups import (
-    DEFAULT,
-    LINKAGES,
-    Linkage,
-    column_of,
-    group_pairs,
-    group_rows,
-)
+from qpr_jax.duplicates.groups import LINKAGES, Linkage, column_of, group_pairs, group_rows
 from qpr_jax.duplicates.result import Duplicates
 from qpr_jax.duplicates.rows import (
     Rows,
@@ -78,7 +71,7 @@ def search(
       many these are; UserError where the index was changed during the search.
     """
     has_others = options.incremental is not None or other is not None
-    linkage = options.groups or ("closure" if has_others else DEFAULT)
+    linkage = options.groups or ("closure" if has_others else "complete")
     if linkage not in LINKAGES:
         what = f"expected one of {', '.join(LINKAGES)}, got {linkage!r}"
         raise UserError(what, setting="groups")

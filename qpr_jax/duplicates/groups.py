@@ -20,38 +20,27 @@ from qpr_jax.errors import UserError
 
 Linkage = Literal["complete", "closure"]
 LINKAGES: tuple[Linkage, ...] = ("complete", "closure")
-DEFAULT: Linkage = "complete"
 RULES = ("first", "longest", "central")  # of the row that stays
 _COLUMN = "max:"
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 
 class Joined(NamedTuple):
-    """The groups of N entries.
+    """The groups of N entries."""
 
-    roots: int64 [N], the first entry of the group of each entry. last: int64 [N], at such an entry
-    the place of the pair that joined its group last; -1 where no pair did.
-    """
-
-    roots: np.ndarray
-    last: np.ndarray
+    roots: np.ndarray  # int64 [N], the first entry of the group of each entry
+    last: np.ndarray  # int64 [N], at a root the place of the pair that joined its group last, or -1
 
 
 class RowGroup(NamedTuple):
-    """Rows of one group.
+    """Rows of one group."""
 
-    members: rows, by id. last: the place of the pair that joined the group last; -1 for copies of
-    one text. kept: the row that stands for all.
-    """
-
-    members: list[int]
-    last: int
-    kept: int
+    members: list[int]  # rows, by id
+    last: int  # the place of the pair that joined the group last; -1 for copies of one text
+    kept: int  # the row that stands for all
 
 
-def group_pairs(
-    count: int, first: np.ndarray, second: np.ndarray, linkage: Linkage = DEFAULT
-) -> Joined:
+def group_pairs(count: int, first: np.ndarray, second: np.ndarray, linkage: Linkage) -> Joined:
     """Group `count` entries by pairs of them, int64 [P] each, strongest first.
 
     Complete linkage takes about 300 bytes a pair.
@@ -114,11 +103,8 @@ def _join_complete(parents: list[int], pairs: Iterable[tuple[int, int]]) -> list
 def group_rows(rows: Rows, joined: Joined, vectors: np.ndarray, keep: str) -> list[RowGroup]:
     """Make the groups of rows from those of their entries, the largest first.
 
-    Rows of one text are a group, too, unless two tables are compared.
-
-    Args:
-      vectors: float32 [E, d].
-      keep: as of `choose_kept`; a row that the table is compared with comes before its rows.
+    Rows of one text are a group, too, unless two tables are compared. vectors, keep: as of
+    `choose_kept`; a row that the table is compared with comes before its rows.
     """
     own = joined.roots[rows.entries]
     sizes = np.bincount(own, minlength=len(joined.last))
@@ -148,14 +134,10 @@ def column_of(keep: str) -> str | None:
 
 
 def choose_kept(keep: str, rows: Rows, own: Sequence[int], vectors: np.ndarray) -> int:
-    """The row of a group that is kept, of equal ones the first of `own`.
+    """The row of a group that is kept, of equal ones the first of `own`, the rows of the group.
 
-    Args:
-      keep: "first": the first row of the table. "longest": by the characters of its text.
-        "central": the nearest to the mean of all. "max:COLUMN": the greatest in this column of the
-        payload; numbers, also as text, are greater than other texts, these than none.
-      own: the rows of the group.
-      vectors: float32 [E, d], of the entries.
+    keep: as of `find_duplicates`; in a column numbers, also as text, are greater than other texts,
+      these than none. vectors: float32 [E, d], of the entries.
     """
     if keep == "first":
         return min(own)

@@ -12,10 +12,10 @@ import numpy as np
 
 from qpr_jax.data.questions import Payload
 from qpr_jax.duplicates.groups import RowGroup
-from qpr_jax.duplicates.rows import Rows, order_key
+from qpr_jax.duplicates.rows import Rows
 from qpr_jax.duplicates.scores import Scored, Scores, at_no_distance
 from qpr_jax.errors import shortened
-from qpr_jax.ids import Id
+from qpr_jax.ids import Id, order_key
 from qpr_jax.results import TableColumns, Tabular, attributes, with_payload
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ import hashlib
 import math
 import pathlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,21 +47,13 @@ class FoundPair(NamedTuple):
 
 @dataclass(frozen=True)
 class FoundPairs:
-    """The pairs of a file, P of them, and their strata.
+    """The pairs of a file, P of them, and their strata."""
 
-    Attributes:
-      option: of `qpr duplicates` that accepts pairs by their values.
-      values: float64 [P], scores or, where there are none, minus distances; the best first.
-      strata: by score; by the rank of the distance where there is no score.
-      stratum: of the pairs, by key, in the random order in which they are asked.
-      pairs: by key.
-    """
-
-    option: str
-    values: np.ndarray
-    strata: Strata
-    stratum: Mapping[int, int]
-    pairs: Mapping[int, FoundPair]
+    option: str  # of `qpr duplicates` that accepts pairs by their values
+    values: np.ndarray  # float64 [P], scores, else minus distances; the best first
+    strata: Strata  # by score; by the rank of the distance where there is no score
+    stratum: Mapping[int, int]  # of the pairs, by key, in the random order in which they are asked
+    pairs: Mapping[int, FoundPair]  # by key
 
 
 def pair_key(id1: object, id2: object) -> int:
@@ -75,14 +67,10 @@ def pair_key(id1: object, id2: object) -> int:
 
 
 def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
-    """Read a file of pairs but for copies, whose distance is 0, in any order of its rows.
+    """Read a file with the columns of `FoundPair` but for copies, whose distance is 0.
 
-    Args:
-      path: of a file with the columns of `FoundPair`.
-      format: as of `data.tables.read_rows`.
-
-    Raises:
-      UserError: a row is no pair, the file has none, or has one twice.
+    UserError where a row is no pair, or the file has none, or one twice. The order of its rows does
+    not count. format: as of `data.tables.read_rows`.
     """
     source, pairs = input_name(path), dict[int, FoundPair]()
     rows = read_values(path, FoundPair._fields, _parse, expected=_EXPECTED, format=format)
@@ -142,24 +130,17 @@ VERDICTS = [*FoundPair._fields[:4], "is_duplicate", "score", "weight"]
 class Review:
     """The state of a review.
 
-    Attributes:
-      found: the pairs.
-      path: of the file of verdicts, written whole with every change.
-      precision: that a threshold is sought for.
-      history: whether pairs are duplicates, by key, in the order of the verdicts; None: skipped,
-        which no file keeps.
-      current: the key of the pair that is asked; None when all were.
+    history: whether pairs are duplicates, by key, in the order of the verdicts; None: skipped,
+      which no file keeps.
     """
 
     found: FoundPairs
-    path: pathlib.Path
-    precision: float
-    history: dict[int, bool | None] = field(default_factory=dict)
-    current: int | None = None
+    path: pathlib.Path  # of the file of verdicts, written whole with every change
+    precision: float  # that a threshold is sought for
+    history: dict[int, bool | None]
 
     def __post_init__(self) -> None:
-        """Choose the first pair."""
-        self.current = self._choose()
+        self.current = self._choose()  # the key of the pair that is asked; None when all were
 
     def judge(self, key: int, is_duplicate: bool | None) -> bool:
         """Keep a verdict on the current pair, None to skip it; False where `key` is another.

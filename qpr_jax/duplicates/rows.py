@@ -21,7 +21,7 @@ from qpr_jax.data.columns import is_missing, listed
 from qpr_jax.data.questions import Payload
 from qpr_jax.encoders.base import Encoder, encode_in_parts
 from qpr_jax.errors import UserError, shortened
-from qpr_jax.ids import Id, id_key
+from qpr_jax.ids import Id, id_key, order_key
 from qpr_jax.index.base import Question
 from qpr_jax.index.close_pairs import Compare
 from qpr_jax.text.cleaning import (
@@ -41,36 +41,21 @@ _WHOLE = re.compile(r"(-?\d+)\.0+")  # a whole number that a table of floats has
 
 @dataclass(frozen=True)
 class Rows:
-    """R rows, first those of the table, then those that it is compared with; and their E entries.
-
-    Attributes:
-      ids, texts, payloads: of the rows.
-      table_rows: how many of them are of the table.
-      by_id: int64 [R], the rows in the order of their ids.
-      entries: int64 [R], the entry of each row.
-      entry_texts: what is compared.
-      first: int64 [E], the row of an entry with the smallest id, which stands for it.
-      spellings: int64 [E], the same number for an entry of the table and one of the others with the
-        same text.
-      blocks: int64 [E], only entries of one block are compared.
-      is_new: bool [E], whether a row of the table is in it.
-      fields: the names in the payloads.
-      apart: whether rows of the table are compared with the others only.
-    """
+    """R rows, those of the table, then those that it is compared with; and their E entries."""
 
     ids: list[Id]
     texts: list[str]
     payloads: list[Payload | None]
-    table_rows: int
-    by_id: np.ndarray
-    entries: np.ndarray
-    entry_texts: list[str]
-    first: np.ndarray
-    spellings: np.ndarray
-    blocks: np.ndarray
-    is_new: np.ndarray
-    fields: list[str]
-    apart: bool
+    table_rows: int  # how many of them are of the table
+    by_id: np.ndarray  # int64 [R], the rows in the order of their ids
+    entries: np.ndarray  # int64 [R], the entry of each row
+    entry_texts: list[str]  # what is compared
+    first: np.ndarray  # int64 [E], the row of an entry with the smallest id, which stands for it
+    spellings: np.ndarray  # int64 [E], equal for entries of both tables with one text
+    blocks: np.ndarray  # int64 [E], only entries of one block are compared
+    is_new: np.ndarray  # bool [E], whether a row of the table is in it
+    fields: list[str]  # the names in the payloads
+    apart: bool  # whether rows of the table are compared with the others only
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -95,15 +80,13 @@ def make_rows(
 ) -> Rows:
     """Find the distinct texts of a table and of what it is compared with.
 
+    Other arguments are those of `find_duplicates`.
+
     Args:
-      table, others: questions; ids are distinct in each.
-      within: the name in the payload whose values are the blocks; see `block_of`.
+      table, others: ids are distinct in each.
       apart: whether rows of the table are compared with the others only; then a text of both is
         two entries, one of each.
-      ignore_numbers: whether texts that differ only in numbers are one; if not, only texts with
-        the same numbers are compared.
-      clean: whether to compare texts without HTML and without sentences that many rows share.
-      shared: these sentences; None: those of the texts.
+      shared: sentences that many rows share; None: those of the texts.
     """
     rows = [*table, *others]
     fields = [*dict.fromkeys(name for row in rows for name in row.payload or ())]
@@ -130,7 +113,7 @@ def make_rows(
     is_new[entries[: len(table)]] = True
     return Rows(
         ids=[row.id for row in rows],
-        texts=[row.text for row in rows],
+        texts=texts,
         payloads=[row.payload for row in rows],
         table_rows=len(table),
         by_id=by_id,
@@ -258,12 +241,6 @@ def table_vectors(
     others = [i for i, entry in enumerate(own) if rows.entry_texts[entry] != texts[i]]
     found[others] = encode_in_parts(encoder, [texts[i] for i in others])
     return found
-
-
-def order_key(value: Id) -> tuple[bool, Id]:
-    """By what ids are ordered: numbers before strings; ids that print alike are one."""
-    key = id_key(value)
-    return isinstance(key, str), key
 
 
 def block_of(value: object) -> str | None:

@@ -31,17 +31,11 @@ _PRIOR = (-0.5 * (_GRID[0] / 1.5) ** 2 - 0.5 * (_GRID[1] / 0.7) ** 2).ravel()
 
 @dataclass(frozen=True)
 class Strata:
-    """Found pairs by probability in H strata, the most probable first.
+    """Found pairs by probability in H strata, the most probable first."""
 
-    Attributes:
-      lowest: float64 [H], the least probability of a stratum; equal ones share a stratum.
-      sizes: float64 [H], pairs of a stratum.
-      table: float64 [G, H], probability of a stratum for each shift and scale of the logits.
-    """
-
-    lowest: np.ndarray
-    sizes: np.ndarray
-    table: np.ndarray
+    lowest: np.ndarray  # float64 [H], the least probability; equal ones share a stratum
+    sizes: np.ndarray  # float64 [H], pairs of a stratum
+    table: np.ndarray  # float64 [G, H], probability for each shift and scale of the logits
 
     def of(self, probabilities: np.ndarray) -> np.ndarray:
         """The stratum of each pair, int64 [P]."""
@@ -50,25 +44,15 @@ class Strata:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The lowest threshold with a precision, as verdicts have it.
+    """The lowest threshold with a precision, as verdicts have it."""
 
-    Attributes:
-      threshold: the least probability of an accepted pair.
-      precision: estimated share of duplicates among accepted pairs.
-      low, high: its interval, of CONFIDENCE.
-      pairs: accepted pairs.
-      verdicts: what this rests on, those of pairs below the threshold included.
-      reached: whether `precision` is at least what was asked; if not, this is the threshold with
-        the highest `low`.
-    """
-
-    threshold: float
-    precision: float
-    low: float
+    threshold: float  # the least probability of an accepted pair
+    precision: float  # estimated share of duplicates among accepted pairs
+    low: float  # low and high: its interval, of CONFIDENCE
     high: float
-    pairs: int
-    verdicts: int
-    reached: bool
+    pairs: int  # accepted ones
+    verdicts: int  # what this rests on, those of pairs below the threshold included
+    reached: bool  # whether the precision is what was asked; if not, `low` is highest here
 
 
 def make_strata(probabilities: np.ndarray) -> Strata:

@@ -13,12 +13,7 @@ import numpy as np
 from qpr_jax import progress
 from qpr_jax.duplicates.rows import Rows, numbered
 from qpr_jax.errors import UserError
-from qpr_jax.index.close_pairs import (
-    ClosePairs,
-    Pairs,
-    close_pairs,
-    closest_pairs,
-)
+from qpr_jax.index.close_pairs import ClosePairs, Pairs, close_pairs, closest_pairs
 from qpr_jax.reranking.calibration import threshold_of_precision
 from qpr_jax.reranking.stages import Stages
 
@@ -71,16 +66,12 @@ def choose(**ways: float | None) -> Choice:
 
 
 class Scored(NamedTuple):
-    """Pairs of entries, or of rows.
+    """Pairs of entries, or of rows."""
 
-    first, second: int64 [P]. scores: float64 [P], probabilities, NaN without a calibration.
-    distances: float32 [P], squared.
-    """
-
-    first: np.ndarray
-    second: np.ndarray
-    scores: np.ndarray
-    distances: np.ndarray
+    first: np.ndarray  # int64 [P]
+    second: np.ndarray  # int64 [P]
+    scores: np.ndarray  # float64 [P], probabilities, NaN without a calibration
+    distances: np.ndarray  # float32 [P], squared
 
     def where(self, which: np.ndarray | slice) -> Scored:
         """Those of a mask, of positions or of a slice."""
@@ -94,25 +85,14 @@ def at_no_distance(first: np.ndarray, second: np.ndarray, score: float) -> Score
 
 @dataclass(frozen=True)
 class Scores:
-    """What a search has found.
+    """What a search has found; see also `Duplicates`."""
 
-    Attributes:
-      pairs: of entries, those that count, most probable first.
-      alike: int64 [K, 2], pairs of entries that the encoder cannot tell apart.
-      threshold: the least probability of a pair that counts; None: distances decide.
-      max_distance: the largest squared distance of a pair that was looked at.
-      precision: the mean probability of the pairs of different texts; None if unknown.
-      calibrated: whether the pairs have scores.
-      exact: whether all entries were compared.
-      missed: the estimated share of the pairs that were missed.
-    """
-
-    pairs: Scored
-    alike: np.ndarray
+    pairs: Scored  # of entries, those that count, most probable first
+    alike: np.ndarray  # int64 [K, 2], pairs of entries that the encoder cannot tell apart
     threshold: float | None
     max_distance: float
     precision: float | None
-    calibrated: bool
+    calibrated: bool  # whether the pairs have scores
     exact: bool
     missed: float
 
@@ -168,24 +148,22 @@ def find_pairs(
 
 def _probabilities(rows: Rows, pairs: Pairs, stages: Stages) -> np.ndarray:
     """The probability of each pair, float64 [P]; NaN without a calibration."""
-    scorer = stages.pair_scorer()
-    if scorer is None:
+    if stages.calibration is None:
         return np.full(len(pairs.first), np.nan)
     with progress.bar("scoring"):
-        return scorer.score_pairs(rows.entry_texts, *pairs)
+        return stages.pair_features().score_pairs(stages.calibration, rows.entry_texts, *pairs)
 
 
 class Alike(NamedTuple):
     """Entries that the encoder cannot tell apart: their texts differ, their vectors do not.
 
     blocks: int64 [E], as of the rows, but an entry with the vector of an earlier one, new or old as
-    itself, has a block of its own and is compared with nothing. vectors: int64 [E], the same number
-    for equal vectors. pairs: int64 [K, 2], the first entry of a vector with each other one.
+    itself, has a block of its own and is compared with nothing.
     """
 
     blocks: np.ndarray
-    vectors: np.ndarray
-    pairs: np.ndarray
+    vectors: np.ndarray  # int64 [E], the same number for equal vectors
+    pairs: np.ndarray  # int64 [K, 2], the first entry of a vector with each other one
 
 
 def find_alike(rows: Rows, vectors: np.ndarray) -> Alike:

@@ -7,15 +7,15 @@ folder of its encoder.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from qpr_jax.encoders.base import serialize_tensors
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath
-from qpr_jax.reranking.model_folder import check_array, read_model, write_model
+from qpr_jax.files import StrPath, write_folder
+from qpr_jax.reranking.model_folder import check_array, read_model
 
 FORMAT = "qpr_jax pair calibration 1"
 CALIBRATION = "calibration"  # sub-folder of an encoder's folder
@@ -28,42 +28,24 @@ _CLIP = 4.0  # in standard deviations: features are clipped to it
 
 @dataclass(frozen=True)
 class PairCalibration:
-    """Logistic regression from f features of a pair to the probability that both mean the same.
+    """Logistic regression from f features of a pair to the probability that both mean the same."""
 
-    Attributes:
-      encoder: the identity of the encoder.
-      reach: the largest squared distance at which duplicates are looked for.
-      mean, scale: float64 [f], they standardize the features.
-      weights: float64 [3 f], of `inputs`.
-      bias: added to their sum.
-      reranker: the `LightModel.identity` of the re-ranker whose word statistics the features need;
-        "": they are of the distance alone.
-      slope, shift: fitted to verdicts of people; they move the logit.
-      settings: facts of its fit and of its test, for users.
-    """
-
-    encoder: str
-    reach: float
-    mean: np.ndarray
-    scale: np.ndarray
-    weights: np.ndarray
-    bias: float = 0.0
+    encoder: str  # its identity
+    reach: float  # the largest squared distance at which duplicates are looked for
+    mean: np.ndarray  # float64 [f]; with the scale, it standardizes the features
+    scale: np.ndarray  # float64 [f]
+    weights: np.ndarray  # float64 [3 f], of `inputs`
+    bias: float = 0.0  # added to their sum
+    # The `LightModel.identity` of the re-ranker whose word statistics the features need; "": they
+    # are of the distance alone.
     reranker: str = ""
-    slope: float = 1.0
+    slope: float = 1.0  # slope and shift are fitted to verdicts of people; they move the logit
     shift: float = 0.0
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)  # facts of its fit and its test
 
     def __repr__(self) -> str:
         by = "distance and words" if self.reranker else "distance"
         return f"<PairCalibration: by {by}, up to {self.reach:.4g}>"
-
-    @property
-    def identity(self) -> str:
-        """Hash of what the probabilities depend on."""
-        numbers = [getattr(self, name) for name in _NUMBERS]
-        arrays = [self.mean, self.scale, self.weights, np.array(numbers)]
-        contents = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
-        return hashlib.sha256(f"{self.encoder} {self.reranker} ".encode() + contents).hexdigest()
 
     def inputs(self, features: np.ndarray) -> np.ndarray:
         """Standardize and clip features [P, f]; with two hinges of each, [P, 3 f]."""
@@ -91,7 +73,7 @@ def save_calibration(folder: StrPath, calibration: PairCalibration) -> None:
     """Write a calibration; replaces the folder as a whole."""
     arrays = {name: getattr(calibration, name) for name in _ARRAYS}
     facts = {name: getattr(calibration, name) for name in _FACTS}
-    write_model(folder, WEIGHTS, arrays, format=FORMAT, facts=facts)
+    write_folder(folder, {WEIGHTS: serialize_tensors(arrays)}, format=FORMAT, **facts)
 
 
 def read_calibration(folder: StrPath) -> PairCalibration:
@@ -99,7 +81,7 @@ def read_calibration(folder: StrPath) -> PairCalibration:
     manifest, arrays = read_model(folder, WEIGHTS, format=FORMAT, facts=_FACTS)
     size = arrays["mean"].size if "mean" in arrays else 0
     known: dict[str, Any] = {
-        name: check_array(arrays.get(name), name, np.float64, (count * size,), str(folder))
+        name: check_array(arrays, name, np.float64, (count * size,), str(folder))
         for name, count in _ARRAYS.items()
     }
     return PairCalibration(**known, **{name: manifest[name] for name in _FACTS})

@@ -22,15 +22,9 @@ from qpr_jax.encoders.sentence_transformers import (
 )
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, length_blocks, prefetch
 from qpr_jax.errors import UserError, needs
-from qpr_jax.files import (
-    StrPath,
-    manifest_format,
-    read_manifest,
-    read_verified,
-    write_folder,
-)
+from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified, write_folder
 from qpr_jax.models import BertShape
-from qpr_jax.reranking.base import Reranker, pair_texts
+from qpr_jax.reranking.base import Reranker, TextLists
 from qpr_jax.reranking.cross_encoder_format import (
     CALIBRATION,
     HEAD,
@@ -58,21 +52,15 @@ WIDTHS = (8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 64, 96, 128, 192, 256, 384)
 class CrossEncoder:
     """Scores pairs of questions; loads JAX at the first pair. Thread-safe.
 
-    Attributes:
-      shape: the sizes of the BERT.
-      max_tokens: the largest length of a pair, including special tokens.
-      weights: parameters of `models.cross_encoder.PairScorer`, nested dictionaries of arrays.
-      activation: the function from logit to score: one of `ACTIVATIONS.values()`.
-      contents: the files of the folder by name, without weights and calibration.
-      calibration: float64 [2, c], logits and their probabilities, both ascending; None if unknown.
-      settings: the settings of its training, flat; empty if it was trained elsewhere.
+    calibration: float64 [2, c], logits and their probabilities, both ascending; None if unknown.
+    settings: those of its training, flat; empty if it was trained elsewhere.
     """
 
-    shape: BertShape
-    max_tokens: int
-    weights: dict[str, Any]
-    activation: str
-    contents: dict[str, bytes]
+    shape: BertShape  # the sizes of the BERT
+    max_tokens: int  # the largest length of a pair, including special tokens
+    weights: dict[str, Any]  # of `models.bert.PairScorer`, nested dictionaries of arrays
+    activation: str  # the function from logit to score: one of `ACTIVATIONS.values()`
+    contents: dict[str, bytes]  # the files of the folder by name, without weights and calibration
     calibration: np.ndarray | None = None
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -155,15 +143,9 @@ class CrossReranker(Reranker):
         """candidates: the number of hits that it reorders."""
         self.model, self.candidates = model, candidates
 
-    def score(
-        self,
-        queries: Sequence[str],
-        questions: Sequence[str],
-        distances: np.ndarray,
-        starts: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def score(self, lists: TextLists) -> tuple[np.ndarray, np.ndarray]:
         """Compute logits, and no features; see `Reranker`."""
-        logits = self.model.predict(pair_texts(queries, questions, starts)).astype(np.float64)
+        logits = self.model.predict(lists.pairs()).astype(np.float64)
         return np.empty((len(logits), 0)), logits
 
 

@@ -20,7 +20,7 @@ from qpr_jax.encoders.sentence_transformers import (
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, parse_json
 from qpr_jax.models import BertShape
-from qpr_jax.reranking.model_folder import check_points
+from qpr_jax.reranking.model_folder import REMEDY
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 LENGTH_CONFIG = "sentence_bert_config.json"
@@ -156,5 +156,9 @@ def parse_calibration(data: bytes, where: StrPath) -> np.ndarray:
     try:
         points = np.array([known["logits"], known["probabilities"]], np.float64)
     except (TypeError, KeyError, ValueError):
-        points = None
-    return check_points(points, "logits", where)
+        points = np.zeros((2, 0))
+    ascending = points.ndim == 2 and points.size and (np.diff(points) >= 0).all()
+    if not ascending or not np.isfinite(points).all() or points[1, 0] < 0 or points[1, -1] > 1:
+        what = f"{where}: expected a calibration of ascending scores and probabilities in `logits`"
+        raise UserError(what, remedy=REMEDY)
+    return points

@@ -15,6 +15,7 @@ import numpy as np
 
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.machine import cpu_count
+from qpr_jax.reranking.base import TextLists
 from qpr_jax.reranking.feature_loops import (
     BITS,
     MOST,
@@ -112,29 +113,17 @@ class FeatureExtractor:
         self._mean_length = np.float32(frequencies.mean_length)
         self._lexicon = make_lexicon(*encoder.word_embeddings())
 
-    def compute(
-        self,
-        queries: Sequence[str],
-        questions: Sequence[str],
-        distances: np.ndarray,
-        starts: np.ndarray,
-        rows: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """Compute the features of the hits of q queries.
+    def compute(self, lists: TextLists, rows: np.ndarray | None = None) -> np.ndarray:
+        """Compute the features of hits, float32 [m, len(FEATURES)].
 
         No feature depends on the order of the hits of a query, or compares the texts of two hits;
         gaps and ranks compare the values of one feature.
 
         Args:
-          queries: q texts.
-          questions: the m texts of the hits; those of a query are contiguous.
-          distances: float32 [m], squared Euclidean.
-          starts: int64 [q + 1]; the hits of query i are starts[i] to starts[i + 1].
+          lists: distances are squared Euclidean.
           rows: int32 [m, MOST] or None; gets the rows of the weights of each hit, -1 for none.
-
-        Returns:
-          float32 [m, len(FEATURES)].
         """
+        queries, questions, distances, starts = lists
         out = np.empty((len(questions), len(FEATURES)), np.float32)
         out[:, 0] = distances
         if rows is None:

@@ -7,7 +7,6 @@ its encoder, since the distance is one of its features.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,16 +14,11 @@ import numpy as np
 
 from qpr_jax.encoders.base import Encoder, serialize_tensors
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath
+from qpr_jax.files import StrPath, write_folder
 from qpr_jax.machine import compile_loop
-from qpr_jax.reranking.base import Reranker, find_copies, owners_of, pair_texts
+from qpr_jax.reranking.base import Reranker, TextLists, owners_of
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
-from qpr_jax.reranking.model_folder import (
-    REMEDY,
-    check_array,
-    read_model,
-    write_model,
-)
+from qpr_jax.reranking.model_folder import REMEDY, check_array, read_model
 from qpr_jax.reranking.terms import Frequencies
 
 if TYPE_CHECKING:
@@ -47,24 +41,17 @@ _FACTS = {
 
 
 class Network(NamedTuple):
-    """score = linear @ z + output @ relu(z @ hidden + bias), z the standardized features.
+    """score = linear @ z + output @ relu(z @ hidden + bias), z = clip((features - mean) * scale).
 
     All are float32.
-
-    Attributes:
-      mean, scale: [f], z = clip((features - mean) * scale).
-      hidden: [f, h].
-      bias: [h].
-      output: [h].
-      linear: [f].
     """
 
-    mean: np.ndarray
-    scale: np.ndarray
-    hidden: np.ndarray
-    bias: np.ndarray
-    output: np.ndarray
-    linear: np.ndarray
+    mean: np.ndarray  # [f]
+    scale: np.ndarray  # [f]
+    hidden: np.ndarray  # [f, h]
+    bias: np.ndarray  # [h]
+    output: np.ndarray  # [h]
+    linear: np.ndarray  # [f]
 
 
 def predict(network: Network, features: np.ndarray) -> np.ndarray:
@@ -104,25 +91,15 @@ def _predict(network, features, scores):  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class LightModel:
-    """A trained re-ranker.
+    """A trained re-ranker."""
 
-    Attributes:
-      encoder: the identity of the encoder whose distances it was trained on.
-      candidates: the number of first-stage hits that it reorders.
-      network: from features to the raw score.
-      frequencies: of the terms of the questions that it was trained with.
-      word_weights: float32 [2 ** BITS], see the module `word_weights`.
-      cross_encoder: the identity of the cross-encoder whose logit is its last feature, or "".
-      settings: facts of its training, for users.
-    """
-
-    encoder: str
-    candidates: int
-    network: Network
-    frequencies: Frequencies
-    word_weights: np.ndarray = field(default_factory=zero_weights)
-    cross_encoder: str = ""
-    settings: dict[str, Any] = field(default_factory=dict)
+    encoder: str  # the identity of the encoder whose distances it was trained on
+    candidates: int  # the number of first-stage hits that it reorders
+    network: Network  # from features to the raw score
+    frequencies: Frequencies  # of the terms of the questions that it was trained with
+    word_weights: np.ndarray = field(default_factory=zero_weights)  # float32 [2 ** BITS]
+    cross_encoder: str = ""  # the identity of the one whose logit is the last feature, or ""
+    settings: dict[str, Any] = field(default_factory=dict)  # facts of its training, for users
 
     def __repr__(self) -> str:
         kind = "stacked on a cross-encoder" if self.cross_encoder else "light"
@@ -139,15 +116,11 @@ class LightModel:
         name = f"{self.encoder} {self.candidates} {self.cross_encoder}"
         return hashlib.sha256(name.encode() + serialize_tensors(_tensors(self))).hexdigest()
 
-    def scores(self, features: np.ndarray) -> np.ndarray:
-        """Compute the raw scores of rows of features, float32 [m, f]: float64 [m]."""
-        return predict(self.network, features)
-
 
 def save_light(folder: StrPath, model: LightModel) -> None:
     """Write a model; replaces the folder as a whole."""
     facts = {name: getattr(model, name) for name in _FACTS}
-    write_model(folder, WEIGHTS, _tensors(model), format=FORMAT, facts=facts)
+    write_folder(folder, {WEIGHTS: serialize_tensors(_tensors(model))}, format=FORMAT, **facts)
 
 
 def _tensors(model: LightModel) -> dict[str, np.ndarray]:
@@ -171,19 +144,15 @@ def read_light(folder: StrPath) -> LightModel:
         raise UserError(f"{folder}: {what}", remedy=REMEDY)
     f, h = len(features), tensors["bias"].size if "bias" in tensors else 0
     shapes = ((f,), (f,), (f, h), (h,), (h,), (f,))
-    arrays = [
-        check_array(tensors.get(name), name, np.float32, shape, where)
+    arrays = {
+        name: check_array(tensors, name, np.float32, shape, where)
         for name, shape in zip(Network._fields, shapes, strict=True)
-    ]
-    weights, size = tensors.get("word_weights"), zero_weights().shape
+    }
     return LightModel(
-        manifest["encoder"],
-        manifest["candidates"],
-        Network(*arrays),
-        Frequencies.from_tensors(tensors, where),
-        check_array(weights, "word_weights", np.float32, size, where),
-        manifest["cross_encoder"],
-        manifest["settings"],
+        network=Network(**arrays),
+        frequencies=Frequencies.from_tensors(tensors, where),
+        word_weights=check_array(tensors, "word_weights", np.float32, zero_weights().shape, where),
+        **{name: manifest[name] for name in _FACTS if name != "features"},
     )
 
 
@@ -207,29 +176,26 @@ class LightReranker(Reranker):
         self._products = metric == "ip"
         self.extractor = FeatureExtractor(encoder, model.frequencies, model.word_weights)
 
-    def score(
-        self,
-        queries: Sequence[str],
-        questions: Sequence[str],
-        distances: np.ndarray,
-        starts: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def score(self, lists: TextLists) -> tuple[np.ndarray, np.ndarray]:
         """Compute features and raw scores; see `Reranker`."""
-        squares = 2 + 2 * distances if self._products else distances
-        copies = find_copies(queries, questions, starts)
+        if self._products:
+            lists = lists._replace(distances=2 + 2 * lists.distances)
+        copies = lists.copies()
         if copies.any():
             # They form separate lists, so that they do not change gaps and ranks of the other hits:
             # training, too, leaves a query out of its own hits.
-            lists = 2 * owners_of(starts) + copies
-            order = np.argsort(lists, kind="stable")
-            bounds = np.searchsorted(lists[order], np.arange(2 * len(queries) + 1))
-            texts = [questions[i] for i in order.tolist()]
-            twice = [query for query in queries for _ in range(2)]
-            features = np.empty((len(questions), len(FEATURES)), np.float32)
-            features[order] = self.extractor.compute(twice, texts, squares[order], bounds)
+            numbers = 2 * owners_of(lists.starts) + copies
+            order = np.argsort(numbers, kind="stable")
+            divided = TextLists(
+                [query for query in lists.queries for _ in range(2)],
+                [lists.questions[i] for i in order.tolist()],
+                lists.distances[order],
+                np.searchsorted(numbers[order], np.arange(2 * len(lists.queries) + 1)),
+            )
+            features = np.empty((len(order), len(FEATURES)), np.float32)
+            features[order] = self.extractor.compute(divided)
         else:
-            features = self.extractor.compute(queries, questions, squares, starts)
+            features = self.extractor.compute(lists)
         if self.scorer is not None:
-            pairs = pair_texts(queries, questions, starts)
-            features = np.column_stack([features, self.scorer.predict(pairs)])
-        return features, self.model.scores(features)
+            features = np.column_stack([features, self.scorer.predict(lists.pairs())])
+        return features, predict(self.model.network, features)

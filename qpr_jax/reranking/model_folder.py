@@ -7,23 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders.base import parse_tensors, serialize_tensors
+from qpr_jax.encoders.base import parse_tensors
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, read_manifest, read_verified, write_folder
+from qpr_jax.files import StrPath, read_manifest, read_verified
 
 REMEDY = "train or fetch the model again"
-
-
-def write_model(
-    folder: StrPath,
-    name: str,
-    tensors: Mapping[str, np.ndarray],
-    *,
-    format: str,
-    facts: Mapping[str, Any],
-) -> None:
-    """Write a folder, as a whole; arguments as of `read_model`."""
-    write_folder(folder, {name: serialize_tensors(tensors)}, format=format, **facts)
 
 
 def read_model(
@@ -42,9 +30,10 @@ def read_model(
 
 
 def check_array(
-    array: np.ndarray | None, name: str, dtype: Any, shape: tuple[int, ...], where: str
+    arrays: Mapping[str, np.ndarray], name: str, dtype: Any, shape: tuple[int, ...], where: str
 ) -> np.ndarray:
     """Return an array; UserError unless it has this type and shape, and finite numbers."""
+    array = arrays.get(name)
     if array is None or array.dtype != dtype or array.shape != shape:
         got = "none" if array is None else f"{array.dtype} {list(array.shape)}"
         what = f"{where}: expected `{name}`, {np.dtype(dtype)} {list(shape)}, got {got}"
@@ -52,17 +41,3 @@ def check_array(
     if not np.isfinite(array).all():
         raise UserError(f"{where}: `{name}` has numbers that are not finite", remedy=REMEDY)
     return array
-
-
-def check_points(points: np.ndarray | None, name: str, where: str) -> np.ndarray:
-    """Return a calibration; UserError unless it is ascending scores and their probabilities.
-
-    points: float64 [2, c].
-    """
-    shape = (2, points.shape[-1] if points is not None and points.ndim == 2 else 1)
-    points = check_array(points, name, np.float64, shape, where)
-    ascending = points.size and (np.diff(points) >= 0).all()
-    if not ascending or points[1, 0] < 0 or points[1, -1] > 1:
-        what = f"{where}: expected a calibration of ascending scores and probabilities in `{name}`"
-        raise UserError(what, remedy=REMEDY)
-    return points

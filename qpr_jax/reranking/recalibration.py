@@ -30,13 +30,7 @@ def fit_pairs(
     reach: float,
     reranker: str = "",
 ) -> PairCalibration:
-    """Fit what orders pairs.
-
-    Args:
-      encoder, reach, reranker: of the calibration.
-      features: float64 [P, f].
-      labels: bool [P].
-    """
+    """Fit what orders pairs to features, float64 [P, f], and labels, bool [P]."""
     mean, spread = features.mean(axis=0), features.std(axis=0)
     # A constant feature gets the scale 0, so that it is ignored on other data, too.
     scale = np.where(spread > 1e-9, 1 / np.maximum(spread, 1e-9), 0)
@@ -66,18 +60,16 @@ def recalibrate(
 ) -> tuple[PairCalibration, dict[str, Any]]:
     """Fit slope and shift of the logit to verdicts; those of an earlier fit are replaced.
 
+    UserError for too few verdicts, or for weights that cannot be used.
+
     Args:
       encoder: its identity.
       first: its calibration; None: the first one is logistic in the distance.
-      given: the verdicts.
-      features: float64 [P, f], of their pairs.
+      features: float64 [P, f], of the pairs with verdicts.
 
     Returns:
       The new calibration and facts: how well the probabilities fit the verdicts `before` and, by
       cross-validation, `after`.
-
-    Raises:
-      UserError: there are too few verdicts, or their weights cannot be used.
     """
     labels, weights = given.is_duplicate, given.weights
     _check(labels, weights)

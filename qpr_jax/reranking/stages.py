@@ -9,8 +9,6 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-import numpy as np
-
 from qpr_jax.encoders.base import Encoder, accepted_identities
 from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
@@ -18,7 +16,7 @@ from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, id_key
 from qpr_jax.index.base import Hit, Store
 from qpr_jax.index.run import run_encoder_folder
-from qpr_jax.reranking.base import Rerank, Reranker, starts_of
+from qpr_jax.reranking.base import Rerank, Reranker, TextLists
 from qpr_jax.reranking.calibration import (
     CALIBRATION,
     PairCalibration,
@@ -35,32 +33,25 @@ from qpr_jax.reranking.light import (
     read_light,
     save_light,
 )
-from qpr_jax.reranking.pairs import PairFeatures, PairScorer
+from qpr_jax.reranking.pairs import PairFeatures
 from qpr_jax.text.base import as_texts
 from qpr_jax.text.cleaning import clean
 from qpr_jax.text.differences import Explanation, find_differences
 
 log = logging.getLogger(__name__)
 
+Read = Callable[[StrPath], Any]
 UNKNOWN = -1  # the id of a text that is not in the index
 
 
 class Stages:
-    """The re-rankers of an encoder; each is made at its first use. Thread-safe.
-
-    Attributes:
-      encoder: whose distances the models were trained on.
-      light: the light re-ranker, or None.
-      stacked: the one with the logit of a cross-encoder as a feature, or None.
-      cross_encoder: the cross-encoder, or None.
-      calibration: of the probability that two texts mean the same, or None.
-    """
+    """The re-rankers of an encoder; each is made at its first use. Thread-safe."""
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: Encoder,  # whose distances the models were trained on
         light: LightModel | None = None,
-        stacked: LightModel | None = None,
+        stacked: LightModel | None = None,  # has the logit of a cross-encoder as a feature
         cross_encoder: CrossEncoder | None = None,
         calibration: PairCalibration | None = None,
     ) -> None:
@@ -77,8 +68,22 @@ class Stages:
         cross_encoder: the folder of a cross-encoder.
         """
         root = pathlib.Path(folder)
-        light, stacked = (_read_model(root / name, encoder) for name in (LIGHT, STACKED))
-        calibration = _read_calibration(root / CALIBRATION, encoder, light)
+        light, stacked = (
+            _read(root / name, read_light, "re-ranker", encoder) for name in (LIGHT, STACKED)
+        )
+        for name, model in ((LIGHT, light), (STACKED, stacked)):
+            if model and bool(model.cross_encoder) != (name == STACKED):
+                raise UserError(
+                    f"{root / name}: this re-ranker belongs in "
+                    f"{LIGHT if name == STACKED else STACKED}/",
+                    remedy="put it there; only one with the logit of a cross-encoder is in "
+                    f"{STACKED}/",
+                )
+        calibration = _read(root / CALIBRATION, read_calibration, "calibration", encoder)
+        if calibration and calibration.reranker:
+            given = light.identity if light else "(none)"
+            what = "a calibration of the re-ranker"
+            _require(root / CALIBRATION, what, calibration.reranker, [given])
         cross = read_cross_encoder(cross_encoder) if cross_encoder else None
         if cross and stacked and stacked.cross_encoder != cross.identity:
             text = "%s: trained with another cross-encoder than the given one, which is used alone"
@@ -101,19 +106,17 @@ class Stages:
         replace: also replace other models of the same encoder.
         """
 
-        def keeps(path: pathlib.Path, read: Callable[[StrPath], Any], encoder: str) -> bool:
-            """Whether a folder has an undamaged model of this encoder, which stays."""
+        def write(name: str, model: Any, read: Read, save: Callable[..., Any]) -> None:
+            """Write a model unless the folder has an undamaged one of this encoder, which stays."""
             with contextlib.suppress(UserError):
-                return not replace and bool(read(path).encoder == encoder)
-            return False
+                if not replace and read(pathlib.Path(folder, name)).encoder == model.encoder:
+                    return
+            save(pathlib.Path(folder, name), model)
 
         for name, model in self.models.items():
-            path = pathlib.Path(folder, name)
-            if not keeps(path, read_light, model.encoder):
-                save_light(path, model)
-        path, known = pathlib.Path(folder, CALIBRATION), self.calibration
-        if known and not keeps(path, read_calibration, known.encoder):
-            save_calibration(path, known)
+            write(name, model, read_light, save_light)
+        if self.calibration:
+            write(CALIBRATION, self.calibration, read_calibration, save_calibration)
 
     def require_calibration(self) -> PairCalibration:
         """Return the calibration; UserError if there is none."""
@@ -127,14 +130,12 @@ class Stages:
 
     def facts(self) -> dict[str, dict[str, Any]]:
         """Return what `qpr info` prints of each model, by the name of its folder."""
-        return {
-            name: {
-                "candidates": model.candidates,
-                "features": len(model.features),
-                **({"cross_encoder": model.cross_encoder} if model.cross_encoder else {}),
-            }
-            for name, model in self.models.items()
-        }
+        facts: dict[str, dict[str, Any]] = {}
+        for name, model in self.models.items():
+            facts[name] = {"candidates": model.candidates, "features": len(model.features)}
+            if model.cross_encoder:
+                facts[name]["cross_encoder"] = model.cross_encoder
+        return facts
 
     def calibration_facts(self) -> dict[str, Any] | None:
         """Return what `qpr info` prints of the calibration; None without one."""
@@ -143,22 +144,19 @@ class Stages:
         facts = {"words": bool(known.reranker), "reach": known.reach, **known.settings}
         return {name: without_curves(value) for name, value in facts.items()}
 
-    def words(self, store: Store | None) -> list[Rerank]:
+    def words(self, store: Store) -> list[Rerank]:
         """List what `choose` accepts for this store, the default first."""
         words: list[Rerank] = [False]
         if self.choose(None, store):
             words.insert(0, "light")
         return [*words, "cross_encoder"] if self.cross_encoder else words
 
-    def choose(
-        self, rerank: Rerank, store: Store | None
-    ) -> Literal[False, "light", "cross_encoder"]:
+    def choose(self, rerank: Rerank, store: Store) -> Literal[False, "light", "cross_encoder"]:
         """Resolve `rerank` for a store; None: light if possible, else False.
 
-        store: None stands for squared Euclidean distances.
         UserError for any other value, or if there is no such second stage.
         """
-        readable = store is None or self._reads(store.recipe.metric)
+        readable = self._reads(store.recipe.metric)
         match rerank:
             case None:
                 return "light" if self.light and readable else False
@@ -217,10 +215,6 @@ class Stages:
             return PairFeatures()
         return PairFeatures(self._light_reranker(self.light).extractor)
 
-    def pair_scorer(self) -> PairScorer | None:
-        """Return what gives the probability that two texts mean the same; None if unknown."""
-        return PairScorer(self.calibration, self.pair_features()) if self.calibration else None
-
     def scores(self, store: Store) -> bool:
         """Whether hits of a store get scores."""
         return self.calibration is not None and self._reads(store.recipe.metric)
@@ -233,18 +227,14 @@ class Stages:
         It depends on the two texts alone, as they are encoded. It stays None without a calibration,
         or if the distances of the store do not give squared Euclidean ones.
         """
-        scorer = self.pair_scorer()
-        if scorer is None or not self.scores(store):
+        if self.calibration is None or not self.scores(store):
             return hits
-        flat = [hit for found in hits for hit in found]
-        distances = np.array([hit.distance for hit in flat], np.float32)
-        if store.recipe.metric == "ip":
-            distances = 2 + 2 * distances
-        starts = starts_of(np.array([*map(len, hits)], np.int64))
         shared = store.shared
-        texts = [clean(hit.question, shared) for hit in flat]
-        cleaned = [clean(query, shared) for query in queries]
-        scores = iter(scorer.score_hits(cleaned, texts, distances, starts).tolist())
+        lists = TextLists.of([clean(query, shared) for query in queries], hits)
+        lists = lists._replace(questions=[clean(text, shared) for text in lists.questions])
+        if store.recipe.metric == "ip":
+            lists = lists._replace(distances=2 + 2 * lists.distances)
+        scores = iter(self.pair_features().score_hits(self.calibration, lists).tolist())
         return [[hit._replace(score=next(scores)) for hit in found] for found in hits]
 
     def explain(
@@ -313,31 +303,12 @@ def _text_of(store: Store, id: Id | None) -> str:
     return found.text
 
 
-def _read_model(path: pathlib.Path, encoder: Encoder) -> LightModel | None:
-    """Read the model of a folder LIGHT or STACKED; None if there is none."""
+def _read(path: pathlib.Path, read: Read, kind: str, encoder: Encoder) -> Any:
+    """Read the model of a folder; None if there is none, UserError if of another encoder."""
     if not os.path.lexists(path):
         return None
-    model = read_light(path)
-    _require(path, "a re-ranker of the encoder", model.encoder, accepted_identities(encoder))
-    if bool(model.cross_encoder) != (path.name == STACKED):
-        raise UserError(
-            f"{path}: this re-ranker belongs in {LIGHT if path.name == STACKED else STACKED}/",
-            remedy=f"put it there; only one with the logit of a cross-encoder is in {STACKED}/",
-        )
-    return model
-
-
-def _read_calibration(
-    path: pathlib.Path, encoder: Encoder, light: LightModel | None
-) -> PairCalibration | None:
-    """Read the calibration of an encoder and, if it has one, its re-ranker; None if missing."""
-    if not os.path.lexists(path):
-        return None
-    found = read_calibration(path)
-    _require(path, "a calibration of the encoder", found.encoder, accepted_identities(encoder))
-    if found.reranker:
-        given = light.identity if light else "(none)"
-        _require(path, "a calibration of the re-ranker", found.reranker, [given])
+    found = read(path)
+    _require(path, f"a {kind} of the encoder", found.encoder, accepted_identities(encoder))
     return found
 
 

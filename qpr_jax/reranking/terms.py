@@ -48,17 +48,11 @@ _TENSORS = ("frequencies.codes", "frequencies.documents", "frequencies.mean_leng
 
 
 class Terms(NamedTuple):
-    """The terms of n texts.
+    """The terms of n texts."""
 
-    Attributes:
-      hashes: uint64 [t]. The lowest bit of a word's hash is 1 if the word has a digit.
-      buckets: int32 [t], the place of each term in `Frequencies.codes`.
-      bounds: int64 [n, 5], where each of the four kinds of terms of a text begins, and the end.
-    """
-
-    hashes: np.ndarray
-    buckets: np.ndarray
-    bounds: np.ndarray
+    hashes: np.ndarray  # uint64 [t]; the lowest bit of a word's is 1 if the word has a digit
+    buckets: np.ndarray  # int32 [t], the place of each term in `Frequencies.codes`
+    bounds: np.ndarray  # int64 [n, 5], where each of the four kinds of a text begins, and the end
 
 
 def read_terms(texts: Sequence[str]) -> Terms:
@@ -140,23 +134,14 @@ def _read(data, offsets, text, hashes, buckets, bounds):  # type: ignore[no-unty
 
 
 class Lexicon(NamedTuple):
-    """Words with an embedding or a flag.
+    """Words with an embedding or a flag."""
 
-    Attributes:
-      hashes: uint64 [n + 1], of the words, ascending; the last one is the greatest number.
-      starts: int32 [2 ** 16], the first word whose upper 16 bits are these or greater.
-      flags: uint8 [n], NEGATION and QUESTION_WORD; NUMBER is a bit of the hash.
-      rows: int32 [n], rows in `vectors`, -1 for none.
-      vectors: int8 [m, e], embeddings of any length.
-      scales: float32 [m], the reciprocals of their lengths.
-    """
-
-    hashes: np.ndarray
-    starts: np.ndarray
-    flags: np.ndarray
-    rows: np.ndarray
-    vectors: np.ndarray
-    scales: np.ndarray
+    hashes: np.ndarray  # uint64 [n + 1], of the words, ascending; then the greatest number
+    starts: np.ndarray  # int32 [2 ** 16], the first word with these or greater upper 16 bits
+    flags: np.ndarray  # uint8 [n], NEGATION and QUESTION_WORD; NUMBER is a bit of the hash
+    rows: np.ndarray  # int32 [n], rows in `vectors`, -1 for none
+    vectors: np.ndarray  # int8 [m, e], embeddings of any length
+    scales: np.ndarray  # float32 [m], the reciprocals of their lengths
 
 
 def make_lexicon(words: Sequence[str], embeddings: np.ndarray) -> Lexicon:
@@ -194,23 +179,15 @@ class Words(NamedTuple):
     """The V words of q lists of hits, numbered list after list: the query, then what it lacks.
 
     What is costly about a word is found once for each number.
-
-    Attributes:
-      numbers: int64 [t], the number of each word of `Terms.hashes`.
-      bounds: int64 [q, 3], the first word of a list, the first that its query lacks, and the end.
-      hashes: uint64 [V]. idfs: float32 [V].
-      flags: uint8 [V], NUMBER, NEGATION and QUESTION_WORD.
-      rows: int32 [V], rows of embeddings in the lexicon, -1 for none.
-      in_query, in_hit: int64 [V], how often the text has the word; memory of `write_words`.
-      seen: int64 [V], 1 + the last hit that had the word; likewise.
     """
 
-    numbers: np.ndarray
-    bounds: np.ndarray
-    hashes: np.ndarray
-    idfs: np.ndarray
-    flags: np.ndarray
-    rows: np.ndarray
+    numbers: np.ndarray  # int64 [t], the number of each word of `Terms.hashes`
+    bounds: np.ndarray  # int64 [q, 3], the first word of a list, the first new of a hit, the end
+    hashes: np.ndarray  # uint64 [V]
+    idfs: np.ndarray  # float32 [V]
+    flags: np.ndarray  # uint8 [V], NUMBER, NEGATION and QUESTION_WORD
+    rows: np.ndarray  # int32 [V], rows of embeddings in the lexicon, -1 for none
+    # Memory of `write_words`, int64 [V]: how often the text has the word; 1 + the last hit with it.
     in_query: np.ndarray
     in_hit: np.ndarray
     seen: np.ndarray
@@ -291,16 +268,13 @@ def _number(at, first, known, terms, slots, frequencies, lexicon, words):  # typ
 class Frequencies:
     """Document frequencies of terms, frozen when a re-ranker is trained.
 
-    Attributes:
-      codes: uint8 [sum of 2 ** _BITS], round(_STEPS * log2(1 + df)) of each bucket, where df of the
-        documents have a term of the bucket; kind after kind.
-      documents: the number of documents.
-      mean_length: the mean number of words in a document, at least 1.
+    codes: uint8 [sum of 2 ** _BITS], round(_STEPS * log2(1 + df)) of each bucket, where df of the
+      documents have a term of the bucket; kind after kind.
     """
 
     codes: np.ndarray
-    documents: int
-    mean_length: float
+    documents: int  # their number
+    mean_length: float  # the mean number of words in a document, at least 1
 
     @classmethod
     def count(cls, texts: Iterable[str]) -> Frequencies:
@@ -338,7 +312,7 @@ class Frequencies:
         types = (np.uint8, np.int64, np.float64)
         shapes = ((int(_STARTS[-1]),), (1,), (1,))
         codes, documents, mean_length = (
-            check_array(tensors.get(name), name, dtype, shape, where)
+            check_array(tensors, name, dtype, shape, where)
             for name, dtype, shape in zip(_TENSORS, types, shapes, strict=True)
         )
         if documents[0] < 0 or not 1 <= mean_length[0] <= MAX_WORDS:

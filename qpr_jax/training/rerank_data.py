@@ -19,7 +19,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import write_atomically
 from qpr_jax.index.vectors import distances_to
-from qpr_jax.reranking.base import Lists, starts_of
+from qpr_jax.reranking.base import Lists, TextLists, starts_of
 from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
@@ -146,7 +146,9 @@ class Finder:
         """
         queries = [self._questions[i] for i in lists.queries.tolist()]
         texts = [self._questions[i] for i in lists.rows.tolist()]
-        features = self._extractor.compute(queries, texts, lists.distances, lists.starts, rows)
+        features = self._extractor.compute(
+            TextLists(queries, texts, lists.distances, lists.starts), rows
+        )
         if self.logits is None:
             return features
         found = np.zeros(len(lists.rows), np.float32)

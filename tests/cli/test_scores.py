@@ -132,5 +132,5 @@ def test_a_run_gets_a_calibration(done, verdicts, tmp_path):
     assert json.loads(out)["before"]["ece"] < 0.2
     copied = Retriever.load(tmp_path / "copy").stages
     again = copied.require_calibration()
-    assert again.identity == known.identity
+    assert (again.slope, again.shift) == (known.slope, known.shift)
     assert again.reach == known.reach

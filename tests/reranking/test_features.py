@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qpr_jax.reranking.base import TextLists
 from qpr_jax.reranking.feature_loops import BITS, MOST
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
 from qpr_jax.reranking.terms import Frequencies
@@ -158,7 +159,9 @@ def test_equals_the_reference(extractor):
     reference, distances = Reference(), np.arange(len(CORPUS), dtype=np.float32)
     queries = [*CORPUS, "Is a car not an Automobile of 2016 or Zürich?"]
     starts = np.arange(len(queries) + 1) * len(CORPUS)
-    rows = extractor.compute(queries, CORPUS * len(queries), np.tile(distances, 10), starts)
+    rows = extractor.compute(
+        TextLists(queries, CORPUS * len(queries), np.tile(distances, 10), starts)
+    )
     for query, own in zip(queries, rows.reshape(len(queries), len(CORPUS), -1), strict=True):
         for text, distance, row in zip(CORPUS, distances, own, strict=True):
             found = dict(zip(FEATURES, row.tolist(), strict=True))
@@ -174,7 +177,7 @@ def test_word_weights_are_those_of_the_words_in_which_texts_differ(extractor):
     texts = ["What is the price of a car?", "What is the cost of a car?"]
     rows = np.empty((2, MOST), np.int32)
     starts = np.array([0, 1, 2])
-    found = extractor.compute(texts, texts[::-1], np.zeros(2, np.float32), starts, rows)
+    found = extractor.compute(TextLists(texts, texts[::-1], np.zeros(2, np.float32), starts), rows)
     assert (rows >= 0).sum(axis=1).tolist() == [3, 3]  # price, cost, and their pair
     assert {*rows[0].tolist()} == {*rows[1].tolist()}  # both orders have the same
     total = WEIGHTS[rows[0][rows[0] >= 0]].sum()
@@ -186,10 +189,12 @@ def test_word_weights_are_those_of_the_words_in_which_texts_differ(extractor):
 def test_any_texts_have_features_that_do_not_depend_on_order(extractor, texts, query, random):
     distances = np.array([len(text) for text in texts], np.float32)
     starts = np.array([0, len(texts)])
-    rows = extractor.compute([query], texts, distances, starts)
+    rows = extractor.compute(TextLists([query], texts, distances, starts))
     assert np.isfinite(rows).all()
     order = random.sample(range(len(texts)), len(texts))
-    again = extractor.compute([query], [texts[i] for i in order], distances[order], starts)
+    again = extractor.compute(
+        TextLists([query], [texts[i] for i in order], distances[order], starts)
+    )
     assert (again == rows[order]).all()
 
 
@@ -199,18 +204,18 @@ def test_many_queries_have_the_features_of_each_alone(extractor):
     starts = np.concatenate([[0], np.cumsum(counts)])
     texts = [CORPUS[i % len(CORPUS)] for i in range(starts[-1])]
     distances = np.arange(len(texts), dtype=np.float32)
-    rows = extractor.compute(queries, texts, distances, starts)
+    rows = extractor.compute(TextLists(queries, texts, distances, starts))
     for i, query in enumerate(queries):
         own = slice(starts[i], starts[i + 1])
         bounds = np.array([0, counts[i]])
-        alone = extractor.compute([query], texts[own], distances[own], bounds)
+        alone = extractor.compute(TextLists([query], texts[own], distances[own], bounds))
         assert (rows[own] == alone).all()
 
 
 def test_texts_of_any_length_have_features():
     long = ["x" * 10**6, "word " * 10**5, "é" * 5000, "a1 " * 2000, ""]
     extractor = FeatureExtractor(WordEncoder(), Frequencies.count(CORPUS), zero_weights())
-    rows = extractor.compute(long, long, np.zeros(5, np.float32), np.arange(6))
+    rows = extractor.compute(TextLists(long, long, np.zeros(5, np.float32), np.arange(6)))
     assert np.isfinite(rows).all()
     assert rows[1, FEATURES.index("length_query")] == 64
     assert not rows[4].any()

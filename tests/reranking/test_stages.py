@@ -55,21 +55,24 @@ def stages(**changes) -> Stages:
 
 def test_the_words_of_a_store():
     light, none = stages(), Stages(WordEncoder())
-    for store in (None, store_of(), store_of(metric="ip")):
+    for store in (store_of(), store_of(metric="ip")):
         assert light.words(store) == ["light", False]
         assert none.words(store) == [False]
         assert light.choose("light", store) == "light"
         assert light.choose(False, store) is False
     with_cross = stages(cross_encoder=read_cross_encoder(TINY))
-    assert with_cross.words(None) == ["light", False, "cross_encoder"]
+    assert with_cross.words(store_of()) == ["light", False, "cross_encoder"]
     products = store_of(metric="ip", encoder=LongEncoder())
     long = Stages(LongEncoder(), light_model())
     assert long.words(products) == [False]
     assert long.choose("light", store_of()) == "light"
     for given, word, store, said in (
-        *((light, w, None, "None, False, 'light' or") for w in ("Light", "none", True, 1, "")),
-        (light, "cross_encoder", None, "expected a cross-encoder, found none"),
-        (none, "light", None, "with a folder reranker/"),
+        *(
+            (light, w, store_of(), "None, False, 'light' or")
+            for w in ("Light", "none", True, 1, "")
+        ),
+        (light, "cross_encoder", store_of(), "expected a cross-encoder, found none"),
+        (none, "light", store_of(), "with a folder reranker/"),
         (long, "light", products, "inner products of vectors of other lengths"),
     ):
         with pytest.raises(UserError, match=said):
