@@ -26,48 +26,29 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from qpr_jax import losses
-    from qpr_jax.data.columns import Columns
-    from qpr_jax.data.questions import Payload, read_questions
-    from qpr_jax.duplicates.find import find_duplicates
-    from qpr_jax.duplicates.result import Duplicates
-    from qpr_jax.encoders.base import Encoder
-    from qpr_jax.encoders.load import read_encoder, register_encoder
-    from qpr_jax.errors import UserError
-    from qpr_jax.ids import Id
-    from qpr_jax.index.base import Hit
-    from qpr_jax.index.recipe import Recipe
-    from qpr_jax.results import Hits, Results
-    from qpr_jax.retriever import Retriever
-    from qpr_jax.text.differences import Explanation
-    from qpr_jax.training.config import TrainConfig, load_config
-    from qpr_jax.training.losses_config import LossSpec, register_loss
-    from qpr_jax.training.main import train_and_evaluate
+    from qpr_jax import losses as losses
+    from qpr_jax.data.columns import Columns as Columns
+    from qpr_jax.data.questions import Payload as Payload
+    from qpr_jax.data.questions import read_questions as read_questions
+    from qpr_jax.duplicates.find import find_duplicates as find_duplicates
+    from qpr_jax.duplicates.result import Duplicates as Duplicates
+    from qpr_jax.encoders.base import Encoder as Encoder
+    from qpr_jax.encoders.load import read_encoder as read_encoder
+    from qpr_jax.encoders.load import register_encoder as register_encoder
+    from qpr_jax.errors import UserError as UserError
+    from qpr_jax.ids import Id as Id
+    from qpr_jax.index.base import Hit as Hit
+    from qpr_jax.index.recipe import Recipe as Recipe
+    from qpr_jax.results import Hits as Hits
+    from qpr_jax.results import Results as Results
+    from qpr_jax.retriever import Retriever as Retriever
+    from qpr_jax.text.differences import Explanation as Explanation
+    from qpr_jax.training.config import TrainConfig as TrainConfig
+    from qpr_jax.training.config import load_config as load_config
+    from qpr_jax.training.losses_config import LossSpec as LossSpec
+    from qpr_jax.training.losses_config import register_loss as register_loss
+    from qpr_jax.training.main import train_and_evaluate as train_and_evaluate
 
-__all__ = [
-    "Columns",
-    "Duplicates",
-    "Encoder",
-    "Explanation",
-    "Hit",
-    "Hits",
-    "Id",
-    "LossSpec",
-    "Payload",
-    "Recipe",
-    "Results",
-    "Retriever",
-    "TrainConfig",
-    "UserError",
-    "find_duplicates",
-    "load_config",
-    "losses",
-    "read_encoder",
-    "read_questions",
-    "register_encoder",
-    "register_loss",
-    "train_and_evaluate",
-]
 __version__ = "0.3.0.dev0"
 
 _MODULES = {
@@ -93,6 +74,7 @@ _MODULES = {
     "register_loss": "training.losses_config",
     "train_and_evaluate": "training.main",
 }
+__all__ = ["losses", *_MODULES]
 
 if not TYPE_CHECKING:  # else a type checker would find every name
 

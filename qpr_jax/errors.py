@@ -13,7 +13,6 @@ _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff"
     "\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-_NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -95,17 +94,7 @@ def needs(what: str, install: str, *, setting: str = "") -> Iterator[None]:
 
 def printable(text: str) -> str:
     r"""Escape characters that a terminal would act on, such as `\x1b` and `\u202e`."""
-    return _UNSAFE.sub(_escape, text) if not text.isascii() or not text.isprintable() else text
-
-
-def _escape(match: re.Match[str]) -> str:
-    character = match[0]
-    if character in _NAMED:
-        return _NAMED[character]
-    code = ord(character)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def shortened(text: str, length: int = 100) -> str:

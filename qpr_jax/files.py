@@ -195,8 +195,12 @@ def read_manifest(folder: StrPath, *, format: str) -> dict[str, Any]:
     except (ValueError, RecursionError):  # NaN, say
         unaltered = False
     if not unaltered or not isinstance(manifest.get("files"), dict):
-        raise UserError(f"{path}: the bytes differ from their SHA-256", remedy=_REMEDY)
+        raise _altered(path)
     return manifest
+
+
+def _altered(path: pathlib.Path) -> UserError:
+    return UserError(f"{path}: the bytes differ from their SHA-256", remedy=_REMEDY)
 
 
 def check_size(folder: StrPath, name: str, manifest: dict[str, Any]) -> pathlib.Path:
@@ -214,20 +218,17 @@ def check_size(folder: StrPath, name: str, manifest: dict[str, Any]) -> pathlib.
 def verify(folder: StrPath, name: str, manifest: dict[str, Any]) -> None:
     """Check the bytes of a file; UserError if they differ from the manifest."""
     path = check_size(folder, name, manifest)
-    _check_digest(path, sha256_of(path), manifest["files"][name])
+    if sha256_of(path) != manifest["files"][name]["sha256"]:
+        raise _altered(path)
 
 
 def read_verified(folder: StrPath, name: str, manifest: dict[str, Any]) -> bytes:
     """Read a file; UserError if its bytes differ from the manifest."""
     path = check_size(folder, name, manifest)
     data = path.read_bytes()
-    _check_digest(path, hashlib.sha256(data).hexdigest(), manifest["files"][name])
+    if hashlib.sha256(data).hexdigest() != manifest["files"][name]["sha256"]:
+        raise _altered(path)
     return data
-
-
-def _check_digest(path: pathlib.Path, digest: str, entry: dict[str, Any]) -> None:
-    if digest != entry["sha256"]:
-        raise UserError(f"{path}: the bytes differ from their SHA-256", remedy=_REMEDY)
 
 
 def refuse_existing(folder: StrPath, *, option: str = "out") -> None:

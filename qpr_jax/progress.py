@@ -21,11 +21,9 @@ log = logging.getLogger("qpr_jax")
 LINE_INTERVAL = 30.0  # seconds between log lines
 
 
-def count(
-    items: Iterable[T], label: str, total: int = 0, *, interval: float = LINE_INTERVAL
-) -> Iterator[T]:
-    """Yield the items and show how many have passed. total: as of `bar`."""
-    with bar(label, total, interval=interval) as show:
+def count(items: Iterable[T], label: str) -> Iterator[T]:
+    """Yield the items and show how many have passed."""
+    with bar(label) as show:
         for number, item in enumerate(items, start=1):
             yield item
             show(number, "")

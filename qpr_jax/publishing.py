@@ -18,9 +18,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import RESAMPLES, SCORE_NAMES, rank_scores, read_ranks
 from qpr_jax.files import MANIFEST, StrPath, read_object, refuse_existing
 from qpr_jax.rendering import render
-from qpr_jax.reranking.calibration import PairCalibration
-from qpr_jax.reranking.light import LightModel
-from qpr_jax.reranking.stages import read_stages
+from qpr_jax.reranking.stages import Stages, read_stages
 
 # How the names of known files of translations begin, and their terms.
 _TERMS = {
@@ -58,8 +56,7 @@ def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "")
             setting="to",
         )
     encoder, stages = read_stages(source)
-    given = {"licence": licence, "data": data}
-    card = model_card(name, encoder, source, stages.light, stages.calibration, **given)
+    card = model_card(name, encoder, source, stages, licence=licence, data=data)
     save_encoder(path, encoder, card=card, also=stages.save)
     return path
 
@@ -68,17 +65,14 @@ def model_card(
     name: str,
     encoder: Encoder,
     run: pathlib.Path,
-    reranker: LightModel | None = None,
-    calibration: PairCalibration | None = None,
+    stages: Stages,
     *,
     licence: str = "",
     data: str = "",
 ) -> str:
     """Return the text of a model card: Markdown, with the metadata of the hub at its head.
 
-    Args:
-      run: its report.json, run.json and ranks.npz are used if they are of this encoder.
-      reranker, calibration: published with the encoder.
+    run: its report.json, run.json and ranks.npz are used if they are of this encoder.
     """
     report = read_object(run / "report.json")
     settings = read_object(run / "run.json")
@@ -108,9 +102,9 @@ def model_card(
         details=_training_details(report, settings),
         resamples=RESAMPLES,
         score_names=SCORE_NAMES,
-        reranker=reranker,
-        calibration=calibration,
-        scores=_score_rows(run / "ranks.npz", two_stages=reranker is not None) if report else [],
+        reranker=stages.light,
+        calibration=stages.calibration,
+        scores=_score_rows(run / "ranks.npz", two_stages=bool(stages.light)) if report else [],
     )
 
 
@@ -136,9 +130,7 @@ def _training_details(report: Mapping[str, Any], settings: Mapping[str, Any]) ->
     }
 
 
-def _score_rows(
-    path: pathlib.Path, *, two_stages: bool = False
-) -> list[tuple[str, str, list[str]]]:
+def _score_rows(path: pathlib.Path, *, two_stages: bool) -> list[tuple[str, str, list[str]]]:
     """Return the scores of the held-out splits with 95 % intervals of a bootstrap over clusters.
 
     two_stages: also return the scores of the re-ranker's order, if they are known.

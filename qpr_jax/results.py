@@ -98,7 +98,7 @@ class Hits(list[Hit], Tabular):
 
     def columns(self) -> TableColumns:
         """The columns of all tables."""
-        return _columns([self], of_queries=False)
+        return _columns(self, {"rank": [*range(1, 1 + len(self))]})
 
     def __repr__(self) -> str:
         return "\n".join(_lines(self))
@@ -125,7 +125,12 @@ class Results(list[Hits], Tabular):
 
     def columns(self) -> TableColumns:
         """The columns of all tables."""
-        return _columns(self, of_queries=True)
+        fixed: dict[str, list[Any]] = {
+            "query_number": [i for i, hits in enumerate(self) for _ in hits],
+            "query": [hits.query for hits in self for _ in hits],
+            "rank": [rank for hits in self for rank in range(1, 1 + len(hits))],
+        }
+        return _columns([hit for hits in self for hit in hits], fixed)
 
     def __repr__(self) -> str:
         found = sum(map(len, self))
@@ -146,15 +151,9 @@ _IDS = ("id", "id1", "id2", "link1", "link2")
 _WITH_GAPS = {frozenset([int, type(None)]): "Int64", frozenset([bool, type(None)]): "boolean"}
 
 
-def _columns(results: Sequence[Hits], *, of_queries: bool) -> TableColumns:
-    fixed: dict[str, list[Any]] = {}
-    if of_queries:
-        fixed["query_number"] = [i for i, hits in enumerate(results) for _ in hits]
-        fixed["query"] = [hits.query for hits in results for _ in hits]
-    fixed["rank"] = [rank for hits in results for rank in range(1, 1 + len(hits))]
-    all_hits = [hit for hits in results for hit in hits]
-    fixed |= attributes(all_hits, ("id", "question", "distance", "score"))
-    payloads = [hit.payload for hit in all_hits]
+def _columns(hits: Sequence[Hit], fixed: dict[str, list[Any]]) -> TableColumns:
+    fixed |= attributes(hits, ("id", "question", "distance", "score"))
+    payloads = [hit.payload for hit in hits]
     return with_payload(fixed, payloads, _fields(payloads))
 
 
@@ -238,7 +237,7 @@ def _to_html(results: Sequence[Hits]) -> str:
 
 
 def _more(count: int, one: str, many: str) -> list[str]:
-    return [f"... and {count:,} more {one if count == 1 else many}"] if count > 0 else []
+    return [f"... and {_count(count, f'more {one}', f'more {many}')}"] if count > 0 else []
 
 
 def _count(count: int, one: str, many: str) -> str:

@@ -32,12 +32,12 @@ from qpr_jax.files import (
     MANIFEST,
     StrPath,
     check_size,
-    file_entries,
     name_in_errors,
     read_manifest,
     seal,
     verify,
     write_json,
+    write_manifest,
 )
 from qpr_jax.ids import Id
 from qpr_jax.index import questions
@@ -50,6 +50,7 @@ from qpr_jax.text.cleaning import clean, shared_sentences, without_html
 log = logging.getLogger(__name__)
 
 FORMAT = "qpr_jax index 1"
+_ENDINGS = {"vectors": "npy", "codes": "faiss", "questions": "sqlite", "changes": "sqlite"}
 GOOD_RECALL = 0.9
 MANY_ADDED = 50_000  # vectors; a search compares each of them
 _CHUNK = 16_384  # questions that are encoded at once
@@ -63,20 +64,16 @@ Encode = Callable[[list[str]], np.ndarray]
 
 
 class State(NamedTuple):
-    """A build, and the changes since, applied in their order.
-
-    added: the questions behind those of the build, by row; `row_of` has the rows of their keys.
-    live: the rows that can be found. sequence: of the last change that is in it.
-    """
+    """A build, and the changes since, applied in their order."""
 
     manifest: dict[str, Any]
     signature: tuple[int, ...]
     files: QuestionFiles
     vectors: Vectors
-    added: list[Question]
-    row_of: dict[Key, int]
-    live: Live
-    sequence: int
+    added: list[Question]  # behind those of the build, by row
+    row_of: dict[Key, int]  # of the keys of what was added
+    live: Live  # the rows that can be found
+    sequence: int  # of the last change that is in it
     next_id: int
 
     def rows_of(self, ids: Iterable[Id]) -> dict[Key, int]:
@@ -111,7 +108,7 @@ class State(NamedTuple):
                 self.row_of[change.key] = change.row
                 self.added.append(change.question)
                 vectors.append(change.vector)
-                next_id = max(next_id, after([change.question.id]))
+                next_id = max(next_id, after(change.question.id))
         if vectors:
             before = self.vectors.added
             self.vectors.add(np.stack(vectors))
@@ -173,20 +170,15 @@ def write_build(
                 "shared": shared,
                 "recall@10": (recall := codes.recall()),
                 "export": export(build),
-                "files": file_entries(folder, {*written} - {paths["changes"].name}),
             }
-            write_json(folder / MANIFEST, seal(facts))
+            write_manifest(folder, {*written} - {paths["changes"].name}, **facts)
     except BaseException:
         remove_leftovers(folder, build)
         raise
-    _say_recall(codes.factory, count, recall)
-    remove_leftovers(folder)
-
-
-def _say_recall(factory: str, count: int, recall: float) -> None:
-    log.info("index: %s, %s questions, recall@10 %.3f", factory, f"{count:,}", recall)
+    log.info("index: %s, %s questions, recall@10 %.3f", codes.factory, f"{count:,}", recall)
     if recall < GOOD_RECALL:
         log.warning("recall@10 is low; raise `probes` to find more, at the cost of time")
+    remove_leftovers(folder)
 
 
 def open_build(folder: pathlib.Path, encoders: Sequence[str]) -> State:
@@ -261,12 +253,7 @@ def remove_leftovers(folder: pathlib.Path, failed: str = "") -> None:
 
 
 def _paths(folder: pathlib.Path, build: str) -> dict[str, pathlib.Path]:
-    return {
-        "vectors": folder / f"vectors-{build}.npy",
-        "codes": folder / f"codes-{build}.faiss",
-        "questions": folder / f"questions-{build}.sqlite",
-        "changes": folder / f"changes-{build}.sqlite",
-    }
+    return {kind: folder / f"{kind}-{build}.{ending}" for kind, ending in _ENDINGS.items()}
 
 
 def _shared_sentences(stored: QuestionFiles, count: int) -> dict[str, int]:

@@ -117,20 +117,20 @@ def _locked(lock: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
 
 
 class Part(NamedTuple):
-    """A row group of a file of questions, the file's size and time, and a file for its vectors."""
+    """A row group of a file of questions, and a file for its vectors."""
 
     source: str
     group: int
     rows: int
-    state: str
+    state: str  # the size and the time of the source
     out: str
 
 
 class _Job(NamedTuple):
-    """What a worker must know. identity: of the encoder in the folder `run`."""
+    """What a worker must know."""
 
     run: str
-    identity: str
+    identity: str  # of the encoder in the folder `run`
     column: str
     skip_bad_rows: bool
     batch: int

@@ -45,10 +45,6 @@ class FolderStore:
     Any number of threads search while one, which holds the lock of the folder, changes it: a search
     sees a change whole or not at all. Another process's changes are seen by the next search. A
     change is on disk when the call returns, and a kill leaves the questions before it or after it.
-
-    Attributes:
-      path: the folder.
-      temporary: the folder is removed with the store.
     """
 
     def __init__(
@@ -57,6 +53,7 @@ class FolderStore:
         """Open a folder; UserError if it is damaged.
 
         encoders: identities of the encoders whose vectors fit the reader's; none: any.
+        temporary: the folder is removed with the store.
         """
         self.path, self.encoders = pathlib.Path(path).absolute(), tuple(encoders)
         self.temporary = temporary

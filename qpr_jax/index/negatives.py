@@ -27,22 +27,15 @@ class Rules:
     With p the squared distance of the farthest known paraphrase of the query, the margins keep hits
     at a squared distance of at least p (1 + `relative_margin`) and p + `absolute_margin`, as
     TopK-PercPos and TopK-MarginPos of NV-Retriever (Moreira et al., arXiv 2407.15831).
-
-    Attributes:
-      from_rank, to_rank: first and last rank, from 1, among hits that are no known paraphrase.
-      count: number of negatives of a query.
-      relative_margin, absolute_margin: None for no margin.
-      max_score: the greatest probability, by another model, that a negative is a paraphrase.
-      seed: seed of a random choice among the hits that are left; None: takes the nearest.
     """
 
-    from_rank: int = 1
+    from_rank: int = 1  # first and last rank, from 1, among hits that are no known paraphrase
     to_rank: int = 50
-    count: int = 4
+    count: int = 4  # negatives of a query
     relative_margin: float | None = None
     absolute_margin: float | None = None
-    max_score: float = 0.5
-    seed: int | None = None
+    max_score: float = 0.5  # the greatest probability that a negative is a paraphrase
+    seed: int | None = None  # of a random choice among the hits left; None: takes the nearest
 
     @property
     def has_margin(self) -> bool:
@@ -58,27 +51,19 @@ class Rules:
 
 
 class Negative(NamedTuple):
-    """A negative of the question at position `query`; rank, p and score as in `Rules`.
-
-    positive: the squared distance of the farthest known paraphrase.
-    """
+    """A negative of the question at position `query`; rank, p and score as in `Rules`."""
 
     query: int
     hit: Hit
     rank: int
-    positive: float
+    positive: float  # p
     score: float | None = None
 
     def fields(self, questions: Sequence[str]) -> dict[str, object]:
         """Return a row of a file of negatives; `id` is that of the negative in the index."""
-        fields: dict[str, object] = {
-            "query": questions[self.query],
-            "negative": self.hit.question,
-            "rank": self.rank,
-            "distance": self.hit.distance,
-            "positive": self.positive,
-            "id": self.hit.id,
-        }
+        fields: dict[str, object] = {"query": questions[self.query], "negative": self.hit.question}
+        fields |= {"rank": self.rank, "distance": self.hit.distance, "positive": self.positive}
+        fields |= {"id": self.hit.id}
         return fields if self.score is None else fields | {"score": self.score}
 
 

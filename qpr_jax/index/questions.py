@@ -179,7 +179,7 @@ def write_questions(
     def entries() -> Iterator[tuple[int, Key, bytes]]:
         nonlocal rows, next_id
         for question in questions:
-            next_id = max(next_id, after([question.id]))
+            next_id = max(next_id, after(question.id))
             yield rows, *_key_and_data(question)
             rows += 1
 
@@ -204,10 +204,10 @@ def stored_key(id: Id) -> Key:
     return key if isinstance(key, int) else json.dumps(key)
 
 
-def after(ids: Iterable[Id]) -> int:
-    """Return the number after the largest of the ids that may come from a counter."""
-    numbers = (key for key in map(id_key, ids) if isinstance(key, int) and key < LARGEST_COUNTER)
-    return max(numbers, default=-1) + 1
+def after(id: Id) -> int:
+    """Return the number after an id that may come from a counter, 0 after another one."""
+    key = id_key(id)
+    return key + 1 if isinstance(key, int) and key < LARGEST_COUNTER else 0
 
 
 def _key_and_data(question: Question) -> tuple[Key, bytes]:

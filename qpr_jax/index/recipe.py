@@ -10,8 +10,6 @@ from qpr_jax.errors import UserError
 
 AUTO = "auto"
 FLAT_BELOW = 20_000  # vectors that are compared with every query
-METRICS = ("l2", "ip")
-PRECISIONS = ("float32", "float16")
 FAMILIES = (
     "`auto`, `Flat`, `HNSW32`, or `IVF2000,` (or `IVF2000_HNSW32,`) before `Flat`, `SQ4`, `SQ6`, "
     "`SQ8`, `SQfp16`, `SQbf16`, `PQ50` or `PQ150x4fs`, with other numbers"
@@ -53,7 +51,7 @@ def check_recipe(recipe: Recipe, dimension: int) -> None:
     """Raise a UserError unless vectors of this dimension can be indexed by the recipe."""
     if not isinstance(recipe, Recipe):
         raise UserError(f"`recipe`: expected a Recipe, got {recipe!r}")
-    for name, known in (("metric", METRICS), ("vectors", PRECISIONS)):
+    for name, known in (("metric", ("l2", "ip")), ("vectors", ("float32", "float16"))):
         if (value := getattr(recipe, name)) not in known:
             raise UserError(f"expected one of {', '.join(known)}, got {value!r}", setting=name)
     if type(recipe.probes) is not int or not 1 <= recipe.probes <= _MAX_LISTS:

@@ -39,16 +39,12 @@ _PART = 4_000_000  # numbers of candidates in memory at once
 
 
 class Live(NamedTuple):
-    """The rows that a search may find.
+    """The rows that a search may find."""
 
-    rows: number of all rows, the added ones included. present: number of those to be found.
-    mask: bool [rows], whether a row can be found; None: all can. bits: the mask, packed for FAISS.
-    """
-
-    rows: int
-    present: int
-    mask: np.ndarray | None = None
-    bits: np.ndarray | None = None
+    rows: int  # number of all rows, the added ones included
+    present: int  # number of those to be found
+    mask: np.ndarray | None = None  # bool [rows], whether a row can be found; None: all can
+    bits: np.ndarray | None = None  # the mask, packed for FAISS
 
     def changed(self, removed: np.ndarray, added: int = 0) -> Live:
         """Return the rows without `removed`, int64 [m], and with `added` new ones behind them."""
@@ -63,24 +59,16 @@ class Live(NamedTuple):
 
 
 class Vectors:
-    """Searchable vectors. One thread may add while others search.
-
-    Attributes:
-      recipe: as asked for.
-      factory: of the codes, as FAISS names it; `Flat` has none.
-      built: float32 or float16 [n, d], the vectors of the build.
-      codes: the index of FAISS, or None.
-      exact_below: at most as many rows are compared one by one.
-    """
+    """Searchable vectors. One thread may add while others search."""
 
     def __init__(
         self,
-        recipe: Recipe,
-        factory: str,
-        built: np.ndarray,
+        recipe: Recipe,  # as asked for
+        factory: str,  # of the codes, as FAISS names it; `Flat` has none
+        built: np.ndarray,  # float32 or float16 [n, d], the vectors of the build
         codes: faiss.Index | None,
         *,
-        exact_below: int = FLAT_BELOW,
+        exact_below: int = FLAT_BELOW,  # at most as many rows are compared one by one
     ) -> None:
         self.recipe, self.factory, self.built, self.codes = recipe, factory, built, codes
         self.exact_below = exact_below

@@ -45,28 +45,18 @@ PathId = Annotated[models.Id, Path(description="The id, percent-encoded.")]
 
 
 class Settings(BaseModel):
-    """Settings of a server; a JSON object in the environment variable QPR_SERVE.
-
-    Attributes:
-      folder: folder of the index, or address of a collection.
-      cross_encoder: folder of a cross-encoder, or None.
-      token: clients send it to write and to reload; "" forbids both.
-      max_body: maximum number of bytes of a body.
-      max_waiting: maximum number of queries that wait for a search.
-      allowed_hosts: names allowed in the `Host` header besides the loopback ones, without port; "*"
-        allows all.
-      allowed_origins: web pages that may read answers in a browser (CORS), such as
-        https://shop.example.
-    """
+    """Settings of a server; a JSON object in the environment variable QPR_SERVE."""
 
     model_config = ConfigDict(extra="forbid")
 
-    folder: str = ""
-    cross_encoder: str | None = None
-    token: str = ""
-    max_body: int = MAX_BODY
-    max_waiting: int = 4096
+    folder: str = ""  # of the index, or address of a collection
+    cross_encoder: str | None = None  # its folder
+    token: str = ""  # clients send it to write and to reload; "" forbids both
+    max_body: int = MAX_BODY  # bytes
+    max_waiting: int = 4096  # queries that wait for a search
+    # Names in the `Host` header besides the loopback ones, without port; "*" allows all.
     allowed_hosts: list[str] = []
+    # Web pages that may read answers in a browser (CORS), such as https://shop.example.
     allowed_origins: list[str] = []
 
     def open_index(self) -> Retriever:
@@ -144,11 +134,7 @@ def make_app(
     return app
 
 
-def _lifespan(
-    live: LiveIndex,
-    reload_signal: int,
-    on_ready: Callable[[int], object],
-) -> Any:
+def _lifespan(live: LiveIndex, reload_signal: int, on_ready: Callable[[int], object]) -> Any:
     """Warm up before the first request, and stop all tasks after the last."""
 
     async def warm_up() -> None:

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from qpr_jax.retriever import Hit
 
-SearchFn = Callable[[Sequence[str], int], Sequence[Sequence[Hit]]]
-FormatFn = Callable[[Sequence[Sequence[Hit]]], bytes]
+Found = Sequence[Sequence[Hit]]
 
 
 class BusyError(Exception):
@@ -35,22 +34,13 @@ class Batcher:
 
     def __init__(
         self,
-        search: SearchFn,
-        to_json: FormatFn,
+        search: Callable[[Sequence[str], int], Found],
+        to_json: Callable[[Found], bytes],  # makes the answer to a request, in the searching thread
         *,
-        max_queries: int,
-        max_waiting: int,
-        on_batch: Callable[[int], object] = lambda size: None,
+        max_queries: int,  # of a batch, unless one request has more
+        max_waiting: int,  # queries
+        on_batch: Callable[[int], object] = lambda size: None,  # gets the number of queries
     ) -> None:
-        """Start no thread yet.
-
-        Args:
-          search: (queries, k) -> hits of each query.
-          to_json: makes the answer to a request from its hits, in the searching thread.
-          max_queries: maximum number of queries of a batch, unless one request has more.
-          max_waiting: maximum number of queries that wait for a batch.
-          on_batch: called with the number of queries of each batch.
-        """
         self._search, self._to_json = search, to_json
         self._max_queries, self._max_waiting = max_queries, max_waiting
         self._on_batch = on_batch

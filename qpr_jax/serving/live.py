@@ -108,10 +108,8 @@ class Served:
 class LiveIndex:
     """The index that a server searches and changes, and its successors.
 
-    All methods run in the event loop, and do their work in threads.
-
-    Attributes:
-      served: index of new requests; a request that has begun keeps its own.
+    All methods run in the event loop, and do their work in threads. A request that has begun keeps
+    its own index; new ones get `served`.
     """
 
     def __init__(

@@ -35,11 +35,10 @@ def _read(name: str) -> str:
     return importlib.resources.files("qpr_jax.serving").joinpath(name).read_text("utf-8")
 
 
-def find_examples(retriever: Retriever, count: int = 3, longest: int = 80) -> list[str]:
-    """Return some of the first questions of an index, all different."""
+def find_examples(retriever: Retriever) -> list[str]:
+    """Return three of the first short questions of an index, all different."""
     first = (question.text for question in itertools.islice(retriever.store.questions(), 100))
-    texts = dict.fromkeys(text for text in first if text.strip() and len(text) <= longest)
-    return [*texts][:count]
+    return [*dict.fromkeys(text for text in first if text.strip() and len(text) <= 80)][:3]
 
 
 def make_page(rerank: Sequence[Rerank], examples: Sequence[str]) -> tuple[bytes, dict[str, str]]:
