@@ -34,7 +34,6 @@ from qpr_jax.stores import (
     export,
     numbered,
     open_store,
-    rerank_cleaned,
     search_distinct,
 )
 from qpr_jax.text.base import as_texts
@@ -241,7 +240,7 @@ class Retriever:
         hits = find(vectors, size)
         hits = [found if text.strip() else [] for text, found in zip(texts, hits, strict=True)]
         if reranker:
-            ranked = rerank_cleaned(reranker, self.store.shared, texts, hits)
+            ranked = reranker.rerank(texts, hits, self.store.shared)
             hits = [found[:count] for found in ranked]
         if rerank is not False or min_score is not None:  # scores take longer than a search
             hits = self.stages.score_hits(self.store, texts, hits)

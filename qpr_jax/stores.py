@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import functools
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,8 @@ from qpr_jax.index.milvus import MilvusStore
 from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.run import INDEX, export_name
-from qpr_jax.reranking.base import Reranker
 from qpr_jax.reranking.stages import Stages
 from qpr_jax.text.base import as_texts
-from qpr_jax.text.cleaning import clean
 from qpr_jax.text.tokenizer import canonical
 
 Entries = Iterable[tuple[int, Id | None, str, Payload | None]]  # line, id, question, payload
@@ -100,18 +98,6 @@ def search_distinct(store: Store, vectors: np.ndarray, k: int) -> list[list[Hit]
                 left.append(row)
         short = np.array(left, np.int64)
     return results
-
-
-def rerank_cleaned(
-    reranker: Reranker, shared: Mapping[str, int] | None, texts: list[str], hits: list[list[Hit]]
-) -> list[list[Hit]]:
-    """Sort hits by what is encoded of their questions."""
-    plain = [
-        [hit._replace(question=clean(hit.question, shared)) for hit in found] for found in hits
-    ]
-    ranked = reranker.rerank([clean(text, shared) for text in texts], plain)
-    whole = [{hit.id: hit for hit in found} for found in hits]
-    return [[own[hit.id] for hit in found] for own, found in zip(whole, ranked, strict=True)]
 
 
 def numbered(entries: Entries, lines: array.array[int], where: str) -> Iterator[Question]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import abc
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
-from qpr_jax.ids import Id, order_key
+from qpr_jax.ids import Id, id_key, order_key
 from qpr_jax.index.base import Hit
+from qpr_jax.text.cleaning import clean
 
 # Which second stage a search uses: False: none; None: the light re-ranker if there is one.
 Rerank = Literal[False, "light", "cross_encoder"] | None
@@ -25,12 +26,18 @@ class TextLists(NamedTuple):
     starts: np.ndarray  # int64 [q + 1], the hits of query i are starts[i] to starts[i + 1]
 
     @classmethod
-    def of(cls, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> Self:
-        """Take the texts of hits, and their distances as they are."""
+    def of(
+        cls,
+        queries: Sequence[str],
+        hits: Sequence[Sequence[Hit]],
+        shared: Mapping[str, int] | None = None,
+    ) -> Self:
+        """Take the texts as an index encodes them, and the distances; `shared` as of its store."""
         flat = [hit for found in hits for hit in found]
         distances = np.array([hit.distance for hit in flat], np.float32)
         starts = starts_of(np.array([*map(len, hits)], np.int64))
-        return cls(queries, [hit.question for hit in flat], distances, starts)
+        texts = [clean(hit.question, shared) for hit in flat]
+        return cls([clean(query, shared) for query in queries], texts, distances, starts)
 
     def pairs(self) -> list[tuple[str, str]]:
         """Pair each hit with its query."""
@@ -76,14 +83,19 @@ class Reranker(abc.ABC):
     def score(self, lists: TextLists) -> tuple[np.ndarray, np.ndarray]:
         """Compute features, float32 [m, f], and raw scores, float64 [m], which give the order."""
 
-    def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
+    def rerank(
+        self,
+        queries: Sequence[str],
+        hits: Sequence[Sequence[Hit]],
+        shared: Mapping[str, int] | None = None,
+    ) -> list[list[Hit]]:
         """Sort the first hits of each query by raw score; the others follow in their old order.
 
-        A hit whose text equals the query is first.
+        A hit whose text equals the query is first. shared: as of `TextLists.of`.
         """
         first = [found[: self.candidates] for found in hits]
         flat = [hit for found in first for hit in found]
-        lists = TextLists.of(queries, first)
+        lists = TextLists.of(queries, first, shared)
         _, scores = self._score(lists)
         order = rank_hits(scores, lists.distances, [hit.id for hit in flat], lists.starts).tolist()
         bounds = itertools.pairwise(lists.starts.tolist())
@@ -130,8 +142,8 @@ def _ranks(ids: Sequence[Id] | np.ndarray) -> np.ndarray:
     """Numbers in the order of ids, int64 [m]; equal for equal ids."""
     if isinstance(ids, np.ndarray):
         return ids
-    keys = [*map(order_key, ids)]
-    place = {key: rank for rank, key in enumerate(sorted({*keys}))}
+    keys = [*map(id_key, ids)]
+    place = {key: rank for rank, key in enumerate(sorted({*keys}, key=order_key))}
     return np.array([place[key] for key in keys], np.int64)
 
 

@@ -229,9 +229,7 @@ class Stages:
         """
         if self.calibration is None or not self.scores(store):
             return hits
-        shared = store.shared
-        lists = TextLists.of([clean(query, shared) for query in queries], hits)
-        lists = lists._replace(questions=[clean(text, shared) for text in lists.questions])
+        lists = TextLists.of(queries, hits, store.shared)
         if store.recipe.metric == "ip":
             lists = lists._replace(distances=2 + 2 * lists.distances)
         scores = iter(self.pair_features().score_hits(self.calibration, lists).tolist())
