@@ -20,7 +20,7 @@ import pathlib
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -53,7 +53,7 @@ FORMAT = "qpr_jax index 1"
 _ENDINGS = {"vectors": "npy", "codes": "faiss", "questions": "sqlite", "changes": "sqlite"}
 GOOD_RECALL = 0.9
 MANY_ADDED = 50_000  # vectors; a search compares each of them
-_CHUNK = 16_384  # questions that are encoded at once
+_CHUNK = 16_384  # questions that are read or encoded at once
 _SAMPLE = 50_000  # questions in which shared sentences are looked for
 _FILES = re.compile(
     r"\.?(?:vectors|codes|questions|changes)-([0-9a-f]{16})\.\w+(?:-journal|\.part)?"
@@ -92,6 +92,15 @@ class State(NamedTuple):
         found = self.files.get([row for row in rows if row < built])
         found.update((row, self.added[row - built]) for row in rows if row >= built)
         return found
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, list[Question]]]:
+        """Yield the rows that can be found, int64 [m], and their questions, some at a time."""
+        mask = self.live.mask
+        for part in questions.batches(self.live.rows, _CHUNK):
+            rows = np.arange(part.start, part.stop)
+            rows = rows if mask is None else rows[mask[rows]]
+            found = self.questions(rows.tolist())
+            yield rows, [found[row] for row in rows.tolist()]
 
     def apply(self) -> State:
         """Return the state after all changes in the file; do not use this one if it fails."""

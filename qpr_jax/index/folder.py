@@ -29,14 +29,12 @@ from qpr_jax.index.build import (
     verify_build,
     write_build,
 )
-from qpr_jax.index.questions import LARGEST_COUNTER, batches, stored_key
+from qpr_jax.index.questions import LARGEST_COUNTER, stored_key
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.machine import renew_after_fork
 
 T = TypeVar("T")
-
-_CHUNK = 16_384  # questions of a block
 
 
 class FolderStore:
@@ -202,12 +200,14 @@ class FolderStore:
 
     def questions(self) -> Iterator[Question]:
         """See `Store`."""
-        for some, _ in self._blocks(self._fresh(), vectors=False):
+        for _, some in self._fresh().blocks():
             yield from some
 
     def blocks(self) -> Iterator[tuple[list[Question], np.ndarray]]:
         """Yield the questions with their vectors, some at a time."""
-        return self._blocks(self._fresh())
+        state = self._fresh()
+        for rows, some in state.blocks():
+            yield some, state.vectors.take(rows)
 
     def new_ids(self, count: int) -> list[Id]:
         """See `Store`: the next numbers; random ones when the counter comes to its end."""
@@ -251,7 +251,7 @@ class FolderStore:
 
         write_build(
             folder,
-            (question for some, _ in self._blocks(state, vectors=False) for question in some),
+            (question for _, some in state.blocks() for question in some),
             next_vectors,
             self.recipe,
             encoder=self.encoder,
@@ -294,17 +294,6 @@ class FolderStore:
             self._stale = True  # until all of it is done
             self._state = state.apply()
             self._stale = False
-
-    def _blocks(
-        self, state: State, *, vectors: bool = True
-    ) -> Iterator[tuple[list[Question], np.ndarray]]:
-        mask, none = state.live.mask, np.zeros((0, self.dimension), np.float32)
-        for part in batches(state.live.rows, _CHUNK):
-            rows = np.arange(part.start, part.stop)
-            rows = rows if mask is None else rows[mask[rows]]
-            found = state.questions(rows.tolist())
-            some = [found[row] for row in rows.tolist()]
-            yield some, state.vectors.take(rows) if vectors else none
 
     def _after_fork(self) -> None:
         """Make a child's copy usable, whatever the other threads of the parent were doing."""

@@ -9,7 +9,6 @@ collide share one.
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -123,20 +122,20 @@ class FeatureExtractor:
           lists: distances are squared Euclidean.
           rows: int32 [m, MOST] or None; gets the rows of the weights of each hit, -1 for none.
         """
-        queries, questions, distances, starts = lists
-        out = np.empty((len(questions), len(FEATURES)), np.float32)
-        out[:, 0] = distances
+        out = np.empty((len(lists.questions), len(FEATURES)), np.float32)
+        out[:, 0] = lists.distances
         if rows is None:
-            rows = np.empty((len(questions), MOST), np.int32)
-
-        if len(questions) <= _CHUNK:
-            self._write(queries, questions, starts, rows, out)
+            rows = np.empty((len(out), MOST), np.int32)
+        if len(out) <= _CHUNK:
+            self._write(lists, rows, out)
             return out
+        queries, questions, distances, starts = lists
 
         def fill(start: int, stop: int) -> None:
             own = slice(int(starts[start]), int(starts[stop]))
             bounds = starts[start : stop + 1] - own.start
-            self._write(queries[start:stop], questions[own], bounds, rows[own], out[own])
+            part = TextLists(queries[start:stop], questions[own], distances[own], bounds)
+            self._write(part, rows[own], out[own])
 
         chunks = np.flatnonzero(np.diff(starts[:-1] // _CHUNK, prepend=-1)).tolist()
         # A pool for each call: threads that wait in a kept one would be missing after a fork.
@@ -145,16 +144,9 @@ class FeatureExtractor:
                 pass
         return out
 
-    def _write(
-        self,
-        queries: Sequence[str],
-        questions: Sequence[str],
-        starts: np.ndarray,
-        rows: np.ndarray,
-        out: np.ndarray,
-    ) -> None:
+    def _write(self, lists: TextLists, rows: np.ndarray, out: np.ndarray) -> None:
         """Write all features but the distances to `out`."""
-        terms = read_terms([*queries, *questions])
+        starts, terms = lists.starts, read_terms([*lists.queries, *lists.questions])
         words = number_words(terms, starts, self._frequencies, self._lexicon)
         known = self._lexicon, self._mean_length, self.weights
         write_words(terms, starts, words, *known, rows, out)
