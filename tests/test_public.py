@@ -1,14 +1,8 @@
 """What `import qpr_jax` offers: names, what objects say that they are, and types."""
 
 import inspect
-import os
 import pathlib
 import pydoc
-import shutil
-import subprocess
-import sys
-import tomllib
-import venv
 
 import pytest
 
@@ -73,39 +67,3 @@ def test_objects_say_what_they_are_and_not_all_their_numbers(run, tmp_path):
         assert "\n" not in repr(value)
         assert len(repr(value)) < 250
     assert "words=" not in repr(retriever.encoder.summary())
-
-
-def shipped_files():
-    """The files of the package that an installation has, by pyproject.toml."""
-    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    yield from (ROOT / "qpr_jax").rglob("*.py")
-    for package, patterns in setuptools["package-data"].items():
-        for pattern in patterns:
-            found = [*ROOT.joinpath(*package.split(".")).glob(pattern)]
-            assert found, f"{package}: no file {pattern}"
-            yield from filter(pathlib.Path.is_file, found)
-
-
-@pytest.mark.slow
-def test_a_users_script_is_checked_against_the_installed_types(tmp_path):
-    environment = tmp_path / "venv"
-    venv.create(environment, symlinks=True)
-    (site,) = environment.glob("lib/python*/site-packages")
-    for path in shipped_files():
-        (site / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, site / path.relative_to(ROOT))
-    others = [p for p in sys.path if p.endswith("-packages")]
-    (site / "others.pth").write_text("\n".join(others))
-    shutil.copy(ROOT / "tests" / "user_script.py", tmp_path)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull),
-            *("--python-executable", environment / "bin" / "python", "user_script.py"),
-        ],
-        cwd=tmp_path,
-        env={k: v for k, v in os.environ.items() if k not in ("MYPYPATH", "PYTHONPATH")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout == "Success: no issues found in 1 source file\n", done.stdout + done.stderr

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -31,7 +32,8 @@ def built(tmp_path_factory):
 
 def run(*words, folder):
     """Run a program away from the checkout, without its path; what it prints."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    hidden = ("PYTHON", "MYPY")
+    own = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
     done = subprocess.run(words, cwd=folder, env=own, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -81,3 +83,18 @@ def test_the_core_works_in_an_empty_environment(built, tmp_path):
         programs / "python", "-c", "import qpr_jax; print(qpr_jax.__file__)", folder=tmp_path
     )
     assert pathlib.Path(where.strip()).is_relative_to(tmp_path / "venv")
+
+
+@pytest.mark.slow
+def test_a_users_script_is_checked_against_the_installed_types(built, tmp_path):
+    venv.create(tmp_path / "venv", symlinks=True)
+    (site,) = tmp_path.glob("venv/lib/python*/site-packages")
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(site)
+    (site / "others.pth").write_text("\n".join(p for p in sys.path if p.endswith("-packages")))
+    shutil.copy(ROOT / "tests" / "user_script.py", tmp_path)
+    strict = (sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull)
+    installed = ("--python-executable", tmp_path / "venv" / "bin" / "python")
+    printed = run(*strict, *installed, "user_script.py", folder=tmp_path)
+    assert printed == "Success: no issues found in 1 source file\n"

@@ -1,4 +1,4 @@
-"""A user's script: `mypy --strict` checks it against the installed package; see test_public.
+"""A user's script: `mypy --strict` checks it against the installed package; see test_wheel.
 
 Wrong uses are marked by `type: ignore`, of which mypy refuses one that is not needed.
 """
@@ -43,7 +43,7 @@ class Lengths(Encoder):
 def best_ids(retriever: Retriever, queries: list[str]) -> list[Id]:
     results: Results = retriever.search(queries, k=3, rerank=False)
     first: Hits = results[0]
-    print(first.query, first[0].question, results.queries, results[1:].queries)
+    print(first.query, first[0].question, [hits.query for hits in results[1:]])
     return [hit.id for hits in results for hit in hits]
 
 
