@@ -237,14 +237,14 @@ def _read_rows(
 def _add_new(index: Retriever, version: str, rows: Rows, vectors: np.ndarray) -> int:
     """Add the rows of the table, and their vectors, to an index of this version."""
     store, count = index.store, rows.table_rows
-    questions = [*map(Question, rows.ids[:count], rows.texts[:count], rows.payloads[:count])]
+    questions = rows.questions[:count]
     with store.changing():
         if store.version != version:
             raise UserError(
                 "the index was changed during the search, so nothing was added",
                 remedy="do the same again",
             )
-        replaced = sum(question is not None for question in store.get(rows.ids[:count]))
+        replaced = sum(question is not None for question in store.get([q.id for q in questions]))
         store.add(questions, vectors)
     log.info("index: %s added, %s replaced", f"{count - replaced:,}", f"{replaced:,}")
     return count

@@ -142,12 +142,12 @@ def choose_kept(keep: str, rows: Rows, own: Sequence[int], vectors: np.ndarray) 
     if keep == "first":
         return min(own)
     if keep == "longest":
-        return max(own, key=lambda row: len(rows.texts[row]))
+        return max(own, key=lambda row: len(rows.questions[row].text))
     if keep == "central":
         exact = vectors[rows.entries[[*own]]].astype(np.float64)
         return own[int(((exact - exact.mean(axis=0)) ** 2).sum(axis=1).argmin())]
     column = str(column_of(keep))
-    return max(own, key=lambda row: _comparable((rows.payloads[row] or {}).get(column)))
+    return max(own, key=lambda row: _comparable((rows.questions[row].payload or {}).get(column)))
 
 
 def _comparable(value: object) -> tuple[int, Any]:

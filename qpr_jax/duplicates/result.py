@@ -185,16 +185,15 @@ class Duplicates:
         columns = zip(*(values.tolist() for values in found), strict=True)
         for first, second, score, distance in columns:
             one, other = self._in_order(first, second)
-            probability = None if score != score else score
-            texts = rows.texts[one], rows.texts[other]
-            yield Pair(rows.ids[one], rows.ids[other], probability, distance, *texts)
+            a, b = rows.questions[one], rows.questions[other]
+            yield Pair(a.id, b.id, None if score != score else score, distance, a.text, b.text)
 
     def _in_order(self, one: int, other: int) -> tuple[int, int]:
         """Two rows, that of the table first with `against`, else that of the smaller id."""
         if self._rows.apart:
             return min(one, other), max(one, other)
-        ids = self._rows.ids
-        return (other, one) if order_key(ids[one]) > order_key(ids[other]) else (one, other)
+        a, b = (order_key(self._rows.questions[row].id) for row in (one, other))
+        return (other, one) if a > b else (one, other)
 
     def _copies(self) -> Scored:
         """Rows of one text, each with the row that stands for all of them."""
@@ -231,15 +230,16 @@ class Duplicates:
                 ends = [int(rows.first[end[last]]) for end in (pairs.first, pairs.second)]
                 score, distance = float(pairs.scores[last]), float(pairs.distances[last])
             one, other = self._in_order(*ends)
+            ids, questions, payloads = zip(*(rows.questions[row] for row in members), strict=True)
             yield Group(
-                ids=[rows.ids[row] for row in members],
-                questions=[rows.texts[row] for row in members],
-                payloads=[rows.payloads[row] for row in members],
+                ids=[*ids],
+                questions=[*questions],
+                payloads=[*payloads],
                 of_table=[row < rows.table_rows for row in members],
                 stays=[row == kept for row in members],
-                kept=rows.ids[kept],
+                kept=rows.questions[kept].id,
                 weakest=score if self._scores.calibrated else None,
-                link=(rows.ids[one], rows.ids[other]),
+                link=(rows.questions[one].id, rows.questions[other].id),
                 distance=distance,
             )
 
@@ -268,4 +268,4 @@ class Duplicates:
             stands_for[kept] = len(members)
         for row, count in enumerate(stands_for[: rows.table_rows].tolist()):
             if count:
-                yield Row(rows.ids[row], rows.texts[row], rows.payloads[row], count)
+                yield Row(*rows.questions[row], count)

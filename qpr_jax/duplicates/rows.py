@@ -18,10 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from qpr_jax.data.columns import is_missing, listed
-from qpr_jax.data.questions import Payload
 from qpr_jax.encoders.base import Encoder, encode_in_parts
 from qpr_jax.errors import UserError, shortened
-from qpr_jax.ids import Id, id_key, order_key
+from qpr_jax.ids import id_key, order_key
 from qpr_jax.index.base import Question
 from qpr_jax.index.close_pairs import Compare
 from qpr_jax.text.cleaning import (
@@ -43,9 +42,7 @@ _WHOLE = re.compile(r"(-?\d+)\.0+")  # a whole number that a table of floats has
 class Rows:
     """R rows, those of the table, then those that it is compared with; and their E entries."""
 
-    ids: list[Id]
-    texts: list[str]
-    payloads: list[Payload | None]
+    questions: list[Question]
     table_rows: int  # how many of them are of the table
     by_id: np.ndarray  # int64 [R], the rows in the order of their ids
     entries: np.ndarray  # int64 [R], the entry of each row
@@ -58,7 +55,7 @@ class Rows:
     apart: bool  # whether rows of the table are compared with the others only
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.questions)
 
     @property
     def compare(self) -> Compare:
@@ -112,9 +109,7 @@ def make_rows(
     is_new = np.zeros(len(distinct), bool)
     is_new[entries[: len(table)]] = True
     return Rows(
-        ids=[row.id for row in rows],
-        texts=texts,
-        payloads=[row.payload for row in rows],
+        questions=rows,
         table_rows=len(table),
         by_id=by_id,
         entries=entries,
@@ -216,7 +211,8 @@ def encode_entries(
     vectors = np.zeros((len(rows.first), encoder.dimension), np.float32)
     alone = np.bincount(rows.blocks)[rows.blocks] == 1
     known = alone & (not every)
-    places = {id_key(rows.ids[row]): row for row in range(rows.table_rows, len(rows))}
+    others = enumerate(rows.questions[rows.table_rows :], rows.table_rows)
+    places = {id_key(question.id): row for row, question in others}
     for questions, values in stored:
         for question, vector in zip(questions, values, strict=True):
             row = places.get(id_key(question.id))
@@ -236,8 +232,8 @@ def table_vectors(
     rows: Rows, vectors: np.ndarray, encoder: Encoder, shared: Mapping[str, int] | None
 ) -> np.ndarray:
     """The vectors of the rows of the table, each of its own text as an index encodes it."""
-    own = rows.entries[: rows.table_rows]
-    found, texts = vectors[own], [clean(text, shared) for text in rows.texts[: rows.table_rows]]
+    own, table = rows.entries[: rows.table_rows], rows.questions[: rows.table_rows]
+    found, texts = vectors[own], [clean(question.text, shared) for question in table]
     others = [i for i, entry in enumerate(own) if rows.entry_texts[entry] != texts[i]]
     found[others] = encode_in_parts(encoder, [texts[i] for i in others])
     return found
