@@ -13,7 +13,7 @@ import numpy as np
 from qpr_jax import progress
 from qpr_jax.duplicates.rows import Rows, numbered
 from qpr_jax.errors import UserError
-from qpr_jax.index.close_pairs import ClosePairs, Pairs, close_pairs, closest_pairs
+from qpr_jax.index.close_pairs import ClosePairs, close_pairs, closest_pairs
 from qpr_jax.reranking.calibration import threshold_of_precision
 from qpr_jax.reranking.stages import Stages
 
@@ -125,12 +125,21 @@ def find_pairs(
     else:
         found = search(limit)
     first, second, distances = found.pairs
-    scores = _probabilities(rows, found.pairs, stages)
+    scores = np.full(len(first), np.nan)
+    if calibration is not None:
+        features = stages.pair_features()
+        with progress.bar("scoring"):
+            scores = features.score_pairs(calibration, rows.entry_texts, *found.pairs)
     threshold, counts = None, np.ones(len(first), bool)
     if choice.by_probability:
         threshold = choice.value
         if choice.way == "precision":
-            threshold = _threshold_of(scores, threshold, rows)
+            try:
+                threshold = threshold_of_precision(scores, choice.value)
+            except UserError:
+                if len(scores) and rows.compare == "all":
+                    raise
+                threshold = 1.0  # new rows may well have no duplicates
         counts = scores >= threshold
     close = Scored(first, second, scores, distances).where(counts)
     copies = copies_across(rows, certain=calibration is not None)
@@ -144,14 +153,6 @@ def find_pairs(
         exact=found.exact,
         missed=found.missed,
     )
-
-
-def _probabilities(rows: Rows, pairs: Pairs, stages: Stages) -> np.ndarray:
-    """The probability of each pair, float64 [P]; NaN without a calibration."""
-    if stages.calibration is None:
-        return np.full(len(pairs.first), np.nan)
-    with progress.bar("scoring"):
-        return stages.pair_features().score_pairs(stages.calibration, rows.entry_texts, *pairs)
 
 
 class Alike(NamedTuple):
@@ -191,21 +192,6 @@ def copies_across(rows: Rows, *, certain: bool) -> Scored:
     if not rows.apart:
         one = other = one[:0]
     return at_no_distance(new[one], old[other], 1.0 if certain else np.nan)
-
-
-def _threshold_of(probabilities: np.ndarray, precision: float, rows: Rows) -> float:
-    """The lowest threshold with a precision; 1 where there are no pairs to have it.
-
-    New rows may well have no duplicates; among all rows, a precision that none has is a mistake.
-    """
-    if not len(probabilities):
-        return 1.0
-    try:
-        return threshold_of_precision(probabilities, precision)
-    except UserError:
-        if rows.compare == "all":
-            raise
-        return 1.0
 
 
 def _strongest_first(close: Scored, copies: Scored) -> Scored:

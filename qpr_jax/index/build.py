@@ -211,11 +211,6 @@ def open_build(folder: pathlib.Path, encoders: Sequence[str]) -> State:
         return state
 
 
-def read_index_manifest(folder: StrPath) -> dict[str, Any]:
-    """Read the manifest of an index; UserError if it is of another format, or damaged."""
-    return read_manifest(folder, format=FORMAT)
-
-
 def manifest_signature(folder: pathlib.Path) -> tuple[int, ...]:
     """Return what differs when the manifest of a folder was replaced."""
     try:
@@ -227,7 +222,7 @@ def manifest_signature(folder: pathlib.Path) -> tuple[int, ...]:
 
 def verify_build(folder: StrPath) -> None:
     """Compare all files of a build with their SHA-256; UserError for the first that differs."""
-    manifest = read_index_manifest(folder)
+    manifest = read_manifest(folder, format=FORMAT)
     for name in manifest["files"]:
         verify(folder, name, manifest)
 
@@ -237,7 +232,7 @@ def replace_encoder(folder: pathlib.Path, encoder: str, export: str) -> None:
 
     The vectors stay as they are. The caller holds the lock of the folder.
     """
-    manifest = read_index_manifest(folder)
+    manifest = read_manifest(folder, format=FORMAT)
     write_json(folder / MANIFEST, seal(manifest | {"encoder": encoder, "export": export}))
     remove_leftovers(folder)
 
@@ -250,7 +245,7 @@ def remove_leftovers(folder: pathlib.Path, failed: str = "") -> None:
     """
     build, export = "", ""
     with contextlib.suppress(UserError, OSError):
-        manifest = read_index_manifest(folder)
+        manifest = read_manifest(folder, format=FORMAT)
         build, export = manifest["build"], manifest["export"]
     for path in folder.iterdir():
         match = _FILES.fullmatch(path.name)
@@ -321,7 +316,7 @@ def npy_header(shape: tuple[int, int], kind: str) -> bytes:
 
 
 def _open(folder: pathlib.Path, signature: tuple[int, ...]) -> State:
-    manifest = read_index_manifest(folder)
+    manifest = read_manifest(folder, format=FORMAT)
     try:
         paths, files = _paths(folder, manifest["build"]), manifest["files"]
         shape, next_id = (manifest["count"], manifest["dimension"]), int(manifest["next_id"])

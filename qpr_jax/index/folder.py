@@ -17,15 +17,15 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, folder_lock
+from qpr_jax.files import StrPath, folder_lock, read_manifest
 from qpr_jax.ids import Id
 from qpr_jax.index.base import Hit, Question, check_encoder
 from qpr_jax.index.build import (
+    FORMAT,
     Encode,
     State,
     manifest_signature,
     open_build,
-    read_index_manifest,
     verify_build,
     write_build,
 )
@@ -285,7 +285,7 @@ class FolderStore:
         with self._lock:
             state, signature = self._state, manifest_signature(self.path)
             if signature != state.signature and not self._stale:
-                manifest = read_index_manifest(self.path)
+                manifest = read_manifest(self.path, format=FORMAT)
                 if manifest["build"] == state.manifest["build"]:
                     # Its encoder was replaced by one that extends it, so searches may go on.
                     state = state._replace(signature=signature, manifest=manifest)
