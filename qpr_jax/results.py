@@ -163,9 +163,7 @@ def attributes(rows: Sequence[Any], names: Iterable[str]) -> dict[str, list[Any]
 
 
 def with_payload(
-    fixed: dict[str, list[Any]],
-    payloads: Sequence[Mapping[str, Any] | None],
-    fields: Sequence[str],
+    fixed: dict[str, list[Any]], payloads: Sequence[Mapping[str, Any] | None], fields: Sequence[str]
 ) -> TableColumns:
     """Add a column for each of these fields of the payloads of the rows.
 

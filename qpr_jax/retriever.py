@@ -28,14 +28,7 @@ from qpr_jax.index.run import INDEX, index_manifest, run_encoder, run_recipe
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.results import Results
-from qpr_jax.stores import (
-    Entries,
-    create_store,
-    export,
-    numbered,
-    open_store,
-    search_distinct,
-)
+from qpr_jax.stores import Entries, create_store, export, numbered, open_store, search_distinct
 from qpr_jax.text.base import as_texts
 from qpr_jax.text.cleaning import clean
 from qpr_jax.text.differences import Explanation

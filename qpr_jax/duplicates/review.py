@@ -18,13 +18,7 @@ from qpr_jax.data.columns import is_missing
 from qpr_jax.data.decoding import input_name
 from qpr_jax.data.pairs import parse_label
 from qpr_jax.data.tables import read_values
-from qpr_jax.duplicates.sampling import (
-    Estimate,
-    Strata,
-    choose_threshold,
-    make_strata,
-    rank_strata,
-)
+from qpr_jax.duplicates.sampling import Estimate, Strata, choose_threshold, make_strata, rank_strata
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, locked, write_atomically
 from qpr_jax.text.differences import mark_words

@@ -98,12 +98,7 @@ class Scores:
 
 
 def find_pairs(
-    rows: Rows,
-    vectors: np.ndarray,
-    stages: Stages,
-    choice: Choice,
-    *,
-    memory: int | None = None,
+    rows: Rows, vectors: np.ndarray, stages: Stages, choice: Choice, *, memory: int | None = None
 ) -> Scores:
     """Find the pairs of entries that count as duplicates.
 

@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpr_jax.encoders.base import parse_tensors, serialize_tensors
-from qpr_jax.encoders.sentence_transformers import (
-    TOKENIZER,
-    WEIGHTS,
-    named_tensors,
-    parse_weights,
-)
+from qpr_jax.encoders.sentence_transformers import TOKENIZER, WEIGHTS, named_tensors, parse_weights
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, length_blocks, prefetch
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified, write_folder

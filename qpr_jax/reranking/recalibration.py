@@ -23,12 +23,7 @@ _SPREAD = np.array([1.0, 3.0])
 
 
 def fit_pairs(
-    encoder: str,
-    features: np.ndarray,
-    labels: np.ndarray,
-    *,
-    reach: float,
-    reranker: str = "",
+    encoder: str, features: np.ndarray, labels: np.ndarray, *, reach: float, reranker: str = ""
 ) -> PairCalibration:
     """Fit what orders pairs to features, float64 [P, f], and labels, bool [P]."""
     mean, spread = features.mean(axis=0), features.std(axis=0)
