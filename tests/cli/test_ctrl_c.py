@@ -1,4 +1,4 @@
-"""Ctrl-C, a real SIGINT: one line that says what is kept, status 130, and what it says is true."""
+"""Ctrl-C, a real SIGINT: status 130, and one line whose promise is true; a kill of `review`."""
 
 import fcntl
 import json

@@ -1,4 +1,4 @@
-"""`qpr duplicates`: files, formats, and what is refused."""
+"""`qpr duplicates`: its files and formats, kills, a second run, files of others."""
 
 import contextlib
 import csv

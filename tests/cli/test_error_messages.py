@@ -1,4 +1,4 @@
-"""Errors say what is wrong, where, and what to do, on one line; their wording is free."""
+"""Errors are one line: what is wrong, where, what to do; how programs end; their help."""
 
 import ast
 import errno

@@ -1,3 +1,5 @@
+"""Clusters of linked questions, against SciPy and plain loops."""
+
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components

@@ -1,3 +1,5 @@
+"""Data sets in parts that share no text, and in the format of BEIR."""
+
 import gzip
 import hashlib
 import json

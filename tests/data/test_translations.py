@@ -1,4 +1,4 @@
-"""Translations are read alike from every format; what is broken is named with file and line."""
+"""Translations are read alike from every format; lexicons and questions are made of them."""
 
 import csv
 import gzip

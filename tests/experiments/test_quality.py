@@ -82,18 +82,6 @@ def test_labels_stay_whole_and_the_rest_is_alone():
     assert choose(labels, 500, 1, whole=True) == [*range(60, 120)]
 
 
-def test_scores_of_a_set_worked_by_hand():
-    labels = [("a",), ("a",), ("a",), ("b",), ("b",), ("c",)]
-    found = question_sets.QuestionSet([*"uvwxyz"], relevance_of(labels))
-    np.testing.assert_array_equal(found.queries, [0, 1, 2, 3, 4])
-    hits = np.array([[1, 2, 5], [5, 0, 2], [3, 4, -1], [4, -1, -1], [-1, -1, -1]])
-    scores = found.scores(hits)
-    np.testing.assert_array_equal(scores["hits@1"], [1, 0, 0, 1, 0])
-    second, third = 1 / np.log2(3), 1 / np.log2(4)
-    expected = [1, (second + third) / (1 + second), 0, 1, 0]
-    np.testing.assert_allclose(scores["ndcg@10"], expected)
-
-
 def test_what_an_encoder_has_seen_is_left_out_and_wrong_runs_are_refused():
     every = {*question_sets.SOURCES}
     assert has_seen({"data.source": "quora"}) == set()

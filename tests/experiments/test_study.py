@@ -1,4 +1,4 @@
-"""The runner: trials made, resumed, shared and selected; scores.csv and the page."""
+"""The runner: trials made, resumed, selected; scores.csv and the page; every study."""
 
 import csv
 import os

@@ -39,7 +39,8 @@ def test_gradient_of_the_maximum_is_that_of_plain_jax_and_of_differences(chunk):
     jax.test_util.check_grads(jax.jit(ours), (table,), order=1, modes=["rev"], eps=1e-3)
 
 
-def test_where_positions_tie_the_gradient_goes_to_the_first():
+def test_where_positions_tie_the_gradient_goes_to_the_first_and_nothing_has_no_maximum():
+    assert maxima(jnp.zeros((10, 3)), jnp.zeros((0, 4), jnp.int32), 5).shape == (0, 3)
     ids = padded([[1, 2]], 2)
     gradient = jax.grad(lambda table: maxima(table, ids, 1).sum())(jnp.ones((3, 1)))
     assert gradient[:, 0].tolist() == [0, 1, 0]
@@ -59,10 +60,6 @@ def test_many_scores_are_computed_in_tiles_with_the_same_result():
 
     parts = results(3 * 6 * 4)  # of three questions
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), parts, results(1 << 23))
-
-
-def test_no_question_has_no_maximum():
-    assert maxima(jnp.zeros((10, 3)), jnp.zeros((0, 4), jnp.int32), 5).shape == (0, 3)
 
 
 def test_in_chunks_memory_does_not_grow_with_the_questions():

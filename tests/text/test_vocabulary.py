@@ -245,19 +245,15 @@ def test_most_frequent_words_first_and_equal_counts_by_word():
     assert build_vocabulary(["a a a b b c", "c b d"], min_count=2).words == ("a", "b", "c")
 
 
-def test_each_language_has_its_most_frequent_words_however_small_its_corpus():
+def test_each_language_and_dictionary_has_its_words_however_small():
     english = ["how are you"] * 97 + ["are"] * 3  # "are" 100 of 294, the others 97
-    german = ["wie geht es"]  # each a third
-    assert build_vocabulary(english, german, size=5).words == ("are", "es", "geht", "wie", "how")
-    assert build_vocabulary(german, english, size=5).words == ("are", "es", "geht", "wie", "how")
+    for several in ((english, ["wie geht es"]), (["wie geht es"], english)):  # each a third
+        assert build_vocabulary(*several, size=5).words == ("are", "es", "geht", "wie", "how")
     # A word of both counts where its share is larger, and a rare word in its own language.
     assert build_vocabulary(["a a b c"], ["b b b d"], size=2).words == ("b", "a")
     assert build_vocabulary(["a a b"], ["b c c"], min_count=2).words == ("a", "c")
-
-
-def test_words_of_dictionaries_fill_what_is_left():
+    # Words of dictionaries fill what is left, also those that are too rare in the texts.
     fill = ["Haus", "das Haus", "a", "Maus"]
     assert build_vocabulary(["b a a"], fill=fill).words == ("a", "b", "haus", "das", "maus")
     assert build_vocabulary(["b a a"], fill=fill, size=3).words == ("a", "b", "haus")
-    # Too rare in the texts, but in a dictionary.
     assert build_vocabulary(["b a a"], fill=["b"], min_count=2).words == ("a", "b")

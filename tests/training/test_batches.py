@@ -1,4 +1,4 @@
-"""Batches hold each question whole and in order, on any number of devices."""
+"""Batches hold what is drawn for them, whole and in order, on any number of devices."""
 
 import collections
 import dataclasses

@@ -1,4 +1,4 @@
-"""Settings: defaults, files and texts, what is refused, and what identifies a run."""
+"""Settings: defaults, files and texts, what is refused, what identifies a run; their losses."""
 
 import functools
 import re
@@ -86,14 +86,9 @@ def test_a_value_may_be_a_text(name, text, value):
 def test_a_wrong_value_or_name_is_refused(name, value, rule):
     with pytest.raises(UserError, match=re.escape(rule)):
         override(TrainConfig(), {name: value})
-
-
-def test_assigning_a_wrong_value_or_name_is_refused():
-    config = TrainConfig()
-    with pytest.raises(ValidationError, match="less than or equal to 1"):
-        config.loss.smoothing = 1.1
-    with pytest.raises(ValidationError, match="no_such"):
-        config.loss.no_such = 1.1
+    for assigned, said in (("smoothing", "less than or equal to 1"), ("no_such", "no_such")):
+        with pytest.raises(ValidationError, match=said):
+            setattr(TrainConfig().loss, assigned, 1.1)
 
 
 @pytest.mark.parametrize(
@@ -179,9 +174,7 @@ def test_files_of_settings(tmp_path):
     assert (config.batch_size, config.loss.names) == (64, ("sdml", "triplet"))
     assert config.loss.scale == 2.0
     assert load_config(f"{path}:smoke").batch_size == 32
-
-
-def test_changes_come_before_the_config_is_shrunk():
+    # Changes come before the config is shrunk.
     config = load_config("synthetic_sdml:smoke", {"data.source": "quora"})
     assert (config.data.source, config.data.max_rows, config.batch_size) == ("quora", 3000, 32)
 

@@ -1,6 +1,5 @@
-"""What the light re-ranker of a run learns from, and what it gains where paraphrases are rare."""
+"""What the light re-ranker of a run learns from, and the probability of pairs that a run fits."""
 
-import types
 from types import SimpleNamespace
 
 import numpy as np
@@ -39,10 +38,8 @@ from tests.reranking.models import WordEncoder
 def dataset(clusters, split_of, *, pairs=True, teacher=None):
     none, some = np.zeros((0, 2), np.int32), np.array([[0, 1]], np.int32)
     splits = Splits(np.array(split_of), {"validation": some if pairs else none}, {})
-    data = types.SimpleNamespace(questions=["a question"] * len(split_of))
-    return types.SimpleNamespace(
-        clusters=np.array(clusters), splits=splits, data=data, teacher=teacher
-    )
+    data = SimpleNamespace(questions=["a question"] * len(split_of))
+    return SimpleNamespace(clusters=np.array(clusters), splits=splits, data=data, teacher=teacher)
 
 
 def test_it_learns_from_all_members_of_the_validation_clusters():
@@ -59,7 +56,7 @@ def lists(queries, hits):
 
 def test_without_clusters_the_hit_nearest_to_the_teacher_is_relevant():
     vectors = np.array([[1, 0.2, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]], np.float32)
-    teacher = types.SimpleNamespace(parts=(vectors,), vectors=lambda rows: vectors[rows])
+    teacher = SimpleNamespace(parts=(vectors,), vectors=lambda rows: vectors[rows])
     found = lists([0, 1], [[1, 2, 3], [3, 0]])
     made = dataset([-1] * 4, [VALIDATION] * 4, pairs=False, teacher=teacher)
     assert relevant_hits(made, found).tolist() == [0, 1, 0, 0, 1]

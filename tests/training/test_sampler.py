@@ -1,3 +1,5 @@
+"""What a step draws: pairs, tokens that are dropped or spelled, and hard negatives of a file."""
+
 import json
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""A teacher's vectors: computed once, cached, resumed, given by the user, trained on or not."""
+"""A teacher's vectors: computed once, resumed, given by the user; lists of questions."""
 
 import json
 
