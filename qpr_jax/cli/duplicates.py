@@ -111,12 +111,7 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
 @payload_input
 @questions_input
 def duplicates(
-    questions: tuple[str, ...],
-    out: str,
-    against: str | None,
-    output: str,
-    excel: bool,
-    **options: Any,
+    questions: tuple[str, ...], out: str, against: str | None, output: str, **options: Any
 ) -> dict[str, Any]:
     """Find the duplicates in QUESTIONS, of one file or several, and their groups.
 
@@ -140,6 +135,7 @@ def duplicates(
     from qpr_jax.duplicates.files import INFO, check_folder, check_output, file_names
     from qpr_jax.duplicates.find import Source, search
 
+    excel = options.pop("excel")
     if excel and output not in ("csv", "tsv"):
         raise click.UsageError("--excel needs --output csv or tsv")
     folder = pathlib.Path(out)
@@ -182,12 +178,8 @@ def _search_options(options: dict[str, Any]) -> tuple[Choice, Options]:
 def _read(path: str, how: dict[str, Any]) -> Iterable[Entry]:
     """The questions of an input; of a file of labeled pairs, the distinct ones."""
     form = how["format"] or ""
-    if (
-        how["text_column"]
-        or how["id_column"]
-        or how["no_ids"]
-        or not pair_columns(path, format=form)
-    ):
+    named = how["text_column"] or how["id_column"] or how["no_ids"]
+    if named or not pair_columns(path, format=form):
         return read_input(path, say=functools.cache(log.info), **how)
     data = read_question_pairs(path, format=form, skip_bad_rows=how["skip_bad_rows"])
     pairs = zip(data.ids.tolist(), data.questions, strict=True)
@@ -259,13 +251,7 @@ def _short(text: str) -> str:
 @click.option("--format", type=click.Choice(FORMATS), help="Format of PAIRS.  [default: by suffix]")
 @address_options(8001)
 def review(
-    pairs: str,
-    verdicts: str | None,
-    precision: float,
-    format: str | None,
-    host: str,
-    port: int,
-    allowed_host: tuple[str, ...],
+    pairs: str, verdicts: str | None, precision: float, host: str, port: int, **given: Any
 ) -> None:
     """Judge found PAIRS in a browser.
 
@@ -286,21 +272,20 @@ def review(
 
     if pairs == STANDARD_INPUT:
         raise UserError("expected a file of pairs, got standard input", setting="pairs")
-    others = host_names(host, allowed_host)
+    others = host_names(host, given["allowed_host"])
     path = verdicts or str(pathlib.Path(pairs).with_name("verdicts.csv"))
     with (
         listen(host, port) as listening,
-        open_review(pairs, path, precision=precision, format=format or "") as session,
+        open_review(pairs, path, precision=precision, format=given["format"] or "") as session,
     ):
         token = secrets.token_urlsafe(16)
         app = make_review_app(session, token=token, allowed_hosts=[*LOOPBACK, *others])
         name = next((name for name in others if name != "*"), "localhost")
         url = f"http://{name}:{listening.getsockname()[1]}/?token={token}"
-        given = len(session.history)
+        facts = {"pairs": len(session.found.values), "verdicts": len(session.history), "url": url}
         text = "%s: %s pairs to judge, %s verdicts in %s; the page is at %s"
-        log.info(text, pairs, f"{len(session.found.values):,}", f"{given:,}", path, url)
+        log.info(text, pairs, f"{facts['pairs']:,}", f"{facts['verdicts']:,}", path, url)
         if wants_json():
-            facts = {"pairs": len(session.found.values), "verdicts": given, "url": url}
             click.echo(json.dumps(facts))
         if not others:
             log.info("only requests to localhost are answered; see `--allowed-host`")

@@ -45,19 +45,7 @@ TASKS = ("retrieval", "classification", "mining", "translation")
 @click.option("--split", help="Split of --beir.  [default: test]")
 @click.option("--cross-encoder", type=NamedPath(), help="Also score its order (retrieval).")
 @click.option("--trec", type=NamedPath(dir_okay=False), help="Write the rankings of --beir here.")
-def evaluate(
-    folder: str,
-    pairs: str,
-    task: str,
-    validation: str | None,
-    format: str | None,
-    column: str,
-    other_texts: bool,
-    beir: str | None,
-    split: str | None,
-    cross_encoder: str | None,
-    trec: str | None,
-) -> Output:
+def evaluate(folder: str, pairs: str, task: str, **given: Any) -> Output:
     """Score the run or index of FOLDER; prints JSON.
 
     retrieval: each row of PAIRS is a query and the `id` of an indexed question with the same
@@ -84,28 +72,27 @@ def evaluate(
              qpr evaluate runs/multilingual_distilled test.en-de.tsv --task translation
              qpr evaluate runs/quora_sdml --beir datasets/scifact --trec scifact.run
     """
-    _check_usage(click.get_current_context().params)
-    if beir is not None:
+    _check_usage(pairs, task, given)
+    if given["beir"] is not None:
         from qpr_jax.evaluation.beir import beir_scores
         from qpr_jax.retriever import run_encoder
 
-        encode = run_encoder(folder).encode
-        scores = beir_scores(encode, beir, split or "test", run_file=trec)
+        encode, split = run_encoder(folder).encode, given["split"] or "test"
+        scores = beir_scores(encode, given["beir"], split, run_file=given["trec"])
     elif task == "retrieval":
-        scores = _score_retrieval(folder, pairs, format, column, other_texts, cross_encoder)
+        scores = _score_retrieval(folder, pairs, given)
     elif task == "translation":
         scores = _score_translations(folder, pairs)
     else:
-        scores = _score_pairs(folder, pairs, validation, format)
+        scores = _score_pairs(folder, pairs, given["validation"], given["format"] or "")
     return Output(json.dumps(scores) + "\n", [scores])
 
 
-def _check_usage(given: Mapping[str, Any]) -> None:
+def _check_usage(pairs: str, task: str, given: Mapping[str, Any]) -> None:
     """Raise click's error for options, by name, that do not go together."""
-    task, beir, format = given["task"], given["beir"], given["format"]
     of_pairs = given["other_texts"] or given["column"] != "question" or given["cross_encoder"]
-    if beir is not None:
-        if task != "retrieval" or of_pairs or format or given["pairs"] != STANDARD_INPUT:
+    if given["beir"] is not None:
+        if task != "retrieval" or of_pairs or given["format"] or pairs != STANDARD_INPUT:
             raise click.UsageError("--beir goes with --split and --trec only")
     elif (given["split"], given["trec"]) != (None, None):
         raise click.UsageError("--split and --trec go with --beir")
@@ -116,23 +103,16 @@ def _check_usage(given: Mapping[str, Any]) -> None:
     if task != "retrieval" and of_pairs:
         names = "--text-column, --other-texts and --cross-encoder"
         raise click.UsageError(f"{names} go with --task retrieval only")
-    if task == "translation" and format:
+    if task == "translation" and given["format"]:
         raise click.UsageError("--format does not go with --task translation")
-    if given["pairs"] == given["validation"] == STANDARD_INPUT:
+    if pairs == given["validation"] == STANDARD_INPUT:
         raise click.UsageError("standard input is one file: name all but one")
 
 
-def _score_retrieval(
-    folder: str,
-    pairs: str,
-    format: str | None,
-    column: str,
-    other_texts: bool,
-    cross_encoder: str | None,
-) -> dict[str, Any]:
+def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[str, Any]:
     from qpr_jax.evaluation.retrieval import relevance_scores
 
-    retriever = load_index(folder, cross_encoder)
+    retriever = load_index(folder, given["cross_encoder"])
     relevant: dict[str, set[Id]] = {}
     line_of: dict[Id, int] = {}
 
@@ -141,8 +121,8 @@ def _score_retrieval(
         return (query, value) if isinstance(query, str) and value is not None else None
 
     remedy = "name the query's column with `--column`, or the format with `--format`"
-    how = {"expected": "a query and an id", "format": format or "", "remedy": remedy}
-    rows = read_values(pairs, [column, "id"], parse, **how)
+    how = {"expected": "a query and an id", "format": given["format"] or "", "remedy": remedy}
+    rows = read_values(pairs, [given["column"], "id"], parse, **how)
     for line, (query, value) in rows:
         relevant.setdefault(query, set()).add(value)
         line_of.setdefault(value, line)
@@ -158,24 +138,22 @@ def _score_retrieval(
 
     def score(word: Rerank) -> dict[str, Any]:
         search = functools.partial(retriever.search, rerank=word)
-        return relevance_scores(search, relevant, other_texts=other_texts)
+        return relevance_scores(search, relevant, other_texts=given["other_texts"])
 
     scores = score(False)
     if retriever.stages.choose(None, retriever.store):
         scores["reranked"] = score("light")
-    if cross_encoder:
+    if given["cross_encoder"]:
         scores["cross_encoded"] = score("cross_encoder")
     return scores
 
 
-def _score_pairs(
-    folder: str, pairs: str, validation: str | None, format: str | None
-) -> dict[str, Any]:
+def _score_pairs(folder: str, pairs: str, validation: str | None, format: str) -> dict[str, Any]:
     from qpr_jax.evaluation.pairs import require_both_labels, score_classification, score_mining
     from qpr_jax.retriever import run_encoder
 
     encode = run_encoder(folder).encode
-    test = read_question_pairs(pairs, format=format or "")
+    test = read_question_pairs(pairs, format=format)
     if validation is None:
         counts = {
             "questions": len(test.questions),
@@ -183,7 +161,7 @@ def _score_pairs(
             "non_duplicates": int((~test.is_duplicate).sum()),
         }
         return counts | score_mining(encode, test)
-    chosen_on = read_question_pairs(validation, format=format or "")
+    chosen_on = read_question_pairs(validation, format=format)
     require_both_labels(chosen_on.is_duplicate, f"{input_name(validation)}: ")
     require_both_labels(test.is_duplicate, f"{input_name(pairs)}: ")
     return score_classification(encode, chosen_on, test)

@@ -118,15 +118,7 @@ def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) 
 @ids_input
 @questions_input
 def search(
-    folder: str,
-    queries: str,
-    k: int,
-    query: tuple[str, ...],
-    output: str,
-    rerank: str | None,
-    cross_encoder: str | None,
-    distinct: bool,
-    **how: Any,
+    folder: str, queries: str, k: int, query: tuple[str, ...], output: str, **how: Any
 ) -> None:
     """Print the best indexed questions for each of QUERIES: a text, a file, or - for input.
 
@@ -140,6 +132,7 @@ def search(
     """
     from qpr_jax.retriever import Hit
 
+    rerank, cross_encoder, distinct = (how.pop(n) for n in ("rerank", "cross_encoder", "distinct"))
     word: Any = False if rerank == "false" else rerank
     if cross_encoder and word != "cross_encoder":
         raise click.UsageError("--cross-encoder goes with --rerank cross_encoder only")
@@ -258,14 +251,7 @@ def _runs(batch: list[Entry]) -> Iterator[tuple[list[Entry], bool]]:
 @click.option("--format", type=click.Choice(FORMATS))
 @click.option("--id-column", default="id", help="Column of the id.")
 @click.option("--ignore-missing", is_flag=True, help="Ignore ids that are not in the index.")
-def remove(
-    folder: str,
-    ids: str,
-    one: tuple[str, ...],
-    format: str | None,
-    id_column: str,
-    ignore_missing: bool,
-) -> dict[str, Any]:
+def remove(folder: str, ids: str, one: tuple[str, ...], **given: Any) -> dict[str, Any]:
     """Remove the questions of IDS from the index of FOLDER.
 
     IDS is a file with an id a line, or a table. If any id is missing, nothing is removed.
@@ -277,10 +263,10 @@ def remove(
         _require_file(ids, "--id")
     expected = "an id: a whole number, or a string of at most 1,024 bytes"
     remedy = "name the column with `--id-column`, or another format with `--format`"
-    how = {"expected": expected, "format": format or "", "remedy": remedy}
-    rows: Iterator[tuple[int, Id]] = read_values(ids, [id_column], parse_key, **how)
-    given = [*map(id_key, check_each(one))] if one else [value for _, value in rows]
-    count = retriever.remove(dict.fromkeys(given), ignore_missing=ignore_missing)
+    how = {"expected": expected, "format": given["format"] or "", "remedy": remedy}
+    rows: Iterator[tuple[int, Id]] = read_values(ids, [given["id_column"]], parse_key, **how)
+    found = [*map(id_key, check_each(one))] if one else [value for _, value in rows]
+    count = retriever.remove(dict.fromkeys(found), ignore_missing=given["ignore_missing"])
     log.info("%s: %s removed, %s questions", folder, f"{count:,}", f"{len(retriever):,}")
     return {"folder": folder, "removed": count, "questions": len(retriever)}
 

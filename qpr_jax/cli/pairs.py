@@ -69,14 +69,7 @@ _NAMES = ("query", "negative", "rank", "distance", "positive", "id", "score")
 )
 @table_format("PAIRS")
 def negatives(
-    run: str,
-    pairs: str,
-    out: str,
-    split: str | None,
-    format: str | None,
-    rerank: str | None,
-    cross_encoder: str | None,
-    **options: Any,
+    run: str, pairs: str, out: str, split: str | None, format: str | None, **options: Any
 ) -> dict[str, Any]:
     """Mine hard negatives for a training.
 
@@ -103,6 +96,7 @@ def negatives(
     from qpr_jax.index.negatives import Rules, find_negatives
 
     _check_out(out, pairs)
+    rerank, cross_encoder = options.pop("rerank"), options.pop("cross_encoder")
     rules = Rules(**options)
     if rules.from_rank > rules.to_rank:
         what = f"expected at most {rules.to_rank}, the last rank, got {rules.from_rank}"

@@ -67,19 +67,7 @@ def address_options(port: int) -> Function:
     type=click.IntRange(1),
     help="Largest body of a request, in bytes.",
 )
-def serve(
-    folder: str,
-    host: str,
-    port: int,
-    allowed_host: tuple[str, ...],
-    allowed_origin: tuple[str, ...],
-    access_log: bool,
-    token_file: str | None,
-    cross_encoder: str | None,
-    workers: int,
-    threads: int | None,
-    max_body: int,
-) -> None:
+def serve(folder: str, host: str, port: int, workers: int, **given: Any) -> None:
     """Serve the index of FOLDER over HTTP, with a search page at /.
 
     POST /search {"queries": [...], "k": 5, "rerank": null}, POST /encode, POST /questions, GET and
@@ -91,18 +79,18 @@ def serve(
     Example: qpr serve my_index --port 8000
     """
     # By default FAISS's threads spin while they wait for the next batch.
-    use_huge_pages(OMP_WAIT_POLICY="passive", OMP_NUM_THREADS=str(threads or cpu_count()))
+    use_huge_pages(OMP_WAIT_POLICY="passive", OMP_NUM_THREADS=str(given["threads"] or cpu_count()))
     with needs("`qpr serve`", ".[serve]"):
         from qpr_jax.serving.app import Settings
         from qpr_jax.serving.middleware import LOOPBACK
-    hosts = host_names(host, allowed_host)
+    hosts, access_log = host_names(host, given["allowed_host"]), given["access_log"]
     settings = Settings(
         folder=folder,
-        token=_token(token_file),
-        max_body=max_body,
+        token=_token(given["token_file"]),
+        max_body=given["max_body"],
         allowed_hosts=hosts,
-        allowed_origins=origin_names(allowed_origin),
-        cross_encoder=cross_encoder,
+        allowed_origins=origin_names(given["allowed_origin"]),
+        cross_encoder=given["cross_encoder"],
     )
     if {*hosts} <= {*LOOPBACK}:
         log.info("only requests to localhost are answered; see --allowed-host")

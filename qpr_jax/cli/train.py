@@ -48,13 +48,7 @@ settings of a preset, `qpr train RUN --config NAME` trains it.
 @click.option("--from", "start", type=NamedPath(), help="Start from the encoder of this run.")
 @click.option("--overwrite", is_flag=True, help="Replace the run in the folder.")
 def train(
-    workdir: str,
-    pairs: str | None,
-    config: str | None,
-    changes: tuple[str, ...],
-    labels: str | None,
-    start: str | None,
-    overwrite: bool,
+    workdir: str, pairs: str | None, config: str | None, changes: tuple[str, ...], **given: Any
 ) -> int | dict[str, Any]:
     """Train on labeled PAIRS in the folder RUN.
 
@@ -76,9 +70,9 @@ def train(
     with needs("`qpr train`", ".[train]"):
         from qpr_jax.training.config import load_config, override
     source = None if pairs is None else "quora"
-    named = {"data.source": source, "data.path": pairs, "data.labels": labels}
-    named["encoder.pretrained"] = start
-    preset = config or ("fine_tune" if start else "quora_sdml")
+    named = {"data.source": source, "data.path": pairs, "data.labels": given["labels"]}
+    named["encoder.pretrained"] = given["start"]
+    preset = config or ("fine_tune" if given["start"] else "quora_sdml")
     settings = load_config(preset, {name: v for name, v in named.items() if v is not None})
     for change in changes:
         name, equals, value = change.partition("=")
@@ -89,7 +83,7 @@ def train(
         from qpr_jax.training.main import train_and_evaluate
 
     try:
-        report = train_and_evaluate(settings, workdir, overwrite=overwrite)
+        report = train_and_evaluate(settings, workdir, overwrite=given["overwrite"])
     except Interrupted as interrupted:
         return 128 + int(interrupted.args[0])
     return {"run": workdir, "report": report}

@@ -58,9 +58,8 @@ class Columns:
         """The columns among these names; a UserError lists them where it cannot choose.
 
         in_text: the names are the first line of a text file. An only column is the question's then
-          if a word of its name is usual; else the line may be the first question of a file without
-          a header, or have another separator.
-        optional: other rows may have other names, so that those of the payload may be missing.
+          if a word of its name is usual; else there may be no header, or another separator.
+        optional: names of the payload may be missing, as other rows may have others.
         """
         text = self.text or _usual(names, TEXT_NAMES, remedy=_NAME_TEXT)
         if not text and len(names) == 1 and names[0].lower() not in ID_NAMES:

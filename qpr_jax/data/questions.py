@@ -101,18 +101,17 @@ def as_entries(
     key = None if ids is not None or id_column == "" else str(id_column or "")
     columns = Columns("" if text_column is None else str(text_column), key)
     if is_table(questions):
-        columns = dataclasses.replace(columns, payload=_kept(payload))
+        columns = _keep(columns, payload)
         entries = _entries(frame_rows(questions, _choice(columns, source), source), columns, bad)
     elif isinstance(questions, str | os.PathLike) and os.path.isfile(questions):
-        columns = dataclasses.replace(columns, payload=_kept(payload))
+        columns = _keep(columns, payload)
         entries = read_questions(questions, columns=columns, skip_bad_rows=skip_bad_rows)
     else:
         first, questions = _peek(questions, source)
         if isinstance(first, Entry):
             entries = iter(questions)
         elif isinstance(first, Mapping):
-            columns = dataclasses.replace(columns, payload=_kept(payload))
-            entries = _entries(_mapping_rows(questions), columns, bad)
+            entries = _entries(_mapping_rows(questions), _keep(columns, payload), bad)
         else:
             texts = as_texts(questions, name)
             entries = _entries(enumerate({"question": text} for text in texts), _PLAIN, bad)
@@ -135,11 +134,12 @@ def as_queries(queries: Any, text_column: str | None = None) -> list[str]:
     return [entry.question for entry in entries]
 
 
-def _kept(payload: Any) -> bool | tuple[str, ...]:
-    """The argument `payload` as `Columns` takes it; names of columns may be numbers in pandas."""
+def _keep(columns: Columns, payload: Any) -> Columns:
+    """Add the argument `payload`; names of columns may be numbers in pandas."""
     if isinstance(payload, bool | None):
-        return bool(payload)
-    return (payload,) if isinstance(payload, str) else tuple(map(str, payload))
+        return dataclasses.replace(columns, payload=bool(payload))
+    names = (payload,) if isinstance(payload, str) else tuple(map(str, payload))
+    return dataclasses.replace(columns, payload=names)
 
 
 def _choice(columns: Columns, source: str, *, in_text: bool = False) -> Choose:
@@ -156,7 +156,7 @@ def _choice(columns: Columns, source: str, *, in_text: bool = False) -> Choose:
 
 
 def _peek(questions: Any, source: str) -> tuple[Any, Any]:
-    """The first of some questions, None if there is none, and all of them; errors by `source`."""
+    """The first of some questions, None if there is none, and all of them."""
     if isinstance(questions, Mapping):
         what = f"{source}: expected a table or a list of strings, got a dict"
         raise UserError(what, remedy="give pandas.DataFrame(...) of columns, or a list of rows")

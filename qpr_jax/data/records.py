@@ -131,11 +131,11 @@ def _batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
 
 def parse_json(data: bytes | str) -> Any:
     """Parse JSON; ValueError for NaN and infinity, which Python's parser accepts."""
-    return json.loads(data, parse_constant=_refuse_constant)
 
+    def refuse(name: str) -> object:
+        raise ValueError(f"got {name}, which JSON lacks")
 
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"got {name}, which JSON lacks")
+    return json.loads(data, parse_constant=refuse)
 
 
 def json_rows(file: Any, source: str, kind: str, columns: Sequence[str]) -> Rows:

@@ -219,8 +219,7 @@ def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
         what = f"{source}, line 1: expected a header, got a line that cannot be read ({first})"
         raise UserError(what, remedy="save the file as UTF-8")
     header = [name.strip() for name in first]
-    names = [*choose(distinct_names(header, source))]
-    places = [header.index(name) for name in names]
+    places = {name: header.index(name) for name in choose(distinct_names(header, source))}
     width, repeated = len(header), 0
     for line, row in rows:
         if isinstance(row, str):
@@ -231,7 +230,7 @@ def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
         elif [cell.strip() for cell in row] == header:
             repeated += 1
         else:
-            yield line, {name: row[at] for name, at in zip(names, places, strict=True)}
+            yield line, {name: row[at] for name, at in places.items()}
     if repeated:
         log.warning("%s: left out rows that repeat the header: %s", source, f"{repeated:,}")
 
