@@ -65,7 +65,7 @@ def clusters(
 
         scores = score_verdicts(verdicts)
         return Output(json.dumps(scores) + "\n", [scores])
-    from qpr_jax.distant import make_folder
+    from qpr_jax.distant.folder import make_folder
     from qpr_jax.distant.logs import Logs, log_files
 
     form, kind, least = how["format"] or "", how["coherence"], how["min_coherence"]

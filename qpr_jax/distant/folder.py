@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import pathlib
 from collections import Counter
@@ -14,7 +15,14 @@ import numpy as np
 
 from qpr_jax.data.pairs import QuestionPairs
 from qpr_jax.data.splits import SPLITS, SplitData, Splits
-from qpr_jax.distant.logs import NAME_COLUMNS, UNDECIDED, LogQuestions
+from qpr_jax.distant.logs import (
+    NAME_COLUMNS,
+    UNDECIDED,
+    LogQuestions,
+    Logs,
+    log_files,
+    read_questions,
+)
 from qpr_jax.distant.method import (
     Cluster,
     Method,
@@ -31,6 +39,7 @@ from qpr_jax.files import (
     read_json,
     refuse_existing,
     replace_folder,
+    sha256_of,
     write_atomically,
     write_json,
 )
@@ -55,6 +64,30 @@ def cluster_files(folder: StrPath) -> list[pathlib.Path]:
     return files
 
 
+def content_hash(path: StrPath) -> str:
+    """Return a hash of the logs at `path`, in any order, or of a folder of `make_folder`."""
+    files = cluster_files(path) if is_made(path) else log_files([str(path)])
+    return hashlib.sha256("".join(sorted(map(sha256_of, files))).encode()).hexdigest()
+
+
+def make_folder(
+    folder: StrPath, logs: Logs, method: Method, *, skip_bad_rows: bool = False, spark: str = ""
+) -> dict[str, Any]:
+    """Make the clusters of logs in a new folder (see `write_clusters`) and return the report.
+
+    UserError if none is left. spark: the master of a Spark cluster that reads the logs; "": none.
+    """
+    refuse_existing(folder)
+    if not spark:
+        return write_clusters(folder, read_questions(logs, skip_bad_rows=skip_bad_rows), method)
+    from qpr_jax.distant import spark_engine
+    from qpr_jax.spark_session import session
+
+    with session(spark, "qpr clusters") as opened:
+        questions = spark_engine.read_questions(opened, logs, skip_bad_rows=skip_bad_rows)
+    return write_clusters(folder, questions, method)
+
+
 def _pairs_of(split: str) -> str:
     return f"pairs_{split}.tsv"
 
@@ -67,7 +100,6 @@ def write_clusters(folder: StrPath, log: LogQuestions, method: Method) -> dict[s
     questions a line; questions.jsonl, all distinct questions, for the index; report.json, what was
     kept and removed; sample.tsv, a random sample of clusters for verdicts.
     """
-    refuse_existing(folder)
     found = find_clusters(log.questions, method)
     kept = _coherent(found, log, method)
     split_of = split_clusters(kept, method)

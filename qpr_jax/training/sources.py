@@ -35,8 +35,7 @@ from qpr_jax.data.synthetic import generate_noisy_log, synthetic_pairs
 from qpr_jax.data.tables import read_rows
 from qpr_jax.data.translations import find_files, parse_spec, read_translations
 from qpr_jax.data.words import replace_words, splice_questions
-from qpr_jax.distant import content_hash, make_folder
-from qpr_jax.distant.folder import is_made, read_clusters, read_report
+from qpr_jax.distant.folder import content_hash, is_made, make_folder, read_clusters, read_report
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.errors import UserError

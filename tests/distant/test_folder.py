@@ -3,8 +3,7 @@ import json
 import pytest
 
 from qpr_jax.data.splits import SPLITS
-from qpr_jax.distant import content_hash, make_folder
-from qpr_jax.distant.folder import read_clusters
+from qpr_jax.distant.folder import content_hash, make_folder, read_clusters
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import Cluster, Method
 from qpr_jax.distant.report import histogram, score_verdicts, wilson

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from qpr_jax.distant import make_folder
+from qpr_jax.distant.folder import make_folder
 from qpr_jax.distant.logs import Logs
 from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.errors import UserError
