@@ -35,13 +35,11 @@ Row = tuple[int, int, str, str, bool]  # qid1, qid2, question1, question2, is_du
 
 @dataclass(frozen=True)
 class QuestionPairs:
-    """Distinct questions, in order of first appearance, and their labeled pairs.
+    """Q distinct questions, in order of first appearance, and their labeled pairs.
 
     Attributes:
-      questions: Q texts.
       ids: int64 [Q].
-      pairs: int32 [P, 2], positions of questions, for each good row that pairs two questions.
-      is_duplicate: bool [P].
+      pairs, is_duplicate: int32 [P, 2], positions of two questions, and bool [P].
       report: counts: `rows` (good ones), `skipped_rows` (bad ones), `same_text_ids` (ids left out,
         since an earlier id has their text), `changed_texts` (ids with several texts, of which the
         first that is not blank is kept), `self_pairs` (rows that pair a question with itself).
@@ -82,16 +80,14 @@ class Verdicts(NamedTuple):
 def read_question_pairs(
     path: StrPath, *, format: str = "", skip_bad_rows: bool = False, max_rows: int = 0
 ) -> QuestionPairs:
-    """Read a file with the columns question1, question2 and is_duplicate, such as Quora's.
+    """Read a file with the columns question1, question2 and is_duplicate, such as Quora's, or "-".
 
     A question's id is the one in `qid1` or `qid2`, if the file has these columns and they hold
-    whole numbers; else questions are numbered by first appearance.
+    whole numbers; else questions are numbered by first appearance. The first bad row is a UserError
+    with its line, unless they are skipped and counted.
 
-    Args:
-      path: of a file in a format of `data.tables`, or "-".
-      format: if empty, the suffix of the file's name decides, else "tsv".
-      skip_bad_rows: count bad rows and leave them out; else the first is a UserError with its line.
-      max_rows: stop after so many good rows; 0: read all.
+    format: of `data.tables`; if empty, the suffix of the file's name decides, else "tsv".
+    max_rows: stop after so many good rows; 0: read all.
     """
     if max_rows < 0:
         raise UserError(f"expected 0 (all) or more, got {max_rows}", setting="max_rows")

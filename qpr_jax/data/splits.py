@@ -32,13 +32,10 @@ def no_pairs() -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class Splits:
-    """The split of each question, and the pairs of each split.
+    """The split of each question, int8 [Q], a position in SPLITS or -1, and pairs int32 [P, 2].
 
-    Attributes:
-      split_of: int8 [Q], a position in SPLITS for each question, -1 for none.
-      pairs: split -> int32 [P, 2], all pairs of the split's clusters, the query first.
-      non_duplicates: split -> int32 [P, 2], pairs labeled so that have both questions in the split,
-        in different clusters.
+    pairs: by split, all of the split's clusters, the query first.
+    non_duplicates: by split, those labeled so, of two of its questions in different clusters.
     """
 
     split_of: np.ndarray
@@ -76,14 +73,13 @@ def split_by_cluster(
     largest_cluster: int = 20,
     seed: int = 0,
 ) -> Splits:
-    """Split the questions by cluster, the same way for the same file.
+    """Split the questions by cluster, the same way for the same file; UserError for no pair.
 
     Clusters that share a normalized text form one group. Groups with a cluster of more than
     `largest_cluster` questions are for training. The others, ordered by their smallest question
     id, are permuted. Each goes to validation unless that would then have more than
     `held_out_pairs` (0: a tenth of all pairs, at most MOST_HELD_OUT), else to test by the same
-    rule, else to training. Questions in no cluster are split 80:10:10 by normalized text. UserError
-    if a split gets no pair.
+    rule, else to training. Questions in no cluster are split 80:10:10 by normalized text.
     """
     groups = group_questions(data.questions, clusters)
     sizes = np.bincount(clusters[clusters >= 0])
@@ -120,10 +116,9 @@ def split_by_cluster(
 
 
 def split_by_text(questions: Sequence[str], *, most: int = 0) -> np.ndarray:
-    """The split of each question of a list, int8 [Q]; equal texts are in one split.
+    """The split of each question, int8 [Q], 80:10:10 by normalized text; UserError for none.
 
-    80:10:10 by normalized text, with at most `most` texts (0: MOST_HELD_OUT) in each of validation
-    and test. UserError where a split gets none.
+    Validation and test get at most `most` texts each (0: MOST_HELD_OUT).
     """
     groups = group_questions(questions, np.full(len(questions), -1))
     count = int(groups.max(initial=-1)) + 1
@@ -183,10 +178,8 @@ def write_splits(
     """Write the splits to files of `folder`.
 
     {train,validation,test}.tsv: `id1 id2`, a pair of ids in each line.
-    labelled_{validation,test}.jsonl (read by `data.pairs`): these pairs, and those labeled
-    non-duplicates.
-    questions.tsv: `id split` for all questions; `none` is a question of no split, which is indexed
-    only.
+    labelled_{validation,test}.jsonl: these and the labeled non-duplicates, for `data.pairs`.
+    questions.tsv: `id split` for all questions; `none` is a question that is indexed only.
     """
     ids, path = np.asarray(ids), pathlib.Path(folder)
     names = [(*SPLITS, "none")[i] for i in splits.split_of.tolist()]  # the last is that of -1

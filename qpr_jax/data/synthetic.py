@@ -61,8 +61,8 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
 
     A meaning is an action, an object and a context, each said in one of four ways, in one of
     twelve phrases. About a third of all possible meanings are asked, so that each has neighbors
-    that differ in one concept. As in real logs, some labeled non-duplicates are such neighbors,
-    some questions belong to no cluster, and a few meanings belong to two clusters.
+    that differ in one concept. Some of these are labeled non-duplicates, some questions belong to
+    no cluster, and a few meanings belong to two.
     """
     most = int(min(map(len, CONCEPTS.values())) ** 3 / (1 + _ALONE)) - 1
     if not 1 <= clusters <= most:
@@ -155,21 +155,16 @@ def _new_text(make: Callable[[], str], seen: set[str]) -> str:
 def generate_noisy_log(
     rate: float, *, pairs: int, batch_size: int, seed: int = 0
 ) -> tuple[SplitData, np.ndarray]:
-    """Generate a log for training with a given rate of false negatives.
+    """Generate a log for training with a given rate of false negatives, 0 to 0.9.
 
-    Each held-out meaning is one known cluster. A training meaning is divided into known clusters
-    of one or more of its pairs; the pairs of two such clusters are false negatives.
-
-    The rate is the chance that the batch of a pair has a false negative: another pair of its
-    meaning that is in another known cluster. It depends on two numbers: the pairs of a meaning,
-    which are as many as a rate of 0.5 (or a higher `rate`) needs, and the pairs of a known cluster.
-    So the questions and the pairs are the same at all rates up to 0.5.
-
-    `rate` is from 0 to 0.9, `pairs` are those for training. UserError where the rate needs more
-    pairs of a meaning than there are.
+    Each held-out meaning is one known cluster; the training pairs of a meaning are divided into one
+    or more. The rate is the chance that the batch of a pair has another pair of its meaning that is
+    in another known cluster. A meaning has as many pairs as a rate of 0.5, or a higher `rate`,
+    needs. So the questions and the pairs are the same at all rates up to 0.5.
 
     Returns:
       The questions with their known pairs and clusters, and their true clusters, int32 [Q].
+      UserError where the rate needs more pairs of a meaning than there are.
     """
     each = _pairs_of_a_meaning(max(rate, _COMPARED), pairs, batch_size)
     count, held_out, alone = -(-pairs // each), round(_HELD_OUT * pairs), round(_ALONE * pairs)
@@ -221,8 +216,7 @@ def _pairs_of_a_meaning(rate: float, pairs: int, batch_size: int) -> int:
 def _blocks(rate: float, each: int, pairs: int, batch_size: int) -> np.ndarray:
     """The known cluster of each training pair, int64 [pairs], which gives the rate.
 
-    A meaning of `each` pairs is divided into known clusters of `size` pairs, and in some meanings
-    of `size` + 1.
+    A meaning is divided into known clusters of `size` pairs, and some meanings of `size` + 1.
     """
     rates = {size: _rate_of(size, each, pairs, batch_size) for size in range(1, each + 1)}
     size = max(size for size in rates if rates[size] >= rate)

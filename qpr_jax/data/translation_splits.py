@@ -23,13 +23,10 @@ _QUESTION_MARKS = ("?", "\uff1f", "\u061f", "\u037e")  # also full-width, Arabic
 
 
 class TranslationSplits(NamedTuple):
-    """Translations to train with, to select and score a student, and tests of their own.
+    """Translations to train with, to select and score a student, the given tests, and counts.
 
-    Attributes:
-      train: the files without what is held out, stands in a test, or repeats a row.
-      held_out: "validation" and "test", each with one entry for each language with sentences.
-      tests: the given ones, as they are.
-      report: counts by language.
+    train: the files without what is held out, stands in a test, or repeats a row.
+    held_out: "validation" and "test", each with one entry for each language with sentences.
     """
 
     train: list[Translations]
@@ -51,20 +48,12 @@ def split_translations(
 ) -> TranslationSplits:
     """Hold out sentences of each language, and leave out of training what stands in a test.
 
-    Validation, test, the given tests and training share no normalized text, on either side and in
-    any language. Within a held-out set of a language, each text occurs once. Sentences are chosen
-    by a hash of the source, so that languages with the same sources hold out the same ones. If at
-    least four times as many questions exist, questions are held out. Dictionaries are never held
-    out. Equal arguments give equal splits.
-
-    Args:
-      files: to train with.
-      tests: translations that nothing is trained with.
-      held_out: rows to score in each of validation and test, for each language; at most a tenth of
-        its sentences.
-
-    Raises:
-      UserError: nothing is left to train with.
+    `held_out` rows of each language, at most a tenth of its sentences, go to each of validation and
+    test. These, the given tests and training share no normalized text, on either side and in any
+    language. Within a held-out set of a language, each text occurs once. Sentences are chosen by a
+    hash of the source, so that languages with the same sources hold out the same ones. If at least
+    four times as many questions exist, questions are held out. Dictionaries are never held out.
+    UserError if nothing is left to train with.
     """
     if not files:
         return TranslationSplits([], {name: [] for name in SPLITS}, list(tests), {})

@@ -29,10 +29,7 @@ class Translations(NamedTuple):
 
     Attributes:
       name: the specification that was read.
-      source_language: code of the language of `sources`, which a teacher knows: "en".
-      language: code of the language of `targets`: "de".
-      sources: n texts.
-      targets: n texts.
+      source_language, language: codes of the two languages; a teacher knows the first: "en", "de".
       dictionary: whether these are words with their translations, not sentences.
       skipped: number of bad rows left out.
     """
@@ -47,17 +44,12 @@ class Translations(NamedTuple):
 
 
 def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations:
-    """Read pairs of a text and its translation.
+    """Read pairs of a text and its translation; UserError for a bad row, unless they are skipped.
 
-    Args:
-      spec: `en-de:PATH`, a table in any format of `data.tables`, or `en-de:PATH1+PATH2`, two files
-        whose lines translate each other. A table has columns named by the two codes, or by `source`
-        and `target`, or two columns in the order of the codes (a text file needs no header then).
-        `$VARIABLE` and `~` in paths are expanded.
-      skip_bad_rows: count bad rows and leave them out.
-
-    Raises:
-      UserError: the specification, a file or a row is wrong.
+    spec: `en-de:PATH`, a table in any format of `data.tables`, or `en-de:PATH1+PATH2`, two files
+      whose lines translate each other. A table has columns named by the two codes, or by `source`
+      and `target`, or two columns in the order of the codes (a text file needs no header then).
+      `$VARIABLE` and `~` in paths are expanded.
     """
     languages, paths = find_files(spec)
     if languages is None:

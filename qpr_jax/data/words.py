@@ -46,11 +46,9 @@ def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
     """Learn which words translate each other from sentences that do.
 
     Expectation maximization for the probability of a target word given a source word; any source
-    word of a sentence may have caused any target word, or none has. It takes about 50 bytes for
-    each pair of a source word and a target word of a sentence.
+    word of a sentence may have caused any target word, or none has. About 50 bytes a pair of words.
 
-    Source: Brown, Della Pietra, Della Pietra and Mercer (1993), "The Mathematics of Statistical
-    Machine Translation", Model 1.
+    Source: Brown et al. (1993), "The Mathematics of Statistical Machine Translation", Model 1.
     """
     source_words: dict[str, int] = {"": 0}  # the first causes what no word does
     target_words: dict[str, int] = {}
@@ -107,13 +105,10 @@ def splice_questions(
 ) -> list[str]:
     """Make at most `count` distinct new questions, whose vectors a student learns from a teacher.
 
-    Each begins as a random question. After two adjacent words that another question has too, it
-    continues with a chance of SPLICE as that question does. So all its runs of three words occur in
-    the questions. Tang et al. (2019), "Distilling Task-Specific Knowledge from BERT into Simple
-    Neural Networks", section 3, augment such data by sampling n-grams.
-
-    Fewer than `count` are returned where `questions`, in any case, with spaces between words, allow
-    no more. `accept` returns False for a question to leave out.
+    Each begins as a random question. After two adjacent words that another question has too, in any
+    case, it continues with a chance of SPLICE as that question does. Tang et al. (2019),
+    "Distilling Task-Specific Knowledge from BERT into Simple Neural Networks", section 3, augment
+    such data by sampling n-grams. `accept` returns False for a question to leave out.
     """
     split = [words for words in map(str.split, questions) if words]
     places: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)  # of adjacent words

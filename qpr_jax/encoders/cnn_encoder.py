@@ -37,13 +37,9 @@ class CnnEncoder:
 
     Attributes:
       embedding: float32 [V, e], zeros in row 0 (padding).
-      kernels: float32 [w, e, f] each.
-      biases: float32 [f] each.
+      kernels, biases: float32 [w, e, f] and [f] each.
       projection: float32 [sum of f, d], or [sum of f + e, d] with a bag of words.
-      vocabulary: its tokenizer.
-      max_tokens: tokens of a question that are read.
       settings: of its training, flat.
-      normalize: scale vectors to length 1.
       extends: identities of the encoders that this one only adds words to, newest first. A text
         without such a word has the same vector, to the last bit, from all of them.
     """

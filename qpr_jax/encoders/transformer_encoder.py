@@ -44,7 +44,6 @@ class TransformerEncoder:
     """An `encoders.base.Encoder` in the format of sentence-transformers.
 
     Attributes:
-      model: shape, token limit and weights.
       contents: all files of the folder that define the encoder, by name.
       settings: of its training, flat.
       compute_dtype: of matrix products; vectors differ by 1e-2 in bfloat16.

@@ -56,10 +56,8 @@ def ndcg(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
 def graded_ndcg(grades: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:
     """Compute `ndcg` with the grades as gains: `ndcg_cut` of trec_eval.
 
-    Args:
-      grades: int [n, K], of the retrieved documents, nearest first; 0 where not judged. A grade
-        below 0 counts 0.
-      ideal: int [n, K], all grades of the query, highest first, then 0.
+    grades: int [n, K], of the retrieved documents, nearest first; 0 where not judged. A grade below
+    0 counts 0. ideal: int [n, K], all grades of the query, highest first, then 0.
     """
     discounts = 1 / np.log2(np.arange(2, k + 2))
 
@@ -154,9 +152,8 @@ def reliability(
 ) -> dict[str, Any]:
     """Compare probabilities float [n] with labels bool [n], in bins of equal count.
 
-    Cases of one probability have the mean of their labels, so their order does not matter.
-
-    weights: float [n], how often each case counts; None: once.
+    Cases of one probability have the mean of their labels. weights: float [n], how often each case
+    counts; None: once.
 
     Returns:
       `ece`: the expected calibration error, the mean over bins of the difference between the mean

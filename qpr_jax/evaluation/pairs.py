@@ -62,12 +62,11 @@ def classification_scores(
 ) -> dict[str, float]:
     """Score calling a pair a duplicate up to a distance of `thresholds` (`best_thresholds`).
 
-    Returns:
-      `accuracy` at its threshold, and `majority_accuracy`, that of giving all pairs the more
-      frequent label; `f1`, `precision`, `recall` and `mcc` (Matthews' correlation) at the threshold
-      of F1; `average_precision` and `roc_auc` over all thresholds; the counts `pairs` and
-      `non_duplicates`. With few non-duplicates F1, precision, recall and average precision are
-      high for any encoder: compare `accuracy` with `majority_accuracy`, and use `mcc` or `roc_auc`.
+    `accuracy` is at its threshold, `majority_accuracy` that of giving all pairs the more frequent
+    label; `f1`, `precision`, `recall` and `mcc` (Matthews' correlation) are at the threshold of F1;
+    `average_precision` and `roc_auc` over all. With few non-duplicates F1, precision, recall and
+    average precision are high for any encoder: compare `accuracy` with `majority_accuracy`, and use
+    `mcc` or `roc_auc`.
     """
     with needs("scores of labeled pairs", ".[train]"):
         from sklearn.metrics import average_precision_score, matthews_corrcoef, roc_auc_score

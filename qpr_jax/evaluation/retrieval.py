@@ -56,16 +56,14 @@ def retrieval_scores(
     """Score rankings; relevant are the other questions of a query's cluster.
 
     Args:
-      rankings: int64 [n, 20 or more], of `rank`.
-      query_rows: int [n], distinct, the query of each ranking.
+      rankings, query_rows: int64 [n, 20 or more], of `rank`, and int [n], their distinct queries.
       pairs: int [P, 2], (query, candidate); each query is among `query_rows`.
       clusters: int [Q], cluster of each indexed question, -1 for none.
 
     Returns:
       `per_pair` and `per_query`, both of `hits@K` (1, 10), `recall@K`, `precision@K`, `map@K`,
-      `ndcg@K` (1, 3, 5, 10, 20) and `mrr@20`, all in [0, 1]. `per_pair` averages over pairs, as
-      the paper does: a query with three pairs counts three times. `per_query` averages over
-      queries that are the first of a pair.
+      `ndcg@K` (1, 3, 5, 10, 20) and `mrr@20`, all in [0, 1]. Over pairs, as in the paper, a query
+      with three pairs counts three times. Queries are those that are the first of a pair.
     """
     if len(pairs) == 0:
         raise UserError("pairs: expected one or more, got none", remedy="hold out more pairs")

@@ -73,8 +73,8 @@ def groups_of(query: str, other: str, vocabulary: frozenset[str] | None) -> tupl
 class Answer(NamedTuple):
     """What an index found for a query, without the query itself.
 
-    paraphrase: the first of `DEPTH` hits that is a known paraphrase. place: its rank, from 1; 0 if
-    there is none. mistake: the groups of query and first hit if the query failed, otherwise None.
+    paraphrase: the first of `DEPTH` hits that is known, and its place from 1; None and 0 for none.
+    mistake: the groups of query and first hit if the query failed, otherwise None.
     """
 
     first: Hit

@@ -58,9 +58,7 @@ class Vocabulary:
     with an unknown word is one token, too, the sum of its words (see `join_codes`).
 
     Attributes:
-      words: the words with an id of their own.
       bins: the number of ids that all other words share.
-      subwords: whether unknown words are sums of bins.
       added: words that got ids, after those of the bins, when an encoder was extended.
       signs: whether signs are words; see `tokenize`.
     """
@@ -234,14 +232,11 @@ def build_vocabulary(
 ) -> Vocabulary:
     """Build a vocabulary of the most frequent words; the order of the texts has no effect.
 
-    Args:
-      corpora: texts to count words in, of each language. A word is as frequent as in the language
-        where its share of all words is largest, so that a small corpus gets its words, too.
-      size: give at most this number of words an id; of equal shares the first by alphabet.
-      bins: the number of ids that all other words share.
-      min_count: give no id to words that occur less often.
-      subwords, signs: see `Vocabulary`.
-      fill: words, such as those of dictionaries, that get the ids that are left, the first first.
+    corpora: texts of each language. A word is as frequent as in the language where its share of all
+      words is largest, so that a small corpus gets its words, too.
+    size: at most so many words get an id; of equal shares the first by alphabet.
+    min_count: words that occur less often get none.
+    fill: words, such as those of dictionaries, that get the ids that are left, the first first.
     """
     words = frequent_words(corpora, min_count=min_count, signs=signs, fill=fill)
     return Vocabulary(tuple(words[:size]), bins, subwords, signs=signs)
