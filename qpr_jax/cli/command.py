@@ -146,27 +146,19 @@ def payload_input(function: Function) -> Function:
 
 
 def read_input(
-    path: str,
-    *,
-    format: str | None,
-    text_column: str | None,
-    skip_bad_rows: bool,
-    id_column: str | None = None,
-    no_ids: bool = True,
-    payload: str | None = None,
-    no_payload: bool = True,
-    say: Callable[[str], object] | None = None,
+    path: str, say: Callable[[str], object] | None = None, **given: Any
 ) -> Iterator[Entry]:
     """Read questions with the options of `questions_input`, `ids_input` and `payload_input`."""
-    if id_column and no_ids:
+    no_ids, no_payload = given.get("no_ids", True), given.get("no_payload", True)
+    key, payload = given.get("id_column") or "", given.get("payload") or ""
+    if key and no_ids:
         raise click.UsageError("--id-column and --no-ids exclude each other")
     if payload and no_payload:
         raise click.UsageError("--payload and --no-payload exclude each other")
-    kept = tuple(filter(None, map(str.strip, (payload or "").split(",")))) or not no_payload
-    columns = Columns(text_column or "", None if no_ids else id_column or "", kept)
-    return read_questions(
-        path, format=format or "", columns=columns, skip_bad_rows=skip_bad_rows, say=say
-    )
+    kept = tuple(filter(None, map(str.strip, payload.split(",")))) or not no_payload
+    columns = Columns(given["text_column"] or "", None if no_ids else key, kept)
+    how = {"format": given["format"] or "", "skip_bad_rows": given["skip_bad_rows"]}
+    return read_questions(path, columns=columns, say=say, **how)
 
 
 def several_files(function: Function) -> Function:

@@ -61,7 +61,7 @@ def clusters(
     if (verdicts is None) is not bool(logs) or bool(logs) is (out is None):
         raise click.UsageError("give LOGS and --out, or --verdicts only")
     if verdicts is not None:
-        from qpr_jax.distant.report import score_verdicts
+        from qpr_jax.distant.folder import score_verdicts
 
         scores = score_verdicts(verdicts)
         return Output(json.dumps(scores) + "\n", [scores])

@@ -150,12 +150,17 @@ def search(
     typed = not query and queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty()
     # The results of a batch must fit into memory.
     batch_size = max(1, min(CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
+    line = as_tsv if output == "tsv" else as_json
     for batch in chunked(itertools.chain(first, entries), 1 if typed else batch_size):
         texts = [entry.question for entry in batch]
         found = retriever.search(texts, k, rerank=word, distinct=distinct)
         for entry, hits in zip(batch, found, strict=True):
             start = {"query": entry.question} | ({"query_id": entry.id} if with_ids else {})
-            sys.stdout.writelines(_hit_line(start | hit._asdict(), output) for hit in hits)
+            for hit in hits:
+                fields = start | hit._asdict()
+                if output == "jsonl" and hit.payload is None:
+                    del fields["payload"]
+                sys.stdout.write(line(fields))
         sys.stdout.flush()
 
 
@@ -172,15 +177,6 @@ def _require_file(path: str, option: str) -> None:
     """UserError, which names the option for a value, unless `path` is a file or `-`."""
     if path != STANDARD_INPUT and not os.path.exists(path):
         raise UserError(f"{path}: found no such file", remedy=f"name a file, or use {option}")
-
-
-def _hit_line(fields: dict[str, Any], output: str) -> str:
-    """Return the line of a hit; JSON without a payload where there is none."""
-    if output == "tsv":
-        return as_tsv(fields)
-    if fields["payload"] is None:
-        del fields["payload"]
-    return as_json(fields)
 
 
 @click.command(

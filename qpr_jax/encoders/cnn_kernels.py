@@ -76,18 +76,15 @@ class FoldedCnn:
         if self._computed[0] and self._computed[token_ids // _BLOCK].all():
             return
         with self._lock:
-            for block in np.unique(np.append(token_ids // _BLOCK, 0)):
-                if not self._computed[block]:
-                    self._compute_block(int(block) * _BLOCK)
-                    self._computed[block] = True
-
-    def _compute_block(self, start: int) -> None:
-        rows = np.zeros((_BLOCK, self._embedding.shape[1]), np.float32)
-        present = self._embedding[start : start + _BLOCK]
-        rows[: len(present)] = present
-        for table, kernel in zip(self._tables, self._kernels, strict=True):
-            products = table[start : start + _BLOCK]
-            np.matmul(rows, kernel, out=products.reshape(_BLOCK, -1))
+            for block in np.unique(np.append(token_ids // _BLOCK, 0)).tolist():
+                if self._computed[block]:
+                    continue
+                inside = slice(block * _BLOCK, (block + 1) * _BLOCK)
+                rows = np.zeros((_BLOCK, self._embedding.shape[1]), np.float32)
+                rows[: len(self._embedding[inside])] = self._embedding[inside]
+                for table, kernel in zip(self._tables, self._kernels, strict=True):
+                    np.matmul(rows, kernel, out=table[inside].reshape(_BLOCK, -1))
+                self._computed[block] = True
 
     def encode(
         self, token_ids: np.ndarray, offsets: np.ndarray, parts: Parts = NO_PARTS

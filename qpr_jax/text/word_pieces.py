@@ -18,7 +18,6 @@ class WordPieces:
     def __init__(self, tokenizer: bytes, size: int) -> None:
         """Load the contents of a `tokenizer.json`; UserError if they are no tokenizer."""
         self._tokenizer = _load_tokenizer(tokenizer)
-        self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self.size = self.first_bin = size
 
@@ -59,7 +58,6 @@ class PairPieces:
     def __init__(self, tokenizer: bytes, max_tokens: int) -> None:
         """Load a `tokenizer.json`; pairs are cut to `max_tokens`, the longer question first."""
         self._tokenizer = _load_tokenizer(tokenizer)
-        self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens, strategy="longest_first")
 
     def id_lists(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[list[int]], list[list[int]]]:
@@ -73,7 +71,9 @@ def _load_tokenizer(tokenizer: bytes) -> Any:
     with needs("a transformer", ".[transformer]"):
         from tokenizers import Tokenizer
     try:
-        return Tokenizer.from_str(tokenizer.decode())
+        loaded = Tokenizer.from_str(tokenizer.decode())
     except Exception as error:  # the library raises no narrower class
         what = f"tokenizer.json: expected a tokenizer ({error})"
         raise UserError(what, remedy="fetch it again") from None
+    loaded.no_padding()
+    return loaded

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from qpr_jax.data.splits import group_questions
-from qpr_jax.data.translation_splits import TranslationSplits, split_translations
 from qpr_jax.data.translations import (
     Translations,
+    TranslationSplits,
     file_names,
     find_files,
     read_translations,
+    split_translations,
 )
 from qpr_jax.data.words import gloss, learn_lexicon
 from qpr_jax.encoders.base import Encoder

@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from qpr_jax.data.translation_splits import split_translations
-from qpr_jax.data.translations import Translations, read_translations
+from qpr_jax.data.translations import Translations, read_translations, split_translations
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 from tests.made_up_language import made_up_pairs, translate

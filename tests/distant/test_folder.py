@@ -3,10 +3,16 @@ import json
 import pytest
 
 from qpr_jax.data.splits import SPLITS
-from qpr_jax.distant.folder import content_hash, make_folder, read_clusters
+from qpr_jax.distant.folder import (
+    content_hash,
+    histogram,
+    make_folder,
+    read_clusters,
+    score_verdicts,
+    wilson,
+)
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import Cluster, Method
-from qpr_jax.distant.report import histogram, score_verdicts, wilson
 from qpr_jax.errors import UserError
 from tests.distant.rows import log_rows, write_rows
 
