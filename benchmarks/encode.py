@@ -25,7 +25,7 @@ from qpr_jax.cli.program import run_program
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.encoders.named import PACKAGED
+from qpr_jax.encoders.load import PACKAGED
 from qpr_jax.retriever import run_encoder
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
 from qpr_jax.training.config import load_config

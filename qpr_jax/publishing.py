@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from qpr_jax import __version__
-from qpr_jax.encoders import named
+from qpr_jax.encoders import load
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.load import save_encoder
-from qpr_jax.encoders.named import encoder_folder
+from qpr_jax.encoders.load import encoder_folder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import RESAMPLES, SCORE_NAMES, rank_scores, read_ranks
 from qpr_jax.files import MANIFEST, StrPath, read_object, refuse_existing
@@ -49,9 +48,9 @@ def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "")
     if (source / "run.json").is_file() and not (source / "report.json").is_file():
         what = f"{source}: expected a finished run, got one without a report"
         raise UserError(what, remedy="resume it with the command that started it")
-    if (name := path.resolve().name) == named.MINILM or not name.isprintable():
+    if (name := path.resolve().name) == load.MINILM or not name.isprintable():
         raise UserError(
-            f"expected printable characters, and another name than {named.MINILM}, got {name!r}; "
+            f"expected printable characters, and another name than {load.MINILM}, got {name!r}; "
             "the name of the folder is the name of the model",
             setting="to",
         )

@@ -13,8 +13,7 @@ import numpy as np
 
 from qpr_jax.data.questions import as_entries, as_queries, given_ids
 from qpr_jax.encoders.base import Encoder, accepted_identities
-from qpr_jax.encoders.load import is_encoder
-from qpr_jax.encoders.named import PACKAGED, default_folder, encoder_folder
+from qpr_jax.encoders.load import PACKAGED, default_folder, encoder_folder, is_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, repeated_id, unknown_ids

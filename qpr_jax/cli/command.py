@@ -112,11 +112,8 @@ def run_option(help: str) -> Function:
     return click.option("--run", type=NamedPath(), help=help)
 
 
-def out_folder(help: str = "Output folder, new.") -> Function:
-    """Return the option --out of a command that must write a folder."""
-    return click.option("--out", required=True, type=OutPath(file_okay=False), help=help)
-
-
+_FOLDER = OutPath(file_okay=False)
+out_folder = click.option("--out", required=True, type=_FOLDER, help="Output folder, new.")
 lines_output = click.option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
 skip_bad_rows = click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows.")
 

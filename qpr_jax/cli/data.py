@@ -89,7 +89,7 @@ def _counts(numbers: dict[str, int]) -> str:
 
 @click.command(cls=Command, stopped="{out} is complete or absent")
 @click.argument("pairs", type=NamedPath())
-@out_folder()
+@out_folder
 @click.option("--dev", default=0.05, help="Share of the questions in dev.")
 @click.option("--test", default=0.1, help="Share of the questions in test.")
 @table_format("PAIRS")
@@ -128,7 +128,7 @@ def splits(
 
 
 @click.command(cls=Command, stopped="{out} is complete or absent")
-@out_folder()
+@out_folder
 def sample(out: str) -> dict[str, Any]:
     """Write sample files: questions to a help desk, queries, pairs and logs.
 

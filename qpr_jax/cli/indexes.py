@@ -75,8 +75,7 @@ def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) 
     Example: qpr index my_index tickets.csv
              qpr index my_index questions.jsonl --run runs/quora_sdml --payload product,date
     """
-    from qpr_jax.encoders.load import is_encoder
-    from qpr_jax.encoders.named import default_folder
+    from qpr_jax.encoders.load import default_folder, is_encoder
     from qpr_jax.index.milvus_server import is_address
     from qpr_jax.index.recipe import AUTO
     from qpr_jax.index.run import INDEX, run_encoder, run_recipe

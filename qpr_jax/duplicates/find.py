@@ -24,7 +24,7 @@ from qpr_jax.duplicates.rows import (
     table_vectors,
 )
 from qpr_jax.duplicates.scores import Choice, choose, find_pairs
-from qpr_jax.encoders.named import default_folder
+from qpr_jax.encoders.load import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, first_repeated, repeated_id

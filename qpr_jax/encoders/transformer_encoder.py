@@ -46,13 +46,11 @@ class TransformerEncoder:
     Attributes:
       contents: all files of the folder that define the encoder, by name.
       settings: of its training, flat.
-      compute_dtype: of matrix products; vectors differ by 1e-2 in bfloat16.
     """
 
     model: SentenceModel
     contents: dict[str, bytes]
     settings: dict[str, Any]
-    compute_dtype: str = "float32"
 
     def __repr__(self) -> str:
         layers = self.model.shape.num_hidden_layers
@@ -159,7 +157,7 @@ class TransformerEncoder:
             from qpr_jax.encoders.transformer_runtime import compile_layers
 
         model = self.model
-        return compile_layers(model.shape, model.weights, self.compute_dtype, self.precision)
+        return compile_layers(model.shape, model.weights, "float32", self.precision)
 
     def _encode(self, ids: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
         vectors = np.empty((len(ids), self.dimension), np.float32)
@@ -171,7 +169,7 @@ class TransformerEncoder:
         return vectors
 
 
-def read_transformer(folder: StrPath, *, compute_dtype: str = "float32") -> TransformerEncoder:
+def read_transformer(folder: StrPath) -> TransformerEncoder:
     """Read a folder of sentence-transformers, verified if `save_encoder` wrote it."""
     path = pathlib.Path(folder)
     names, settings = file_names(path), {}
@@ -184,7 +182,7 @@ def read_transformer(folder: StrPath, *, compute_dtype: str = "float32") -> Tran
             raise missing_file(path, missing[0])
     else:
         contents = {name: (path / name).read_bytes() for name in names}
-    return TransformerEncoder(parse_model(contents, path), contents, settings, compute_dtype)
+    return TransformerEncoder(parse_model(contents, path), contents, settings)
 
 
 def prefetch(results: Iterable[T]) -> Iterator[T]:

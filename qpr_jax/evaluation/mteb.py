@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances, paired_euclidean_distances
 
-from qpr_jax.encoders import named
+from qpr_jax.encoders import load
 from qpr_jax.encoders.base import Encoder, encode_in_parts, parse_tensors
 from qpr_jax.encoders.sentence_transformers import WEIGHTS
 from qpr_jax.errors import UserError, needs
@@ -132,8 +132,8 @@ def paired_similarities(one: np.ndarray, other: np.ndarray, *, normalized: bool)
 
 def _default_name(run: StrPath) -> str:
     address = os.fspath(run)
-    if address.startswith(named.HUB):
-        return address.removeprefix(named.HUB).partition("@")[0]
+    if address.startswith(load.HUB):
+        return address.removeprefix(load.HUB).partition("@")[0]
     return f"qpr_jax/{pathlib.Path(run).resolve().name}"
 
 

@@ -8,8 +8,7 @@ import re
 from typing import Any
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.load import contains_encoder, is_encoder, read_encoder
-from qpr_jax.encoders.named import encoder_folder
+from qpr_jax.encoders.load import contains_encoder, encoder_folder, is_encoder, read_encoder
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, StrPath, read_object

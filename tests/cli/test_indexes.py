@@ -10,9 +10,8 @@ import numpy as np
 
 from qpr_jax import Retriever
 from qpr_jax.data.questions import Entry
-from qpr_jax.encoders import named
-from qpr_jax.encoders.load import read_encoder
-from qpr_jax.encoders.named import PACKAGED
+from qpr_jax.encoders import load
+from qpr_jax.encoders.load import PACKAGED, read_encoder
 from qpr_jax.index.run import run_encoder
 from tests.added_words import write_extended
 from tests.cli.conftest import JSONL, QUESTIONS
@@ -198,7 +197,7 @@ def test_needs_no_jax_and_a_closed_pipe_is_no_mistake(run, tmp_path):
 def test_models_have_names(done, objects, tmp_path, monkeypatch):
     """`minilm`; a command that names no encoder takes the one of the package, and says so."""
     tiny = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
-    monkeypatch.setattr(named, "minilm_folder", lambda: tiny)
+    monkeypatch.setattr(load, "minilm_folder", lambda: tiny)
     (tmp_path / "q.txt").write_text("how do i learn python\nrice\n")
     done("encode", "minilm", "q.txt", "--out", "v.npy")
     expected = read_encoder(tiny).encode(["how do i learn python", "rice"])

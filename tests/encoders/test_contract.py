@@ -10,8 +10,7 @@ from flax import nnx
 
 from qpr_jax import Encoder, read_encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.encoders.load import save_encoder
-from qpr_jax.encoders.named import PACKAGED
+from qpr_jax.encoders.load import PACKAGED, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.models.cnn import ConvEncoder
 from tests.encoders.examples import (

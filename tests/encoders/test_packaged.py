@@ -7,7 +7,7 @@ import pytest
 
 from qpr_jax import Retriever, read_encoder
 from qpr_jax.duplicates.find import find_duplicates
-from qpr_jax.encoders.named import PACKAGED, default_folder, packaged_folder
+from qpr_jax.encoders.load import PACKAGED, default_folder, packaged_folder
 
 QUESTIONS = [
     "How do I get a stain out of a wool coat?",

@@ -38,7 +38,7 @@ def test_the_name_has_an_organization(run, monkeypatch):
     assert MtebEncoder(run).name == "qpr_jax/mine"
     assert MtebEncoder(run, name="me/it").name == "me/it"
     monkeypatch.setattr("qpr_jax.evaluation.mteb.run_encoder", read_encoder)
-    monkeypatch.setattr("qpr_jax.encoders.named.fetch_model", lambda address: run)
+    monkeypatch.setattr("qpr_jax.encoders.load.fetch_model", lambda address: run)
     assert MtebEncoder("hf://me/it@main").name == "me/it"
     with pytest.raises(UserError, match="expected ORGANIZATION/MODEL, got 'it'"):
         MtebEncoder(run, name="it")
