@@ -155,11 +155,8 @@ def _score_pairs(folder: str, pairs: str, validation: str | None, format: str) -
     encode = run_encoder(folder).encode
     test = read_question_pairs(pairs, format=format)
     if validation is None:
-        counts = {
-            "questions": len(test.questions),
-            "labelled_pairs": len(test.pairs),
-            "non_duplicates": int((~test.is_duplicate).sum()),
-        }
+        counts = {"questions": len(test.questions), "labelled_pairs": len(test.pairs)}
+        counts["non_duplicates"] = int((~test.is_duplicate).sum())
         return counts | score_mining(encode, test)
     chosen_on = read_question_pairs(validation, format=format)
     require_both_labels(chosen_on.is_duplicate, f"{input_name(validation)}: ")
@@ -174,9 +171,8 @@ def _score_translations(folder: str, spec: str) -> dict[str, Any]:
         from qpr_jax.evaluation.translation import score_set
     from qpr_jax.retriever import run_encoder
 
-    encoder = run_encoder(folder)
-    texts = read_translations(spec)
-    return score_set(texts._replace(name=file_names(spec)), encoder.encode)
+    encode = run_encoder(folder).encode
+    return score_set(read_translations(spec)._replace(name=file_names(spec)), encode)
 
 
 @click.command(cls=Command, stopped="{out} is complete or unchanged")

@@ -8,7 +8,7 @@ import os
 import pathlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -116,27 +116,15 @@ def negatives(
         score=score,
         counts=counts,
     )
-    with progress.bar("query", sum(map(len, queries))) as show:
-        rows = ([negative.fields(labeled.questions) for negative in some] for some in found)
-        _write(out, names, rows, lambda: show(counts["queries"], ""))
-    _summarize(out, rules, counts)
-    return {"out": out, **counts}
-
-
-def _write(
-    out: str,
-    names: Sequence[str],
-    rows: Iterable[list[dict[str, object]]],
-    show: Callable[[], object],
-) -> None:
-    """Write rows with these fields as TSV or JSON lines; `show` is called after each list."""
     line = as_tsv if out.endswith(".tsv") else as_json
-    with write_atomically(out, "w") as file:
+    with progress.bar("query", sum(map(len, queries))) as show, write_atomically(out, "w") as file:
         if line is as_tsv:
             file.write("\t".join(names) + "\n")
-        for some in rows:
-            file.writelines(map(line, some))
-            show()
+        for some in found:
+            file.writelines(line(negative.fields(labeled.questions)) for negative in some)
+            show(counts["queries"], "")
+    _summarize(out, rules, counts)
+    return {"out": out, **counts}
 
 
 def _check_out(out: str, pairs: str) -> None:

@@ -25,10 +25,9 @@ _CHUNK = 1 << 18
 
 
 def find_quora(path: str = "") -> pathlib.Path:
-    """Return `path`, or else the pair file in `$QPR_DATA_DIR` or the cache, or download it.
+    """Return `path`, or else the pair file in `$QPR_DATA_DIR` or the cache, or download it there.
 
-    The download goes to the cache, `$XDG_CACHE_HOME/qpr_jax` (`~/.cache/qpr_jax`). UserError where
-    `path` is not a file, or where the download fails.
+    The cache is `$XDG_CACHE_HOME/qpr_jax` (`~/.cache/qpr_jax`).
     """
     if path:
         given = pathlib.Path(path).expanduser()
@@ -47,12 +46,11 @@ def find_quora(path: str = "") -> pathlib.Path:
     except (OSError, http.client.HTTPException) as error:
         if isinstance(error, urllib.error.HTTPError):
             error.close()
-        raise UserError(
-            f"expected a pair file at $QPR_DATA_DIR/quora/{NAME} or {cached}, got none, and the "
-            f"download from {ADDRESS} failed ({error})",
-            remedy="put the file there, name it with `data.path`, or use "
-            "`--config synthetic_sdml`, which needs no data",
-        ) from error
+        what = f"expected a pair file at $QPR_DATA_DIR/quora/{NAME} or {cached}, got none, and the "
+        what += f"download from {ADDRESS} failed ({error})"
+        remedy = "put the file there, name it with `data.path`, or use "
+        remedy += "`--config synthetic_sdml`, which needs no data"
+        raise UserError(what, remedy=remedy) from error
     return cached
 
 
@@ -61,12 +59,10 @@ def find_logs(path: str = "") -> pathlib.Path:
     folder = os.environ.get("QPR_DATA_DIR")
     found = pathlib.Path(path).expanduser() if path else pathlib.Path(folder or ".", "qa_logs")
     if not found.exists():
-        raise UserError(
-            f"expected logs of questions and answers, found none at {found}",
-            setting="data.path",
-            remedy="name a file or folder of them, or a folder that `qpr clusters` made, or set "
-            "$QPR_DATA_DIR to the folder that contains qa_logs/",
-        )
+        what = f"expected logs of questions and answers, found none at {found}"
+        remedy = "name a file or folder of them, or a folder that `qpr clusters` made, or set "
+        remedy += "$QPR_DATA_DIR to the folder that contains qa_logs/"
+        raise UserError(what, setting="data.path", remedy=remedy)
     return found
 
 

@@ -176,11 +176,9 @@ def known_paraphrases(pairs: np.ndarray) -> dict[int, list[int]]:
     members = collections.defaultdict(list)
     for value, cluster in zip(ids.tolist(), clusters, strict=True):
         members[cluster].append(value)
-    cluster_of = dict(zip(ids.tolist(), clusters, strict=True))
-    return {
-        query: [other for other in members[cluster_of[query]] if other != query]
-        for query in np.unique(pairs[:, 0]).tolist()
-    }
+    linked = {value: group for group in members.values() for value in group}
+    queries = np.unique(pairs[:, 0]).tolist()
+    return {query: [other for other in linked[query] if other != query] for query in queries}
 
 
 def _answer(query: int, hits: Sequence[Hit], known: Sequence[int]) -> Answer:
