@@ -37,11 +37,7 @@ class RankedDocument(NamedTuple):
 
 
 def beir_scores(
-    encode: Encode,
-    folder: StrPath,
-    split: str = "test",
-    *,
-    run_file: StrPath | None = None,
+    encode: Encode, folder: StrPath, split: str = "test", *, run_file: StrPath | None = None
 ) -> dict[str, float]:
     """Return `graded_scores` of a split, with the counts of its `queries` and `documents`.
 
