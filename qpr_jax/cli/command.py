@@ -102,20 +102,29 @@ class FiniteRange(click.FloatRange):
         return number if math.isfinite(number) else self.fail(f"{value} is no number", param, ctx)
 
 
+PATH, COUNT, SHARE, DISTANCE = NamedPath(), click.IntRange(1), FiniteRange(0, 1), FiniteRange(0)
+argument, option = click.argument, click.option
+
+
+def command(stopped: str, **how: Any) -> Function:
+    """Make a function a `Command`."""
+    return click.command(cls=Command, stopped=stopped, **how)
+
+
 def table_format(what: str) -> Function:
     """Return the option --format of a command that reads tables only."""
-    return click.option("--format", type=click.Choice(FORMATS[1:]), help=f"Format of {what}.")
+    return option("--format", type=click.Choice(FORMATS[1:]), help=f"Format of {what}.")
 
 
 def run_option(help: str) -> Function:
     """Return the option --run, the folder of an encoder."""
-    return click.option("--run", type=NamedPath(), help=help)
+    return option("--run", type=PATH, help=help)
 
 
 _FOLDER = OutPath(file_okay=False)
-out_folder = click.option("--out", required=True, type=_FOLDER, help="Output folder, new.")
-lines_output = click.option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
-skip_bad_rows = click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows.")
+out_folder = option("--out", required=True, type=_FOLDER, help="Output folder, new.")
+lines_output = option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
+skip_bad_rows = option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows.")
 
 
 def questions_input(function: Function) -> Function:
@@ -123,22 +132,22 @@ def questions_input(function: Function) -> Function:
     text_help = "Column of the question.  [default: question, text, query, title, ...]"
     format_help = "Format of the input.  [default: by the file's suffix, or lines]"
     function = skip_bad_rows(function)
-    function = click.option("--text-column", "--column", "text_column", help=text_help)(function)
-    return click.option("--format", type=click.Choice(FORMATS), help=format_help)(function)
+    function = option("--text-column", "--column", "text_column", help=text_help)(function)
+    return option("--format", type=click.Choice(FORMATS), help=format_help)(function)
 
 
 def ids_input(function: Function) -> Function:
     """Add the options of a command that reads questions with ids."""
     id_help = "Column of the id.  [default: id, qid, ..., if there is one]"
-    function = click.option("--no-ids", is_flag=True, help="Read no ids.")(function)
-    return click.option("--id-column", help=id_help)(function)
+    function = option("--no-ids", is_flag=True, help="Read no ids.")(function)
+    return option("--id-column", help=id_help)(function)
 
 
 def payload_input(function: Function) -> Function:
     """Add the options of a command that reads questions with ids and payload."""
     payload_help = "Columns to keep with a question, as a,b.  [default: all others]"
-    function = click.option("--no-payload", is_flag=True, help="Keep no other columns.")(function)
-    function = click.option("--payload", metavar="NAMES", help=payload_help)(function)
+    function = option("--no-payload", is_flag=True, help="Keep no other columns.")(function)
+    function = option("--payload", metavar="NAMES", help=payload_help)(function)
     return ids_input(function)
 
 
@@ -164,7 +173,7 @@ def several_files(function: Function) -> Function:
     def given(_: object, option: object, paths: tuple[str, ...]) -> tuple[str, ...]:
         return paths or (STANDARD_INPUT,)
 
-    return click.argument("questions", nargs=-1, is_eager=True, callback=given)(function)
+    return argument("questions", nargs=-1, is_eager=True, callback=given)(function)
 
 
 def read_inputs(paths: Sequence[str], **how: Any) -> Iterator[Entry]:

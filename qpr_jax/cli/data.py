@@ -8,43 +8,32 @@ from typing import Any
 
 import click
 
-from qpr_jax.cli.command import (
-    Command,
-    FiniteRange,
-    NamedPath,
-    OutPath,
-    Output,
-    out_folder,
-    skip_bad_rows,
-    table_format,
-)
+from qpr_jax.cli import command as cli
 from qpr_jax.distant.method import LEAST, Method
 
 log = logging.getLogger("qpr_jax")
 
 
-@click.command(cls=Command, stopped="the output folder is complete or absent")
-@click.argument("logs", nargs=-1)
-@click.option("--out", type=OutPath(file_okay=False), help="Output folder, new.")
-@click.option("--coherence", type=click.Choice(list(LEAST)), default="pairwise")
-@click.option(
+@cli.command("the output folder is complete or absent")
+@cli.argument("logs", nargs=-1)
+@cli.option("--out", type=cli.OutPath(file_okay=False), help="Output folder, new.")
+@cli.option("--coherence", type=click.Choice(list(LEAST)), default="pairwise")
+@cli.option(
     "--min-coherence",
-    type=FiniteRange(0, 1),
+    type=cli.SHARE,
     help=f"Minimum for a cluster.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]",
 )
-@click.option(
-    "--pairs", default=100, type=click.IntRange(1), help="Maximum number of pairs from a cluster."
-)
-@click.option("--seed", default=0, help="Seed of the splits and of the sampled pairs.")
-@click.option("--question", default="question", help="Column of the question.")
-@click.option("--answer", default="answer", help="Column of the answer.")
-@table_format("LOGS")
-@skip_bad_rows
-@click.option("--spark", help="Spark master: local[4], spark://host:7077, yarn.  [default: none]")
-@click.option("--verdicts", type=NamedPath(), help="Score this sample.tsv with verdicts instead.")
+@cli.option("--pairs", default=100, type=cli.COUNT, help="Maximum number of pairs from a cluster.")
+@cli.option("--seed", default=0, help="Seed of the splits and of the sampled pairs.")
+@cli.option("--question", default="question", help="Column of the question.")
+@cli.option("--answer", default="answer", help="Column of the answer.")
+@cli.table_format("LOGS")
+@cli.skip_bad_rows
+@cli.option("--spark", help="Spark master: local[4], spark://host:7077, yarn.  [default: none]")
+@cli.option("--verdicts", type=cli.PATH, help="Score this sample.tsv with verdicts instead.")
 def clusters(
     logs: tuple[str, ...], out: str | None, verdicts: str | None, **how: Any
-) -> Output | dict[str, Any]:
+) -> cli.Output | dict[str, Any]:
     """Make training pairs from LOGS of questions and answers.
 
     Questions with the same answer form a cluster; clusters with a low coherence are removed. LOGS
@@ -64,7 +53,7 @@ def clusters(
         from qpr_jax.distant.folder import score_verdicts
 
         scores = score_verdicts(verdicts)
-        return Output(json.dumps(scores) + "\n", [scores])
+        return cli.Output(json.dumps(scores) + "\n", [scores])
     from qpr_jax.distant.folder import make_folder
     from qpr_jax.distant.logs import Logs, log_files
 
@@ -87,13 +76,13 @@ def _counts(numbers: dict[str, int]) -> str:
     return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in numbers.items())
 
 
-@click.command(cls=Command, stopped="{out} is complete or absent")
-@click.argument("pairs", type=NamedPath())
-@out_folder
-@click.option("--dev", default=0.05, help="Share of the questions in dev.")
-@click.option("--test", default=0.1, help="Share of the questions in test.")
-@table_format("PAIRS")
-@skip_bad_rows
+@cli.command("{out} is complete or absent")
+@cli.argument("pairs", type=cli.PATH)
+@cli.out_folder
+@cli.option("--dev", default=0.05, help="Share of the questions in dev.")
+@cli.option("--test", default=0.1, help="Share of the questions in test.")
+@cli.table_format("PAIRS")
+@cli.skip_bad_rows
 def splits(
     pairs: str, out: str, dev: float, test: float, format: str | None, skip_bad_rows: bool
 ) -> dict[str, Any]:
@@ -127,8 +116,8 @@ def splits(
     return {"out": out, **report}
 
 
-@click.command(cls=Command, stopped="{out} is complete or absent")
-@out_folder
+@cli.command("{out} is complete or absent")
+@cli.out_folder
 def sample(out: str) -> dict[str, Any]:
     """Write sample files: questions to a help desk, queries, pairs and logs.
 

@@ -15,19 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qpr_jax import progress
-from qpr_jax.cli.command import (
-    Command,
-    FiniteRange,
-    NamedPath,
-    OutPath,
-    input_names,
-    payload_input,
-    questions_input,
-    read_input,
-    run_option,
-    several_files,
-    wants_json,
-)
+from qpr_jax.cli import command as cli
 from qpr_jax.cli.serve import address_options, host_names, listen, run_app
 from qpr_jax.data.decoding import STANDARD_INPUT
 from qpr_jax.data.pairs import pair_columns, read_question_pairs
@@ -59,57 +47,61 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
     return out or str(pathlib.Path(first).with_name(f"{stem}_duplicates"))
 
 
-@click.command(cls=Command, stopped="{out} is complete where its info.json says so")
-@several_files
-@click.option(
+@cli.command("{out} is complete where its info.json says so")
+@cli.several_files
+@cli.option(
     "--out",
-    type=OutPath(file_okay=False),
+    type=cli.OutPath(file_okay=False),
     callback=_beside,
     help="Output folder.  [default: NAME_duplicates beside QUESTIONS]",
 )
-@run_option("The encoder's folder, or minilm.  [default: that of --incremental, or open_student]")
-@click.option("--threshold", type=FiniteRange(0, 1), help="Minimum probability.  [default: 0.5]")
-@click.option("--max-distance", type=FiniteRange(min=0), help="Maximum squared distance.")
-@click.option(
-    "--precision", type=FiniteRange(0, 1, min_open=True), help="Expected precision of the pairs."
+@cli.run_option(
+    "The encoder's folder, or minilm.  [default: that of --incremental, or open_student]"
 )
-@click.option("--pairs", type=click.IntRange(min=1), help="Number of closest pairs.")
-@click.option("--against", type=NamedPath(), help="Compare only with the rows of this file.")
-@click.option(
-    "--incremental", type=NamedPath(), help="Index of known questions; it gets the new ones."
+@cli.option("--threshold", type=cli.SHARE, help="Minimum probability.  [default: 0.5]")
+@cli.option("--max-distance", type=cli.DISTANCE, help="Maximum squared distance.")
+@cli.option(
+    "--precision",
+    type=cli.FiniteRange(0, 1, min_open=True),
+    help="Expected precision of the pairs.",
 )
-@click.option("--replace", is_flag=True, help="Let rows replace questions that have their ids.")
-@click.option("--within", metavar="COLUMN", help="Compare only rows with the same value.")
-@click.option(
+@cli.option("--pairs", type=cli.COUNT, help="Number of closest pairs.")
+@cli.option("--against", type=cli.PATH, help="Compare only with the rows of this file.")
+@cli.option("--incremental", type=cli.PATH, help="Index of known questions; it gets the new ones.")
+@cli.option("--replace", is_flag=True, help="Let rows replace questions that have their ids.")
+@cli.option("--within", metavar="COLUMN", help="Compare only rows with the same value.")
+@cli.option(
     "--ignore-numbers", is_flag=True, help="Texts that differ only in numbers are duplicates."
 )
-@click.option(
+@cli.option(
     "--clean/--no-clean",
     default=True,
     help="Compare without HTML and without sentences that many rows share.  [default: --clean]",
 )
-@click.option(
+@cli.option(
     "--groups",
     type=click.Choice(["complete", "closure"]),
     help="How pairs make groups.  [default: complete; closure with --against or --incremental]",
 )
-@click.option(
+@cli.option(
     "--keep",
     default="first",
     metavar="RULE",
     help="The row of a group that stays: first, longest, central or max:COLUMN.",
 )
-@click.option(
-    "--memory", type=FiniteRange(min=0.001), help="GiB for the pairs.  [default: half of the rest]"
+@cli.option(
+    "--memory",
+    type=cli.FiniteRange(min=0.001),
+    help="GiB for the pairs.  [default: half of the rest]",
 )
-@click.option("--output", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), default="csv")
-@click.option(
+@cli.option("--output", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), default="csv")
+@cli.option(
     "--excel",
     is_flag=True,
     help="For spreadsheets: a byte order mark, and ' before formulas (= + - @); CSV and TSV.",
 )
-@payload_input
-@questions_input
+@cli.payload_input
+@cli.questions_input
 def duplicates(
     questions: tuple[str, ...], out: str, against: str | None, output: str, **options: Any
 ) -> dict[str, Any]:
@@ -145,10 +137,12 @@ def duplicates(
     entries = itertools.chain.from_iterable(_read(path, options) for path in questions)
     table = [*progress.count(entries, "read")]
     if not table:
-        raise UserError(f"{input_names(questions)}: expected questions, got none")
+        raise UserError(f"{cli.input_names(questions)}: expected questions, got none")
     other = None if against is None else Source(_read(against, options), f"{against}, line")
     digest = _digest(table)
-    found, add_new = search(Source(table, f"{input_names(questions)}, line"), other, choice, what)
+    found, add_new = search(
+        Source(table, f"{cli.input_names(questions)}, line"), other, choice, what
+    )
     info = {"complete": True, "run": str(what.run or what.incremental or "open_student")}
     info |= {**found.facts(), "files": file_names(output)}
     if what.incremental is not None:
@@ -180,7 +174,7 @@ def _read(path: str, how: dict[str, Any]) -> Iterable[Entry]:
     form = how["format"] or ""
     named = how["text_column"] or how["id_column"] or how["no_ids"]
     if named or not pair_columns(path, format=form):
-        return read_input(path, say=functools.cache(log.info), **how)
+        return cli.read_input(path, say=functools.cache(log.info), **how)
     data = read_question_pairs(path, format=form, skip_bad_rows=how["skip_bad_rows"])
     pairs = zip(data.ids.tolist(), data.questions, strict=True)
     return (Entry(line, *pair) for line, pair in enumerate(pairs))
@@ -239,16 +233,16 @@ def _short(text: str) -> str:
     return printable(text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}...")
 
 
-@click.command(cls=Command, stopped="every verdict given is on disk")
-@click.argument("pairs", type=NamedPath())
-@click.option("--verdicts", type=NamedPath(), help="CSV.  [default: verdicts.csv beside PAIRS]")
-@click.option(
+@cli.command("every verdict given is on disk")
+@cli.argument("pairs", type=cli.PATH)
+@cli.option("--verdicts", type=cli.PATH, help="CSV.  [default: verdicts.csv beside PAIRS]")
+@cli.option(
     "--precision",
     default=0.9,
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Precision that the threshold must have.",
 )
-@click.option("--format", type=click.Choice(FORMATS), help="Format of PAIRS.  [default: by suffix]")
+@cli.option("--format", type=click.Choice(FORMATS), help="Format of PAIRS.  [default: by suffix]")
 @address_options(8001)
 def review(
     pairs: str, verdicts: str | None, precision: float, host: str, port: int, **given: Any
@@ -285,7 +279,7 @@ def review(
         facts = {"pairs": len(session.found.values), "verdicts": len(session.history), "url": url}
         text = "%s: %s pairs to judge, %s verdicts in %s; the page is at %s"
         log.info(text, pairs, f"{facts['pairs']:,}", f"{facts['verdicts']:,}", path, url)
-        if wants_json():
+        if cli.wants_json():
             click.echo(json.dumps(facts))
         if not others:
             log.info("only requests to localhost are answered; see `--allowed-host`")

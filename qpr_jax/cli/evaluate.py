@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax.cli.command import Command, NamedPath, OutPath, Output, load_index, table_format
+from qpr_jax.cli import command as cli
 from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.data.splits import HELD_OUT, read_pairs
@@ -27,25 +27,25 @@ log = logging.getLogger("qpr_jax")
 TASKS = ("retrieval", "classification", "mining", "translation")
 
 
-@click.command(cls=Command, stopped="nothing was changed")
-@click.argument("folder", type=NamedPath())
-@click.argument("pairs", default="-")
-@click.option("--task", type=click.Choice(TASKS), default=TASKS[0])
-@click.option("--validation", type=NamedPath(), help="Labeled pairs to choose thresholds on.")
-@table_format("PAIRS and --validation")
-@click.option(
+@cli.command("nothing was changed")
+@cli.argument("folder", type=cli.PATH)
+@cli.argument("pairs", default="-")
+@cli.option("--task", type=click.Choice(TASKS), default=TASKS[0])
+@cli.option("--validation", type=cli.PATH, help="Labeled pairs to choose thresholds on.")
+@cli.table_format("PAIRS and --validation")
+@cli.option(
     "--text-column",
     "--column",
     "column",
     default="question",
     help="Column of the query (retrieval).",
 )
-@click.option("--other-texts", is_flag=True, help="Skip hits with the text of the query.")
-@click.option("--beir", type=NamedPath(), help="A folder in BEIR's format, instead of PAIRS.")
-@click.option("--split", help="Split of --beir.  [default: test]")
-@click.option("--cross-encoder", type=NamedPath(), help="Also score its order (retrieval).")
-@click.option("--trec", type=NamedPath(dir_okay=False), help="Write the rankings of --beir here.")
-def evaluate(folder: str, pairs: str, task: str, **given: Any) -> Output:
+@cli.option("--other-texts", is_flag=True, help="Skip hits with the text of the query.")
+@cli.option("--beir", type=cli.PATH, help="A folder in BEIR's format, instead of PAIRS.")
+@cli.option("--split", help="Split of --beir.  [default: test]")
+@cli.option("--cross-encoder", type=cli.PATH, help="Also score its order (retrieval).")
+@cli.option("--trec", type=cli.NamedPath(dir_okay=False), help="Write the rankings of --beir here.")
+def evaluate(folder: str, pairs: str, task: str, **given: Any) -> cli.Output:
     """Score the run or index of FOLDER; prints JSON.
 
     retrieval: each row of PAIRS is a query and the `id` of an indexed question with the same
@@ -85,7 +85,7 @@ def evaluate(folder: str, pairs: str, task: str, **given: Any) -> Output:
         scores = _score_translations(folder, pairs)
     else:
         scores = _score_pairs(folder, pairs, given["validation"], given["format"] or "")
-    return Output(json.dumps(scores) + "\n", [scores])
+    return cli.Output(json.dumps(scores) + "\n", [scores])
 
 
 def _check_usage(pairs: str, task: str, given: Mapping[str, Any]) -> None:
@@ -112,7 +112,7 @@ def _check_usage(pairs: str, task: str, given: Mapping[str, Any]) -> None:
 def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[str, Any]:
     from qpr_jax.evaluation.retrieval import relevance_scores
 
-    retriever = load_index(folder, given["cross_encoder"])
+    retriever = cli.load_index(folder, given["cross_encoder"])
     relevant: dict[str, set[Id]] = {}
     line_of: dict[Id, int] = {}
 
@@ -175,14 +175,14 @@ def _score_translations(folder: str, spec: str) -> dict[str, Any]:
     return score_set(read_translations(spec)._replace(name=file_names(spec)), encode)
 
 
-@click.command(cls=Command, stopped="{out} is complete or unchanged")
-@click.argument("run", type=NamedPath())
-@click.argument("other", required=False, type=NamedPath())
-@click.option("--split", type=click.Choice(HELD_OUT), default="test")
-@click.option(
-    "--out", required=True, type=OutPath(dir_okay=False), help="A .html, .md or .json file."
+@cli.command("{out} is complete or unchanged")
+@cli.argument("run", type=cli.PATH)
+@cli.argument("other", required=False, type=cli.PATH)
+@cli.option("--split", type=click.Choice(HELD_OUT), default="test")
+@cli.option(
+    "--out", required=True, type=cli.OutPath(dir_okay=False), help="A .html, .md or .json file."
 )
-@click.option("--examples", type=click.IntRange(min=0), default=10, help="Examples per group.")
+@cli.option("--examples", type=click.IntRange(min=0), default=10, help="Examples per group.")
 def errors(run: str, other: str | None, split: str, out: str, examples: int) -> dict[str, Any]:
     """Show the held-out queries at which RUN fails.
 
@@ -203,10 +203,10 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     names = _names(run, other)
     pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
     pairs = read_pairs(run, split)
-    first = load_index(run)
+    first = cli.load_index(run)
     searches = [first.search]
     if other is not None:
-        second = load_index(other)
+        second = cli.load_index(other)
         searches.append(second.search)
         require_same_questions(first.store, second.store, other)
     words = first.encoder.summary().words

@@ -16,25 +16,7 @@ from typing import Any
 import click
 
 from qpr_jax import progress
-from qpr_jax.cli.command import (
-    CHUNK,
-    Command,
-    NamedPath,
-    Output,
-    as_json,
-    as_tsv,
-    chunked,
-    ids_input,
-    input_names,
-    lines_output,
-    load_index,
-    payload_input,
-    questions_input,
-    read_input,
-    read_inputs,
-    run_option,
-    several_files,
-)
+from qpr_jax.cli import command as cli
 from qpr_jax.data.decoding import STANDARD_INPUT
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, read_values
@@ -48,21 +30,21 @@ _RUN_HELP = "The encoder's folder, or minilm.  [default: that of FOLDER, else op
 _RECIPE = ("factory", "metric", "probes", "vectors", "clean")
 
 
-@click.command(cls=Command, stopped="{folder} keeps its old index or has the new one")
-@click.argument("folder", type=NamedPath(file_okay=False))
-@several_files
-@run_option(_RUN_HELP)
-@click.option("--factory", help="FAISS index: auto, Flat, HNSW32, IVF2000,Flat (or SQ8, PQ50).")
-@click.option("--metric", help="l2, or ip: the inner product.")
-@click.option("--probes", type=int, help="Number of lists that a search probes.")
-@click.option("--vectors", help="float32, or float16 for half the disk.")
-@click.option(
+@cli.command("{folder} keeps its old index or has the new one")
+@cli.argument("folder", type=cli.NamedPath(file_okay=False))
+@cli.several_files
+@cli.run_option(_RUN_HELP)
+@cli.option("--factory", help="FAISS index: auto, Flat, HNSW32, IVF2000,Flat (or SQ8, PQ50).")
+@cli.option("--metric", help="l2, or ip: the inner product.")
+@cli.option("--probes", type=int, help="Number of lists that a search probes.")
+@cli.option("--vectors", help="float32, or float16 for half the disk.")
+@cli.option(
     "--clean/--no-clean",
     default=None,
     help="Encode without HTML and without sentences that many rows share.  [default: --clean]",
 )
-@payload_input
-@questions_input
+@cli.payload_input
+@cli.questions_input
 def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) -> dict[str, Any]:
     """Index QUESTIONS, of one file or several, in FOLDER.
 
@@ -90,32 +72,32 @@ def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) 
         log.info("%s: the new index will replace the old one and all that was added", folder)
     retriever = Retriever.build_in(
         folder,
-        progress.count(read_inputs(questions, **how), "read"),
+        progress.count(cli.read_inputs(questions, **how), "read"),
         source,
         recipe=recipe,
-        where=f"{input_names(questions)}, line",
+        where=f"{cli.input_names(questions)}, line",
     )
     log.info("%s: %s questions", folder, f"{len(retriever):,}")
     return {"folder": folder, "questions": len(retriever), **dataclasses.asdict(recipe)}
 
 
-@click.command(cls=Command, stopped="the lines printed are complete", prints_json=True)
-@click.argument("folder", type=NamedPath())
-@click.argument("queries", default="-")
-@click.option("-k", default=5, type=click.IntRange(min=1), help="Hits per query.")
-@click.option(
+@cli.command("the lines printed are complete", prints_json=True)
+@cli.argument("folder", type=cli.PATH)
+@cli.argument("queries", default="-")
+@cli.option("-k", default=5, type=cli.COUNT, help="Hits per query.")
+@cli.option(
     "--query", multiple=True, help="Search for this text instead of reading QUERIES; repeatable."
 )
-@lines_output
-@click.option(
+@cli.lines_output
+@cli.option(
     "--rerank",
     type=click.Choice(["false", "light", "cross_encoder"]),
     help="The re-ranker of the first hits.  [default: light, if there is one]",
 )
-@click.option("--cross-encoder", type=NamedPath(), help="Folder of a cross-encoder.")
-@click.option("--distinct", is_flag=True, help="Of hits with equal texts, print the first.")
-@ids_input
-@questions_input
+@cli.option("--cross-encoder", type=cli.PATH, help="Folder of a cross-encoder.")
+@cli.option("--distinct", is_flag=True, help="Of hits with equal texts, print the first.")
+@cli.ids_input
+@cli.questions_input
 def search(
     folder: str, queries: str, k: int, query: tuple[str, ...], output: str, **how: Any
 ) -> None:
@@ -135,22 +117,22 @@ def search(
     word: Any = False if rerank == "false" else rerank
     if cross_encoder and word != "cross_encoder":
         raise click.UsageError("--cross-encoder goes with --rerank cross_encoder only")
-    retriever = load_index(folder, cross_encoder)
+    retriever = cli.load_index(folder, cross_encoder)
     if not query and _is_text(queries):
         query = (queries,)
     entries: Iterator[Entry] = (Entry(0, None, text) for text in query)
     if not query:
         _require_file(queries, "--query")
-        entries = read_input(queries, **how)
+        entries = cli.read_input(queries, **how)
     first = [*itertools.islice(entries, 1)]
     with_ids = bool(first) and first[0].id is not None
     if output == "tsv":
         click.echo("\t".join(["query", *(["query_id"] if with_ids else []), *Hit._fields]))
     typed = not query and queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty()
     # The results of a batch must fit into memory.
-    batch_size = max(1, min(CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
-    line = as_tsv if output == "tsv" else as_json
-    for batch in chunked(itertools.chain(first, entries), 1 if typed else batch_size):
+    batch_size = max(1, min(cli.CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
+    line = cli.as_tsv if output == "tsv" else cli.as_json
+    for batch in cli.chunked(itertools.chain(first, entries), 1 if typed else batch_size):
         texts = [entry.question for entry in batch]
         found = retriever.search(texts, k, rerank=word, distinct=distinct)
         for entry, hits in zip(batch, found, strict=True):
@@ -178,15 +160,11 @@ def _require_file(path: str, option: str) -> None:
         raise UserError(f"{path}: found no such file", remedy=f"name a file, or use {option}")
 
 
-@click.command(
-    cls=Command,
-    stopped="the lines printed are in {folder}; the others may not be",
-    prints_json=True,
-)
-@click.argument("folder", type=NamedPath())
-@several_files
-@payload_input
-@questions_input
+@cli.command("the lines printed are in {folder}; the others may not be", prints_json=True)
+@cli.argument("folder", type=cli.PATH)
+@cli.several_files
+@cli.payload_input
+@cli.questions_input
 def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
     """Add QUESTIONS to the index of FOLDER.
 
@@ -195,7 +173,7 @@ def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
 
     Example: qpr add my_index new_questions.txt
     """
-    retriever = load_index(folder)
+    retriever = cli.load_index(folder)
     count = replaced = 0
 
     def summarize() -> None:
@@ -203,7 +181,7 @@ def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
         log.info("%s: %s, %s replaced, %s", folder, added, f"{replaced:,}", now)
 
     try:
-        for batch in chunked(progress.count(read_inputs(questions, **how), "added")):
+        for batch in cli.chunked(progress.count(cli.read_inputs(questions, **how), "added")):
             for some, given in _runs(batch):
                 texts = [entry.question for entry in some]
                 numbers = [entry.id for entry in some if entry.id is not None] if given else None
@@ -212,7 +190,7 @@ def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
                 replaced += sum(question is not None for question in there)
                 count += len(ids)
                 pairs = zip(ids, texts, strict=True)
-                sys.stdout.writelines(as_json({"id": i, "question": text}) for i, text in pairs)
+                sys.stdout.writelines(cli.as_json({"id": i, "question": text}) for i, text in pairs)
             sys.stdout.flush()
     except Exception:
         if count:  # running it again would add these twice
@@ -237,15 +215,13 @@ def _runs(batch: list[Entry]) -> Iterator[tuple[list[Entry], bool]]:
         yield run, run[0].id is not None
 
 
-@click.command(cls=Command, stopped="either all these ids were removed from {folder}, or none")
-@click.argument("folder", type=NamedPath())
-@click.argument("ids", default="-")
-@click.option(
-    "--id", "one", multiple=True, help="Remove this id instead of reading IDS; repeatable."
-)
-@click.option("--format", type=click.Choice(FORMATS))
-@click.option("--id-column", default="id", help="Column of the id.")
-@click.option("--ignore-missing", is_flag=True, help="Ignore ids that are not in the index.")
+@cli.command("either all these ids were removed from {folder}, or none")
+@cli.argument("folder", type=cli.PATH)
+@cli.argument("ids", default="-")
+@cli.option("--id", "one", multiple=True, help="Remove this id instead of reading IDS; repeatable.")
+@cli.option("--format", type=click.Choice(FORMATS))
+@cli.option("--id-column", default="id", help="Column of the id.")
+@cli.option("--ignore-missing", is_flag=True, help="Ignore ids that are not in the index.")
 def remove(folder: str, ids: str, one: tuple[str, ...], **given: Any) -> dict[str, Any]:
     """Remove the questions of IDS from the index of FOLDER.
 
@@ -253,7 +229,7 @@ def remove(folder: str, ids: str, one: tuple[str, ...], **given: Any) -> dict[st
 
     Example: qpr remove my_index --id 17 --id 4
     """
-    retriever = load_index(folder)
+    retriever = cli.load_index(folder)
     if not one:
         _require_file(ids, "--id")
     expected = "an id: a whole number, or a string of at most 1,024 bytes"
@@ -266,8 +242,8 @@ def remove(folder: str, ids: str, one: tuple[str, ...], **given: Any) -> dict[st
     return {"folder": folder, "removed": count, "questions": len(retriever)}
 
 
-@click.command(cls=Command, stopped="{folder} holds the same questions as before")
-@click.argument("folder", type=NamedPath())
+@cli.command("{folder} holds the same questions as before")
+@cli.argument("folder", type=cli.PATH)
 def compact(folder: str) -> dict[str, Any]:
     """Rebuild the index of FOLDER without removed questions.
 
@@ -276,26 +252,26 @@ def compact(folder: str) -> dict[str, Any]:
 
     Example: qpr compact my_index
     """
-    retriever = load_index(folder)
+    retriever = cli.load_index(folder)
     retriever.compact()
     log.info("%s: %s questions", folder, f"{len(retriever):,}")
     return {"folder": folder, "questions": len(retriever)}
 
 
-@click.command(cls=Command, stopped="nothing was changed")
-@click.argument("folder", type=NamedPath())
-def info(folder: str) -> Output:
+@cli.command("nothing was changed")
+@cli.argument("folder", type=cli.PATH)
+def info(folder: str) -> cli.Output:
     """Check all files of FOLDER and print what it holds.
 
     Example: qpr info my_index
     """
     facts = index_facts(folder)
-    return Output(json.dumps(facts, indent=2) + "\n", [facts])
+    return cli.Output(json.dumps(facts, indent=2) + "\n", [facts])
 
 
 def index_facts(folder: str) -> dict[str, Any]:
     """Return the facts of the index of a folder or an address; UserError if a file is damaged."""
-    retriever = load_index(folder)
+    retriever = cli.load_index(folder)
     store, encoder = retriever.store, retriever.encoder
     return {
         "questions": len(store),

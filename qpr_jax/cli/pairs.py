@@ -15,17 +15,7 @@ import click
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.cli.command import (
-    Command,
-    FiniteRange,
-    NamedPath,
-    OutPath,
-    as_json,
-    as_tsv,
-    chunked,
-    lines_output,
-    table_format,
-)
+from qpr_jax.cli import command as cli
 from qpr_jax.data.decoding import input_name
 from qpr_jax.data.pairs import COLUMNS, IDS, QuestionPairs, pair_columns, read_question_pairs
 from qpr_jax.data.splits import SPLITS, group_questions, read_split
@@ -39,35 +29,34 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
-_RANK = click.IntRange(1)
 _NAMES = ("query", "negative", "rank", "distance", "positive", "id", "score")
 
 
-@click.command(cls=Command, stopped="{out} is complete or unchanged")
-@click.argument("run", type=NamedPath())
-@click.argument("pairs", default="-")
-@click.option("--out", required=True, type=OutPath(dir_okay=False), help="A .tsv or .jsonl file.")
-@click.option("--from-rank", default=1, type=_RANK, help="First rank to keep.")
-@click.option("--to-rank", default=50, type=_RANK, help="Last rank to keep.")
-@click.option("--count", default=4, type=_RANK, help="Negatives per query.")
-@click.option(
+@cli.command("{out} is complete or unchanged")
+@cli.argument("run", type=cli.PATH)
+@cli.argument("pairs", default="-")
+@cli.option("--out", required=True, type=cli.OutPath(dir_okay=False), help="A .tsv or .jsonl file.")
+@cli.option("--from-rank", default=1, type=cli.COUNT, help="First rank to keep.")
+@cli.option("--to-rank", default=50, type=cli.COUNT, help="Last rank to keep.")
+@cli.option("--count", default=4, type=cli.COUNT, help="Negatives per query.")
+@cli.option(
     "--relative-margin",
-    type=FiniteRange(0),
+    type=cli.DISTANCE,
     help="Minimum distance: (1 + this) times the positive's.",
 )
-@click.option(
-    "--absolute-margin", type=FiniteRange(0), help="Minimum distance: the positive's plus this."
+@cli.option(
+    "--absolute-margin", type=cli.DISTANCE, help="Minimum distance: the positive's plus this."
 )
-@click.option("--rerank", type=click.Choice(["light"]), help="Score hits by RUN's re-ranker.")
-@click.option("--cross-encoder", type=NamedPath(), help="Score hits by this folder's model.")
-@click.option("--max-score", default=0.5, type=FiniteRange(0, 1), help="Drop higher scores.")
-@click.option(
+@cli.option("--rerank", type=click.Choice(["light"]), help="Score hits by RUN's re-ranker.")
+@cli.option("--cross-encoder", type=cli.PATH, help="Score hits by this folder's model.")
+@cli.option("--max-score", default=0.5, type=cli.SHARE, help="Drop higher scores.")
+@cli.option(
     "--seed", type=click.IntRange(0), help="Choose at random.  [default: choose the nearest]"
 )
-@click.option(
+@cli.option(
     "--split", type=click.Choice(SPLITS), help="Use only questions of PAIRS in this split of RUN."
 )
-@table_format("PAIRS")
+@cli.table_format("PAIRS")
 def negatives(
     run: str, pairs: str, out: str, split: str | None, format: str | None, **options: Any
 ) -> dict[str, Any]:
@@ -116,9 +105,9 @@ def negatives(
         score=score,
         counts=counts,
     )
-    line = as_tsv if out.endswith(".tsv") else as_json
+    line = cli.as_tsv if out.endswith(".tsv") else cli.as_json
     with progress.bar("query", sum(map(len, queries))) as show, write_atomically(out, "w") as file:
-        if line is as_tsv:
+        if line is cli.as_tsv:
             file.write("\t".join(names) + "\n")
         for some in found:
             file.writelines(line(negative.fields(labeled.questions)) for negative in some)
@@ -210,11 +199,11 @@ def _summarize(out: str, rules: Rules, counts: Counter[str]) -> None:
     )
 
 
-@click.command(cls=Command, stopped="the lines printed are complete", prints_json=True)
-@click.argument("model", type=NamedPath())
-@click.argument("pairs", default="-")
-@table_format("PAIRS")
-@lines_output
+@cli.command("the lines printed are complete", prints_json=True)
+@cli.argument("model", type=cli.PATH)
+@cli.argument("pairs", default="-")
+@cli.table_format("PAIRS")
+@cli.lines_output
 def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
     """Score PAIRS with a cross-encoder.
 
@@ -236,10 +225,10 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
     names = [*columns, "score"]
     if scorer.calibration is not None:
         names.append("probability")
-    line = as_tsv if output == "tsv" else as_json
+    line = cli.as_tsv if output == "tsv" else cli.as_json
     if output == "tsv":
         click.echo("\t".join(names))
-    for part in chunked(progress.count((pair for _, pair in found), "scored")):
+    for part in cli.chunked(progress.count((pair for _, pair in found), "scored")):
         logits = scorer.predict(part)
         values = (scorer.scores(logits), scorer.probabilities(logits))
         scores = [column.tolist() for column in values if column is not None]
@@ -247,11 +236,11 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
             sys.stdout.write(line(dict(zip(names, (*pair, *row), strict=True))))
 
 
-@click.command(cls=Command, stopped="the calibration is the old one or the new one")
-@click.argument("run", type=NamedPath())
-@click.argument("verdicts", default="-")
-@click.option("--out", type=OutPath(file_okay=False), help="New folder, instead of changing RUN.")
-@table_format("VERDICTS")
+@cli.command("the calibration is the old one or the new one")
+@cli.argument("run", type=cli.PATH)
+@cli.argument("verdicts", default="-")
+@cli.option("--out", type=cli.OutPath(file_okay=False), help="New folder, instead of changing RUN.")
+@cli.table_format("VERDICTS")
 def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> dict[str, Any]:
     """Fit the probabilities of found pairs to VERDICTS.
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax.cli.command import Command, Function, NamedPath, wants_json
+from qpr_jax.cli import command as cli
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import UserError, needs
 from qpr_jax.machine import cpu_count
@@ -32,11 +32,11 @@ TOKEN = "QPR_TOKEN"
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]+)?", re.ASCII)
 
 
-def address_options(port: int) -> Function:
+def address_options(port: int) -> cli.Function:
     """Add the options of a command that listens: --host, --port and --allowed-host."""
     others = "Host that requests may name, besides --host and localhost; repeatable; *: any."
 
-    def add(function: Function) -> Function:
+    def add(function: cli.Function) -> cli.Function:
         allowed = click.option("--allowed-host", metavar="NAME", multiple=True, help=others)
         number = click.option("--port", default=port, type=click.IntRange(0, 65535))
         host = click.option("--host", default="127.0.0.1", help="Address; 0.0.0.0: all of them.")
@@ -45,27 +45,22 @@ def address_options(port: int) -> Function:
     return add
 
 
-@click.command(cls=Command, stopped="changes that were answered are on disk")
-@click.argument("folder", type=NamedPath())
+@cli.command("changes that were answered are on disk")
+@cli.argument("folder", type=cli.PATH)
 @address_options(8000)
-@click.option(
+@cli.option(
     "--allowed-origin",
     metavar="ORIGIN",
     multiple=True,
     help="Web pages that may read answers (CORS), such as https://shop.example; repeatable.",
 )
-@click.option("--access-log", is_flag=True, help="Print a line for each request.")
-@click.option(
-    "--token-file", type=NamedPath(), help=f"File with the token for writing; else ${TOKEN}."
-)
-@click.option("--cross-encoder", type=NamedPath(), help="Folder of a cross-encoder.")
-@click.option("--workers", default=1, type=click.IntRange(1), help="Number of processes.")
-@click.option("--threads", type=click.IntRange(1), help="Threads of a worker.  [default: cores]")
-@click.option(
-    "--max-body",
-    default=1 << 20,
-    type=click.IntRange(1),
-    help="Largest body of a request, in bytes.",
+@cli.option("--access-log", is_flag=True, help="Print a line for each request.")
+@cli.option("--token-file", type=cli.PATH, help=f"File with the token for writing; else ${TOKEN}.")
+@cli.option("--cross-encoder", type=cli.PATH, help="Folder of a cross-encoder.")
+@cli.option("--workers", default=1, type=cli.COUNT, help="Number of processes.")
+@cli.option("--threads", type=cli.COUNT, help="Threads of a worker.  [default: cores]")
+@cli.option(
+    "--max-body", default=1 << 20, type=cli.COUNT, help="Largest body of a request, in bytes."
 )
 def serve(folder: str, host: str, port: int, workers: int, **given: Any) -> None:
     """Serve the index of FOLDER over HTTP, with a search page at /.
@@ -148,7 +143,7 @@ def _say(settings: Settings, url: str, count: int, workers: int = 1) -> None:
     log.info(
         "%s: %s questions at %s%s, writing %s", settings.folder, f"{count:,}", url, by, writing
     )
-    if wants_json():
+    if cli.wants_json():
         facts = {"folder": settings.folder, "questions": count, "url": url}
         click.echo(json.dumps(facts | {"writing": bool(settings.token)}))
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from qpr_jax import progress
-from qpr_jax.cli.command import Command, NamedPath, OutPath, Output, questions_input, read_input
+from qpr_jax.cli import command as cli
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import Interrupted, UserError, needs
 from qpr_jax.training.presets import FACTS, PRESETS
@@ -26,27 +26,27 @@ settings of a preset, `qpr train RUN --config NAME` trains it.
 """
 
 
-@click.command(cls=Command, stopped="the same command, without --overwrite, resumes {workdir}")
-@click.argument("workdir", metavar="RUN", type=NamedPath(file_okay=False))
-@click.argument("pairs", required=False, type=NamedPath())
-@click.option(
+@cli.command("the same command, without --overwrite, resumes {workdir}")
+@cli.argument("workdir", metavar="RUN", type=cli.NamedPath(file_okay=False))
+@cli.argument("pairs", required=False, type=cli.PATH)
+@cli.option(
     "--config",
     metavar="SPEC",
     shell_complete=lambda context, parameter, text: [n for n in PRESETS if n.startswith(text)],
     help="A preset, or a TOML file.  [default: quora_sdml; with --from, fine_tune]",
 )
-@click.option(
+@cli.option(
     "--set",
     "changes",
     multiple=True,
     metavar="NAME=VALUE",
     help="Change a setting; wins over other options; repeatable.",
 )
-@click.option(
-    "--labels", type=NamedPath(), help="Also train on these labeled pairs (from `qpr review`)."
+@cli.option(
+    "--labels", type=cli.PATH, help="Also train on these labeled pairs (from `qpr review`)."
 )
-@click.option("--from", "start", type=NamedPath(), help="Start from the encoder of this run.")
-@click.option("--overwrite", is_flag=True, help="Replace the run in the folder.")
+@cli.option("--from", "start", type=cli.PATH, help="Start from the encoder of this run.")
+@cli.option("--overwrite", is_flag=True, help="Replace the run in the folder.")
 def train(
     workdir: str, pairs: str | None, config: str | None, changes: tuple[str, ...], **given: Any
 ) -> int | dict[str, Any]:
@@ -89,10 +89,10 @@ def train(
     return {"run": workdir, "report": report}
 
 
-@click.command(cls=Command, stopped="nothing was changed")
-@click.argument("names", nargs=-1, type=click.Choice([*PRESETS]), metavar="[NAMES]...")
-@click.option("--all", "every", is_flag=True, help="Also print all other settings, as comments.")
-def presets(names: tuple[str, ...], every: bool) -> Output:
+@cli.command("nothing was changed")
+@cli.argument("names", nargs=-1, type=click.Choice([*PRESETS]), metavar="[NAMES]...")
+@cli.option("--all", "every", is_flag=True, help="Also print all other settings, as comments.")
+def presets(names: tuple[str, ...], every: bool) -> cli.Output:
     """List the presets of `qpr train`, or print their settings.
 
     With NAMES, print the settings of these presets, as TOML. A file of them is a start for settings
@@ -106,8 +106,8 @@ def presets(names: tuple[str, ...], every: bool) -> Output:
         raise click.UsageError("--all goes with NAMES only")
     rows = [{"name": name, **FACTS[name], "settings": PRESETS[name]} for name in names or FACTS]
     if names:
-        return Output("\n".join(_toml(name, every=every) for name in names), rows)
-    return Output("".join(_facts(name, facts) for name, facts in FACTS.items()) + _FOOTER, rows)
+        return cli.Output("\n".join(_toml(name, every=every) for name in names), rows)
+    return cli.Output("".join(_facts(name, facts) for name, facts in FACTS.items()) + _FOOTER, rows)
 
 
 def _facts(name: str, facts: Mapping[str, Any]) -> str:
@@ -138,12 +138,12 @@ def _value(value: Any) -> str:
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
-@click.command(cls=Command, stopped="the same command resumes {out}")
-@click.argument("folder", type=NamedPath())
-@click.argument("questions", default="-")
-@click.option("--out", type=OutPath(), required=True, help="Output file, .npy, or folder.")
-@click.option("--spark", help="Spark master, as of `qpr clusters`; for a folder.  [default: none]")
-@questions_input
+@cli.command("the same command resumes {out}")
+@cli.argument("folder", type=cli.PATH)
+@cli.argument("questions", default="-")
+@cli.option("--out", type=cli.OutPath(), required=True, help="Output file, .npy, or folder.")
+@cli.option("--spark", help="Spark master, as of `qpr clusters`; for a folder.  [default: none]")
+@cli.questions_input
 def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any) -> dict[str, Any]:
     """Write the vectors of QUESTIONS to a .npy file.
 
@@ -169,7 +169,7 @@ def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any)
     if spark is not None:
         raise click.UsageError("--spark needs QUESTIONS to be a folder of Parquet files")
     encoder = run_encoder(folder)
-    entries = progress.count(read_input(questions, **how), "encoded")
+    entries = progress.count(cli.read_input(questions, **how), "encoded")
     texts = (entry.question for entry in entries)
     dimension, identity = encoder.dimension, encoder.identity
     rows = encode_to_file(out, texts, encoder.encode, dimension=dimension, encoder=identity)
@@ -177,13 +177,10 @@ def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any)
     return {"out": out, "vectors": rows, "dimension": dimension, "encoder": identity}
 
 
-@click.command(cls=Command, stopped="{folder} keeps its old encoder or has the new one")
-@click.argument("folder", type=NamedPath(file_okay=False))
-@click.option(
-    "--run",
-    required=True,
-    type=NamedPath(),
-    help="The run that added words to the encoder of FOLDER.",
+@cli.command("{folder} keeps its old encoder or has the new one")
+@cli.argument("folder", type=cli.NamedPath(file_okay=False))
+@cli.option(
+    "--run", required=True, type=cli.PATH, help="The run that added words to the encoder of FOLDER."
 )
 def extend(folder: str, run: str) -> dict[str, Any]:
     """Give an index an encoder with another language.
@@ -200,11 +197,11 @@ def extend(folder: str, run: str) -> dict[str, Any]:
     return {"folder": folder, "extended": extended}
 
 
-@click.command(cls=Command, stopped="{to} is complete or absent")
-@click.argument("run", type=NamedPath())
-@click.option("--to", required=True, type=OutPath(file_okay=False), help="New folder.")
-@click.option("--licence", help="License of the weights, such as apache-2.0.")
-@click.option("--data", help="The training data and its terms, in a sentence.")
+@cli.command("{to} is complete or absent")
+@cli.argument("run", type=cli.PATH)
+@cli.option("--to", required=True, type=cli.OutPath(file_okay=False), help="New folder.")
+@cli.option("--licence", help="License of the weights, such as apache-2.0.")
+@cli.option("--data", help="The training data and its terms, in a sentence.")
 def publish(run: str, to: str, licence: str | None, data: str | None) -> dict[str, Any]:
     """Write the encoder of RUN to a folder that others can load.
 
