@@ -13,28 +13,9 @@ from qpr_jax.errors import UserError
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
 _GROUPS = {
-    "Find": [
-        duplicates.duplicates,
-        indexes.index,
-        indexes.search,
-        indexes.add,
-        indexes.remove,
-        indexes.compact,
-        serve.serve,
-        duplicates.review,
-        indexes.info,
-    ],
-    "Train": [train.train, train.presets, evaluate.evaluate, evaluate.errors, train.publish],
-    "Data and more": [
-        data.clusters,
-        data.splits,
-        pairs.negatives,
-        train.encode,
-        pairs.rerank,
-        pairs.calibrate,
-        train.extend,
-        data.sample,
-    ],
+    "Find": "duplicates index search add remove compact serve review info",
+    "Train": "train presets evaluate errors publish",
+    "Data and more": "clusters splits negatives encode rerank calibrate extend sample",
 }
 
 
@@ -42,9 +23,9 @@ class _Grouped(click.Group):
     """Commands under the titles of `_GROUPS`."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, commands in _GROUPS.items():
+        for title, names in _GROUPS.items():
             limit = formatter.width - 6 - max(len(name) for name in self.commands)
-            rows = [(str(c.name), c.get_short_help_str(limit)) for c in commands]
+            rows = [(n, self.commands[n].get_short_help_str(limit)) for n in names.split()]
             with formatter.section(title):
                 formatter.write_dl(rows)
 
@@ -60,9 +41,10 @@ def qpr() -> None:
     """
 
 
-for group in _GROUPS.values():
-    for command in group:
-        qpr.add_command(command)
+for module in (data, duplicates, evaluate, indexes, pairs, serve, train):
+    for value in vars(module).values():
+        if isinstance(value, click.Command):
+            qpr.add_command(value)
 
 
 def run() -> int:
