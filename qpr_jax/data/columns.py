@@ -167,10 +167,8 @@ def _plain(value: Any) -> object:
             return value.isoformat()
         case datetime.timedelta():
             return value.total_seconds()
-        case np.datetime64():
-            return str(np.datetime_as_string(value))
         case np.timedelta64():
             return float(value / np.timedelta64(1, "s"))
-        case np.generic():
+        case np.generic() if not isinstance(value, np.datetime64):
             return value.item()
     return str(value)

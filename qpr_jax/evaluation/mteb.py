@@ -68,24 +68,20 @@ class MtebEncoder:
         encoder = self.encoder
         parameters, size = _weights(encoder)
         cosine, euclidean = ScoringFunction.COSINE, ScoringFunction.EUCLIDEAN
+        unknown = "release_date license open_weights public_training_code public_training_data "
+        unknown += "training_datasets loader"  # mteb gets the model itself
         return ModelMeta(
-            loader=None,  # mteb gets the model itself
             name=self.name,
             revision=encoder.identity,
-            release_date=None,
             languages=self.languages,
             n_parameters=parameters,
             memory_usage_mb=size / 2**20,
             max_tokens=encoder.max_tokens,
             embed_dim=encoder.dimension,
-            license=None,
-            open_weights=None,
-            public_training_code=None,
-            public_training_data=None,
             framework=["JAX", "NumPy"],
             similarity_fn_name=cosine if encoder.normalize else euclidean,
             use_instructions=False,
-            training_datasets=None,
+            **dict.fromkeys(unknown.split()),
         )
 
     def encode(self, inputs: Iterable[Mapping[str, Any]], **options: Any) -> np.ndarray:
