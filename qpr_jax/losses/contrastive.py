@@ -27,8 +27,7 @@ def contrastive_loss(
     0.5 (y_i d_i^2 + (1 - y_i) max(0, margin - d_i)^2). The cosine of a vector of zeros is 0.
 
     Args:
-      left: floating [n, d].
-      right: floating [n, d]; row i of both is a pair.
+      left, right: floating [n, d]; row i of both is a pair.
       labels: boolean or number [n]: 1 if the two mean the same, else 0. Others raise ValueError
         outside `jit`.
       margin: the smallest distance without loss of pairs with label 0, 0 to 2.
@@ -45,8 +44,8 @@ def contrastive_loss(
       Mapping", equation (4), in which Y is 0 for two of one meaning; ContrastiveLoss of
       sentence-transformers.
     """
-    distances, same = _labeled_distances(left, right, labels, margin)
-    return device_mean(0.5 * _squares(distances, same, margin).mean(), axis_name)
+    _, _, squares = _labeled_distances(left, right, labels, margin)
+    return device_mean(0.5 * squares.mean(), axis_name)
 
 
 def online_contrastive_loss(
@@ -64,9 +63,7 @@ def online_contrastive_loss(
     pairs of the other label, the mean distance of the pair's own label replaces that extreme. The
     choice has no gradient.
 
-    sentence-transformers takes the sum, which grows with the batch; this is the sum divided by the
-    number of pairs of the global batch. Like there it is not halved.
-
+    sentence-transformers takes the sum, which grows with the batch. Like there it is not halved.
     The arguments are those of `contrastive_loss`. Hard pairs are chosen among those of all devices.
 
     Example:
@@ -80,7 +77,7 @@ def online_contrastive_loss(
       OnlineContrastiveLoss of sentence-transformers; Hadsell, Chopra and LeCun (2006), equation
       (4), for the squares.
     """
-    distances, same = _labeled_distances(left, right, labels, margin)
+    distances, same, squares = _labeled_distances(left, right, labels, margin)
     all_same = gather(same, len(same), axis_name)
     all_distances = gather(lax.stop_gradient(distances), len(same), axis_name)
     positives, _, farthest, positive_mean = _spread(all_distances, all_same)
@@ -89,13 +86,13 @@ def online_contrastive_loss(
     far_enough = distances >= jnp.where(positives > 1, farthest, negative_mean)
     # A distance that is not finite makes its pair hard, so that the loss shows it.
     easy = jnp.where(same, near_enough, far_enough) & jnp.isfinite(distances)
-    return device_mean(jnp.where(easy, 0, _squares(distances, same, margin)).mean(), axis_name)
+    return device_mean(jnp.where(easy, 0, squares).mean(), axis_name)
 
 
 def _labeled_distances(
     left: jax.Array, right: jax.Array, labels: jax.Array, margin: float
-) -> tuple[jax.Array, jax.Array]:
-    """Check the arguments; the distance of each pair, [n], and its label, bool [n]."""
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Check the arguments; return [n]: distances, labels (bool), squares (also of violations)."""
     if left.ndim != 2 or 0 in left.shape or left.shape != right.shape:
         raise ValueError(
             f"expected `left` and `right` of one non-empty [n, d], got {left.shape} and "
@@ -111,12 +108,11 @@ def _labeled_distances(
     if not 0 <= margin < float("inf"):
         raise ValueError(f"expected `margin` of at least 0 and finite, got {margin}")
     left, right = map(unit_vectors, as_floats(left, right))
-    return 1 - (left * right).sum(axis=1), labels.astype(bool)
+    distances, same = 1 - (left * right).sum(axis=1), labels.astype(bool)
+    return distances, same, jnp.where(same, distances, jax.nn.relu(margin - distances)) ** 2
 
 
-def _spread(
-    distances: jax.Array, chosen: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def _spread(distances: jax.Array, chosen: jax.Array) -> tuple[jax.Array, ...]:
     """Number, minimum, maximum and mean of the chosen distances."""
     count = chosen.sum()
     least = jnp.where(chosen, distances, jnp.inf).min()
@@ -124,8 +120,3 @@ def _spread(
     mean = jnp.where(chosen, distances, 0).sum() / jnp.maximum(count, 1)
     # So that the mean of equal distances is equal to them, in spite of rounding.
     return count, least, greatest, jnp.clip(mean, least, greatest)
-
-
-def _squares(distances: jax.Array, same: jax.Array, margin: float) -> jax.Array:
-    """The square of each pair's distance, or of its margin violation."""
-    return jnp.where(same, distances, jax.nn.relu(margin - distances)) ** 2

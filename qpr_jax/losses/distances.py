@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-
-DISTANCES = ("ssd", "euc")  # the squared Euclidean distance, and its root
-
-
-class PairBatch(NamedTuple):
-    """A batch of pairs, and its place in the global batch.
-
-    Attributes:
-      queries: floating [n, d].
-      candidates: floating [m, d].
-      own: int32 [n], the row of each pair in the global batch.
-      clusters: int32 [M], of the candidates of all devices in the order of `gather`; -1: none.
-    """
-
-    queries: jax.Array
-    candidates: jax.Array
-    own: jax.Array
-    clusters: jax.Array | None
 
 
 def pair_batch(
@@ -34,8 +16,13 @@ def pair_batch(
     candidates: jax.Array,
     clusters: jax.Array | None,
     axis_name: Hashable | None,
-) -> PairBatch:
-    """Check the arrays of a loss of pairs, and lay them out."""
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
+    """Check the arrays of a loss of pairs, and find their place in the global batch.
+
+    Returns:
+      Queries, floating [n, d]; candidates [m, d]; the row of each pair in the global batch, int32
+      [n]; and the clusters of the candidates of all devices in the order of `gather`, int32 [M].
+    """
     if (
         (queries.ndim, candidates.ndim) != (2, 2)
         or 0 in queries.shape
@@ -50,7 +37,7 @@ def pair_batch(
     if clusters is not None:
         clusters = gather(_cluster_ids(clusters, len(candidates)), n, axis_name)
     queries, candidates = as_floats(queries, candidates)
-    return PairBatch(queries, candidates, own_rows(n, axis_name), clusters)
+    return queries, candidates, own_rows(n, axis_name), clusters
 
 
 def _cluster_ids(clusters: Any, count: int) -> jax.Array:
@@ -72,7 +59,7 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def check_smoothing(smoothing: float) -> None:
-    """Raise ValueError unless `smoothing` is a share."""
+    """Raise ValueError unless it is a share."""
     if not 0 <= smoothing <= 1:
         raise ValueError(f"expected `smoothing` from 0 to 1, got {smoothing}")
 
@@ -108,9 +95,9 @@ def device_mean(loss: jax.Array, axis_name: Hashable | None) -> jax.Array:
 
 
 def non_negatives(own: jax.Array, count: int, clusters: jax.Array | None) -> jax.Array:
-    """Mask the candidates that are no negatives of a row: its own, and those of its cluster.
+    """Mask the first candidates that are no negatives of a row: its own, and those of its cluster.
 
-    `own` and `clusters` are those of `PairBatch`; the first `count` candidates: bool [n, count].
+    `own` and `clusters` are those of `pair_batch`. Returns bool [n, count].
     """
     mask = own[:, None] == jnp.arange(count, dtype=own.dtype)[None]
     if clusters is None:
@@ -122,18 +109,17 @@ def non_negatives(own: jax.Array, count: int, clusters: jax.Array | None) -> jax
 def mean_vector(rows: jax.Array) -> jax.Array:
     """The mean of the rows, [d], a constant for the gradient.
 
-    Its last bit is dropped. Otherwise a compiler may fuse x - sum / m in some places, without
-    rounding the mean, and not in others. Value and gradient would then have different centers,
-    which matters if the mean is large.
+    Its last bit is dropped: a compiler that fuses x - sum / m in some places, without rounding the
+    mean, would give value and gradient different centers.
     """
     kind = jnp.finfo(rows.dtype)
     mean = lax.stop_gradient(rows.mean(axis=0))
     return lax.reduce_precision(mean, kind.nexp, kind.nmant - 1)
 
 
-def paired_squared_distances(x: jax.Array, y: jax.Array) -> jax.Array:
-    """The squared Euclidean distance of row i of x [n, d] and row i of y [n, d], [n]."""
-    return ((x - y) ** 2).sum(axis=1)
+def paired_distances(x: jax.Array, y: jax.Array, distance: str) -> jax.Array:
+    """The distance of row i of x [n, d] and row i of y [n, d], [n]."""
+    return from_squared(((x - y) ** 2).sum(axis=1), distance)
 
 
 def squared_distances(
@@ -141,8 +127,7 @@ def squared_distances(
 ) -> jax.Array:
     """All squared Euclidean distances, [n, m], by a matrix product.
 
-    Distances within the rounding error of the product are set to that error, without a gradient,
-    so that the slope of their root is bounded.
+    Those within its rounding error are set to that, without a gradient: their root has a slope.
     """
     # Subtracting one vector from all changes no distance. Without it, the expanded square of a
     # large common offset would lose them to rounding.
@@ -156,6 +141,7 @@ def squared_distances(
 
 def from_squared(squared: jax.Array, distance: str) -> jax.Array:
     """Turn squared Euclidean distances into `distance`, "ssd" or "euc"; the gradient at 0 is 0."""
+    check_choice("distance", distance, ("ssd", "euc"))
     if distance == "ssd":
         return squared
     zero = squared == 0

@@ -21,8 +21,7 @@ def imitation_loss(
     For vectors of length 1 it is 1 - cosine.
 
     Args:
-      vectors: floating [n, d], of the student.
-      targets: floating [n, d], of the teacher for the same questions.
+      vectors, targets: floating [n, d], of the student and the teacher for the same questions.
 
     For `axis_name` see `qpr_jax.losses`.
 
@@ -35,10 +34,8 @@ def imitation_loss(
       Knowledge Distillation", equation (1).
     """
     if vectors.ndim != 2 or vectors.shape != targets.shape:
-        raise ValueError(
-            f"expected `vectors` and `targets` of one [n, d], got {vectors.shape} and "
-            f"{targets.shape}"
-        )
+        shapes = f"{vectors.shape} and {targets.shape}"
+        raise ValueError(f"expected `vectors` and `targets` of one [n, d], got {shapes}")
     vectors, targets = as_floats(vectors, targets)
     difference = vectors - targets
     return device_mean(0.5 * (difference**2).sum(axis=1).mean(), axis_name)
@@ -77,10 +74,8 @@ def similarities_loss(
       which have the same gradient.
     """
     if vectors.ndim != 2 or targets.ndim != 2 or len(vectors) != len(targets):
-        raise ValueError(
-            f"expected `vectors` [n, d] and `targets` [n, t], got {vectors.shape} and "
-            f"{targets.shape}"
-        )
+        shapes = f"{vectors.shape} and {targets.shape}"
+        raise ValueError(f"expected `vectors` [n, d] and `targets` [n, t], got {shapes}")
     if not 0 < temperature < float("inf"):
         raise ValueError(f"expected `temperature` above 0 and finite, got {temperature}")
     sides = map(unit_vectors, as_floats(vectors, lax.stop_gradient(targets)))

@@ -10,7 +10,7 @@ from jax import lax
 
 from qpr_jax.arrays import unit_vectors
 from qpr_jax.losses.distances import check_smoothing, pair_batch
-from qpr_jax.losses.row_logsumexp import Direction, Logits, divergence_sum, mean_loss
+from qpr_jax.losses.row_logsumexp import Logits, divergence_sum, mean_loss
 
 
 def ranking_loss(
@@ -30,8 +30,7 @@ def ranking_loss(
     p_ij = softmax_j(similarity_scale s_ij). Forward-mode derivatives are not supported.
 
     Args:
-      queries: floating [n, d].
-      candidates: floating [m, d], m >= n.
+      queries, candidates: floating [n, d] and [m, d], m >= n.
       similarity_scale: factor of the cosine, above 0.
       smoothing: the mass spread evenly over all candidates, 0 to 1, as in `sdml_loss`. The entropy
         of the targets is subtracted, so that the minimum is 0.
@@ -52,15 +51,15 @@ def ranking_loss(
     check_smoothing(smoothing)
     if not 0 < similarity_scale < float("inf"):
         raise ValueError(f"expected a finite `similarity_scale` above 0, got {similarity_scale}")
-    batch = pair_batch(queries, candidates, clusters, axis_name)
-    queries, candidates = unit_vectors(batch.queries), unit_vectors(batch.candidates)
-    batch = batch._replace(queries=queries, candidates=candidates)
+    queries, candidates, own, clusters = pair_batch(queries, candidates, clusters, axis_name)
+    batch = unit_vectors(queries), unit_vectors(candidates), own, clusters
 
-    def divergences(given: Direction) -> jax.Array:
-        rows, positives, columns, own, clusters = given
+    def divergences(
+        rows: jax.Array, positives: jax.Array, columns: jax.Array, *places: jax.Array
+    ) -> jax.Array:
         rows, bias = similarity_scale * rows, jnp.zeros_like(columns[:, 0])
         positive = (rows * positives).sum(axis=1)
-        logits = Logits(rows, columns, bias, positive, own, clusters)
+        logits = Logits(rows, columns, bias, positive, *places)
         return divergence_sum(logits, smoothing, precision)
 
     return mean_loss(divergences, batch, symmetric, axis_name)

@@ -19,23 +19,12 @@ from jax.scipy.special import entr
 from jax.typing import ArrayLike
 
 from qpr_jax.arrays import in_tiles, join_tiles
-from qpr_jax.losses.distances import PairBatch, device_mean, gather, non_negatives
+from qpr_jax.losses.distances import device_mean, gather, non_negatives
 
-
-class _Tiles(NamedTuple):
-    """Rows of a tile: as many as have `logits`, within `fewest` and `most`, but never over `limit`.
-
-    On a CPU few, so that the logits stay in the cache; on an accelerator many, to keep it busy.
-    """
-
-    fewest: int
-    most: int
-    logits: int
-    limit: int
-
-
-_CPU = _Tiles(256, 512, 1 << 20, 1 << 24)
-_ACCELERATOR = _Tiles(1024, 8192, 1 << 24, 1 << 28)
+# Rows of a tile: as many as have `logits`, within `fewest` and `most`, but never over `limit`. On a
+# CPU few, so that the logits stay in the cache; on an accelerator many, to keep it busy.
+_CPU = {"fewest": 256, "most": 512, "logits": 1 << 20, "limit": 1 << 24}
+_ACCELERATOR = {"fewest": 1024, "most": 8192, "logits": 1 << 24, "limit": 1 << 28}
 
 
 class Logits(NamedTuple):
@@ -127,8 +116,8 @@ def _forward(
 
 def _rows_of_tile(columns: int) -> int:
     tiles = _CPU if jax.default_backend() == "cpu" else _ACCELERATOR
-    rows = min(max(tiles.logits // columns, tiles.fewest), tiles.most)
-    return max(1, min(rows, tiles.limit // columns))
+    rows = min(max(tiles["logits"] // columns, tiles["fewest"]), tiles["most"])
+    return max(1, min(rows, tiles["limit"] // columns))
 
 
 def _backward(
@@ -148,10 +137,7 @@ divergence_sum.defvjp(_forward, _backward)
 def mean_logits(
     logits: jax.Array, positive: jax.Array, hidden: jax.Array, *, axis: int
 ) -> tuple[jax.Array, jax.Array]:
-    """How many columns each row sees, its own among them, and the mean of their logits: [n] each.
-
-    The columns of `logits` and of `hidden`, the mask of `non_negatives`, are on the axis.
-    """
+    """How many columns, on the axis, each row sees with its own, and the mean of their logits."""
     count = ((~hidden).sum(axis=axis) + 1).astype(positive.dtype)
     return count, (jnp.where(hidden, 0, logits).sum(axis=axis) + positive) / count
 
@@ -162,37 +148,23 @@ def target_entropy(count: ArrayLike, smoothing: float) -> jax.Array:
     return entr(1 - smoothing + other) + (count - 1) * entr(other)
 
 
-class Direction(NamedTuple):
-    """Rows that a softmax is taken for, and the columns that it is over.
-
-    Attributes:
-      rows: [n, d], the queries or the paired candidates.
-      positives: [n, d], what each is paired with.
-      columns: [m, d], of all devices.
-      own: int32 [n], the column of each positive.
-      clusters: of the columns, or None.
-    """
-
-    rows: jax.Array
-    positives: jax.Array
-    columns: jax.Array
-    own: jax.Array
-    clusters: jax.Array | None
-
-
 def mean_loss(
-    sum_of_losses: Callable[[Direction], jax.Array],
-    batch: PairBatch,
+    sum_of_losses: Callable[..., jax.Array],
+    batch: tuple[jax.Array, jax.Array, jax.Array, jax.Array | None],
     symmetric: bool,
     axis_name: Hashable | None,
 ) -> jax.Array:
-    """The mean over the queries and, if `symmetric`, over the paired candidates, too."""
+    """The mean over the queries of a `pair_batch` and, if `symmetric`, the paired candidates, too.
+
+    `sum_of_losses` takes rows [n, d]; what each is paired with, [n, d]; the columns of all devices,
+    [m, d]; the column of each pair, int32 [n]; and the clusters of the columns, or None.
+    """
     queries, candidates, own, clusters = batch
     n, paired = len(queries), candidates[: len(queries)]
     columns = gather(candidates, n, axis_name)
-    loss = sum_of_losses(Direction(queries, paired, columns, own, clusters)) / n
+    loss = sum_of_losses(queries, paired, columns, own, clusters) / n
     if symmetric:
         columns = gather(queries, n, axis_name)
-        back = sum_of_losses(Direction(paired, queries, columns, own, clusters)) / n
+        back = sum_of_losses(paired, queries, columns, own, clusters) / n
         loss = (loss + back) / 2
     return device_mean(loss, axis_name)

@@ -11,7 +11,6 @@ from jax import lax
 from jax.scipy.special import entr
 
 from qpr_jax.losses.distances import (
-    DISTANCES,
     check_choice,
     check_smoothing,
     from_squared,
@@ -19,11 +18,10 @@ from qpr_jax.losses.distances import (
     mean_vector,
     non_negatives,
     pair_batch,
-    paired_squared_distances,
+    paired_distances,
     squared_distances,
 )
 from qpr_jax.losses.row_logsumexp import (
-    Direction,
     Logits,
     divergence_sum,
     mean_logits,
@@ -52,8 +50,7 @@ def sdml_loss(
     numbers in memory. Forward-mode derivatives are not supported.
 
     Args:
-      queries: floating [n, d].
-      candidates: floating [m, d], m >= n.
+      queries, candidates: floating [n, d] and [m, d], m >= n.
       smoothing: the mass spread by the prior, 0 to 1; 0 gives plain cross-entropy.
       distance: "ssd", the squared Euclidean one, or "euc", its root.
       prior: "uniform", 1/N on every candidate, including the row's own, or "distance", the softmax
@@ -72,38 +69,43 @@ def sdml_loss(
     Source:
       Bonadiman, Kumar and Mittal (2019), equations (3) and (4), Figure 2.
     """
-    check_choice("distance", distance, DISTANCES)
     check_choice("prior", prior, ("uniform", "distance"))
     check_smoothing(smoothing)
-    batch = pair_batch(queries, candidates, clusters, axis_name)
+    queries, candidates, own, clusters = pair_batch(queries, candidates, clusters, axis_name)
     if distance == "ssd" and prior == "uniform":
         # The same vector is subtracted from all, so that their squares are small.
-        center = mean_vector(gather(batch.candidates, len(queries), axis_name))[None]
-        batch = batch._replace(queries=batch.queries - center, candidates=batch.candidates - center)
+        center = mean_vector(gather(candidates, len(queries), axis_name))[None]
+        queries, candidates = queries - center, candidates - center
         divergences = functools.partial(_sum_by_products, smoothing=smoothing, precision=precision)
     else:
         divergences = functools.partial(
             _dense_sum, smoothing=smoothing, distance=distance, prior=prior, precision=precision
         )
+    batch = queries, candidates, own, clusters
     return mean_loss(divergences, batch, symmetric, axis_name)
 
 
 def _sum_by_products(
-    given: Direction,
-    *,
+    rows: jax.Array,
+    positives: jax.Array,
+    columns: jax.Array,
+    *places: jax.Array,
     smoothing: float,
     precision: lax.PrecisionLike,
 ) -> jax.Array:
     """The sum of squared distances' divergences; |x_i|^2 changes no softmax and is left out."""
-    rows, positives, columns, own, clusters = given
     positive = 2 * (rows * positives).sum(axis=1) - (positives**2).sum(axis=1)
     bias = -(columns**2).sum(axis=1)
-    logits = Logits(2 * rows, columns, bias, positive, own, clusters)
+    logits = Logits(2 * rows, columns, bias, positive, *places)
     return divergence_sum(logits, smoothing, precision)
 
 
 def _dense_sum(
-    given: Direction,
+    rows: jax.Array,
+    positives: jax.Array,
+    columns: jax.Array,
+    own: jax.Array,
+    clusters: jax.Array | None,
     *,
     smoothing: float,
     distance: str,
@@ -111,9 +113,8 @@ def _dense_sum(
     precision: lax.PrecisionLike,
 ) -> jax.Array:
     """The sum of the divergences of any distance and prior, with all logits in memory."""
-    rows, positives, columns, own, clusters = given
     logits = -from_squared(squared_distances(rows, columns, precision), distance)
-    positive = -from_squared(paired_squared_distances(rows, positives), distance)
+    positive = -paired_distances(rows, positives, distance)
     # The cross-entropy compares the own candidate with the others, not with all: for p_ii close
     # to 1, 1 - p_ii would be lost to rounding.
     hidden = non_negatives(own, len(columns), clusters)

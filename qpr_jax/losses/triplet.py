@@ -9,14 +9,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from qpr_jax.losses.distances import (
-    DISTANCES,
     check_choice,
     device_mean,
-    from_squared,
     gather,
     non_negatives,
     pair_batch,
-    paired_squared_distances,
+    paired_distances,
     squared_distances,
 )
 
@@ -39,8 +37,7 @@ def triplet_loss(
     loss of a row without a negative is 0. The paper takes the sum.
 
     Args:
-      queries: floating [n, d].
-      candidates: floating [m, d], m >= n.
+      queries, candidates: floating [n, d] and [m, d], m >= n.
       negatives: how to choose the negative: "random", uniformly; "hard", the closest to the
         positive, as in the paper, after Manmatha et al. (2017); "hard_anchor", to the query.
       margin: at least 0.
@@ -60,11 +57,11 @@ def triplet_loss(
       Bonadiman, Kumar and Mittal (2019), equation (2).
     """
     check_choice("negatives", negatives, ("random", "hard", "hard_anchor"))
-    check_choice("distance", distance, DISTANCES)
     if not margin >= 0:
         raise ValueError(f"expected `margin` of at least 0, got {margin}")
     queries, candidates, own, clusters = pair_batch(queries, candidates, clusters, axis_name)
     positives = candidates[: len(queries)]
+    to_positive = paired_distances(queries, positives, distance)
     everyone = gather(candidates, len(queries), axis_name)
     allowed = ~non_negatives(own, len(everyone), clusters)
     if negatives != "random":
@@ -77,7 +74,6 @@ def triplet_loss(
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, own)
         drawn = jax.vmap(lambda key: jax.random.uniform(key, allowed.shape[1:]))(keys)
         chosen = jnp.where(allowed, drawn, -1).argmax(axis=1)
-    to_positive = from_squared(paired_squared_distances(queries, positives), distance)
-    to_negative = from_squared(paired_squared_distances(queries, everyone[chosen]), distance)
+    to_negative = paired_distances(queries, everyone[chosen], distance)
     losses = jax.nn.relu(to_positive - to_negative + margin)
     return device_mean(jnp.where(allowed.any(axis=1), losses, 0).mean(), axis_name)
