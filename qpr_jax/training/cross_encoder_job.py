@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 import os
 import pathlib
@@ -23,7 +22,7 @@ from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH
-from qpr_jax.files import StrPath, read_json, write_json
+from qpr_jax.files import write_json
 from qpr_jax.index.run import run_encoder
 from qpr_jax.models.bert import PairScorer, init_bert
 from qpr_jax.reranking.calibration import calibrate
@@ -45,8 +44,8 @@ from qpr_jax.training.cross_data import (
     rank_scores,
     rerank_scores,
 )
-from qpr_jax.training.encoder_job import content_of
 from qpr_jax.training.loop import Phase, fit
+from qpr_jax.training.model_families import SENTENCE_TRANSFORMERS, read_encoder
 from qpr_jax.training.sections import naming
 from qpr_jax.training.sources import SOURCES
 from qpr_jax.training.train_step import (
@@ -56,8 +55,8 @@ from qpr_jax.training.train_step import (
     init_state,
     make_optimizer,
     make_schedule,
+    make_train_step,
 )
-from qpr_jax.training.workdir import open_workdir
 
 log = logging.getLogger(__name__)
 
@@ -71,33 +70,50 @@ _CLIP = 1.0  # the largest norm of a gradient
 Load = Callable[[int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
+def read_models(config: TrainConfig) -> dict[str, Any]:
+    """Read the first stage, and what training starts from."""
+    with naming("cross_encoder.first_stage"):
+        first_stage = run_encoder(os.path.expanduser(config.cross_encoder.first_stage))
+    return {"first_stage": first_stage, "pretrained": read_start(config)}
+
+
 def train_cross_encoder(
-    config: TrainConfig, workdir: StrPath, overwrite: bool = False
+    config: TrainConfig, folder: pathlib.Path, path: pathlib.Path | None, models: dict[str, Any]
 ) -> dict[str, Any]:
-    """Train a cross-encoder in `workdir`, write `export/` there, and return the report.
+    """Train a cross-encoder of the data at `path`, write `export/`, and return the report.
 
     The same call resumes after a kill. Uses one process and one device.
     """
-    source = SOURCES[config.data.source]
-    path = source.find(config) if source.find else None
-    with naming("cross_encoder.first_stage"):
-        first_stage = run_encoder(os.path.expanduser(config.cross_encoder.first_stage))
-    start = read_start(config)
-    content = content_of(config, path, first_stage=first_stage, pretrained=start)
-    with open_workdir(workdir, identity(config) | content, overwrite=overwrite) as folder:
-        if (folder / "report.json").exists():
-            log.info("%s is finished; see its report.json", folder)
-            return dict(read_json(folder / "report.json"))
-        if path and source.prepare:
-            path = source.prepare(config, path, folder)
-        data, clusters, splits = source.read(config, path or pathlib.Path())
-        split = SplitData(data, dense_clusters(clusters), splits)
-        write_splits(folder / "splits", splits, data.ids, data.questions)
-        hits, validation = find_hits(split, first_stage, HITS, folder)
-        steps, load = make_batches(config, split, hits, start)
-        began = time.perf_counter()
-        model = _train(config, split, steps, load, validation, start, folder)
-        return _finish(split, model, validation, folder, time.perf_counter() - began)
+    first_stage, start = models["first_stage"], models["pretrained"]
+    data, clusters, splits = SOURCES[config.data.source].read(config, path or pathlib.Path())
+    split = SplitData(data, dense_clusters(clusters), splits)
+    write_splits(folder / "splits", splits, data.ids, data.questions)
+    hits, validation = find_hits(split, first_stage, HITS, folder)
+    steps, load = make_batches(config, split, hits, start)
+    began = time.perf_counter()
+    model = _train(config, data.questions, steps, load, validation, start, folder)
+    trained = time.perf_counter()
+    scores, logits = rerank_scores(model, data.questions, validation)
+    found = np.isfinite(logits)
+    rate = found.sum() / (time.perf_counter() - trained)
+    points = calibrate(logits[found], validation.relevant[found])
+    model = dataclasses.replace(model, calibration=points)
+    save_cross_encoder(folder / "export", model)
+    report = {
+        "settings": model.settings,
+        "identity": model.identity,
+        "validation": {
+            "queries": len(validation.queries),
+            "hits": validation.hits.shape[1],
+            "first_stage": rank_scores(validation.relevant),
+            "cross_encoder": scores,
+        },
+        "training_seconds": trained - began,  # of this process
+        "scored_pairs_per_second": float(rate),
+    }
+    write_json(folder / "report.json", report)
+    log.info("finished: %s; see %s", scores, folder / "report.json")
+    return report
 
 
 def make_batches(
@@ -140,11 +156,7 @@ def read_start(config: TrainConfig) -> CrossEncoder:
     with naming("encoder.pretrained"):
         if folder := cross_encoder_folder(named):
             return read_cross_encoder(folder)
-        encoder = run_encoder(named)
-        if not isinstance(encoder, TransformerEncoder):
-            raise UserError(
-                f"expected a folder in the format of sentence-transformers, got {named!r}"
-            )
+    encoder = read_encoder(config, TransformerEncoder, SENTENCE_TRANSFORMERS)
     return from_encoder(encoder, max_tokens=2 * config.text.max_tokens, seed=config.seed)
 
 
@@ -167,28 +179,20 @@ def make_cross_step(
         make_schedule(config, steps), weight_decay=config.optimizer.weight_decay, clip=_CLIP
     )
 
-    def loss(rest: nnx.State, table: Any, batch: tuple[jax.Array, ...]) -> jax.Array:
-        token_ids, segments, labels = batch
+    def loss(rest: nnx.State, batch: Any, key: jax.Array) -> tuple[jax.Array, Metrics]:
+        table, token_ids, segments, labels = batch
         scorer = nnx.merge(graph, nnx.State({**rest, "embedding": table}))
         logits = scorer.score(token_ids, segments)
-        return optax.sigmoid_binary_cross_entropy(logits, labels).mean()
+        value = optax.sigmoid_binary_cross_entropy(logits, labels).mean()
+        return value, {"cross_entropy": value}
 
-    @functools.partial(jax.jit, donate_argnums=0)
-    def step(
-        state: TrainState, table: Any, batch: tuple[jax.Array, ...]
-    ) -> tuple[TrainState, Metrics]:
-        value, gradient = jax.value_and_grad(loss)(state.params, table, batch)
-        updates, inner = optimizer.update(gradient, state.optimizer, state.params)
-        params = optax.apply_updates(state.params, updates)
-        metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
-        return TrainState(params, inner, state.step + 1), metrics
-
-    return lambda state, batch: step(state, embedding, batch), init_state(rest, optimizer)
+    step = make_train_step(loss, optimizer, seed=config.seed)
+    return lambda state, batch: step(state, (embedding, *batch)), init_state(rest, optimizer)
 
 
 def _train(
     config: TrainConfig,
-    split: SplitData,
+    questions: list[str],
     steps: int,
     load: Load,
     validation: Validation,
@@ -217,40 +221,8 @@ def _train(
         state,
         [phase],
         folder,
-        evaluate=lambda state: rerank_scores(export(state), split.data.questions, sample)[0],
+        evaluate=lambda state: rerank_scores(export(state), questions, sample)[0],
         watched=f"mrr@{DEPTH}",
         checkpoint_every=config.checkpoint_every,
     )
     return export(best)
-
-
-def _finish(
-    split: SplitData,
-    model: CrossEncoder,
-    validation: Validation,
-    folder: pathlib.Path,
-    seconds: float,
-) -> dict[str, Any]:
-    """Calibrate and write the model, and report its scores on all validation queries."""
-    began = time.perf_counter()
-    scores, logits = rerank_scores(model, split.data.questions, validation)
-    found = np.isfinite(logits)
-    rate = found.sum() / (time.perf_counter() - began)
-    points = calibrate(logits[found], validation.relevant[found])
-    model = dataclasses.replace(model, calibration=points)
-    save_cross_encoder(folder / "export", model)
-    report = {
-        "settings": model.settings,
-        "identity": model.identity,
-        "validation": {
-            "queries": len(validation.queries),
-            "hits": validation.hits.shape[1],
-            "first_stage": rank_scores(validation.relevant),
-            "cross_encoder": scores,
-        },
-        "training_seconds": seconds,  # of this process
-        "scored_pairs_per_second": float(rate),
-    }
-    write_json(folder / "report.json", report)
-    log.info("finished: %s; see %s", scores, folder / "report.json")
-    return report

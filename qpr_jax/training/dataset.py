@@ -18,6 +18,7 @@ from qpr_jax.data.splits import SPLITS, TRAIN, Splits, without_texts
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.text.base import NO_PARTS, Parts, Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.training import distributed
 from qpr_jax.training.batches import lengths_of
 from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.model_families import MODEL_FAMILIES, Corpora
@@ -69,11 +70,6 @@ class TrainDataset:
     parts: Parts = NO_PARTS
     translations: TranslationData | None = None
     frozen_rows: int = 0
-
-    @property
-    def labeled_token_ids(self) -> np.ndarray:
-        """Token ids of the Q questions."""
-        return self.token_ids[: len(self.data.questions)]
 
     @property
     def first_source(self) -> int:
@@ -140,16 +136,14 @@ def load_dataset(
     start: Encoder | None = None,
     words: Sequence[str] = (),
 ) -> TrainDataset:
-    """Read, cluster, split and tokenize the data.
+    """Read, cluster, split and tokenize the data at `path`, None if it is generated.
 
-    `path` comes from `Source.find` and `Source.prepare`, None if the data is generated; `start`
-    from `ModelFamily.start`, `words` from `teacher.teacher_words`.
+    `start` comes from `ModelFamily.start`, `words` from `teacher.teacher_words`.
     """
     data, clusters, splits = SOURCES[config.data.source].read(config, path or pathlib.Path())
     clusters = dense_clusters(clusters)
-    held_out = {
-        normalized_text(data.questions[i]) for i in np.flatnonzero(splits.split_of != TRAIN)
-    }
+    kept_out = np.flatnonzero(splits.split_of != TRAIN)
+    held_out = {normalized_text(data.questions[i]) for i in kept_out}
     translations = load_translations(config, held_out)
     if translations:
         scored = translations.scored_texts()
@@ -171,8 +165,7 @@ def load_dataset(
     token_ids, truncated, parts = tokenizer.token_ids(texts, max_tokens)
     if config.batch.subword_dropout and trains(config):
         parts = parts.joined(_spelled(tokenizer))
-    report = _make_report(data, clusters, splits, tokenizer, token_ids)
-    report |= {"questions_cut": truncated, "unlabelled": len(unlabeled)}
+    report = _make_report(data, clusters, splits, tokenizer, token_ids, truncated, len(unlabeled))
     hard = None
     if config.data.negatives and config.batch.hard_negatives:
         hard = read_negatives(config, data.questions, clusters, splits)
@@ -230,7 +223,12 @@ def with_teacher(
     questions = (dataset.data.questions, dataset.unlabeled, sources)
     dimension = dataset.start.dimension if dataset.start else config.encoder.output_dim
     encoded = rows[rows < dataset.first_target]
-    teacher = make_teacher(config, encoder, questions, encoded, dimension)
+    # Process 0 computes the vectors, and the others read them.
+    teacher = distributed.in_turn(
+        lambda: make_teacher(config, encoder, questions, encoded, dimension)
+    )
+    if teacher.components is not None:
+        teacher = teacher._replace(components=distributed.from_first(teacher.components))
     if translations and encoder and not dataset.start:  # embeddings start at its vectors
         teacher = teacher._replace(glossary=translations.glossary())
     return dataclasses.replace(dataset, teacher=teacher)
@@ -242,6 +240,8 @@ def _make_report(
     splits: Splits,
     tokenizer: Tokenizer,
     token_ids: np.ndarray,
+    truncated: int,
+    unlabeled: int,
 ) -> dict[str, Any]:
     # In chunks: of millions of texts, whole masks would take gigabytes.
     chunks = [token_ids[i : i + _CHUNK] for i in range(0, len(token_ids), _CHUNK)]
@@ -261,11 +261,11 @@ def _make_report(
         "questions": len(data.questions),
         **data.report,
         **cluster_report(clusters, data.pairs, data.is_duplicate),
-        "questions_cut": 0,
+        "questions_cut": truncated,
         "words_per_question": float(lengths_of(token_ids).mean()),
         "vocabulary": tokenizer.first_bin - 1,
         "hashed_words": float(1 - known / max(1, tokens)),
-        "unlabelled": 0,
+        "unlabelled": unlabeled,
         "splits": counts,
     }
 

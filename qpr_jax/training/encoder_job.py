@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import logging
 import pathlib
 import time
@@ -15,14 +13,13 @@ import numpy as np
 from qpr_jax.data.splits import write_splits
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import save_encoder
-from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, read_json, sha256_of
+from qpr_jax.files import sha256_of
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.training import distributed
-from qpr_jax.training.config import TrainConfig, identity, trains
+from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.dataset import TrainDataset, load_dataset, with_teacher
 from qpr_jax.training.evaluator import make_evaluator
 from qpr_jax.training.loop import fit
@@ -32,73 +29,48 @@ from qpr_jax.training.phases import build_plan
 from qpr_jax.training.report import write_report
 from qpr_jax.training.rerank_data import LogitCache
 from qpr_jax.training.reranker import LOGITS, read_scorer, train_reranker
-from qpr_jax.training.sources import SOURCES, labels_digest, listed_files, named_file
+from qpr_jax.training.sources import SOURCES, listed_files, named_file
 from qpr_jax.training.teacher import read_teacher, teacher_words
 from qpr_jax.training.train_step import Params, TrainState
 from qpr_jax.training.translations import translation_digests, with_languages
-from qpr_jax.training.workdir import open_workdir
 
 log = logging.getLogger(__name__)
 
 _WARMED = 256  # questions
 
 
-def train_encoder(config: TrainConfig, workdir: StrPath, overwrite: bool = False) -> dict[str, Any]:
-    """Train an encoder in `workdir`, or resume its training, and return the report."""
-    first, source = distributed.is_first(), SOURCES[config.data.source]
-    # Process 0 looks first, since it may have to download the data.
-    path = distributed.in_turn(lambda: source.find(config) if source.find else None)
-    start = MODEL_FAMILIES[config.encoder.kind].start(config)
-    teacher, scorer = read_teacher(config), read_scorer(config)
-    models = {"pretrained": start, "teacher": teacher, "cross_encoder": scorer}
-    run = identity(config) | content_of(config, path, **models)
-    with contextlib.ExitStack() as stack:
-        folder = pathlib.Path(workdir)
-        if first:
-            folder = stack.enter_context(open_workdir(workdir, run, overwrite=overwrite))
-        # The chunk is no part of a run's identity, but processes must compile one program.
-        _require_same_run(run | {"batch.encode_chunk": config.batch.encode_chunk})
-        finished, trained = distributed.broadcast_from_first(
-            lambda: [(folder / name).exists() for name in ("report.json", "export")]
-        )
-        if finished or trained:
-            distributed.disconnect()
-            if not first:
-                return {}
-        if finished:
-            log.info("%s is finished; see %s", folder, folder / "report.md")
-            return dict(read_json(folder / "report.json"))
-        if path and source.prepare:
-            prepare = source.prepare
-            path = pathlib.Path(
-                distributed.broadcast_from_first(lambda: str(prepare(config, path, folder)))
-            )
-        dataset = load_dataset(config, path, start, teacher_words(config, teacher))
-        if first:
-            data = dataset.data
-            write_splits(folder / "splits", dataset.splits, data.ids, data.questions)
-        dataset = _with_teacher(config, dataset, teacher)
-        if not trained:
-            params = train(config, dataset, folder)
-            distributed.disconnect()
-            if not first:
-                return {}
-            encoder = MODEL_FAMILIES[config.encoder.kind].export(config, dataset, params)
-            encoder = with_languages(encoder, start, dataset.translations)
-            save_encoder(folder / "export", encoder)
-            del params
-        return _finish(folder, config, dataset, scorer)
+def read_models(config: TrainConfig) -> dict[str, Any]:
+    """Read what training starts from, its teacher, and the cross-encoder of its re-ranker."""
+    return {
+        "pretrained": MODEL_FAMILIES[config.encoder.kind].start(config),
+        "teacher": read_teacher(config),
+        "cross_encoder": read_scorer(config),
+    }
 
 
-def _with_teacher(
-    config: TrainConfig, dataset: TrainDataset, teacher: Encoder | None
-) -> TrainDataset:
-    """The dataset with its teacher, whose vectors process 0 computes and the others read."""
-    ready = distributed.in_turn(lambda: with_teacher(config, dataset, teacher))
-    if ready.teacher is None or ready.teacher.components is None:
-        return ready
-    components = distributed.from_first(ready.teacher.components)
-    return dataclasses.replace(ready, teacher=ready.teacher._replace(components=components))
+def train_encoder(
+    config: TrainConfig, folder: pathlib.Path, path: pathlib.Path | None, models: dict[str, Any]
+) -> dict[str, Any]:
+    """Train an encoder of the data at `path`, or resume its training, and return the report."""
+    first, start, teacher = distributed.is_first(), models["pretrained"], models["teacher"]
+    if trained := distributed.broadcast_from_first((folder / "export").exists):
+        distributed.disconnect()
+        if not first:
+            return {}
+    dataset = load_dataset(config, path, start, teacher_words(config, teacher))
+    if first:
+        write_splits(folder / "splits", dataset.splits, dataset.data.ids, dataset.data.questions)
+    dataset = with_teacher(config, dataset, teacher)
+    if not trained:
+        params = train(config, dataset, folder)
+        distributed.disconnect()
+        if not first:
+            return {}
+        encoder = MODEL_FAMILIES[config.encoder.kind].export(config, dataset, params)
+        encoder = with_languages(encoder, start, dataset.translations)
+        save_encoder(folder / "export", encoder)
+        del params
+    return _finish(folder, config, dataset, models["cross_encoder"])
 
 
 def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> Params:
@@ -157,9 +129,7 @@ def _finish(
 
 
 def content_of(
-    config: TrainConfig,
-    path: pathlib.Path | None = None,
-    **models: Encoder | CrossEncoder | None,
+    config: TrainConfig, path: pathlib.Path | None = None, **models: Any
 ) -> dict[str, Any]:
     """What the data and the models that a run reads are by content, wherever they lie."""
     found: dict[str, Any] = {f"{k}.identity": one.identity for k, one in models.items() if one}
@@ -171,10 +141,12 @@ def content_of(
     if config.data.unlabeled:
         found["data.unlabeled.sha256"] = [*map(sha256_of, listed_files(config, "data.unlabeled"))]
     if config.data.negatives and config.batch.hard_negatives:
-        found["data.negatives.sha256"] = sha256_of(
-            named_file(config, "data.negatives", "qpr negatives")
-        )
-    return found | labels_digest(config) | translation_digests(config)
+        file = named_file(config, "data.negatives", "qpr negatives")
+        found["data.negatives.sha256"] = sha256_of(file)
+    if config.data.labels:
+        file = named_file(config, "data.labels", "qpr review")
+        found["data.labels.sha256"] = sha256_of(file)
+    return found | translation_digests(config)
 
 
 def _build_index(
@@ -212,14 +184,3 @@ def reuse_vectors(
         return np.asarray(found)
 
     return encode
-
-
-def _require_same_run(ours: dict[str, Any]) -> None:
-    """Raise UserError where this process has other settings or data than process 0."""
-    for name, value in distributed.broadcast_from_first(lambda: ours).items():
-        if ours.get(name) != value:
-            raise UserError(
-                f"expected {value!r}, as in process 0, got {ours.get(name)!r}",
-                setting=name,
-                remedy="start all processes with the same settings and data",
-            )

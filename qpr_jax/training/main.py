@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import pathlib
 from typing import Any
 
 import jax
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath
-from qpr_jax.training import distributed
+from qpr_jax.files import StrPath, read_json
+from qpr_jax.training import cross_encoder_job, distributed, encoder_job
 from qpr_jax.training.checks import validate
-from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.cross_encoder_job import train_cross_encoder
-from qpr_jax.training.encoder_job import train_encoder
+from qpr_jax.training.config import TrainConfig, identity
+from qpr_jax.training.sources import SOURCES
+from qpr_jax.training.workdir import open_workdir
+
+log = logging.getLogger(__name__)
+
+# What each job reads first, what it does then, and its report for people.
+_JOBS = {
+    "encoder": (encoder_job.read_models, encoder_job.train_encoder, "report.md"),
+    "cross_encoder": (
+        cross_encoder_job.read_models,
+        cross_encoder_job.train_cross_encoder,
+        "report.json",
+    ),
+}
 
 
 def train_and_evaluate(
@@ -34,10 +49,9 @@ def train_and_evaluate(
       Interrupted: SIGTERM or Ctrl-C came; the state is saved.
     """
     validate(config)
-    train = train_encoder if config.job == "encoder" else train_cross_encoder
     with distributed.connect_processes(config.distributed):
         try:
-            return train(config, workdir, overwrite)
+            return _train(config, workdir, overwrite)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -45,3 +59,40 @@ def train_and_evaluate(
                 f"out of memory ({str(error).splitlines()[0]})",
                 remedy="lower `batch.encode_chunk`, which changes no result, or `batch_size`",
             ) from error
+
+
+def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, Any]:
+    first, source = distributed.is_first(), SOURCES[config.data.source]
+    read_models, train, page = _JOBS[config.job]
+    # Process 0 looks first, since it may have to download the data.
+    path = distributed.in_turn(lambda: source.find(config) if source.find else None)
+    models = read_models(config)
+    run = identity(config) | encoder_job.content_of(config, path, **models)
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(workdir)
+        if first:
+            folder = stack.enter_context(open_workdir(workdir, run, overwrite=overwrite))
+        # The chunk is no part of a run's identity, but processes must compile one program.
+        _require_same_run(run | {"batch.encode_chunk": config.batch.encode_chunk})
+        if distributed.broadcast_from_first((folder / "report.json").exists):
+            distributed.disconnect()
+            if not first:
+                return {}
+            log.info("%s is finished; see %s", folder, folder / page)
+            return dict(read_json(folder / "report.json"))
+        if path and source.prepare:
+            prepare, given = source.prepare, path
+            made = distributed.broadcast_from_first(lambda: str(prepare(config, given, folder)))
+            path = pathlib.Path(made)
+        return train(config, folder, path, models)
+
+
+def _require_same_run(ours: dict[str, Any]) -> None:
+    """Raise UserError where this process has other settings or data than process 0."""
+    for name, value in distributed.broadcast_from_first(lambda: ours).items():
+        if ours.get(name) != value:
+            raise UserError(
+                f"expected {value!r}, as in process 0, got {ours.get(name)!r}",
+                setting=name,
+                remedy="start all processes with the same settings and data",
+            )

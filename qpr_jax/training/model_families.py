@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 _SHAPE = ("embedding_dim", "kernel_sizes", "filters", "output_dim", "bag_of_words", "normalize")
 _KEPT = [f"text.{name}" for name in ("vocabulary_size", "min_count", "hash_bins", "subwords")]
 _KEPT += [f"encoder.{name}" for name in _SHAPE]
+SENTENCE_TRANSFORMERS = "a folder in the format of sentence-transformers"
 _NGRAM_SCALE = 0.25  # words have about 16 n-grams
 
 E = TypeVar("E", bound=Encoder)
@@ -75,7 +76,8 @@ class ModelFamily:
     export: Callable[[TrainConfig, TrainDataset, nnx.State], Encoder]
 
 
-def _read_start(config: TrainConfig, kind: type[E], expected: str, remedy: str) -> E:
+def read_encoder(config: TrainConfig, kind: type[E], expected: str, remedy: str = "") -> E:
+    """Read the encoder that training starts from; UserError if it is of another kind."""
     path = config.encoder.pretrained
     with naming("encoder.pretrained"):
         encoder = run_encoder(os.path.expanduser(path))
@@ -88,22 +90,18 @@ def _read_cnn(config: TrainConfig) -> CnnEncoder | None:
     if not config.encoder.pretrained:
         return None
     remedy = "name a run that was trained with `encoder.kind=cnn`"
-    return _read_start(config, CnnEncoder, "the folder of a run with a CNN", remedy)
+    return read_encoder(config, CnnEncoder, "the folder of a run with a CNN", remedy)
 
 
 def _read_bert(config: TrainConfig) -> TransformerEncoder:
     what = "must name a folder to start from: bert has no fresh weights"
     refuse_if(not config.encoder.pretrained, "encoder.pretrained", what)
-    expected = "a folder in the format of sentence-transformers"
     remedy = "name such a folder or `minilm`, or set `encoder.kind=cnn` to start from a run"
-    return _read_start(config, TransformerEncoder, expected, remedy)
+    return read_encoder(config, TransformerEncoder, SENTENCE_TRANSFORMERS, remedy)
 
 
 def _cnn_vocabulary(config: TrainConfig, start: CnnEncoder | None, corpora: Corpora) -> Vocabulary:
-    """That of the encoder that training starts from; else of the texts of each language.
-
-    With `text.added_words` words of all languages but the first have rows, too.
-    """
+    """That of the start, with `text.added_words` of other languages; else of the texts."""
     text = config.text
     if start and not text.added_words:
         return start.vocabulary

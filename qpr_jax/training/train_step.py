@@ -21,9 +21,9 @@ Params = Any
 Metrics = dict[str, jax.Array]
 # (vectors and batch of one device, random key, mapped axis) -> the losses of the global batch, by
 # name. Training minimizes their sum.
-LossTerms = Callable[[jax.Array, Batch, jax.Array, str], dict[str, jax.Array]]
+LossTerms = Callable[[jax.Array, Batch, jax.Array, str], Metrics]
 # (parameters, batch, random key) -> the sum of the losses, and the losses by name.
-LossFn = Callable[[Params, Batch, jax.Array], tuple[jax.Array, dict[str, jax.Array]]]
+LossFn = Callable[[Params, Any, jax.Array], tuple[jax.Array, Metrics]]
 
 # The batch size at which the scalings change nothing: that of the paper.
 BASE_BATCH = 512
@@ -111,9 +111,8 @@ def make_loss(
 ) -> LossFn:
     """Make the loss of a global batch, a function of replicated parameters.
 
-    Each device encodes its share of the pairs; `terms` gathers what it needs from the other
-    devices. Take the gradient of the function returned, outside the map, where it is summed over
-    the devices.
+    Each device encodes its share; `terms` gathers what it needs from the other devices. The
+    gradient is taken outside the map, where it is summed over the devices.
     """
 
     def share_losses(params: Params, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
@@ -123,10 +122,8 @@ def make_loss(
         )
         return terms(vectors[batch.order], batch, key, AXIS)
 
-    def loss(
-        params: Params, batch: Batch, key: jax.Array
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        losses: dict[str, jax.Array] = mapped(params, batch, key)
+    def loss(params: Params, batch: Batch, key: jax.Array) -> tuple[jax.Array, Metrics]:
+        losses: Metrics = mapped(params, batch, key)
         return functools.reduce(jnp.add, losses.values()), losses
 
     whole, split = PartitionSpec(), PartitionSpec(AXIS)
@@ -139,17 +136,21 @@ def make_train_step(
 ) -> Step:
     """Make the jitted step. Its metrics have `loss_NAME` of each loss where there are several.
 
-    With `frozen_rows` only the rows of the embedding from this one on are trained. All else keeps
-    its bits if the optimizer has no weight decay, since Adam does not move what never had a
-    gradient.
+    With `frozen_rows` only the rows of the embedding from this one on are trained. Without weight
+    decay all else keeps its bits: Adam does not move what never had a gradient.
     """
+
+    def kept(path: tuple[Any, ...], gradient: jax.Array) -> jax.Array:
+        if path[0] != _EMBEDDING:
+            return jnp.zeros_like(gradient)
+        return jnp.where((jnp.arange(len(gradient)) >= frozen_rows)[:, None], gradient, 0)
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(jax.random.key(seed), state.step)
         (value, losses), gradient = jax.value_and_grad(loss, has_aux=True)(state.params, batch, key)
         if frozen_rows:
-            gradient = _only_last_rows(gradient, frozen_rows)
+            gradient = jax.tree_util.tree_map_with_path(kept, gradient)
         updates, inner = optimizer.update(gradient, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
         metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
@@ -158,14 +159,3 @@ def make_train_step(
         return TrainState(params, inner, state.step + 1), metrics
 
     return step
-
-
-def _only_last_rows(gradient: Params, first: int) -> Params:
-    """The gradient with zeros everywhere but in the rows of the embedding from `first` on."""
-
-    def kept(path: tuple[Any, ...], array: jax.Array) -> jax.Array:
-        if path[0] != _EMBEDDING:
-            return jnp.zeros_like(array)
-        return jnp.where((jnp.arange(len(array)) >= first)[:, None], array, 0)
-
-    return jax.tree_util.tree_map_with_path(kept, gradient)

@@ -15,7 +15,7 @@ from qpr_jax.training.presets import FACTS
 
 def test_labels_and_the_run_to_start_from_are_settings(done, monkeypatch):
     given = []
-    train = "qpr_jax.training.main.train_encoder"
+    train = "qpr_jax.training.main._train"
     monkeypatch.setattr(train, lambda config, *rest: given.append(config) or {})
     done("train", "r", "p.tsv", "--from", "runs/old", "--labels", "v.csv")
     assert given[0].encoder.pretrained == "runs/old"
