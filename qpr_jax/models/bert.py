@@ -215,7 +215,7 @@ def init_bert(
     model: type[BertEncoder] = BertEncoder,
 ) -> tuple[nnx.GraphDef, nnx.State]:
     """Create a model with the given weights (pure nested dictionaries): graph and parameters."""
-    graph, params = _structure(shape, compute_dtype, precision, model)
+    graph, params = _structure(model, shape, compute_dtype=compute_dtype, precision=precision)
     params = jax.tree.map(lambda array: array, params)  # a copy
     nnx.replace_by_pure_dict(params, dict(weights))
     return graph, params
@@ -223,15 +223,9 @@ def init_bert(
 
 @functools.cache
 def _structure(
-    shape: BertShape,
-    compute_dtype: str,
-    precision: str | lax.PrecisionLike,
-    model: type[BertEncoder],
+    model: type[BertEncoder], shape: BertShape, **products: Any
 ) -> tuple[nnx.GraphDef, nnx.State]:
-    def init() -> BertEncoder:
-        return model(shape, compute_dtype=compute_dtype, precision=precision, rngs=nnx.Rngs(0))
-
-    return nnx.split(nnx.eval_shape(init))
+    return nnx.split(nnx.eval_shape(lambda: model(shape, rngs=nnx.Rngs(0), **products)))
 
 
 def _apply_float32(linear: nnx.Linear, x: jax.Array) -> jax.Array:

@@ -80,17 +80,16 @@ class ConvEncoder(nnx.Module):
     ) -> jax.Array:
         """Encode blocks of questions that share a list of unique token ids.
 
-        A convolution is a sum of products of one token each, so each product is computed once for a
-        unique token of the batch instead of once for each occurrence.
+        Each product of a token and a part of a kernel is computed once for a unique token.
 
         Args:
           unique_ids: int32 [U], token ids; the first is 0 (padding).
           blocks: int32 [n_b, L_b] each, rows of `unique_ids`, zero-padded on the right.
           chunk: questions that are encoded at a time; see `conv_max_pool`. 0: all of a block.
           axis_name: the mapped axis that the questions are split over, if any.
-          sums: of tokens whose embeddings are sums of rows: token ids int32 [P], the rows, 0 for
-            none; int32 [P], the position in `unique_ids` of the token that each is added to; and
-            the limits of `Parts`, float32 [U], 0 for other tokens.
+          sums: of tokens whose embeddings are sums of rows: the rows, int32 [P], 0 for none; the
+            position in `unique_ids` of the token that each is added to, int32 [P]; and the limits
+            of `Parts`, float32 [U], 0 for other tokens.
 
         Returns:
           float32 [sum of n_b, output_dim], in the order of the blocks.
@@ -250,20 +249,18 @@ def _maxima(
     tables: list[jax.Array], kernel_sizes: tuple[int, ...], ids: jax.Array
 ) -> tuple[list[jax.Array], list[jax.Array]]:
     """The maxima of each kernel and their positions, [n, f] each."""
-    pooled = [_maximum(table, size, ids) for table, size in zip(tables, kernel_sizes, strict=True)]
-    maxima, positions = zip(*pooled, strict=True)
-    return list(maxima), list(positions)
-
-
-def _maximum(table: jax.Array, size: int, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
-    scores = functools.reduce(jnp.add, (table[rows] for rows in _table_rows(ids, size)))
-    positions = lax.broadcasted_iota(jnp.int32, scores.shape, 1)
-    own = (ids > 0)[:, :, None] | (positions == 0)
-    scores = jnp.where(own, scores, -jnp.inf)
-    # Two reductions, since one over pairs of value and position is four times slower.
-    maximum = scores.max(axis=1)
-    candidates = jnp.where(scores == maximum[:, None], positions, ids.shape[1])
-    return maximum, candidates.min(axis=1)
+    maxima, first = [], []
+    for table, size in zip(tables, kernel_sizes, strict=True):
+        scores = functools.reduce(jnp.add, (table[rows] for rows in _table_rows(ids, size)))
+        positions = lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+        own = (ids > 0)[:, :, None] | (positions == 0)
+        scores = jnp.where(own, scores, -jnp.inf)
+        # Two reductions, since one over pairs of value and position is four times slower.
+        maximum = scores.max(axis=1)
+        candidates = jnp.where(scores == maximum[:, None], positions, ids.shape[1])
+        maxima.append(maximum)
+        first.append(candidates.min(axis=1))
+    return maxima, first
 
 
 def _scatter_gradient(

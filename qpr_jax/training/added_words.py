@@ -23,19 +23,13 @@ def first_rows(
     words: Sequence[str],
     languages: Sequence[tuple[Sequence[str], Sequence[str]]],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Embeddings of words of other languages, for the training of an encoder to start from.
+    """The first embeddings of A words, float32 [A, e], and for which something is known, bool [A].
 
     That of a word is the mean of those of its translations, by the probabilities of a lexicon that
     is learned for each language, and the mean over the languages that have the word; where it has
     no translation, the sum of its n-grams', if the vocabulary has such.
 
-    Args:
-      encoder: that knows the language of the sources.
-      words: A words.
-      languages: for each language, n sources and their n translations.
-
-    Returns:
-      float32 [A, e], and for which words something is known, bool [A].
+    `languages`: of each, n sources, in the language of the encoder, and their n translations.
     """
     rows = embed_words(encoder, words)
     sums = np.zeros_like(rows)
@@ -68,12 +62,8 @@ def embed_words(encoder: CnnEncoder, words: Sequence[str]) -> np.ndarray:
 def changes_of_added_words(dataset: TrainDataset, vectors: np.ndarray) -> dict[str, Any]:
     """Count the indexed questions that have an added word, and score what these words change.
 
-    A search by exact distances, in which the stored vectors are those from before: an index keeps
-    them when the encoder is put to it.
-
-    Args:
-      dataset: of the training that added the words.
-      vectors: float32 [Q, d], of the indexed questions, with the new words.
+    By exact distances to the vectors from before, which an index keeps when the encoder is put to
+    it. `vectors`, float32 [Q, d], are of the indexed questions, with the new words.
 
     Returns:
       `words`, `changed_questions` and, of each split with pairs, `queries`, `changed_queries`, and

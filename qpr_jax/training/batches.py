@@ -132,7 +132,7 @@ class Layout(NamedTuple):
         labels: np.ndarray | None = None,
         targets: np.ndarray | None = None,
     ) -> Batch:
-        """Lay out the questions of this process's devices, in the first shape that fits all shares.
+        """Lay out the questions of `own` devices, in the first shape that fits all shares.
 
         Args:
           token_ids: int32 [devices, r, L], in the order of `Batch.order`.
@@ -201,9 +201,8 @@ def plan_layout(
     Args:
       token_ids_at: a function from a step to its token ids, int32 [devices, rows, L].
       steps: of an epoch.
-      vocabulary_size: ids from here on are sums of rows, of `parts`.
+      vocabulary_size, parts: as of `Layout`.
       blocks: the most blocks; each is compiled separately.
-      parts: rows of the tokens that are sums.
     """
     _, rows, widest = token_ids_at(0).shape
     longest = np.ones(rows, np.int32)

@@ -56,9 +56,8 @@ def find_hits(
     """Search with the first stage, unless `folder` already has the hits.
 
     Returns:
-      Negatives, int64 [Q, count]: for each clustered training question the nearest training
-      questions of other clusters, padded with -1; and the validation queries with `count` hits, at
-      most DEPTH.
+      Negatives, int64 [Q, count]: of each clustered training question the nearest training ones of
+      other clusters, padded with -1; and the validation queries with `count` hits.
     """
     clusters = split.clusters
     queries = np.unique(split.splits.pairs["validation"][:, 0]).astype(np.int64)
@@ -166,14 +165,9 @@ def draw_pairs(
 def batches_by_length(lengths: np.ndarray, batch_size: int, *, seed: int) -> np.ndarray:
     """Divide pairs into batches of similar length: int64 [b, batch_size], positions of pairs.
 
-    A pool of consecutive pairs is sorted by length and cut into batches, which are shuffled. So few
-    tokens are padding, and each part of the training has all lengths. An incomplete batch at the
-    end is left out.
-
-    Args:
-      lengths: int [n], tokens of each pair.
-      batch_size: at most n.
-      seed: seed of the order.
+    A pool of consecutive pairs, of these `lengths`, int [n], is sorted by length and cut into
+    batches, which are shuffled. So few tokens are padding, and each part of the training has all
+    lengths. An incomplete batch at the end is left out.
     """
     rng = np.random.default_rng([seed, 1])
     whole = len(lengths) - len(lengths) % batch_size

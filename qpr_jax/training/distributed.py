@@ -28,10 +28,7 @@ HEARTBEAT = 30  # seconds of silence after which a process counts as lost
 
 
 def make_mesh(devices: int = 0) -> Mesh:
-    """Make a mesh of one axis, `data`, of the first `devices` of all processes; 0 for all.
-
-    UserError if there are fewer.
-    """
+    """Make a mesh of the first `devices` of all processes, 0: all; UserError if there are fewer."""
     available = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     if devices > len(available):
         raise UserError(f"expected at most {len(available)}, got {devices}", setting="devices")
@@ -73,10 +70,7 @@ def is_first() -> bool:
 
 
 def from_first(tree: Any) -> Any:
-    """The arrays of process 0, in all processes, which give trees of the same shapes.
-
-    Processors of two types may round differently, so arrays that each process computes may differ.
-    """
+    """The arrays of process 0, in all processes: processors of two types may round differently."""
     if not jax.distributed.is_initialized():
         return tree
     return jax.tree.map(np.asarray, multihost_utils.broadcast_one_to_all(tree))
@@ -110,9 +104,6 @@ def any_process(flag: bool) -> bool:
 @contextlib.contextmanager
 def connect_processes(several: bool) -> Iterator[None]:
     """Connect this process to the others that train with it, if there are several.
-
-    JAX_COORDINATOR_ADDRESS (HOST:PORT of process 0), JAX_NUM_PROCESSES and JAX_PROCESS_ID say
-    which; under SLURM, MPI and on a TPU pod JAX finds the others by itself.
 
     A process that fails prints the error and exits at once, because an orderly shutdown would wait
     for the others, which wait for it. The others notice a missed heartbeat or a broken connection.
@@ -151,13 +142,12 @@ def _format_lost_process(error: BaseException) -> str:
     if not isinstance(error, jax.errors.JaxRuntimeError) or not re.search(signs, text):
         return ""
     reason = text.split("\n")[0].split(". ")[0]
-    return (
-        f"error: lost another process ({reason}); see what it printed; the same command in all "
-        "processes resumes from the last checkpoint"
-    )
+    what = f"lost another process ({reason}); see what it printed"
+    return f"error: {what}; the same command in all processes resumes from the last checkpoint"
 
 
 def _initialize() -> None:
+    # Under SLURM, MPI and on a TPU pod JAX finds the others without the variables.
     # The service would catch SIGTERM, which the training loop handles.
     jax.config.update("jax_enable_preemption_service", False)
     count, number = (os.environ.get(name) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))

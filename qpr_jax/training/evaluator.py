@@ -33,7 +33,7 @@ def make_evaluator(
         agreement = make_agreement(dataset, dataset.teacher, "validation")
 
     def score(encoder: Encoder) -> dict[str, float]:
-        def vectors_of(rows: np.ndarray) -> np.ndarray:
+        def vectors_of(rows: np.ndarray | slice) -> np.ndarray:
             return encoder.encode_ids(dataset.token_ids[rows], dataset.parts)
 
         scores = {}
@@ -48,7 +48,7 @@ def make_evaluator(
                 scored = score_translations(*sides, None, texts.sources, texts.targets)
                 accuracies += [scored["to_source"], scored["to_target"]]
             return scores | {"translation": float(np.mean(accuracies))}
-        vectors = encoder.encode_ids(dataset.labeled_token_ids, dataset.parts)
+        vectors = vectors_of(slice(len(dataset.data.questions)))
         if metric == "mrr":
             queries = np.unique(pairs[:, 0])
             found = rank(exact_search(vectors), queries)

@@ -68,9 +68,9 @@ def fit(
 
     Starts after the latest checkpoint. On one CPU machine and one number of devices the same steps
     give the same bits, however often the training was killed. Several processes all call this with
-    the same arguments; the first writes checkpoints and metrics to `folder`. The score `watched`
-    decides which step is best; with `start_counts` that may be 0, before the first. Training ends
-    after `patience` evaluations without a gain in the last phase; 0: never.
+    the same arguments; the first writes to `folder`. The score `watched` decides which step is
+    best; with `start_counts` that may be 0, before the first. Training ends after `patience`
+    evaluations without a gain in the last phase; 0: never.
 
     UserError if a loss, a gradient or a score is not finite; Interrupted after SIGTERM or SIGINT,
     when the state is saved.
@@ -165,7 +165,7 @@ class _MetricBuffer:
                 break
             rows.append({"step": step, **values, "pairs_per_second": rate})
         if self._writer:
-            self._writer.steps(rows)
+            self._writer.write("train", rows)
         if len(rows) < len(ready):
             what = f"loss is {values['loss']}, gradient norm is {values['grad_norm']}"
             raise _diverged(step, what)
@@ -177,7 +177,7 @@ class _MetricBuffer:
         if not all(map(math.isfinite, scores.values())):
             raise _diverged(step, named)
         if self._writer:
-            self._writer.evaluation({"step": step, **scores})
+            self._writer.write("validation", [{"step": step, **scores}])
         log.info("step %d: %s", step, named)
 
 

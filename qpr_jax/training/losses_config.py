@@ -22,7 +22,7 @@ from qpr_jax.losses import (
 from qpr_jax.training.batches import Batch
 from qpr_jax.training.config import TrainConfig, weighted_losses
 from qpr_jax.training.sections import LossConfig
-from qpr_jax.training.train_step import LossTerms
+from qpr_jax.training.train_step import LossTerms, Metrics
 
 _SETTINGS = frozenset(LossConfig.model_fields)
 
@@ -96,9 +96,7 @@ def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTer
         weights, imitation = {}, 1.0
     weights |= {"imitation": imitation, "similarities": imitation * config.teacher.similarities}
 
-    def terms(
-        vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str
-    ) -> dict[str, jax.Array]:
+    def terms(vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str) -> Metrics:
         queries, candidates, left, right = batch.split(config.loss.scale * vectors)
         targets = jnp.asarray(batch.targets)
         arrays = {
@@ -115,8 +113,7 @@ def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTer
                 continue
             options: dict[str, Any] = {name: given[name] for name in spec.arguments & given.keys()}
             options |= {name: getattr(config.loss, name) for name in spec.settings}
-            loss = spec.fn(*arrays[spec.reads], axis_name=axis_name, **options)
-            losses[name] = weight * loss
+            losses[name] = weight * spec.fn(*arrays[spec.reads], axis_name=axis_name, **options)
         return losses
 
     return terms

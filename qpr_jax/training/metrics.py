@@ -51,14 +51,6 @@ class MetricWriter:
             first.append(Event(step=resume_at + 1, session_log=start))
         self._write_events(first)
 
-    def steps(self, rows: list[dict[str, Any]]) -> None:
-        """Write the metrics of training steps."""
-        self._write("train", rows)
-
-    def evaluation(self, row: dict[str, Any]) -> None:
-        """Write the scores of an evaluation."""
-        self._write("validation", [row])
-
     def close(self) -> None:
         """Close all files."""
         for file in self._lines.values():
@@ -66,7 +58,8 @@ class MetricWriter:
         with contextlib.suppress(OSError):  # a full disk, which `_write_events` has reported
             self._events.close()
 
-    def _write(self, group: str, rows: list[dict[str, Any]]) -> None:
+    def write(self, group: str, rows: list[dict[str, Any]]) -> None:
+        """Write metrics of steps, `group` "train", or scores of evaluations, "validation"."""
         file, data = self._lines[group], _lines(rows)
         with name_in_errors(pathlib.Path(file.name)):
             while data:  # a write may take a part, as before the disk is full

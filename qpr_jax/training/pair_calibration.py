@@ -36,18 +36,11 @@ _MOST = 5000  # questions of a split whose hits are looked at
 
 
 def calibrate_pairs(
-    dataset: TrainDataset,
-    encoder: Encoder,
-    vectors: np.ndarray,
-    light: LightModel | None,
+    dataset: TrainDataset, encoder: Encoder, vectors: np.ndarray, light: LightModel | None
 ) -> PairCalibration | None:
     """Fit and test the calibration of a run; None without clusters.
 
-    Args:
-      dataset: the questions, their labels and clusters.
-      encoder: the encoder of the run.
-      vectors: float32 [Q, d], of all questions.
-      light: the light re-ranker of the run, if any.
+    `vectors` are those of all questions, float32 [Q, d]; `light` is the re-ranker of the run.
     """
     if len(dataset.splits.pairs["validation"]) < MIN_DUPLICATES:
         log.info("no probabilities of pairs: there are no clusters to fit them on")
@@ -63,13 +56,8 @@ def calibrate_pairs(
         return features.of_pairs(dataset.data.questions, first, second, distances)
 
     near, same, reach = near_pairs(dataset, vectors)
-    ordered = fit_pairs(
-        encoder.identity,
-        read(near),
-        same,
-        reach=reach,
-        reranker=light.identity if light else "",
-    )
+    name = light.identity if light else ""
+    ordered = fit_pairs(encoder.identity, read(near), same, reach=reach, reranker=name)
     (pairs, labels), (tested, truth) = (labeled_pairs(dataset, name) for name in HELD_OUT)
     fitted = rescale(ordered, read(pairs), labels, share_weights(labels))
     scores = reliability(fitted.probabilities(read(tested)), truth, share_weights(truth))

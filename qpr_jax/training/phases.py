@@ -50,7 +50,6 @@ class BatchLoader:
       indices: a function from a step to its questions.
       epoch: steps that read the data once.
       size: pairs of a batch, or half its questions.
-      layout: of a batch.
     """
 
     def __init__(
@@ -63,16 +62,10 @@ class BatchLoader:
         own: slice = slice(None),
         first_step: int = 0,
     ) -> None:
-        """Plan the shapes of the batches.
+        """Plan the shapes of the batches, which `devices` share; this process lays out its `own`.
 
-        Args:
-          config: settings of the batch and the seed.
-          dataset: what the batches are taken from.
-          devices: number of devices that share a batch.
-          imitation: read any trainable questions with the teacher's vectors, not pairs, which have
-            these vectors only if imitation has a weight.
-          own: the devices whose shares this process lays out.
-          first_step: steps of the training before this phase, so that no two drop the same tokens.
+        With `imitation` they have any trainable questions, not pairs, and the teacher's vectors.
+        `first_step`: steps of the training before this phase, so that no two drop the same tokens.
         """
         self.epoch = epoch_steps(config, dataset, imitation=imitation)
         self.size = config.teacher.batch_size // 2 if imitation else pairs_per_batch(config)

@@ -72,10 +72,9 @@ def write_report(
     *,
     encode_seconds: float,
 ) -> dict[str, Any]:
-    """Score the run in `folder`; write report.md, ranks.npz and, last, report.json.
+    """Score the run in `folder`; write report.md, ranks.npz and, last, report.json; return that.
 
-    `vectors` are those of all questions, float32 [Q, d], which took `encode_seconds`; `rerankers`
-    go by the names in RERANKERS. Returns what report.json holds.
+    `vectors` are those of all questions, float32 [Q, d]; `rerankers` have the names in RERANKERS.
     """
     store = retriever.store
     assert isinstance(store, FolderStore)  # a run makes no other
@@ -143,7 +142,8 @@ def _score_splits(
     searches = first | {"paper": index_search(Vectors.build(PAPER, vectors), vectors)}
     searches |= _baselines(dataset)
     for stage, reranker in rerankers.items():
-        searches |= {f"{stage}_{name}": reranker.search(one) for name, one in first.items()}
+        for name, one in first.items():
+            searches[f"{stage}_{name}"] = functools.partial(reranker.search, one)
     scores, rankings, ranks = score_searches(searches, dataset)
     report: dict[str, Any] = {}
     for split in HELD_OUT:
@@ -184,10 +184,7 @@ def _baselines(dataset: TrainDataset) -> dict[str, RankFn]:
 
 
 def _gain(ranks: dict[str, np.ndarray], split: str, stage: str, search: str) -> dict[str, Any]:
-    """What a second stage adds to a search: [difference, low, high] of each score.
-
-    The 95 % interval is of a bootstrap over clusters.
-    """
+    """What a second stage adds: [difference, low, high] of each score, a 95 % interval."""
     found, names = {}, ("hits@1", "hits@10", "mrr@20")
     for over in ("pair", "query"):
         table = rank_scores(ranks, split, f"{stage}_{search}", over, minus=search)
@@ -228,23 +225,20 @@ def score_searches(
 def _translation_scores(
     dataset: TrainDataset, translations: TranslationData, encoder: Encoder, vectors: np.ndarray
 ) -> dict[str, Any]:
-    """Score an encoder on translations; vectors: float32 [Q, d], of the indexed questions.
+    """Score an encoder on translations; held-out sentences are also searched among the questions.
 
-    Held-out sentences are also searched among these questions. `known` has the share of tokens with
-    a row of their own, by language.
+    vectors: float32 [Q, d], of the questions.
     """
     splits, teacher = translations.splits, dataset.teacher
     corpus = Corpus(dataset.data.questions, vectors)
     # What the student learned for a text, unless only the vectors of the teacher are there.
     expected = teacher.encode if teacher and teacher.encoder else None
     sets = []
-    for name in HELD_OUT:
-        for texts in splits.held_out[name]:
-            own = texts._replace(name=name)
-            sets.append(score_set(own, encoder.encode, teacher=expected, corpus=corpus))
-    for texts in splits.tests:
-        own = texts._replace(name=file_names(texts.name))
-        sets.append(score_set(own, encoder.encode, teacher=expected))
+    for split in (*HELD_OUT, ""):
+        for texts in splits.held_out[split] if split else splits.tests:
+            own = texts._replace(name=split or file_names(texts.name))
+            among = corpus if split else None
+            sets.append(score_set(own, encoder.encode, teacher=expected, corpus=among))
     return {
         "source_language": translations.source_language,
         "files": translations.files(),
@@ -277,23 +271,6 @@ def _training_times(
     return found
 
 
-def _score_rows(report: dict[str, Any]) -> list[tuple[str, str, str, list[float]]]:
-    """The table of scores: of each split and stage, by each search, per pair and per query."""
-    names = ("hits@1", "hits@10", "mrr@20", "recall@10", "map@20", "ndcg@10")
-    rows = []
-    for split in HELD_OUT:
-        found = report[split]
-        stages = {"": found} | {title: found.get(s, {}) for s, (_, title) in RERANKERS.items()}
-        for title, scores in stages.items():
-            for search in ("index", *SEARCHES):
-                by = scores if search == "index" else scores.get(search, {})
-                for over, label in (("per_pair", "pairs"), ("per_query", "queries")):
-                    if over in by:
-                        values = [by[over][name] for name in names]
-                        rows.append((split, f"{search}{title}", label, values))
-    return rows
-
-
 def _markdown(
     folder: pathlib.Path, report: dict[str, Any], evaluations: list[dict[str, Any]]
 ) -> str:
@@ -308,7 +285,8 @@ def _markdown(
         evaluations=[{Markup(name): value for name, value in row.items()} for row in evaluations],
         facts={Markup(name): Markup(value) for name, value in facts.items()},
         neighbors=NEIGHBORS,
-        scores=_score_rows(report),
         splits={split: report[split] for split in HELD_OUT},
+        searches=("index", *SEARCHES),
+        stages={"": ""} | {stage: title for stage, (_, title) in RERANKERS.items()},
         unit="pairs" if "pairs_per_second" in report["timing"] else "questions",
     )

@@ -55,7 +55,7 @@ class Examples(NamedTuple):
 
 
 class LogitCache:
-    """A cross-encoder's logits for pairs of questions, which take long, kept in files.
+    """A cross-encoder's logits for pairs of questions, kept in files of `part` pairs.
 
     A kill loses at most one file. The same pairs are computed together after it, on which their
     last bits depend; see `CrossEncoder.predict`.
@@ -64,7 +64,6 @@ class LogitCache:
     def __init__(
         self, folder: pathlib.Path, scorer: CrossEncoder, questions: list[str], *, part: int = PART
     ) -> None:
-        """folder: gets a sub-folder for this cross-encoder; part: pairs in a file."""
         self.identity, self._part = scorer.identity, part
         self._folder = folder / scorer.identity[:16]
         self._scorer, self._questions = scorer, questions
@@ -94,6 +93,7 @@ class Finder:
 
     Attributes:
       candidates: the number of hits of a query.
+      logits: the cross-encoder's, the last feature; None for no such feature.
       frequencies: of the terms of the questions.
     """
 
@@ -106,15 +106,7 @@ class Finder:
         candidates: int,
         logits: LogitCache | None = None,
     ) -> None:
-        """Count the terms of the questions.
-
-        Args:
-          encoder: of the questions.
-          questions: Q texts.
-          vectors: float32 [Q, d], of the questions.
-          candidates: the number of hits of a query.
-          logits: the cross-encoder's logits, the last feature; None for no such feature.
-        """
+        """Count the terms of Q questions; `vectors` are theirs, float32 [Q, d]."""
         self.candidates, self.logits = candidates, logits
         self.frequencies = Frequencies.count(questions)
         self._questions, self._vectors = questions, vectors
@@ -139,9 +131,8 @@ class Finder:
     def features(
         self, lists: Lists, *, logits: bool = True, rows: np.ndarray | None = None
     ) -> np.ndarray:
-        """Compute the features of hits, float32 [m, f].
+        """Compute the features of hits, float32 [m, f]; without `logits` the cross-encoder's are 0.
 
-        logits: whether to compute the cross-encoder's, if there is one; else they are 0.
         rows: as of `FeatureExtractor.compute`.
         """
         queries = [self._questions[i] for i in lists.queries.tolist()]
@@ -174,21 +165,17 @@ def suffices(examples: Examples) -> bool:
     """Whether there are enough learnable queries. Logs if not."""
     count = learnable(examples).sum()
     if count < MIN_QUERIES:
-        log.warning(
-            "no re-ranker: expected %s validation questions or more with a relevant and another "
-            "question among their hits, got %s; raise data.held_out_pairs, or set "
-            "rerank.candidates=0",
-            MIN_QUERIES,
-            count,
-        )
+        expected = "validation questions or more with a relevant and another question"
+        remedy = "raise data.held_out_pairs, or set rerank.candidates=0"
+        what = f"expected {MIN_QUERIES} {expected} among their hits, got {count}"
+        log.warning("no re-ranker: %s; %s", what, remedy)
     return bool(count >= MIN_QUERIES)
 
 
 def training_queries(dataset: TrainDataset) -> tuple[np.ndarray, np.ndarray]:
-    """Choose the queries: their rows, int64 [q], and their groups for the folds, int64 [q].
+    """The members of the validation clusters or, without any, a sample of validation questions.
 
-    They are the members of the validation clusters or, without clusters, a sample of the validation
-    questions, each a group.
+    Returns their rows, int64 [q], and their groups for the folds, int64 [q].
     """
     held_out = np.flatnonzero(dataset.splits.split_of == VALIDATION)
     clustered = held_out[_in_clusters(dataset, held_out)]
@@ -206,10 +193,7 @@ def _in_clusters(dataset: TrainDataset, rows: np.ndarray) -> np.ndarray:
 
 
 def relevant_hits(dataset: TrainDataset, lists: Lists) -> np.ndarray:
-    """Label the hits, int8 [m]: 1 if a hit means the same as its query, else 0.
-
-    Relevant are those of its cluster or, without clusters, the nearest one by the teacher.
-    """
+    """Label the hits, int8 [m]: 1 for those of the query's cluster, or the teacher's nearest."""
     if len(dataset.splits.pairs["validation"]):
         queries = lists.queries[lists.owners]
         labels = dataset.clusters[queries] == dataset.clusters[lists.rows]

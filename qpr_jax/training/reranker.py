@@ -49,12 +49,12 @@ _WORDS = "word_weights"
 class TrainedReranker(NamedTuple):
     """The re-ranker of a run: the model, fitted to all queries, and facts for the report.
 
-    `search` makes the search in two stages over another; validation questions are out of fold.
+    `search` takes the first stage, queries and k, as a `RankFn`; validation is out of fold.
     """
 
     model: LightModel
     facts: dict[str, Any]
-    search: Callable[[RankFn], RankFn]
+    search: Callable[[RankFn, np.ndarray, int], np.ndarray]
 
 
 def read_scorer(config: TrainConfig) -> CrossEncoder | None:
@@ -118,36 +118,37 @@ def train_reranker(
         "seconds": time.perf_counter() - start,
         "peak_memory_gib": peak_memory() / 2**30,
     }
-    return TrainedReranker(model, facts, _search_over(finder, networks, folds))
+    return TrainedReranker(model, facts, functools.partial(_search, finder, networks, folds))
 
 
-def _search_over(
-    finder: Finder, networks: list[Network], folds: np.ndarray
-) -> Callable[[RankFn], RankFn]:
-    """Make `TrainedReranker.search`.
+def _search(
+    finder: Finder,
+    networks: list[Network],
+    folds: np.ndarray,
+    first: RankFn,
+    queries: np.ndarray,
+    k: int,
+) -> np.ndarray:
+    """Search in two stages, as a `RankFn` does.
 
     Args:
+      finder: of the hits.
       networks: one for each fold, fitted to the other folds; then that of the model.
       folds: int64 [Q], the fold of each question; -1 for one that is not a training query.
+      first: the search of the first stage.
+      queries, k: rows, and how many questions to find.
     """
-
-    def search_over(first: RankFn) -> RankFn:
-        def search(queries: np.ndarray, k: int) -> np.ndarray:
-            found = rank(first, queries, max(k, finder.candidates))
-            lists = finder.collect(found, queries)
-            fold = folds[lists.queries[lists.owners]]
-            features, scores = finder.features(lists), np.empty(len(lists.rows))
-            for number in np.unique(fold).tolist():
-                own = fold == number
-                scores[own] = predict(networks[number], features[own])
-            order = rank_hits(scores, lists.distances, lists.rows, lists.starts)
-            for i, (start, stop) in enumerate(itertools.pairwise(lists.starts.tolist())):
-                found[i, : stop - start] = lists.rows[order[start:stop]]
-            return found[:, :k]
-
-        return search
-
-    return search_over
+    found = rank(first, queries, max(k, finder.candidates))
+    lists = finder.collect(found, queries)
+    fold = folds[lists.queries[lists.owners]]
+    features, scores = finder.features(lists), np.empty(len(lists.rows))
+    for number in np.unique(fold).tolist():
+        own = fold == number
+        scores[own] = predict(networks[number], features[own])
+    order = rank_hits(scores, lists.distances, lists.rows, lists.starts)
+    for i, (start, stop) in enumerate(itertools.pairwise(lists.starts.tolist())):
+        found[i, : stop - start] = lists.rows[order[start:stop]]
+    return found[:, :k]
 
 
 def _pretrain(
@@ -155,8 +156,7 @@ def _pretrain(
 ) -> tuple[Network, np.ndarray, np.ndarray]:
     """Train a network and word weights on training questions, if there are enough.
 
-    Returns:
-      The network, the word weights, and the features of `lists` with these.
+    Also returns the features of `lists` with these weights.
     """
     features, seed = finder.features(lists), config.seed
     start = init_network(features, seed)
@@ -232,8 +232,8 @@ def train_network(
             batch = (inputs[hits], known & (labels[hits] > 0), known, words)
             params, state = step(params, state, batch, dropout)
     trained = {name: np.array(array) for name, array in params.items()}
-    table = trained.pop(_WORDS, None)
-    return start._replace(**trained), zero_weights() if table is None else table
+    weights = trained.pop(_WORDS, zero_weights())
+    return start._replace(**trained), weights
 
 
 def add_word_weights(network: Network, features: np.ndarray) -> Network:

@@ -15,9 +15,6 @@ from qpr_jax.training.distributed import require_shares
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.sections import refuse_if
 
-_NONE: np.ndarray = np.zeros(0, np.int32)
-_NO_PAIRS: np.ndarray = np.zeros((0, 2), np.int32)
-
 # Streams of random numbers; plain pairs use [seed, epoch], beside these.
 CLUSTERS, CANDIDATES, DROPOUT, IMITATION, LABELED, TRANSLATIONS, SPELLING = range(1, 8)
 
@@ -34,10 +31,10 @@ class BatchIndices(NamedTuple):
       labels: int32 [M], 1 for duplicates, else 0.
     """
 
-    pairs: np.ndarray = _NO_PAIRS
-    extra_candidates: np.ndarray = _NONE
-    labeled_pairs: np.ndarray = _NO_PAIRS
-    labels: np.ndarray = _NONE
+    pairs: np.ndarray = np.zeros((0, 2), np.int32)
+    extra_candidates: np.ndarray = np.zeros(0, np.int32)
+    labeled_pairs: np.ndarray = np.zeros((0, 2), np.int32)
+    labels: np.ndarray = np.zeros(0, np.int32)
 
     @property
     def questions(self) -> np.ndarray:
@@ -57,10 +54,9 @@ class BatchIndices(NamedTuple):
 def sample_pairs(
     config: TrainConfig, dataset: TrainDataset, devices: int
 ) -> Callable[[int], BatchIndices]:
-    """A function from a step, counted from 0, to what the losses read.
+    """A function from a step, counted from 0, to what the losses read: `batch_size` of each kind.
 
-    Pairs, labeled pairs, or `batch_size` of both. The `devices` must be able to share each part of
-    a batch evenly.
+    UserError where the `devices` cannot share each part of a batch evenly.
     """
     require_shares("batch.hard_negatives", config.batch.hard_negatives, devices)
     parts = [
@@ -137,8 +133,8 @@ def permuted_pairs(
 ) -> Callable[[int], np.ndarray]:
     """A function from a step, counted from 0, to its `batch_size` rows of `pairs`, int32 [P, ...].
 
-    Each epoch is a permutation of its own. Rows that do not fill a batch are left out of the epoch.
-    `stream` gives other data permutations of their own.
+    Each epoch is another permutation, without the rows that do not fill a batch; each `stream` has
+    its own ones.
     """
     steps = len(pairs) // batch_size
 
@@ -160,10 +156,7 @@ def cluster_sampled_pairs(
     """Like `permuted_pairs`, with each cluster sampled equally often, however many pairs it has.
 
     A pass over the clusters is a permutation of them, with one random pair of each cluster, in
-    either direction. So large clusters, which hold most pairs, do not dominate, and a batch seldom
-    holds a cluster twice.
-
-    clusters: int [P], the cluster of each pair.
+    either direction. `clusters`, int [P], are those of the pairs.
     """
     order = np.argsort(clusters, kind="stable")
     sizes = np.unique(clusters, return_counts=True)[1]
@@ -185,12 +178,10 @@ def cluster_sampled_pairs(
 
 
 def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
-    """How many candidates of a batch are paraphrases of a query, but not its own candidate.
+    """The share of a query's other candidates that are of its cluster, and of queries with one.
 
     `clusters` int [m] are those of the candidates, numbered as by `data.clusters.dense_clusters`;
-    the first `pairs` of them are also those of the queries. `false_negatives` is the share of a
-    query's other candidates that are of its cluster, `rows_with_false_negatives` the share of
-    queries that have one.
+    the first `pairs` of them are also those of the queries.
     """
     sizes = np.bincount(clusters[clusters >= 0], minlength=1)
     same = np.where(clusters[:pairs] >= 0, sizes[clusters[:pairs]] - 1, 0)
@@ -205,9 +196,8 @@ def drop_tokens(
 ) -> np.ndarray:
     """Drop each token of `token_ids`, int32 [..., L], zero-padded, with probability `rate`.
 
-    The remaining tokens move together. A question that would lose all its tokens keeps them. With
-    `keep_ends` the first and the last token, [CLS] and [SEP] of a transformer, are never dropped.
-    `step` is counted over the whole training, so that no two steps drop the same tokens.
+    A question that would lose all its tokens keeps them. With `keep_ends` the first and the last
+    token, [CLS] and [SEP], are never dropped. `step` is counted over the whole training.
     """
     present = token_ids > 0
     free = present
@@ -242,10 +232,8 @@ def hard_negatives(
 ) -> Callable[[int, np.ndarray], np.ndarray]:
     """Make a function from a step and its pairs to `count` negatives, int32 [count].
 
-    They are a negative of each query of the batch, then of each candidate, up to `count`, then
-    random ones.
-
-    pairs: int32 [N, 2], questions and their negatives, of this number of questions.
+    They are of each query of the batch, then of each candidate, then random ones. `pairs`, int32
+    [N, 2], are of this number of questions and their negatives.
     """
     refuse_if(
         count and not len(pairs),

@@ -86,17 +86,9 @@ def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     splits = split_by_cluster(data, clusters, held_out_pairs=config.data.held_out_pairs)
     if config.data.labels:
-        return add_labels(data, splits, read_question_pairs(_labels_file(config)))
+        labels = read_question_pairs(named_file(config, "data.labels", "qpr review"))
+        return add_labels(data, splits, labels)
     return SplitData(data, clusters, splits)
-
-
-def labels_digest(config: TrainConfig) -> dict[str, str]:
-    """The hash of `data.labels` for the identity of a run; empty where none are given."""
-    return {"data.labels.sha256": sha256_of(_labels_file(config))} if config.data.labels else {}
-
-
-def _labels_file(config: TrainConfig) -> pathlib.Path:
-    return named_file(config, "data.labels", "qpr review")
 
 
 def named_file(config: TrainConfig, setting: str, command: str) -> pathlib.Path:
@@ -145,9 +137,8 @@ def _read_list(config: TrainConfig, _: pathlib.Path) -> SplitData:
 
 def _find_list(config: TrainConfig) -> pathlib.Path:
     """The first file of a list."""
-    if not config.data.path:
-        expected = "a file of questions (one a line, or TSV, CSV, JSON lines, Parquet)"
-        raise UserError(f"expected {expected}, got ''", setting="data.path")
+    expected = "a file of questions (one a line, or TSV, CSV, JSON lines, Parquet)"
+    refuse_if(not config.data.path, "data.path", f"expected {expected}, got ''")
     return listed_files(config, "data.path")[0]
 
 
@@ -203,9 +194,8 @@ def _files(entry: str) -> Sequence[str]:
     if languages:
         return find_files(entry)[1]
     if not os.path.exists(paths[0]):
-        raise UserError(
-            f"expected a file of questions or a folder of them, found none at {paths[0]}"
-        )
+        what = "expected a file of questions or a folder of them"
+        raise UserError(f"{what}, found none at {paths[0]}")
     return log_files(paths)
 
 
@@ -218,8 +208,8 @@ def unlabeled_texts(
 ) -> tuple[list[str], list[str]]:
     """The texts of `data.unlabeled`; and `words`, and questions spliced from `trained` and those.
 
-    Texts among `questions` or with a normalized text in `held_out` are left out. Some words of
-    spliced questions are replaced by `words`, those of `teacher.words`.
+    Texts among `questions`, or normalized in `held_out`, are left out. Some words of spliced
+    questions are replaced by `words`, those of `teacher.words`.
     """
     known = set(questions)
 
@@ -246,9 +236,8 @@ def read_negatives(
 ) -> np.ndarray:
     """Read `data.negatives`: pairs of a training query and its negative, int32 [M, 2].
 
-    Leaves out pairs with a held-out question, and paraphrases by the labels; logs their numbers. A
-    question that the data do not have is a UserError with its line, or, with `data.skip_bad_rows`,
-    left out and counted. Whitespace does not count.
+    Leaves out and counts pairs with a held-out question, paraphrases by the labels and, with
+    `data.skip_bad_rows`, unknown questions; else these are a UserError. Whitespace does not count.
     """
     path = str(named_file(config, "data.negatives", "qpr negatives"))
     row_of: dict[str, int] = {}
@@ -273,14 +262,10 @@ def read_negatives(
     trained = (splits.split_of[found] == TRAIN).all(axis=1)
     others = ~in_one_cluster(clusters, found) & (found[:, 0] != found[:, 1])
     kept = found[trained & others]
-    log.info(
-        "data: %s hard negatives; left out: %s with a held-out question, %s paraphrases by the "
-        "labels, %s of unknown questions",
-        f"{len(kept):,}",
-        f"{(~trained).sum():,}",
-        f"{(trained & ~others).sum():,}",
-        f"{unknown:,}",
-    )
+    left_out = f"{(~trained).sum():,} with a held-out question"
+    paraphrases = f"{(trained & ~others).sum():,} paraphrases by the labels"
+    what = f"left out: {left_out}, {paraphrases}, {unknown:,} of unknown questions"
+    log.info("data: %s hard negatives; %s", f"{len(kept):,}", what)
     refuse_if(
         not len(kept),
         "data.negatives",

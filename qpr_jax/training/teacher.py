@@ -69,10 +69,9 @@ class Teacher(NamedTuple):
         return vectors if self.components is None else vectors @ self.components
 
     def word_vectors(self, words: Sequence[str], dimension: int) -> np.ndarray:
-        """The teacher's vectors of words, each encoded like a question: float32 [n, d].
+        """The teacher's vectors of words: float32 [n, d], centered principal components.
 
-        Their mean is subtracted, and they are projected to their first principal components, at
-        most `dimension`. Words in the glossary have the vectors of their translations.
+        d is at most `dimension`. Words in the glossary have the vectors of their translations.
         """
         assert self.encoder is not None
         texts = [self.glossary.get(word, word) for word in words]
@@ -115,9 +114,7 @@ def make_teacher(
       trainable: int [S], rows of the joined lists that a student trains on.
       dimension: of the student's vectors; UserError if the teacher's have less.
     """
-    parts: tuple[np.ndarray, ...] = ()
-    if not encoder:
-        parts = (_given(config.teacher.model, questions),)
+    parts = [] if encoder else [_given(config.teacher.model, questions)]
     size = encoder.dimension if encoder else parts[0].shape[1]
     refuse_if(
         config.text.added_words and dimension != size,
@@ -132,8 +129,8 @@ def make_teacher(
         f"set `encoder.output_dim={size}`, or, for a transformer, another teacher",
     )
     if encoder:
-        parts = tuple(cached_vectors(encoder, part) for part in questions if len(part))
-    teacher = Teacher(parts, None, encoder, keeps_lengths=imitates_itself(config))
+        parts = [cached_vectors(encoder, part) for part in questions if len(part)]
+    teacher = Teacher(tuple(parts), None, encoder, keeps_lengths=imitates_itself(config))
     if dimension == size:
         return teacher
     sample = np.sort(np.random.default_rng(0).permutation(trainable)[:_SAMPLE])

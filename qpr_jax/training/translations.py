@@ -60,15 +60,12 @@ class TranslationData(NamedTuple):
 
     def files(self) -> list[dict[str, Any]]:
         """The `name`, `language` and `rows` of what is trained with, and if it is a dictionary."""
-        return [
-            {
-                "name": file_names(file.name),
-                "language": file.language,
-                "rows": len(file.sources),
-                "dictionary": file.dictionary,
-            }
+        names = ("name", "language", "rows", "dictionary")
+        values = (
+            (file_names(file.name), file.language, len(file.sources), file.dictionary)
             for file in self.splits.train
-        ]
+        )
+        return [dict(zip(names, row, strict=True)) for row in values]
 
     def with_glosses(self, questions: Sequence[str], copies: int) -> TranslationData:
         """Add `copies` of each question in each language, its words replaced by translations."""
@@ -113,10 +110,7 @@ class TranslationData(NamedTuple):
         return found
 
     def groups(self) -> np.ndarray:
-        """The group of each source, int64 [S], from 0; one for those of one meaning.
-
-        Sources, and sentences on either side, with equal normalized texts are linked.
-        """
+        """The group of each source, int64 [S]: linked by equal texts of either side's sentences."""
         chosen = np.flatnonzero(self.is_sentence)
         texts = self.sources + [self.targets[i] for i in chosen]
         own = np.concatenate([np.arange(len(self.sources)), self.source_of[chosen]])
@@ -128,10 +122,7 @@ class TranslationData(NamedTuple):
         return {normalized_text(text) for file in files for text in file.sources + file.targets}
 
     def lexicon_texts(self) -> list[tuple[list[str], list[str]]]:
-        """Sources and targets to learn a lexicon from, for each language.
-
-        All entries of dictionaries, and every sentence or every n-th.
-        """
+        """For each language, entries of dictionaries and every n-th sentence, for a lexicon."""
         found = []
         for language in dict.fromkeys(file.language for file in self.splits.train):
             files = [file for file in self.splits.train if file.language == language]
@@ -148,10 +139,7 @@ class TranslationData(NamedTuple):
 
 
 def load_translations(config: TrainConfig, held_out: Container[str]) -> TranslationData | None:
-    """Read and split the files of `data.parallel`; None if there are none.
-
-    Sources with a normalized text in `held_out` are left out.
-    """
+    """Read and split the files of `data.parallel`, if any, without sources in `held_out`."""
     if not config.data.parallel:
         return None
     files, tests = (
@@ -201,10 +189,8 @@ def _without_sources(splits: TranslationSplits, known: Container[str]) -> Transl
 
 
 def _read(config: TrainConfig, setting: str, spec: str) -> Translations:
-    """Read the files of an entry of a setting, at most `data.max_rows` rows of them.
-
-    With a generated log, that is the size of the log, and all rows are read.
-    """
+    """Read the files of an entry of a setting, at most `data.max_rows` rows of them."""
+    # With a generated log, that is the size of the log.
     most = None if config.data.source == "synthetic" else config.data.max_rows or None
     with naming(setting):
         found = read_translations(spec, skip_bad_rows=config.data.skip_bad_rows)
@@ -224,11 +210,7 @@ def translation_digests(config: TrainConfig) -> dict[str, list[str]]:
 
 
 def with_languages(encoder: E, start: Encoder | None, translations: TranslationData | None) -> E:
-    """Note in the settings of a trained encoder which translations it has learned.
-
-    Under `translations`: `source_language` and `files`, after those that `start`, the encoder that
-    it was trained from, has learned.
-    """
+    """Note in the settings of an encoder the translations that it and its `start` have learned."""
     known = start.settings.get("translations", {}) if start else {}
     if translations is not None:
         files = [*known.get("files", []), *translations.files()]

@@ -164,11 +164,11 @@ def test_a_full_disk_is_named_and_leaves_the_checkpoints_before(copy):
 def test_a_resumed_file_holds_each_step_once(tmp_path):
     path = tmp_path / "metrics.jsonl"
     with contextlib.closing(MetricWriter(tmp_path, resume_at=0)) as writer:
-        writer.steps([{"step": step, "loss": 0.5} for step in range(1, 6)])
+        writer.write("train", [{"step": step, "loss": 0.5} for step in range(1, 6)])
     with open(path, "ab") as file:
         file.write(b'{"step": 6, "lo')  # cut off by a kill
     with contextlib.closing(MetricWriter(tmp_path, resume_at=3)) as writer:
-        writer.steps([{"step": 4, "loss": 0.25}])
+        writer.write("train", [{"step": 4, "loss": 0.25}])
     kept = [(row["step"], row["loss"]) for row in read_json_lines(path)]
     assert kept == [(1, 0.5), (2, 0.5), (3, 0.5), (4, 0.25)]
 
@@ -184,8 +184,8 @@ def read_events(path):
 
 def test_events_of_tensorboard(tmp_path):
     with contextlib.closing(MetricWriter(tmp_path, resume_at=7)) as writer:
-        writer.steps([{"step": 8, "loss": 0.5, "grad_norm": 2.0}])
-        writer.evaluation({"step": 8, "mrr": 0.25})
+        writer.write("train", [{"step": 8, "loss": 0.5, "grad_norm": 2.0}])
+        writer.write("validation", [{"step": 8, "mrr": 0.25}])
     (path,) = (tmp_path / "tensorboard").glob("events.out.tfevents.*")
     first, resumed, *rows = read_events(path)
     assert first.file_version == "brain.Event:2"
@@ -212,7 +212,7 @@ def test_a_full_disk_is_one_error_that_names_the_file(tmp_path, name):
     (path,) = tmp_path.rglob(f"{name}*")
     fill_disk_of(path)
     with pytest.raises(OSError, match=f"No space left on device: .*{name}"):
-        writer.steps([{"step": 1, "loss": 0.5}])
+        writer.write("train", [{"step": 1, "loss": 0.5}])
     with contextlib.suppress(OSError):
         writer.close()
 
