@@ -28,23 +28,14 @@ _ACCELERATOR = {"fewest": 1024, "most": 8192, "logits": 1 << 24, "limit": 1 << 2
 
 
 class Logits(NamedTuple):
-    """The logits of n rows over m columns: l_ij = x_i.y_j + bias_j.
+    """The logits of n rows over m columns: l_ij = x_i.y_j + bias_j."""
 
-    Attributes:
-      rows: x, floating [n, d].
-      columns: y, of the same type, [m, d]; over devices, those of all.
-      bias: [m].
-      positive: l_i, [n], the logit of each row's own column.
-      own: int32 [n], that column.
-      clusters: int [m], -1 for none; columns of the own column's cluster are no negatives. None:
-        all are.
-    """
-
-    rows: jax.Array
-    columns: jax.Array
-    bias: jax.Array
-    positive: jax.Array
-    own: jax.Array
+    rows: jax.Array  # x, floating [n, d]
+    columns: jax.Array  # y, of the same type, [m, d]; over devices, those of all
+    bias: jax.Array  # [m]
+    positive: jax.Array  # [n], the logit of each row's own column
+    own: jax.Array  # int32 [n], that column
+    # int [m], -1 for none; columns of the own column's cluster are no negatives. None: all are.
     clusters: jax.Array | None
 
 

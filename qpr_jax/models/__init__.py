@@ -15,12 +15,7 @@ def embedding_norm(width: int) -> float:
 
 @dataclass(frozen=True)
 class BertShape:
-    """Sizes of a BERT under the names of its `config.json`, and the pooling of its vectors.
-
-    Attributes:
-      pooling: of the last layer's vectors over the question's tokens: mean, cls or max.
-      normalize: scale the vectors to length 1.
-    """
+    """Sizes of a BERT under the names of its `config.json`, and the pooling of its vectors."""
 
     vocab_size: int
     hidden_size: int
@@ -30,5 +25,5 @@ class BertShape:
     max_position_embeddings: int
     type_vocab_size: int = 2
     layer_norm_eps: float = 1e-12
-    pooling: str = "mean"
-    normalize: bool = True
+    pooling: str = "mean"  # over the tokens of the last layer; or "cls", "max"
+    normalize: bool = True  # scale the vectors to length 1

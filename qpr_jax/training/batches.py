@@ -71,30 +71,21 @@ class Batch(NamedTuple):
     """One batch. The first axis of each array holds the shares of all devices, one after another.
 
     A share has r = n + m + 2l questions: n queries, m candidates, l labeled pairs.
-
-    Attributes:
-      unique_ids: int32 [devices * U], the row of each distinct token of a share in the embedding
-        table; 0 for padding, which comes first, and for tokens that are sums of rows.
-      blocks: int32 [devices * n_b, L_b] each, positions in the share's `unique_ids`.
-      order: int32 [devices * r], the row of each question in the concatenated blocks of its share:
-        queries, candidates, first and second questions of labeled pairs.
-      clusters: int32 [devices * m], the cluster of each candidate, -1 for none.
-      labels: int32 [devices * l], 1 for labeled pairs that are duplicates, else 0.
-      targets: float32 [devices * r, d], vectors of the teacher; d is 0 without a teacher.
-      part_rows: int32 [devices * P], rows of the table that tokens are sums of.
-      part_tokens: int32 [devices * P], the position in `unique_ids` that each row is added to.
-      limits: float32 [devices * U], of the sums, as in `Parts`; 0 for other tokens.
     """
 
+    # int32 [devices * U], the row of each distinct token of a share in the embedding table; 0 for
+    # padding, which comes first, and for tokens that are sums of rows.
     unique_ids: Array
-    blocks: tuple[Array, ...]
+    blocks: tuple[Array, ...]  # int32 [devices * n_b, L_b] each, positions in `unique_ids`
+    # int32 [devices * r], the row of each question in the concatenated blocks of its share:
+    # queries, candidates, first and second questions of labeled pairs.
     order: Array
-    clusters: Array
-    labels: Array
-    targets: Array
-    part_rows: Array
-    part_tokens: Array
-    limits: Array
+    clusters: Array  # int32 [devices * m], the cluster of each candidate, -1 for none
+    labels: Array  # int32 [devices * l], 1 for labeled pairs that are duplicates, else 0
+    targets: Array  # float32 [devices * r, d], vectors of the teacher; d is 0 without one
+    part_rows: Array  # int32 [devices * P], rows of the table that tokens are sums of
+    part_tokens: Array  # int32 [devices * P], the position in `unique_ids` that each is added to
+    limits: Array  # float32 [devices * U], of the sums, as in `Parts`; 0 for other tokens
 
     @property
     def sums(self) -> tuple[Array, Array, Array] | None:
@@ -111,16 +102,10 @@ class Batch(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Lays out batches of one kind.
+    """Lays out batches of one kind."""
 
-    Attributes:
-      shapes: from the tightest to one that holds any batch.
-      vocabulary_size: token ids from here on are sums of rows, of `parts`.
-      parts: rows of the tokens that are sums.
-    """
-
-    shapes: tuple[BatchShape, ...]
-    vocabulary_size: int
+    shapes: tuple[BatchShape, ...]  # from the tightest to one that holds any batch
+    vocabulary_size: int  # token ids from here on are sums of rows, of `parts`
     parts: Parts
 
     def batch(

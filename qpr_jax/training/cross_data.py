@@ -24,18 +24,11 @@ _POOL = 64  # batches whose pairs are sorted by length at once
 
 
 class Validation(NamedTuple):
-    """Queries of the validation split, and their first-stage hits, which are reordered.
+    """Queries of the validation split, and their first-stage hits, which are reordered."""
 
-    Attributes:
-      queries: int64 [n], rows of questions.
-      hits: int64 [n, h], rows of the hits among all questions except the query, nearest first,
-        padded with -1.
-      relevant: bool [n, h], which hits are of the query's cluster.
-    """
-
-    queries: np.ndarray
-    hits: np.ndarray
-    relevant: np.ndarray
+    queries: np.ndarray  # int64 [n], rows of questions
+    hits: np.ndarray  # int64 [n, h], rows of other questions, nearest first, padded with -1
+    relevant: np.ndarray  # bool [n, h], which hits are of the query's cluster
 
     def sample(self, count: int, seed: int) -> Validation:
         """Draw at most `count` of the queries."""

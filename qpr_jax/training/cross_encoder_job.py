@@ -20,7 +20,6 @@ from qpr_jax.data.clusters import dense_clusters
 from qpr_jax.data.splits import TRAIN, SplitData, write_splits
 from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
-from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH
 from qpr_jax.files import write_json
 from qpr_jax.index.run import run_encoder
@@ -46,7 +45,7 @@ from qpr_jax.training.cross_data import (
 )
 from qpr_jax.training.loop import Phase, fit
 from qpr_jax.training.model_families import SENTENCE_TRANSFORMERS, read_encoder
-from qpr_jax.training.sections import naming
+from qpr_jax.training.sections import naming, refuse_if
 from qpr_jax.training.sources import SOURCES
 from qpr_jax.training.train_step import (
     Metrics,
@@ -121,11 +120,8 @@ def make_batches(
 ) -> tuple[int, Load]:
     """Draw the pairs of a training, determined by the seed: its steps, and what loads one."""
     count = min(PAIRS, (config.max_steps or PAIRS) * config.batch_size)
-    if config.batch_size > count:
-        raise UserError(
-            f"expected at most the {count} pairs of the training, got {config.batch_size}",
-            setting="batch_size",
-        )
+    what = f"expected at most the {count} pairs of the training, got {config.batch_size}"
+    refuse_if(config.batch_size > count, "batch_size", what)
     rows, labels = draw_pairs(
         np.where(split.splits.split_of == TRAIN, split.clusters, -1),
         hits,

@@ -38,37 +38,23 @@ class TrainDataset:
 
     These are, in this order, U unlabeled questions, S sources and T targets of translations. A
     teacher encodes all texts but the targets: they learn the vectors of their sources.
-
-    Attributes:
-      data: the Q questions and their pairs.
-      clusters: int32 [Q + U + S + T], 0, 1, ..., -1 for none. A source and its targets are one.
-      splits: of the Q questions.
-      tokenizer: from questions to token ids.
-      token_ids: int32 [Q + U + S + T, L], 0 pads.
-      unlabeled: the U others.
-      report: counts, as report.json has them.
-      start: what training starts from; None for fresh parameters.
-      teacher: None without one, and before `with_teacher`.
-      hard_negatives: int32 [M, 2], a training question and a negative of it, as of
-        `data.negatives`; None without such a file.
-      parts: of the token ids that are not rows of the embedding table.
-      translations: None without any.
-      frozen_rows: rows of the embedding table that training leaves as they are, with all other
-        parameters; 0 where it changes all.
     """
 
-    data: QuestionPairs
-    clusters: np.ndarray
-    splits: Splits
+    data: QuestionPairs  # the Q questions and their pairs
+    clusters: np.ndarray  # int32 [Q + U + S + T], from 0; -1: none; of a source and its targets one
+    splits: Splits  # of the Q questions
     tokenizer: Tokenizer
-    token_ids: np.ndarray
-    unlabeled: list[str]
-    report: dict[str, Any]
-    start: Encoder | None = None
-    teacher: Teacher | None = None
+    token_ids: np.ndarray  # int32 [Q + U + S + T, L], 0 pads
+    unlabeled: list[str]  # the U others
+    report: dict[str, Any]  # counts, as report.json has them
+    start: Encoder | None = None  # what training starts from; None for fresh parameters
+    teacher: Teacher | None = None  # None without one, and before `with_teacher`
+    # int32 [M, 2], a training question and a negative of it, of `data.negatives`, if given.
     hard_negatives: np.ndarray | None = None
-    parts: Parts = NO_PARTS
+    parts: Parts = NO_PARTS  # of the token ids that are not rows of the embedding table
     translations: TranslationData | None = None
+    # Rows of the embedding table that training leaves as they are, with all other parameters; 0
+    # where it changes all.
     frozen_rows: int = 0
 
     @property

@@ -30,23 +30,14 @@ LOG_EVERY = 20  # steps between two writes of the metrics
 
 
 class Phase(NamedTuple):
-    """Consecutive steps of one objective.
+    """Consecutive steps of one objective."""
 
-    Attributes:
-      steps: of the training, counted from 0.
-      step: (state, batch) -> (state, metrics).
-      batch_at: a function from a step to its batch.
-      metrics_at: a function from a step to metrics of its batch.
-      size: pairs of a batch.
-      evaluate_every: steps between two evaluations. The end of a phase is always evaluated.
-    """
-
-    steps: range
+    steps: range  # of the training, counted from 0
     step: Step
-    batch_at: Callable[[int], Any]
-    metrics_at: Callable[[int], dict[str, float]]
-    size: int
-    evaluate_every: int
+    batch_at: Callable[[int], Any]  # step -> batch
+    metrics_at: Callable[[int], dict[str, float]]  # step -> metrics of its batch
+    size: int  # pairs of a batch
+    evaluate_every: int  # steps between two evaluations; the end of a phase is always evaluated
 
     def evaluates(self, done: int) -> bool:
         """Whether the model is scored after `done` steps of the training."""

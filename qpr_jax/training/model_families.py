@@ -44,34 +44,23 @@ Model = tuple[nnx.GraphDef, nnx.State]
 
 
 class Corpora(NamedTuple):
-    """The texts whose words a tokenizer may count.
+    """The texts whose words a tokenizer may count."""
 
-    Attributes:
-      by_language: sentences and questions, a list for each language.
-      dictionaries: the words of dictionaries.
-      dictionary_targets: those of them that are of other languages than the first.
-    """
-
-    by_language: Sequence[Iterable[str]]
-    dictionaries: Iterable[str] = ()
-    dictionary_targets: Iterable[str] = ()
+    by_language: Sequence[Iterable[str]]  # sentences and questions, a list for each language
+    dictionaries: Iterable[str] = ()  # words of dictionaries
+    dictionary_targets: Iterable[str] = ()  # those of other languages than the first
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelFamily:
-    """A kind of encoder, from the settings to the exported encoder.
+    """A kind of encoder, from the settings to the exported encoder."""
 
-    Attributes:
-      length_blocks: the most blocks of a batch, each of which is compiled separately.
-      start: the encoder that training starts from; None for fresh parameters.
-      tokenizer: from that encoder, or from the texts of each language, whose words are counted.
-      init: the model before the first step, with `embedding` [V, e] and `encode_blocks`.
-      export: the encoder of trained parameters.
-    """
-
-    length_blocks: int
+    length_blocks: int  # the most blocks of a batch, each of which is compiled separately
+    # The encoder that training starts from; None for fresh parameters.
     start: Callable[[TrainConfig], Encoder | None]
+    # From that encoder, or from the texts of each language, whose words are counted.
     tokenizer: Callable[[TrainConfig, Any, Corpora], Tokenizer]
+    # The model before the first step, with `embedding` [V, e] and `encode_blocks`.
     init: Callable[[TrainConfig, TrainDataset], Model]
     export: Callable[[TrainConfig, TrainDataset, nnx.State], Encoder]
 

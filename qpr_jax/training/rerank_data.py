@@ -199,10 +199,8 @@ def relevant_hits(dataset: TrainDataset, lists: Lists) -> np.ndarray:
         labels = dataset.clusters[queries] == dataset.clusters[lists.rows]
         return labels.astype(np.int8)
     if dataset.teacher is None:
-        raise UserError(
-            "must be 0: there are neither clusters nor a teacher to learn from",
-            setting="rerank.candidates",
-        )
+        what = "must be 0: there are neither clusters nor a teacher to learn from"
+        raise UserError(what, setting="rerank.candidates")
     nearest = neighbors(dataset.teacher, len(dataset.data.questions), lists.queries)[:, 0]
     return (nearest[lists.owners] == lists.rows).astype(np.int8)
 

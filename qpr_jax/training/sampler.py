@@ -22,19 +22,12 @@ LEAST_IMITATION = 1_000  # steps, where there are no pairs to go on with
 
 
 class BatchIndices(NamedTuple):
-    """The questions of a batch, as rows of the dataset.
+    """The questions of a batch, as rows of the dataset."""
 
-    Attributes:
-      pairs: int32 [N, 2], (query, candidate).
-      extra_candidates: int32 [K], of no query.
-      labeled_pairs: int32 [M, 2].
-      labels: int32 [M], 1 for duplicates, else 0.
-    """
-
-    pairs: np.ndarray = np.zeros((0, 2), np.int32)
-    extra_candidates: np.ndarray = np.zeros(0, np.int32)
-    labeled_pairs: np.ndarray = np.zeros((0, 2), np.int32)
-    labels: np.ndarray = np.zeros(0, np.int32)
+    pairs: np.ndarray = np.zeros((0, 2), np.int32)  # [N, 2], (query, candidate)
+    extra_candidates: np.ndarray = np.zeros(0, np.int32)  # [K], of no query
+    labeled_pairs: np.ndarray = np.zeros((0, 2), np.int32)  # [M, 2]
+    labels: np.ndarray = np.zeros(0, np.int32)  # [M], 1 for duplicates, else 0
 
     @property
     def questions(self) -> np.ndarray:

@@ -52,19 +52,13 @@ NEGATIVES = ("query", "negative")  # columns
 
 @dataclass(frozen=True)
 class Source:
-    """A kind of data.
+    """A kind of data."""
 
-    Attributes:
-      read: the data at a path, which generated data ignores.
-      find: the path that the config names, downloaded if need be; None if data is generated.
-      digest: hash of what is read there.
-      prepare: (config, path, work directory) -> the path to read instead, made by process 0.
-      has_pairs: whether there are pairs to train on.
-    """
-
-    read: Callable[[TrainConfig, pathlib.Path], SplitData]
+    read: Callable[[TrainConfig, pathlib.Path], SplitData]  # generated data ignores the path
+    # The path that the config names, downloaded if need be; None if data is generated.
     find: Callable[[TrainConfig], pathlib.Path] | None = None
     digest: Callable[[TrainConfig, pathlib.Path], str] = lambda _, path: sha256_of(path)
+    # (config, path, work directory) -> the path to read instead, made by process 0.
     prepare: Callable[[TrainConfig, pathlib.Path, pathlib.Path], pathlib.Path] | None = None
     has_pairs: bool = True
 
@@ -113,12 +107,10 @@ def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Pat
     coherence = config.data.coherence
     if is_made(logs):
         made = read_report(logs)["method"]["coherence"]
-        if coherence not in (TrainConfig().data.coherence, made):
-            raise UserError(
-                f"{logs}: expected clusters made with {coherence}, got {made}",
-                setting="data.coherence",
-                remedy="make them again with `qpr clusters`, or leave the setting out",
-            )
+        other = coherence not in (TrainConfig().data.coherence, made)
+        what = f"{logs}: expected clusters made with {coherence}, got {made}"
+        remedy = "make them again with `qpr clusters`, or leave the setting out"
+        refuse_if(other, "data.coherence", what, remedy)
         return logs
     folder = workdir / "clusters"
     if not folder.exists():

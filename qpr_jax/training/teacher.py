@@ -31,21 +31,13 @@ _CHUNK = 16_384
 
 
 class Teacher(NamedTuple):
-    """Vectors of the Q questions of a training, followed by those of U unlabeled ones.
+    """Vectors of the Q questions of a training, followed by those of U unlabeled ones."""
 
-    Attributes:
-      parts: memory-mapped, floating [n, t] each, together Q + U rows.
-      components: float32 [t, d], projects to the dimension of a smaller student, or None.
-      encoder: None if only its vectors are given.
-      keeps_lengths: whether the vectors that a student learns have the teacher's lengths, not 1.
-      glossary: of words in other languages, words in the teacher's that mean the same.
-    """
-
-    parts: tuple[np.ndarray, ...]
-    components: np.ndarray | None
-    encoder: Encoder | None
-    keeps_lengths: bool = False
-    glossary: Mapping[str, str] = MappingProxyType({})
+    parts: tuple[np.ndarray, ...]  # memory-mapped, floating [n, t] each, together Q + U rows
+    components: np.ndarray | None  # float32 [t, d], projects to a smaller student's dimension
+    encoder: Encoder | None  # None if only its vectors are given
+    keeps_lengths: bool = False  # whether the student's vectors have the teacher's lengths, not 1
+    glossary: Mapping[str, str] = MappingProxyType({})  # words of other languages -> the teacher's
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
         """The teacher's vectors of these rows, of length 1 or as they are: float32 [n, t]."""

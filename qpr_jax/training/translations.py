@@ -36,22 +36,15 @@ E = TypeVar("E", bound=Encoder)
 
 
 class TranslationData(NamedTuple):
-    """Sentences and dictionaries that a student learns a teacher's vectors of.
+    """Sentences and dictionaries that a student learns a teacher's vectors of."""
 
-    Attributes:
-      splits: to train with, to score, and tests of their own.
-      sources: S distinct texts in the teacher's language.
-      targets: T texts in other languages.
-      source_of: int32 [T], the position of the text that each target translates: in `sources`, or,
-        of glossed questions, from S in the list of questions.
-      is_sentence: bool [T]; the others are entries of dictionaries and glossed questions.
-    """
-
-    splits: TranslationSplits
-    sources: list[str]
-    targets: list[str]
+    splits: TranslationSplits  # to train with, to score, and tests of their own
+    sources: list[str]  # S distinct texts in the teacher's language
+    targets: list[str]  # T texts in other languages
+    # int32 [T], the position of the text that each target translates: in `sources`, or, of glossed
+    # questions, from S in the list of questions.
     source_of: np.ndarray
-    is_sentence: np.ndarray
+    is_sentence: np.ndarray  # bool [T]; others: entries of dictionaries and glossed questions
 
     @property
     def source_language(self) -> str:

@@ -49,10 +49,8 @@ def open_workdir(
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock") as ours:
         if not ours:
-            raise UserError(
-                f"{folder}: another process works in this folder",
-                remedy="wait for it, or give another work directory",
-            )
+            what = f"{folder}: another process works in this folder"
+            raise UserError(what, remedy="wait for it, or give another work directory")
         if not (folder / RUN_FILE).exists():
             if foreign := _names(folder):
                 what = f"expected an empty folder or a run, found {foreign[0]!r} and no {RUN_FILE}"
