@@ -102,7 +102,8 @@ def _labeled_distances(
     if labels.shape != left.shape[:1]:
         raise ValueError(f"expected `labels` {left.shape[:1]}, got {labels.shape}")
     if not isinstance(labels, jax.core.Tracer):
-        other = np.asarray(labels)[np.asarray((labels != 0) & (labels != 1))]
+        given = np.asarray(labels)  # not a comparison by JAX, which `jit` would trace
+        other = given[(given != 0) & (given != 1)]
         if other.size:
             raise ValueError(f"expected `labels` of 1 or 0, got {str(other[:1])[1:-1]}")
     if not 0 <= margin < float("inf"):

@@ -93,6 +93,8 @@ def test_labels_are_numbers_or_truths(loss):
     for kind in (bool, np.float32, np.int8):
         assert float(loss(left, right, jnp.asarray(labels.astype(kind)))) == expected
     assert float(loss(left, right, labels.tolist())) == expected
+    known = jnp.asarray(labels)
+    assert jax.jit(lambda x, y: loss(x, y, known))(left, right) == pytest.approx(expected)
     for other in (-1, 0.9, np.nan):
         wrong = labels.astype(np.float32)
         wrong[5] = other
