@@ -24,9 +24,8 @@ def write_page(folder: pathlib.Path, title: str, lines: Iterable[str]) -> None:
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise UserError(
-            f"{path}: the lines {BEGIN} and {END} are missing", remedy="add them to the page"
-        )
+        what = f"{path}: the lines {BEGIN} and {END} are missing"
+        raise UserError(what, remedy="add them to the page")
     body = "\n".join(lines).strip()
     with write_atomically(path, "w") as file:
         file.write(f"{before}{begin}\n\n{body}\n\n{end}{after}")
@@ -113,15 +112,12 @@ def score_table(
 
 
 class Claim(NamedTuple):
-    """An ordering of two rows, by scores of a split per pair.
-
-    table: the table of the paper that has both rows.
-    """
+    """An ordering of two rows, by scores of a split per pair."""
 
     text: str
     better: str
     worse: str
-    table: int
+    table: int  # of the paper, which has both rows
 
 
 def claim_lines(

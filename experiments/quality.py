@@ -51,17 +51,12 @@ PACKAGED_SETS = ("clinc150", "webquestions", "tatoeba", "simplequestions")
 
 
 class Corpus(NamedTuple):
-    """All Quora questions, their clusters int [Q], and the test queries.
-
-    Attributes:
-      rows: of the queries among the questions, int64 [q].
-      changed: change -> queries; `UNCHANGED` has all.
-    """
+    """All Quora questions, their clusters int [Q], and the test queries."""
 
     questions: list[str]
     clusters: np.ndarray
-    rows: np.ndarray
-    changed: dict[str, Changed]
+    rows: np.ndarray  # of the queries among the questions, int64 [q]
+    changed: dict[str, Changed]  # change -> queries; `UNCHANGED` has all
 
 
 @functools.cache

@@ -16,17 +16,12 @@ Make = Callable[[str, np.random.Generator], str | None]
 
 
 class Change(NamedTuple):
-    """A change.
+    """A change."""
 
-    Attributes:
-      title: what pages call it.
-      make: the function.
-      fits: (text, changed, paraphrase) -> whether the paraphrase does not have the new meaning;
-        None if the change keeps the meaning.
-    """
-
-    title: str
+    title: str  # what pages call it
     make: Make
+    # (text, changed, paraphrase) -> whether the paraphrase does not have the new meaning; None if
+    # the change keeps the meaning.
     fits: Callable[[str, str, str], bool] | None = None
 
 

@@ -34,17 +34,12 @@ Labeled = tuple[list[str], list[tuple[str, ...]]]
 
 
 class Source(NamedTuple):
-    """Where a set comes from.
+    """Where a set comes from."""
 
-    Attributes:
-      file: below the folder of the data.
-      most_alike: labels of more questions are left out with their questions; 0: none are.
-      whole: where there are too many questions, take half of them by label, so that labels stay
-        whole; else all at random.
-    """
-
-    file: str
-    most_alike: int = 0
+    file: str  # below the folder of the data
+    most_alike: int = 0  # labels of more questions are left out with their questions; 0: none are
+    # Where there are too many questions, take half of them by label, so that labels stay whole;
+    # else all at random.
     whole: bool = True
 
 
@@ -58,15 +53,10 @@ SOURCES = {
 
 
 class QuestionSet(NamedTuple):
-    """Questions and which of them are relevant to which.
+    """Questions and which of them are relevant to which."""
 
-    Attributes:
-      texts: n distinct questions.
-      relevance: bool [n, n], symmetric, without a question itself.
-    """
-
-    texts: list[str]
-    relevance: csr_matrix
+    texts: list[str]  # n distinct questions
+    relevance: csr_matrix  # bool [n, n], symmetric, without a question itself
 
     @property
     def queries(self) -> np.ndarray:

@@ -30,17 +30,11 @@ COLUMNS = [
 
 
 class PerQuery(NamedTuple):
-    """The values of a metric: one for each query.
+    """The values of a metric: one for each query."""
 
-    Attributes:
-      values: float [n].
-      clusters: int [n], equal where queries depend on each other.
-      repeats: int [n], how often each query counts; None: once.
-    """
-
-    values: np.ndarray
-    clusters: np.ndarray
-    repeats: np.ndarray | None = None
+    values: np.ndarray  # float [n]
+    clusters: np.ndarray  # int [n], equal where queries depend on each other
+    repeats: np.ndarray | None = None  # int [n], how often each query counts; None: once
 
 
 Measured = Mapping[str, PerQuery | float]  # by metric
@@ -153,11 +147,7 @@ def commit() -> str:
 
 
 class Scores:
-    """The table of a study, looked up by row and metric.
-
-    Attributes:
-      table: a record for each row, metric and comparison; its columns are `COLUMNS`.
-    """
+    """The table of a study, looked up by row and metric; its columns are `COLUMNS`."""
 
     def __init__(self, table: pd.DataFrame) -> None:
         self.table = table.reindex(columns=COLUMNS)

@@ -42,26 +42,16 @@ Options = SimpleNamespace  # the values of a study's options: `smoke`, `seeds` a
 
 @dataclass(frozen=True)
 class Trial:
-    """One row of a study with one seed: a training, a measurement, or both.
+    """One row of a study with one seed: a training, a measurement, or both."""
 
-    Attributes:
-      name: of the row.
-      preset: is trained; "" trains nothing.
-      changes: to the settings of the preset, by dotted name.
-      once: whether further seeds would change nothing.
-      make: adds files to the trial's folder, after the training.
-      facts: what the result depends on besides the settings.
-      keep: whether the trained encoder stays.
-    """
-
-    name: str
-    preset: str = ""
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    name: str  # of the row
+    preset: str = ""  # is trained; "" trains nothing
+    changes: Mapping[str, Any] = field(default_factory=dict)  # to the preset, by dotted name
     seed: int = 0
-    once: bool = False
-    make: Callable[[pathlib.Path], None] | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    keep: bool = False
+    once: bool = False  # whether further seeds would change nothing
+    make: Callable[[pathlib.Path], None] | None = None  # adds files to the folder, after training
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what else the result depends on
+    keep: bool = False  # whether the trained encoder stays
 
     @property
     def folder(self) -> str:
@@ -81,29 +71,18 @@ class Trial:
 
 @dataclass(frozen=True)
 class Study:
-    """Trials and the page about them; `STUDY.main()` is the program.
+    """Trials and the page about them; `STUDY.main()` is the program."""
 
-    Attributes:
-      name: of its module, and of its work directory in runs/.
-      results: the folder in results/ with the published page.
-      trials: the trials with seed 0, in their order.
-      page: the tables of README.md; writes plots into the folder.
-      measure: reads the scores of a finished trial, by stage; "" is the row itself.
-      compare: row -> the rows that are subtracted from it.
-      smoke: the rows of `--smoke`.
-      seeds: trainings of each row unless `--seeds` says otherwise.
-      options: further options: name -> help.
-    """
-
-    name: str
-    results: str
-    trials: Callable[[Options], Sequence[Trial]]
-    page: Callable[[Scores, pathlib.Path], list[str]]
+    name: str  # of its module, and of its work directory in runs/
+    results: str  # the folder in results/ with the published page
+    trials: Callable[[Options], Sequence[Trial]]  # with seed 0, in their order
+    page: Callable[[Scores, pathlib.Path], list[str]]  # the tables; writes plots into the folder
+    # Reads the scores of a finished trial, by stage; "" is the row itself.
     measure: Callable[[pathlib.Path], Mapping[str, Measured]] = lambda run: {"": retrieval(run)}
-    compare: Callable[[str], Sequence[str]] = lambda row: ()
-    smoke: Sequence[str] = ()
-    seeds: int = 1
-    options: Mapping[str, str] = field(default_factory=dict)
+    compare: Callable[[str], Sequence[str]] = lambda row: ()  # the rows subtracted from a row
+    smoke: Sequence[str] = ()  # the rows of `--smoke`
+    seeds: int = 1  # trainings of each row unless `--seeds` says otherwise
+    options: Mapping[str, str] = field(default_factory=dict)  # further options: name -> help
 
     def main(self) -> NoReturn:
         """The program."""
