@@ -24,38 +24,18 @@ from qpr_jax.evaluation.retrieval import DEPTH
 from qpr_jax.files import write_json
 from qpr_jax.index.run import run_encoder
 from qpr_jax.models.bert import PairScorer, init_bert
+from qpr_jax.reranking import cross_encoder
 from qpr_jax.reranking.calibration import calibrate
-from qpr_jax.reranking.cross_encoder import (
-    CrossEncoder,
-    cross_encoder_folder,
-    from_encoder,
-    read_cross_encoder,
-    save_cross_encoder,
-)
+from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.text.word_pieces import WordPieces
+from qpr_jax.training import cross_data, train_step
 from qpr_jax.training.config import TrainConfig, identity
-from qpr_jax.training.cross_data import (
-    Validation,
-    batches_by_length,
-    draw_pairs,
-    find_hits,
-    lay_out_pairs,
-    rank_scores,
-    rerank_scores,
-)
+from qpr_jax.training.cross_data import Validation
 from qpr_jax.training.loop import Phase, fit
 from qpr_jax.training.model_families import SENTENCE_TRANSFORMERS, read_encoder
 from qpr_jax.training.sections import naming, refuse_if
 from qpr_jax.training.sources import SOURCES
-from qpr_jax.training.train_step import (
-    Metrics,
-    Step,
-    TrainState,
-    init_state,
-    make_optimizer,
-    make_schedule,
-    make_train_step,
-)
+from qpr_jax.training.train_step import Metrics, Step, TrainState
 
 log = logging.getLogger(__name__)
 
@@ -87,24 +67,24 @@ def train_cross_encoder(
     data, clusters, splits = SOURCES[config.data.source].read(config, path or pathlib.Path())
     split = SplitData(data, dense_clusters(clusters), splits)
     write_splits(folder / "splits", splits, data.ids, data.questions)
-    hits, validation = find_hits(split, first_stage, HITS, folder)
+    hits, validation = cross_data.find_hits(split, first_stage, HITS, folder)
     steps, load = make_batches(config, split, hits, start)
     began = time.perf_counter()
     model = _train(config, data.questions, steps, load, validation, start, folder)
     trained = time.perf_counter()
-    scores, logits = rerank_scores(model, data.questions, validation)
+    scores, logits = cross_data.rerank_scores(model, data.questions, validation)
     found = np.isfinite(logits)
     rate = found.sum() / (time.perf_counter() - trained)
     points = calibrate(logits[found], validation.relevant[found])
     model = dataclasses.replace(model, calibration=points)
-    save_cross_encoder(folder / "export", model)
+    cross_encoder.save_cross_encoder(folder / "export", model)
     report = {
         "settings": model.settings,
         "identity": model.identity,
         "validation": {
             "queries": len(validation.queries),
             "hits": validation.hits.shape[1],
-            "first_stage": rank_scores(validation.relevant),
+            "first_stage": cross_data.rank_scores(validation.relevant),
             "cross_encoder": scores,
         },
         "training_seconds": trained - began,  # of this process
@@ -122,7 +102,7 @@ def make_batches(
     count = min(PAIRS, (config.max_steps or PAIRS) * config.batch_size)
     what = f"expected at most the {count} pairs of the training, got {config.batch_size}"
     refuse_if(config.batch_size > count, "batch_size", what)
-    rows, labels = draw_pairs(
+    rows, labels = cross_data.draw_pairs(
         np.where(split.splits.split_of == TRAIN, split.clusters, -1),
         hits,
         split.splits.non_duplicates["train"],
@@ -135,13 +115,13 @@ def make_batches(
     longest = min(config.text.max_tokens, start.max_tokens // 2)
     token_ids = pieces.id_lists(split.data.questions, longest)
     lengths = np.array([len(ids) for ids in token_ids])[rows].sum(axis=1) - 1
-    steps = batches_by_length(lengths, config.batch_size, seed=config.seed)
+    steps = cross_data.batches_by_length(lengths, config.batch_size, seed=config.seed)
     what = f"{steps.size:,} pairs, {labels.mean():.0%} positive, {lengths.mean():.1f} tokens each"
     log.info("%s; %s steps", what, f"{len(steps):,}")
 
     def load(step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         chosen = steps[step]
-        return *lay_out_pairs(rows[chosen], token_ids, start.max_tokens), labels[chosen]
+        return *cross_data.lay_out_pairs(rows[chosen], token_ids, start.max_tokens), labels[chosen]
 
     return len(steps), load
 
@@ -150,10 +130,11 @@ def read_start(config: TrainConfig) -> CrossEncoder:
     """Read the initial model: a cross-encoder, or an encoder with a random classifier."""
     named = os.path.expanduser(config.encoder.pretrained)
     with naming("encoder.pretrained"):
-        if folder := cross_encoder_folder(named):
-            return read_cross_encoder(folder)
+        if folder := cross_encoder.cross_encoder_folder(named):
+            return cross_encoder.read_cross_encoder(folder)
     encoder = read_encoder(config, TransformerEncoder, SENTENCE_TRANSFORMERS)
-    return from_encoder(encoder, max_tokens=2 * config.text.max_tokens, seed=config.seed)
+    longest = 2 * config.text.max_tokens
+    return cross_encoder.from_encoder(encoder, max_tokens=longest, seed=config.seed)
 
 
 def make_cross_step(
@@ -171,9 +152,8 @@ def make_cross_step(
     graph, params = init_bert(start.shape, weights, dtype, precision, PairScorer)
     embedding = params["embedding"]
     rest = nnx.State({name: value for name, value in params.items() if name != "embedding"})
-    optimizer = make_optimizer(
-        make_schedule(config, steps), weight_decay=config.optimizer.weight_decay, clip=_CLIP
-    )
+    rate, decay = train_step.make_schedule(config, steps), config.optimizer.weight_decay
+    optimizer = train_step.make_optimizer(rate, weight_decay=decay, clip=_CLIP)
 
     def loss(rest: nnx.State, batch: Any, key: jax.Array) -> tuple[jax.Array, Metrics]:
         table, token_ids, segments, labels = batch
@@ -182,8 +162,9 @@ def make_cross_step(
         value = optax.sigmoid_binary_cross_entropy(logits, labels).mean()
         return value, {"cross_entropy": value}
 
-    step = make_train_step(loss, optimizer, seed=config.seed)
-    return lambda state, batch: step(state, (embedding, *batch)), init_state(rest, optimizer)
+    step = train_step.make_train_step(loss, optimizer, seed=config.seed)
+    state = train_step.init_state(rest, optimizer)
+    return lambda state, batch: step(state, (embedding, *batch)), state
 
 
 def _train(
@@ -217,7 +198,7 @@ def _train(
         state,
         [phase],
         folder,
-        evaluate=lambda state: rerank_scores(export(state), questions, sample)[0],
+        evaluate=lambda state: cross_data.rerank_scores(export(state), questions, sample)[0],
         watched=f"mrr@{DEPTH}",
         checkpoint_every=config.checkpoint_every,
     )

@@ -9,16 +9,8 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from qpr_jax import losses
 from qpr_jax.errors import UserError
-from qpr_jax.losses import (
-    contrastive_loss,
-    imitation_loss,
-    online_contrastive_loss,
-    ranking_loss,
-    sdml_loss,
-    similarities_loss,
-    triplet_loss,
-)
 from qpr_jax.training.batches import Batch
 from qpr_jax.training.config import TrainConfig, weighted_losses
 from qpr_jax.training.sections import LossConfig
@@ -55,13 +47,13 @@ class LossSpec(NamedTuple):
 
 
 LOSSES = {
-    "sdml": LossSpec(sdml_loss, "pairs"),
-    "triplet": LossSpec(triplet_loss, "pairs"),
-    "ranking": LossSpec(ranking_loss, "pairs"),
-    "contrastive": LossSpec(contrastive_loss, "labeled"),
-    "online_contrastive": LossSpec(online_contrastive_loss, "labeled"),
-    "imitation": LossSpec(imitation_loss, "targets"),
-    "similarities": LossSpec(similarities_loss, "targets"),
+    "sdml": LossSpec(losses.sdml_loss, "pairs"),
+    "triplet": LossSpec(losses.triplet_loss, "pairs"),
+    "ranking": LossSpec(losses.ranking_loss, "pairs"),
+    "contrastive": LossSpec(losses.contrastive_loss, "labeled"),
+    "online_contrastive": LossSpec(losses.online_contrastive_loss, "labeled"),
+    "imitation": LossSpec(losses.imitation_loss, "targets"),
+    "similarities": LossSpec(losses.similarities_loss, "targets"),
 }
 _PACKAGED = frozenset(LOSSES)
 
@@ -106,14 +98,14 @@ def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTer
         }
         clusters = jnp.asarray(batch.clusters) if config.loss.mask_own_cluster else None
         given = {"clusters": clusters, "key": key, "precision": config.precision}
-        losses = {}
+        found = {}
         for name, weight in weights.items():
             spec = LOSSES[name]
             if not weight or (spec.reads == "targets" and not targets.shape[1]):
                 continue
             options: dict[str, Any] = {name: given[name] for name in spec.arguments & given.keys()}
             options |= {name: getattr(config.loss, name) for name in spec.settings}
-            losses[name] = weight * spec.fn(*arrays[spec.reads], axis_name=axis_name, **options)
-        return losses
+            found[name] = weight * spec.fn(*arrays[spec.reads], axis_name=axis_name, **options)
+        return found
 
     return terms

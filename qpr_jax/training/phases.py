@@ -7,38 +7,14 @@ import logging
 import jax
 import numpy as np
 
+from qpr_jax.training import distributed, sampler, train_step
 from qpr_jax.training.batches import Batch, plan_layout
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
-from qpr_jax.training.distributed import (
-    make_mesh,
-    own_devices,
-    replicate,
-    require_shares,
-    split_over,
-)
 from qpr_jax.training.loop import Phase
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.model_families import MODEL_FAMILIES
-from qpr_jax.training.sampler import (
-    BatchIndices,
-    drop_tokens,
-    epoch_steps,
-    false_negatives,
-    imitation_steps,
-    pairs_per_batch,
-    sample_pairs,
-    sample_questions,
-    spell_tokens,
-)
-from qpr_jax.training.train_step import (
-    TrainState,
-    init_state,
-    make_loss,
-    make_optimizer,
-    make_schedule,
-    make_train_step,
-)
+from qpr_jax.training.train_step import TrainState
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +43,10 @@ class BatchLoader:
         With `imitation` they have any trainable questions, not pairs, and the teacher's vectors.
         `first_step`: steps of the training before this phase, so that no two drop the same tokens.
         """
-        self.epoch = epoch_steps(config, dataset, imitation=imitation)
-        self.size = config.teacher.batch_size // 2 if imitation else pairs_per_batch(config)
-        self.indices = (sample_questions if imitation else sample_pairs)(config, dataset, devices)
+        self.epoch = sampler.epoch_steps(config, dataset, imitation=imitation)
+        self.size = config.teacher.batch_size // 2 if imitation else sampler.pairs_per_batch(config)
+        sample = sampler.sample_questions if imitation else sampler.sample_pairs
+        self.indices = sample(config, dataset, devices)
         self._config, self._dataset, self._own = config, dataset, own
         self._first, self._counts_negatives = first_step, not imitation
         self._teacher = dataset.teacher if imitation or config.teacher.weight else None
@@ -108,20 +85,20 @@ class BatchLoader:
         if not (self._counts_negatives and len(indices.pairs)):
             return {}
         candidates = np.concatenate([indices.pairs[:, 1], indices.extra_candidates])
-        return false_negatives(self._dataset.clusters[candidates], len(indices.pairs))
+        return sampler.false_negatives(self._dataset.clusters[candidates], len(indices.pairs))
 
-    def _token_ids(self, step: int, indices: BatchIndices) -> np.ndarray:
+    def _token_ids(self, step: int, indices: sampler.BatchIndices) -> np.ndarray:
         """Token ids of each device's questions, int32 [devices, rows, L]."""
         settings = self._config.batch
         stream = {"seed": self._config.seed, "step": self._first + step}
         token_ids = self._dataset.token_ids.take(indices.questions, axis=0)
         # Before the rows are split, so that it is the same on any number of devices.
-        if settings.token_dropout:
+        if rate := settings.token_dropout:
             ends = self._config.encoder.kind == "bert"
-            token_ids = drop_tokens(token_ids, settings.token_dropout, keep_ends=ends, **stream)
-        if settings.subword_dropout:
+            token_ids = sampler.drop_tokens(token_ids, rate, keep_ends=ends, **stream)
+        if rate := settings.subword_dropout:
             words = self._dataset.spelled_words
-            token_ids = spell_tokens(token_ids, settings.subword_dropout, words, **stream)
+            token_ids = sampler.spell_tokens(token_ids, rate, words, **stream)
         return token_ids[self._positions]
 
 
@@ -131,25 +108,24 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase],
     Imitation of a teacher comes first, if there is one, then the pairs, if there are any. Nothing
     is compiled yet. UserError where the devices cannot share a batch.
     """
-    mesh = make_mesh(config.devices)
+    mesh = distributed.make_mesh(config.devices)
     if config.max_epochs:
-        require_shares("batch_size", config.batch_size, mesh.size)
-    imitation = total = imitation_steps(config, dataset)
+        distributed.require_shares("batch_size", config.batch_size, mesh.size)
+    imitation = total = sampler.imitation_steps(config, dataset)
     if config.max_epochs:
-        total += config.max_steps or config.max_epochs * epoch_steps(config, dataset)
+        total += config.max_steps or config.max_epochs * sampler.epoch_steps(config, dataset)
     graph, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
-    optimizer = make_optimizer(
-        make_schedule(config, total, imitation=imitation),
-        weight_decay=0.0 if dataset.frozen_rows else config.optimizer.weight_decay,
-    )
+    rate = train_step.make_schedule(config, total, imitation=imitation)
+    decay = 0.0 if dataset.frozen_rows else config.optimizer.weight_decay
+    optimizer = train_step.make_optimizer(rate, weight_decay=decay)
 
     def plan(name: str, steps: range) -> Phase:
-        alone, own = name == "imitation", own_devices(mesh)
+        alone, own = name == "imitation", distributed.own_devices(mesh)
         loader = BatchLoader(
             config, dataset, imitation=alone, devices=mesh.size, own=own, first_step=steps.start
         )
         terms = loss_terms(config, imitation_alone=alone)
-        loss = make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
+        loss = train_step.make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
         shape = loader.layout.shapes[0]
         log.info(
             f"{name}: {len(steps)} steps, {loader.epoch} an epoch, of {loader.size:,} pairs of "
@@ -157,17 +133,18 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase],
             f"{jax.process_count()} process(es); {shape.positions:,} positions and "
             f"{shape.unique_ids:,} distinct tokens a device"
         )
+        step = train_step.make_train_step(
+            loss, optimizer, seed=config.seed, frozen_rows=dataset.frozen_rows
+        )
         return Phase(
             steps=steps,
-            step=make_train_step(
-                loss, optimizer, seed=config.seed, frozen_rows=dataset.frozen_rows
-            ),
-            batch_at=lambda number: split_over(loader.batch_at(number - steps.start), mesh),
-            metrics_at=lambda number: loader.metrics_at(number - steps.start),
+            step=step,
+            batch_at=lambda n: distributed.split_over(loader.batch_at(n - steps.start), mesh),
+            metrics_at=lambda n: loader.metrics_at(n - steps.start),
             size=loader.size,
             evaluate_every=config.early_stopping.every_steps or loader.epoch,
         )
 
     stages = {"imitation": range(imitation), "pairs": range(imitation, total)}
     phases = [plan(name, steps) for name, steps in stages.items() if steps]
-    return phases, replicate(init_state(params, optimizer), mesh)
+    return phases, distributed.replicate(train_step.init_state(params, optimizer), mesh)

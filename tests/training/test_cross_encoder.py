@@ -184,7 +184,7 @@ def test_a_stopped_training_ends_with_the_same_bits(tmp_path, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
         return lay_out_pairs(*pairs)
 
-    monkeypatch.setattr(cross_encoder_job, "lay_out_pairs", load_and_stop)
+    monkeypatch.setattr(cross_data, "lay_out_pairs", load_and_stop)
     with pytest.raises(Interrupted):
         train_and_evaluate(config, tmp_path / "stopped")
     assert not (tmp_path / "stopped" / "export").exists()
