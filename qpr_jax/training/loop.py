@@ -76,13 +76,10 @@ def fit(
         received = stack.enter_context(_signals())
         stop = False
         if start_counts and not done:
-            scores = evaluate(state)
-            buffer.write_scores(0, scores)
+            scores = buffer.write_scores(0, evaluate(state))
             best = best.update(0, scores[watched])
             checkpoints.save(state, best)
-        while done < last.steps.stop and not stop:
-            if patience and best.without_gain >= patience:
-                break
+        while not stop and done < last.steps.stop and not 0 < patience <= best.without_gain:
             phase = next(phase for phase in phases if done < phase.steps.stop)
             state, values = phase.step(state, phase.batch_at(done))
             buffer.add(done + 1, phase.size, values | phase.metrics_at(done))
@@ -97,8 +94,7 @@ def fit(
                 continue
             buffer.flush()
             if evaluates:
-                scores = evaluate(state)
-                buffer.write_scores(done, scores)
+                scores = buffer.write_scores(done, evaluate(state))
                 best = best.update(done, scores[watched], counts=phase is last)
             checkpoints.save(state, best)
             buffer.restart_clock()
@@ -162,14 +158,15 @@ class _MetricBuffer:
             raise _diverged(step, what)
         return f"loss {values['loss']:.4f}, {rate:,.0f} pairs/s"
 
-    def write_scores(self, step: int, scores: dict[str, float]) -> None:
-        """Write and log the scores after a step; UserError if one is not finite."""
+    def write_scores(self, step: int, scores: dict[str, float]) -> dict[str, float]:
+        """Write, log and return the scores after a step; UserError if one is not finite."""
         named = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
         if not all(map(math.isfinite, scores.values())):
             raise _diverged(step, named)
         if self._writer:
             self._writer.write("validation", [{"step": step, **scores}])
         log.info("step %d: %s", step, named)
+        return scores
 
 
 def _diverged(step: int, what: str) -> UserError:
