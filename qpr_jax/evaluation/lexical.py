@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -21,6 +22,7 @@ def bm25_search(questions: Sequence[str]) -> TextSearch:
     """BM25 over `questions`; a question that shares no word with the query is never found."""
     with needs("BM25", ".[train]"):
         import bm25s
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it prints at the level DEBUG
     model = bm25s.BM25(k1=_K1, b=_B)
     model.index([tokenize(question) for question in questions], show_progress=False)
 
