@@ -274,7 +274,7 @@ def test_a_study_is_tried_at_tiny_shapes(study, generated_data, tmp_path):
     assert {path.parent.name for path in runs} >= {*study.smoke}
     scores = Scores.read(tmp_path / "page")
     assert {row.partition(", ")[0] for row in scores.table["row"]} == {*study.smoke}
-    assert "## " in (tmp_path / "page" / "README.md").read_text()
+    assert "\n| " in (tmp_path / "page" / "README.md").read_text()
     assert " of " not in subprocess.run(command, **how).stderr  # nothing is made again
 
 
