@@ -17,7 +17,8 @@ from tests.runs import start_training
 from tests.xla import QUICK_XLA
 
 SETTINGS = {
-    "max_steps": 8,
+    "max_steps": 12,
+    "checkpoint_every": 2,
     "early_stopping.patience": 99,
     "batch.sampling": "clusters",
     "loss.mask_own_cluster": True,
@@ -98,7 +99,7 @@ def test_two_processes_train_like_one_with_as_many_devices(alone, tmp_path):
 @pytest.mark.slow
 def test_a_lost_process_ends_the_other_and_any_number_of_devices_goes_on(alone, tmp_path):
     processes = start_two(tmp_path / "run")
-    wait_for_step(tmp_path / "run", 2, processes)
+    wait_for_step(tmp_path / "run", 4, processes)
     processes[1].kill()
     statuses, errors = ended(processes)
     assert statuses[1] == -signal.SIGKILL
