@@ -11,6 +11,10 @@ from qpr_jax.reranking.calibration import read_calibration
 from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS
 from qpr_jax.reranking.light import predict, read_light
+from qpr_jax.retriever import Retriever
+from qpr_jax.training.config import load_config
+from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.pair_calibration import (
     SHARE,
     calibrate_pairs,
@@ -32,6 +36,7 @@ from qpr_jax.training.rerank_data import (
     training_queries,
 )
 from qpr_jax.training.reranker import add_word_weights, init_network, train_network
+from qpr_jax.training.sources import SOURCES
 from tests.reranking.models import WordEncoder
 
 
@@ -224,3 +229,37 @@ def test_a_run_has_a_calibration_with_its_reranker(finished):
 def test_a_run_without_clusters_has_none():
     dataset = SimpleNamespace(splits=SimpleNamespace(pairs={"validation": []}))
     assert calibrate_pairs(dataset, SimpleNamespace(), np.zeros((0, 2)), None) is None
+
+
+@pytest.mark.slow
+def test_it_gains_where_a_query_has_one_paraphrase(quora_file, tmp_path):
+    """Trained on whole clusters, it must not live by their other members."""
+    smaller = {"data.max_rows": 60_000, "encoder.filters": 200, "max_epochs": 2}
+    config = load_config("quora_sdml", {"data.path": str(quora_file), **smaller})
+    train_and_evaluate(config, tmp_path / "run")
+    dataset = load_dataset(config, SOURCES["quora"].find(config))
+    clusters = dataset.clusters[: len(dataset.data.questions)]
+    order = np.random.default_rng(0).permutation(len(clusters))
+    # Two members of each cluster stay, at random, and all questions without one.
+    seen = dict.fromkeys(range(clusters.max() + 1), 0)
+    kept = np.zeros(len(clusters), bool)
+    for row in order.tolist():
+        cluster = int(clusters[row])
+        kept[row] = cluster < 0 or seen[cluster] < 2
+        if cluster >= 0:
+            seen[cluster] += 1
+    rows = np.flatnonzero(kept)
+    texts, own = [dataset.data.questions[i] for i in rows], clusters[rows]
+    queries = np.flatnonzero((dataset.splits.split_of[rows] == TEST) & (own >= 0)).tolist()
+    retriever = Retriever.build(texts, range(len(texts)), run=tmp_path / "run")
+
+    def hits_at_1(rerank):
+        found = retriever.search([texts[i] for i in queries], 2, rerank=rerank)
+        others = [
+            next(hit.id for hit in hits if hit.id != query)
+            for query, hits in zip(queries, found, strict=True)
+        ]
+        return np.mean(own[others] == own[queries])
+
+    before, after = hits_at_1(False), hits_at_1("light")
+    assert after >= before + 0.02, (before, after)
