@@ -68,8 +68,6 @@ class MtebEncoder:
         encoder = self.encoder
         parameters, size = _weights(encoder)
         cosine, euclidean = ScoringFunction.COSINE, ScoringFunction.EUCLIDEAN
-        unknown = "release_date license open_weights public_training_code public_training_data "
-        unknown += "training_datasets loader"  # mteb gets the model itself
         return ModelMeta(
             name=self.name,
             revision=encoder.identity,
@@ -81,7 +79,13 @@ class MtebEncoder:
             framework=["JAX", "NumPy"],
             similarity_fn_name=cosine if encoder.normalize else euclidean,
             use_instructions=False,
-            **dict.fromkeys(unknown.split()),
+            loader=None,  # mteb gets the model itself
+            release_date=None,
+            license=None,
+            open_weights=None,
+            public_training_code=None,
+            public_training_data=None,
+            training_datasets=None,
         )
 
     def encode(self, inputs: Iterable[Mapping[str, Any]], **options: Any) -> np.ndarray:
