@@ -23,7 +23,7 @@ from qpr_jax.data.sources import find_quora
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank, retrieval_scores
-from qpr_jax.retriever import run_encoder
+from qpr_jax.retriever import read_encoder
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.teacher import cached_vectors
@@ -118,12 +118,12 @@ def main() -> int:
     parser.add_argument("--trained", help="a run of `quora_distilled`")
     given = parser.parse_args()
     questions = Questions(QUICK if given.quick else None)
-    encoders = {"WordLlama": WordLlamaEncoder(), "open_student": run_encoder("open_student")}
+    encoders = {"WordLlama": WordLlamaEncoder(), "open_student": read_encoder("open_student")}
     two_stages = {"open_student": "open_student"}
     if given.trained:
-        encoders["trained"] = run_encoder(given.trained)
+        encoders["trained"] = read_encoder(given.trained)
         two_stages["trained"] = given.trained
-    encoders["MiniLM"] = run_encoder("minilm")
+    encoders["MiniLM"] = read_encoder("minilm")
     scores = measure_scores(questions, encoders)
     rates = measure_rates(questions.texts, encoders)
     labels = LABELS | {"trained": "`quora_distilled`, trained on your pairs"}

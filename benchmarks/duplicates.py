@@ -27,7 +27,7 @@ from qpr_jax.duplicates.find import find_duplicates
 from qpr_jax.index.close_pairs import Pairs, close_pairs
 from qpr_jax.index.vectors import pair_distances
 from qpr_jax.machine import peak_memory
-from qpr_jax.retriever import run_encoder
+from qpr_jax.retriever import read_encoder
 
 QUICK, SAMPLED = 20_000, 10_000
 
@@ -45,7 +45,7 @@ def close_questions(
     data: QuestionPairs, run: str, count: int, distances: list[float]
 ) -> report.Table:
     """Return the pairs within each distance."""
-    vectors = run_encoder(run).encode(data.questions[:count])
+    vectors = read_encoder(run).encode(data.questions[:count])
     known = (data.pairs < count).all(axis=1)
     labeled, is_duplicate = data.pairs[known].astype(np.int64), data.is_duplicate[known]
     apart = pair_distances(vectors, *labeled.T)

@@ -26,7 +26,7 @@ from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import PACKAGED
-from qpr_jax.retriever import run_encoder
+from qpr_jax.retriever import read_encoder
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
 from qpr_jax.training.config import load_config
 
@@ -138,12 +138,12 @@ def main() -> int:
     count, rounds = (5_000, 3) if given.quick else (100_000, 5)
     texts = synthetic_pairs().questions
     questions = [texts[i % len(texts)] for i in range(count)]
-    encoders: dict[str, Encoder] = {PACKAGED: run_encoder(PACKAGED)}
+    encoders: dict[str, Encoder] = {PACKAGED: read_encoder(PACKAGED)}
     for preset in PRESETS:
         subwords = load_config(preset).text.subwords
         vocabulary = build_vocabulary(texts[: len(texts) // 2], bins=5_000, subwords=subwords)
         encoders[f"{preset}, random weights"] = random_encoder(preset, vocabulary)
-    encoders |= {name: run_encoder(name) for name in given.run}
+    encoders |= {name: read_encoder(name) for name in given.run}
     tables = [rates(encoders, questions, rounds)]
     if given.against:
         path = pathlib.Path(os.environ.get("TMPDIR", "/tmp"), f"questions_{time.time_ns()}.txt")

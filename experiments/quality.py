@@ -36,7 +36,7 @@ from experiments.systems import (
 from qpr_jax.data.sources import find_quora
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import read_ranks, write_ranks
-from qpr_jax.retriever import run_encoder
+from qpr_jax.retriever import read_encoder
 from qpr_jax.training.dataset import load_dataset
 
 QUERIES = "queries.npz"
@@ -86,7 +86,7 @@ def trials(options: Options) -> list[Trial]:
     }
     folders = given_runs(options.runs)
     for name, folder in {PACKAGED: PACKAGED, **folders}.items():
-        seen = has_seen(run_encoder(folder).settings) if name in folders else PACKAGED_SETS
+        seen = has_seen(read_encoder(folder).settings) if name in folders else PACKAGED_SETS
         unseen = [one for one in SOURCES if one not in seen]
         systems[name] = (functools.partial(run_system, folder), unseen)
     return [

@@ -16,7 +16,7 @@ from qpr_jax.data.sources import find_quora
 from qpr_jax.evaluation.lexical import TextSearch, bm25_search, score_search
 from qpr_jax.evaluation.metrics import write_ranks
 from qpr_jax.files import StrPath
-from qpr_jax.retriever import Retriever, run_encoder, run_recipe
+from qpr_jax.retriever import Retriever, read_encoder, run_recipe
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.training.config import TrainConfig
 
@@ -46,7 +46,7 @@ def baseline(name: str) -> System:
 
 def run_system(run: StrPath, questions: list[str]) -> Mapping[str, TextSearch]:
     """The encoder of a run with exact search, and its light re-ranker if it has one."""
-    recipe = replace(run_recipe(run_encoder(run)), factory="Flat")
+    recipe = replace(run_recipe(read_encoder(run)), factory="Flat")
     retriever = Retriever.build(questions, run=run, recipe=recipe)
 
     def search(

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from qpr_jax.duplicates.find import find_duplicates as find_duplicates
     from qpr_jax.duplicates.result import Duplicates as Duplicates
     from qpr_jax.encoders.base import Encoder as Encoder
-    from qpr_jax.encoders.load import read_encoder as read_encoder
     from qpr_jax.encoders.load import register_encoder as register_encoder
     from qpr_jax.errors import UserError as UserError
     from qpr_jax.ids import Id as Id
     from qpr_jax.index.base import Hit as Hit
     from qpr_jax.index.recipe import Recipe as Recipe
+    from qpr_jax.index.run import read_encoder as read_encoder
     from qpr_jax.results import Hits as Hits
     from qpr_jax.results import Results as Results
     from qpr_jax.retriever import Retriever as Retriever
@@ -68,7 +68,7 @@ _MODULES = {
     "UserError": "errors",
     "find_duplicates": "duplicates.find",
     "load_config": "training.config",
-    "read_encoder": "encoders.load",
+    "read_encoder": "index.run",
     "read_questions": "data.questions",
     "register_encoder": "encoders.load",
     "register_loss": "training.losses_config",

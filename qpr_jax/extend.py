@@ -13,7 +13,7 @@ from qpr_jax.files import StrPath
 from qpr_jax.index.build import replace_encoder
 from qpr_jax.index.milvus import MilvusStore
 from qpr_jax.index.milvus_server import is_address
-from qpr_jax.index.run import INDEX, export_name, run_encoder, run_encoder_folder
+from qpr_jax.index.run import INDEX, export_name, read_encoder, run_encoder_folder
 from qpr_jax.reranking.stages import Stages
 from qpr_jax.retriever import Retriever
 
@@ -28,7 +28,7 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
     Returns whether anything changed: False if `folder` has this encoder already. UserError where
     `run` does not extend the encoder of `folder`, or one is missing or damaged.
     """
-    encoder = run_encoder(run)
+    encoder = read_encoder(run)
     if is_address(folder):
         collection = MilvusStore(str(folder))
         if (collection.run, collection.encoder) == (str(run), encoder.identity):

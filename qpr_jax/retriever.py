@@ -23,7 +23,7 @@ from qpr_jax.index.milvus import MilvusStore
 from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.run import INDEX, index_manifest, run_encoder, run_recipe
+from qpr_jax.index.run import INDEX, index_manifest, read_encoder, run_recipe
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.results import Results
@@ -32,7 +32,7 @@ from qpr_jax.text.base import as_texts
 from qpr_jax.text.cleaning import clean
 from qpr_jax.text.differences import Explanation
 
-__all__ = ["Hit", "Recipe", "Retriever", "run_encoder", "run_recipe"]
+__all__ = ["Hit", "Recipe", "Retriever", "read_encoder", "run_recipe"]
 
 
 class Retriever:

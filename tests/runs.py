@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.encoders.load import read_encoder, save_encoder
+from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.files import write_json
 from qpr_jax.reranking.light import LIGHT, LightModel, save_light
 from qpr_jax.text.tokenizer import tokenize
@@ -58,7 +58,7 @@ def write_reranker(
     run: pathlib.Path, candidates: int = 3, seed: int = 0, **changes: Any
 ) -> LightModel:
     """Write a re-ranker of random weights beside the encoder of a run."""
-    encoder = read_encoder(run / "export").identity
+    encoder = load_encoder(run / "export").identity
     model = light_model(encoder, candidates=candidates, network=network(seed), **changes)
     save_light(run / "export" / LIGHT, model)
     return model

@@ -7,7 +7,7 @@ import pydoc
 import pytest
 
 import qpr_jax
-from qpr_jax.encoders.load import read_encoder
+from qpr_jax.encoders.load import load_encoder
 from tests.runs import write_encoder, write_reranker
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -49,7 +49,7 @@ def test_objects_say_what_they_are_and_not_all_their_numbers(run, tmp_path):
     retriever.remove([0])
     saved = f"<FolderStore: 2 questions in {tmp_path / 'saved' / 'index'}, Flat>"
     model = write_reranker(run)
-    bert = read_encoder(ROOT / "tests" / "encoders" / "tiny_bert")
+    bert = load_encoder(ROOT / "tests" / "encoders" / "tiny_bert")
     hit = qpr_jax.Hit(7, "How to cook rice?", 0.25, 0.5, {"url": "u"})
     fields = "id=7, question='How to cook rice?', distance=0.25, score=0.5, payload={'url': 'u'}"
     recipe = "Recipe(factory='auto', metric='l2', probes=64, vectors='float32', clean=True)"

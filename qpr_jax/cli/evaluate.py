@@ -75,9 +75,9 @@ def evaluate(folder: str, pairs: str, task: str, **given: Any) -> cli.Output:
     _check_usage(pairs, task, given)
     if given["beir"] is not None:
         from qpr_jax.evaluation.beir import beir_scores
-        from qpr_jax.retriever import run_encoder
+        from qpr_jax.retriever import read_encoder
 
-        encode, split = run_encoder(folder).encode, given["split"] or "test"
+        encode, split = read_encoder(folder).encode, given["split"] or "test"
         scores = beir_scores(encode, given["beir"], split, run_file=given["trec"])
     elif task == "retrieval":
         scores = _score_retrieval(folder, pairs, given)
@@ -150,9 +150,9 @@ def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[
 
 def _score_pairs(folder: str, pairs: str, validation: str | None, format: str) -> dict[str, Any]:
     from qpr_jax.evaluation.pairs import require_both_labels, score_classification, score_mining
-    from qpr_jax.retriever import run_encoder
+    from qpr_jax.retriever import read_encoder
 
-    encode = run_encoder(folder).encode
+    encode = read_encoder(folder).encode
     test = read_question_pairs(pairs, format=format)
     if validation is None:
         counts = {"questions": len(test.questions), "labelled_pairs": len(test.pairs)}
@@ -169,9 +169,9 @@ def _score_translations(folder: str, spec: str) -> dict[str, Any]:
 
     with needs("the task translation", ".[train]"):
         from qpr_jax.evaluation.translation import score_set
-    from qpr_jax.retriever import run_encoder
+    from qpr_jax.retriever import read_encoder
 
-    encode = run_encoder(folder).encode
+    encode = read_encoder(folder).encode
     return score_set(read_translations(spec)._replace(name=file_names(spec)), encode)
 
 

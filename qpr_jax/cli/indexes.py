@@ -60,14 +60,14 @@ def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) 
     from qpr_jax.encoders.load import default_folder, is_encoder
     from qpr_jax.index.milvus_server import is_address
     from qpr_jax.index.recipe import AUTO
-    from qpr_jax.index.run import INDEX, run_encoder, run_recipe
+    from qpr_jax.index.run import INDEX, read_encoder, run_recipe
     from qpr_jax.retriever import Retriever
 
     source = run or (folder if is_encoder(folder) else default_folder())
     given = {name: value for name in _RECIPE if (value := how.pop(name)) is not None}
     if is_address(folder):
         given = {"factory": AUTO, **given}  # Milvus lacks most of the recipes of runs
-    recipe = run_recipe(run_encoder(source), **given)
+    recipe = run_recipe(read_encoder(source), **given)
     if pathlib.Path(folder, INDEX, MANIFEST).exists():
         log.info("%s: the new index will replace the old one and all that was added", folder)
     retriever = Retriever.build_in(

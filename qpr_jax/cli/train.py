@@ -156,7 +156,7 @@ def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any)
              qpr encode runs/quora_sdml parquet/ --out vectors/ --spark spark://host:7077
     """
     from qpr_jax.index.encode_files import encode_parquet, encode_to_file
-    from qpr_jax.retriever import run_encoder
+    from qpr_jax.retriever import read_encoder
 
     if os.path.isdir(questions):
         if how["format"] not in (None, "parquet"):
@@ -168,7 +168,7 @@ def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any)
         return {"out": out, "vectors": rows}
     if spark is not None:
         raise click.UsageError("--spark needs QUESTIONS to be a folder of Parquet files")
-    encoder = run_encoder(folder)
+    encoder = read_encoder(folder)
     entries = progress.count(cli.read_input(questions, **how), "encoded")
     texts = (entry.question for entry in entries)
     dimension, identity = encoder.dimension, encoder.identity

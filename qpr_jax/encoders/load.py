@@ -67,7 +67,7 @@ def register_encoder(format: str, read: Callable[[dict[str, bytes]], Encoder]) -
     FORMATS[format] = read_folder
 
 
-def read_encoder(named: StrPath) -> Encoder:
+def load_encoder(named: StrPath) -> Encoder:
     """Read the encoder that `encoder_folder` finds; UserError where it is incomplete or damaged."""
     folder = encoder_folder(named)
     format = _folder_format(folder)
@@ -102,7 +102,7 @@ def contains_encoder(folder: StrPath, encoder: Encoder) -> bool:
     if not pathlib.Path(folder, MANIFEST).is_file():
         return False
     with contextlib.suppress(UserError):
-        return read_encoder(folder).identity == encoder.identity
+        return load_encoder(folder).identity == encoder.identity
     return False
 
 

@@ -19,7 +19,7 @@ from qpr_jax.encoders.base import Encoder, encode_in_parts, parse_tensors
 from qpr_jax.encoders.sentence_transformers import WEIGHTS
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import StrPath
-from qpr_jax.index.run import run_encoder
+from qpr_jax.index.run import read_encoder
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +49,7 @@ class MtebEncoder:
         self.name = name or _default_name(run)
         if "/" not in self.name:
             raise UserError(f"`name`: expected ORGANIZATION/MODEL, got {name!r}")
-        self.encoder = run_encoder(run)
+        self.encoder = read_encoder(run)
         self.languages = None if languages is None else list(languages)
 
     @functools.cached_property

@@ -34,7 +34,7 @@ from qpr_jax import progress
 from qpr_jax.data.columns import Columns
 from qpr_jax.data.decoding import import_pyarrow, short
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.load import read_encoder
+from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, locked, name_in_errors, read_object, write_atomically, write_json
 from qpr_jax.index.build import npy_header
@@ -151,14 +151,14 @@ def encode_parquet(
       source: the folder. Its files, in the order of their names, have the same columns.
       out: a folder; `vector` is a list of d float32. Parts that a former call wrote are kept where
         the source is the same; UserError if it had another encoder or other settings.
-      run: as in `index.run.run_encoder`.
+      run: as in `index.run.read_encoder`.
       text_column: of the questions; if empty, that with a usual name (`data.columns.TEXT_NAMES`).
       skip_bad_rows: leave out rows without a question, instead of a UserError.
       spark: the master of a cluster, as in `spark_session.session`; if empty, this process encodes.
     """
     out = pathlib.Path(out).absolute()
     folder = run_encoder_folder(run).absolute()
-    encoder = read_encoder(folder)
+    encoder = load_encoder(folder)
     parts, column = _parts(pathlib.Path(source).absolute(), out, text_column)
     job = _Job(str(folder), encoder.identity, column, skip_bad_rows, _ON_SPARK if spark else CHUNK)
     out.mkdir(parents=True, exist_ok=True)
@@ -277,7 +277,7 @@ def _on_spark(master: str, parts: list[Part], job: _Job) -> Iterator[int]:
 @functools.lru_cache(maxsize=1)
 def _encoder(job: _Job) -> Encoder:
     """Read the encoder once a process of Spark; UserError if the driver has another."""
-    found = read_encoder(job.run)
+    found = load_encoder(job.run)
     if found.identity != job.identity:
         raise UserError(
             f"{job.run}: expected encoder {job.identity[:12]}, as on the machine that began, got "

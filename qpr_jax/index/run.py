@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.load import contains_encoder, encoder_folder, is_encoder, read_encoder
+from qpr_jax.encoders.load import contains_encoder, encoder_folder, is_encoder, load_encoder
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, StrPath, read_object
@@ -28,9 +28,9 @@ def run_recipe(encoder: Encoder, **given: Any) -> Recipe:
     return Recipe(**(known | given))
 
 
-def run_encoder(run: StrPath) -> Encoder:
+def read_encoder(run: StrPath) -> Encoder:
     """Read the encoder of a run, or of what `encoders.load.encoder_folder` finds."""
-    return read_encoder(run_encoder_folder(run))
+    return load_encoder(run_encoder_folder(run))
 
 
 def run_encoder_folder(run: StrPath) -> pathlib.Path:

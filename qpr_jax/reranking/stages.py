@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from qpr_jax.encoders.base import Encoder, accepted_identities
-from qpr_jax.encoders.load import read_encoder
+from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, id_key
@@ -267,7 +267,7 @@ class Stages:
 def read_stages(
     run: StrPath | Encoder, cross_encoder: StrPath | None = None
 ) -> tuple[Encoder, Stages]:
-    """Read the encoder of `run`, as `run_encoder` does, and its second stages.
+    """Read the encoder of `run`, as `read_encoder` does, and its second stages.
 
     run: or an encoder itself, which has none but the cross-encoder.
     """
@@ -275,7 +275,7 @@ def read_stages(
         cross = read_cross_encoder(cross_encoder) if cross_encoder else None
         return run, Stages(run, cross_encoder=cross)
     folder = run_encoder_folder(run)
-    encoder = read_encoder(folder)
+    encoder = load_encoder(folder)
     return encoder, Stages.read(folder, encoder, cross_encoder)
 
 

@@ -22,7 +22,7 @@ from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.evaluation.retrieval import DEPTH
 from qpr_jax.files import write_json
-from qpr_jax.index.run import run_encoder
+from qpr_jax.index.run import read_encoder
 from qpr_jax.models.bert import PairScorer, init_bert
 from qpr_jax.reranking import cross_encoder
 from qpr_jax.reranking.calibration import calibrate
@@ -32,7 +32,7 @@ from qpr_jax.training import cross_data, train_step
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.cross_data import Validation
 from qpr_jax.training.loop import Phase, fit
-from qpr_jax.training.model_families import SENTENCE_TRANSFORMERS, read_encoder
+from qpr_jax.training.model_families import SENTENCE_TRANSFORMERS, start_encoder
 from qpr_jax.training.sections import naming, refuse_if
 from qpr_jax.training.sources import SOURCES
 from qpr_jax.training.train_step import Metrics, Step, TrainState
@@ -52,7 +52,7 @@ Load = Callable[[int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 def read_models(config: TrainConfig) -> dict[str, Any]:
     """Read the first stage, and what training starts from."""
     with naming("cross_encoder.first_stage"):
-        first_stage = run_encoder(os.path.expanduser(config.cross_encoder.first_stage))
+        first_stage = read_encoder(os.path.expanduser(config.cross_encoder.first_stage))
     return {"first_stage": first_stage, "pretrained": read_start(config)}
 
 
@@ -132,7 +132,7 @@ def read_start(config: TrainConfig) -> CrossEncoder:
     with naming("encoder.pretrained"):
         if folder := cross_encoder.cross_encoder_folder(named):
             return cross_encoder.read_cross_encoder(folder)
-    encoder = read_encoder(config, TransformerEncoder, SENTENCE_TRANSFORMERS)
+    encoder = start_encoder(config, TransformerEncoder, SENTENCE_TRANSFORMERS)
     longest = 2 * config.text.max_tokens
     return cross_encoder.from_encoder(encoder, max_tokens=longest, seed=config.seed)
 

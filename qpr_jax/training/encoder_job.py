@@ -17,7 +17,7 @@ from qpr_jax.files import sha256_of
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.reranking.cross_encoder import CrossEncoder
-from qpr_jax.retriever import Retriever, run_encoder, run_recipe
+from qpr_jax.retriever import Retriever, read_encoder, run_recipe
 from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.dataset import TrainDataset, load_dataset, with_teacher
@@ -153,7 +153,7 @@ def _build_index(
     folder: pathlib.Path, dataset: TrainDataset
 ) -> tuple[Retriever, np.ndarray, float]:
     """Index all questions; return also their vectors and the seconds to encode them."""
-    encoder, questions = run_encoder(folder), dataset.data.questions
+    encoder, questions = read_encoder(folder), dataset.data.questions
     encoder.encode(questions[:_WARMED])  # compiles
     start = time.perf_counter()
     vectors = encoder.encode(questions)

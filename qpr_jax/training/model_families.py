@@ -20,7 +20,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.models import EMBEDDING_SCALE
 from qpr_jax.models.bert import init_bert
 from qpr_jax.models.cnn import ConvEncoder
-from qpr_jax.retriever import run_encoder
+from qpr_jax.retriever import read_encoder
 from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary, frequent_words
 from qpr_jax.training.added_words import first_rows
@@ -65,11 +65,11 @@ class ModelFamily:
     export: Callable[[TrainConfig, TrainDataset, nnx.State], Encoder]
 
 
-def read_encoder(config: TrainConfig, kind: type[E], expected: str, remedy: str = "") -> E:
+def start_encoder(config: TrainConfig, kind: type[E], expected: str, remedy: str = "") -> E:
     """Read the encoder that training starts from; UserError if it is of another kind."""
     path = config.encoder.pretrained
     with naming("encoder.pretrained"):
-        encoder = run_encoder(os.path.expanduser(path))
+        encoder = read_encoder(os.path.expanduser(path))
         if not isinstance(encoder, kind):
             raise UserError(f"expected {expected}, got {path!r}", remedy=remedy)
     return encoder
@@ -79,14 +79,14 @@ def _read_cnn(config: TrainConfig) -> CnnEncoder | None:
     if not config.encoder.pretrained:
         return None
     remedy = "name a run that was trained with `encoder.kind=cnn`"
-    return read_encoder(config, CnnEncoder, "the folder of a run with a CNN", remedy)
+    return start_encoder(config, CnnEncoder, "the folder of a run with a CNN", remedy)
 
 
 def _read_bert(config: TrainConfig) -> TransformerEncoder:
     what = "must name a folder to start from: bert has no fresh weights"
     refuse_if(not config.encoder.pretrained, "encoder.pretrained", what)
     remedy = "name such a folder or `minilm`, or set `encoder.kind=cnn` to start from a run"
-    return read_encoder(config, TransformerEncoder, SENTENCE_TRANSFORMERS, remedy)
+    return start_encoder(config, TransformerEncoder, SENTENCE_TRANSFORMERS, remedy)
 
 
 def _cnn_vocabulary(config: TrainConfig, start: CnnEncoder | None, corpora: Corpora) -> Vocabulary:

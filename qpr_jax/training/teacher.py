@@ -19,7 +19,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import locked, user_cache, write_atomically
 from qpr_jax.index.encode_files import CHUNK, encode_to_file
-from qpr_jax.index.run import run_encoder
+from qpr_jax.index.run import read_encoder
 from qpr_jax.training.config import TrainConfig, gives_vectors, imitates_itself
 from qpr_jax.training.sections import naming, refuse_if
 
@@ -75,11 +75,11 @@ class Teacher(NamedTuple):
 def read_teacher(config: TrainConfig) -> Encoder | None:
     """Read the encoder that is the teacher, or that words are added to; None without one."""
     if imitates_itself(config):
-        return run_encoder(os.path.expanduser(config.encoder.pretrained))
+        return read_encoder(os.path.expanduser(config.encoder.pretrained))
     if not config.teacher.model or gives_vectors(config):
         return None
     with naming("teacher.model"):
-        return run_encoder(os.path.expanduser(config.teacher.model))
+        return read_encoder(os.path.expanduser(config.teacher.model))
 
 
 def teacher_words(config: TrainConfig, teacher: Encoder | None) -> list[str]:

@@ -11,8 +11,8 @@ import numpy as np
 from qpr_jax import Retriever
 from qpr_jax.data.questions import Entry
 from qpr_jax.encoders import load
-from qpr_jax.encoders.load import PACKAGED, read_encoder
-from qpr_jax.index.run import run_encoder
+from qpr_jax.encoders.load import PACKAGED, load_encoder
+from qpr_jax.index.run import read_encoder
 from tests.added_words import write_extended
 from tests.cli.conftest import JSONL, QUESTIONS
 from tests.duplicates.conftest import calibrate
@@ -200,7 +200,7 @@ def test_models_have_names(done, objects, tmp_path, monkeypatch):
     monkeypatch.setattr(load, "minilm_folder", lambda: tiny)
     (tmp_path / "q.txt").write_text("how do i learn python\nrice\n")
     done("encode", "minilm", "q.txt", "--out", "v.npy")
-    expected = read_encoder(tiny).encode(["how do i learn python", "rice"])
+    expected = load_encoder(tiny).encode(["how do i learn python", "rice"])
     np.testing.assert_array_equal(np.load("v.npy"), expected)
     done("index", "my_index", "q.txt", "--run", "minilm")
     (hit,) = objects("search", "my_index", "--query", "rice", "-k", 1)
@@ -208,13 +208,13 @@ def test_models_have_names(done, objects, tmp_path, monkeypatch):
     for command in (("index", "mine", "q.txt"), ("duplicates", "q.txt", "--out", "o")):
         _, stderr = done(*command)
         assert stderr.count(f"encoder: {PACKAGED}, the small English one") == 1
-    assert read_encoder(tmp_path / "mine" / "export").identity == read_encoder(PACKAGED).identity
+    assert load_encoder(tmp_path / "mine" / "export").identity == load_encoder(PACKAGED).identity
 
 
 def test_encoded_to_a_file(done, run, tmp_path):
     (tmp_path / "questions.jsonl").write_text(JSONL)
     done("encode", run, "questions.jsonl", "--out", "deep/vectors.npy")
-    expected = run_encoder(run).encode(list(QUESTIONS.values()))
+    expected = read_encoder(run).encode(list(QUESTIONS.values()))
     np.testing.assert_array_equal(np.load("deep/vectors.npy"), expected)
     done("encode", run, "--out", "none.npy")
     assert np.load("none.npy").shape == (0, 6)
@@ -233,4 +233,4 @@ def test_an_index_gets_an_encoder_with_more_words_once(done, objects, index, run
     done("publish", "german", "--to", "public")
     card = (tmp_path / "public" / "README.md").read_text()
     assert f"It only adds words to the encoder `{before['encoder']}`" in card
-    assert read_encoder(tmp_path / "public").extends == (before["encoder"],)
+    assert load_encoder(tmp_path / "public").extends == (before["encoder"],)

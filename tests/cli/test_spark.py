@@ -14,7 +14,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from qpr_jax.index.run import run_encoder
+from qpr_jax.index.run import read_encoder
 from tests.distant.rows import log_rows, write_rows
 from tests.runs import write_encoder
 
@@ -108,7 +108,7 @@ def test_vectors_are_those_of_one_process_and_an_error_of_a_worker_is_a_line(
     found = parquet.read_table(tmp_path / "out")
     assert found["question"].to_pylist() == texts
     vectors = np.stack(found["vector"].to_numpy())
-    np.testing.assert_allclose(vectors, run_encoder(run).encode(texts), atol=1e-6)
+    np.testing.assert_allclose(vectors, read_encoder(run).encode(texts), atol=1e-6)
 
     texts[700] = None
     parquet.write_table(pyarrow.table({"question": texts}), source, row_group_size=600)

@@ -8,7 +8,7 @@ import tomllib
 import numpy as np
 import pytest
 
-from qpr_jax.index.run import run_encoder
+from qpr_jax import read_encoder
 from qpr_jax.training.config import declarations, load_config
 from qpr_jax.training.presets import FACTS
 
@@ -31,7 +31,7 @@ def test_a_training_that_gains_nothing_keeps_the_encoder_that_it_started_from(do
     assert "no step had a better roc_auc than open_student, which the run keeps" in stderr
     assert "bm25s" not in stderr
     questions = ["how do i reset my password", "Reset my password"]
-    kept, start = (run_encoder(name).encode(questions) for name in ("run", "open_student"))
+    kept, start = (read_encoder(name).encode(questions) for name in ("run", "open_student"))
     np.testing.assert_array_equal(kept, start)
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     settings = report["settings"]

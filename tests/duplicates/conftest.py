@@ -2,7 +2,7 @@
 
 import pytest
 
-from qpr_jax.encoders.load import read_encoder
+from qpr_jax.encoders.load import load_encoder
 from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
 from qpr_jax.reranking.light import LIGHT, read_light
 from tests.reranking.models import pair_calibration
@@ -11,7 +11,7 @@ from tests.runs import write_encoder, write_reranker
 
 def calibrate(folder, light=None, middle=2.0):
     """Write a calibration: .5 at a squared distance of `middle`."""
-    identity = read_encoder(folder / "export").identity
+    identity = load_encoder(folder / "export").identity
     known = pair_calibration(identity, light, middle)
     save_calibration(folder / "export" / CALIBRATION, known)
     return known

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn, round_to_half
-from qpr_jax.encoders.load import read_encoder, save_encoder
+from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_manifest
 from qpr_jax.text.base import NO_PARTS
@@ -183,12 +183,12 @@ def test_a_folder_of_another_format_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"expected a folder with a manifest\.json, found none"):
         read_cnn(tmp_path)
     with pytest.raises(UserError, match=r"expected an encoder: a manifest\.json with one of"):
-        read_encoder(tmp_path)
+        load_encoder(tmp_path)
     write_manifest(tmp_path, [], format="another format 3")
     with pytest.raises(UserError, match="expected format 'qpr_jax model 1', got 'another"):
         read_cnn(tmp_path)
     with pytest.raises(UserError, match=r"qpr_jax model 1.*; got .another format 3.; "):
-        read_encoder(tmp_path)
+        load_encoder(tmp_path)
 
 
 def test_weights_of_half_precision_take_half_the_space_and_keep_the_identity(tmp_path):

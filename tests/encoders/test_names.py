@@ -13,7 +13,7 @@ import pytest
 
 from qpr_jax import Retriever, UserError
 from qpr_jax.encoders import load
-from qpr_jax.encoders.load import contains_encoder, encoder_folder, read_encoder, save_encoder
+from qpr_jax.encoders.load import contains_encoder, encoder_folder, load_encoder, save_encoder
 from tests.encoders.examples import QUESTIONS, TINY, cnn_encoder
 from tests.runs import write_reranker
 
@@ -37,7 +37,7 @@ def test_a_folder_is_written_unless_it_holds_the_encoder(published):
     (published / "model.safetensors").write_bytes(b"damaged")
     assert not contains_encoder(published, other)
     save_encoder(published, other)
-    assert read_encoder(published).identity == other.identity
+    assert load_encoder(published).identity == other.identity
 
 
 def test_a_published_encoder_answers_for_an_index_of_the_trained_one(published, tmp_path):
@@ -45,7 +45,7 @@ def test_a_published_encoder_answers_for_an_index_of_the_trained_one(published, 
     questions = [question for question in QUESTIONS if question]
     Retriever.build(questions, run=tmp_path / "run").save(tmp_path / "mine")
     shutil.rmtree(tmp_path / "mine" / "export")
-    save_encoder(tmp_path / "mine" / "export", read_encoder(published))
+    save_encoder(tmp_path / "mine" / "export", load_encoder(published))
     retriever = Retriever.load(tmp_path / "mine")
     assert [hits[0].question for hits in retriever.search(questions, k=1)] == questions
 
@@ -75,7 +75,7 @@ def test_models_are_found_by_name(published, tmp_path, monkeypatch):
 def test_a_sentence_model_may_have_a_manifest_of_another_program(tmp_path):
     shutil.copytree(TINY, tmp_path / "t")
     (tmp_path / "t" / "manifest.json").write_text('{"name": "an app"}')
-    assert read_encoder(tmp_path / "t").identity == read_encoder(TINY).identity
+    assert load_encoder(tmp_path / "t").identity == load_encoder(TINY).identity
 
 
 @pytest.fixture
@@ -144,8 +144,8 @@ def installed(tmp_path, monkeypatch):
 
 def test_the_name_is_the_folder_of_the_package(installed):
     assert load.minilm_folder() == installed
-    tiny = read_encoder(TINY)
-    assert read_encoder("minilm").identity == tiny.identity
+    tiny = load_encoder(TINY)
+    assert load_encoder("minilm").identity == tiny.identity
     retriever = Retriever.build(["how do i learn python", "rice"], run="minilm")
     assert retriever.encoder.identity == tiny.identity
     retriever.save("mine")
@@ -155,12 +155,12 @@ def test_the_name_is_the_folder_of_the_package(installed):
 def test_a_folder_of_that_name_comes_first(installed, tmp_path):
     shutil.copytree(TINY, "minilm")
     (pathlib.Path("minilm") / "modules.json").unlink()
-    assert read_encoder("minilm").identity != read_encoder(TINY).identity
+    assert load_encoder("minilm").identity != load_encoder(TINY).identity
     for encoder in (
         Retriever.build(["rice"], run="minilm").encoder,
-        read_encoder(tmp_path / "here" / "minilm"),
+        load_encoder(tmp_path / "here" / "minilm"),
     ):
-        assert encoder.identity == read_encoder("minilm").identity
+        assert encoder.identity == load_encoder("minilm").identity
     with pytest.raises(UserError, match="expected a run or an index, found none"):
         Retriever.build(["rice"], run=tmp_path / "minilm")
 
@@ -176,5 +176,5 @@ def test_vectors_are_those_of_sentence_transformers():
     """Written by `tests/encoders/golden_vectors.py`."""
     with np.load(HERE / "minilm_vectors.npz") as file:
         sentences, vectors = json.loads(str(file["sentences"])), file["vectors"]
-    found = read_encoder("minilm").encode(sentences)
+    found = load_encoder("minilm").encode(sentences)
     np.testing.assert_allclose(found, vectors, atol=1e-5)

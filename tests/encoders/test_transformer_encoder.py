@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from qpr_jax.encoders.load import read_encoder, save_encoder
+from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.encoders.transformer_encoder import read_transformer
 from qpr_jax.encoders.transformer_runtime import compile_layers
 from qpr_jax.errors import UserError
@@ -86,11 +86,11 @@ def test_products_are_full_float32_or_bfloat16_if_set():
     ],
 )
 def test_it_encodes_at_the_precision_of_its_training(tmp_path, settings, expected):
-    encoder = dataclasses.replace(read_encoder(TINY), settings=settings)
+    encoder = dataclasses.replace(load_encoder(TINY), settings=settings)
     save_encoder(tmp_path / "saved", encoder)
-    again = read_encoder(tmp_path / "saved")
+    again = load_encoder(tmp_path / "saved")
     assert again.precision == expected
-    assert again.identity == read_encoder(TINY).identity
+    assert again.identity == load_encoder(TINY).identity
 
 
 def test_threads_may_share_it():
@@ -150,8 +150,8 @@ def test_incomplete_and_other_models_are_refused(folder, name, content):
 
 def test_reading_it_loads_no_jax():
     code = (
-        "import sys; from qpr_jax.encoders.load import read_encoder; "
-        f"read_encoder({str(TINY)!r}); sys.exit('jax' in sys.modules)"
+        "import sys; from qpr_jax.encoders.load import load_encoder; "
+        f"load_encoder({str(TINY)!r}); sys.exit('jax' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
@@ -164,7 +164,7 @@ def test_the_token_limit_of_a_training_is_saved(folder, tmp_path, remove):
     assert encoder.max_tokens == 32
     limited = encoder.trained(encoder.model.weights, {}, max_tokens=6)
     save_encoder(tmp_path / "saved", limited)
-    again = read_encoder(tmp_path / "saved")
+    again = load_encoder(tmp_path / "saved")
     assert again.max_tokens == limited.max_tokens == 6
     assert again.identity == limited.identity != encoder.identity
     written = json.loads((tmp_path / "saved" / "sentence_bert_config.json").read_text())

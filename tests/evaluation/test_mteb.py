@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from qpr_jax.encoders.load import read_encoder, save_encoder
+from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.beir import graded_scores, ranked_documents
@@ -29,7 +29,7 @@ def test_the_texts_of_batches_are_encoded_in_order(run):
     batches = [{"text": QUESTIONS[:2], "id": ["a", "b"]}, {"text": QUESTIONS[2:]}]
     model = MtebEncoder(run)
     found = model.encode(iter(batches), prompt_type="query", batch_size=2, show_progress_bar=False)
-    np.testing.assert_array_equal(found, read_encoder(run).encode(QUESTIONS))
+    np.testing.assert_array_equal(found, load_encoder(run).encode(QUESTIONS))
     assert found.dtype == np.float32
     assert model.encode(iter([])).shape == (0, model.encoder.dimension)
 
@@ -37,7 +37,7 @@ def test_the_texts_of_batches_are_encoded_in_order(run):
 def test_the_name_has_an_organization(run, monkeypatch):
     assert MtebEncoder(run).name == "qpr_jax/mine"
     assert MtebEncoder(run, name="me/it").name == "me/it"
-    monkeypatch.setattr("qpr_jax.evaluation.mteb.run_encoder", read_encoder)
+    monkeypatch.setattr("qpr_jax.evaluation.mteb.read_encoder", load_encoder)
     monkeypatch.setattr("qpr_jax.encoders.load.fetch_model", lambda address: run)
     assert MtebEncoder("hf://me/it@main").name == "me/it"
     with pytest.raises(UserError, match="expected ORGANIZATION/MODEL, got 'it'"):
@@ -124,7 +124,7 @@ def test_retrieval_has_the_scores_of_our_search_and_facts_of_the_encoder(run):
     result = mteb.evaluate(model, task, cache=None, show_progress_bar=False)
     (found,) = result.task_results[0].scores["test"]
     assert (result.model_name, result.model_revision) == (model.name, model.encoder.identity)
-    rankings = ranked_documents(read_encoder(run).encode, queries, corpus.items())
+    rankings = ranked_documents(load_encoder(run).encode, queries, corpus.items())
     ours = graded_scores(rankings, qrels)
     assert 0 < ours["ndcg@10"] < 1
     # mteb rounds to 1e-5. The vectors of the tiny transformer are so near to each other that their

@@ -10,7 +10,7 @@ from pyarrow import parquet
 from qpr_jax.errors import UserError
 from qpr_jax.files import locked
 from qpr_jax.index.encode_files import DONE, STATE, encode_parquet, encode_to_file
-from qpr_jax.index.run import run_encoder
+from qpr_jax.index.run import read_encoder
 from tests.runs import write_encoder
 
 QUESTIONS = [f"question {i}" for i in range(11)]
@@ -110,7 +110,7 @@ def check(folder, questions, run):
     found = parquet.read_table(folder)
     assert found.drop_columns("vector").equals(questions)
     vectors = np.stack(found["vector"].to_numpy())
-    encoder = run_encoder(run)
+    encoder = read_encoder(run)
     np.testing.assert_array_equal(vectors, encoder.encode(questions["question"].to_pylist()))
     kind = found.schema.field("vector").type
     assert (kind.list_size, kind.value_type) == (encoder.dimension, pyarrow.float32())

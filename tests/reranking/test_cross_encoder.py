@@ -12,7 +12,7 @@ import shutil
 import numpy as np
 import pytest
 
-from qpr_jax.encoders.load import read_encoder
+from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.index.base import Hit
 from qpr_jax.reranking.calibration import calibrate
@@ -144,11 +144,11 @@ def test_weights_in_another_format_and_other_modules_are_refused(folder):
     with pytest.raises(UserError, match=r"found no model\.safetensors"):
         read_cross_encoder(folder)
     with pytest.raises(UserError, match="got a cross-encoder"):
-        read_encoder(TINY)
+        load_encoder(TINY)
 
 
 def test_a_new_one_has_the_weights_of_its_encoder(tmp_path):
-    encoder = read_encoder(TINY_BERT)
+    encoder = load_encoder(TINY_BERT)
     new = from_encoder(encoder, max_tokens=20, seed=0)
     assert new.max_tokens == 20
     np.testing.assert_array_equal(new.weights["embedding"], encoder.model.weights["embedding"])

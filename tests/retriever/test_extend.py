@@ -8,7 +8,7 @@ import pytest
 from qpr_jax import extend
 from qpr_jax.errors import UserError
 from qpr_jax.extend import extend_index
-from qpr_jax.index.run import index_manifest, run_encoder
+from qpr_jax.index.run import index_manifest, read_encoder
 from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
 from qpr_jax.retriever import Retriever
 from tests.added_words import write_extended
@@ -45,7 +45,7 @@ def hits(retriever):
 
 
 def test_the_files_of_the_index_keep_their_bytes_and_searches_their_hits(folder, german):
-    known = pair_calibration(run_encoder(folder).identity)
+    known = pair_calibration(read_encoder(folder).identity)
     save_calibration(folder / "export" / CALIBRATION, known)
     opened = Retriever.load(folder)
     before, expected = contents(folder), hits(opened)
@@ -55,13 +55,13 @@ def test_the_files_of_the_index_keep_their_bytes_and_searches_their_hits(folder,
     assert hits(opened) == expected
     assert contents(folder) == before
     loaded = Retriever.load(folder)
-    assert loaded.encoder.identity == run_encoder(german).identity == loaded.store.encoder
+    assert loaded.encoder.identity == read_encoder(german).identity == loaded.store.encoder
     assert hits(loaded) == expected
     np.testing.assert_equal(vars(loaded.stages.calibration), vars(known))
     assert not extend_index(folder, german)
     # The new words have an effect, and the index can be changed.
     query = "Wie lerne ich schnell Python?"
-    old = run_encoder(german.parent / "run")
+    old = read_encoder(german.parent / "run")
     assert (loaded.encode([query]) != old.encode([query])).any()
     loaded.add([query], [77])
     assert Retriever.load(folder).search([query], 1)[0][0].id == 77

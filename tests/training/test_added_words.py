@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from qpr_jax.encoders.load import read_encoder
+from qpr_jax.encoders.load import load_encoder
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.training import added_words
 from qpr_jax.training.config import TrainConfig
@@ -36,7 +36,7 @@ def folder(build_once):
 
 @pytest.fixture(scope="module")
 def encoders(folder):
-    return [read_encoder(folder / name / "export") for name in ("english", "one", "two")]
+    return [load_encoder(folder / name / "export") for name in ("english", "one", "two")]
 
 
 @pytest.fixture(scope="module")

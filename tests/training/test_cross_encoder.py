@@ -10,7 +10,7 @@ import pytest
 
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import read_json
-from qpr_jax.index.run import run_encoder
+from qpr_jax.index.run import read_encoder
 from qpr_jax.reranking import cross_encoder as scoring
 from qpr_jax.reranking.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
 from qpr_jax.training import cross_data, cross_encoder_job
@@ -102,7 +102,7 @@ def test_batches_have_about_one_length_and_each_pair_once():
 
 def test_pairs_are_laid_out_as_the_tokenizer_encodes_them_and_scored_as_predict_does():
     config = config_of()
-    encoder = run_encoder(TINY)
+    encoder = read_encoder(TINY)
     model = from_encoder(encoder, max_tokens=40, seed=0)
     texts = ["how can i learn python", "what is rice", "a [PAD] b", ""]
     rows, labels = np.array([[0, 1], [1, 0], [2, 3]]), np.array([1, 1, 0], np.float32)
@@ -125,7 +125,7 @@ def test_pairs_are_laid_out_as_the_tokenizer_encodes_them_and_scored_as_predict_
 def test_hits_are_of_other_meanings_and_of_the_training_split(tmp_path):
     config = config_of()
     split = SOURCES["synthetic"].read(config, pathlib.Path())
-    encoder = run_encoder(TINY)
+    encoder = read_encoder(TINY)
     negatives, validation = find_hits(split, encoder, 5, tmp_path)
     clusters, split_of = split.clusters, split.splits.split_of
     for row, found in enumerate(negatives):
@@ -204,7 +204,7 @@ def test_a_stopped_training_ends_with_the_same_bits(tmp_path, monkeypatch):
 
 
 def test_training_starts_from_a_cross_encoder_too(tmp_path):
-    model = from_encoder(run_encoder(TINY), max_tokens=40, seed=3)
+    model = from_encoder(read_encoder(TINY), max_tokens=40, seed=3)
     save_cross_encoder(tmp_path / "export", model)
     start = cross_encoder_job.read_start(config_of(**{"encoder.pretrained": str(tmp_path)}))
     assert start.identity == model.identity

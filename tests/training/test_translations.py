@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.splits import TRAIN
-from qpr_jax.encoders.load import read_encoder
+from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text, tokenize
 from qpr_jax.training.config import override
@@ -35,7 +35,7 @@ def dataset(config):
 
 @pytest.fixture(scope="module")
 def taught(config, dataset):
-    return with_teacher(config, dataset, read_encoder(f"{config.teacher.model}/export"))
+    return with_teacher(config, dataset, load_encoder(f"{config.teacher.model}/export"))
 
 
 def texts_of(dataset):
@@ -61,7 +61,7 @@ def test_what_cannot_be_learned_or_scored_is_refused(config):
     changes["early_stopping.metric"] = "translation"
     with pytest.raises(UserError, match="expected sentences to hold out and score"):
         load_translations(override(config, changes), ())
-    start = read_encoder(f"{config.teacher.model}/export")  # which has no sums to spell words
+    start = load_encoder(f"{config.teacher.model}/export")  # which has no sums to spell words
     changed = override(config, {"encoder.pretrained": config.teacher.model})
     with pytest.raises(UserError) as caught:
         load_dataset(changed, None, start)
