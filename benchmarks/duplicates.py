@@ -1,12 +1,14 @@
 """Duplicates in the Quora questions, and in tables that are hard for a comparison of all pairs.
 
     python -m benchmarks.duplicates [--quick] [--run open_student] [--distances 0.2 0.3]
+        [--generated 2000000]
 
 The first table has a row for each squared distance: the pairs within it, the share of them that the
 search misses (counted on a sample of the questions, whose pairs are all found), its own estimate of
 that share, and the shares of Quora's labeled duplicates and other labeled pairs within it. The
 second table times `find_duplicates` from texts to groups, on the questions and on made-up tables:
-equal rows, spellings of few questions, and one sentence with a number.
+equal rows, spellings of few questions, and one sentence with a number. `--generated` finds the
+pairs within .2 of so many vectors near those of the questions.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks import report
+from benchmarks.search import near
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.sources import find_quora
@@ -30,6 +33,7 @@ from qpr_jax.machine import peak_memory
 from qpr_jax.retriever import read_encoder
 
 QUICK, SAMPLED = 20_000, 10_000
+GENERATED_DISTANCE = 0.2
 
 
 def count_missed(vectors: np.ndarray, distance: float, found: Pairs) -> float:
@@ -61,6 +65,16 @@ def close_questions(
         rows.append([*row, *(f"{some.mean():.3f}" for some in within)])
     head = ["distance", "pairs", "s", "missed", "estimate", "labeled duplicates", "other labeled"]
     return report.Table(f"Close pairs of {count:,} Quora questions by `{run}`", head, rows)
+
+
+def generated_pairs(run: str, questions: list[str], count: int) -> list[str]:
+    """Return a row on the pairs of generated vectors; runs in a process for its peak memory."""
+    vectors = np.concatenate([*near(read_encoder(run).encode(questions), count)])
+    start = time.perf_counter()
+    found = close_pairs(vectors, GENERATED_DISTANCE)
+    seconds = time.perf_counter() - start
+    cells = [f"{count:,}", f"{len(found.pairs.first):,}", f"{seconds:.0f}", f"{found.missed:.4f}"]
+    return [*cells, f"{peak_memory() / 2**30:.1f}"]
 
 
 def spelled(count: int) -> list[str]:
@@ -119,6 +133,7 @@ def parse() -> argparse.Namespace:
     parser = report.parser(__doc__)
     parser.add_argument("--run", default="open_student", help="encoder")
     parser.add_argument("--distances", type=float, nargs="+", default=[0.1, 0.2, 0.3])
+    parser.add_argument("--generated", type=int, nargs="*", default=[], metavar="COUNT")
     return parser.parse_args()
 
 
@@ -131,6 +146,13 @@ def main() -> int:
         close_questions(data, given.run, count, given.distances),
         whole_searches(given.run, data.questions[:count]),
     ]
+    if given.generated:
+        with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+            of = [(given.run, data.questions[:count], size) for size in given.generated]
+            rows = pool.starmap(generated_pairs, of, chunksize=1)
+        head = ["vectors", "pairs", "s", "estimated share missed", "peak GiB"]
+        title = f"Generated vectors, pairs within {GENERATED_DISTANCE:g}"
+        tables.append(report.Table(title, head, rows))
     report.finish("duplicates", given, tables)
     return 0
 

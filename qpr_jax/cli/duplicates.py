@@ -20,7 +20,7 @@ from qpr_jax.cli.serve import address_options, host_names, listen, run_app
 from qpr_jax.data.decoding import STANDARD_INPUT
 from qpr_jax.data.pairs import pair_columns, read_question_pairs
 from qpr_jax.data.questions import Entry
-from qpr_jax.data.tables import FORMATS
+from qpr_jax.data.tables import FORMATS, separator_of
 from qpr_jax.errors import UserError, needs, printable
 from qpr_jax.files import locked, read_object, write_json
 
@@ -98,7 +98,7 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
 @cli.option(
     "--excel",
     is_flag=True,
-    help="For spreadsheets: a byte order mark, and ' before formulas (= + - @); CSV and TSV.",
+    help="For spreadsheets: the separator of QUESTIONS, a byte order mark, ' before formulas.",
 )
 @cli.payload_input
 @cli.questions_input
@@ -127,9 +127,11 @@ def duplicates(
     from qpr_jax.duplicates.files import INFO, check_folder, check_output, file_names
     from qpr_jax.duplicates.find import Source, search
 
-    excel = options.pop("excel")
-    if excel and output not in ("csv", "tsv"):
-        raise click.UsageError("--excel needs --output csv or tsv")
+    excel = ""
+    if options.pop("excel"):
+        excel = separator_of(questions[0], options["format"] or "")
+        if output not in ("csv", "tsv"):
+            raise click.UsageError("--excel needs --output csv or tsv")
     folder = pathlib.Path(out)
     check_output(output)
     check_folder(folder, output, filter(None, (*questions, against)))
@@ -189,7 +191,7 @@ def _digest(entries: list[Entry]) -> str:
 
 
 def _write(
-    folder: pathlib.Path, found: Duplicates, info: dict[str, Any], output: str, *, excel: bool
+    folder: pathlib.Path, found: Duplicates, info: dict[str, Any], output: str, *, excel: str
 ) -> None:
     """Write all files; info.json says first that they are not complete, and last that they are."""
     from qpr_jax.duplicates.files import INFO, remove_before, write_files

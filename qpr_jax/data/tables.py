@@ -115,6 +115,14 @@ def format_of(path: str | os.PathLike[str]) -> str:
     return kind if kind in FORMATS[1:] else ""
 
 
+def separator_of(path: str, format: str = "") -> str:
+    """Return the separator of the cells of a CSV file; "," for other inputs."""
+    if not os.path.isfile(path) or (format or format_of(path)) != "csv":
+        return ","
+    with open_input(path) as file:
+        return _CellReader(read_lines(file, path), "csv", path).separator
+
+
 def write_tsv(file: IO[str], header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a header and rows of numbers and texts; `read_rows` reads back the same."""
     for row in itertools.chain([header], rows):

@@ -28,13 +28,11 @@ OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
 _NAMES = ("pairs", "groups", "deduplicated", "indistinguishable")
 
 
-def write_files(
-    folder: pathlib.Path, found: Duplicates, output: str, *, excel: bool = False
-) -> None:
+def write_files(folder: pathlib.Path, found: Duplicates, output: str, *, excel: str = "") -> None:
     """Write the files of what was found, each whole or not at all.
 
-    excel: write "csv" and "tsv" as spreadsheets read them: with a byte order mark, and ' before
-      text that they would take for a formula.
+    excel: the separator of "csv"; if there is one, write "csv" and "tsv" as spreadsheets read them:
+      with a byte order mark, and ' before text that they would take for a formula.
     """
     for name in _NAMES:
         _write(folder / f"{name}.{output}", getattr(found, name), output, excel=excel)
@@ -80,7 +78,7 @@ def _listed(folder: pathlib.Path) -> set[str]:
     return {name for name in can_be if isinstance(listed, list) and name in listed}
 
 
-def _write(path: pathlib.Path, table: Table[Any], output: str, *, excel: bool) -> None:
+def _write(path: pathlib.Path, table: Table[Any], output: str, *, excel: str) -> None:
     if output == "parquet":
         import pyarrow.parquet
 
@@ -99,12 +97,12 @@ def _write(path: pathlib.Path, table: Table[Any], output: str, *, excel: bool) -
             file.write("\ufeff")
         cells = ([_cell(v, excel=excel) for v in row] for row in itertools.chain([names], rows))
         if output == "csv":
-            csv.writer(file, lineterminator="\n").writerows(cells)
+            csv.writer(file, delimiter=excel or ",", lineterminator="\n").writerows(cells)
         else:
             file.writelines("\t".join(map(tsv_cell, row)) + "\n" for row in cells)
 
 
-def _cell(value: object, *, excel: bool) -> str:
+def _cell(value: object, *, excel: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):

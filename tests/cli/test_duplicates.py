@@ -175,6 +175,9 @@ def test_cells_that_spreadsheets_compute_are_marked(done, calibrated, tmp_path):
     marked = (tmp_path / "d" / "deduplicated.csv").read_text()
     assert marked == "\ufeffid,question,rows,'=note\na,'=1+1 learn python,2,'+x\nc,'@rice,1,plain\n"
     assert "'-5" in (tmp_path / "d" / "groups.csv").read_text()
+    (tmp_path / "q.csv").write_text(rows.replace(",", ";"))
+    done(*how, "--excel")
+    assert (tmp_path / "d" / "deduplicated.csv").read_text() == marked.replace(",", ";")
 
 
 def test_nothing_of_the_input_reaches_a_terminal_raw(qpr, calibrated, tmp_path):
