@@ -177,9 +177,16 @@ def several_files(function: Function) -> Function:
 
 
 def read_inputs(paths: Sequence[str], **how: Any) -> Iterator[Entry]:
-    """Read the questions of one file after the other, and log their columns."""
-    say = logging.getLogger("qpr_jax").info
-    return itertools.chain.from_iterable([read_input(path, say=say, **how) for path in paths])
+    """Read the questions of files, and of files in folders; log their columns."""
+    say, files = logging.getLogger("qpr_jax").info, input_files(paths, how["format"])
+    return itertools.chain.from_iterable([read_input(file, say=say, **how) for file in files])
+
+
+def input_files(paths: Sequence[str], format: str | None) -> tuple[str, ...]:
+    """Return the files of `paths`, and the tables in the folders among them."""
+    from qpr_jax.distant.logs import log_files
+
+    return log_files(paths, format=format or "")
 
 
 def input_names(paths: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import json
 import logging
 import pathlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -127,20 +127,20 @@ def duplicates(
     from qpr_jax.duplicates.files import INFO, check_folder, check_output, file_names
     from qpr_jax.duplicates.find import Source, search
 
-    excel = ""
+    files, excel = cli.input_files(questions, options["format"]), ""
     if options.pop("excel"):
-        excel = separator_of(questions[0], options["format"] or "")
+        excel = separator_of(files[0], options["format"] or "")
         if output not in ("csv", "tsv"):
             raise click.UsageError("--excel needs --output csv or tsv")
     folder = pathlib.Path(out)
     check_output(output)
-    check_folder(folder, output, filter(None, (*questions, against)))
+    others = () if against is None else cli.input_files((against,), options["format"])
+    check_folder(folder, output, (*files, *others))
     choice, what = _search_options(options)
-    entries = itertools.chain.from_iterable(_read(path, options) for path in questions)
-    table = [*progress.count(entries, "read")]
+    table = [*progress.count(_read(files, options), "read")]
     if not table:
         raise UserError(f"{cli.input_names(questions)}: expected questions, got none")
-    other = None if against is None else Source(_read(against, options), f"{against}, line")
+    other = Source(_read(others, options), f"{against}, line") if others else None
     digest = _digest(table)
     found, add_new = search(
         Source(table, f"{cli.input_names(questions)}, line"), other, choice, what
@@ -171,8 +171,12 @@ def _search_options(options: dict[str, Any]) -> tuple[Choice, Options]:
     return choice, Options(**given, memory=size)
 
 
-def _read(path: str, how: dict[str, Any]) -> Iterable[Entry]:
-    """The questions of an input; of a file of labeled pairs, the distinct ones."""
+def _read(files: Sequence[str], how: dict[str, Any]) -> Iterator[Entry]:
+    """The questions of inputs; of a file of labeled pairs, the distinct ones."""
+    return itertools.chain.from_iterable(_read_one(file, how) for file in files)
+
+
+def _read_one(path: str, how: dict[str, Any]) -> Iterable[Entry]:
     form = how["format"] or ""
     named = how["text_column"] or how["id_column"] or how["no_ids"]
     if named or not pair_columns(path, format=form):

@@ -66,7 +66,7 @@ def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
         found = sorted(str(f) for f in inside if format_of(f) or (format and f.name[0] not in "._"))
         if not found:
             formats = ".jsonl, .csv, .tsv, .parquet, also .gz and .zst"
-            what = f"{path}: expected a folder with logs ({formats}), found none"
+            what = f"{path}: expected a folder with tables ({formats}), found none"
             raise UserError(what, remedy="name its files, or give their format with `--format`")
         files += found
     if not files:

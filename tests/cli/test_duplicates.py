@@ -164,6 +164,21 @@ def test_quoras_own_file(done, run, tmp_path):
     assert (pair["id1"], pair["id2"], pair["question2"]) == ("0", "13", "cook rice")
 
 
+def test_the_tables_of_a_folder_are_one(done, run, tmp_path):
+    (tmp_path / "parts" / "deep").mkdir(parents=True)
+    (tmp_path / "parts" / "a.csv").write_text("question\nlearn python\ncook rice\n")
+    (tmp_path / "parts" / "deep" / "b.jsonl").write_text('{"question": "Learn Python?"}\n')
+    (tmp_path / "parts" / "README").write_text("no table")
+    done("duplicates", "parts", "--run", run, "--max-distance", "0")
+    (pair,) = read(tmp_path / "parts_duplicates" / "pairs.csv")
+    assert (pair["question1"], pair["question2"]) == ("learn python", "Learn Python?")
+    (tmp_path / "new.csv").write_text("question\ncook RICE\n")
+    done("duplicates", "new.csv", "--against", "parts", "--run", run, "--max-distance", "0")
+    assert len(read(tmp_path / "new_duplicates" / "pairs.csv")) == 1
+    done("index", "mine", "parts", "--run", run)
+    assert json.loads(done("info", "mine")[0])["questions"] == 3
+
+
 def test_cells_that_spreadsheets_compute_are_marked(done, calibrated, tmp_path):
     rows = "id,question,=note\na,=1+1 learn python,+x\nb,=1+1 Learn python,-5\nc,@rice,plain"
     (tmp_path / "q.csv").write_text(rows)

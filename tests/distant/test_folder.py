@@ -97,7 +97,7 @@ def test_logs_of_a_folder(tmp_path):
         str(tmp_path / name) for name in ("b.jsonl", "c.parquet", "d.tsv.zst", "deep/a.csv.gz")
     )
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="expected a folder with logs"):
+    with pytest.raises(UserError, match="expected a folder with tables"):
         log_files([str(tmp_path / "empty")])
     (tmp_path / "empty" / "part-0").write_text("")
     (tmp_path / "empty" / "_SUCCESS").write_text("")
