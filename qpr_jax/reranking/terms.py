@@ -16,7 +16,7 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.machine import compile_loop
 from qpr_jax.reranking.model_folder import REMEDY, check_array
-from qpr_jax.text.tokenizer import tokenize
+from qpr_jax.text.tokenizer import has_sign, tokenize
 
 MAX_BYTES, MAX_WORDS = 1024, 64  # the rest of a text is ignored, so its time is bounded
 # log2 of the number of document frequencies of each kind of terms: words, pairs, 3- and 4-grams.
@@ -58,8 +58,8 @@ class Terms(NamedTuple):
 def read_terms(texts: Sequence[str]) -> Terms:
     """Read the terms of texts.
 
-    A word is a run of letters, digits and "_". Character n-grams are those of the words with a
-    space before and after.
+    A word is a run of letters, digits and "_", or a sign as of `tokenize`. Character n-grams are
+    those of the words with a space before and after.
     """
     data, offsets = _as_bytes(texts)
     most = 3 * int(np.minimum(np.diff(offsets), MAX_BYTES).sum()) + 4 * len(texts)
@@ -73,12 +73,13 @@ def read_terms(texts: Sequence[str]) -> Terms:
 def _as_bytes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Concatenate texts: their bytes, uint8, and offsets, int64 [n + 1], of each text.
 
-    `_read` converts ASCII to lower case; a text with other characters becomes the words of
-    `tokenize`, joined by spaces.
+    `_read` converts ASCII to lower case; a text with other characters or signs becomes the words
+    and signs of `tokenize`, joined by spaces.
     """
     parts = []
     for text in texts:
-        words = text if text.isascii() else " ".join(tokenize(text[:MAX_BYTES]))
+        plain = text.isascii() and not has_sign(text)
+        words = text if plain else " ".join(tokenize(text[:MAX_BYTES], signs=True))
         parts.append(words.encode("utf-8", "replace"))
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])

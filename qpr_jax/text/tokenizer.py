@@ -43,7 +43,7 @@ def tokenize(text: str, *, signs: bool = False) -> list[str]:
     With `signs`, what tells C from C++ and C#, 5 from -5, 5 % and $5, < from >, .NET from net, or
     one emoji from another, is a word, too; ASCII signs are in full width (U+FF01 to U+FF5E).
     """
-    if signs and (not text.isascii() or _has_sign(text)):
+    if signs and (not text.isascii() or has_sign(text)):
         words = _sign_pattern().findall(nfkc_lower(text))
         return [word.translate(_FULL_WIDTH) for word in words]
     if text.isascii():
@@ -76,7 +76,7 @@ def as_lines(texts: Sequence[str], *, signs: bool = False) -> bytearray:
     """
     lines = []
     for text in texts:
-        plain = text.isascii() and not (signs and _has_sign(text))
+        plain = text.isascii() and not (signs and has_sign(text))
         lines.append(text if plain else " ".join(tokenize(text, signs=signs)))
     lines.append("")
     joined = _END.join(lines)
@@ -140,7 +140,7 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], frozenset[str]]:
     return re.compile(rf"\w[\w{marks}]*"), long_run, frozenset(marks)
 
 
-def _has_sign(text: str) -> bool:
+def has_sign(text: str) -> bool:
     """Whether an ASCII text has a sign. A search for characters rules out most texts."""
     if not (_SIGN_CHARACTER.search(text) or "??" in text or " ." in text or text[:1] == "."):
         return False
