@@ -31,7 +31,7 @@ def id_key(value: Id) -> Id:
 
 
 def order_key(value: Id) -> tuple[bool, Id]:
-    """By what ids are ordered: numbers before strings; ids that print alike are one."""
+    """Return a key that sorts ids, numbers before strings. Ids that print alike have one key."""
     key = id_key(value)
     return isinstance(key, str), key
 
@@ -126,7 +126,7 @@ def first_repeated(ids: Iterable[Id]) -> int | None:
 
 def repeated_id(value: Id, line: int, where: str) -> UserError:
     """Return the error of an id that occurs on an earlier line of a file."""
-    what = f"{where} {line}: the id {value} stands twice"
+    what = f"{where} {line}: the id {value} occurs twice"
     remedy = (
         "give each its own, name another column with `--id-column`, or read none with `--no-ids`"
     )

@@ -61,7 +61,10 @@ def import_pyarrow(path: str) -> Any:
 
 @contextlib.contextmanager
 def open_input(path: str) -> Iterator[BinaryIO]:
-    """Open a file or "-", gzip or zstd; UserError if that or a read in the `with` fails."""
+    """Open a file, or standard input for "-", and decompress gzip and zstd.
+
+    UserError if it cannot be opened, or if a read in the body of `with` fails.
+    """
     name = input_name(path)
     with contextlib.ExitStack() as stack:
         file: Any = _open(path, stack)

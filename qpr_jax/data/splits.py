@@ -73,8 +73,9 @@ def split_by_cluster(
     largest_cluster: int = 20,
     seed: int = 0,
 ) -> Splits:
-    """Split the questions by cluster, the same way for the same file; UserError for no pair.
+    """Split the questions by cluster, the same way for the same file.
 
+    UserError if a split gets no pair.
     Clusters that share a normalized text form one group. Groups with a cluster of more than
     `largest_cluster` questions are for training. The others, ordered by their smallest question
     id, are permuted. Each goes to validation unless that would then have more than
@@ -116,9 +117,10 @@ def split_by_cluster(
 
 
 def split_by_text(questions: Sequence[str], *, most: int = 0) -> np.ndarray:
-    """The split of each question, int8 [Q], 80:10:10 by normalized text; UserError for none.
+    """Split questions 80:10:10 by normalized text: int8 [Q], the split of each.
 
     Validation and test get at most `most` texts each (0: MOST_HELD_OUT).
+    UserError if one gets none.
     """
     groups = group_questions(questions, np.full(len(questions), -1))
     count = int(groups.max(initial=-1)) + 1
@@ -150,10 +152,11 @@ def group_questions(questions: Sequence[str], clusters: np.ndarray) -> np.ndarra
 
 
 def other_candidates(pairs: np.ndarray, clusters: np.ndarray, *, seed: int) -> np.ndarray:
-    """Choose a question of another cluster for each pair, int [P, 2] of positions: int [P].
+    """Choose a question of another cluster for each pair, int [P, 2].
 
-    It is a permutation of the pairs' candidates. None exists if one cluster has more than half of
-    the pairs: then questions are sampled from all. There are three different clusters or more.
+    Returns positions, int [P], a permutation of the pairs' candidates. If one cluster has more than
+    half of the pairs, no such permutation exists; then questions are sampled from all. There must
+    be three clusters.
     """
     count, own = len(pairs), clusters[pairs[:, 0]]
     rng = np.random.default_rng(seed)
@@ -297,7 +300,10 @@ def add_labels(data: QuestionPairs, splits: Splits, labels: QuestionPairs) -> Sp
 
 
 def join_apart(count: int, duplicates: np.ndarray, apart: np.ndarray) -> np.ndarray:
-    """Which duplicates, int [P, 2], join no pair of `apart`, joined in their order: bool [P]."""
+    """Return which duplicates, int [P, 2], to join: bool [P].
+
+    They are joined in their order. One that would join a pair of `apart` is left out.
+    """
     components = connect(count, duplicates)
     ends = components[apart]
     kept = np.ones(len(duplicates), np.bool_)

@@ -115,7 +115,7 @@ def parse_spec(spec: str) -> tuple[Pair | None, list[str]]:
 
 
 def _aligned_rows(first: str, second: str) -> PairRows:
-    """Yield the pairs of two files, line by line; UserError at last if one has more lines."""
+    """Yield the pairs of two files, line by line; UserError at the end if one is longer."""
     names = (os.path.basename(first), os.path.basename(second))
     with open_input(first) as left, open_input(second) as right:
         lines = read_lines(left, first), read_lines(right, second)

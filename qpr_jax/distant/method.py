@@ -27,8 +27,11 @@ LEAST = {"pairwise": 0.3, "paper": 0.1}
 class Method:
     """The settings of distant supervision.
 
-    coherence: "pairwise" or "paper", see `pairwise_coherence` and `paper_coherence`. least:
-    clusters with less are removed. pairs: at most, of a cluster. seed: of splits and pairs.
+    Attributes:
+      coherence: "pairwise" or "paper", see `pairwise_coherence` and `paper_coherence`.
+      least: clusters with less coherence are removed.
+      pairs: the largest number of pairs of a cluster.
+      seed: of the split and of the sampled pairs.
     """
 
     coherence: str = "pairwise"

@@ -253,7 +253,7 @@ def _add_new(index: Retriever, version: str, rows: Rows, vectors: np.ndarray) ->
 def _read(
     source: Source, new_ids: Callable[[int], Sequence[Id]] | None = None
 ) -> tuple[list[Question], bool]:
-    """The rows of a source, and whether they had ids; UserError where one stands twice.
+    """Return the rows of a source, and whether they had ids. UserError if an id occurs twice.
 
     new_ids: gives ids to rows that have none; None: they are numbered.
     """

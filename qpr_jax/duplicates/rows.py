@@ -40,7 +40,7 @@ _WHOLE = re.compile(r"(-?\d+)\.0+")  # a whole number that a table of floats has
 
 @dataclass(frozen=True)
 class Rows:
-    """R rows, those of the table, then those that it is compared with; and their E entries."""
+    """The R rows of a search and their E entries. Rows of the table come first."""
 
     questions: list[Question]
     table_rows: int  # how many of them are of the table

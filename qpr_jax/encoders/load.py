@@ -173,7 +173,7 @@ def minilm_folder() -> pathlib.Path:
 
 
 def fetch_model(address: str) -> pathlib.Path:
-    """Download `hf://ORG/NAME`, or `...@REVISION`, unless the hub's cache has it: its folder.
+    """Return the folder of `hf://ORG/NAME` or `hf://ORG/NAME@REVISION`; download it at first.
 
     A revision is a branch, a tag or a commit. Without a network, the cached files are used.
     """

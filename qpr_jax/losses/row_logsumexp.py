@@ -128,7 +128,10 @@ divergence_sum.defvjp(_forward, _backward)
 def mean_logits(
     logits: jax.Array, positive: jax.Array, hidden: jax.Array, *, axis: int
 ) -> tuple[jax.Array, jax.Array]:
-    """How many columns, on the axis, each row sees with its own, and the mean of their logits."""
+    """Return the number of columns that each row sees, its own included, and their mean logit.
+
+    `axis`: that of the columns in `logits` and in `hidden`, the mask of `non_negatives`.
+    """
     count = ((~hidden).sum(axis=axis) + 1).astype(positive.dtype)
     return count, (jnp.where(hidden, 0, logits).sum(axis=axis) + positive) / count
 

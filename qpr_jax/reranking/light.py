@@ -93,7 +93,7 @@ def _predict(network, features, scores):  # type: ignore[no-untyped-def]
 class LightModel:
     """A trained re-ranker."""
 
-    encoder: str  # the identity of the encoder whose distances it was trained on
+    encoder: str  # identity of the encoder that gives the distances
     candidates: int  # the number of first-stage hits that it reorders
     network: Network  # from features to the raw score
     frequencies: Frequencies  # of the terms of the questions that it was trained with

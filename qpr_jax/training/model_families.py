@@ -90,7 +90,7 @@ def _read_bert(config: TrainConfig) -> TransformerEncoder:
 
 
 def _cnn_vocabulary(config: TrainConfig, start: CnnEncoder | None, corpora: Corpora) -> Vocabulary:
-    """That of the start, with `text.added_words` of other languages; else of the texts."""
+    """Return the vocabulary of the start, with `text.added_words`, or else that of the texts."""
     text = config.text
     if start and not text.added_words:
         return start.vocabulary

@@ -182,7 +182,7 @@ def test_wrong_arguments(run):
         ("ab", {"keep": "best"}, "`keep`: expected first, longest, central or max:COLUMN, got"),
         ("ab", {"groups": "average"}, "`groups`: expected one of complete, closure, got 'average'"),
         (["a", 3], {}, "`questions`: .*position 1"),
-        (twice, {}, ".*the id 5 stands twice"),
+        (twice, {}, ".*the id 5 occurs twice"),
     ):
         with pytest.raises(UserError) as caught:
             find_duplicates([*questions], run=run, **how)
