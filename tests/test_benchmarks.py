@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
@@ -26,17 +25,3 @@ def test_saved_tables_name_command_machine_and_commit():
         assert found["machine"]
         for table in found["tables"]:
             assert {len(row) for row in table["rows"]} == {len(table["head"])}
-
-
-def test_finish_saves_and_publishes(tmp_path, monkeypatch, capsys):
-    readme = tmp_path / "README.md"
-    readme.write_text("before\n<!-- results -->\nold\n<!-- end -->\nafter\n")
-    monkeypatch.setattr(report, "README", readme)
-    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(sys, "argv", ["compare", "--save"])
-    given = report.parser("Compare.").parse_args()
-    table = report.Table("Rates", ["encoder", "rate"], [["ours", "3"]])
-    report.finish("compare", given, [table], "| new |\n")
-    assert "| ours | 3 |" in capsys.readouterr().out
-    assert "| ours | 3 |" in (tmp_path / "results" / "README.md").read_text()
-    assert readme.read_text() == "before\n<!-- results -->\n\n| new |\n\n<!-- end -->\nafter\n"

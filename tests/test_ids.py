@@ -1,13 +1,10 @@
 """Ids of questions: whole numbers and strings, which go out as they came."""
 
-import array
-
 import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.ids import cell_id, check_id, check_ids, id_key, parse_id, parse_key
-from qpr_jax.stores import numbered
 
 
 def test_numbers_of_a_file():
@@ -57,14 +54,3 @@ def test_wrong_ids_are_refused():
     ):
         with pytest.raises(UserError, match=message):
             check_ids(ids, 2)
-
-
-def test_all_entries_have_ids_or_none_has():
-    lines = array.array("q")
-    entries = [(2, None, "a", None), (5, None, "b", {"tag": 1})]
-    assert [*numbered(entries, lines, "f, line")] == [(0, "a", None), (1, "b", {"tag": 1})]
-    assert lines.tolist() == [2, 5]
-    assert [*numbered([(2, "x", "a")], lines, "f, line")] == [("x", "a", None)]
-    for first, second in ((7, None), (None, 7)):
-        with pytest.raises(UserError, match=r"f, line 3: expected (an|no) id, as in"):
-            [*numbered([(2, first, "a", None), (3, second, "b", None)], lines, "f, line")]

@@ -2,12 +2,9 @@
 
 import json
 
-import numpy as np
-
 from qpr_jax.encoders.base import EncoderSummary
 from qpr_jax.publishing import model_card
 from qpr_jax.reranking.stages import Stages
-from tests.runs import keep_row, write_encoder, write_reranker
 
 SUMMARY = EncoderSummary("qpr_jax", "An encoder of two words.", 2, limits=("It reads two words.",))
 
@@ -31,9 +28,8 @@ def write_run(folder, more=None, **settings):
     (folder / "run.json").write_text(json.dumps(settings))
 
 
-def card_of(folder, name="mine", *, encoder=None, light=None, **options):
-    stages = Stages(StubEncoder(), light)
-    return model_card(name, encoder or StubEncoder(), folder, stages, **options)
+def card_of(folder, name="mine", *, encoder=None, **options):
+    return model_card(name, encoder or StubEncoder(), folder, Stages(StubEncoder()), **options)
 
 
 def test_the_card_quotes_the_settings_and_what_a_model_learned_from(tmp_path):
@@ -57,24 +53,6 @@ def test_the_card_quotes_the_settings_and_what_a_model_learned_from(tmp_path):
         card = card_of(tmp_path)
         assert f"\n{learned}" in card
         assert ("vectors of 1,030 questions" in card) == (settings is taught and not report)
-
-
-def test_the_card_has_the_scores_of_both_stages(tmp_path):
-    write_run(tmp_path, max_epochs=1)
-    ranks = keep_row(tmp_path / "kept", "row", 0.5)
-    better = {f"{s}_reranked_exact": np.ones(400, np.uint8) for s in ("validation", "test")}
-    ranks |= {f"{s}_exact": np.full(400, 2, np.uint8) for s in ("validation", "test")}
-    np.savez_compressed(tmp_path / "ranks.npz", **ranks, **better)
-    plain = card_of(tmp_path)
-    assert "re-ranked" not in plain
-    (tmp_path / "run").mkdir()
-    write_encoder(tmp_path / "run")
-    reranker = write_reranker(tmp_path / "run")
-    card = card_of(tmp_path, light=reranker)
-    cells = "| 1.000 [1.000, 1.000] " * 3
-    assert f"\n| test, re-ranked | queries {cells}|\n" in card
-    assert {*plain.splitlines()} < {*card.splitlines()}
-    assert "`search` reorders the first 3 hits by a small network" in card
 
 
 def test_markup_in_names_and_settings_is_shown_as_it_is(tmp_path):

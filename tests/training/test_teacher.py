@@ -136,12 +136,17 @@ def test_a_users_vectors_teach_as_a_model_does_if_they_fit(config, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("encoder.output_dim", 17), ("teacher.batch_size", 100), ("teacher.batch_size", 16_000)],
+    ("name", "value", "said"),
+    [
+        ("encoder.output_dim", 17, "got 17"),
+        ("teacher.batch_size", 100, "got 100; try `teacher.batch_size=96`"),
+        ("teacher.batch_size", 3, "got 3; try `teacher.batch_size=16`"),
+        ("teacher.batch_size", 16_000, "got"),
+    ],
 )
-def test_a_wrong_size_is_named(config, name, value):
+def test_a_wrong_size_is_named(config, name, value, said):
     changed = override(config, {name: value})
-    with pytest.raises(UserError, match=f"`{name}`: .* got"):
+    with pytest.raises(UserError, match=f"`{name}`: .* {said}"):
         BatchLoader(changed, taught(changed), imitation=True, devices=8)
 
 
