@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from qpr_jax.arrays import unit_vectors
-from qpr_jax.losses.distances import as_floats, device_mean, gather
+from qpr_jax.losses.distances import as_floats, device_mean, gather, require
 
 
 def contrastive_loss(
@@ -93,21 +93,16 @@ def _labeled_distances(
     left: jax.Array, right: jax.Array, labels: jax.Array, margin: float
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Check the arguments; return [n]: distances, labels (bool), squares (also of violations)."""
-    if left.ndim != 2 or 0 in left.shape or left.shape != right.shape:
-        raise ValueError(
-            f"expected `left` and `right` of one non-empty [n, d], got {left.shape} and "
-            f"{right.shape}; row i of both is a pair"
-        )
+    paired = left.ndim == 2 and 0 not in left.shape and left.shape == right.shape
+    got = f"{left.shape} and {right.shape}; row i of both is a pair"
+    require(paired, "`left` and `right` of one non-empty [n, d]", got)
     labels = labels if isinstance(labels, jax.Array) else np.asarray(labels)
-    if labels.shape != left.shape[:1]:
-        raise ValueError(f"expected `labels` {left.shape[:1]}, got {labels.shape}")
+    require(labels.shape == left.shape[:1], f"`labels` {left.shape[:1]}", labels.shape)
     if not isinstance(labels, jax.core.Tracer):
         given = np.asarray(labels)  # not a comparison by JAX, which `jit` would trace
         other = given[(given != 0) & (given != 1)]
-        if other.size:
-            raise ValueError(f"expected `labels` of 1 or 0, got {str(other[:1])[1:-1]}")
-    if not 0 <= margin < float("inf"):
-        raise ValueError(f"expected `margin` of at least 0 and finite, got {margin}")
+        require(not other.size, "`labels` of 1 or 0", str(other[:1])[1:-1])
+    require(0 <= margin < float("inf"), "`margin` of at least 0 and finite", margin)
     left, right = map(unit_vectors, as_floats(left, right))
     distances, same = 1 - (left * right).sum(axis=1), labels.astype(bool)
     return distances, same, jnp.where(same, distances, jax.nn.relu(margin - distances)) ** 2

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,57 +11,69 @@ import numpy as np
 from jax import lax
 
 
-def pair_batch(
+class Side(NamedTuple):
+    """Rows of a batch, and the columns that each of them is compared with."""
+
+    rows: jax.Array  # floating [n, d]
+    positives: jax.Array  # [n, d], what each row is paired with
+    columns: jax.Array  # [m, d], of all devices, in the order of `gather`
+    own: jax.Array  # int32 [n], the column of each row's pair
+    clusters: jax.Array | None  # int32 [m], of the columns; None: every other is a negative
+
+
+def require(holds: bool, expected: str, got: object) -> None:
+    """Raise ValueError unless an argument is what is expected."""
+    if not holds:
+        raise ValueError(f"expected {expected}, got {got}")
+
+
+def pair_sides(
     queries: jax.Array,
     candidates: jax.Array,
     clusters: jax.Array | None,
     axis_name: Hashable | None,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
-    """Check the arrays of a loss of pairs, and find their place in the global batch.
+    *,
+    symmetric: bool = False,
+) -> list[Side]:
+    """Check the arrays of a loss of pairs, and lay out queries against candidates.
 
-    Returns:
-      Queries, floating [n, d]; candidates [m, d]; the row of each pair in the global batch, int32
-      [n]; and the clusters of the candidates of all devices in the order of `gather`, int32 [M].
+    If `symmetric`, also the n paired candidates against all queries.
     """
-    if (
-        (queries.ndim, candidates.ndim) != (2, 2)
-        or 0 in queries.shape
-        or queries.shape[1] != candidates.shape[1]
-        or len(queries) > len(candidates)
-    ):
-        raise ValueError(
-            "expected `queries` and `candidates` of one non-empty [n, d], or [n, d] and [m, d] "
-            f"with m > n, got {queries.shape} and {candidates.shape}; row i of both is a pair"
-        )
+    matrices = (queries.ndim, candidates.ndim) == (2, 2) and 0 not in queries.shape
+    require(
+        matrices and queries.shape[1] == candidates.shape[1] and len(queries) <= len(candidates),
+        "`queries` and `candidates` of one non-empty [n, d], or [n, d] and [m, d] with m > n",
+        f"{queries.shape} and {candidates.shape}; row i of both is a pair",
+    )
     n = len(queries)
     if clusters is not None:
         clusters = gather(_cluster_ids(clusters, len(candidates)), n, axis_name)
     queries, candidates = as_floats(queries, candidates)
-    return queries, candidates, own_rows(n, axis_name), clusters
+    own, paired = own_rows(n, axis_name), candidates[:n]
+    sides = [Side(queries, paired, gather(candidates, n, axis_name), own, clusters)]
+    if symmetric:
+        sides.append(Side(paired, queries, gather(queries, n, axis_name), own, clusters))
+    return sides
+
+
+def mean_loss(
+    sum_of_losses: Callable[[Side], jax.Array], sides: list[Side], axis_name: Hashable | None
+) -> jax.Array:
+    """The mean over the rows of all devices, and over the sides."""
+    losses = [sum_of_losses(side) / len(side.rows) for side in sides]
+    return device_mean(jnp.stack(losses).mean(), axis_name)
 
 
 def _cluster_ids(clusters: Any, count: int) -> jax.Array:
     # A NumPy array is looked at before JAX cuts it to 32 bits.
     ids = clusters if isinstance(clusters, jax.Array) else np.asarray(clusters)
     cut = isinstance(ids, np.ndarray) and (ids != ids.astype(np.int32)).any()
-    if ids.shape != (count,) or ids.dtype.kind not in "iu" or cut:
-        raise ValueError(
-            f"expected `clusters`, [{count}] integers that fit int32, got {ids.dtype} {ids.shape}; "
-            "`qpr_jax.data.clusters.dense_clusters` numbers any ids"
-        )
+    require(
+        ids.shape == (count,) and ids.dtype.kind in "iu" and not cut,
+        f"`clusters`, [{count}] integers that fit int32",
+        f"{ids.dtype} {ids.shape}; `qpr_jax.data.clusters.dense_clusters` numbers any ids",
+    )
     return jnp.asarray(ids, jnp.int32)
-
-
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise ValueError unless `value` is one of the choices."""
-    if value not in choices:
-        raise ValueError(f"expected `{name}` to be one of {', '.join(choices)}, got {value!r}")
-
-
-def check_smoothing(smoothing: float) -> None:
-    """Raise ValueError unless it is a share."""
-    if not 0 <= smoothing <= 1:
-        raise ValueError(f"expected `smoothing` from 0 to 1, got {smoothing}")
 
 
 def as_floats(*arrays: jax.Array) -> tuple[jax.Array, ...]:
@@ -97,7 +109,7 @@ def device_mean(loss: jax.Array, axis_name: Hashable | None) -> jax.Array:
 def non_negatives(own: jax.Array, count: int, clusters: jax.Array | None) -> jax.Array:
     """Mask the first candidates that are no negatives of a row: its own, and those of its cluster.
 
-    `own` and `clusters` are those of `pair_batch`. Returns bool [n, count].
+    `own` and `clusters` are those of a `Side`. Returns bool [n, count].
     """
     mask = own[:, None] == jnp.arange(count, dtype=own.dtype)[None]
     if clusters is None:
@@ -141,7 +153,7 @@ def squared_distances(
 
 def from_squared(squared: jax.Array, distance: str) -> jax.Array:
     """Turn squared Euclidean distances into `distance`, "ssd" or "euc"; the gradient at 0 is 0."""
-    check_choice("distance", distance, ("ssd", "euc"))
+    require(distance in ("ssd", "euc"), "`distance` ssd or euc", repr(distance))
     if distance == "ssd":
         return squared
     zero = squared == 0

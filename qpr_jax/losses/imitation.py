@@ -10,7 +10,7 @@ from jax import lax
 from jax.scipy.special import logsumexp
 
 from qpr_jax.arrays import unit_vectors
-from qpr_jax.losses.distances import as_floats, device_mean, gather, own_rows
+from qpr_jax.losses.distances import as_floats, device_mean, gather, own_rows, require
 
 
 def imitation_loss(
@@ -33,9 +33,9 @@ def imitation_loss(
       Reimers and Gurevych (2020), "Making Monolingual Sentence Embeddings Multilingual using
       Knowledge Distillation", equation (1).
     """
-    if vectors.ndim != 2 or vectors.shape != targets.shape:
-        shapes = f"{vectors.shape} and {targets.shape}"
-        raise ValueError(f"expected `vectors` and `targets` of one [n, d], got {shapes}")
+    paired = vectors.ndim == 2 and vectors.shape == targets.shape
+    got = f"{vectors.shape} and {targets.shape}"
+    require(paired, "`vectors` and `targets` of one [n, d]", got)
     vectors, targets = as_floats(vectors, targets)
     difference = vectors - targets
     return device_mean(0.5 * (difference**2).sum(axis=1).mean(), axis_name)
@@ -73,18 +73,16 @@ def similarities_loss(
       Representation", equation (5), with the batch for the queue and KL for the cross-entropy,
       which have the same gradient.
     """
-    if vectors.ndim != 2 or targets.ndim != 2 or len(vectors) != len(targets):
-        shapes = f"{vectors.shape} and {targets.shape}"
-        raise ValueError(f"expected `vectors` [n, d] and `targets` [n, t], got {shapes}")
-    if not 0 < temperature < float("inf"):
-        raise ValueError(f"expected `temperature` above 0 and finite, got {temperature}")
+    paired = vectors.ndim == targets.ndim == 2 and len(vectors) == len(targets)
+    got = f"{vectors.shape} and {targets.shape}"
+    require(paired, "`vectors` [n, d] and `targets` [n, t]", got)
+    require(0 < temperature < float("inf"), "`temperature` above 0 and finite", temperature)
     sides = map(unit_vectors, as_floats(vectors, lax.stop_gradient(targets)))
     own = own_rows(len(vectors), axis_name)[:, None]
     shares = []
     for side in sides:
         everyone = gather(side, len(side), axis_name)
-        if len(everyone) < 2:
-            raise ValueError("expected `vectors` of 2 and more questions, got 1")
+        require(len(everyone) > 1, "`vectors` of 2 and more questions", len(everyone))
         neighbors = own != jnp.arange(len(everyone), dtype=own.dtype)[None]
         logits = jnp.matmul(side, everyone.T, precision=precision) / temperature
         shares.append(logits - logsumexp(logits, axis=1, keepdims=True, where=neighbors))

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from qpr_jax.arrays import unit_vectors
-from qpr_jax.losses.distances import check_smoothing, pair_batch
-from qpr_jax.losses.row_logsumexp import Logits, divergence_sum, mean_loss
+from qpr_jax.losses.distances import Side, mean_loss, pair_sides, require
+from qpr_jax.losses.row_logsumexp import Logits, divergence_sum
 
 
 def ranking_loss(
@@ -48,18 +48,16 @@ def ranking_loss(
       section 4.4, of dot products. With this scale it is MultipleNegativesRankingLoss of
       sentence-transformers, and if `symmetric` MultipleNegativesSymmetricRankingLoss.
     """
-    check_smoothing(smoothing)
-    if not 0 < similarity_scale < float("inf"):
-        raise ValueError(f"expected a finite `similarity_scale` above 0, got {similarity_scale}")
-    queries, candidates, own, clusters = pair_batch(queries, candidates, clusters, axis_name)
-    batch = unit_vectors(queries), unit_vectors(candidates), own, clusters
+    require(0 <= smoothing <= 1, "`smoothing` from 0 to 1", smoothing)
+    finite = 0 < similarity_scale < float("inf")
+    require(finite, "a finite `similarity_scale` above 0", similarity_scale)
+    sides = pair_sides(queries, candidates, clusters, axis_name, symmetric=symmetric)
 
-    def divergences(
-        rows: jax.Array, positives: jax.Array, columns: jax.Array, *places: jax.Array
-    ) -> jax.Array:
+    def divergences(side: Side) -> jax.Array:
+        rows, positives, columns = map(unit_vectors, side[:3])
         rows, bias = similarity_scale * rows, jnp.zeros_like(columns[:, 0])
         positive = (rows * positives).sum(axis=1)
-        logits = Logits(rows, columns, bias, positive, *places)
+        logits = Logits(rows, columns, bias, positive, side.own, side.clusters)
         return divergence_sum(logits, smoothing, precision)
 
-    return mean_loss(divergences, batch, symmetric, axis_name)
+    return mean_loss(divergences, sides, axis_name)

@@ -9,7 +9,6 @@ supported.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +18,7 @@ from jax.scipy.special import entr
 from jax.typing import ArrayLike
 
 from qpr_jax.arrays import in_tiles, join_tiles
-from qpr_jax.losses.distances import device_mean, gather, non_negatives
+from qpr_jax.losses.distances import non_negatives
 
 # Rows of a tile: as many as have `logits`, within `fewest` and `most`, but never over `limit`. On a
 # CPU few, so that the logits stay in the cache; on an accelerator many, to keep it busy.
@@ -140,25 +139,3 @@ def target_entropy(count: ArrayLike, smoothing: float) -> jax.Array:
     """The entropy of uniformly smoothed targets over `count` columns, in nats."""
     other = smoothing / count
     return entr(1 - smoothing + other) + (count - 1) * entr(other)
-
-
-def mean_loss(
-    sum_of_losses: Callable[..., jax.Array],
-    batch: tuple[jax.Array, jax.Array, jax.Array, jax.Array | None],
-    symmetric: bool,
-    axis_name: Hashable | None,
-) -> jax.Array:
-    """The mean over the queries of a `pair_batch` and, if `symmetric`, the paired candidates, too.
-
-    `sum_of_losses` takes rows [n, d]; what each is paired with, [n, d]; the columns of all devices,
-    [m, d]; the column of each pair, int32 [n]; and the clusters of the columns, or None.
-    """
-    queries, candidates, own, clusters = batch
-    n, paired = len(queries), candidates[: len(queries)]
-    columns = gather(candidates, n, axis_name)
-    loss = sum_of_losses(queries, paired, columns, own, clusters) / n
-    if symmetric:
-        columns = gather(queries, n, axis_name)
-        back = sum_of_losses(paired, queries, columns, own, clusters) / n
-        loss = (loss + back) / 2
-    return device_mean(loss, axis_name)

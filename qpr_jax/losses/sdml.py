@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Hashable
 
 import jax
@@ -11,23 +10,17 @@ from jax import lax
 from jax.scipy.special import entr
 
 from qpr_jax.losses.distances import (
-    check_choice,
-    check_smoothing,
+    Side,
     from_squared,
-    gather,
+    mean_loss,
     mean_vector,
     non_negatives,
-    pair_batch,
+    pair_sides,
     paired_distances,
+    require,
     squared_distances,
 )
-from qpr_jax.losses.row_logsumexp import (
-    Logits,
-    divergence_sum,
-    mean_logits,
-    mean_loss,
-    target_entropy,
-)
+from qpr_jax.losses.row_logsumexp import Logits, divergence_sum, mean_logits, target_entropy
 
 
 def sdml_loss(
@@ -69,55 +62,42 @@ def sdml_loss(
     Source:
       Bonadiman, Kumar and Mittal (2019), equations (3) and (4), Figure 2.
     """
-    check_choice("prior", prior, ("uniform", "distance"))
-    check_smoothing(smoothing)
-    queries, candidates, own, clusters = pair_batch(queries, candidates, clusters, axis_name)
-    if distance == "ssd" and prior == "uniform":
-        # The same vector is subtracted from all, so that their squares are small.
-        center = mean_vector(gather(candidates, len(queries), axis_name))[None]
-        queries, candidates = queries - center, candidates - center
-        divergences = functools.partial(_sum_by_products, smoothing=smoothing, precision=precision)
-    else:
-        divergences = functools.partial(
-            _dense_sum, smoothing=smoothing, distance=distance, prior=prior, precision=precision
-        )
-    batch = queries, candidates, own, clusters
-    return mean_loss(divergences, batch, symmetric, axis_name)
+    require(prior in ("uniform", "distance"), "`prior` uniform or distance", repr(prior))
+    require(0 <= smoothing <= 1, "`smoothing` from 0 to 1", smoothing)
+    sides = pair_sides(queries, candidates, clusters, axis_name, symmetric=symmetric)
+    center = mean_vector(sides[0].columns)[None]
+
+    def divergences(side: Side) -> jax.Array:
+        if distance == "ssd" and prior == "uniform":
+            return _sum_by_products(side, center, smoothing, precision)
+        return _dense_sum(side, smoothing, distance, prior, precision)
+
+    return mean_loss(divergences, sides, axis_name)
 
 
 def _sum_by_products(
-    rows: jax.Array,
-    positives: jax.Array,
-    columns: jax.Array,
-    *places: jax.Array,
-    smoothing: float,
-    precision: lax.PrecisionLike,
+    side: Side, center: jax.Array, smoothing: float, precision: lax.PrecisionLike
 ) -> jax.Array:
-    """The sum of squared distances' divergences; |x_i|^2 changes no softmax and is left out."""
+    """The sum of squared distances' divergences; |x_i|^2 changes no softmax and is left out.
+
+    `center` is subtracted from all vectors, so that their squares are small.
+    """
+    rows, positives, columns = (vectors - center for vectors in side[:3])
     positive = 2 * (rows * positives).sum(axis=1) - (positives**2).sum(axis=1)
     bias = -(columns**2).sum(axis=1)
-    logits = Logits(2 * rows, columns, bias, positive, *places)
+    logits = Logits(2 * rows, columns, bias, positive, side.own, side.clusters)
     return divergence_sum(logits, smoothing, precision)
 
 
 def _dense_sum(
-    rows: jax.Array,
-    positives: jax.Array,
-    columns: jax.Array,
-    own: jax.Array,
-    clusters: jax.Array | None,
-    *,
-    smoothing: float,
-    distance: str,
-    prior: str,
-    precision: lax.PrecisionLike,
+    side: Side, smoothing: float, distance: str, prior: str, precision: lax.PrecisionLike
 ) -> jax.Array:
     """The sum of the divergences of any distance and prior, with all logits in memory."""
-    logits = -from_squared(squared_distances(rows, columns, precision), distance)
-    positive = -paired_distances(rows, positives, distance)
+    logits = -from_squared(squared_distances(side.rows, side.columns, precision), distance)
+    positive = -paired_distances(side.rows, side.positives, distance)
     # The cross-entropy compares the own candidate with the others, not with all: for p_ii close
     # to 1, 1 - p_ii would be lost to rounding.
-    hidden = non_negatives(own, len(columns), clusters)
+    hidden = non_negatives(side.own, len(side.columns), side.clusters)
     others = jnp.where(hidden, -jnp.inf, logits)
     cross_entropy = jax.nn.softplus(jax.nn.logsumexp(others, axis=1) - positive)
     if prior == "uniform":

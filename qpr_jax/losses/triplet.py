@@ -9,12 +9,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from qpr_jax.losses.distances import (
-    check_choice,
     device_mean,
-    gather,
     non_negatives,
-    pair_batch,
+    pair_sides,
     paired_distances,
+    require,
     squared_distances,
 )
 
@@ -56,24 +55,22 @@ def triplet_loss(
     Source:
       Bonadiman, Kumar and Mittal (2019), equation (2).
     """
-    check_choice("negatives", negatives, ("random", "hard", "hard_anchor"))
-    if not margin >= 0:
-        raise ValueError(f"expected `margin` of at least 0, got {margin}")
-    queries, candidates, own, clusters = pair_batch(queries, candidates, clusters, axis_name)
-    positives = candidates[: len(queries)]
-    to_positive = paired_distances(queries, positives, distance)
-    everyone = gather(candidates, len(queries), axis_name)
-    allowed = ~non_negatives(own, len(everyone), clusters)
+    choices = ("random", "hard", "hard_anchor")
+    require(negatives in choices, f"`negatives` one of {', '.join(choices)}", repr(negatives))
+    require(margin >= 0, "`margin` of at least 0", margin)
+    (side,) = pair_sides(queries, candidates, clusters, axis_name)
+    to_positive = paired_distances(side.rows, side.positives, distance)
+    allowed = ~non_negatives(side.own, len(side.columns), side.clusters)
     if negatives != "random":
-        target = lax.stop_gradient(positives if negatives == "hard" else queries)
-        closeness = squared_distances(target, lax.stop_gradient(everyone), precision)
+        target = lax.stop_gradient(side.positives if negatives == "hard" else side.rows)
+        closeness = squared_distances(target, lax.stop_gradient(side.columns), precision)
         chosen = jnp.where(allowed, closeness, jnp.inf).argmin(axis=1)
     elif key is None:
-        raise ValueError('expected a `key` with `negatives="random"`, such as jax.random.key(0)')
+        raise ValueError("expected a `key` of random negatives, such as jax.random.key(0)")
     else:  # each row draws by itself, whatever device it is on
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, own)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, side.own)
         drawn = jax.vmap(lambda key: jax.random.uniform(key, allowed.shape[1:]))(keys)
         chosen = jnp.where(allowed, drawn, -1).argmax(axis=1)
-    to_negative = paired_distances(queries, everyone[chosen], distance)
+    to_negative = paired_distances(side.rows, side.columns[chosen], distance)
     losses = jax.nn.relu(to_positive - to_negative + margin)
     return device_mean(jnp.where(allowed.any(axis=1), losses, 0).mean(), axis_name)
