@@ -129,6 +129,8 @@ def test_values_without_a_common_type():
         cells = [*results.to_pandas()["x"]]
         none = [pandas.api.types.is_scalar(v) and pandas.isna(v) for v in cells]
         assert [None if n else v for n, v in zip(none, cells, strict=True)] == values
+    table = with_payload({"x": 2**53 + 1}, {"x": 2.5}).to_arrow()
+    assert table.column("x").to_pylist() == ["9007199254740993", "2.5"]  # no float64 has both
 
 
 def test_without_the_package(monkeypatch):

@@ -93,9 +93,11 @@ def test_killed_second_stages_are_trained_again_to_the_same_bits(finished, tmp_p
 
     with pytest.raises(KeyboardInterrupt):
         run(3)
-    assert len([*(tmp_path / "run" / "cross_logits").rglob("*.npy")]) == 3
+    kept = [*(tmp_path / "run" / "cross_logits").rglob("*.npy")]
+    assert len(kept) == 3
+    kept[0].write_bytes(b"")  # damaged, it is computed again
     again, calls = run(100)
-    assert 1 <= calls <= 8  # in all, 188 and 102 queries have 20 hits each
+    assert 2 <= calls <= 9  # in all, 188 and 102 queries have 20 hits each
     # Nothing is learned from test questions, and first weights from training questions alone.
     found, pretrained = splits[:2]
     assert 0 < np.sum(found != TEST) == again["reranker"]["hits"] < len(found)

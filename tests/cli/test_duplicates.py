@@ -95,21 +95,6 @@ def test_every_format_says_the_same(done, calibrated, table, tmp_path):
     done("index", "again", "d/deduplicated.parquet", "--run", calibrated)
 
 
-def test_any_values_have_a_type_in_parquet(done, calibrated, tmp_path):
-    how = ("duplicates", "q.jsonl", "--run", calibrated, "--out", "d", "--output", "parquet")
-    for values, kind, found in (
-        ((1, 2.5), "double", [1.0, 2.5]),
-        ((2**53 + 1, 2.5), "string", ["9007199254740993", "2.5"]),
-        (([1], "b"), "string", ["[1]", "b"]),
-    ):
-        lines = [{"id": i, "text": "a b", "n": n} for i, n in enumerate([*values, None])]
-        (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-        done(*how)
-        table = pyarrow.parquet.read_table(tmp_path / "d" / "groups.parquet")
-        assert (str(table["n"].type), table["n"].to_pylist()) == (kind, [*found, None])
-        assert [str(table.schema.field(name).type) for name in ("id", "kept")] == ["int64", "bool"]
-
-
 def test_lines_of_standard_input(done, run, tmp_path):
     texts = [*[*QUESTIONS.values()][:3], "how can I QUICKLY learn python?"]
     how = ("--run", run, "--out", "d", "--output", "jsonl", "--pairs", 1)

@@ -131,6 +131,8 @@ MISTAKES = (
     ("train r --config synthetic_sdml --set loss.scale=-1", "`loss.scale`", ""),
     ("train r --config synthetic_sdml --set lose.scale=1", "`lose.scale`", "loss.scale"),
     ("train r --config synthetic_sdml --set loss.scale", "`changes`", ""),
+    ("train r --config synthetic_sdml --set data.labels=gone.csv", "`data.labels`", ""),
+    ("train r --config synthetic_sdml --from gone", "`encoder.pretrained`", ""),
 )
 
 

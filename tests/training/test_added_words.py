@@ -50,17 +50,6 @@ def ready(config):
     return with_teacher(config, load_dataset(config, None, start), read_teacher(config))
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["subwords", "hashed"])
-def small(request, tmp_path_factory):
-    """A config of a few steps, of an encoder with unknown words of either kind, and its data."""
-    folder = tmp_path_factory.mktemp("small")
-    # Vectors of other lengths than 1, too.
-    write_english(folder / "english", subwords=request.param, normalize=request.param)
-    changes = {"max_steps": 12, "checkpoint_every": 4, "early_stopping.every_steps": 6}
-    config = config_of(folder, folder / "english", **changes)
-    return config, ready(config)
-
-
 def test_old_rows_and_arrays_keep_their_bytes(encoders):
     for old, new in itertools.pairwise(encoders):
         count = len(old.embedding)
@@ -139,13 +128,14 @@ def test_the_report_counts_and_scores_what_changes(folder, report, encoders, tmp
     assert f"{facts['changed_questions']} of the questions" in page
 
 
-def test_new_rows_start_at_their_translations_in_each_language(small):
-    _, data = small
+@pytest.mark.parametrize("subwords", [True, False])
+def test_new_rows_start_at_their_translations_in_each_language(tmp_path, subwords):
+    start = write_english(tmp_path, subwords=subwords)
     languages = [(["how"] * 3, ["mist"] * 3), (["should"] * 3, ["mist"] * 2 + ["qqqq"])]
-    rows, known = added_words.first_rows(data.start, ("mist", "qqqq", "zzzz"), languages)
-    how, should, alone = added_words.embed_words(data.start, ("how", "should", "zzzz"))
+    rows, known = added_words.first_rows(start, ("mist", "qqqq", "zzzz"), languages)
+    how, should, alone = added_words.embed_words(start, ("how", "should", "zzzz"))
     np.testing.assert_allclose(rows, [(how + should) / 2, should, alone], rtol=1e-5, atol=1e-6)
-    assert known.tolist() == [True, True, data.start.vocabulary.subwords]
+    assert known.tolist() == [True, True, subwords]
 
 
 def test_files_without_a_new_word_and_teachers_that_do_not_fit_are_refused(folder, tmp_path):

@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 
@@ -117,14 +116,6 @@ def test_blocks_pad_much_less_than_one_width_for_all():
     assert tight.positions < 0.5 * any_batch.positions
     assert tight.positions <= roomy.positions <= any_batch.positions
     assert any_batch == BatchShape(((256, 30),), VOCABULARY)
-
-
-def test_own_shares_are_those_of_all():
-    token_ids = steps_of(questions(sums=0.3), 16, 4)(0)
-    layout = plan(lambda step: token_ids, 1, PARTS)
-    halves = [layout.batch(token_ids, none(4), own=own) for own in (slice(0, 2), slice(2, 4))]
-    joined = jax.tree.map(lambda *parts: np.concatenate(parts), *halves)
-    jax.tree.map(np.testing.assert_array_equal, joined, layout.batch(token_ids, none(4)))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import re
 import jax
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from qpr_jax.errors import UserError
 from qpr_jax.losses import contrastive_loss, imitation_loss, sdml_loss, similarities_loss
@@ -72,12 +71,8 @@ def test_a_value_may_be_a_text(name, text, value):
 @pytest.mark.parametrize(
     ("name", "value", "rule"),
     [
-        ("batch_size", "many", "must be a valid integer, got 'many'"),
-        ("batch_size", 0, "must be greater than or equal to 1, got 0"),
         ("loss.scale", "nan", "must be a finite number, got 'nan'"),
         ("loss.distance", "l2", "must be 'ssd' or 'euc', got 'l2'"),
-        ("loss.weights", (0.0,), "must be greater than 0, got 0.0"),
-        ("encoder.kernel_sizes", (), "must have at least 1 item, got ()"),
         ("bach_size", 3, "there is no setting `bach_size`; did you mean `batch_size`?"),
         ("loss", 3, "there is no setting `loss`; did you mean `loss.names`?"),
         ("patience", 3, "no setting `patience`; did you mean `early_stopping.patience`?"),
@@ -86,9 +81,6 @@ def test_a_value_may_be_a_text(name, text, value):
 def test_a_wrong_value_or_name_is_refused(name, value, rule):
     with pytest.raises(UserError, match=re.escape(rule)):
         override(TrainConfig(), {name: value})
-    for assigned, said in (("smoothing", "less than or equal to 1"), ("no_such", "no_such")):
-        with pytest.raises(ValidationError, match=said):
-            setattr(TrainConfig().loss, assigned, 1.1)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +146,6 @@ def test_a_run_is_not_identified_by_what_does_not_change_its_result():
     [
         (None, "expected a TOML file of settings, found none"),
         ("batch_size = ", "expected TOML, got"),
-        (f"batch_size = {'[' * 50_000}", "expected TOML, got maximum recursion"),
-        ("[loss]\nnames = 3", "`loss.names`: must be a valid string, got 3"),
         ("[loss.scale]\nx = 3", "there is no setting `loss.scale.x`"),
     ],
 )

@@ -3,11 +3,9 @@
 import csv
 
 import numpy as np
-import pytest
 
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import save_encoder
-from qpr_jax.errors import UserError
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import Recipe
@@ -71,15 +69,6 @@ def test_a_cnn_starts_from_the_encoder_of_a_run(tmp_path):
     questions = dataset.data.questions[:20]
     np.testing.assert_array_equal(second.encode(questions), first.encode(questions))
     assert content_of(changed, pretrained=start) == {"pretrained.identity": first.identity}
-
-
-def test_files_that_are_not_there_are_named(tmp_path):
-    config = load_config("synthetic_sdml:smoke", {"encoder.pretrained": str(tmp_path)})
-    with pytest.raises(UserError, match=r"`encoder\.pretrained`"):
-        FAMILY.start(config)
-    config = load_config("synthetic_sdml:smoke", {"data.labels": "nothing.csv"})
-    with pytest.raises(UserError, match=r"`data\.labels`: .* found none at nothing.csv"):
-        load_dataset(config, None)
 
 
 def test_labels_are_trained_on_and_count_to_the_identity(tmp_path):

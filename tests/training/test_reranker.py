@@ -27,7 +27,6 @@ from qpr_jax.training.rerank_data import (
     Examples,
     Finder,
     Lists,
-    LogitCache,
     assign_folds,
     learnable,
     pretraining_examples,
@@ -102,20 +101,6 @@ def made_examples(queries=80):
     return Examples(found, labels.astype(np.int8), features.astype(np.float32))
 
 
-def test_a_network_learns():
-    known = made_examples()
-    start = init_network(known.features)
-    trained, weights = train_network(start, known, epochs=40)
-    scores = predict(trained, known.features)
-    best = np.repeat(
-        np.maximum.reduceat(scores, known.lists.starts[:-1]), np.diff(known.lists.starts)
-    )
-    assert known.labels[scores == best].mean() > 0.7
-    assert not weights.any()
-    none = known._replace(labels=np.zeros_like(known.labels))
-    assert train_network(start, none, epochs=1)[0] is start
-
-
 def test_word_weights_are_learned_and_added_to_the_score():
     known = made_examples()
     rows = np.full((len(known.labels), MOST), -1, np.int32)
@@ -145,28 +130,6 @@ def test_folds_are_whole_clusters_and_leave_out_their_questions():
     assert not suffices(rest.without(folds, 3))
     alike = Examples(lists([0, 1, 2], [[1, 2], [0, 2], [1]]), np.array([1, 1, 0, 0, 1]), None)
     assert learnable(alike).tolist() == [False] * 3
-
-
-class Scorer:
-    identity = "a cross-encoder"
-
-    def __init__(self):
-        self.pairs = []
-
-    def predict(self, pairs):
-        self.pairs += pairs
-        return np.array([len(a) - len(b) for a, b in pairs], np.float32)
-
-
-def test_logits_are_computed_once_and_kept(tmp_path):
-    texts, queries, rows = ["a", "bb", "ccc"], np.array([0, 1, 1, 0]), np.array([1, 0, 2, 1])
-    scorers = [Scorer(), Scorer(), Scorer()]
-    for scorer in scorers:
-        found = LogitCache(tmp_path, scorer, texts, part=3).compute(queries, rows)
-        assert found.tolist() == [-1, 1, -1, -1]
-        next(path for path in tmp_path.rglob("*.npy") if np.load(path).size == 1).write_bytes(b"")
-    pairs = [("a", "bb"), ("bb", "a"), ("bb", "ccc"), ("a", "bb")]
-    assert [scorer.pairs for scorer in scorers] == [pairs, pairs[3:], pairs[3:]]  # the damaged one
 
 
 def made_up(*, labels, count=3000, seed=0):

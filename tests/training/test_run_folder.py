@@ -5,7 +5,6 @@ import os
 import pathlib
 import resource
 import shutil
-import signal
 import struct
 import threading
 
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from qpr_jax.errors import Interrupted, UserError
+from qpr_jax.errors import UserError
 from qpr_jax.files import read_json
 from qpr_jax.training import workdir
 from qpr_jax.training.checkpoints import Checkpoints, EarlyStopping
@@ -264,26 +263,6 @@ def test_patience_counts_in_the_last_phase_alone(tmp_path):
     phases = phase(range(12)), phase(range(12, 24))
     _, _, evaluations = train(tmp_path, *phases, scores=scores, patience=2)
     assert [row["step"] for row in evaluations] == [4, 8, 12, 16, 20]
-
-
-def test_a_signal_saves_and_the_same_call_ends_with_the_same_bits(tmp_path):
-    expected = train(tmp_path / "whole", phase(range(20)))
-
-    def stops_once(step):
-        if step == 9 and not (tmp_path / "stopped.flag").exists():
-            (tmp_path / "stopped.flag").touch()
-            os.kill(os.getpid(), signal.SIGTERM)
-        return np.float32(step)
-
-    with pytest.raises(Interrupted) as error:
-        train(tmp_path / "stopped", phase(range(20), stops_once))
-    assert error.value.args == (signal.SIGTERM,)
-    assert len(read_json_lines(tmp_path / "stopped" / "metrics.jsonl")) == 10
-    best, metrics, evaluations = train(tmp_path / "stopped", phase(range(20), stops_once))
-    assert (best, evaluations) == (expected[0], expected[2])
-    for row in metrics + expected[1]:
-        del row["pairs_per_second"]
-    assert metrics == expected[1]
 
 
 def test_a_loss_or_score_that_is_not_finite_ends_training_and_names_the_step(tmp_path):
