@@ -116,16 +116,6 @@ def test_two_runs_side_by_side(done, runs, tmp_path):
     assert f"both at {len({*wrong[0]} & {*wrong[1]})}\n" in stderr
 
 
-def test_pages_of_one_run_and_of_two(done, runs, tmp_path):
-    for name in ("errors.html", "errors.md"):
-        done("errors", *runs, "--out", name)
-        both = (tmp_path / name).read_text()
-        assert "<script>" not in both
-        assert "script" in both
-        done("errors", runs[0], "--out", name, "--examples", "1")
-        assert "second" not in (tmp_path / name).read_text()
-
-
 def test_runs_that_cannot_be_compared(qpr, runs, tmp_path):
     first, _ = runs
     other = make_run(tmp_path / "other", 0, {**ASKED, 7: "another"})

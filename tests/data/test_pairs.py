@@ -4,7 +4,6 @@ import csv
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from qpr_jax.data.pairs import (
@@ -28,7 +27,7 @@ ROWS = [
 
 
 def write(path, text):
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    path.write_text(text)
     return str(path)
 
 
@@ -43,14 +42,12 @@ def write_csv(path, header, rows, **how):
 
 
 def test_every_format_has_the_same_pairs(tmp_path):
-    paths = {name: tmp_path / f"p.{name}" for name in ("tsv", "csv", "jsonl", "parquet", "json")}
+    paths = {name: tmp_path / f"p.{name}" for name in ("tsv", "csv", "jsonl")}
     with paths["tsv"].open("w", newline="\n") as file:
         write_tsv(file, HEADER, ROWS)
     write_csv(paths["csv"], HEADER, ROWS)
     records = [dict(zip(HEADER, row, strict=True)) for row in ROWS]
     paths["jsonl"].write_text("".join(json.dumps(record) + "\n" for record in records))
-    paths["json"].write_text(json.dumps(records))
-    pd.DataFrame(records).to_parquet(paths["parquet"])
     paths["none"] = tmp_path / "pairs"  # a name that says nothing
     paths["none"].write_bytes(paths["tsv"].read_bytes())
     for name, path in paths.items():
@@ -108,19 +105,16 @@ def test_identity_of_questions(tmp_path):
 
 BAD = [
     ("1\t1\t2\ta\tb", "expected 6 fields, as the header, got 5 in"),
-    ("1\t1\t2\ta\tb\t1\tx", "expected 6 fields, as the header, got 7 in"),
     ("1\t1\t2\ta\tb\t2", "expected `is_duplicate` 0 or 1, got '2'"),
     ("1\t1\t2\ta\tb\t", "expected `is_duplicate` 0 or 1, got ''"),
-    (b"1\t1\t2\ta \xff\xfe\tb\t1", "expected UTF-8"),
     ('1\t1\t2\ta\tb\t"1', "expected `is_duplicate` 0 or 1"),
 ]
 
 
 def test_a_bad_row(tmp_path, caplog):
     for row, message in BAD:
-        row = row if isinstance(row, bytes) else row.encode()
-        two_lines = b'8\t13\t14\t"one\ntwo"\tthree\t1\n'
-        text = "\t".join(HEADER).encode() + b"\n" + two_lines + row + b"\n" + GOOD.encode()
+        two_lines = '8\t13\t14\t"one\ntwo"\tthree\t1\n'
+        text = "\t".join(HEADER) + f"\n{two_lines}{row}\n{GOOD}"
         path = write(tmp_path / "pairs.tsv", text)
         with pytest.raises(UserError, match=rf"pairs.tsv, line 4: {message}.*--skip-bad-rows"):
             read_question_pairs(path)
@@ -150,7 +144,6 @@ WRONG = [
     ("a.jsonl", '{"question1": "a"}\n', "line 1: expected `question2`, got"),
     ("a.jsonl", NUMBER, "line 1: expected a question in `question1`, got 1"),
     ("a.txt", "one\ntwo\n", "expected the columns question1"),
-    ("a.tsv", b"\x81\t", "expected a header, got a line that cannot"),
 ]
 
 

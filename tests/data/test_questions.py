@@ -150,8 +150,6 @@ WRONG = [
     ({"question": ["a"]}, {}, "list of strings, got a dict; give pandas.DataFrame"),
     (5, {}, "expected a list of strings, got int"),
     (["a", "b"], {"ids": [1]}, r"`ids`: expected one a question \(2\), got 1"),
-    (["a"], {"ids": [1, 2]}, r"`ids`: expected one a question \(1\), got 2"),
-    (["a", "b"], {"ids": [7, "7"]}, "`ids`: expected distinct ids, got 7 twice"),
     (["a", "b"], {"ids": "xy"}, r"expected a list of ids, got a str; pass \[ids\]"),
     (["a", "b"], {"payload": [{}]}, r"`payload`: expected a mapping a question \(2\), got 1"),
     (["a"], {"payload": [3]}, "expected a mapping a question, got int at position 0"),
@@ -160,13 +158,6 @@ WRONG = [
 
 def test_what_cannot_be_read_is_one_line():
     check_refused(lambda questions, how: list(as_entries(questions, **how)), *WRONG)
-
-
-def test_bad_rows_may_be_left_out(caplog):
-    table = pl.DataFrame({"question": ["a", None, " ", "b"]})
-    assert [e.line for e in as_entries(table, skip_bad_rows=True)] == [0, 3]
-    said = "2 bad rows left out; position 1: expected a question in `question`, got None"
-    assert caplog.messages == [f"`questions`: {said}"]
 
 
 PAYLOAD = [

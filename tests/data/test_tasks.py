@@ -157,19 +157,6 @@ def test_parts_that_cannot_be(tmp_path):
     )
 
 
-@pytest.mark.slow
-def test_the_real_file(quora_file, tmp_path):
-    data = read_question_pairs(quora_file)
-    report = write_tasks(tmp_path / "parts", data)
-    check_no_overlap(tmp_path / "parts")
-    check_retrieval(tmp_path / "parts", data)
-    assert report["questions"] == 165_493
-    assert report["dropped"]["non_duplicates_across_parts"] < 0.02 * 15_809
-    for name, share in (("dev", 0.05), ("test", 0.1)):
-        assert report["parts"][name]["questions"] == int(share * 165_493)
-        assert report["parts"][name]["non_duplicates"] > 1000
-
-
 CORPUS = [("d1", "one\ntwo\t3"), ("d 2", ""), ("é", '"quoted"')]
 QUERIES = [("q1", "how \u2028 so?"), ("q2", "why")]
 QRELS = [("q1", "d1", 2), ("q1", "é", 0), ("q2", "d 2", 1), ("q2", "d1", -1)]

@@ -1,13 +1,11 @@
 """What trains a student shares no text with what is held out or stands in a test."""
 
 import itertools
-import os
-import pathlib
 import random
 
 import pytest
 
-from qpr_jax.data.translations import Translations, read_translations, split_translations
+from qpr_jax.data.translations import Translations, split_translations
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 from tests.made_up_language import made_up_pairs, translate
@@ -159,23 +157,3 @@ def test_files_of_which_nothing_is_left_are_no_files():
     with pytest.raises(UserError, match="a, b: all rows are held out or in"):
         split_translations(files, files)
     assert split_translations([], files) == ([], {"validation": [], "test": []}, files, {})
-
-
-def test_real_files():
-    folder = os.environ.get("QPR_DATA_DIR", "")
-    if not folder or not pathlib.Path(folder, "parallel").is_dir():
-        pytest.skip("needs $QPR_DATA_DIR/parallel")
-    path = "$QPR_DATA_DIR/parallel/"
-    files = [read_translations(f"en-de:{path}tatoeba.en-de.tsv.gz")]
-    assert len(files[0].sources) == 50_001
-    test = "tatoeba_test.deu-eng"
-    tests = [read_translations(f"en-de:{path}{test}.eng.gz+{path}{test}.deu.gz")]
-    found = split_translations(files, tests)
-    for part in found.held_out.values():
-        assert len(part[0].sources) == 1000
-        assert all(text.endswith("?") for pair in pairs_of(part) for text in pair)
-    scored = [tests, *found.held_out.values()]
-    texts = [texts_of(part) for part in (found.train, *scored)]
-    assert sum(map(len, texts)) == len(set().union(*texts))
-    assert found.report["de"]["in_tests"] > 100
-    assert found.report["de"]["trained_sentences"] > 45_000

@@ -1,17 +1,11 @@
 """Translations are read alike from every format; lexicons and questions are made of them."""
 
 import csv
-import gzip
 import itertools
 import json
 
 import numpy as np
-import pyarrow
-import pyarrow.feather
-import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from qpr_jax.data.translations import Translations, file_names, parse_spec, read_translations
 from qpr_jax.data.words import (
@@ -51,12 +45,7 @@ def write_records(path, names, rows):
     records = [dict(zip(names, row, strict=True)) for row in rows]
     if path.suffix == ".jsonl":
         return write_lines(path, map(json.dumps, records))
-    if path.suffix == ".json":
-        path.write_text(json.dumps(records))
-    elif path.suffix == ".parquet":
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), path)
-    else:
-        pyarrow.feather.write_feather(pyarrow.Table.from_pylist(records), str(path))
+    path.write_text(json.dumps(records))
     return path
 
 
@@ -74,32 +63,23 @@ ODD = ("id", "DE", "score", "En")
 
 
 TABLES = [
-    ("p.tsv", (), ".gz"),
-    ("p.csv", (), ""),
-    ("p.txt", ("en", "de"), ".zst"),
-    ("p.csv", NAMED, ".gz"),
-    ("p.jsonl", ODD, ".zst"),
-    ("p.json", NAMED, ""),
-    ("p.parquet", ODD, ""),
-    ("p.arrow", NAMED, ""),
+    ("p.tsv", ()),
+    ("p.csv", ()),
+    ("p.txt", ("en", "de")),
+    ("p.csv", NAMED),
+    ("p.jsonl", ODD),
+    ("p.json", NAMED),
 ]
-PACK = {
-    "": bytes,
-    ".gz": gzip.compress,
-    ".zst": lambda data: pyarrow.compress(data, "zstd", asbytes=True),
-}
 
 
 def test_every_format_gives_the_same_pairs(tmp_path):
-    for name, names, packed in TABLES:
+    for name, names in TABLES:
         rows = [(str(i), b, "0.5", a) if names == ODD else (a, b) for i, (a, b) in enumerate(PAIRS)]
-        plain = tmp_path / name
-        if plain.suffix in (".tsv", ".csv", ".txt"):
-            write_cells(plain, [names, *rows] if names else rows)
+        path = tmp_path / name
+        if path.suffix in (".tsv", ".csv", ".txt"):
+            write_cells(path, [names, *rows] if names else rows)
         else:
-            write_records(plain, names, rows)
-        path = tmp_path / f"{name}{packed}"
-        path.write_bytes(PACK[packed](plain.read_bytes()))
+            write_records(path, names, rows)
         spec = f"en-de:{path}"
         assert read(path) == Translations(spec, "en", "de", SOURCES, TARGETS, False, 0)
         assert file_names(spec) == path.name
@@ -124,16 +104,6 @@ def test_words_are_a_dictionary(tmp_path):
     assert not read(write_cells(tmp_path / "s.tsv", [*words[2:], *PAIRS])).dictionary
 
 
-WORDS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=9)
-
-
-@settings(max_examples=40)
-@given(st.lists(st.tuples(WORDS, WORDS).filter(lambda pair: pair[0] != pair[1]), min_size=1))
-def test_no_pair_is_lost(tmp_path_factory, pairs):
-    path = write_cells(tmp_path_factory.mktemp("any") / "p.tsv", [("en", "de"), *pairs])
-    assert_pairs(read(path), pairs)
-
-
 BROKEN = [
     ("p.tsv", None, "expected a file of translations, found none at"),
     ("p.txt", " \n\n", "expected a header that names the columns, got nothing"),
@@ -142,13 +112,10 @@ BROKEN = [
     ("p.tsv", "1\tHow?\tWie?\n", "expected columns en and de, got .*; name the two columns so"),
     ("p.tsv", "How?\tWie?\nWho?\t \n", r"line 2: expected a text in column 2, got ' '"),
     ("p.tsv", "id\tde\ten\n1\tWer?\t\n", "line 2: .* in `en`, got ''"),
-    ("p.csv", "a,b\na,b,c\n", "line 2: expected 2 fields, as the header, got"),
     ("p.jsonl", '{"en": "How?", "text": "Wie?"}', "expected columns en and de, got"),
     ("p.jsonl", '{"en": "a", "de": "b"}\n{"en": "a"}', "line 2: .* in `de`, got ''"),
     ("p.jsonl", '{"en": "a", "de": 7}', "line 1: expected a text in `de`, got 7"),
-    ("p.jsonl", '{"en": "a", "de": "b"}\n{"e', "line 2: expected a JSON object"),
     ("p.tsv", "en\tde\n" + "Who is it?\tWho is it?\n" * 20, "20 of 20 rows have the same text"),
-    ("p.tsv", "road\tStraße\n".encode("latin-1"), "line 1: .*expected UTF-8.*; save the file as"),
 ]
 
 
@@ -156,7 +123,7 @@ def test_broken_files(tmp_path):
     for name, content, message in BROKEN:
         path = tmp_path / name
         if content is not None:
-            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+            path.write_text(content)
         check_refused(read, (path, str(path)), (path, message))
 
 

@@ -40,16 +40,6 @@ def test_a_folder_is_written_unless_it_holds_the_encoder(published):
     assert load_encoder(published).identity == other.identity
 
 
-def test_a_published_encoder_answers_for_an_index_of_the_trained_one(published, tmp_path):
-    save_encoder(tmp_path / "run" / "export", cnn_encoder())
-    questions = [question for question in QUESTIONS if question]
-    Retriever.build(questions, run=tmp_path / "run").save(tmp_path / "mine")
-    shutil.rmtree(tmp_path / "mine" / "export")
-    save_encoder(tmp_path / "mine" / "export", load_encoder(published))
-    retriever = Retriever.load(tmp_path / "mine")
-    assert [hits[0].question for hits in retriever.search(questions, k=1)] == questions
-
-
 def test_models_are_found_by_name(published, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("QPR_MODELS", raising=False)

@@ -1,13 +1,11 @@
 """The encoder that the package carries: its files, what it finds, and that calls default to it."""
 
-import logging
-
 import numpy as np
 import pytest
 
 from qpr_jax import Retriever, read_encoder
 from qpr_jax.duplicates.find import find_duplicates
-from qpr_jax.encoders.load import PACKAGED, default_folder, packaged_folder
+from qpr_jax.encoders.load import PACKAGED, packaged_folder
 
 QUESTIONS = [
     "How do I get a stain out of a wool coat?",
@@ -99,20 +97,3 @@ def test_signs_and_the_end_of_long_texts_tell_texts_apart(texts):
     assert distances[~np.eye(len(texts), dtype=bool)].min() > 0.003
     if "word" not in texts[0]:  # of a long text the score reads the first words alone
         assert not find_duplicates(texts).pairs
-
-
-def test_a_call_that_names_no_encoder_says_which_it_takes(caplog):
-    with caplog.at_level(logging.INFO, "qpr_jax"):
-        folder = default_folder()
-    (line,) = caplog.messages
-    assert line.startswith(f"encoder: {PACKAGED}, the small English one of this package")
-    assert "`--run minilm`" in line
-    assert "qpr train" in line
-    assert folder == packaged_folder()
-
-
-def test_calls_from_python_default_to_it(retriever):
-    assert retriever.encoder.identity == read_encoder(PACKAGED).identity
-    texts = ["why is the sea salty", "rice", "Why is the sea salty?"]
-    found = find_duplicates(texts, max_distance=0.1)
-    assert [(pair.id1, pair.id2) for pair in found.pairs] == [(0, 2)]

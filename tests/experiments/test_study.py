@@ -23,10 +23,9 @@ from experiments.pages import BEGIN, END, Column, difference, score_table, with_
 from experiments.scores import Scores
 from experiments.study import Options, Study, Trial, make_trials
 from qpr_jax.errors import Interrupted, UserError
-from qpr_jax.files import locked, write_json
+from qpr_jax.files import locked
 from qpr_jax.training.checks import validate
 from tests.distant.rows import log_rows, write_rows
-from tests.runs import keep_row
 from tests.xla import QUICK_XLA
 
 METRIC = "test H@1 per query, index"
@@ -236,14 +235,6 @@ def test_the_published_page_has_the_tables_of_its_scores(study, tmp_path):
     assert f"python -m experiments.{study.name}" in text.partition(BEGIN)[0]
 
 
-def test_all_rows_of_a_rule_see_as_many_pairs():
-    for trial in batch_size_scaling.STUDY.trials(options(batch_size_scaling.STUDY)):
-        config = trial.config()
-        if not trial.name.endswith("_stop"):
-            assert config.max_steps * config.batch_size == pytest.approx(881_224, rel=0.02)
-            assert config.early_stopping.every_steps * 4 <= config.max_steps
-
-
 def test_a_cross_encoder_reorders_hits_of_the_student_alone():
     trials = two_stages.STUDY.trials(options(two_stages.STUDY, cross_encoder="judge"))
     crossed = {trial.name: trial.config().rerank.cross_encoder for trial in trials}
@@ -276,19 +267,3 @@ def test_a_study_is_tried_at_tiny_shapes(study, generated_data, tmp_path):
     assert {row.partition(", ")[0] for row in scores.table["row"]} == {*study.smoke}
     assert "\n| " in (tmp_path / "page" / "README.md").read_text()
     assert " of " not in subprocess.run(command, **how).stderr  # nothing is made again
-
-
-def test_translations_are_read_from_the_report_of_a_run(tmp_path):
-    keep_row(tmp_path, "run", 0.5)
-    names = ["validation", "test", "a+b", "c+d", "e+f"]
-    sets = [
-        {"language": "cs", "name": name, "to_source": i / 10, "to_target": 0.5}
-        for i, name in enumerate(names)
-    ]
-    sets[1]["retrieval"] = {"hits@1": 0.7, "mrr@20": 0.8}
-    write_json(tmp_path / "run" / "report.json", {"translations": {"sets": sets}})
-    found = multilingual.measure(tmp_path / "run")[""]
-    assert found["cs held out, accuracy to_source"] == 0.1
-    assert found["cs held out, hits@1"] == 0.7
-    assert found["cs NTREX, accuracy to_source"] == 0.4
-    assert "cs Tatoeba test, hits@1" not in found

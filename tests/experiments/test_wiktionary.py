@@ -1,13 +1,8 @@
 """Entries of Wiktionary's dictionaries, with what their scripts left of the markup."""
 
 import gzip
-import itertools
-import os
-import pathlib
 
-import pytest
-
-from experiments.wiktionary import convert, make_missing, parse_entry
+from experiments.wiktionary import make_missing, parse_entry
 from qpr_jax.data.translations import read_translations
 
 ENTRIES = (
@@ -66,16 +61,3 @@ def test_a_dictionary_is_converted_once(tmp_path, monkeypatch):
     source.unlink()
     make_missing([spec])
     assert target.read_bytes() == data
-
-
-def test_a_part_of_a_real_dictionary(tmp_path):
-    source = pathlib.Path(os.environ.get("QPR_DATA_DIR", ""), "parallel/wiktionary.de-en.txt.gz")
-    if not source.is_file():
-        pytest.skip("needs $QPR_DATA_DIR/parallel")
-    with gzip.open(source, "rb") as file:
-        part = b"".join(itertools.islice(file, 4000))
-    (tmp_path / "part.gz").write_bytes(gzip.compress(part))
-    convert(tmp_path / "part.gz", tmp_path / "w.tsv.gz", "de")
-    found = read_translations(f"en-de:{tmp_path / 'w.tsv.gz'}")
-    assert len(found.sources) == 5064
-    assert found.dictionary

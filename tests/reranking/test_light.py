@@ -7,7 +7,7 @@ import pytest
 
 from qpr_jax.index.base import Hit
 from qpr_jax.reranking.base import rank_hits
-from qpr_jax.reranking.light import LightReranker, Network, predict
+from qpr_jax.reranking.light import LightReranker, predict
 from tests.reranking.models import WordEncoder, column, light_model, network
 from tests.reranking.test_features import CORPUS
 
@@ -55,16 +55,6 @@ def test_the_first_hits_are_ordered_by_score_and_the_others_follow():
     assert [hit.id for hit in found] == [hit.id for hit in expected]
 
 
-def test_shuffled_hits_have_the_same_order():
-    hits = [Hit(i, "abcd", 0.5) for i in range(20)] + HITS
-    whole = reranker(candidates=30, network=network())
-    (expected,) = whole.rerank(["q"], [hits])
-    assert [hit.id for hit in expected if hit.question == "abcd"] == [*range(20)]  # ties
-    for seed in range(5):
-        mixed = [hits[i] for i in np.random.default_rng(seed).permutation(len(hits))]
-        assert whole.rerank(["q"], [mixed]) == [expected]
-
-
 def test_ties_and_scores_that_are_no_numbers_have_one_order():
     scores = np.array([np.nan, 1.0, np.inf, np.nan, np.inf, 1.0, -np.inf])
     distances = np.array([0.2, 0.5, 0.4, 0.1, 0.4, 0.3, 0.0], np.float32)
@@ -88,20 +78,3 @@ def test_a_hit_with_the_text_of_the_query_is_first_and_changes_no_other():
     (found,) = whole.rerank([CORPUS[8]], [[*hits, Hit(9, CORPUS[8], 3.0)]])
     assert found[0].id == 9
     assert found[1:] == plain
-
-
-class Scorer:
-    identity = "a cross-encoder"
-
-    def predict(self, pairs):
-        return np.array([-len(question) for _, question in pairs], np.float32)
-
-
-def test_a_stacked_model_reads_the_logit():
-    columns = len(light_model(cross_encoder="x").features)
-    made = Network(*(np.zeros_like(array) for array in network(columns=columns)))
-    last = (np.arange(columns) == columns - 1).astype(np.float32)
-    made = made._replace(scale=0.1 * last, linear=last)
-    stacked = light_model(cross_encoder="a cross-encoder", network=made, candidates=4)
-    (found,) = LightReranker(stacked, WordEncoder(), scorer=Scorer()).rerank(["q"], [HITS])
-    assert [len(hit.question) for hit in found] == [0, 3, 4, 5]
