@@ -28,7 +28,7 @@ import click
 
 from experiments.pages import write_page
 from experiments.scores import Measured, Scores, commit, retrieval, score_rows
-from qpr_jax.cli.program import run_click, run_program, use_huge_pages
+from qpr_jax.cli.program import run_program, use_huge_pages
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import locked, read_object, write_json
 from qpr_jax.training.config import TrainConfig, identity, load_config
@@ -105,7 +105,11 @@ class Study:
             *own,
         ]
         name = f"python -m experiments.{self.name}"
-        return run_click(click.Command(name, params=[*options], callback=self.run), arguments)
+        command = click.Command(name, params=[*options], callback=self.run)
+        try:
+            return command.main(arguments, standalone_mode=False) or 0
+        except click.ClickException as error:
+            raise UserError(error.format_message()) from None
 
     def run(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import reprlib
 import shlex
 from collections.abc import Iterator
 
@@ -13,6 +14,8 @@ _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff"
     "\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
+_REPR = reprlib.Repr()
+_REPR.maxstring = 60
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -95,6 +98,14 @@ def needs(what: str, install: str, *, setting: str = "") -> Iterator[None]:
 def printable(text: str) -> str:
     r"""Escape characters that a terminal would act on, such as `\x1b` and `\u202e`."""
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def short(value: object) -> str:
+    """Shorten a value for a message."""
+    try:
+        return _REPR.repr(value)
+    except ValueError:  # an integer with too many digits to print
+        return f"a large {type(value).__name__}"
 
 
 def shortened(text: str, length: int = 100) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, short
 
 Id = int | str
 
@@ -81,18 +81,10 @@ def check_id(value: object, where: str) -> Id:
         real = float(value)
         number = int(real) if abs(real) < _EXACT and real.is_integer() else None
     if number is None:
-        raise UserError(f"`ids`: expected whole numbers or strings, got {_short(value)} {where}")
+        raise UserError(f"`ids`: expected whole numbers or strings, got {short(value)} {where}")
     if not 0 <= number <= LARGEST_ID:
-        raise UserError(f"`ids`: expected 0 to {LARGEST_ID}, got {_short(value)} {where}")
+        raise UserError(f"`ids`: expected 0 to {LARGEST_ID}, got {short(value)} {where}")
     return number
-
-
-def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # an integer with too many digits to print
-        return "a greater number"
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def check_each(ids: Iterable[object]) -> list[Id]:
@@ -104,11 +96,9 @@ def check_each(ids: Iterable[object]) -> list[Id]:
     return [check_id(value, f"at position {i}") for i, value in enumerate(ids)]
 
 
-def check_ids(ids: Iterable[object], count: int | None = None) -> list[Id]:
-    """Return `count` ids, or any number; UserError unless they are distinct."""
+def check_ids(ids: Iterable[object]) -> list[Id]:
+    """Return ids as of `check_each`; UserError unless they are distinct."""
     checked = check_each(ids)
-    if count is not None and len(checked) != count:
-        raise UserError(f"`ids`: expected one a question ({count}), got {len(checked)}")
     if (repeated := first_repeated(checked)) is not None:
         raise UserError(f"`ids`: expected distinct ids, got {checked[repeated]} twice")
     return checked
@@ -136,5 +126,5 @@ def repeated_id(value: Id, line: int, where: str) -> UserError:
 def unknown_ids(ids: Sequence[Id]) -> UserError:
     """Return the error of ids, one or more, that no question has."""
     others = f" and {len(ids) - 1} others" if len(ids) > 1 else ""
-    got = f"got {_short(ids[0])}{others} that no question has"
+    got = f"got {short(ids[0])}{others} that no question has"
     return UserError(f"`ids`: expected ids of indexed questions, {got}", remedy="leave them out")

@@ -282,7 +282,7 @@ class Retriever:
             given = given_ids(entries)
             if given is None:
                 given = self.store.new_ids(len(entries))
-            checked = check_ids(given, len(entries))
+            checked = check_ids(given)
             payloads = [entry.payload for entry in entries]
             self.store.add([*map(Question, checked, texts, payloads)], vectors)
         return checked

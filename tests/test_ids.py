@@ -30,20 +30,19 @@ def test_ids_that_print_alike_are_one_and_other_strings_are_ids_of_their_own():
 
 def test_ids_go_out_as_they_came():
     given = ["7", "x", 8, np.int32(9), np.str_("y"), np.float64(10), 11.0, "\ud800"]
-    found = check_ids(given, 8)
+    found = check_ids(given)
     assert found == ["7", "x", 8, 9, "y", 10, 11, "\ud800"]
     assert [type(value) for value in found] == [str, str, int, int, str, int, int, str]
-    assert check_ids(np.array([5, 3], np.uint8), 2) == [5, 3]
-    assert check_ids(np.array(["a", "5"]), 2) == ["a", "5"]
+    assert check_ids(np.array([5, 3], np.uint8)) == [5, 3]
+    assert check_ids(np.array(["a", "5"])) == ["a", "5"]
 
 
 def test_wrong_ids_are_refused():
     for ids, message in (
-        ([1], r"`ids`: expected one a question \(2\), got 1"),
         ([1, "1"], "`ids`: expected distinct ids, got 1 twice"),
         ([1, -1], "got -1 at position 1"),
         ([2**63, 1], "got 9223372036854775808 at position 0"),
-        ([10**5000, 1], "got a greater number at position 0"),
+        ([10**5000, 1], "got a large int at position 0"),
         ([1, 1.5], "got 1.5 at position 1"),
         ([2.0**53, 1], "got 9007199254740992.0 at position 0"),
         ([1, float("nan")], "got nan at position 1"),
@@ -53,4 +52,4 @@ def test_wrong_ids_are_refused():
         ([1, ""], "got a string of 0 at position 1"),
     ):
         with pytest.raises(UserError, match=message):
-            check_ids(ids, 2)
+            check_ids(ids)

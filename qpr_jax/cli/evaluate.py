@@ -96,10 +96,8 @@ def _check_usage(pairs: str, task: str, given: Mapping[str, Any]) -> None:
             raise click.UsageError("--beir goes with --split and --trec only")
     elif (given["split"], given["trec"]) != (None, None):
         raise click.UsageError("--split and --trec go with --beir")
-    if task == "classification" and given["validation"] is None:
-        raise click.UsageError("--task classification needs --validation FILE")
-    if task != "classification" and given["validation"] is not None:
-        raise click.UsageError("--validation goes with --task classification only")
+    if (task == "classification") is (given["validation"] is None):
+        raise click.UsageError("--validation goes with --task classification, which needs it")
     if task != "retrieval" and of_pairs:
         names = "--text-column, --other-texts and --cross-encoder"
         raise click.UsageError(f"{names} go with --task retrieval only")

@@ -122,7 +122,6 @@ def search(
         query = (queries,)
     entries: Iterator[Entry] = (Entry(0, None, text) for text in query)
     if not query:
-        _require_file(queries, "--query")
         entries = cli.read_input(queries, **how)
     first = [*itertools.islice(entries, 1)]
     with_ids = bool(first) and first[0].id is not None
@@ -146,18 +145,14 @@ def search(
 
 
 def _is_text(queries: str) -> bool:
-    """Return whether this is a query, not a file; a name with a suffix is a file that is gone."""
+    """Return whether this is a query, not a file; UserError for the name of a file that is gone."""
     has_suffix = re.fullmatch(r"\S*(/\S*|\.\w+)", queries) is not None
+    if has_suffix and not os.path.exists(queries):
+        raise UserError(f"{queries}: found no such file", remedy="name a file, or use --query")
     is_file = os.path.exists(queries) and not os.path.isdir(queries)
     if is_file and not has_suffix:
         log.info("queries: the lines of the file %s", queries)
     return bool(queries.strip()) and not (is_file or has_suffix or queries == STANDARD_INPUT)
-
-
-def _require_file(path: str, option: str) -> None:
-    """UserError, which names the option for a value, unless `path` is a file or `-`."""
-    if path != STANDARD_INPUT and not os.path.exists(path):
-        raise UserError(f"{path}: found no such file", remedy=f"name a file, or use {option}")
 
 
 @cli.command("the lines printed are in {folder}; the others may not be", prints_json=True)
@@ -230,8 +225,6 @@ def remove(folder: str, ids: str, one: tuple[str, ...], **given: Any) -> dict[st
     Example: qpr remove my_index --id 17 --id 4
     """
     retriever = cli.load_index(folder)
-    if not one:
-        _require_file(ids, "--id")
     expected = "an id: a whole number, or a string of at most 1,024 bytes"
     remedy = "name the column with `--id-column`, or another format with `--format`"
     how = {"expected": expected, "format": given["format"] or "", "remedy": remedy}

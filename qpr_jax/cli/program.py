@@ -9,9 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-import click
-
-from qpr_jax.errors import UserError, format_error, printable
+from qpr_jax.errors import format_error, printable
 
 log = logging.getLogger("qpr_jax")
 
@@ -65,14 +63,6 @@ def _keep_interrupt(ignored: sys.UnraisableHookArgs) -> None:
         threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(ignored)
-
-
-def run_click(command: click.Command, arguments: list[str]) -> int:
-    """Run a click command and return its exit status; UserError for a wrong option."""
-    try:
-        return command.main(arguments, standalone_mode=False) or 0
-    except click.ClickException as error:
-        raise UserError(error.format_message()) from None
 
 
 def use_huge_pages(**variables: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,12 @@ def connect(count: int, links: np.ndarray) -> np.ndarray:
         np.minimum.at(roots, np.maximum(a, b), np.minimum(a, b))
         while ((shorter := roots[roots]) != roots).any():
             roots = shorter
+
+
+def numbered(values: Iterable[Hashable]) -> np.ndarray:
+    """Number values in order of first appearance, equal ones alike: int64 [n]."""
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(value, len(known)) for value in values], np.int64)
 
 
 def dense_clusters(clusters: np.ndarray) -> np.ndarray:

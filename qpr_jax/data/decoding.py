@@ -7,7 +7,6 @@ import gzip
 import io
 import logging
 import re
-import reprlib
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
@@ -29,16 +28,9 @@ _ENCODINGS = {
     "WINDOWS-1251": "[\u0400-\u04ff]{3}",
     "WINDOWS-1252": "",
 }
-_REPR = reprlib.Repr()
-_REPR.maxstring = 60
 
 Line = tuple[int, str | bytes]  # its number from 1, and its text; bytes if it is not UTF-8
 T = TypeVar("T")
-
-
-def short(value: object) -> str:
-    """Shorten a value of a file for a message."""
-    return _REPR.repr(value)
 
 
 def first_line(error: Exception) -> str:

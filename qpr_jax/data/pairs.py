@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from qpr_jax.data.columns import Fields, is_missing
-from qpr_jax.data.decoding import BadRows, input_name, short
+from qpr_jax.data.decoding import BadRows, input_name
 from qpr_jax.data.tables import format_of, read_rows
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, id_key
 
@@ -89,8 +89,6 @@ def read_question_pairs(
     format: of `data.tables`; if empty, the suffix of the file's name decides, else "tsv".
     max_rows: stop after so many good rows; 0: read all.
     """
-    if max_rows < 0:
-        raise UserError(f"expected 0 (all) or more, got {max_rows}", setting="max_rows")
     name, kind = input_name(str(path)), format or format_of(path) or "tsv"
     bad = BadRows(f"{name}, line", skip=skip_bad_rows, option=_SKIP)
     data = gather_pairs(_numbered(_read(str(path), IDS, kind, bad, max_rows), name))

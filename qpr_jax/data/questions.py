@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.data.columns import Choose, Chosen, Columns, Fields, Rows, is_missing, to_json
-from qpr_jax.data.decoding import BadRows, input_name, short
+from qpr_jax.data.decoding import BadRows, input_name
 from qpr_jax.data.records import frame_rows, is_table, row_labels
 from qpr_jax.data.tables import format_of, read_rows
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import LARGEST_ID, Id, cell_id, check_id, check_ids
 from qpr_jax.text.base import as_texts

@@ -17,9 +17,8 @@ from qpr_jax.data.decoding import (
     input_name,
     not_utf8,
     read_lines,
-    short,
 )
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, short
 from qpr_jax.ids import Id
 
 NO_JSON = (ValueError, RecursionError, MemoryError)  # what `parse_json` raises

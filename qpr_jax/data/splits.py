@@ -201,7 +201,7 @@ def write_splits(
 
 def read_pairs(run: StrPath, split: str) -> np.ndarray:
     """Read the pairs of ids of a split in RUN/splits: int64 [P, 2], the query first."""
-    path = _file(run, split, f"{split}.tsv")
+    path = _file(run, f"{split}.tsv")
 
     def parse(*cells: object) -> list[int] | None:
         ids = [i for i in map(parse_id, cells) if i is not None]
@@ -217,7 +217,7 @@ def read_pairs(run: StrPath, split: str) -> np.ndarray:
 
 def read_split(run: StrPath, split: str) -> np.ndarray:
     """Read the ids of all questions of a split in RUN/splits: int64 [n]."""
-    path, columns, expected = _file(run, split, "questions.tsv"), ("id", "split"), "ids and splits"
+    path, columns, expected = _file(run, "questions.tsv"), ("id", "split"), "ids and splits"
 
     def parse(value: object, name: object) -> tuple[int | None, bool]:
         return parse_id(value), name == split
@@ -226,9 +226,7 @@ def read_split(run: StrPath, split: str) -> np.ndarray:
     return np.array([number for _, (number, inside) in rows if inside], np.int64)
 
 
-def _file(run: StrPath, split: str, name: str) -> str:
-    if split not in SPLITS:
-        raise UserError(f"expected one of {', '.join(SPLITS)}, got {split!r}", setting="split")
+def _file(run: StrPath, name: str) -> str:
     folder = pathlib.Path(run) / "splits"
     if not folder.is_dir():
         what = f"{run}: expected the folder of a run, with splits/, found none"

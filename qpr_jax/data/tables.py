@@ -21,10 +21,9 @@ from qpr_jax.data.decoding import (
     not_utf8,
     open_input,
     read_lines,
-    short,
 )
 from qpr_jax.data.records import NO_JSON, arrow_rows, folder_rows, json_rows, parse_json
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, short
 
 log = logging.getLogger("qpr_jax")
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from qpr_jax.data.columns import is_missing
-from qpr_jax.data.decoding import NOT_UTF8, STANDARD_INPUT, BadRows, open_input, read_lines, short
+from qpr_jax.data.decoding import NOT_UTF8, STANDARD_INPUT, BadRows, open_input, read_lines
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.data.tables import format_of, read_rows
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, short
 from qpr_jax.text.tokenizer import normalized_text, replace_surrogates
 
 Pair = tuple[str, str]

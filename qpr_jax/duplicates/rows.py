@@ -12,11 +12,12 @@ import json
 import logging
 import operator
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from qpr_jax.data.clusters import numbered
 from qpr_jax.data.columns import is_missing, listed
 from qpr_jax.encoders.base import Encoder, encode_in_parts
 from qpr_jax.errors import UserError, shortened
@@ -272,9 +273,3 @@ def _blocks(rows: list[Question], table: int, within: str | None, *, apart: bool
         f"alone {number >= table} {row.id}" if value is None else f"value {value}"
         for number, (row, value) in enumerate(zip(rows, values, strict=True))
     ]
-
-
-def numbered(values: Iterable[Hashable]) -> np.ndarray:
-    """The same number for equal values, int64 [n]."""
-    known: dict[Hashable, int] = {}
-    return np.array([known.setdefault(value, len(known)) for value in values], np.int64)

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.duplicates.rows import Rows, numbered
+from qpr_jax.data.clusters import numbered
+from qpr_jax.duplicates.rows import Rows
 from qpr_jax.errors import UserError
 from qpr_jax.index.close_pairs import ClosePairs, close_pairs, closest_pairs
 from qpr_jax.reranking.calibration import threshold_of_precision

@@ -169,16 +169,12 @@ def limit_tokens(files: Mapping[str, bytes], max_tokens: int) -> dict[str, bytes
 
 
 def _object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[str, Any]:
-    value = _json(files, name, where)
+    if name not in files:
+        raise missing_file(where, name)
+    value = parse_json(files[name], f"{where}: {name}")
     if not isinstance(value, dict):
         raise UserError(f"{where}: {name}: expected a JSON object, got {type(value).__name__}")
     return value
-
-
-def _json(files: Mapping[str, bytes], name: str, where: StrPath) -> Any:
-    if name not in files:
-        raise missing_file(where, name)
-    return parse_json(files[name], f"{where}: {name}")
 
 
 def missing_file(where: StrPath, name: str) -> UserError:
@@ -190,7 +186,7 @@ def missing_file(where: StrPath, name: str) -> UserError:
 def parse_modules(files: Mapping[str, bytes], where: StrPath) -> dict[str, str]:
     """The folder of each kind of module."""
     try:
-        listed = _json(files, MODULES, where)
+        listed = parse_json(files[MODULES], f"{where}: {MODULES}")
         modules = {m["type"].rpartition(".")[2]: m["path"] for m in listed}
         inside = all(re.fullmatch(r"|[\w-][\w.-]*", path) for path in modules.values())
     except (TypeError, KeyError, AttributeError):
@@ -208,16 +204,12 @@ def _pooling(files: Mapping[str, bytes], where: StrPath) -> tuple[str, bool]:
     if other := modules.keys() - {"Transformer", "Pooling", "Normalize"}:
         expected, got = "Transformer, Pooling and Normalize", ", ".join(sorted(other))
         raise UserError(f"{where}: {MODULES}: expected {expected}, got {got}")
-    pooling = "mean"
-    if "Pooling" in modules:
-        pooling = _pooling_mode(files, f"{modules['Pooling']}/{CONFIG}", where)
-    return pooling, "Normalize" in modules
-
-
-def _pooling_mode(files: Mapping[str, bytes], name: str, where: StrPath) -> str:
+    if "Pooling" not in modules:
+        return "mean", "Normalize" in modules
+    name = f"{modules['Pooling']}/{CONFIG}"
     config = _object(files, name, where)
     flags = [flag for flag in config if flag.startswith("pooling_mode_") and config[flag] is True]
     mode = config.get("pooling_mode", _FLAGS.get(flags[0], flags) if len(flags) == 1 else flags)
     if mode not in POOLINGS:
         raise UserError(f"{where}: {name}: expected one of {', '.join(POOLINGS)}, got {mode}")
-    return str(mode)
+    return mode, "Normalize" in modules

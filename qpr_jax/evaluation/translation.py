@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.arrays import unit_rows
+from qpr_jax.data.clusters import numbered
 from qpr_jax.data.translations import Translations
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
@@ -79,7 +80,7 @@ def score_translations(
     """
     if not len(sources):
         raise UserError("expected one or more translations, got none")
-    groups = text_numbers(sources), text_numbers(targets)
+    groups = [numbered(map(normalized_text, texts)) for texts in (sources, targets)]
     found = {
         "to_source": nearest_rows(target_vectors, source_vectors),
         "to_target": nearest_rows(source_vectors, target_vectors),
@@ -110,7 +111,7 @@ def score_retrieval(
     distances, rows = exact_top_k(queries, answers, DEPTH)
     in_answers = distances, np.where(rows >= 0, rows + size, -1)
     _, rankings = nearest(DEPTH, in_corpus, in_answers)
-    numbers = text_numbers([*corpus.questions, *answer_texts])
+    numbers = numbered(map(normalized_text, [*corpus.questions, *answer_texts]))
     found = np.append(numbers, -1)[rankings]  # row -1 is the last
     relevance = found == numbers[size:, None]
     scores = {f"hits@{k}": float(metrics.hits(relevance, k).mean()) for k in HITS_AT}
@@ -125,13 +126,6 @@ def nearest_rows(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     distances, rows = exact_top_k(queries, candidates[first], min(_NEAR, len(first)))
     ties = np.where(distances == distances[:, :1], rows, len(first))
     return first[ties.min(axis=1)]
-
-
-def text_numbers(texts: Sequence[str]) -> np.ndarray:
-    """Number texts so that those with one normalized text have one number: int64 [n]."""
-    numbers: dict[str, int] = {}
-    found = [numbers.setdefault(normalized_text(text), len(numbers)) for text in texts]
-    return np.array(found, np.int64)
 
 
 def known_shares(tokenizer: Tokenizer, files: Sequence[Translations]) -> dict[str, float]:

@@ -32,10 +32,10 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.data.columns import Columns
-from qpr_jax.data.decoding import import_pyarrow, short
+from qpr_jax.data.decoding import import_pyarrow
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import load_encoder
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath, locked, name_in_errors, read_object, write_atomically, write_json
 from qpr_jax.index.build import npy_header
 from qpr_jax.index.run import run_encoder_folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +85,7 @@ class ConvEncoder(nnx.Module):
         Args:
           unique_ids: int32 [U], token ids; the first is 0 (padding).
           blocks: int32 [n_b, L_b] each, rows of `unique_ids`, zero-padded on the right.
-          chunk: questions that are encoded at a time; see `conv_max_pool`. 0: all of a block.
+          chunk: questions that are encoded at a time; see `Pooling`. 0: all of a block.
           axis_name: the mapped axis that the questions are split over, if any.
           sums: of tokens whose embeddings are sums of rows: the rows, int32 [P], 0 for none; the
             position in `unique_ids` of the token that each is added to, int32 [P]; and the limits
@@ -119,7 +119,8 @@ class ConvEncoder(nnx.Module):
         head_weights = (*dense, embedded if self.bag_of_words else None)
         block_ids = tuple(map(jnp.asarray, blocks))
         sizes = tuple(kernel.shape[1] for kernel in kernels)
-        return conv_max_pool(project, sizes, chunk, MAX_SCORES, tables, head_weights, block_ids)
+        how = Pooling(project, sizes, chunk)
+        return conv_max_pool(how, tables, head_weights, block_ids)
 
     def _rows(self, ids: jax.Array) -> jax.Array:
         """Rows of the embedding table, zeros for padding: float32 [n, e]."""
@@ -142,27 +143,29 @@ def _scaled_sum(embedded: jax.Array, ids: jax.Array) -> jax.Array:
     return embedded[ids].sum(axis=1) / jnp.sqrt(count)
 
 
-# (weights, the maxima [n, f] of each kernel, ids [n, L]) -> [n, d].
-Head = Callable[[Any, list[jax.Array], jax.Array], jax.Array]
+class Pooling(NamedTuple):
+    """How questions are pooled."""
+
+    # (weights, the maxima [n, f] of each kernel, ids [n, L]) -> [n, d], each question by itself.
+    head: Callable[[Any, list[jax.Array], jax.Array], jax.Array]
+    kernel_sizes: tuple[int, ...]  # tokens that a position covers, for each table
+    # Process at most this number of questions at a time, store none of their maxima and recompute
+    # them for the gradient; 0: store the maxima.
+    chunk: int = 0
+    max_scores: int = MAX_SCORES  # positions times filters, in memory at a time
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
-def conv_max_pool(
-    head: Head, kernel_sizes: tuple[int, ...], chunk: int, max_scores: int, *arrays: Any
-) -> jax.Array:
-    """Convolve by adding table rows, take the maximum over time, and apply `head`.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def conv_max_pool(how: Pooling, *arrays: Any) -> jax.Array:
+    """Convolve by adding table rows, take the maximum over time, and apply the head.
 
     The score of a position is the sum of the products of the tokens that the kernel covers. Where
     positions tie, the gradient goes to the first.
 
     Args:
-      head: maps the maxima of questions to vectors, each question by itself.
-      kernel_sizes: tokens that a position covers, for each table.
-      chunk: process at most this number of questions at a time, store none of their maxima and
-        recompute them for the gradient. 0: store the maxima.
-      max_scores: scores, positions times filters, in memory at a time.
+      how: the head, and the sizes.
       arrays: a list of tables, float32 [U * size, f] each, whose row u * size + k is the product of
-        token u with the k-th slice of a kernel, and token 0 is padding; the weights of `head`, a
+        token u with the k-th slice of a kernel, and token 0 is padding; the weights of the head, a
         tree, which must vary over the devices as the tables do (`lax.pcast`); and a tuple of
         blocks, int32 [n_b, L_b] each, tokens of the tables, zero-padded on the right.
 
@@ -172,48 +175,35 @@ def conv_max_pool(
     Source of the chunks: Gao, Zhang, Han and Callan (2021), "Scaling Deep Contrastive Learning
     Batch Size under Memory Limited Setup".
     """
-    return _forward(head, kernel_sizes, chunk, max_scores, *arrays)[0]
+    return _forward(how, *arrays)[0]
 
 
 def _forward(
-    head: Head,
-    kernel_sizes: tuple[int, ...],
-    chunk: int,
-    max_scores: int,
-    tables: list[jax.Array],
-    weights: Any,
-    blocks: tuple[jax.Array, ...],
+    how: Pooling, tables: list[jax.Array], weights: Any, blocks: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, Any]:
     def encode(ids: jax.Array) -> Any:
-        pooled = _maxima(tables, kernel_sizes, ids)
-        return head(weights, pooled[0], ids), None if chunk else pooled
+        pooled = _maxima(tables, how.kernel_sizes, ids)
+        return how.head(weights, pooled[0], ids), None if how.chunk else pooled
 
     vectors, stored = [], []
     for block in blocks:
-        size = _tile_size(block, tables, chunk, max_scores)
+        size = _tile_size(how, block, tables)
         result, pooled = lax.map(encode, in_tiles(block, size))
         vectors.append(join_tiles(result, len(block)))
         stored.append(pooled)
     return jnp.concatenate(vectors), (tables, weights, blocks, stored)
 
 
-def _backward(
-    head: Head,
-    kernel_sizes: tuple[int, ...],
-    chunk: int,
-    max_scores: int,
-    residuals: Any,
-    gradient: jax.Array,
-) -> tuple[Any, Any, None]:
+def _backward(how: Pooling, residuals: Any, gradient: jax.Array) -> tuple[Any, Any, None]:
     tables, weights, blocks, stored = residuals
 
     def step(sums: Any, inputs: Any) -> tuple[Any, None]:
         table_gradients, weight_gradients = sums
         ids, gradient, pooled = inputs
-        maxima, positions = pooled or _maxima(tables, kernel_sizes, ids)
-        head_vjp = jax.vjp(lambda w, m: head(w, m, ids), weights, maxima)[1]
+        maxima, positions = pooled or _maxima(tables, how.kernel_sizes, ids)
+        head_vjp = jax.vjp(lambda w, m: how.head(w, m, ids), weights, maxima)[1]
         added, maxima_gradients = head_vjp(gradient)
-        by_table = zip(table_gradients, kernel_sizes, positions, maxima_gradients, strict=True)
+        by_table = zip(table_gradients, how.kernel_sizes, positions, maxima_gradients, strict=True)
         table_gradients = [_scatter_gradient(*inputs, ids) for inputs in by_table]
         return (table_gradients, jax.tree.map(jnp.add, weight_gradients, added)), None
 
@@ -221,7 +211,7 @@ def _backward(
     sums = jax.tree.map(jnp.zeros_like, (tables, weights))
     start = 0
     for block, pooled in zip(blocks, stored, strict=True):
-        size = _tile_size(block, tables, chunk, max_scores)
+        size = _tile_size(how, block, tables)
         block_gradient = gradient[start : start + len(block)]
         inputs = (in_tiles(block, size), in_tiles(block_gradient, size), pooled)
         sums, _ = lax.scan(step, sums, inputs)
@@ -232,10 +222,10 @@ def _backward(
 conv_max_pool.defvjp(_forward, _backward)
 
 
-def _tile_size(block: jax.Array, tables: list[jax.Array], chunk: int, max_scores: int) -> int:
+def _tile_size(how: Pooling, block: jax.Array, tables: list[jax.Array]) -> int:
     """How many questions of a block are encoded at a time."""
     scores = max(1, block.shape[1]) * max(table.shape[1] for table in tables)
-    return max(1, min(chunk or len(block), max_scores // scores))
+    return max(1, min(how.chunk or len(block), how.max_scores // scores))
 
 
 def _table_rows(ids: jax.Array, size: int) -> list[jax.Array]:

@@ -71,14 +71,10 @@ class Stages:
         light, stacked = (
             _read(root / name, read_light, "re-ranker", encoder) for name in (LIGHT, STACKED)
         )
-        for name, model in ((LIGHT, light), (STACKED, stacked)):
+        for name, other, model in ((LIGHT, STACKED, light), (STACKED, LIGHT, stacked)):
             if model and bool(model.cross_encoder) != (name == STACKED):
-                raise UserError(
-                    f"{root / name}: this re-ranker belongs in "
-                    f"{LIGHT if name == STACKED else STACKED}/",
-                    remedy="put it there; only one with the logit of a cross-encoder is in "
-                    f"{STACKED}/",
-                )
+                what = f"{root / name}: this re-ranker belongs in {other}/"
+                raise UserError(what, remedy="put it there")
         calibration = _read(root / CALIBRATION, read_calibration, "calibration", encoder)
         if calibration and calibration.reranker:
             given = light.identity if light else "(none)"
@@ -141,8 +137,8 @@ class Stages:
         """Return what `qpr info` prints of the calibration; None without one."""
         if (known := self.calibration) is None:
             return None
-        facts = {"words": bool(known.reranker), "reach": known.reach, **known.settings}
-        return {name: without_curves(value) for name, value in facts.items()}
+        facts = {"words": bool(known.reranker), "reach": known.reach}
+        return facts | without_curves(known.settings)
 
     def words(self, store: Store) -> list[Rerank]:
         """List what `choose` accepts for this store, the default first."""

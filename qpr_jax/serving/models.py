@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import reprlib
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -19,7 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from qpr_jax import ids
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, short
 from qpr_jax.ids import LARGEST_BYTES, LARGEST_ID, id_key
 from qpr_jax.index.base import CLOSE
 from qpr_jax.text.tokenizer import replace_surrogates
@@ -206,9 +205,5 @@ def shorten(value: object) -> str:
     """Return `value` as at most 100 characters of printable ASCII."""
     if isinstance(value, str) and value.isascii() and value.isprintable() and len(value) <= 60:
         return value
-    try:
-        text = reprlib.repr(value)
-    except ValueError:  # an integer with too many digits to print
-        text = f"a {type(value).__name__}"
-    text = text.encode("ascii", "backslashreplace").decode()
+    text = short(value).encode("ascii", "backslashreplace").decode()
     return text if len(text) <= 100 else f"{text[:97]}..."

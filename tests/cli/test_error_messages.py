@@ -169,7 +169,7 @@ WRONG_OPTIONS = (
     ("clusters", "give LOGS and --out"),
     ("clusters rows.jsonl", "give LOGS and --out"),
     ("clusters rows.jsonl --out made --verdicts sample.tsv", "give LOGS and --out"),
-    ("evaluate run p.tsv --task classification", "needs --validation"),
+    ("evaluate run p.tsv --task classification", "--validation goes"),
     ("evaluate run p.tsv --validation p.tsv", "--validation goes"),
     ("evaluate run - --task classification --validation -", "standard input"),
     ("evaluate run p.tsv --task mining --other-texts", "--task retrieval"),

@@ -150,8 +150,6 @@ def test_pairs_that_cannot_be_read(tmp_path):
     )
     with pytest.raises(UserError, match="expected the folder of a run, with splits/, found none"):
         read_split(tmp_path / "none", "test")
-    with pytest.raises(UserError, match="`split`: expected one of train, validation, test, got"):
-        read_pairs(tmp_path, "tests")
 
 
 def test_the_real_file(quora_file):

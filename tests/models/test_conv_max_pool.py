@@ -4,7 +4,7 @@ import jax.test_util
 import numpy as np
 import pytest
 
-from qpr_jax.models.cnn import conv_max_pool
+from qpr_jax.models.cnn import Pooling, conv_max_pool
 from tests.encoders.examples import padded
 
 
@@ -12,7 +12,8 @@ def maxima(table, ids, size, chunk=0, max_scores=1 << 23):
     def head(_, maxima, __):
         return maxima[0]
 
-    return conv_max_pool(head, (size,), chunk, max_scores, [jnp.asarray(table)], None, (ids,))
+    how = Pooling(head, (size,), chunk, max_scores)
+    return conv_max_pool(how, [jnp.asarray(table)], None, (ids,))
 
 
 @pytest.mark.parametrize("chunk", [0, 3])
