@@ -9,6 +9,7 @@ from qpr_jax.encoders.load import save_encoder
 from qpr_jax.index.run import run_encoder_folder
 from qpr_jax.text.vocabulary import build_vocabulary
 from qpr_jax.training.config import TrainConfig, load_config, override
+from tests.encoders.examples import cnn_encoder
 from tests.made_up_language import made_up_pairs, translate
 
 PAIRS = 1500
@@ -24,14 +25,13 @@ def write_english(run: pathlib.Path, *, subwords: bool, normalize: bool = True) 
     for word in COMMON:
         words = words.replace(word, "")
     vocabulary = build_vocabulary([words], size=400, bins=100, subwords=subwords)
-    table = rng.normal(size=(vocabulary.size, 16)).astype(np.float32)
-    table[0] = 0
+    table = rng.normal(size=(vocabulary.size, 16))
     table[vocabulary.first_bin :] *= 0.3
-    encoder = CnnEncoder(
+    encoder = cnn_encoder(
         embedding=table,
-        kernels=tuple(0.2 * rng.normal(size=(w, 16, 24)).astype(np.float32) for w in (1, 3)),
-        biases=(np.zeros(24, np.float32),) * 2,
-        projection=rng.normal(size=(64, 32)).astype(np.float32),
+        kernels=[0.2 * rng.normal(size=(w, 16, 24)) for w in (1, 3)],
+        biases=[np.zeros(24)] * 2,
+        projection=rng.normal(size=(64, 32)),
         vocabulary=vocabulary,
         max_tokens=30,
         settings={"encoder.embedding_dim": 16, "encoder.filters": 24, "batch_size": 7},

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.files import write_json
 from qpr_jax.reranking.light import LIGHT, LightModel, save_light
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary
+from tests.encoders.examples import cnn_encoder
 from tests.reranking.models import light_model, network
 from tests.xla import QUICK_XLA
 
@@ -40,12 +40,10 @@ def start_training(
 def write_encoder(run: pathlib.Path, seed: int = 0, **settings: Any) -> None:
     rng = np.random.default_rng(seed)
     vocabulary = Vocabulary(WORDS, bins=50)
-    embedding = rng.normal(size=(vocabulary.size, 8))
-    embedding[0] = 0
-    encoder = CnnEncoder(
-        embedding=embedding,
-        kernels=(0.3 * rng.normal(size=(3, 8, 12)),),
-        biases=(rng.normal(size=12),),
+    encoder = cnn_encoder(
+        embedding=rng.normal(size=(vocabulary.size, 8)),
+        kernels=[0.3 * rng.normal(size=(3, 8, 12))],
+        biases=[rng.normal(size=12)],
         projection=rng.normal(size=(12, 6)),
         vocabulary=vocabulary,
         max_tokens=64,

@@ -155,16 +155,6 @@ def test_a_training_by_similarities_learns(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_smoke_variant_of_the_paper_runs_on_the_real_file(quora_file, tmp_path):
-    config = load_config("quora_sdml_smoke")
-    config.rerank.candidates = 0
-    config.data.path = str(quora_file)
-    report = train_and_evaluate(config, tmp_path)
-    assert report["data"]["rows"] == 3000
-    assert report["data"]["splits"]["validation"]["pairs"] > 100
-
-
-@pytest.mark.slow
 def test_logs_of_questions_and_answers_train(tmp_path):
     config = load_config("openqa_sdml_smoke")
     config.rerank.candidates = 0

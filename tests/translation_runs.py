@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.synthetic import synthetic_pairs
-from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.text.vocabulary import build_vocabulary
 from qpr_jax.training.config import TrainConfig, load_config, override
+from tests.encoders.examples import cnn_encoder
 from tests.made_up_language import made_up_pairs, translate, write_tsv
 
 DIMENSION = 16
@@ -19,13 +19,11 @@ def write_teacher(run: pathlib.Path, texts: list[str], dimension: int = DIMENSIO
     """The run of an encoder that adds random vectors of the words in `texts`."""
     rng = np.random.default_rng(0)
     vocabulary = build_vocabulary(texts, bins=1)
-    embedding = rng.normal(size=(vocabulary.size, dimension)).astype(np.float32)
-    embedding[0] = 0
-    encoder = CnnEncoder(
-        embedding=embedding,
-        kernels=(np.zeros((1, dimension, 1), np.float32),),
-        biases=(np.zeros(1, np.float32),),
-        projection=np.eye(1 + dimension, dimension, -1, np.float32),
+    encoder = cnn_encoder(
+        embedding=rng.normal(size=(vocabulary.size, dimension)),
+        kernels=[np.zeros((1, dimension, 1))],
+        biases=[np.zeros(1)],
+        projection=np.eye(1 + dimension, dimension, -1),
         vocabulary=vocabulary,
         max_tokens=64,
         settings={},

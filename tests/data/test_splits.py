@@ -25,7 +25,6 @@ from qpr_jax.data.splits import (
     read_pairs,
     read_split,
     split_by_cluster,
-    without_texts,
     write_splits,
 )
 from qpr_jax.data.synthetic import synthetic_pairs
@@ -188,26 +187,6 @@ def labels_of(*rows):
     return QuestionPairs(names, np.arange(len(names)), np.array(pairs), labels, {})
 
 
-def rows_of(data, *texts):
-    return [data.questions.index(text) for text in texts]
-
-
-def test_new_questions_and_pairs_are_trained_on(split):
-    data, _, splits = split
-    train = data.questions[splits.pairs["train"][0, 0]]
-    added = labels_of(("brand new one", train, 1), ("brand new one", "brand new two", 0))
-    both, clusters, after = add_labels(data, splits, added)
-    one, two, known = rows_of(both, "brand new one", "brand new two", train)
-    assert clusters[one] == clusters[known] >= 0
-    assert clusters[two] == -1
-    assert (after.split_of[[one, two]] == TRAIN).all()
-    assert [one, two] in after.non_duplicates["train"].tolist()
-    assert (known, one) in {tuple(sorted(pair)) for pair in after.pairs["train"].tolist()}
-    assert len({*both.ids.tolist()}) == len(both.questions)
-    assert both.report["added_labels"] == 2
-    assert both.report["held_out_labels"] == both.report["overruled_duplicates"] == 0
-
-
 def test_held_out_pairs_stay_and_are_not_trained_on(split):
     data, _, splits = split
     rows = []
@@ -268,14 +247,3 @@ def test_other_candidates_are_of_another_cluster(sizes):
     assert (clusters[others] != clusters[pairs[:, 0]]).all()
     if max(sizes) * 2 <= count:
         assert sorted(others.tolist()) == pairs[:, 1].tolist()
-
-
-def test_training_questions_with_a_text_that_is_scored_leave_with_their_pairs():
-    rows = np.array([[0, 1], [1, 2], [2, 0]], np.int32)
-    none = np.zeros((0, 2), np.int32)
-    pairs = {"train": rows, "validation": none, "test": np.array([[3, 4]], np.int32)}
-    splits = Splits(np.array([0, 0, 0, 2, 2], np.int8), pairs, pairs)
-    left = without_texts(splits, ["a", "What?", "c", "what", "e"], {"what"})
-    assert left.split_of.tolist() == [0, -1, 0, 2, 2]
-    for found in (left.pairs, left.non_duplicates):
-        assert (found["train"].tolist(), found["test"].tolist()) == ([[2, 0]], [[3, 4]])

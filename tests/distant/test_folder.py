@@ -84,11 +84,6 @@ def test_a_split_that_overlap_empties_is_refused(tmp_path):
     assert not (tmp_path / "made").exists()
 
 
-def test_what_is_there_is_not_written_over(folder, tmp_path):
-    with pytest.raises(UserError, match="exists already"):
-        make_folder(folder, Logs((str(tmp_path / "rows.jsonl"),)), Method())
-
-
 def test_logs_of_a_folder(tmp_path):
     (tmp_path / "deep").mkdir()
     for name in ("b.jsonl", "deep/a.csv.gz", "c.parquet", "README.md", "d.tsv.zst"):

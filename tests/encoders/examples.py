@@ -42,7 +42,9 @@ def cnn_weights(sizes=(3, 4), filters=(5, 2), seed=0, bag_of_words=False):
     }
 
 
-def cnn_encoder(*, max_tokens=20, settings=None, normalize=False, **changed) -> CnnEncoder:
+def cnn_encoder(
+    *, vocabulary=VOCABULARY, max_tokens=20, settings=None, normalize=False, **changed
+) -> CnnEncoder:
     weights = cnn_weights() | changed
     embedding = np.array(weights["embedding"], np.float32)
     embedding[0] = 0
@@ -51,23 +53,23 @@ def cnn_encoder(*, max_tokens=20, settings=None, normalize=False, **changed) -> 
         kernels=tuple(np.ascontiguousarray(kernel, np.float32) for kernel in weights["kernels"]),
         biases=tuple(np.asarray(bias, np.float32) for bias in weights["biases"]),
         projection=np.asarray(weights["projection"], np.float32),
-        vocabulary=VOCABULARY,
+        vocabulary=vocabulary,
         max_tokens=max_tokens,
-        settings=settings or {"a": 1},
+        settings={"a": 1} if settings is None else settings,
         normalize=normalize,
     )
 
 
 def as_cnn(model: ConvEncoder, vocabulary: Vocabulary) -> CnnEncoder:
     """The encoder without JAX of a model in Flax."""
-    found = cnn_encoder(
+    return cnn_encoder(
+        vocabulary=vocabulary,
         embedding=model.embedding[...],
         kernels=[np.asarray(kernel[...]).transpose(1, 0, 2) for kernel in model.kernels],
         biases=[bias[...] for bias in model.biases],
         projection=model.projection[...],
         normalize=model.normalize,
     )
-    return dataclasses.replace(found, vocabulary=vocabulary)
 
 
 def reference(encoder: CnnEncoder, ids: list[int]) -> np.ndarray:

@@ -31,7 +31,7 @@ def test_summary():
     summary = cnn_encoder().summary()
     assert (summary.library, summary.vocabulary_size, summary.words) == ("qpr_jax", 17, WORDS)
     assert "windows of 3, 4 words, 7 filters, embeddings of 6" in summary.description
-    subwords = dataclasses.replace(cnn_encoder(), vocabulary=SUBWORDS).summary()
+    subwords = cnn_encoder(vocabulary=SUBWORDS).summary()
     for found in (summary, subwords):
         assert "It knows 12 words" in found.limits[0]
         assert "reads at most 20 of" in found.limits[1]
@@ -43,22 +43,19 @@ SUBWORDS = dataclasses.replace(VOCABULARY, subwords=True)
 
 @pytest.fixture(params=[False, True])
 def encoder(request):
-    found = cnn_encoder(**cnn_weights(bag_of_words=request.param))
-    return dataclasses.replace(found, vocabulary=SUBWORDS)
+    return cnn_encoder(vocabulary=SUBWORDS, **cnn_weights(bag_of_words=request.param))
 
 
 @pytest.mark.parametrize(("bag_of_words", "filters"), [(True, 300), (False, 600)])
 def test_batch_never_changes_a_vector_of_full_size(bag_of_words, filters):
     rng = np.random.default_rng(0)
     vocabulary = Vocabulary(WORDS, bins=500, subwords=True)
-    encoder = dataclasses.replace(
-        cnn_encoder(
-            embedding=0.3 * rng.normal(size=(vocabulary.size, 300)),
-            kernels=[0.05 * rng.normal(size=(5, 300, filters))],
-            biases=[0.1 * rng.normal(size=filters)],
-            projection=0.06 * rng.normal(size=(filters + 300 * bag_of_words, 300)),
-        ),
+    encoder = cnn_encoder(
         vocabulary=vocabulary,
+        embedding=0.3 * rng.normal(size=(vocabulary.size, 300)),
+        kernels=[0.05 * rng.normal(size=(5, 300, filters))],
+        biases=[0.1 * rng.normal(size=filters)],
+        projection=0.06 * rng.normal(size=(filters + 300 * bag_of_words, 300)),
     )
     letters = np.array([*"abcdefgh"])
     words = [*WORDS, *("".join(rng.choice(letters, size=n)) for n in rng.integers(1, 12, 40))]

@@ -40,8 +40,8 @@ TEXTS = [*QUESTIONS, "what is the best zebra", "zebra zebra", "okapi LEARN leär
 
 def make_cnn(*, subwords=False, **changes) -> CnnEncoder:
     normalize = changes.pop("normalize", False)
-    encoder = cnn_encoder(normalize=normalize, **cnn_weights(**changes))
-    return dataclasses.replace(encoder, vocabulary=SUBWORDS) if subwords else encoder
+    vocabulary = SUBWORDS if subwords else VOCABULARY
+    return cnn_encoder(vocabulary=vocabulary, normalize=normalize, **cnn_weights(**changes))
 
 
 CNNS = {

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from experiments import (
@@ -23,9 +24,10 @@ from experiments.pages import BEGIN, END, Column, difference, score_table, with_
 from experiments.scores import Scores
 from experiments.study import Options, Study, Trial, make_trials
 from qpr_jax.errors import Interrupted, UserError
-from qpr_jax.files import locked
+from qpr_jax.files import locked, write_json
 from qpr_jax.training.checks import validate
 from tests.distant.rows import log_rows, write_rows
+from tests.runs import keep_row
 from tests.xla import QUICK_XLA
 
 METRIC = "test H@1 per query, index"
@@ -53,6 +55,24 @@ STUDY = Study(
     smoke=("eps_0.3",),
     options={"folder": "A folder."},
 )
+
+
+@pytest.fixture
+def train():
+    """A trainer that writes ranks with a hit rate that the settings decide; counts its calls."""
+
+    def fake(config, folder):
+        fake.trained.append(folder.name)
+        rate = 0.9 - config.loss.smoothing + 0.02 * config.seed
+        (folder / "export").mkdir()
+        (folder / "checkpoints").mkdir()
+        (folder / "kept").mkdir()
+        ranks = keep_row(folder / "kept", "row", rate)
+        np.savez(folder / "ranks.npz", **ranks)
+        write_json(folder / "report.json", {"timing": {"steps": 12}})
+
+    fake.trained = []
+    return fake
 
 
 @pytest.fixture
