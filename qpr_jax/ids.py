@@ -7,7 +7,7 @@ it came. Ids that print alike, such as 7 and "7", are one id: they have the same
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -121,10 +121,3 @@ def repeated_id(value: Id, line: int, where: str) -> UserError:
         "give each its own, name another column with `--id-column`, or read none with `--no-ids`"
     )
     return UserError(what, remedy=remedy)
-
-
-def unknown_ids(ids: Sequence[Id]) -> UserError:
-    """Return the error of ids, one or more, that no question has."""
-    others = f" and {len(ids) - 1} others" if len(ids) > 1 else ""
-    got = f"got {short(ids[0])}{others} that no question has"
-    return UserError(f"`ids`: expected ids of indexed questions, {got}", remedy="leave them out")

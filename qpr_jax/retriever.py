@@ -14,9 +14,9 @@ import numpy as np
 from qpr_jax.data.questions import as_entries, as_queries, given_ids
 from qpr_jax.encoders.base import Encoder, accepted_identities
 from qpr_jax.encoders.load import PACKAGED, default_folder, encoder_folder, is_encoder
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, check_ids, repeated_id, unknown_ids
+from qpr_jax.ids import Id, check_ids, repeated_id
 from qpr_jax.index.base import Hit, Question, Store, check_k
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.milvus import MilvusStore
@@ -299,7 +299,10 @@ class Retriever:
                 found = self.store.get(checked)
                 missing = [value for value, q in zip(checked, found, strict=True) if q is None]
                 if missing:
-                    raise unknown_ids(missing)
+                    others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+                    what = f"`ids`: expected ids of indexed questions, got {short(missing[0])}"
+                    what += f"{others} that no question has"
+                    raise UserError(what, remedy="leave them out")
             return self.store.remove(checked)
 
     def compact(self) -> None:

@@ -32,14 +32,9 @@ _MOST_COMPARED = 16_384  # hits of a query among which distinct texts are looked
 
 def open_store(run: StrPath, encoder: Encoder) -> FolderStore:
     """Open the index of a run; UserError if it has none."""
-    path = pathlib.Path(run, INDEX)
+    path, remedy = pathlib.Path(run, INDEX), "finish the run, or make one with `qpr index`"
     if not path.is_dir():
-        raise UserError(
-            f"{run} has no {INDEX}/",
-            setting="run",
-            remedy="finish the run (the same command resumes it), or make an index with "
-            "`qpr index`",
-        )
+        raise UserError(f"{run} has no {INDEX}/", setting="run", remedy=remedy)
     return FolderStore(path, encoders=accepted_identities(encoder))
 
 

@@ -103,6 +103,7 @@ class FiniteRange(click.FloatRange):
 
 
 PATH, COUNT, SHARE, DISTANCE = NamedPath(), click.IntRange(1), FiniteRange(0, 1), FiniteRange(0)
+PART = FiniteRange(0, 1, min_open=True, max_open=True)
 argument, option = click.argument, click.option
 
 

@@ -79,8 +79,8 @@ def _counts(numbers: dict[str, int]) -> str:
 @cli.command("{out} is complete or absent")
 @cli.argument("pairs", type=cli.PATH)
 @cli.out_folder
-@cli.option("--dev", default=0.05, help="Share of the questions in dev.")
-@cli.option("--test", default=0.1, help="Share of the questions in test.")
+@cli.option("--dev", default=0.05, type=cli.PART, help="Share of the questions in dev.")
+@cli.option("--test", default=0.1, type=cli.PART, help="Share of the questions in test.")
 @cli.table_format("PAIRS")
 @cli.skip_bad_rows
 def splits(

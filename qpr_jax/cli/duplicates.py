@@ -245,7 +245,7 @@ def _short(text: str) -> str:
 @cli.option(
     "--precision",
     default=0.9,
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=cli.PART,
     help="Precision that the threshold must have.",
 )
 @cli.option("--format", type=click.Choice(FORMATS), help="Format of PAIRS.  [default: by suffix]")

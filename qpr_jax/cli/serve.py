@@ -177,8 +177,7 @@ def _uvicorn(*, access_log: bool) -> dict[str, Any]:
 
 
 def _url(host: str, listening: socket.socket) -> str:
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{listening.getsockname()[1]}"
+    return f"http://{_bracket_ipv6(host)}:{listening.getsockname()[1]}"
 
 
 def origin_names(allowed: Sequence[str]) -> list[str]:

@@ -43,11 +43,12 @@ def write_tasks(
     one query at most, and no other question has the normalized text of a query.
     report.json: counts.
 
-    `dev` and `test` are shares of all questions. Returns the report. UserError where a part gets no
-    duplicates or no queries.
+    `dev` and `test`: shares of all questions. UserError for a part without duplicates or queries.
     """
     refuse_existing(folder)
-    _check_shares(dev, test)
+    if dev + test >= 1:
+        what = f"expected shares below 1 in all, got {dev + test:g}"
+        raise UserError(what, remedy="lower `--dev` or `--test`")
     labeled = len(data.pairs)
     data = data.subset(np.array([bool(text.strip()) for text in data.questions], np.bool_))
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
@@ -95,15 +96,6 @@ def _count(there: np.ndarray, clusters: np.ndarray, labels: np.ndarray) -> dict[
         "duplicates": int(labels.sum()),
         "non_duplicates": int((~labels).sum()),
     }
-
-
-def _check_shares(dev: float, test: float) -> None:
-    for name, share in (("dev", dev), ("test", test)):
-        if not 0 < share < 1:
-            raise UserError(f"expected a share between 0 and 1, got {share:g}", setting=name)
-    if dev + test >= 1:
-        what = f"expected shares that leave some to train on, got {dev:g} and {test:g}"
-        raise UserError(what, remedy="lower `--dev` or `--test`")
 
 
 def _assign_parts(data: QuestionPairs, groups: np.ndarray, dev: float, test: float) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, SupportsIndex
 
 import numpy as np
 
@@ -103,13 +103,9 @@ class Store(Protocol):
 
 def check_k(k: object) -> int:
     """Return the number of hits to find; UserError unless it is a whole number from 1 on."""
-    try:
-        count = operator.index(k)  # type: ignore[arg-type]
-    except TypeError:
-        raise UserError(f"`k`: expected a whole number, got {k!r}") from None
-    if count < 1:
-        raise UserError(f"`k`: expected 1 or more, got {k}")
-    return count
+    if not isinstance(k, SupportsIndex) or operator.index(k) < 1:
+        raise UserError(f"`k`: expected a whole number from 1 on, got {k!r}")
+    return operator.index(k)
 
 
 def check_encoder(where: StrPath, found: str, accepted: Sequence[str]) -> None:

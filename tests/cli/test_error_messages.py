@@ -166,6 +166,8 @@ WRONG_OPTIONS = (
     ("encode run x.tsv --out y.npy --spark local[1]", "folder of Parquet files"),
     ("duplicates t.csv --out d --threshold nan", "'--threshold'"),
     ("duplicates t.csv --out d --excel --output jsonl", "--excel needs --output csv or tsv"),
+    ("splits pairs.tsv --out made --dev 0", "'--dev'"),
+    ("splits pairs.tsv --out made --test nan", "'--test'"),
     ("clusters", "give LOGS and --out"),
     ("clusters rows.jsonl", "give LOGS and --out"),
     ("clusters rows.jsonl --out made --verdicts sample.tsv", "give LOGS and --out"),
