@@ -15,7 +15,6 @@ import numpy as np
 from qpr_jax.arrays import unit_rows
 from qpr_jax.data.clusters import numbered
 from qpr_jax.data.translations import Translations
-from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
 from qpr_jax.evaluation.retrieval import DEPTH, HITS_AT
 from qpr_jax.index.vectors import exact_top_k, nearest
@@ -78,8 +77,6 @@ def score_translations(
       distance, is that of the translation. With `teacher_vectors` also `cosine_source` and
       `cosine_target`: the mean cosine of each side to the teacher's vectors.
     """
-    if not len(sources):
-        raise UserError("expected one or more translations, got none")
     groups = [numbered(map(normalized_text, texts)) for texts in (sources, targets)]
     found = {
         "to_source": nearest_rows(target_vectors, source_vectors),

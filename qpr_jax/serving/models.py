@@ -76,11 +76,6 @@ def _check_filled(questions: list[str]) -> list[str]:
     return questions
 
 
-def _replace_surrogates(text: object) -> object:
-    """Return a query with ? for each half of a character, which UTF-8 cannot have."""
-    return replace_surrogates(text) if isinstance(text, str) else text
-
-
 Id = Annotated[Any, PlainValidator(_check_id), WithJsonSchema(_ID_SCHEMA)]
 Payload = Annotated[
     dict[str, Any],
@@ -89,7 +84,10 @@ Payload = Annotated[
 ]
 Text = Annotated[str, Field(max_length=CHARACTERS)]
 Texts = Annotated[list[Text], Field(max_length=TEXTS)]
-Query = Annotated[Text, BeforeValidator(_replace_surrogates)]
+# With ? for each half of a character, which UTF-8 cannot have.
+Query = Annotated[
+    Text, BeforeValidator(lambda text: replace_surrogates(text) if isinstance(text, str) else text)
+]
 Queries = Annotated[list[Query], Field(max_length=TEXTS)]
 
 

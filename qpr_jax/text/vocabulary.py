@@ -117,8 +117,6 @@ class Vocabulary:
 
     def flat_ids(self, questions: Sequence[str], max_tokens: int = 64) -> FlatTokens:
         """The tokens of questions, of each at most `max_tokens`, without padding."""
-        if max_tokens < 1:
-            raise UserError(f"`max_tokens`: expected 1 or more, got {max_tokens}")
         unknown: dict[str, int] = {}  # with their ids
         chunks = [
             self._read(questions[start : start + _CHUNK], max_tokens, unknown)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from qpr_jax.index.recipe import Recipe, check_recipe
 from qpr_jax.training.config import TrainConfig, has_teacher
 from qpr_jax.training.losses_config import loss_names
-from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.sources import SOURCES
 
 
 def validate(config: TrainConfig) -> None:
-    """Raise UserError for settings that do not fit each other, or that no registry has."""
-    _require_choice("data.source", config.data.source, SOURCES)
-    _require_choice("encoder.kind", config.encoder.kind, MODEL_FAMILIES)
+    """Raise UserError for settings that do not fit each other, or for an unknown loss."""
     names, weights = config.loss.names, config.loss.weights
     for name in names:
-        _require_choice("loss.names", name, loss_names())
+        what = f"must be {' or '.join(loss_names())}, got {name!r}"
+        refuse_if(name not in loss_names(), "loss.names", what)
     refuse_if(len({*names}) < len(names), "loss.names", f"must differ, got {','.join(names)}")
     what = f"must be empty or a number for each of {','.join(names)}, got {weights}"
     refuse_if(weights and len(weights) != len(names), "loss.weights", what)
@@ -27,9 +23,6 @@ def validate(config: TrainConfig) -> None:
     if not config.encoder.pretrained:  # else these are known when the folder is read
         recipe = Recipe(config.index.factory, probes=config.index.probes)
         check_recipe(recipe, config.encoder.output_dim)
-        needless = config.batch.subword_dropout and not config.text.subwords
-        what = "must be 0: words are no sums of n-grams"
-        refuse_if(needless, "batch.subword_dropout", what, "set `text.subwords=True`")
     kind, source = config.encoder.kind, config.data.source
     if config.job == "cross_encoder":
         refuse_if(kind != "bert", "encoder.kind", f"must be bert for a cross-encoder, got {kind!r}")
@@ -38,10 +31,6 @@ def validate(config: TrainConfig) -> None:
         refuse_if(not SOURCES[source].has_pairs, "data.source", what)
     _check_targets(config)
     _check_translations(config)
-
-
-def _require_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    refuse_if(value not in choices, name, f"must be {' or '.join(choices)}, got {value!r}")
 
 
 def _check_targets(config: TrainConfig) -> None:

@@ -193,7 +193,7 @@ def _spelled(tokenizer: Tokenizer) -> Parts:
         spelled.tokens < tokenizer.first_bin - 1,
         "batch.subword_dropout",
         "must be 0: the encoder has no sums of n-grams",
-        "set it so, or train a new cnn with `text.subwords=True`",
+        "set it so, or `text.subwords=True` for a new cnn",
     )
     return spelled
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from qpr_jax.data.splits import TRAIN, VALIDATION
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import write_atomically
 from qpr_jax.index.vectors import distances_to
@@ -95,6 +94,7 @@ class Finder:
       candidates: the number of hits of a query.
       logits: the cross-encoder's, the last feature; None for no such feature.
       frequencies: of the terms of the questions.
+      extractor: of the features; its word weights are 0 at first.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Finder:
         self.candidates, self.logits = candidates, logits
         self.frequencies = Frequencies.count(questions)
         self._questions, self._vectors = questions, vectors
-        self._extractor = FeatureExtractor(encoder, self.frequencies, zero_weights())
+        self.extractor = FeatureExtractor(encoder, self.frequencies, zero_weights())
 
     def collect(self, found: np.ndarray, queries: np.ndarray) -> Lists:
         """Take the first `candidates` rows of a ranking, int64 [q, k], -1 for none."""
@@ -124,10 +124,6 @@ class Finder:
         found = rank(exact_search(self._vectors), queries, min(count, self.candidates))
         return self.collect(found, queries)
 
-    def use_weights(self, weights: np.ndarray) -> None:
-        """Set the word weights of the features, which are 0 at first."""
-        self._extractor.weights = weights
-
     def features(
         self, lists: Lists, *, logits: bool = True, rows: np.ndarray | None = None
     ) -> np.ndarray:
@@ -137,7 +133,7 @@ class Finder:
         """
         queries = [self._questions[i] for i in lists.queries.tolist()]
         texts = [self._questions[i] for i in lists.rows.tolist()]
-        features = self._extractor.compute(
+        features = self.extractor.compute(
             TextLists(queries, texts, lists.distances, lists.starts), rows
         )
         if self.logits is None:
@@ -198,9 +194,7 @@ def relevant_hits(dataset: TrainDataset, lists: Lists) -> np.ndarray:
         queries = lists.queries[lists.owners]
         labels = dataset.clusters[queries] == dataset.clusters[lists.rows]
         return labels.astype(np.int8)
-    if dataset.teacher is None:
-        what = "must be 0: there are neither clusters nor a teacher to learn from"
-        raise UserError(what, setting="rerank.candidates")
+    assert dataset.teacher is not None  # else the settings were refused
     nearest = neighbors(dataset.teacher, len(dataset.data.questions), lists.queries)[:, 0]
     return (nearest[lists.owners] == lists.rows).astype(np.int8)
 

@@ -167,7 +167,7 @@ def _pretrain(
         return start, zero_weights(), features
     known, rows = early
     network, weights = train_network(start, known, epochs=PRETRAINING_EPOCHS, seed=seed, rows=rows)
-    finder.use_weights(weights)
+    finder.extractor.weights = weights
     features = finder.features(lists)
     return add_word_weights(network, features), weights, features
 

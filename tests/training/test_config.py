@@ -91,7 +91,6 @@ def test_a_wrong_value_or_name_is_refused(name, value, rule):
         ({"loss.names": ("sdlm",)}, "loss.names"),
         ({"loss.names": ("sdml", "sdml")}, "loss.names"),
         ({"loss.weights": (1.0, 2.0)}, "loss.weights"),
-        ({"batch.subword_dropout": 0.1}, "batch.subword_dropout"),
         ({"distributed": True, "devices": 2}, "devices"),
         # What there is to learn from
         ({"max_epochs": 0}, ""),

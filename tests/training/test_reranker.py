@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
-from qpr_jax.errors import UserError
 from qpr_jax.reranking.calibration import read_calibration
 from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS
@@ -64,8 +63,6 @@ def test_without_clusters_the_hit_nearest_to_the_teacher_is_relevant():
     found = lists([0, 1], [[1, 2, 3], [3, 0]])
     made = dataset([-1] * 4, [VALIDATION] * 4, pairs=False, teacher=teacher)
     assert relevant_hits(made, found).tolist() == [0, 1, 0, 0, 1]
-    with pytest.raises(UserError, match="neither clusters nor a teacher"):
-        relevant_hits(dataset([-1] * 4, [VALIDATION] * 4, pairs=False), found)
 
 
 def test_training_questions_have_no_distances_and_no_hits_of_other_splits():
