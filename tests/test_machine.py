@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 
@@ -10,7 +9,6 @@ FORK = """
 import os, signal, sys, threading
 import numpy as np
 from qpr_jax.encoders.cnn_kernels import FoldedCnn
-from qpr_jax.index.vectors import exact_top_k
 from qpr_jax.machine import renew_after_fork
 
 class Owner:
@@ -23,10 +21,9 @@ class Owner:
 owner, gone = Owner(), Owner()
 del gone
 rng = np.random.default_rng(0)
-vectors = rng.standard_normal((20_000, 64), np.float32)
-expected = exact_top_k(vectors[:64], vectors, 5)[1]
+embedding = rng.standard_normal((64, 64), np.float32)
 kernels, eye = [rng.standard_normal((2, 64, 8), np.float32)], np.eye(8, dtype=np.float32)
-tables = FoldedCnn(vectors[:64], kernels, [eye[0]], eye, normalize=False)
+tables = FoldedCnn(embedding, kernels, [eye[0]], eye, normalize=False)
 entered, ended = threading.Event(), threading.Event()
 
 def hold():  # as a thread that computes rows while another one forks
@@ -34,31 +31,24 @@ def hold():  # as a thread that computes rows while another one forks
         entered.set()
         ended.wait()
 
-def search():
-    while not ended.is_set():
-        exact_top_k(vectors[:64], vectors, 5)
-
-threads = [threading.Thread(target=work) for work in (hold, search)]
-for thread in threads:
-    thread.start()
+thread = threading.Thread(target=hold)
+thread.start()
 entered.wait()
 child = os.fork()
 if child == 0:
     signal.alarm(30)
     tables.compute(np.arange(9))
-    found = exact_top_k(vectors[:64], vectors, 5)[1]
-    os._exit(0 if owner.renewed == 1 and (found == expected).all() else 1)
+    os._exit(0 if owner.renewed == 1 else 1)
 status = os.waitpid(child, 0)[1]
 ended.set()
-for thread in threads:
-    thread.join()
+thread.join()
 sys.exit(os.waitstatus_to_exitcode(status) or owner.renewed)
 """
 
 
-def test_a_child_that_is_forked_while_threads_search_and_encode_can_do_both():
-    environment = os.environ | {"OMP_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", FORK], env=environment, capture_output=True)
+def test_a_child_that_is_forked_while_a_thread_encodes_can_encode():
+    """That it can search is in the tests of indexes."""
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
 
 
@@ -66,6 +56,7 @@ def test_loops_without_a_folder_for_compiled_code_work_and_say_once_which_to_giv
     monkeypatch, caplog
 ):
     njit = numba.njit
+    njit(lambda x: x)(1)  # so that numba has imported the loops of its own
 
     def without_folders(cache=False, **options):
         if cache:

@@ -46,15 +46,17 @@ def test_translations_are_scored(objects, run, tmp_path):
     assert scores["to_source"] == scores["to_target"] == pytest.approx(1 / 3)  # the middle one
 
 
-def test_a_set_of_beir_is_scored(qpr, objects, run, tmp_path):
+def test_a_set_of_beir_is_scored(done, objects, run, tmp_path):
     texts = [text for text in QUESTIONS.values() if text.isascii()]
     corpus = [(f"d{i}", text) for i, text in enumerate(texts)]
     queries = [("q1", "how can i learn python QUICKLY"), ("q2", "how to cook rice")]
-    rows = [("q1", "d0", 2), ("q1", "d1", 1), ("q2", "d2", 1)]
+    rows = [("q1", "d0", 2), ("q1", "d1", 1), ("q2", "d2", 1), ("q2", "lost", 1)]
     write_beir(tmp_path / "set", corpus, queries, {"test": rows, "dev": rows[2:]})
-    (scores,) = objects("evaluate", run, "--beir", "set", "--trec", "out/a.run")
+    out, err = done("evaluate", run, "--beir", "set", "--trec", "out/a.run")
+    assert "warning: the corpus lacks 1 relevant documents" in err
+    scores = json.loads(out)
     assert (scores["queries"], scores["documents"], scores["mrr@1"]) == (2, 3, 1.0)
-    assert scores["ndcg@1"] == 1
+    assert (scores["ndcg@1"], scores["recall@10"]) == (1, 0.75)
     lines = [line.split() for line in (tmp_path / "out" / "a.run").read_text().splitlines()]
     assert [line[:4] for line in lines[::3]] == [["q1", "Q0", "d0", "1"], ["q2", "Q0", "d2", "1"]]
     assert len(lines) == 6

@@ -109,22 +109,6 @@ def test_agrees_with_ranx(monkeypatch):
     assert graded_scores(rankings, qrels) == pytest.approx(theirs, abs=1e-12)
 
 
-def test_a_set_is_scored_and_its_run_written(tmp_path, caplog):
-    caplog.set_level("INFO", logger="qpr_jax")
-    corpus = [("d1", "1"), ("d2", "2"), ("d3", "3")]
-    queries = [("q1", "0"), ("d3", "3"), ("unused", "x")]
-    rows = [("q1", "d2", 1), ("d3", "d2", 2), ("d3", "lost", 1)]
-    write_beir(tmp_path, corpus, queries, {"test": rows})
-    scores = beir_scores(on_a_line, tmp_path, run_file=tmp_path / "a.run")
-    assert (scores["queries"], scores["documents"]) == (2, 3)
-    assert scores["mrr@10"] == pytest.approx((1 / 2 + 1) / 2)
-    assert scores["recall@10"] == pytest.approx((1 + 1 / 2) / 2)
-    assert caplog.messages[-1].startswith("warning: the corpus lacks 1 relevant documents")
-    lines = (tmp_path / "a.run").read_text().splitlines()
-    assert lines[0] == "q1 Q0 d1 1 -1 qpr_jax"
-    assert len(lines) == 5
-
-
 def test_sets_that_do_not_fit(tmp_path):
     write_beir(tmp_path, [("d 1", "1")], [("q1", "0")], {"test": [("q2", "d 1", 1)]})
     with pytest.raises(UserError, match="expected a text for each query of test, got none for q2"):

@@ -1,4 +1,4 @@
-"""What is particular to a loss: SDML of the paper, hard pairs, random negatives, tiles of rows."""
+"""What is particular to a loss: SDML of the paper, hard pairs, random negatives, no N x N array."""
 
 import functools
 import re
@@ -15,10 +15,8 @@ from qpr_jax.losses import (
     sdml_loss,
     triplet_loss,
 )
-from qpr_jax.losses.row_logsumexp import Logits, divergence_sum
 from tests.losses import references
 from tests.losses.cases import Case, check, over_devices, pairs, value_and_gradients
-from tests.losses.references import one_way
 
 
 def test_figure_2_of_the_paper():
@@ -162,64 +160,20 @@ def test_a_row_without_negatives_counts_nothing(negatives):
     assert float(found) == pytest.approx(3 * 0.75 / 3)
 
 
-def quadratic(n=13, m=21, d=6):
-    rng = np.random.default_rng(0)
-    x, y, bias = (rng.normal(size=shape).astype(np.float32) for shape in ((n, d), (m, d), m))
-    return x, y, bias, (x * y[:n]).sum(axis=1) + bias[:n]
-
-
-def value_and_slopes(arrays, clusters=None, smoothing=0.0, tile_rows=0):
-    def loss(*arrays):
-        known = None if clusters is None else jnp.asarray(clusters)
-        logits = Logits(*arrays, jnp.arange(len(arrays[0])), known)
-        return divergence_sum(logits, smoothing, "highest", tile_rows)
-
-    return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2, 3)))(*arrays)
-
-
-def reference(arrays, clusters=None, smoothing=0.0):
-    """Value and the four gradients in float64, row by row."""
-    x, y, bias, positive = (np.asarray(array, np.float64) for array in arrays)
-    n = len(x)
-    logits, own = x @ y.T + bias, np.arange(n)
-    logits[own, own] = positive
-    value, slope = one_way(-logits, clusters, smoothing, "uniform")
-    slope = -n * slope
-    at_own = slope[own, own].copy()
-    slope[own, own] = 0
-    return n * value, slope @ y, slope.T @ x, slope.sum(axis=0), at_own
-
-
-@pytest.mark.parametrize(
-    ("tile_rows", "clustered", "smoothing"), [(1, True, 0.3), (5, False, 0.3), (100, True, 0.0)]
-)
-def test_tiles_of_any_size_give_the_same(tile_rows, clustered, smoothing):
-    arrays = quadratic()
-    clusters = np.random.default_rng(1).integers(-1, 4, 21) if clustered else None
-    expected = reference(arrays, clusters, smoothing)
-    check(value_and_slopes(arrays, clusters, smoothing, tile_rows), expected, 3e-6)
-
-
 def test_small_values_keep_their_relative_precision():
-    x, y, bias, _ = quadratic()
-    positive = np.full(13, 60, np.float32)
-    value, gradients = value_and_slopes((x, y, bias, positive))
-    excess = np.logaddexp.reduce(
-        np.where(np.eye(13, 21) == 1, -np.inf, (x @ y.T + bias).astype(np.float64)), axis=1
-    )
-    expected = np.log1p(np.exp(excess - 60)).sum()
-    assert 0 < expected < 1e-20
-    assert float(value) == pytest.approx(expected, rel=1e-5)
-    assert -float(gradients[3].sum()) == pytest.approx(expected, rel=1e-4)
+    x = np.float32(30**0.5) * np.eye(12, dtype=np.float32)  # all others are at a distance of 60
+    loss = value_and_gradients(Case("sdml", {"smoothing": 0.0}, None))
+    value, (gradient, _) = loss(x, x, None)
+    share = np.exp(-60.0)
+    np.testing.assert_allclose(value, 11 * share, rtol=1e-4)
+    expected = 2 * share / 12 * (x.sum(axis=0) - 12 * x)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-4)
 
 
-def test_rows_without_negatives_and_what_is_not_a_number():
-    x, *others = quadratic()
-    value, gradients = value_and_slopes((x, *others), np.zeros(21, int), 0.3)
-    assert float(value) == pytest.approx(0, abs=1e-6)
-    np.testing.assert_allclose(np.concatenate([g.ravel() for g in gradients]), 0, atol=1e-6)
-    x[3, 1] = np.nan
-    assert np.isnan(value_and_slopes((x, *others))[0])
+def test_what_is_not_a_number_shows_in_losses_of_pairs():
+    x, y, _ = pairs(13, 21, 6)
+    for loss in (sdml_loss, ranking_loss):
+        assert np.isnan(loss(x.at[3, 1].set(jnp.nan), y))
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
