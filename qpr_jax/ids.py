@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ Id = int | str
 
 LARGEST_ID = 2**63 - 1
 LARGEST_BYTES = 1024  # of a string
+EXPECTED = f"a whole number from 0 to 2^63 - 1, or a string of 1 to {LARGEST_BYTES:,} bytes"
 _DIGITS = len(str(LARGEST_ID))
 _EXACT = 2**53  # from here on, a float can be another number than it was written as
 
@@ -62,29 +64,20 @@ def parse_key(value: object) -> Id | None:
         return None
 
 
-def check_id(value: object, where: str) -> Id:
+def check_id(value: Any, where: str) -> Id:
     """Return an id as a Python int or str; a UserError, which says `where`, refuses anything else.
 
     A whole float, as columns of numbers with missing values have them, is the number.
     """
-    if isinstance(value, str | uuid.UUID):
-        text = str(value)
-        size = len(text.encode("utf-8", "surrogatepass"))
-        if not 0 < size <= LARGEST_BYTES:
-            got = f"got a string of {size:,} {where}"
-            raise UserError(f"`ids`: expected strings of 1 to {LARGEST_BYTES:,} bytes, {got}")
+    text = str(value) if isinstance(value, str | uuid.UUID) else ""
+    if 0 < len(text.encode("utf-8", "surrogatepass")) <= LARGEST_BYTES:
         return text
-    number = None
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        number = int(value)
-    elif isinstance(value, float | np.floating):
-        real = float(value)
-        number = int(real) if abs(real) < _EXACT and real.is_integer() else None
-    if number is None:
-        raise UserError(f"`ids`: expected whole numbers or strings, got {short(value)} {where}")
-    if not 0 <= number <= LARGEST_ID:
-        raise UserError(f"`ids`: expected 0 to {LARGEST_ID}, got {short(value)} {where}")
-    return number
+    number = value if isinstance(value, int | np.integer) and not isinstance(value, bool) else -1
+    if isinstance(value, float | np.floating) and abs(value) < _EXACT and value % 1 == 0:
+        number = value
+    if 0 <= number <= LARGEST_ID:
+        return int(number)
+    raise UserError(f"`ids`: expected {EXPECTED}, got {short(value)} {where}".rstrip())
 
 
 def check_each(ids: Iterable[object]) -> list[Id]:

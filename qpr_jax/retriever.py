@@ -28,7 +28,6 @@ from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.results import Results
 from qpr_jax.stores import Entries, create_store, export, numbered, open_store, search_distinct
-from qpr_jax.text.base import as_texts
 from qpr_jax.text.cleaning import clean
 from qpr_jax.text.differences import Explanation
 
@@ -276,7 +275,7 @@ class Retriever:
         """
         questions = [questions] if isinstance(questions, str) else questions
         entries = [*as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)]
-        texts = as_texts([entry.question for entry in entries], "questions")
+        texts = [entry.question for entry in entries]
         vectors = self.encode(texts)
         with self.store.changing():
             given = given_ids(entries)

@@ -24,7 +24,7 @@ def test_ids_that_print_alike_are_one_and_other_strings_are_ids_of_their_own():
     assert [parse_key(value) for value in ("", None, True, -1, 2**63, 1.5, [])] == [None] * 7
     for text in ("a" * 1024, "é" * 512, "\ud800" * 341):
         assert check_id(text, "") == text
-        with pytest.raises(UserError, match=r"1 to 1,024 bytes, got a string of 1,02[56] in line"):
+        with pytest.raises(UserError, match=r"1 to 1,024 bytes, got .* in line 3"):
             check_id(text + "é", "in line 3")
 
 
@@ -49,7 +49,7 @@ def test_wrong_ids_are_refused():
         ([True, 1], "got True at position 0"),
         ([1, None], "got None at position 1"),
         ([1, b"x"], "got b'x' at position 1"),
-        ([1, ""], "got a string of 0 at position 1"),
+        ([1, ""], "got '' at position 1"),
     ):
         with pytest.raises(UserError, match=message):
             check_ids(ids)

@@ -23,9 +23,6 @@ from qpr_jax.ids import LARGEST_BYTES, LARGEST_ID, id_key
 from qpr_jax.index.base import CLOSE
 from qpr_jax.text.tokenizer import replace_surrogates
 
-_EXPECTED_ID = (
-    f"expected a whole number from 0 to 2^63 - 1, or a string of 1 to {LARGEST_BYTES:,} bytes"
-)
 _ID_SCHEMA: dict[str, Any] = {
     "anyOf": [
         {"type": "integer", "minimum": 0, "maximum": LARGEST_ID},
@@ -55,7 +52,7 @@ def _check_id(value: object) -> ids.Id:
             return ids.check_id(value, "")
         except (UserError, ValueError):
             pass
-    raise PydanticCustomError("expected", _EXPECTED_ID)
+    raise PydanticCustomError("expected", f"expected {ids.EXPECTED}")
 
 
 def _check_payload(payload: dict[str, Any]) -> dict[str, Any]:

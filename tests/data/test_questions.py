@@ -139,7 +139,7 @@ WRONG = [
     (pa.table([["a"], ["b"]], names=["q", "q"]), {}, "distinct names|one column `q`, got 2"),
     (pd.DataFrame({"question": ["a", None]}), {}, "position 1: .* a question .* got None"),
     (pd.DataFrame({"question": ["a", 3]}), {}, "`questions`, position 1: expected .* got 3"),
-    (pd.DataFrame({"question": ["a"], "id": [1.5]}), {}, "expected whole numbers or strings"),
+    (pd.DataFrame({"question": ["a"], "id": [1.5]}), {}, "expected a whole number from 0"),
     (["a", " "], {}, "position 1: expected a question .* got ' '; .*`skip_bad_rows=True`"),
     ([{"question": "a"}, "b"], {}, "position 1: expected a mapping, got str"),
     ([{"question": "a"}, {"q": "b", "r": 1}], {}, "position 1: .* got `q`, `r`"),
