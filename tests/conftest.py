@@ -113,6 +113,26 @@ def finished(build_once):
     return folder / "run", pickle.loads((folder / "returned.pickle").read_bytes())
 
 
+@pytest.fixture(scope="session")
+def encoder_run(tmp_path_factory) -> pathlib.Path:
+    """The folder of an encoder alone, which tests only read."""
+    from tests.runs import write_encoder
+
+    folder = tmp_path_factory.mktemp("encoder")
+    write_encoder(folder, **{"index.factory": "IVF20,Flat"})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def calibrated_run(encoder_run, tmp_path_factory) -> pathlib.Path:
+    """A copy of it, with a calibration of distances."""
+    from tests.runs import calibrate
+
+    folder = shutil.copytree(encoder_run, tmp_path_factory.mktemp("calibrated") / "run")
+    calibrate(folder)
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def program_state(monkeypatch):
     """Undo what a program changes for its whole process: the log."""

@@ -11,11 +11,12 @@ import numpy as np
 
 from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.files import write_json
+from qpr_jax.reranking.calibration import CALIBRATION, PairCalibration, save_calibration
 from qpr_jax.reranking.light import LIGHT, LightModel, save_light
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary
 from tests.encoders.examples import cnn_encoder
-from tests.reranking.models import light_model, network
+from tests.reranking.models import light_model, network, pair_calibration
 from tests.xla import QUICK_XLA
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -60,6 +61,15 @@ def write_reranker(
     model = light_model(encoder, candidates=candidates, network=network(seed), **changes)
     save_light(run / "export" / LIGHT, model)
     return model
+
+
+def calibrate(
+    run: pathlib.Path, light: LightModel | None = None, middle: float = 2.0
+) -> PairCalibration:
+    """Write a calibration: .5 at a squared distance of `middle`."""
+    known = pair_calibration(load_encoder(run / "export").identity, light, middle)
+    save_calibration(run / "export" / CALIBRATION, known)
+    return known
 
 
 def keep_row(

@@ -7,8 +7,6 @@ import sys
 import pytest
 
 from qpr_jax.cli import main
-from tests.duplicates.conftest import calibrate
-from tests.runs import write_encoder
 
 QUESTIONS = {
     5: "How can I learn Python quickly?",
@@ -27,11 +25,8 @@ JSONL = "".join(json.dumps({"id": i, "question": q}) + "\n" for i, q in QUESTION
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory):
-    """A folder with an encoder."""
-    folder = tmp_path_factory.mktemp("run")
-    write_encoder(folder, **{"index.factory": "IVF20,Flat"})
-    return folder
+def run(encoder_run):
+    return encoder_run
 
 
 @pytest.fixture
@@ -82,14 +77,6 @@ def index(done, run, tmp_path):
     _, stderr = done("index", "mine", "questions.jsonl", "--run", run)
     assert "mine: 4 questions\n" in stderr
     return tmp_path / "mine"
-
-
-@pytest.fixture(scope="session")
-def calibrated(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("calibrated")
-    write_encoder(folder)
-    calibrate(folder)
-    return folder
 
 
 @pytest.fixture

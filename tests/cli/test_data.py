@@ -14,11 +14,9 @@ import pytest
 
 from qpr_jax.data.pairs import HEADER, read_question_pairs
 from qpr_jax.reranking.cross_encoder import read_cross_encoder
-from qpr_jax.reranking.light import LIGHT, read_light
 from qpr_jax.training.sources import NEGATIVES
 from tests.distant.rows import log_rows, write_rows
-from tests.duplicates.conftest import calibrate
-from tests.runs import write_reranker
+from tests.runs import calibrate, write_reranker
 
 
 def test_columns_of_other_names_make_the_same(done, tmp_path):
@@ -155,8 +153,7 @@ def test_the_models_of_folders_are_asked(done, run, pairs, tmp_path):
     """The scores of a run; and the tiny cross-encoder, whose logits become probabilities."""
     folder = tmp_path / "work"
     shutil.copytree(run / "export", folder / "export")
-    write_reranker(folder)
-    calibrate(folder, read_light(folder / "export" / LIGHT))
+    calibrate(folder, write_reranker(folder))
     mine = ("negatives", folder, pairs, "--out", "n.tsv", "--count", "1", "--max-score", "1")
     done(*mine, "--rerank", "light")
     scores = [float(row["score"]) for row in rows_of(tmp_path / "n.tsv")]

@@ -17,8 +17,8 @@ def read(path):
         return [*csv.DictReader(file)]
 
 
-def test_files_are_written(done, calibrated, table, tmp_path):
-    _, stderr = done("duplicates", table, "--run", calibrated, "--out", "d")
+def test_files_are_written(done, calibrated_run, table, tmp_path):
+    _, stderr = done("duplicates", table, "--run", calibrated_run, "--out", "d")
     assert (
         "d: pairs: 0; copies: 2; groups: 1 of 3 questions, the largest of 3; 2 of 4 stay" in stderr
     )
@@ -74,8 +74,8 @@ def test_a_table_alone_gets_a_folder_and_a_summary(qpr, done, run, tmp_path):
     assert (status, "name the output folder with --out" in stderr) == (2, True)
 
 
-def test_every_format_says_the_same(done, calibrated, table, tmp_path):
-    how = ("duplicates", table, "--run", calibrated, "--out", "d", "--keep", "max:votes")
+def test_every_format_says_the_same(done, calibrated_run, table, tmp_path):
+    how = ("duplicates", table, "--run", calibrated_run, "--out", "d", "--keep", "max:votes")
     said = []
     for output in ("csv", "tsv", "jsonl", "parquet"):
         done(*how, "--output", output)
@@ -93,7 +93,7 @@ def test_every_format_says_the_same(done, calibrated, table, tmp_path):
             said.append([{k: str(v) for k, v in row.items()} for row in rows])
     assert said[0] == said[1] == said[2]
     assert said[0][0]["id"] == "7"
-    done("index", "again", "d/deduplicated.parquet", "--run", calibrated)
+    done("index", "again", "d/deduplicated.parquet", "--run", calibrated_run)
 
 
 def test_lines_of_standard_input(done, run, tmp_path):
@@ -106,9 +106,9 @@ def test_lines_of_standard_input(done, run, tmp_path):
     assert pair == expected
 
 
-def test_rows_against_others_and_within_a_column(done, calibrated, table, tmp_path):
+def test_rows_against_others_and_within_a_column(done, calibrated_run, table, tmp_path):
     (tmp_path / "old.csv").write_text("id,question,product\n1,LEARN python,x\n")
-    how = ("duplicates", table, "--run", calibrated, "--against", "old.csv")
+    how = ("duplicates", table, "--run", calibrated_run, "--against", "old.csv")
     done(*how, "--out", "d", "--within", "product")
     pairs = read(tmp_path / "d" / "pairs.csv")
     assert {(p["id1"], p["id2"]) for p in pairs} == {("a", "1"), ("7", "1")}
@@ -120,9 +120,9 @@ def test_rows_against_others_and_within_a_column(done, calibrated, table, tmp_pa
     assert read(tmp_path / "e" / "pairs.csv") == pairs
 
 
-def test_an_index_gets_what_it_lacks(qpr, done, objects, calibrated, table, tmp_path):
+def test_an_index_gets_what_it_lacks(qpr, done, objects, calibrated_run, table, tmp_path):
     (tmp_path / "old.csv").write_text("id,question\n1,LEARN python\n")
-    done("index", "i", "old.csv", "--run", calibrated)
+    done("index", "i", "old.csv", "--run", calibrated_run)
     how = ("duplicates", table, "--incremental", "i", "--out", "d", "--json")
     out, _ = done(*how)
     assert json.loads(out).items() >= {"added": 4, "kept": 1, "questions": 4}.items()
@@ -165,10 +165,10 @@ def test_the_tables_of_a_folder_are_one(done, run, tmp_path):
     assert json.loads(done("info", "mine")[0])["questions"] == 3
 
 
-def test_cells_that_spreadsheets_compute_are_marked(done, calibrated, tmp_path):
+def test_cells_that_spreadsheets_compute_are_marked(done, calibrated_run, tmp_path):
     rows = "id,question,=note\na,=1+1 learn python,+x\nb,=1+1 Learn python,-5\nc,@rice,plain"
     (tmp_path / "q.csv").write_text(rows)
-    how = ("duplicates", "q.csv", "--run", calibrated, "--out", "d")
+    how = ("duplicates", "q.csv", "--run", calibrated_run, "--out", "d")
     done(*how)
     plain = (tmp_path / "d" / "deduplicated.csv").read_text()
     assert plain == "id,question,rows,=note\na,=1+1 learn python,2,+x\nc,@rice,1,plain\n"
@@ -185,9 +185,9 @@ class Killed(BaseException):
     """Ends a run as a kill does."""
 
 
-def test_a_kill_leaves_whole_files_or_none(qpr, done, calibrated, table, tmp_path, monkeypatch):
+def test_a_kill_leaves_whole_files_or_none(qpr, done, calibrated_run, table, tmp_path, monkeypatch):
     """Killed at each of the renames by which a file appears, among files of a run before."""
-    how = ("duplicates", table, "--run", calibrated)
+    how = ("duplicates", table, "--run", calibrated_run)
     names = ("pairs.csv", "groups.csv", "deduplicated.csv", "indistinguishable.csv")
 
     def made(folder, *more):
@@ -222,8 +222,10 @@ def test_a_kill_leaves_whole_files_or_none(qpr, done, calibrated, table, tmp_pat
     assert 5 < renames < 99
 
 
-def test_a_second_run_leaves_the_folder_of_the_first_alone(qpr, done, calibrated, table, tmp_path):
-    how = ("duplicates", table, "--run", calibrated, "--out", "d")
+def test_a_second_run_leaves_the_folder_of_the_first_alone(
+    qpr, done, calibrated_run, table, tmp_path
+):
+    how = ("duplicates", table, "--run", calibrated_run, "--out", "d")
     with locked(tmp_path / "d" / ".lock"):
         status, _, stderr = qpr(*how)
         assert (status, "d: another `qpr duplicates` writes it" in stderr) == (1, True)
@@ -231,11 +233,11 @@ def test_a_second_run_leaves_the_folder_of_the_first_alone(qpr, done, calibrated
     done(*how)
 
 
-def test_files_of_others_stay(done, calibrated, table, tmp_path):
+def test_files_of_others_stay(done, calibrated_run, table, tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "groups.tsv").write_text("mine")
     (tmp_path / "d" / "pairs.jsonl").symlink_to(tmp_path / "t.csv")
-    how = ("duplicates", table, "--run", calibrated, "--out", "d")
+    how = ("duplicates", table, "--run", calibrated_run, "--out", "d")
     for output in ("csv", "parquet"):
         done(*how, "--output", output)
     names = {path.name for path in (tmp_path / "d").iterdir()}
@@ -245,25 +247,25 @@ def test_files_of_others_stay(done, calibrated, table, tmp_path):
     }
 
 
-def test_an_input_is_never_written(qpr, done, calibrated, table, tmp_path):
-    done("duplicates", table, "--run", calibrated, "--out", "d")
+def test_an_input_is_never_written(qpr, done, calibrated_run, table, tmp_path):
+    done("duplicates", table, "--run", calibrated_run, "--out", "d")
     path = tmp_path / "d" / "deduplicated.csv"
     before = path.read_bytes()
     for inputs in ((path,), (table, "--against", path)):
         for output in ("csv", "jsonl"):
-            how = ("--run", calibrated, "--out", "d", "--output", output)
+            how = ("--run", calibrated_run, "--out", "d", "--output", output)
             status, _, stderr = qpr("duplicates", *inputs, *how)
             assert (status, "the input is a file of the output folder" in stderr) == (1, True)
             assert path.read_bytes() == before
-        done("duplicates", *inputs, "--run", calibrated, "--out", "e")
+        done("duplicates", *inputs, "--run", calibrated_run, "--out", "e")
 
 
-def test_a_file_of_the_user_is_not_replaced(qpr, done, calibrated, table, tmp_path):
+def test_a_file_of_the_user_is_not_replaced(qpr, done, calibrated_run, table, tmp_path):
     (tmp_path / "d").mkdir()
     path = tmp_path / "d" / "pairs.csv"
     path.write_text("mine\n")
-    status, _, stderr = qpr("duplicates", table, "--run", calibrated, "--out", "d")
+    status, _, stderr = qpr("duplicates", table, "--run", calibrated_run, "--out", "d")
     assert (status, "pairs.csv is there already" in stderr) == (1, True)
     assert path.read_text() == "mine\n"
     path.unlink()
-    done("duplicates", table, "--run", calibrated, "--out", "d")
+    done("duplicates", table, "--run", calibrated_run, "--out", "d")

@@ -15,8 +15,7 @@ from qpr_jax.encoders.load import PACKAGED, load_encoder
 from qpr_jax.index.run import read_encoder
 from tests.added_words import write_extended
 from tests.cli.conftest import JSONL, QUESTIONS
-from tests.duplicates.conftest import calibrate
-from tests.runs import write_reranker
+from tests.runs import calibrate, write_reranker
 
 ROOT = str(pathlib.Path(__file__).parent.parent.parent)  # fixtures change the folder
 PAYLOAD = {"url": "x/ü", "tags": ["a\tb"]}

@@ -187,10 +187,10 @@ def test_wrong_arguments(run):
             assert len(table.to_pandas()) == table.to_arrow().num_rows == len(table)
 
 
-def test_a_threshold_needs_a_calibration(plain_run):
+def test_a_threshold_needs_a_calibration(encoder_run):
     with pytest.raises(UserError, match="calibrated probabilities; give a largest distance"):
-        find_duplicates(["a", "b"], run=plain_run)
-    found = find_duplicates(["learn python", "LEARN PYTHON"], run=plain_run, max_distance=1)
+        find_duplicates(["a", "b"], run=encoder_run)
+    found = find_duplicates(["learn python", "LEARN PYTHON"], run=encoder_run, max_distance=1)
     assert found.pairs[0].score is None
     assert found.groups[0].weakest is None
     assert found.precision is None

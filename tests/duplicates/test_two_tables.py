@@ -10,9 +10,8 @@ from qpr_jax.data.questions import Entry
 from qpr_jax.duplicates.find import Options, Source, search
 from qpr_jax.duplicates.scores import Choice
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from tests.duplicates.conftest import calibrate
 from tests.duplicates.test_find import texts_of
-from tests.runs import write_encoder
+from tests.runs import calibrate, write_encoder
 
 
 def test_new_rows_are_compared_with_old_ones_only(run):

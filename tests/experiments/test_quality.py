@@ -9,28 +9,9 @@ import pytest
 
 from experiments import quality, question_sets
 from experiments.query_changes import CHANGES, Changed, change_queries, misspell
-from experiments.question_sets import choose, has_seen, read_set, relevance_of
-from experiments.systems import bm25_search, search_others, tfidf_search
+from experiments.question_sets import has_seen, read_set
+from experiments.systems import bm25_search
 from qpr_jax.errors import UserError
-
-QUESTIONS = ["how do i learn python", "How do I learn Python?", "learn python"]
-QUESTIONS += ["what is a python", "who won the cup", ""]
-
-
-@pytest.mark.parametrize("make", [bm25_search, tfidf_search])
-def test_lexical_searches_find_shared_words_alone(make):
-    search = make(QUESTIONS)
-    rows, scores = search(QUESTIONS, 3)
-    np.testing.assert_array_equal(rows[:2], [[0, 1, 2], [0, 1, 2]])
-    assert rows[4].tolist() == [4, -1, -1]
-    assert rows[5].tolist() == [-1, -1, -1]
-    assert (np.diff(scores) <= 1e-6).all()
-    assert ((scores > 0) == (rows >= 0)).all()
-    more, _ = search(["python", "zebra"], 9)
-    assert sorted(more[0].tolist()) == [-1] * 5 + [0, 1, 2, 3]
-    assert more[1].tolist() == [-1] * 9
-    others, _ = search_others(search, QUESTIONS[:3], np.arange(3), 2)
-    np.testing.assert_array_equal(others, [[1, 2], [0, 2], [0, 1]])
 
 
 def test_a_score_of_bm25_worked_by_hand():
@@ -70,16 +51,6 @@ def test_sentences_with_a_translation_in_common_are_relevant(tmp_path, monkeypat
     assert found.texts == ["I win.", "I'm winning.", "Go"]
     np.testing.assert_array_equal(found.queries, [0, 1])
     assert found.clusters[0] == found.clusters[1]
-
-
-def test_labels_stay_whole_and_the_rest_is_alone():
-    labels = [(f"pair {i // 2}",) for i in range(60)] + [(f"alone {i}",) for i in range(60)]
-    chosen = choose(labels, 40, 0, whole=True)
-    assert chosen == choose(labels, 40, 0, whole=True)
-    assert len(chosen) == 40
-    assert relevance_of([labels[i] for i in chosen]).nnz == 20  # ten pairs, both ways
-    assert len(choose(labels, 40, 0, whole=False)) == 40
-    assert choose(labels, 500, 1, whole=True) == [*range(60, 120)]
 
 
 def test_what_an_encoder_has_seen_is_left_out_and_wrong_runs_are_refused():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.pages import Claim, Curve, claim_lines, plot_curves
+from experiments.pages import Claim, claim_lines
 from experiments.scores import PerQuery, Scores, retrieval, score_rows
 from qpr_jax.errors import UserError
 from tests.runs import keep_row
@@ -72,22 +72,6 @@ def test_rows_of_other_queries_are_not_compared():
         records({"a": [measured(0.5)], "b": [measured(0.5, 0, other)]}, minus=["b"])
     with pytest.raises(UserError, match="the seeds of `a` were scored on different queries"):
         records({"a": [measured(0.5), measured(0.5, 1, np.arange(10))]})
-
-
-def test_a_table_is_written_read_and_plotted(tmp_path):
-    rows = score_rows({"a": [measured(0.5)], "b": [{"H@1": 0.7}]}, lambda row: [])
-    scores = Scores.read(tmp_path).updated(rows)
-    scores.write(tmp_path)
-    again = Scores.read(tmp_path)
-    assert again.get("a", "H@1")["mean"] == pytest.approx(rows[0]["mean"], abs=1e-4)
-    assert "a" in again
-    assert "c" not in again
-    assert again.get("a", "H@1", "b") is None
-    curves = [Curve("ours", [(1, "a"), (2, "b"), (3, "missing")]), Curve("none", [(1, "c")])]
-    path = tmp_path / "plots" / "curve.png"
-    paper = {"H@1": [(1.0, 0.4), (2.0, 0.5)]}
-    plot_curves(path, again, curves, {"H@1": "H@1"}, xlabel="N", log_scale=True, paper=paper)
-    assert path.stat().st_size > 5000
 
 
 def test_the_verdict_of_a_claim(tmp_path):

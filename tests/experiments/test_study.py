@@ -22,9 +22,9 @@ from experiments import (
 )
 from experiments.pages import BEGIN, END, Column, difference, score_table, with_interval
 from experiments.scores import Scores
-from experiments.study import Options, Study, Trial, make_trials
+from experiments.study import Options, Study, Trial
 from qpr_jax.errors import Interrupted, UserError
-from qpr_jax.files import locked, write_json
+from qpr_jax.files import write_json
 from qpr_jax.training.checks import validate
 from tests.distant.rows import log_rows, write_rows
 from tests.runs import keep_row
@@ -146,19 +146,6 @@ def test_rows_and_seeds_are_selected_and_other_rows_stay_with_their_command(run,
         run(rows="eps")
 
 
-def test_only_what_a_trial_keeps_stays(tmp_path, train):
-    made = [Trial("bare", "synthetic_sdml"), Trial("whole", "synthetic_sdml", keep=True)]
-    made.append(Trial("noted", make=lambda folder: (folder / "note").write_text("x")))
-    assert make_trials(made, tmp_path, train=train) == []
-    folders = {
-        name: sorted(path.name for path in (tmp_path / name).iterdir())
-        for name in ("bare", "whole", "noted")
-    }
-    assert folders["bare"] == ["ranks.npz", "report.json", "trial.json"]
-    assert folders["whole"] == ["export", *folders["bare"]]
-    assert folders["noted"] == ["note", "trial.json"]
-
-
 def test_a_trial_of_other_settings_is_refused(run):
     run(rows="eps_0.1")
     changed = Study(
@@ -192,13 +179,6 @@ def test_an_interrupted_study_resumes_and_a_failed_trial_does_not_stop_the_other
     with pytest.raises(UserError, match=r"1 trials failed: eps_0\.1: training diverged"):
         STUDY.run(**folders | {"workdir": str(tmp_path / "others")}, train=failing)
     assert "| much | 0." in (tmp_path / "results" / "README.md").read_text()
-
-
-def test_two_processes_share_the_trials(tmp_path, train):
-    made = [Trial("one", "synthetic_sdml"), Trial("other", "synthetic_sdml")]
-    with locked(tmp_path / ".one.lock"):  # as if another process trained it
-        assert make_trials(made, tmp_path, train=train) == []
-    assert train.trained == ["other"]
 
 
 def test_the_program_reads_its_options_and_smoke_trains_at_tiny_shapes(
@@ -253,12 +233,6 @@ def test_the_published_page_has_the_tables_of_its_scores(study, tmp_path):
     for plot in tmp_path.rglob("*.png"):
         assert (folder / plot.relative_to(tmp_path)).is_file()
     assert f"python -m experiments.{study.name}" in text.partition(BEGIN)[0]
-
-
-def test_a_cross_encoder_reorders_hits_of_the_student_alone():
-    trials = two_stages.STUDY.trials(options(two_stages.STUDY, cross_encoder="judge"))
-    crossed = {trial.name: trial.config().rerank.cross_encoder for trial in trials}
-    assert crossed == {"quora_sdml": "", "quora_distilled": "judge", "quora_minilm": ""}
 
 
 @pytest.mark.slow

@@ -15,9 +15,8 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import relevance_scores
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.retriever import Retriever
-from tests.duplicates.conftest import calibrate
 from tests.retriever.conftest import QUESTIONS
-from tests.runs import write_encoder
+from tests.runs import calibrate, write_encoder
 
 
 def texts_of(retriever):

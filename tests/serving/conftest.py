@@ -11,10 +11,8 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from qpr_jax import Retriever
-from qpr_jax.reranking.light import LIGHT, read_light
 from qpr_jax.serving.app import Settings, make_app
-from tests.duplicates.conftest import calibrate
-from tests.runs import write_encoder, write_reranker
+from tests.runs import calibrate, write_reranker
 
 TOKEN = "a-token"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -27,11 +25,10 @@ QUESTIONS = {
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory):
+def folder(encoder_run, tmp_path_factory):
     """A folder with an encoder and an index of `QUESTIONS`, which tests only read."""
     path = tmp_path_factory.mktemp("serving")
-    write_encoder(path)
-    Retriever.build([*QUESTIONS.values()], [*QUESTIONS], run=path).save(path)
+    Retriever.build([*QUESTIONS.values()], [*QUESTIONS], run=encoder_run).save(path)
     return path
 
 
@@ -44,8 +41,7 @@ def mine(folder, tmp_path):
 @pytest.fixture
 def reranked(mine):
     """The copy, with a re-ranker of three candidates."""
-    write_reranker(mine, candidates=3)
-    calibrate(mine, read_light(mine / "export" / LIGHT))
+    calibrate(mine, write_reranker(mine, candidates=3))
     return mine
 
 
