@@ -72,11 +72,11 @@ def check_id(value: Any, where: str) -> Id:
     text = str(value) if isinstance(value, str | uuid.UUID) else ""
     if 0 < len(text.encode("utf-8", "surrogatepass")) <= LARGEST_BYTES:
         return text
-    number = value if isinstance(value, int | np.integer) and not isinstance(value, bool) else -1
-    if isinstance(value, float | np.floating) and abs(value) < _EXACT and value % 1 == 0:
-        number = value
-    if 0 <= number <= LARGEST_ID:
-        return int(number)
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if isinstance(value, float | np.floating):
+        is_whole = bool(abs(value) < _EXACT and value % 1 == 0)
+    if is_whole and 0 <= value <= LARGEST_ID:
+        return int(value)
     raise UserError(f"`ids`: expected {EXPECTED}, got {short(value)} {where}".rstrip())
 
 
