@@ -64,7 +64,7 @@ def parse_key(value: object) -> Id | None:
         return None
 
 
-def check_id(value: Any, where: str) -> Id:
+def check_id(value: object, where: str) -> Id:
     """Return an id as a Python int or str; a UserError, which says `where`, refuses anything else.
 
     A whole float, as columns of numbers with missing values have them, is the number.
@@ -72,11 +72,12 @@ def check_id(value: Any, where: str) -> Id:
     text = str(value) if isinstance(value, str | uuid.UUID) else ""
     if 0 < len(text.encode("utf-8", "surrogatepass")) <= LARGEST_BYTES:
         return text
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    number: Any = None if isinstance(value, bool) else value
     if isinstance(value, float | np.floating):
-        is_whole = bool(abs(value) < _EXACT and value % 1 == 0)
-    if is_whole and 0 <= value <= LARGEST_ID:
-        return int(value)
+        real = float(value)
+        number = int(real) if abs(real) < _EXACT and real.is_integer() else None
+    if isinstance(number, int | np.integer) and 0 <= number <= LARGEST_ID:
+        return int(number)
     raise UserError(f"`ids`: expected {EXPECTED}, got {short(value)} {where}".rstrip())
 
 
