@@ -17,8 +17,7 @@ from qpr_jax.data.words import (
     splice_questions,
 )
 from qpr_jax.errors import UserError
-from qpr_jax.text.tokenizer import tokenize
-from tests.made_up_language import made_up_pairs, translate
+from tests.made_up_language import made_up_pairs
 from tests.refused import check_refused
 
 PAIRS = [
@@ -164,9 +163,6 @@ def test_specifications_that_cannot_be_read(tmp_path):
     )
 
 
-GLUED = {"a", "an", "my", "the", "this"}
-
-
 @pytest.fixture(scope="module")
 def pairs():
     return made_up_pairs(800)
@@ -175,28 +171,6 @@ def pairs():
 @pytest.fixture(scope="module")
 def lexicon(pairs):
     return learn_lexicon(*zip(*pairs, strict=True))
-
-
-def counted(texts):
-    words, counts = np.unique([w for text in texts for w in tokenize(text)], return_counts=True)
-    return dict(zip(words.tolist(), counts.tolist(), strict=True))
-
-
-def test_it_learns_the_dictionary_in_both_directions(pairs, lexicon):
-    """The words that are often enough there, but for those that are glued to others."""
-    english, other = (counted(texts) for texts in zip(*pairs, strict=True))
-    frequent = [w for w, n in english.items() if n >= 5 and w not in GLUED]
-    # Those that stand alone in the other language, too.
-    free = [word for word in frequent if other.get(translate(word), 0) >= 5]
-    assert len(free) > 150
-    right = [lexicon.likely(word, most=1) == translate(word) for word in free]
-    assert np.mean(right) > 0.85
-    back = learn_lexicon(*reversed(list(zip(*pairs, strict=True))))
-    assert back.likely(translate("how"), most=1) == "how"
-    for places, probabilities in lexicon.of.values():
-        assert probabilities.sum() == pytest.approx(1)
-        assert (probabilities > 0).all()
-        assert len(np.unique(places)) == len(places)
 
 
 def test_model_1_by_hand():

@@ -86,10 +86,7 @@ def test_a_file_that_breaks_off_is_refused_even_where_bad_rows_are_skipped(read,
         read(Logs((str(path),)), skip_bad_rows=True)
 
 
-def test_a_filter_that_leaves_nothing(tmp_path):
-    files = [write_rows(tmp_path / "rows.jsonl", log_rows())]
+def test_answers_with_one_question_each(tmp_path):
     alone = [write_rows(tmp_path / "alone.jsonl", [(f"q {i}", f"a {i}") for i in range(9)])]
-    with pytest.raises(UserError, match="of at least 1, got none: the most coherent of 82"):
-        made(tmp_path / "made", read_questions, files, Method(least=1.0))
     with pytest.raises(UserError, match="expected answers with two questions or more"):
         made(tmp_path / "made", read_questions, alone, Method())

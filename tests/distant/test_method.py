@@ -2,7 +2,6 @@ import itertools
 import random
 from collections import Counter, defaultdict
 
-import numpy as np
 import pytest
 
 from qpr_jax.data.splits import SPLITS
@@ -43,18 +42,6 @@ def test_the_pairwise_coherence_is_what_it_says():
     equal = defaultdict(lambda: 1.0)
     assert pairwise_coherence([["a"], ["b"]], equal) == 0
     assert pairwise_coherence([["a", "b"]] * 7, equal) == 1
-
-
-def test_the_size_of_a_cluster_moves_the_papers_coherence_and_not_the_pairwise_one():
-    draws = random.Random(2)
-    words = [draws.sample(range(40), 6) for _ in range(800)]
-    equal = defaultdict(lambda: 1.0)
-    assert paper_coherence(words) < 0.16 < 0.5 < paper_coherence(words[:2])
-    means = [
-        np.mean([pairwise_coherence(draws.sample(words, n), equal) for _ in range(200)])
-        for n in (2, 10, 100)
-    ]
-    np.testing.assert_allclose(means, pairwise_coherence(words, equal), rtol=0.15)
 
 
 def test_each_question_stands_once_with_the_answer_it_got_most_often():

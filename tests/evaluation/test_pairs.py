@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score
 
-from qpr_jax.errors import UserError
 from qpr_jax.evaluation.pairs import (
     NO_THRESHOLD,
     best_thresholds,
@@ -49,12 +48,6 @@ CLUSTERS = np.array([0, 0, 0, 1, 1, -1, -1])  # three that mean the same, and tw
 FOUND = Pairs(
     np.array([0, 5, 3, 0]), np.array([1, 6, 4, 2]), np.array([0.1, 0.2, 0.3, 0.3], np.float32)
 )
-
-
-@pytest.mark.parametrize("label", [True, False])
-def test_labels_of_one_kind(label):
-    with pytest.raises(UserError, match="of both kinds"):
-        best_thresholds(DISTANCES, np.full(6, label))
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [0, 1, 3, 2]])

@@ -5,7 +5,6 @@ from qpr_jax.data.translations import Translations
 from qpr_jax.evaluation.translation import (
     Corpus,
     known_shares,
-    nearest_rows,
     score_retrieval,
     score_set,
     score_translations,
@@ -14,31 +13,9 @@ from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.text.vocabulary import Vocabulary
 
 
-def floats(*rows):
-    return np.array(rows, np.float32)
-
-
 def unit(rng, *shape):
     rows = rng.normal(size=shape).astype(np.float32)
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
-
-def test_cosines_worked_by_hand():
-    source, target = floats([3, 0], [0, 1]), floats([1, 1], [0, 0])
-    texts = ["a", "b"]
-    scores = score_translations(source, target, floats([1, 0], [0, 2]), texts, texts)
-    assert scores["cosine_source"] == pytest.approx(1)
-    assert scores["cosine_target"] == pytest.approx(0.5 / np.sqrt(2))
-
-
-@pytest.mark.parametrize("dimension", [1, 3, 40])
-def test_of_equal_distances_the_first_row(dimension):
-    rng = np.random.default_rng(dimension)
-    candidates = unit(rng, 30, dimension)
-    candidates[[7, 21, 29]] = candidates[3]
-    np.testing.assert_array_equal(nearest_rows(candidates[[29, 7, 3]], candidates), [3] * 3)
-    middle = np.zeros((1, dimension), np.float32)
-    assert nearest_rows(middle, np.concatenate([middle + 1, middle - 1])).tolist() == [0]
 
 
 def test_against_plain_loops():

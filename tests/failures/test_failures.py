@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from playwright.sync_api import sync_playwright
 
-from qpr_jax.errors import UserError
 from qpr_jax.failures.analysis import analyze, known_paraphrases
 from qpr_jax.failures.page import write_failures
 from qpr_jax.index.base import Hit
@@ -189,13 +188,6 @@ def test_one_run_is_not_compared(tmp_path):
     assert "4 validation queries; good fails at 1 (0.250)." in page.text
     assert not {"Side by side", "difference"} & {*page.text.split("\n")}
     assert "Unseen words" in page.text
-
-
-def test_other_endings_are_refused(tmp_path, analysis):
-    for name in ("a", "a.txt", "a.html.gz", ".html"):
-        with pytest.raises(UserError, match=r"`out`: .* name that ends in \.html, \.md, \.json"):
-            write_failures(tmp_path / name, analysis)
-        assert not (tmp_path / name).exists()
 
 
 @pytest.mark.slow
