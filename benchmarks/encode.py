@@ -84,8 +84,7 @@ def rates(encoders: dict[str, Encoder], questions: list[str], rounds: int) -> re
     sizes = {1: questions[:500], 1000: questions[:5000], len(questions): questions}
     cells: dict[str, list[str]] = {name: [name] for name in encoders}
     for encoder in encoders.values():
-        encoder.warm_up()
-        encoder.encode(questions[:1000])
+        encoder.encode(questions)  # computes the products of their tokens
     for size, some in sizes.items():
         calls = {name: encode_all(encoder, some, size) for name, encoder in encoders.items()}
         for name, seconds in report.median_seconds(calls, rounds).items():

@@ -73,13 +73,14 @@ def name_in_errors(path: StrPath) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked(path: StrPath, *, wait: bool = False) -> Iterator[bool]:
+def locked(path: StrPath, *, wait: bool = False, busy: str = "") -> Iterator[bool]:
     """Lock the file `path` against other threads and processes; a killed process frees it.
 
     The file is created if missing and never changed. OSError if it is a symbolic link.
 
     wait: wait until the lock is free, and let the thread that holds it take it again; otherwise
       yield False if it is held.
+    busy: what a UserError says if it is held, instead.
     """
     path = pathlib.Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,6 +89,8 @@ def locked(path: StrPath, *, wait: bool = False) -> Iterator[bool]:
     try:
         lock.acquire()
     except filelock.Timeout:
+        if busy:
+            raise UserError(busy, remedy="wait for its end, or name another") from None
         yield False
         return
     try:

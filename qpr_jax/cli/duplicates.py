@@ -200,10 +200,7 @@ def _write(
     """Write all files; info.json says first that they are not complete, and last that they are."""
     from qpr_jax.duplicates.files import INFO, remove_before, write_files
 
-    with locked(folder / ".lock") as is_free:
-        if not is_free:
-            what = f"{folder}: another `qpr duplicates` writes it"
-            raise UserError(what, setting="out", remedy="wait for it, or name another folder")
+    with locked(folder / ".lock", busy=f"{folder}: another `qpr duplicates` writes it"):
         remove_before(folder, output)
         write_json(folder / INFO, {"complete": False, "files": info["files"]})
         write_files(folder, found, output, excel=excel)

@@ -228,9 +228,8 @@ def open_review(
     """
     path = pathlib.Path(verdicts)
     other = "name another file with --verdicts"
-    with locked(path.with_name(f".{path.name}.lock")) as held:
-        if not held:
-            raise UserError(f"{path}: another review is writing this file", remedy=other)
+    busy = f"{path}: another review is writing this file"
+    with locked(path.with_name(f".{path.name}.lock"), busy=busy):
         rows = _read_verdicts(path) if path.exists() else []
         found = read_found_pairs(pairs, format=format)
         for key, _, score in rows:

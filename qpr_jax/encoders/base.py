@@ -87,10 +87,6 @@ class Encoder(Protocol):
         """
         raise _lacks(self, "token ids")
 
-    def warm_up(self) -> None:
-        """Compute and compile what the first question would wait for."""
-        self.encode(["a"])
-
     def files(self) -> dict[str, bytes]:
         """The contents of its folder by name, without the manifest and the model card."""
         raise _lacks(self, "files")

@@ -117,10 +117,6 @@ class CnnEncoder:
 
         return self._encode_chunks(encode, len(token_ids))
 
-    def warm_up(self) -> None:
-        """Compute the products of all tokens, which the first questions would wait for."""
-        self._folded.compute(np.arange(len(self.embedding)))
-
     def files(self) -> dict[str, bytes]:
         """The contents of its folder: model.safetensors, vocabulary.json and settings.json."""
         weights = self._weights()

@@ -104,10 +104,6 @@ class TransformerEncoder:
         """Encode token ids, int32 [n, L], zero-padded on the right, without `parts`: [n, d]."""
         return self._encode([row[row > 0] for row in token_ids])
 
-    def warm_up(self) -> None:
-        """Load JAX and compile for short questions."""
-        self.encode([""])
-
     def files(self) -> dict[str, bytes]:
         """The contents of its folder, in the format of sentence-transformers."""
         return self.contents

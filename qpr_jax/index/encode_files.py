@@ -73,7 +73,8 @@ def encode_to_file(
     )
     stream, start = iter(questions), len(npy_header((0, dimension), "float32"))
     first = [*itertools.islice(stream, chunk)]  # unreadable questions fail before a file is made
-    with _locked(lock, path):  # the file stays: without it two processes could hold the lock
+    # The file stays: without it two processes could hold the lock.
+    with locked(lock, busy=f"{path}: another process is writing it"):
         known = read_object(state)
         done = known.get("rows", 0)
         if not part.exists() or part.stat().st_size < start + done * 4 * dimension:
@@ -106,14 +107,6 @@ def encode_to_file(
         os.replace(part, path)
         state.unlink(missing_ok=True)
     return rows
-
-
-@contextlib.contextmanager
-def _locked(lock: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
-    with locked(lock) as ours:
-        if not ours:
-            raise UserError(f"{path}: another process is writing it", remedy="wait for its end")
-        yield
 
 
 class Part(NamedTuple):
@@ -162,7 +155,8 @@ def encode_parquet(
     parts, column = _parts(pathlib.Path(source).absolute(), out, text_column)
     job = _Job(str(folder), encoder.identity, column, skip_bad_rows, _ON_SPARK if spark else CHUNK)
     out.mkdir(parents=True, exist_ok=True)
-    with _locked(out / ".lock", out), name_in_errors(out):
+    busy = f"{out}: another process is writing it"
+    with locked(out / ".lock", busy=busy), name_in_errors(out):
         asked = {"format": FORMAT, "encoder": encoder.identity, "dimension": encoder.dimension}
         _begin(out, asked | {"column": column, "skip_bad_rows": skip_bad_rows}, parts)
         left = [part for part in parts if not _is_written(part)]

@@ -47,10 +47,7 @@ def open_workdir(
     if not str(workdir) or (folder.exists() and not folder.is_dir()):
         raise UserError(f"expected a folder, got {str(workdir)!r}", setting="workdir")
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / ".lock") as ours:
-        if not ours:
-            what = f"{folder}: another process works in this folder"
-            raise UserError(what, remedy="wait for it, or give another work directory")
+    with locked(folder / ".lock", busy=f"{folder}: another process works in this folder"):
         if not (folder / RUN_FILE).exists():
             if foreign := _names(folder):
                 what = f"expected an empty folder or a run, found {foreign[0]!r} and no {RUN_FILE}"

@@ -47,7 +47,6 @@ def test_three_members_are_enough_in_memory():
     retriever = Retriever.build(QUESTIONS, run=encoder)
     assert ids(retriever) == [0, 1, 2]
     assert retriever.explain("a", "aaa").distance == 4
-    encoder.warm_up()
     assert (encoder.extends, encoder.max_tokens, encoder.normalize) == ((), 0, False)
     assert (encoder.settings, encoder.summary().description) == ({}, "Lengths")
 
