@@ -163,7 +163,7 @@ def test_without_the_package_the_error_names_the_remedies(monkeypatch):
 
 @needs_model
 def test_vectors_are_those_of_sentence_transformers():
-    """Written by `tests/encoders/golden_vectors.py`."""
+    """By `SentenceTransformer(folder, device="cpu").encode` of version 6.2.0."""
     with np.load(HERE / "minilm_vectors.npz") as file:
         sentences, vectors = json.loads(str(file["sentences"])), file["vectors"]
     found = load_encoder("minilm").encode(sentences)

@@ -21,7 +21,7 @@ from tests.lowered import dots
 
 
 def golden():
-    """Sentences and vectors, written by `tests/encoders/golden_vectors.py`."""
+    """Sentences and vectors by `SentenceTransformer(folder, device="cpu").encode`, 6.2.0."""
     with np.load(TINY / "vectors.npz") as file:
         return json.loads(str(file["sentences"])), file["vectors"]
 
@@ -34,14 +34,8 @@ def folder(tmp_path):
 
 def test_vectors_are_those_of_sentence_transformers():
     sentences, vectors = golden()
-    encoder = read_transformer(TINY)
-    found = encoder.encode(sentences)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, vectors, atol=2e-6)
-    # One at a time, and many of all lengths: the order and the neighbors change nothing.
-    np.testing.assert_allclose([encoder.encode([s])[0] for s in sentences], vectors, atol=2e-6)
-    np.testing.assert_allclose(encoder.encode(sentences * 40), np.tile(vectors, (40, 1)), atol=2e-6)
-    assert encoder.encode([]).shape == (0, 16)
+    found = read_transformer(TINY).encode(sentences * 40)  # in blocks of all lengths
+    np.testing.assert_allclose(found, np.tile(vectors, (40, 1)), atol=2e-6)
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
@@ -49,31 +50,28 @@ def none(devices):
     return np.zeros((devices, 0), np.int32)
 
 
-def table():
-    """An embedding table of integers, whose sums have no rounding; row 0 is padding."""
-    rows = np.random.default_rng(0).integers(-1000, 1000, (VOCABULARY, 3)).astype(np.float64)
-    rows[0] = 0
-    return rows
-
-
-def embeddings_of(batch, devices):
-    """The embedding of each token of each question of a batch, as the encoder computes it."""
-    unique_ids, order = (np.split(a, devices) for a in (batch.unique_ids, batch.order))
-    part_rows, part_tokens = (np.split(a, devices) for a in (batch.part_rows, batch.part_tokens))
+def texts_of(batch, devices):
+    """The questions of each device, in order: the rows of the table that each token sums."""
     found = []
     for device in range(devices):
-        embedded = table()[unique_ids[device]]
-        np.add.at(embedded, part_tokens[device], table()[part_rows[device]])
-        blocks = [row for block in batch.blocks for row in np.split(block, devices)[device]]
-        found += [embedded[blocks[at][blocks[at] > 0]] for at in order[device]]
+
+        def share(array, device=device):
+            return np.split(array, devices)[device].tolist()
+
+        own = jax.tree.map(share, batch)
+        tokens = [[row] if row else [] for row in own.unique_ids]
+        for row, token in zip(own.part_rows, own.part_tokens, strict=True):
+            if row:  # else it is padding
+                tokens[token].append(row)
+        rows = [row for block in own.blocks for row in block]
+        found.append([[sorted(tokens[t]) for t in rows[at] if t] for at in own.order])
     return found
 
 
 def assert_holds(batch, token_ids, sums=SUMS):
-    rows = np.stack([*table(), *(table()[rows].sum(axis=0) for rows in sums)])
-    expected = [rows[row[row > 0]] for share in token_ids for row in share]
-    for got, want in zip(embeddings_of(batch, len(token_ids)), expected, strict=True):
-        np.testing.assert_array_equal(got, want)
+    tokens = [*([row] for row in range(VOCABULARY)), *map(sorted, sums)]
+    expected = [[[tokens[t] for t in row if t] for row in share] for share in token_ids.tolist()]
+    assert texts_of(batch, len(token_ids)) == expected
 
 
 @pytest.mark.parametrize(("devices", "sums"), [(1, 0.3), (2, 0), (8, 0.3)])
@@ -133,15 +131,12 @@ def dataset(config):
 
 def questions_of(batch, devices):
     """(words of the query, of its candidate, cluster) of all pairs, (words, cluster) of extras."""
-    distinct, order = np.split(batch.unique_ids, devices), np.split(batch.order, devices)
-    clusters = np.split(batch.clusters, devices)
     pairs, extras = [], []
-    for device in range(devices):
-        rows = [r for b in batch.blocks for r in np.split(b, devices)[device].tolist()]
-        texts = [tuple(distinct[device][w] for w in rows[at] if w) for at in order[device]]
-        n = len(texts) - len(clusters[device])
-        pairs += zip(texts[:n], texts[n : 2 * n], clusters[device][:n].tolist(), strict=True)
-        extras += zip(texts[2 * n :], clusters[device][n:].tolist(), strict=True)
+    shares = np.split(batch.clusters, devices)
+    for texts, clusters in zip(texts_of(batch, devices), shares, strict=True):
+        n = len(texts) - len(clusters)
+        pairs += zip(texts[:n], texts[n : 2 * n], clusters[:n].tolist(), strict=True)
+        extras += zip(texts[2 * n :], clusters[n:].tolist(), strict=True)
     return pairs, extras
 
 
