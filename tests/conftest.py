@@ -104,7 +104,7 @@ def finished(build_once):
     from qpr_jax.training.main import train_and_evaluate
 
     def train(folder):
-        config = load_config("synthetic_sdml_smoke")
+        config = load_config("synthetic_sdml:smoke")
         config.devices = 2
         report = train_and_evaluate(config, folder / "run")
         (folder / "returned.pickle").write_bytes(pickle.dumps(report))

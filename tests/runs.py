@@ -28,7 +28,7 @@ def start_training(
 ) -> subprocess.Popen[str]:
     """Start a smoke run with some settings, in a process of its own."""
     flags = [f"--config.{name}={value}" for name, value in settings.items()]
-    command = (sys.executable, "-m", "experiments.main", "--config=synthetic_sdml_smoke")
+    command = (sys.executable, "-m", "experiments.main", "--config=synthetic_sdml:smoke")
     return subprocess.Popen(
         [*command, *flags, f"--workdir={workdir}"],
         env=os.environ | {"XLA_FLAGS": xla, "GLIBC_TUNABLES": ""} | variables,

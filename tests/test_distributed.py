@@ -68,7 +68,7 @@ def wait_for_step(workdir, step, processes):
 @pytest.fixture(scope="session")
 def alone(build_once):
     """A finished run of one process on four devices."""
-    config = override(load_config("synthetic_sdml_smoke"), SETTINGS | {"devices": 4})
+    config = override(load_config("synthetic_sdml:smoke"), SETTINGS | {"devices": 4})
     return build_once("alone", lambda folder: train_and_evaluate(config, folder / "run")) / "run"
 
 

@@ -156,7 +156,7 @@ def test_a_training_by_similarities_learns(tmp_path):
 
 @pytest.mark.slow
 def test_logs_of_questions_and_answers_train(tmp_path):
-    config = load_config("openqa_sdml_smoke")
+    config = load_config("openqa_sdml:smoke")
     config.rerank.candidates = 0
     config.data.path = write_rows(tmp_path / "logs.jsonl", log_rows())
     report = train_and_evaluate(config, tmp_path / "run")

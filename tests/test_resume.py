@@ -55,7 +55,7 @@ def settings(given, **changes):
 
 def train(workdir, given):
     """Train in this process."""
-    config = override(load_config("synthetic_sdml_smoke"), settings(given))
+    config = override(load_config("synthetic_sdml:smoke"), settings(given))
     return train_and_evaluate(config, workdir)
 
 

@@ -75,7 +75,7 @@ def test_killed_second_stages_are_trained_again_to_the_same_bits(finished, tmp_p
     write_json(tmp_path / "run" / "run.json", settings | {"cross_encoder.identity": "shared words"})
     monkeypatch.setattr(encoder_job, "LogitCache", functools.partial(LogitCache, part=1000))
     monkeypatch.setattr(rerank_data, "MIN_QUERIES", 20)
-    config = load_config("synthetic_sdml_smoke")
+    config = load_config("synthetic_sdml:smoke")
     config.devices = 2
     splits = []
 
@@ -122,7 +122,7 @@ def test_of_too_few_queries_no_re_ranker_is_made(finished, tmp_path, monkeypatch
     shutil.copytree(finished[0], tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "export" / "reranker")
     (tmp_path / "run" / "report.json").unlink()
-    config = load_config("synthetic_sdml_smoke")
+    config = load_config("synthetic_sdml:smoke")
     config.devices = 2
     monkeypatch.setattr(rerank_data, "MIN_QUERIES", 1000)
     report = train_and_evaluate(config, tmp_path / "run")

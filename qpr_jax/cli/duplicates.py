@@ -21,7 +21,7 @@ from qpr_jax.data.decoding import STANDARD_INPUT
 from qpr_jax.data.pairs import pair_columns, read_question_pairs
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, separator_of
-from qpr_jax.errors import UserError, needs, printable
+from qpr_jax.errors import UserError, needs, shortened
 from qpr_jax.files import locked, read_object, write_json
 
 if TYPE_CHECKING:
@@ -223,17 +223,14 @@ def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
         *(out, *(f"{info[name]:,}" for name in names)),
     )
     for group in found.groups[:_SHOWN]:
-        log.info("%s rows: %s", f"{len(group.ids):,}", _short(group.questions[0]))
+        log.info("%s rows: %s", f"{len(group.ids):,}", shortened(group.questions[0], _WIDTH))
     doubtful = [pair for pair in found.pairs if pair.distance][-_SHOWN:]
     for pair in doubtful:
         how = f"distance {pair.distance:.3f}" if pair.score is None else f"score {pair.score:.2f}"
-        log.info("doubtful, %s: %s | %s", how, *map(_short, (pair.question1, pair.question2)))
+        first, second = (shortened(text, _WIDTH) for text in (pair.question1, pair.question2))
+        log.info("doubtful, %s: %s | %s", how, first, second)
     if doubtful:
         log.info("next: qpr review %s judges pairs in a browser", f"{out}/{info['files'][0]}")
-
-
-def _short(text: str) -> str:
-    return printable(text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}...")
 
 
 @cli.command("every verdict given is on disk")

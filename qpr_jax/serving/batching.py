@@ -9,13 +9,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from starlette.exceptions import HTTPException
+
 from qpr_jax.retriever import Hit
 
 Found = Sequence[Sequence[Hit]]
-
-
-class BusyError(Exception):
-    """Too many requests wait."""
 
 
 class _Request(NamedTuple):
@@ -51,12 +49,13 @@ class Batcher:
         self._running = False
 
     async def search(self, queries: list[str], k: int) -> bytes:
-        """Return the answer to a request; BusyError if too many queries wait."""
+        """Return the answer to a request; an HTTPException if too many queries wait."""
         loop = asyncio.get_running_loop()
         request = _Request(queries, k, loop.create_future())
         with self._lock:
             if self._waiting_queries >= self._max_waiting:
-                raise BusyError
+                line = "too many requests are waiting; try again later"
+                raise HTTPException(429, line, {"Retry-After": "1"})
             self._waiting.append(request)
             self._waiting_queries += len(queries)
             start = not self._running

@@ -98,7 +98,7 @@ class Served:
     async def search(
         self, queries: list[str], k: int, rerank: Rerank, *, distinct: bool = False
     ) -> bytes:
-        """Return the JSON of the hits. BusyError if many wait; 422 without this re-ranker."""
+        """Return the JSON of the hits. 429 if many wait; 422 without this re-ranker."""
         word = self.words[0] if rerank is None else rerank
         if word not in self.words:
             raise HTTPException(422, f"`rerank`: this server has no re-ranker {word!r}")
@@ -162,7 +162,7 @@ class LiveIndex:
         return self._count
 
     async def search(self, queries: list[str], k: int, rerank: Rerank, *, distinct: bool) -> bytes:
-        """Return the JSON of the hits; BusyError if many queries wait."""
+        """Return the JSON of the hits; 429 if many queries wait."""
         return await self._with_newest(
             lambda now: now.search(queries, k, rerank, distinct=distinct)
         )

@@ -20,7 +20,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import qpr_jax
 from qpr_jax.errors import UnavailableError, UserError
-from qpr_jax.serving.batching import BusyError
 from qpr_jax.serving.models import Error, shorten
 
 log = logging.getLogger("qpr_jax")
@@ -36,7 +35,6 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 _NAME = "qpr_jax.request_id"  # key of the scope
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/?#@\s]+)(?::[0-9]*)?")
-_RETRY = {"Retry-After": "1"}
 
 
 def error_response(status: int, line: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -140,22 +138,21 @@ async def answer_error(request: Request, error: Exception) -> Response:
             return error_response(405, line, error.headers)
         case HTTPException():
             return error_response(error.status_code, error.detail, error.headers)
-        case BusyError():
-            return error_response(429, "too many requests are waiting; try again later", _RETRY)
         case UserError(setting=field) if field in FIELDS:
             return error_response(422, str(error))
     # The request was valid: the fault is in the index folder, the store or the disk.
     name = request.scope.get(_NAME, "")
     log.error("%s %s %s: %s", name, request.method, shorten(request.url.path), error)
     if isinstance(error, UnavailableError):
-        return error_response(503, "the index does not answer; try again", _RETRY)
+        line = "the index does not answer; try again"
+        return error_response(503, line, {"Retry-After": "1"})
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
         return error_response(507, "not written: the server's disk is full")
     return error_response(503, "the server cannot use its index; see its log")
 
 
 HANDLERS: dict[Any, Any] = dict.fromkeys(
-    (RequestValidationError, HTTPException, BusyError, UserError, OSError), answer_error
+    (RequestValidationError, HTTPException, UserError, OSError), answer_error
 )
 
 

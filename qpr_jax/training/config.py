@@ -93,14 +93,12 @@ def load_config(spec: str, changes: Mapping[str, Any] | None = None) -> TrainCon
     """The config that `spec` names, with some settings changed, by dotted name.
 
     `spec` is the NAME of a preset, PATH.toml, or one of them with `:smoke`, which shrinks it to
-    tiny shapes, few rows and 12 steps; NAME_smoke is read as NAME:smoke.
+    tiny shapes, few rows and 12 steps.
 
     Raises:
       UserError: there is no such preset, file or setting, or a value is wrong.
     """
     name = spec.removesuffix(":smoke")
-    if name.removesuffix("_smoke") in PRESETS:
-        name = name.removesuffix("_smoke")
     if name in PRESETS:
         settings = PRESETS[name]
     elif name.endswith(".toml"):

@@ -4,8 +4,9 @@ import asyncio
 import threading
 
 import pytest
+from starlette.exceptions import HTTPException
 
-from qpr_jax.serving.batching import Batcher, BusyError
+from qpr_jax.serving.batching import Batcher
 
 
 class Searched:
@@ -60,7 +61,7 @@ def test_a_client_that_has_gone_errors_and_too_many_that_wait():
     searched = Searched()
 
     async def meanwhile(tasks):
-        with pytest.raises(BusyError):
+        with pytest.raises(HTTPException):
             await searched.batcher.search(["d"], 1)
         tasks[1].cancel()
         await asyncio.sleep(0)
