@@ -4,13 +4,11 @@ import errno
 import json
 import os
 import pathlib
-import threading
 
 import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
-    folder_lock,
     locked,
     parse_json,
     read_json,
@@ -162,22 +160,3 @@ def test_a_lock_is_held_once_changes_no_file_and_follows_no_link(tmp_path):
     with pytest.raises(OSError, match="symbolic links"), locked(path):
         pass
     assert (tmp_path / "victim").read_text() == "precious"
-
-
-def test_a_thread_takes_the_lock_of_a_folder_again_and_other_threads_wait(tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path / "folder")
-    inside, seen = [], []
-
-    def work() -> None:
-        for name in ("folder", "link") * 5:
-            with folder_lock(tmp_path / "folder"), folder_lock(tmp_path / name):
-                inside.append(1)
-                seen.append(len(inside))
-                inside.pop()
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert seen == [1] * 40

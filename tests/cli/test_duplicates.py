@@ -1,15 +1,14 @@
 """`qpr duplicates`: its files and formats, kills, a second run, files of others."""
 
-import contextlib
 import csv
 import json
-import os
 
 import pyarrow.parquet
 
 from qpr_jax import Retriever
 from qpr_jax.files import locked
 from tests.cli.conftest import QUESTIONS, TABLE
+from tests.kills import killed_at
 
 
 def read(path):
@@ -181,11 +180,7 @@ def test_cells_that_spreadsheets_compute_are_marked(done, calibrated_run, tmp_pa
     assert (tmp_path / "d" / "deduplicated.csv").read_text() == marked.replace(",", ";")
 
 
-class Killed(BaseException):
-    """Ends a run as a kill does."""
-
-
-def test_a_kill_leaves_whole_files_or_none(qpr, done, calibrated_run, table, tmp_path, monkeypatch):
+def test_a_kill_leaves_whole_files_or_none(qpr, done, calibrated_run, table, tmp_path):
     """Killed at each of the renames by which a file appears, among files of a run before."""
     how = ("duplicates", table, "--run", calibrated_run)
     names = ("pairs.csv", "groups.csv", "deduplicated.csv", "indistinguishable.csv")
@@ -197,27 +192,17 @@ def test_a_kill_leaves_whole_files_or_none(qpr, done, calibrated_run, table, tmp
     def read(folder):
         return {name: (tmp_path / folder / name).read_bytes() for name in names}
 
-    whole, replace = made("whole"), os.replace
+    whole = made("whole")
     for renames in range(100):
-        before, left = made("cut", "--threshold", "1"), renames
-
-        def until_killed(source, target):
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Killed
-            replace(source, target)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "replace", until_killed)
-            with contextlib.suppress(Killed):
-                qpr(*how, "--out", "cut")
+        before = made("cut", "--threshold", "1")
+        with killed_at(renames) as targets:
+            qpr(*how, "--out", "cut")
         found = read("cut")
         assert all(found[name] in (before[name], whole[name]) for name in names)
         if json.loads((tmp_path / "cut" / "info.json").read_text())["complete"]:
             assert found in (before, whole)
         assert made("cut") == whole
-        if left >= 0:  # it was not killed
+        if len(targets) <= renames:  # it was not killed
             break
     assert 5 < renames < 99
 

@@ -51,25 +51,25 @@ def made(log, tmp_path_factory):
     return folder, write_tasks(folder, log, **SHARES)
 
 
-def check_no_overlap(folder):
-    """No question and no normalized text stands in two parts."""
+def test_no_question_and_no_normalized_text_stands_in_two_parts(made):
     seen: dict[str, int] = {}
     for part, name in enumerate(PARTS):
-        for text in read_question_pairs(folder / f"{name}.tsv").questions:
+        for text in read_question_pairs(made[0] / f"{name}.tsv").questions:
             assert seen.setdefault(normalized_text(text), part) == part
 
 
-def check_retrieval(folder, data):
-    """Queries are unseen, one a cluster, and all their duplicates stand in the corpus."""
+def test_queries_are_unseen_one_a_cluster_and_all_their_duplicates_stand_in_the_corpus(made, log):
+    data = gather_pairs(row for row in rows_of(log) if row[2].strip() and row[3].strip())
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     cluster_of = dict(zip(map(str, data.ids), clusters.tolist(), strict=True))
-    corpus, queries = dict(read_corpus(folder / "beir")), read_queries(folder / "beir")
+    folder = made[0] / "beir"
+    corpus, queries = dict(read_corpus(folder)), read_queries(folder)
     assert not queries.keys() & corpus.keys()
     words = {normalized_text(text) for text in corpus.values()}
     assert words.isdisjoint(map(normalized_text, queries.values()))
     asked = set()
     for name in SHARES:
-        qrels = read_qrels(folder / "beir", name)
+        qrels = read_qrels(folder, name)
         assert len({cluster_of[query] for query in qrels}) == len(qrels)
         assert asked.isdisjoint(qrels)
         asked |= qrels.keys()
@@ -78,18 +78,8 @@ def check_retrieval(folder, data):
             assert relevant == {str(i): 1 for i in of_cluster if str(i) != query}
             assert relevant.keys() <= corpus.keys()
     assert asked == queries.keys()
-
-
-def test_parts_share_no_text_and_queries_can_be_found(made, log):
-    check_no_overlap(made[0])
-    check_retrieval(made[0], without_blank(log))
-    written = dict(read_corpus(made[0] / "beir")) | read_queries(made[0] / "beir")
     known = zip(map(str, log.ids), map(str.strip, log.questions), strict=True)
-    assert written == {qid: text for qid, text in known if text}
-
-
-def without_blank(data):
-    return gather_pairs(row for row in rows_of(data) if row[2].strip() and row[3].strip())
+    assert corpus | queries == {qid: text for qid, text in known if text}
 
 
 def test_counts_of_the_report(made, log):

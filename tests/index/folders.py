@@ -8,6 +8,7 @@ import sqlite3
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import Recipe
+from tests.kills import Killed
 from tests.store_contract import DIMENSION, encode
 
 
@@ -37,10 +38,6 @@ def contents(store: FolderStore) -> dict:
         assert [hits[0].question for hits in found] == [question.text for question in questions]
     assert store.get([question.id for question in questions]) == questions
     return {question.id: question for question in questions}
-
-
-class Killed(BaseException):
-    pass
 
 
 def kill_at(monkeypatch, folder: pathlib.Path, image: pathlib.Path, at: int) -> None:

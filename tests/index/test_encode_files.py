@@ -11,6 +11,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import locked
 from qpr_jax.index.encode_files import DONE, STATE, encode_parquet, encode_to_file
 from qpr_jax.index.run import read_encoder
+from tests.kills import killed_at
 from tests.runs import write_encoder
 
 QUESTIONS = [f"question {i}" for i in range(11)]
@@ -136,22 +137,11 @@ def test_all_columns_are_kept_with_the_vectors_in_order(tmp_path, questions, run
             encode_parquet(*folders, other, skip_bad_rows=skip)
 
 
-def test_a_call_after_a_kill_writes_what_is_missing(tmp_path, questions, run, monkeypatch):
-    replace = os.replace
+def test_a_call_after_a_kill_writes_what_is_missing(tmp_path, questions, run):
     for at in range(4):
-        out, parts = tmp_path / f"out {at}", []
-
-        def kill(source, target, parts=parts, at=at):
-            if str(target).endswith(".parquet"):
-                parts.append(target)
-                if len(parts) > at:
-                    raise KeyboardInterrupt
-            replace(source, target)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "replace", kill)
-            with pytest.raises(KeyboardInterrupt):
-                encode_parquet(tmp_path / "questions", out, run)
+        out = tmp_path / f"out {at}"
+        with killed_at(at, ".parquet"):
+            encode_parquet(tmp_path / "questions", out, run)
         assert not (out / DONE).exists()
         (out / ".part-00000-00002.parquet-12345678").write_text("half")
         before = modified(out)

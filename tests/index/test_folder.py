@@ -14,7 +14,8 @@ from qpr_jax.errors import UserError
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from tests import store_contract
-from tests.index.folders import Killed, add, contents, kill_at, make, some
+from tests.index.folders import add, contents, kill_at, make, some
+from tests.kills import Killed
 from tests.store_contract import DIMENSION, encode
 
 ODD = [

@@ -11,6 +11,7 @@ from qpr_jax.index.base import Question
 from qpr_jax.index.milvus import MilvusStore, index_parameters
 from qpr_jax.index.milvus_server import Server, is_address
 from qpr_jax.index.recipe import Recipe
+from tests.kills import Killed
 from tests.store_contract import CASES, encode, questions
 
 pytestmark = pytest.mark.milvus
@@ -97,10 +98,6 @@ def test_settings(monkeypatch):
     Server("milvus://h/c")
     expected = {"url": "https://h:19530", "token": "a:b", "db_name": "d", "timeout": 10}
     assert given == expected | {"secure": True}
-
-
-class Killed(BaseException):
-    """Ends a load as a kill does: nothing in the store answers it."""
 
 
 def test_a_load_that_is_killed_leaves_the_old_or_the_new_index(host, monkeypatch):
