@@ -75,14 +75,15 @@ def product(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _bfloat16_product(spec: str, left: jax.Array, right: jax.Array) -> jax.Array:
-    return _rounded_product(spec, left, right)
+    left, right = left.astype(jnp.bfloat16), right.astype(jnp.bfloat16)
+    return jnp.einsum(spec, left, right, preferred_element_type=jnp.float32)
 
 
 def _product_forward(
     spec: str, left: jax.Array, right: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     left, right = left.astype(jnp.bfloat16), right.astype(jnp.bfloat16)
-    return _rounded_product(spec, left, right), (left, right)
+    return _bfloat16_product(spec, left, right), (left, right)
 
 
 def _product_backward(
@@ -93,18 +94,9 @@ def _product_backward(
     terms, of_result = spec.split("->")
     of_left, of_right = terms.split(",")
     return (
-        _rounded_product(f"{of_result},{of_right}->{of_left}", gradient, right),
-        _rounded_product(f"{of_left},{of_result}->{of_right}", left, gradient),
+        _bfloat16_product(f"{of_result},{of_right}->{of_left}", gradient, right),
+        _bfloat16_product(f"{of_left},{of_result}->{of_right}", left, gradient),
     )
 
 
 _bfloat16_product.defvjp(_product_forward, _product_backward)
-
-
-def _rounded_product(spec: str, left: jax.Array, right: jax.Array) -> jax.Array:
-    return jnp.einsum(
-        spec,
-        left.astype(jnp.bfloat16),
-        right.astype(jnp.bfloat16),
-        preferred_element_type=jnp.float32,
-    )

@@ -27,11 +27,6 @@ def renew_after_fork(owner: T, renew: Callable[[T], object]) -> None:
     _renewals[owner] = renew
 
 
-def one_thread_after_fork(set_threads: Callable[[int], object]) -> None:
-    """Call `set_threads(1)` in a forked child: OpenMP waits for threads that the child lacks."""
-    os.register_at_fork(after_in_child=lambda: set_threads(1))
-
-
 def _renew_all() -> None:
     for owner, renew in [*_renewals.items()]:
         renew(owner)

@@ -117,11 +117,6 @@ def table_format(what: str) -> Function:
     return option("--format", type=click.Choice(FORMATS[1:]), help=f"Format of {what}.")
 
 
-def run_option(help: str) -> Function:
-    """Return the option --run, the folder of an encoder."""
-    return option("--run", type=PATH, help=help)
-
-
 _FOLDER = OutPath(file_okay=False)
 out_folder = option("--out", required=True, type=_FOLDER, help="Output folder, new.")
 lines_output = option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")

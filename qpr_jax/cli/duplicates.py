@@ -55,8 +55,10 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
     callback=_beside,
     help="Output folder.  [default: NAME_duplicates beside QUESTIONS]",
 )
-@cli.run_option(
-    "The encoder's folder, or minilm.  [default: that of --incremental, or open_student]"
+@cli.option(
+    "--run",
+    type=cli.PATH,
+    help="The encoder's folder, or minilm.  [default: that of --incremental, or open_student]",
 )
 @cli.option("--threshold", type=cli.SHARE, help="Minimum probability.  [default: 0.5]")
 @cli.option("--max-distance", type=cli.DISTANCE, help="Maximum squared distance.")

@@ -33,7 +33,7 @@ _RECIPE = ("factory", "metric", "probes", "vectors", "clean")
 @cli.command("{folder} keeps its old index or has the new one")
 @cli.argument("folder", type=cli.NamedPath(file_okay=False))
 @cli.several_files
-@cli.run_option(_RUN_HELP)
+@cli.option("--run", type=cli.PATH, help=_RUN_HELP)
 @cli.option("--factory", help="FAISS index: auto, Flat, HNSW32, IVF2000,Flat (or SQ8, PQ50).")
 @cli.option("--metric", help="l2, or ip: the inner product.")
 @cli.option("--probes", type=int, help="Number of lists that a search probes.")

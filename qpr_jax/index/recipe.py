@@ -109,8 +109,3 @@ def padded_dimension(factory: str, dimension: int) -> int:
     if (parts["codes"] or "").startswith("SQ"):
         size = 16
     return -(-dimension // size) * size
-
-
-def training_points(factory: str) -> int:
-    """Return how many vectors train an index of this factory at most."""
-    return max(65_536, 40 * int(parse_factory(factory)["lists"] or 0))

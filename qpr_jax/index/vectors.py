@@ -24,11 +24,11 @@ from qpr_jax.index.recipe import (
     check_recipe,
     fit_recipe,
     padded_dimension,
-    training_points,
+    parse_factory,
 )
-from qpr_jax.machine import one_thread_after_fork
 
-one_thread_after_fork(faiss.omp_set_num_threads)
+# OpenMP waits for threads that a forked child lacks.
+os.register_at_fork(after_in_child=lambda: faiss.omp_set_num_threads(1))
 log = logging.getLogger(__name__)
 
 RECALL_AT, RECALL_QUERIES = 10, 200
@@ -88,7 +88,8 @@ class Vectors:
         width = padded_dimension(factory, dimension)
         codes = faiss.index_factory(width, factory + suffix, _METRICS[recipe.metric])
         if not codes.is_trained:
-            sample = np.random.default_rng(0).permutation(count)[: training_points(factory)]
+            most = max(65_536, 40 * int(parse_factory(factory)["lists"] or 0))
+            sample = np.random.default_rng(0).permutation(count)[:most]
             log.info("training %s on %s vectors", factory, f"{len(sample):,}")
             with progress.bar("training the index"):
                 codes.train(_padded(vectors[np.sort(sample)], width))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,22 +15,22 @@ from qpr_jax.text.cleaning import spelling
 _BLOCK = 1 << 17  # pairs whose features are computed at once
 
 
+@dataclass(frozen=True)
 class PairFeatures:
     """The distance of two texts and its root and, with word statistics, how their words differ.
 
     A score is the probability that the texts mean the same. Thread-safe.
     """
 
-    def __init__(self, extractor: FeatureExtractor | None = None) -> None:
-        """extractor: of the light re-ranker; None: the features are of the distance alone."""
-        self._extractor = extractor
+    # Of the light re-ranker; None: the features are of the distance alone.
+    extractor: FeatureExtractor | None = None
 
     def of_hits(self, lists: TextLists) -> np.ndarray:
         """Compute the features of queries and their hits, float64 [m, f]; distances are squared."""
         squares = np.maximum(np.asarray(lists.distances, np.float64), 0)[:, None]
         parts = [np.sqrt(squares), squares]
-        if self._extractor is not None:
-            parts.append(symmetric(self._extractor.compute(lists)))
+        if self.extractor is not None:
+            parts.append(symmetric(self.extractor.compute(lists)))
         return np.hstack(parts)
 
     def of_pairs(

@@ -7,6 +7,7 @@ import logging
 import os
 import pathlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from qpr_jax.encoders.base import Encoder, accepted_identities
@@ -44,20 +45,16 @@ Read = Callable[[StrPath], Any]
 UNKNOWN = -1  # the id of a text that is not in the index
 
 
+@dataclass(eq=False, repr=False)
 class Stages:
     """The re-rankers of an encoder; each is made at its first use. Thread-safe."""
 
-    def __init__(
-        self,
-        encoder: Encoder,  # whose distances the models were trained on
-        light: LightModel | None = None,
-        stacked: LightModel | None = None,  # has the logit of a cross-encoder as a feature
-        cross_encoder: CrossEncoder | None = None,
-        calibration: PairCalibration | None = None,
-    ) -> None:
-        self.encoder, self.light, self.stacked = encoder, light, stacked
-        self.cross_encoder, self.calibration = cross_encoder, calibration
-        self._made: dict[tuple[str, int, int], LightReranker] = {}
+    encoder: Encoder  # whose distances the models were trained on
+    light: LightModel | None = None
+    stacked: LightModel | None = None  # has the logit of a cross-encoder as a feature
+    cross_encoder: CrossEncoder | None = None
+    calibration: PairCalibration | None = None
+    _made: dict[tuple[str, int, int], LightReranker] = field(default_factory=dict, init=False)
 
     @classmethod
     def read(
