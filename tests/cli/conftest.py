@@ -2,12 +2,17 @@
 
 import io
 import json
+import os
+import pathlib
+import subprocess
 import sys
 
 import pytest
 
 from qpr_jax.cli import main
+from tests.xla import QUICK_XLA
 
+ROOT = str(pathlib.Path(__file__).parent.parent.parent)  # fixtures change the folder
 QUESTIONS = {
     5: "How can I learn Python quickly?",
     3: "What is the best way to learn Python?",
@@ -47,6 +52,32 @@ def qpr(tmp_path, monkeypatch, capfd):
         return status, out, err
 
     return call
+
+
+@pytest.fixture
+def start(tmp_path):
+    """The program in a process of its own: (arguments, variables) -> the process, with pipes."""
+    started = []
+    environment = os.environ | {"PYTHONPATH": ROOT, "XLA_FLAGS": QUICK_XLA}
+    environment.pop("GLIBC_TUNABLES", None)
+
+    def call(*arguments, **variables):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "qpr_jax.cli.main", *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment | variables,
+            cwd=tmp_path,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield call
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture

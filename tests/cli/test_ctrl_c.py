@@ -1,14 +1,11 @@
 """Ctrl-C, a real SIGINT: status 130, and one line whose promise is true; a kill of `review`."""
 
+import contextlib
 import fcntl
 import json
-import os
-import pathlib
 import re
 import signal
 import struct
-import subprocess
-import sys
 import termios
 import time
 
@@ -18,36 +15,8 @@ import pytest
 
 from qpr_jax import Retriever
 from tests.serving.test_review import write_found
-from tests.xla import QUICK_XLA
 
-ROOT = str(pathlib.Path(__file__).parent.parent.parent)  # fixtures change the folder
 MANY = "".join(f"how can i learn thing {i}\n" for i in range(2000))
-
-
-@pytest.fixture
-def start(tmp_path):
-    """(arguments) -> the program, running; its input is a pipe."""
-    started = []
-    environment = os.environ | {"PYTHONPATH": ROOT, "XLA_FLAGS": QUICK_XLA}
-    environment.pop("GLIBC_TUNABLES", None)
-
-    def call(*arguments, **variables):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "qpr_jax.cli.main", *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment | variables,
-            cwd=tmp_path,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield call
-    for process in started:
-        process.kill()
-        process.communicate()
 
 
 def interrupt(process):
@@ -110,27 +79,20 @@ def test_while_modules_are_imported(start, module):
 
 
 @pytest.fixture
-def review(tmp_path):
+def review(start, tmp_path):
     """() -> (client, process) of a review of 40 pairs."""
     write_found(tmp_path / "pairs.csv")
-    command = [sys.executable, "-m", "qpr_jax.cli.main", "review", str(tmp_path / "pairs.csv")]
-    command += ["--port", "0", "--precision", "0.6"]
-    started = []
+    with contextlib.ExitStack() as clients:
 
-    def call(*more):
-        arguments = [*command, *more]
-        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=os.environ)
-        url = re.compile(r"(http://\S+:\d+)/\?token=(\S+)")
-        address = next(filter(None, map(url.search, iter(process.stderr.readline, ""))))
-        headers = {"Authorization": f"Bearer {address[2]}"}
-        started.append((httpx.Client(base_url=address[1], headers=headers), process))
-        return started[-1]
+        def call(*more):
+            process = start("review", "pairs.csv", "--port", "0", "--precision", "0.6", *more)
+            url = re.compile(r"(http://\S+:\d+)/\?token=(\S+)")
+            address = next(filter(None, map(url.search, iter(process.stderr.readline, ""))))
+            headers = {"Authorization": f"Bearer {address[2]}"}
+            client = httpx.Client(base_url=address[1], headers=headers)
+            return clients.enter_context(client), process
 
-    yield call
-    for client, process in started:
-        client.close()
-        process.kill()
-        process.communicate()
+        yield call
 
 
 def judge(client, verdict):

@@ -3,12 +3,9 @@
 import csv
 import json
 import math
-import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -37,22 +34,16 @@ def test_verdicts_are_told(objects, tmp_path):
     assert (scores["judged"], scores["accuracy"]) == (3, pytest.approx(2 / 3))
 
 
-def test_spark_that_cannot_start_is_told(tmp_path):
+def test_spark_that_cannot_start_is_told(start, tmp_path):
     pytest.importorskip("pyspark")
     write_rows(tmp_path / "rows.jsonl", log_rows())
-    command = [sys.executable, "-m", "qpr_jax.cli.main", "clusters", "rows.jsonl"]
-    done = subprocess.run(
-        [*command, "--out", "made", "--spark", "local[1]"],
-        cwd=tmp_path,
-        env=os.environ | {"JAVA_HOME": str(tmp_path), "PYTHONPATH": os.getcwd()},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 1
-    assert re.search(r"error: `[-a-z ]*spark`: local\[1\]: ", done.stderr)
-    assert "install Java 17 or newer" in done.stderr
-    assert "Traceback" not in done.stderr
+    command = ("clusters", "rows.jsonl", "--out", "made", "--spark", "local[1]")
+    process = start(*command, JAVA_HOME=str(tmp_path))
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert re.search(r"error: `[-a-z ]*spark`: local\[1\]: ", stderr)
+    assert "install Java 17 or newer" in stderr
+    assert "Traceback" not in stderr
 
 
 ROWS = [(2 * i, 2 * i + 1, f"how do i learn {i}", f"learning of {i}", 1) for i in range(40)]

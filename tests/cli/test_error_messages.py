@@ -3,13 +3,10 @@
 import ast
 import errno
 import json
-import os
 import pathlib
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -257,15 +254,9 @@ def test_help_is_plain_lines_with_an_example(qpr, monkeypatch):
         assert max(map(len, stdout.splitlines())) <= 100
 
 
-def test_without_a_terminal_a_command_prints_plain_lines(tmp_path, run):
+def test_without_a_terminal_a_command_prints_plain_lines(start, tmp_path, run):
     (tmp_path / "q.txt").write_text("how to cook rice\nhow do i learn python\n")
-    command = [sys.executable, "-m", "qpr_jax.cli.main", "index", "mine", "q.txt"]
-    done = subprocess.run(
-        [*command, "--run", str(run)],
-        env=os.environ | {"PYTHONPATH": os.getcwd(), "FORCE_COLOR": "1", "TERM": "xterm"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stdout) == (0, "")
-    assert all(character.isprintable() or character == "\n" for character in done.stderr)
+    process = start("index", "mine", "q.txt", "--run", run, FORCE_COLOR="1", TERM="xterm")
+    stdout, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stdout) == (0, "")
+    assert all(character.isprintable() or character == "\n" for character in stderr)

@@ -1,10 +1,7 @@
 """Commands of an index: index, search, add, remove, compact, info, extend; and encode."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 
@@ -17,7 +14,6 @@ from tests.added_words import write_extended
 from tests.cli.conftest import JSONL, QUESTIONS
 from tests.runs import calibrate, write_reranker
 
-ROOT = str(pathlib.Path(__file__).parent.parent.parent)  # fixtures change the folder
 PAYLOAD = {"url": "x/ü", "tags": ["a\tb"]}
 
 
@@ -167,19 +163,14 @@ def test_info_finds_a_flipped_bit_that_opening_does_not(qpr, done, index):
     assert f"{path.name}: the bytes differ from their SHA-256" in stderr
 
 
-def test_a_closed_pipe_is_no_mistake(done, run, tmp_path):
+def test_a_closed_pipe_is_no_mistake(start, done, run, tmp_path):
     (tmp_path / "many.txt").write_text("".join(f"question {i}\n" for i in range(5000)))
     done("index", "mine", "many.txt", "--run", run)
-    with subprocess.Popen(
-        [sys.executable, "-m", "qpr_jax.cli.main", "search", "mine", "many.txt"],
-        env=os.environ | {"PYTHONPATH": ROOT},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as searched:
-        searched.stdout.readline()
-        searched.stdout.close()
-        assert searched.wait() == 1
-        assert searched.stderr.read() == b""
+    searched = start("search", "mine", "many.txt")
+    searched.stdout.readline()
+    searched.stdout.close()
+    assert searched.wait() == 1
+    assert searched.stderr.read() == ""
 
 
 def test_models_have_names(done, objects, tmp_path, monkeypatch):
