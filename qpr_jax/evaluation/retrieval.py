@@ -105,10 +105,15 @@ def relevance_scores(
     counts = np.array([len(relevant[query]) for query in queries])
     return {
         "queries": len(queries),
-        **{f"hits@{k}": float(metrics.hits(relevance, k).mean()) for k in HITS_AT},
-        f"mrr@{DEPTH}": float(metrics.reciprocal_rank(relevance, DEPTH).mean()),
+        **first_scores(relevance),
         "recall@10": float(metrics.recall(relevance, counts, 10).mean()),
     }
+
+
+def first_scores(relevance: np.ndarray) -> dict[str, float]:
+    """Return the means of `hits@1`, `hits@10` and `mrr@20` of rankings, bool [n, k]."""
+    scores = {f"hits@{k}": float(metrics.hits(relevance, k).mean()) for k in HITS_AT}
+    return scores | {f"mrr@{DEPTH}": float(metrics.reciprocal_rank(relevance, DEPTH).mean())}
 
 
 def overlap(rankings: np.ndarray, others: np.ndarray, k: int = 10) -> float:

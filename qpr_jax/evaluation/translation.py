@@ -15,8 +15,7 @@ import numpy as np
 from qpr_jax.arrays import unit_rows
 from qpr_jax.data.clusters import numbered
 from qpr_jax.data.translations import Translations
-from qpr_jax.evaluation import metrics
-from qpr_jax.evaluation.retrieval import DEPTH, HITS_AT
+from qpr_jax.evaluation.retrieval import DEPTH, first_scores
 from qpr_jax.index.vectors import exact_top_k, nearest
 from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
@@ -110,9 +109,7 @@ def score_retrieval(
     _, rankings = nearest(DEPTH, in_corpus, in_answers)
     numbers = numbered(map(normalized_text, [*corpus.questions, *answer_texts]))
     found = np.append(numbers, -1)[rankings]  # row -1 is the last
-    relevance = found == numbers[size:, None]
-    scores = {f"hits@{k}": float(metrics.hits(relevance, k).mean()) for k in HITS_AT}
-    return scores | {f"mrr@{DEPTH}": float(metrics.reciprocal_rank(relevance, DEPTH).mean())}
+    return first_scores(found == numbers[size:, None])
 
 
 def nearest_rows(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:

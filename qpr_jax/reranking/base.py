@@ -96,7 +96,7 @@ class Reranker(abc.ABC):
         first = [found[: self.candidates] for found in hits]
         flat = [hit for found in first for hit in found]
         lists = TextLists.of(queries, first, shared)
-        _, scores = self._score(lists)
+        _, scores = self.score_copies(lists)
         order = rank_hits(scores, lists.distances, [hit.id for hit in flat], lists.starts).tolist()
         bounds = itertools.pairwise(lists.starts.tolist())
         return [
@@ -104,19 +104,8 @@ class Reranker(abc.ABC):
             for found, (start, stop) in zip(hits, bounds, strict=True)
         ]
 
-    def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, float]]:
-        """Return the features and `score` (raw) of each hit, in the order given.
-
-        `hits` are all that `rerank` would reorder: a feature may depend on all of them.
-        """
-        features, scores = self._score(TextLists.of([query], [hits]))
-        return [
-            {**dict(zip(self.features, row, strict=True)), "score": score}
-            for row, score in zip(features.tolist(), scores.tolist(), strict=True)
-        ]
-
-    def _score(self, lists: TextLists) -> tuple[np.ndarray, np.ndarray]:
-        """Score hits, equal texts highest."""
+    def score_copies(self, lists: TextLists) -> tuple[np.ndarray, np.ndarray]:
+        """As `score`, but a hit with the text of its query has the highest score."""
         features, scores = self.score(lists)
         scores[lists.copies()] = np.inf
         return features, scores

@@ -251,8 +251,9 @@ class Stages:
             (pool,) = store.search(left[None], reranker.candidates)
             hit = Hit(UNKNOWN if id is None else id, question, distance)
             place = _put(pool, hit, reranker.candidates)
-            parts = reranker.explain(text, pool)[place]
-            found = found._replace(raw_score=parts.pop("score"), features=parts)
+            features, scores = reranker.score_copies(TextLists.of([text], [pool]))
+            named = dict(zip(reranker.features, features[place].tolist(), strict=True))
+            found = found._replace(raw_score=float(scores[place]), features=named)
         weigh = self.light.frequencies.weights if self.light else None
         return found._replace(differences=find_differences(text, question, weigh))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from qpr_jax.data.splits import TRAIN, SplitData, group_questions
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.evaluation.retrieval import DEPTH, exact_search, rank
+from qpr_jax.evaluation.retrieval import exact_search, first_scores, rank
 from qpr_jax.files import write_atomically
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.vectors import Vectors
@@ -35,12 +35,6 @@ class Validation(NamedTuple):
         order = np.random.default_rng([seed, 2]).permutation(len(self.queries))
         chosen = np.sort(order[:count])
         return Validation(self.queries[chosen], self.hits[chosen], self.relevant[chosen])
-
-
-def rank_scores(relevant: np.ndarray) -> dict[str, float]:
-    """Compute H@1 and MRR of rankings; relevant: bool [n, h]."""
-    first = np.where(relevant.any(axis=1), 1 / (relevant.argmax(axis=1) + 1), 0)
-    return {"hits@1": float((first == 1).mean()), f"mrr@{DEPTH}": float(first.mean())}
 
 
 def find_hits(
@@ -69,7 +63,7 @@ def find_hits(
 def rerank_scores(
     model: CrossEncoder, questions: Sequence[str], validation: Validation
 ) -> tuple[dict[str, float], np.ndarray]:
-    """Compute `rank_scores` of the hits sorted by logit, and the logits, [n, h], -inf for none."""
+    """Compute `first_scores` of the hits sorted by logit, and the logits, [n, h], -inf for none."""
     known = validation.hits >= 0
     queries = np.broadcast_to(validation.queries[:, None], known.shape)[known].tolist()
     hits = validation.hits[known].tolist()
@@ -78,7 +72,7 @@ def rerank_scores(
         [(questions[a], questions[b]) for a, b in zip(queries, hits, strict=True)]
     )
     order = np.argsort(-logits, axis=1, kind="stable")
-    return rank_scores(np.take_along_axis(validation.relevant, order, axis=1)), logits
+    return first_scores(np.take_along_axis(validation.relevant, order, axis=1)), logits
 
 
 def _negatives(split: SplitData, vectors: np.ndarray, count: int) -> np.ndarray:

@@ -20,7 +20,7 @@ from qpr_jax.data.clusters import dense_clusters
 from qpr_jax.data.splits import TRAIN, SplitData, write_splits
 from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
-from qpr_jax.evaluation.retrieval import DEPTH
+from qpr_jax.evaluation.retrieval import DEPTH, first_scores
 from qpr_jax.files import write_json
 from qpr_jax.index.run import read_encoder
 from qpr_jax.models.bert import PairScorer, init_bert
@@ -84,7 +84,7 @@ def train_cross_encoder(
         "validation": {
             "queries": len(validation.queries),
             "hits": validation.hits.shape[1],
-            "first_stage": cross_data.rank_scores(validation.relevant),
+            "first_stage": first_scores(validation.relevant),
             "cross_encoder": scores,
         },
         "training_seconds": trained - began,  # of this process

@@ -73,7 +73,14 @@ def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, 
         if first:
             folder = stack.enter_context(open_workdir(workdir, run, overwrite=overwrite))
         # The chunk is no part of a run's identity, but processes must compile one program.
-        _require_same_run(run | {"batch.encode_chunk": config.batch.encode_chunk})
+        ours = run | {"batch.encode_chunk": config.batch.encode_chunk}
+        for name, value in distributed.broadcast_from_first(lambda: ours).items():
+            if ours.get(name) != value:
+                raise UserError(
+                    f"expected {value!r}, as in process 0, got {ours.get(name)!r}",
+                    setting=name,
+                    remedy="start all processes with the same settings and data",
+                )
         if distributed.broadcast_from_first((folder / "report.json").exists):
             distributed.disconnect()
             if not first:
@@ -85,14 +92,3 @@ def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, 
             made = distributed.broadcast_from_first(lambda: str(prepare(config, given, folder)))
             path = pathlib.Path(made)
         return train(config, folder, path, models)
-
-
-def _require_same_run(ours: dict[str, Any]) -> None:
-    """Raise UserError where this process has other settings or data than process 0."""
-    for name, value in distributed.broadcast_from_first(lambda: ours).items():
-        if ours.get(name) != value:
-            raise UserError(
-                f"expected {value!r}, as in process 0, got {ours.get(name)!r}",
-                setting=name,
-                remedy="start all processes with the same settings and data",
-            )

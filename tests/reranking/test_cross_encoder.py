@@ -15,6 +15,7 @@ import pytest
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.index.base import Hit
+from qpr_jax.reranking.base import TextLists
 from qpr_jax.reranking.calibration import calibrate
 from qpr_jax.reranking.cross_encoder import (
     CrossReranker,
@@ -193,8 +194,8 @@ def test_hits_are_ordered_by_logit_whatever_their_order(model):
     assert both[0] == ordered
     assert len(both[1]) == 3
     assert reranker.rerank([query], [[]]) == [[]]
-    parts = reranker.explain(query, ordered[:2])
-    np.testing.assert_allclose([part["score"] for part in parts], logits[:2], atol=1e-6)
+    _, scores = reranker.score_copies(TextLists.of([query], [ordered[:2]]))
+    np.testing.assert_allclose(scores, logits[:2], atol=1e-6)
     # A hit with the text of the query is first.
     found = CrossReranker(model).rerank(texts[::3], [hits] * len(texts[::3]))
     assert [first[0] for first in found] == hits[::3]

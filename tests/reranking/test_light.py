@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.index.base import Hit
-from qpr_jax.reranking.base import rank_hits
+from qpr_jax.reranking.base import TextLists, rank_hits
 from qpr_jax.reranking.light import LightReranker, predict
 from tests.reranking.models import WordEncoder, column, light_model, network
 from tests.reranking.test_features import CORPUS
@@ -44,9 +44,9 @@ def test_the_first_hits_are_ordered_by_score_and_the_others_follow():
     assert sorted(found, key=lambda hit: hit.distance) == hits
     assert (none, [hit.id for hit in two]) == ([], [1, 4])
     assert reranker().rerank([], []) == []
-    parts = reranker().explain("q", HITS)
-    assert [*parts[0]] == [*light_model().features, "score"]
-    assert [p["score"] for p in parts] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    features, scores = reranker().score_copies(TextLists.of(["q"], [HITS]))
+    assert features.shape == (4, len(light_model().features))
+    assert scores.tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])
     # Inner products are read as squares.
     model = light_model(network=network())
     squares = [hit._replace(distance=2 + 2 * hit.distance) for hit in HITS]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import Interrupted, UserError
+from qpr_jax.evaluation.retrieval import first_scores
 from qpr_jax.files import read_json
 from qpr_jax.index.run import read_encoder
 from qpr_jax.reranking import cross_encoder as scoring
@@ -21,7 +22,6 @@ from qpr_jax.training.cross_data import (
     draw_pairs,
     find_hits,
     lay_out_pairs,
-    rank_scores,
     rerank_scores,
 )
 from qpr_jax.training.cross_encoder_job import make_cross_step
@@ -155,9 +155,9 @@ def test_scores_are_of_the_order_that_the_logits_give():
     questions = ["q", "long paraphrase", "no", "other", "p", "also no"]
     queries, hits = np.array([0, 3]), np.array([[2, 1, -1], [5, 4, 2]])
     relevant = np.array([[False, True, False], [False, True, False]])
-    assert rank_scores(relevant) == {"hits@1": 0.0, "mrr@20": 0.5}
+    assert first_scores(relevant) == {"hits@1": 0.0, "hits@10": 1.0, "mrr@20": 0.5}
     scores, logits = rerank_scores(Lengths(), questions, Validation(queries, hits, relevant))
-    assert scores == {"hits@1": 0.5, "mrr@20": 0.75}
+    assert scores == {"hits@1": 0.5, "hits@10": 1.0, "mrr@20": 0.75}
     assert logits[0, 2] == -np.inf
     assert logits[1, 1] == -1
 
