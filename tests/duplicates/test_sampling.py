@@ -38,15 +38,6 @@ def review(probabilities, labels, verdicts, precision, seed):
     return found, labels[probabilities >= found.threshold].mean()
 
 
-def test_strata_hold_all_pairs_in_order():
-    probabilities = np.random.default_rng(0).beta(4, 0.6, 20_000).round(3)
-    strata = make_strata(probabilities)
-    stratum = strata.of(probabilities)
-    np.testing.assert_array_equal(np.bincount(stratum), strata.sizes)
-    assert (np.diff(stratum[np.argsort(-probabilities)]) >= 0).all()
-    assert [(probabilities >= low).sum() for low in strata.lowest] == [*np.cumsum(strata.sizes)]
-
-
 def test_few_and_equal_probabilities():
     for probabilities in [[0.5], [0.1, 1.0], [0.7] * 50, [1.0] * 5]:
         strata = make_strata(np.array(probabilities))

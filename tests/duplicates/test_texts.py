@@ -109,14 +109,3 @@ def test_html_and_shared_sentences_are_left_out(run):
     assert len(find_duplicates(things, **how, clean=False).pairs) == 0
     clean = find_duplicates(things, **how)
     assert {pair.question2 for pair in clean.pairs} == {*texts[:5]}
-
-
-def test_what_is_left_out_is_said(run, caplog):
-    caplog.set_level("INFO", "qpr_jax")
-    things = ("rice", "fish", "1", "2", "3")
-    texts = [f"<p>Best regards, A. Nobody</p> cook {thing}" for thing in things]
-    find_duplicates(texts, run=run, max_distance=0)
-    said = " ".join(caplog.messages)
-    assert "5 rows are compared without their HTML" in said
-    assert "5 rows are compared without 2 sentences that many rows share" in said
-    assert "3 texts differ from others in numbers only" in said

@@ -39,23 +39,6 @@ def test_new_rows_are_compared_with_old_ones_only(run):
     assert find_duplicates([], run=run, against=old, threshold=0.95).kept == []
 
 
-def test_pairs_across_are_those_of_both_tables_together(run):
-    texts = texts_of(60)
-    whole = find_duplicates(texts, run=run, max_distance=0.5, groups="closure")
-    across = find_duplicates(texts[:20], run=run, max_distance=0.5, against=texts[20:])
-    close = {frozenset((texts[p.id1], texts[p.id2])) for p in whole.pairs}
-    expected = {
-        (i, j)
-        for i in range(20)
-        for j in range(40)
-        if texts[i] == texts[20 + j] or {texts[i], texts[20 + j]} in close
-    }
-    stand_for = {text: i for i, text in reversed([*enumerate(texts[20:])])}
-    assert {p[:2] for p in across.pairs} == {
-        (i, j) for i, j in expected if stand_for[texts[20 + j]] == j
-    }
-
-
 def test_equal_texts_of_two_tables_need_no_probability(tmp_path):
     write_encoder(tmp_path)
     calibrate(tmp_path, middle=0.7)

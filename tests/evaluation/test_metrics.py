@@ -1,15 +1,7 @@
 import numpy as np
 import pytest
 
-from qpr_jax.evaluation import metrics
 from qpr_jax.evaluation.metrics import mean_interval, rank_scores, reliability
-
-
-def test_nothing_relevant_scores_zero():
-    nothing, none = np.zeros((1, 5), bool), np.array([0])
-    assert metrics.recall(nothing, none, 5) == 0
-    assert metrics.average_precision(nothing, none, 5) == 0
-    assert metrics.ndcg(nothing, none, 5) == 0
 
 
 def test_the_interval_of_a_mean_is_by_clusters():

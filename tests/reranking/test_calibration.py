@@ -86,18 +86,6 @@ def test_a_verdict_counts_as_many_pairs_as_it_stands_for():
     assert new.probabilities(features[:1]) == pytest.approx(0.1, abs=0.02)
 
 
-def test_an_encoder_without_a_calibration_gets_one():
-    rng = np.random.default_rng(0)
-    distances = rng.uniform(0, 4, 300)
-    labels = rng.random(300) < 1 / (1 + np.exp(3 * (distances - 1)))
-    new, facts = recalibrate("e", None, verdicts(labels), by_distance(distances))
-    found = new.probabilities(by_distance([0.0, 1.0, 3.0]))
-    assert found == pytest.approx([0.95, 0.5, 0.01], abs=0.1)
-    assert (new.reranker, facts["before"]) == ("", None)
-    equal, _ = recalibrate("e", None, verdicts(labels), by_distance(np.ones(300)))
-    assert np.isfinite(equal.probabilities(by_distance([1.0]))).all()
-
-
 @pytest.mark.parametrize(
     "labels", [np.ones(30, bool), np.zeros(30, bool), np.arange(10) % 2 == 0], ids=str
 )
