@@ -18,6 +18,7 @@ from qpr_jax.data.columns import Columns
 from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.questions import Entry, read_questions
 from qpr_jax.data.tables import FORMATS, tsv_cell
+from qpr_jax.distant.logs import log_files
 from qpr_jax.errors import printable
 
 if TYPE_CHECKING:
@@ -174,15 +175,8 @@ def several_files(function: Function) -> Function:
 
 def read_inputs(paths: Sequence[str], **how: Any) -> Iterator[Entry]:
     """Read the questions of files, and of files in folders; log their columns."""
-    say, files = logging.getLogger("qpr_jax").info, input_files(paths, how["format"])
+    say, files = logging.getLogger("qpr_jax").info, log_files(paths, format=how["format"] or "")
     return itertools.chain.from_iterable([read_input(file, say=say, **how) for file in files])
-
-
-def input_files(paths: Sequence[str], format: str | None) -> tuple[str, ...]:
-    """Return the files of `paths`, and the tables in the folders among them."""
-    from qpr_jax.distant.logs import log_files
-
-    return log_files(paths, format=format or "")
 
 
 def input_names(paths: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from qpr_jax.data.decoding import STANDARD_INPUT
 from qpr_jax.data.pairs import pair_columns, read_question_pairs
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, separator_of
+from qpr_jax.distant.logs import log_files
 from qpr_jax.errors import UserError, needs, shortened
 from qpr_jax.files import locked, read_object, write_json
 
@@ -129,14 +130,15 @@ def duplicates(
     from qpr_jax.duplicates.files import INFO, check_folder, check_output, file_names
     from qpr_jax.duplicates.find import Source, search
 
-    files, excel = cli.input_files(questions, options["format"]), ""
+    form, excel = options["format"] or "", ""
+    files = log_files(questions, format=form)
     if options.pop("excel"):
-        excel = separator_of(files[0], options["format"] or "")
+        excel = separator_of(files[0], form)
         if output not in ("csv", "tsv"):
             raise click.UsageError("--excel needs --output csv or tsv")
     folder = pathlib.Path(out)
     check_output(output)
-    others = () if against is None else cli.input_files((against,), options["format"])
+    others = () if against is None else log_files((against,), format=form)
     check_folder(folder, output, (*files, *others))
     choice, what = _search_options(options)
     table = [*progress.count(_read(files, options), "read")]

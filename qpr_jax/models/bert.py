@@ -97,10 +97,6 @@ class BertEncoder(nnx.Module):
             BertLayer(shape, compute_dtype, precision, rngs) for _ in range(shape.num_hidden_layers)
         )
 
-    def __call__(self, token_ids: jax.Array) -> jax.Array:
-        """Encode token ids, int32 [n, L], zero-padded on the right, to float32 [n, hidden_size]."""
-        return self._encode(self._stack_layers(), self.embedding[token_ids], token_ids > 0)
-
     def encode_blocks(
         self,
         unique_ids: jax.Array,

@@ -63,12 +63,6 @@ class ConvEncoder(nnx.Module):
             nnx.initializers.lecun_normal()(rngs.params(), (features, output_dim))
         )
 
-    def __call__(self, token_ids: jax.Array) -> jax.Array:
-        """Encode token ids, int32 [n, L], zero-padded on the right, to float32 [n, output_dim]."""
-        unique_ids = jnp.concatenate([jnp.zeros(1, token_ids.dtype), token_ids.ravel()])
-        rows = jnp.arange(1, token_ids.size + 1, dtype=jnp.int32).reshape(token_ids.shape)
-        return self.encode_blocks(unique_ids, [jnp.where(token_ids > 0, rows, 0)])
-
     def encode_blocks(
         self,
         unique_ids: jax.Array,

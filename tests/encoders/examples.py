@@ -60,6 +60,13 @@ def cnn_encoder(
     )
 
 
+def encode_rows(model, token_ids):
+    """The vectors of token ids [n, L], zero-padded, in one block with a row for each token."""
+    unique_ids = jnp.concatenate([jnp.zeros(1, token_ids.dtype), token_ids.ravel()])
+    rows = jnp.arange(1, token_ids.size + 1, dtype=jnp.int32).reshape(token_ids.shape)
+    return model.encode_blocks(unique_ids, [jnp.where(token_ids > 0, rows, 0)])
+
+
 def as_cnn(model: ConvEncoder, vocabulary: Vocabulary) -> CnnEncoder:
     """The encoder without JAX of a model in Flax."""
     return cnn_encoder(

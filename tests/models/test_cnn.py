@@ -9,7 +9,7 @@ from flax import nnx
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.training.batches import plan_layout
-from tests.encoders.examples import WORDS, as_cnn, padded
+from tests.encoders.examples import WORDS, as_cnn, encode_rows, padded
 
 VOCABULARY = Vocabulary(WORDS, bins=30, subwords=True)
 QUESTIONS = [
@@ -62,7 +62,7 @@ def dense(params, graph):
     norms = jnp.linalg.norm(sums, axis=1, keepdims=True)
     sums = jnp.where(norms > most, sums * most / norms, sums)
     model.embedding = nnx.Param(jnp.concatenate([table, sums]))
-    return model(jnp.asarray(IDS))
+    return encode_rows(model, jnp.asarray(IDS))
 
 
 @pytest.mark.parametrize(("bag_of_words", "normalize"), [(False, True), (True, False)])
@@ -99,10 +99,10 @@ def test_gradients_are_those_of_a_table_with_a_row_for_each_sum(chunk):
 
 def test_the_embedding_of_padding_is_never_seen_nor_trained():
     encoder, token_ids = make(), padded([[], [3], [39, 1], [5] * 5, [7, 8, 9] * 3], 12)
-    call = nnx.jit(lambda encoder: encoder(token_ids))
+    call = nnx.jit(lambda encoder: encode_rows(encoder, token_ids))
     before = call(encoder)
     encoder.embedding[...] = encoder.embedding[...].at[0].set(100.0)
     np.testing.assert_array_equal(call(encoder), before)
-    gradient = nnx.jit(nnx.grad(lambda encoder: encoder(token_ids).sum()))(encoder)
+    gradient = nnx.jit(nnx.grad(lambda encoder: encode_rows(encoder, token_ids).sum()))(encoder)
     assert not np.asarray(gradient.embedding[...])[0].any()
     assert np.asarray(gradient.embedding[...])[5].any()

@@ -22,7 +22,7 @@ from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.phases import BatchLoader
 from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
-from tests.encoders.examples import TINY
+from tests.encoders.examples import TINY, encode_rows
 from tests.lowered import dots
 from tests.runs import write_encoder
 
@@ -85,9 +85,9 @@ def test_a_transformers_gradient_is_that_of_the_plain_model_in_chunks_on_devices
     draw = BatchLoader(config, dataset, devices=1).indices(0)
 
     def plain(params):
-        encode = nnx.merge(graph, params)
+        model = nnx.merge(graph, params)
         sides = (jnp.asarray(dataset.token_ids[side]) for side in draw.pairs.T)
-        return sdml_loss(*(config.loss.scale * encode(side) for side in sides)), None
+        return sdml_loss(*(config.loss.scale * encode_rows(model, side) for side in sides)), None
 
     expected, expected_gradient = value_and_gradient(plain, params)
     assert value == pytest.approx(expected, rel=1e-5)

@@ -25,6 +25,7 @@ from qpr_jax.training.train_step import (
     make_schedule,
     make_train_step,
 )
+from tests.encoders.examples import encode_rows
 from tests.parts import make_parts
 
 VOCABULARY, PAIRS, EXTRAS, LABELED, STEPS = 60, 16, 8, 8, 3
@@ -138,7 +139,7 @@ def test_steps_are_those_of_dense_adam_on_the_pairs_encoded_plainly(sums):
             table = plain.embedding[...]
             rows = jnp.matmul(counts, table, precision="highest")
             plain.embedding = nnx.Param(jnp.concatenate([table, rows]))
-            return sdml_loss(plain(queries), plain(candidates))
+            return sdml_loss(encode_rows(plain, queries), encode_rows(plain, candidates))
 
         value, gradient = jax.value_and_grad(loss)(params)
         updates, state = optimizer.update(gradient, state)
