@@ -53,7 +53,6 @@ class Settings(BaseModel):
     cross_encoder: str | None = None  # its folder
     token: str = ""  # clients send it to write and to reload; "" forbids both
     max_body: int = MAX_BODY  # bytes
-    max_waiting: int = 4096  # queries that wait for a search
     # Names in the `Host` header besides the loopback ones, without port; "*" allows all.
     allowed_hosts: list[str] = []
     # Web pages that may read answers in a browser (CORS), such as https://shop.example.
@@ -97,7 +96,7 @@ def make_app(
     settings = settings or Settings()
     metrics = ServerMetrics()
     open_again = settings.open_index if settings.folder else None
-    live = LiveIndex(retriever, open_again, max_waiting=settings.max_waiting, metrics=metrics)
+    live = LiveIndex(retriever, open_again, metrics)
     app = FastAPI(
         title="qpr_jax",
         version=qpr_jax.__version__,

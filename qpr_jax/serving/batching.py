@@ -36,7 +36,7 @@ class Batcher:
         to_json: Callable[[Found], bytes],  # makes the answer to a request, in the searching thread
         *,
         max_queries: int,  # of a batch, unless one request has more
-        max_waiting: int,  # queries
+        max_waiting: int = 4096,  # queries
         on_batch: Callable[[int], object] = lambda size: None,  # gets the number of queries
     ) -> None:
         self._search, self._to_json = search, to_json

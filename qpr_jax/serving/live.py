@@ -27,6 +27,7 @@ from qpr_jax.serving.models import CROSS_QUERIES
 
 log = logging.getLogger("qpr_jax")
 T = TypeVar("T")
+Open = Callable[[], Retriever]
 
 _RETRY_SECONDS = 1.0  # a reload that failed is not repeated before
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -72,10 +73,8 @@ class ServerMetrics:
 class Served:
     """An index and its queues of searches."""
 
-    def __init__(
-        self, retriever: Retriever, max_waiting: int, on_batch: Callable[[int], object]
-    ) -> None:
-        """max_waiting, on_batch: as of `Batcher`."""
+    def __init__(self, retriever: Retriever, on_batch: Callable[[int], object]) -> None:
+        """on_batch: as of `Batcher`."""
         self.retriever = retriever
         self.words = retriever.stages.words(retriever.store)
         # One for each re-ranker, so that no search waits for a cross-encoder.
@@ -84,7 +83,6 @@ class Served:
                 functools.partial(retriever.search, rerank=word, distinct=distinct),
                 _search_json,
                 max_queries=CROSS_QUERIES if word == "cross_encoder" else 256,
-                max_waiting=max_waiting,
                 on_batch=on_batch,
             )
             for word, distinct in itertools.product(self.words, (False, True))
@@ -115,15 +113,11 @@ class LiveIndex:
     def __init__(
         self,
         retriever: Retriever,
-        open_again: Callable[[], Retriever] | None,
-        *,
-        max_waiting: int,
+        open_again: Open | None,
         metrics: ServerMetrics,
     ) -> None:
         """open_again: opens the index of the folder for `reload`; None if there is no folder."""
-        self._make = functools.partial(
-            Served, max_waiting=max_waiting, on_batch=metrics.batches.observe
-        )
+        self._make = functools.partial(Served, on_batch=metrics.batches.observe)
         self.served = self._make(retriever)
         self._open, self._metrics = open_again, metrics
         self._warm = False
@@ -209,7 +203,7 @@ class LiveIndex:
         async with self._reloading:
             return await self._reload(self._open)
 
-    async def _reload(self, open_again: Callable[[], Retriever]) -> dict[str, Any]:
+    async def _reload(self, open_again: Open) -> dict[str, Any]:
         start = self._reloaded = time.monotonic()
         try:
             new = await asyncio.to_thread(self._open_warm, open_again)
@@ -226,7 +220,7 @@ class LiveIndex:
         log.info("reloaded: %s questions, %s s", f"{count:,}", seconds)
         return {"questions": count, "seconds": seconds}
 
-    def _open_warm(self, open_again: Callable[[], Retriever]) -> Served:
+    def _open_warm(self, open_again: Open) -> Served:
         new = self._make(open_again())
         new.warm_up()
         return new

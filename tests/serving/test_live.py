@@ -58,10 +58,11 @@ def test_too_many_searches_that_wait(folder, monkeypatch):
     retriever, go = Retriever.load(folder), threading.Event()
     go.set()
     slow_search(monkeypatch, retriever, go)
-    with client_of(make_app(retriever, Settings(max_waiting=2))) as client:
+    many = {"queries": ["rice"] * 1000, "k": 1}
+    with client_of(make_app(retriever)) as client:
         go.clear()
-        with concurrent.futures.ThreadPoolExecutor(6) as pool:
-            running = [pool.submit(search, client) for _ in range(6)]
+        with concurrent.futures.ThreadPoolExecutor(9) as pool:
+            running = [pool.submit(client.post, "/search", json=many) for _ in range(9)]
             done = concurrent.futures.as_completed(running, timeout=30)
             refused = [next(done).result() for _ in range(3)]
             go.set()
