@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -21,6 +22,12 @@ from tests.xla import QUICK_XLA
 
 ROOT = pathlib.Path(__file__).parent.parent
 WORDS = tuple(tokenize("how can i learn python quickly what is the best way to cook rice"))
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
 
 
 def start_training(
