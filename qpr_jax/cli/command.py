@@ -129,7 +129,7 @@ def questions_input(function: Function) -> Function:
     text_help = "Column of the question.  [default: question, text, query, title, ...]"
     format_help = "Format of the input.  [default: by the file's suffix, or lines]"
     function = skip_bad_rows(function)
-    function = option("--text-column", "--column", "text_column", help=text_help)(function)
+    function = option("--text-column", help=text_help)(function)
     return option("--format", type=click.Choice(FORMATS), help=format_help)(function)
 
 

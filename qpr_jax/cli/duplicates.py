@@ -92,11 +92,6 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
     metavar="RULE",
     help="The row of a group that stays: first, longest, central or max:COLUMN.",
 )
-@cli.option(
-    "--memory",
-    type=cli.FiniteRange(min=0.001),
-    help="GiB for the pairs.  [default: half of the rest]",
-)
 @cli.option("--output", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), default="csv")
 @cli.option(
     "--excel",
@@ -169,10 +164,7 @@ def _search_options(options: dict[str, Any]) -> tuple[Choice, Options]:
     from qpr_jax.duplicates.scores import choose
 
     choice = choose(**{name: options.pop(name) for name in _WAYS})
-    memory = options.pop("memory")
-    given = {name: options.pop(name) for name in _SEARCH}
-    size = None if memory is None else int(memory * (1 << 30))
-    return choice, Options(**given, memory=size)
+    return choice, Options(**{name: options.pop(name) for name in _SEARCH})
 
 
 def _read(files: Sequence[str], how: dict[str, Any]) -> Iterator[Entry]:

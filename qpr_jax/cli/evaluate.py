@@ -33,13 +33,7 @@ TASKS = ("retrieval", "classification", "mining", "translation")
 @cli.option("--task", type=click.Choice(TASKS), default=TASKS[0])
 @cli.option("--validation", type=cli.PATH, help="Labeled pairs to choose thresholds on.")
 @cli.table_format("PAIRS and --validation")
-@cli.option(
-    "--text-column",
-    "--column",
-    "column",
-    default="question",
-    help="Column of the query (retrieval).",
-)
+@cli.option("--text-column", default="question", help="Column of the query (retrieval).")
 @cli.option("--other-texts", is_flag=True, help="Skip hits with the text of the query.")
 @cli.option("--beir", type=cli.PATH, help="A folder in BEIR's format, instead of PAIRS.")
 @cli.option("--split", help="Split of --beir.  [default: test]")
@@ -90,7 +84,7 @@ def evaluate(folder: str, pairs: str, task: str, **given: Any) -> cli.Output:
 
 def _check_usage(pairs: str, task: str, given: Mapping[str, Any]) -> None:
     """Raise click's error for options, by name, that do not go together."""
-    of_pairs = given["other_texts"] or given["column"] != "question" or given["cross_encoder"]
+    of_pairs = given["other_texts"] or given["text_column"] != "question" or given["cross_encoder"]
     if given["beir"] is not None:
         if task != "retrieval" or of_pairs or given["format"] or pairs != STANDARD_INPUT:
             raise click.UsageError("--beir goes with --split and --trec only")
@@ -118,9 +112,9 @@ def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[
         value = parse_key(cell)
         return (query, value) if isinstance(query, str) and value is not None else None
 
-    remedy = "name the query's column with `--column`, or the format with `--format`"
+    remedy = "name the query's column with `--text-column`, or the format with `--format`"
     how = {"expected": "a query and an id", "format": given["format"] or "", "remedy": remedy}
-    rows = read_values(pairs, [given["column"], "id"], parse, **how)
+    rows = read_values(pairs, [given["text_column"], "id"], parse, **how)
     for line, (query, value) in rows:
         relevant.setdefault(query, set()).add(value)
         line_of.setdefault(value, line)

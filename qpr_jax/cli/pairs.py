@@ -44,9 +44,6 @@ _NAMES = ("query", "negative", "rank", "distance", "positive", "id", "score")
     type=cli.DISTANCE,
     help="Minimum distance: (1 + this) times the positive's.",
 )
-@cli.option(
-    "--absolute-margin", type=cli.DISTANCE, help="Minimum distance: the positive's plus this."
-)
 @cli.option("--rerank", type=click.Choice(["light"]), help="Score hits by RUN's re-ranker.")
 @cli.option("--cross-encoder", type=cli.PATH, help="Score hits by this folder's model.")
 @cli.option("--max-score", default=0.5, type=cli.SHARE, help="Drop higher scores.")
@@ -163,9 +160,9 @@ def _retriever(folder: str, questions: list[str], rules: Rules, *, alone: bool) 
 
     if not alone and pathlib.Path(folder, "index").is_dir():
         retriever = Retriever.load(folder)
-        if retriever.store.recipe.metric != "l2" and rules.has_margin:
+        if retriever.store.recipe.metric != "l2" and rules.relative_margin is not None:
             what = f"{folder}: expected an index by distance, got one by inner product"
-            raise UserError(what, remedy="leave out --relative-margin and --absolute-margin")
+            raise UserError(what, remedy="leave out --relative-margin")
         return retriever
     log.info("indexing %s questions", f"{len(questions):,}")
     return Retriever.build(questions, run=folder)

@@ -24,30 +24,21 @@ Rerank = Callable[[Sequence[str], list[list[Hit]]], list[list[Hit]]]
 class Rules:
     """Which hits of a query become its negatives.
 
-    With p the squared distance of the farthest known paraphrase of the query, the margins keep hits
-    at a squared distance of at least p (1 + `relative_margin`) and p + `absolute_margin`, as
-    TopK-PercPos and TopK-MarginPos of NV-Retriever (Moreira et al., arXiv 2407.15831).
+    With p the squared distance of the farthest known paraphrase of the query, the margin keeps hits
+    at a squared distance of at least p (1 + `relative_margin`), as TopK-PercPos of NV-Retriever
+    (Moreira et al., arXiv 2407.15831).
     """
 
     from_rank: int = 1  # first and last rank, from 1, among hits that are no known paraphrase
     to_rank: int = 50
     count: int = 4  # negatives of a query
     relative_margin: float | None = None
-    absolute_margin: float | None = None
     max_score: float = 0.5  # the greatest probability that a negative is a paraphrase
     seed: int | None = None  # of a random choice among the hits left; None: takes the nearest
 
-    @property
-    def has_margin(self) -> bool:
-        """Whether there is a margin."""
-        return self.relative_margin is not None or self.absolute_margin is not None
-
     def least(self, positive: float) -> float:
         """Compute the least distance of a negative from that of the farthest paraphrase."""
-        if not self.has_margin:
-            return -np.inf
-        relative, absolute = self.relative_margin or 0, self.absolute_margin or 0
-        return max(positive * (1 + relative), positive + absolute)
+        return -np.inf if self.relative_margin is None else positive * (1 + self.relative_margin)
 
 
 class Negative(NamedTuple):

@@ -63,7 +63,7 @@ MISTAKES = (
     # index, search, add, remove
     ("index made a.tsv --run run", "a.tsv", "--text-column"),
     ("index made bad.jsonl --run run", "bad.jsonl, line 5", "--skip-bad-rows"),
-    ("index made evil.csv --run run --column x", "evil.csv", "--text-column"),
+    ("index made evil.csv --run run --text-column x", "evil.csv", "--text-column"),
     ("index made questions.jsonl --run run --factory LSH", "factory", "HNSW32"),
     ("index made questions.jsonl --run run --factory IVF9,PQ7", "got PQ7", ""),
     ("index made questions.jsonl --run run --probes 0", "`probes`", ""),
@@ -111,7 +111,7 @@ MISTAKES = (
     ("calibrate run pairs.jsonl", "verdicts", ""),
     ("calibrate run heavy.jsonl", "weights", ""),
     # evaluate, errors, publish
-    ("evaluate mine a.tsv", "a.tsv", "--column"),
+    ("evaluate mine a.tsv", "a.tsv", "--text-column"),
     ("evaluate mine no_id.tsv", "no_id.tsv, line 2", ""),
     ("evaluate mine ids.tsv", "ids.tsv, line 3", "remove their rows"),
     ("evaluate run pairs.jsonl --task classification --validation pairs.jsonl", "pairs.", ""),
