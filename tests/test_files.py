@@ -29,16 +29,6 @@ def names(folder: pathlib.Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_appears_only_when_it_is_whole(tmp_path):
-    path = tmp_path / "deep" / "file"
-    with write_atomically(path, "w") as file:
-        file.write("é\n")
-        file.flush()
-        assert not path.exists()
-    assert path.read_bytes() == b"\xc3\xa9\n"
-    assert names(path.parent) == ["file"]
-
-
 @pytest.mark.parametrize("write", [write_atomically, replace_folder])
 def test_a_failed_write_or_a_power_cut_leaves_the_old_one(tmp_path, monkeypatch, write):
     """What is renamed into place is on disk before, and its name after."""

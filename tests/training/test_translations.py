@@ -8,9 +8,11 @@ import pytest
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
+from qpr_jax.files import read_json
 from qpr_jax.text.tokenizer import normalized_text, tokenize
 from qpr_jax.training.config import override
 from qpr_jax.training.dataset import load_dataset, with_teacher
+from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.phases import BatchLoader
 from qpr_jax.training.sampler import epoch_steps, sample_pairs
 from qpr_jax.training.translations import TranslationData, load_translations, translation_digests
@@ -243,3 +245,43 @@ def test_embeddings_start_at_the_vectors_of_translations(config, dataset, taught
     encoder = taught.teacher.encoder
     started = dataclasses.replace(dataset, start=encoder)  # has embeddings of its own
     assert not with_teacher(config, started, encoder).teacher.glossary
+
+
+LEARNED = {
+    "data.glossed": 1,
+    "text.vocabulary_size": 2000,
+    "text.hash_bins": 300,
+    "teacher.epochs": 12,
+    "teacher.batch_size": 128,
+    "optimizer.learning_rate": 0.01,
+    "teacher.weight": 1.0,
+    "batch.translations": 0.5,
+    "batch.subword_dropout": 0.1,
+    "max_steps": 8,
+    "devices": 4,
+}
+
+
+@pytest.mark.slow
+def test_a_whole_run_finds_translations(tmp_path):
+    config = translated_config(tmp_path, sentences=900, words=200, **LEARNED)
+    report = train_and_evaluate(config, tmp_path / "run")
+    assert read_json(tmp_path / "run" / "report.json") == report
+    found = report["translations"]
+    assert [(s["language"], s["name"]) for s in found["sets"]] == [
+        (LANGUAGE, "validation"),
+        (LANGUAGE, "test"),
+    ]
+    for scores in found["sets"]:
+        assert scores["sentences"] == 90  # a tenth
+        assert min(scores["to_source"], scores["to_target"]) > 0.95
+        assert min(scores["cosine_source"], scores["cosine_target"]) > 0.85
+        assert scores["retrieval"]["hits@1"] > 0.9
+    assert 0.5 < found["known"][LANGUAGE] <= 1
+    # The files by name, without their folder.
+    files = {file["name"]: file for file in found["files"]}
+    assert files.keys() == {"sentences.tsv", "words.tsv"}
+    assert [file["dictionary"] for file in files.values()] == [False, True]
+    counts = found["counts"][LANGUAGE]
+    assert files["sentences.tsv"]["rows"] == counts["trained_sentences"]
+    assert files["words.tsv"]["language"] == LANGUAGE
