@@ -89,7 +89,9 @@ def _folder_format(folder: StrPath) -> str | None:
     named = manifest_format(folder)
     if named in FORMATS:
         return named
-    return sentence_transformers.FORMAT if sentence_transformers.is_model(folder) else None
+    names = sentence_transformers.CONFIG, sentence_transformers.WEIGHTS
+    found = all(pathlib.Path(folder, name).is_file() for name in names)
+    return sentence_transformers.FORMAT if found else None
 
 
 def is_encoder(folder: StrPath) -> bool:

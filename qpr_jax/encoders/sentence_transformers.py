@@ -60,11 +60,6 @@ class SentenceModel(NamedTuple):
     weights: dict[str, Any]
 
 
-def is_model(folder: StrPath) -> bool:
-    """Whether a folder has this format."""
-    return all(pathlib.Path(folder, name).is_file() for name in (CONFIG, WEIGHTS))
-
-
 def file_names(folder: StrPath) -> list[str]:
     """List the files of a folder that define the model; UserError where one is missing."""
     path = pathlib.Path(folder)

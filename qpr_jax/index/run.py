@@ -54,14 +54,11 @@ def run_encoder_folder(run: StrPath) -> pathlib.Path:
     export = folder / named
     if export.is_dir():
         return export
-    unfinished = (folder / "run.json").is_file()
     raise UserError(
         f"{run}: expected a run with {EXPORT}/, or an encoder ({WEIGHTS}, with {CONFIG} or with "
         f"the {MANIFEST} of `qpr publish`), found neither",
         setting="run",
-        remedy="finish the run (the same command resumes it)"
-        if unfinished
-        else "name another folder, or fetch it again",
+        remedy="finish the run (the same command resumes it), or name another folder",
     )
 
 
