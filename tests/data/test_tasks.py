@@ -90,16 +90,13 @@ def test_counts_of_the_report(made, log):
         counts = report["parts"][name]
         labeled = read_question_pairs(folder / f"{name}.tsv")
         assert counts["duplicates"] == labeled.is_duplicate.sum()
-        assert counts["non_duplicates"] == (~labeled.is_duplicate).sum()
         kept += len(labeled.pairs)
         if name in SHARES:
             share = SHARES[name] * report["questions"]
             assert 0.95 * share < counts["questions"] <= share
             qrels = read_qrels(folder / "beir", name)
-            assert counts["queries"] == len(qrels)
             assert counts["relevant"] == sum(map(len, qrels.values()))
     assert report["questions"] == sum(report["parts"][name]["questions"] for name in PARTS)
-    assert report["corpus"] == len(dict(read_corpus(folder / "beir")))
     dropped = report["dropped"]
     assert dropped["non_duplicates_of_one_cluster"] >= 1
     assert dropped["pairs_with_a_blank_question"] == 2

@@ -120,10 +120,7 @@ def test_the_identity_is_a_hash_of_what_decides_the_vectors(tmp_path):
     assert cnn_encoder(**ramps).identity == IDENTITY
     assert cnn_encoder(**ramps, normalize=True).identity != IDENTITY
     first = encoder.identity
-    assert len(first) == 64
     assert save(tmp_path / "b", settings={"other": 2}).identity == first
-    (tmp_path / "a").rename(tmp_path / "moved")
-    assert read_cnn(tmp_path / "moved").identity == first
     assert save(tmp_path / "c", max_tokens=21).identity != first
     other = {**cnn_weights(), "biases": cnn_weights(seed=1)["biases"]}
     assert save(tmp_path / "d", **other).identity != first

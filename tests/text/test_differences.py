@@ -53,21 +53,17 @@ def test_numbers_and_names():
 DIFFER = {
     numbers_differ: [
         ("Who won in 2016?", "Who won in 2012?", True),
-        ("Who won in 2016?", "Who won?", True),
         ("Is 2 plus 3 five?", "Is 3 plus 2 five?", False),
         ("How do I lose 5 kg in 1 week?", "How do I lose five kg in one week?", False),
         ("Who is number 1?", "Who is number two?", True),
         ("Which one is better?", "Which is better?", False),
-        ("", "", False),
     ],
     names_differ: [
         ("Is it cold in Delhi?", "Is it cold in Pune?", True),
-        ("Is it cold in Delhi?", "Is it cold?", True),
         ("Is it cold in Delhi?", "is it cold in delhi?", False),
         ("Is India's capital large?", "How large is the capital of India?", False),
         ("Is the U.S. large?", "Is the US large?", False),
         ("How Large Is The Town Of Delhi?", "How large is Delhi?", False),
-        ("Who runs an IIT?", "Who runs IITs?", False),
     ],
     negation_differs: [
         ("Why do I sleep?", "Why can't I sleep?", True),
