@@ -13,15 +13,6 @@ from qpr_jax.training.config import declarations, load_config
 from qpr_jax.training.presets import FACTS
 
 
-def test_labels_and_the_run_to_start_from_are_settings(done, monkeypatch):
-    given = []
-    train = "qpr_jax.training.main._train"
-    monkeypatch.setattr(train, lambda config, *rest: given.append(config) or {})
-    done("train", "r", "p.tsv", "--from", "runs/old", "--labels", "v.csv")
-    assert given[0].encoder.pretrained == "runs/old"
-    assert (given[0].data.labels, given[0].data.path) == ("v.csv", "p.tsv")
-
-
 def test_a_training_that_gains_nothing_keeps_the_encoder_that_it_started_from(done, tmp_path):
     done("sample", "--out", "sample")
     harm = ["optimizer.learning_rate=9", "max_steps=4", "early_stopping.every_steps=2"]

@@ -9,7 +9,7 @@ from flax import nnx
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.training.batches import plan_layout
-from tests.encoders.examples import WORDS, as_cnn, encode_rows, padded
+from tests.encoders.examples import WORDS, as_cnn, encode_rows
 
 VOCABULARY = Vocabulary(WORDS, bins=30, subwords=True)
 QUESTIONS = [
@@ -95,14 +95,3 @@ def test_gradients_are_those_of_a_table_with_a_row_for_each_sum(chunk):
     read = np.union1d(PARTS.rows, used[used < VOCABULARY.size])
     assert table[read].any(axis=1).all()
     assert not np.delete(table, read, axis=0).any()
-
-
-def test_the_embedding_of_padding_is_never_seen_nor_trained():
-    encoder, token_ids = make(), padded([[], [3], [39, 1], [5] * 5, [7, 8, 9] * 3], 12)
-    call = nnx.jit(lambda encoder: encode_rows(encoder, token_ids))
-    before = call(encoder)
-    encoder.embedding[...] = encoder.embedding[...].at[0].set(100.0)
-    np.testing.assert_array_equal(call(encoder), before)
-    gradient = nnx.jit(nnx.grad(lambda encoder: encode_rows(encoder, token_ids).sum()))(encoder)
-    assert not np.asarray(gradient.embedding[...])[0].any()
-    assert np.asarray(gradient.embedding[...])[5].any()
