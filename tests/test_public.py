@@ -12,12 +12,6 @@ ROOT = pathlib.Path(__file__).parent.parent
 QUESTIONS = ["How to cook rice?", "What is rice?", "How can I learn Python?"]
 
 
-@pytest.fixture
-def run(tmp_path):
-    write_encoder(tmp_path / "run")
-    return tmp_path / "run"
-
-
 def test_every_name_is_there_and_is_listed():
     assert dir(qpr_jax) == sorted([*qpr_jax.__all__, "__version__"])
     for name in qpr_jax.__all__:
@@ -28,7 +22,9 @@ def test_every_name_is_there_and_is_listed():
         _ = qpr_jax.Retreiver
 
 
-def test_objects_say_what_they_are_and_not_all_their_numbers(run, tmp_path):
+def test_objects_say_what_they_are_and_not_all_their_numbers(tmp_path):
+    run = tmp_path / "run"
+    write_encoder(run)
     retriever = qpr_jax.Retriever.build(QUESTIONS, run=run)
     encoder = "<CnnEncoder: 6 dimensions, 14 words, windows of 3, reads 64 tokens>"
     store = "<FolderStore: 3 questions in memory, Flat>"

@@ -14,7 +14,6 @@ ENTRIES = (
         ["like father, like son", "so"],
     ),
     (":Hund:(m) dog, hound", "Hund", ["dog", "hound"]),  # no gloss: each comma ends one
-    (":grau:gray (the [[ash]] of an ''ember''), grey ()", "grau", ["gray", "grey"]),
     # The word was cut out of links and templates.
     (":Turm]]:({m}) tower (building)", "Turm", ["tower"]),
     (":zwei]] [[Wochen:fortnight (time)", "zwei Wochen", ["fortnight"]),
@@ -27,11 +26,8 @@ ENTRIES = (
     # Entries of which nothing can be used.
     ("::book (paper), raven (bird)", "", []),
     (":de:abroad (x)", "", []),  # the code of the language
-    (":m}}:third (x)", "", []),  # a gender
     (":se casser}}, se:blow (x)", "", []),
     (":''any verb'':would (x)", "", []),
-    (":???:what (x)", "", []),
-    (":Tier:({n})  (animal)", "Tier", []),
     (":Ditto:Appendix:Monsters/Ditto (x), ditto (y)", "Ditto", ["ditto"]),
     (":sich:(bien) compte d) notice (x)", "sich", []),
 )

@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-from playwright.sync_api import sync_playwright
 
 from qpr_jax.failures.analysis import analyze, known_paraphrases
 from qpr_jax.failures.page import write_failures
@@ -40,9 +39,6 @@ def search_of(run):
         ]
 
     return search
-
-
-CHROMIUM = shutil.which("chromium")
 
 
 class Page(html.parser.HTMLParser):
@@ -193,16 +189,18 @@ def test_one_run_is_not_compared(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_shows_all_of_the_page(tmp_path, scheme):
-    if CHROMIUM is None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
         pytest.skip("needs chromium on the PATH")
+    sync_api = pytest.importorskip("playwright.sync_api")
     long = "<img src=x onerror=\"document.title='run'\">" + "m" * 500
     found = [[Hit(3, long, 0.1)]]
     analysis = analyze({long: lambda _, k: found}, {1: long, 2: "b"}, np.array([[1, 2]]))
     write_failures(tmp_path / "a.html", analysis)
     wrong = []
-    with sync_playwright() as playwright:
+    with sync_api.sync_playwright() as playwright:
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
         page = browser.new_page(viewport={"width": 360, "height": 640}, color_scheme=scheme)
         page.on("console", lambda said: wrong.append(said.text))
         page.goto((tmp_path / "a.html").as_uri())
