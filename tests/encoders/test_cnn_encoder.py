@@ -24,7 +24,7 @@ from tests.encoders.examples import (
     cnn_weights,
     reference,
 )
-from tests.parts import make_parts
+from tests.text.plain_ids import make_parts
 
 
 def test_summary():

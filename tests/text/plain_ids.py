@@ -5,12 +5,18 @@ import zlib
 
 import numpy as np
 
-from qpr_jax.text.base import NO_PARTS
+from qpr_jax.text.base import NO_PARTS, Parts
 from qpr_jax.text.tokenizer import join_codes, tokenize
 from qpr_jax.text.vocabulary import NGRAMS, FlatTokens, fold
-from tests.parts import make_parts
 
 END = "\n"
+
+
+def make_parts(tokens, limit=1e6):
+    """The parts of tokens, each given by its rows; with no limit that matters."""
+    offsets = np.cumsum([0, *map(len, tokens)])
+    limits = np.full(len(tokens), limit, np.float32)
+    return Parts(np.array([*itertools.chain(*tokens)], np.int32), offsets, limits)
 
 
 def hash_text(text):

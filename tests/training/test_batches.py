@@ -13,7 +13,7 @@ from qpr_jax.training.batches import BatchShape, lengths_of, plan_layout
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.phases import BatchLoader
-from tests.parts import make_parts
+from tests.text.plain_ids import make_parts
 
 VOCABULARY = 200
 SUMS = [[1 + (7 * i + j) % 199 for j in range(i % 8 + 1)] for i in range(150)]

@@ -26,7 +26,7 @@ from qpr_jax.training.train_step import (
     make_train_step,
 )
 from tests.encoders.examples import encode_rows
-from tests.parts import make_parts
+from tests.text.plain_ids import make_parts
 
 VOCABULARY, PAIRS, EXTRAS, LABELED, STEPS = 60, 16, 8, 8, 3
 
