@@ -9,16 +9,23 @@ re-ranker must not have been trained on the Quora pairs.
 from __future__ import annotations
 
 import argparse
+import logging
 import pathlib
 import sys
 
+import numpy as np
+
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.sources import find_quora
+from qpr_jax.data.splits import TEST
+from qpr_jax.index.vectors import pair_distances
 from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
 from qpr_jax.reranking.stages import read_stages
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.pair_calibration import calibrate_pairs
+from qpr_jax.training.pair_calibration import calibrate_pairs, contrast_pairs
+
+log = logging.getLogger("qpr_jax")
 
 
 def main() -> int:
@@ -32,6 +39,11 @@ def main() -> int:
     vectors = encoder.encode(dataset.data.questions)
     if not (found := calibrate_pairs(dataset, encoder, vectors, stages.light)):
         return 1
+    texts, first, second = contrast_pairs(dataset, TEST)
+    distances = pair_distances(encoder.encode(texts), first, second)
+    scores = stages.pair_features().score_pairs(found, texts, first, second, distances)
+    quantiles = ", ".join(f"{score:.2f}" for score in np.quantile(scores, [0.5, 0.9]))
+    log.info("contrasts of test questions: 50 and 90 %% have scores below %s", quantiles)
     save_calibration(given.out / "export" / CALIBRATION, found)
     return 0
 

@@ -1,7 +1,7 @@
 """The probability that two texts mean the same, and its file.
 
-It is a function of the two texts alone: logistic regression, piecewise linear in each of
-`reranking.pairs.PairFeatures`. The folder has a manifest and a safetensors file; it lies in the
+It is a function of the two texts alone: logistic regression on `reranking.pairs.PairFeatures`,
+with hinges and products. The folder has a manifest and a safetensors file; it lies in the
 folder of its encoder.
 """
 
@@ -20,7 +20,7 @@ from qpr_jax.reranking.model_folder import check_array, read_model
 FORMAT = "qpr_jax pair calibration 1"
 CALIBRATION = "calibration"  # sub-folder of an encoder's folder
 WEIGHTS = "calibration.safetensors"
-_ARRAYS = {"mean": 1, "scale": 1, "weights": 3}  # numbers of each for a feature
+_ARRAYS = {"mean": 1, "scale": 1, "weights": 4}  # numbers of each for a feature
 _NUMBERS = ("reach", "bias", "slope", "shift")
 _FACTS = {"encoder": str, "reranker": str, "settings": dict} | dict.fromkeys(_NUMBERS, float)
 _CLIP = 4.0  # in standard deviations: features are clipped to it
@@ -34,7 +34,7 @@ class PairCalibration:
     reach: float  # the largest squared distance at which duplicates are looked for
     mean: np.ndarray  # float64 [f]; with the scale, it standardizes the features
     scale: np.ndarray  # float64 [f]
-    weights: np.ndarray  # float64 [3 f], of `inputs`
+    weights: np.ndarray  # float64 [4 f], of `inputs`
     bias: float = 0.0  # added to their sum
     # The `LightModel.identity` of the re-ranker whose word statistics the features need; "": they
     # are of the distance alone.
@@ -48,9 +48,14 @@ class PairCalibration:
         return f"<PairCalibration: by {by}, up to {self.reach:.4g}>"
 
     def inputs(self, features: np.ndarray) -> np.ndarray:
-        """Standardize and clip features [P, f]; with two hinges of each, [P, 3 f]."""
+        """Standardize and clip features [P, f]: [P, 4 f].
+
+        Each feature, two hinges of it, and its product with the first one, the distance: one word
+        more or less says more of two close texts than of two distant ones.
+        """
         values = ((features - self.mean) * self.scale).clip(-_CLIP, _CLIP)
-        return np.hstack([values, np.maximum(values, 0), np.maximum(-1 - values, 0)])
+        hinges = np.maximum(values, 0), np.maximum(-1 - values, 0)
+        return np.hstack([values, *hinges, values * values[:, :1]])
 
     def logits(self, features: np.ndarray) -> np.ndarray:
         """Compute the logits before verdicts of people, float64 [P], of features [P, f]."""

@@ -23,17 +23,27 @@ _SPREAD = np.array([1.0, 3.0])
 
 
 def fit_pairs(
-    encoder: str, features: np.ndarray, labels: np.ndarray, *, reach: float, reranker: str = ""
+    encoder: str,
+    features: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray | None = None,
+    *,
+    reach: float,
+    reranker: str = "",
 ) -> PairCalibration:
-    """Fit what orders pairs to features, float64 [P, f], and labels, bool [P]."""
+    """Fit what orders pairs to features, float64 [P, f], and labels, bool [P].
+
+    weights: float64 [P], how often each pair counts; None: once.
+    """
     mean, spread = features.mean(axis=0), features.std(axis=0)
     # A constant feature gets the scale 0, so that it is ignored on other data, too.
     scale = np.where(spread > 1e-9, 1 / np.maximum(spread, 1e-9), 0)
-    count = 3 * len(mean)
+    count = 4 * len(mean)
     blank = PairCalibration(encoder, reach, mean, scale, np.zeros(count), 0.0, reranker)
     spread = np.append(np.full(count, _SLOPES), np.inf)
     values = blank.inputs(features)
-    found = _fit_logistic(values, labels, np.ones(len(labels)), np.zeros(count + 1), spread)
+    shares = np.ones(len(labels)) if weights is None else weights
+    found = _fit_logistic(values, labels, shares, np.zeros(count + 1), spread)
     return dataclasses.replace(blank, weights=found[:-1], bias=float(found[-1]))
 
 
@@ -115,7 +125,7 @@ def _first_calibration(encoder: str, features: np.ndarray) -> PairCalibration:
     """
     distances = features[:, 1]
     scale = np.array([0.0, 1 / max(float(distances.std()), 1e-9)])
-    mean, weights = np.array([0.0, distances.mean()]), np.array([0, -1, 0, 0, 0, 0.0])
+    mean, weights = np.array([0.0, distances.mean()]), np.array([0, -1.0, 0, 0, 0, 0, 0, 0])
     return PairCalibration(encoder, float(distances.max()), mean, scale, weights)
 
 

@@ -1,7 +1,8 @@
 """The stage of a run after its re-ranker: the probability that two questions mean the same.
 
 What orders pairs is learned from the nearest hits of validation questions: those of one cluster
-against the others. What makes it a probability is learned from labeled pairs with a validation
+against the others, and against contrasts of these questions (`data.contrasts`), which are nearer
+than most paraphrases. What makes it a probability is learned from labeled pairs with a validation
 question, and tested on those with a test question: labels are people's, while hits have
 duplicates that nobody labeled. Labeled duplicates and others are weighted so that the share of
 duplicates is that among hits of a search, as people judged them: results/judged_hits.csv.
@@ -10,10 +11,12 @@ duplicates is that among hits of a search, as people judged them: results/judged
 from __future__ import annotations
 
 import logging
+import random
 
 import numpy as np
 
 from qpr_jax.data.clusters import in_one_cluster
+from qpr_jax.data.contrasts import contrasts
 from qpr_jax.data.splits import HELD_OUT, SPLITS, TEST, VALIDATION
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.metrics import reliability
@@ -32,6 +35,7 @@ SHARE = 34 / 300  # of results/judged_hits.csv
 MIN_LABELED = 100  # of each label; fewer are too few to fit
 MIN_DUPLICATES = 20  # pairs of validation questions
 _HITS, _REACHED = 50, 20  # hits that the reach is chosen from; those within it, in the mean
+_CONTRAST = 0.3  # weight of a contrast, that of a hit is 1: more would cost the order of hits
 _MOST = 5000  # questions of a split whose hits are looked at
 
 
@@ -57,7 +61,14 @@ def calibrate_pairs(
 
     near, same, reach = near_pairs(dataset, vectors)
     name = light.identity if light else ""
-    ordered = fit_pairs(encoder.identity, read(near), same, reach=reach, reranker=name)
+    known, weights = read(near), np.ones(len(near))
+    texts, first, second = contrast_pairs(dataset, VALIDATION)
+    if light and len(first):  # by the distance alone a contrast would be like a paraphrase
+        distances = pair_distances(encoder.encode(texts), first, second)
+        known = np.vstack([known, features.of_pairs(texts, first, second, distances)])
+        same = np.append(same, np.zeros(len(first), bool))
+        weights = np.append(weights, np.full(len(first), _CONTRAST))
+    ordered = fit_pairs(encoder.identity, known, same, weights, reach=reach, reranker=name)
     (pairs, labels), (tested, truth) = (labeled_pairs(dataset, name) for name in HELD_OUT)
     fitted = rescale(ordered, read(pairs), labels, share_weights(labels))
     scores = reliability(fitted.probabilities(read(tested)), truth, share_weights(truth))
@@ -97,6 +108,30 @@ def labeled_pairs(dataset: TrainDataset, split: str) -> tuple[np.ndarray, np.nda
     return np.concatenate([same, others]), np.arange(len(same) + len(others)) < len(same)
 
 
+def some_questions(dataset: TrainDataset, split: int) -> np.ndarray:
+    """Return rows of the questions of a split, at most _MOST, int64 [q]."""
+    rows = np.flatnonzero(dataset.splits.split_of == split)
+    return np.sort(np.random.default_rng(0).permutation(rows)[:_MOST])
+
+
+def contrast_pairs(dataset: TrainDataset, split: int) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Return questions of a split and their contrasts, and which form pairs.
+
+    Returns:
+      The texts; rows of a question and of its contrast, int64 [P] each.
+    """
+    rng, texts = random.Random(0), list[str]()
+    first, second = list[int](), list[int]()
+    for row in some_questions(dataset, split).tolist():
+        texts.append(question := dataset.data.questions[row])
+        own = len(texts) - 1
+        for contrast in contrasts(question, rng):
+            first.append(own)
+            second.append(len(texts))
+            texts.append(contrast)
+    return texts, np.array(first, np.int64), np.array(second, np.int64)
+
+
 def near_pairs(dataset: TrainDataset, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Return validation questions with their nearest others, and the reach.
 
@@ -105,9 +140,7 @@ def near_pairs(dataset: TrainDataset, vectors: np.ndarray) -> tuple[np.ndarray, 
     Returns:
       Pairs int [P, 2], none with a test question; whether both are in one cluster, bool [P].
     """
-    split_of = dataset.splits.split_of
-    rows = np.flatnonzero(split_of == VALIDATION)
-    queries = np.sort(np.random.default_rng(0).permutation(rows)[:_MOST])
+    split_of, queries = dataset.splits.split_of, some_questions(dataset, VALIDATION)
     hits = rank(exact_search(vectors), queries, min(_HITS, len(vectors) - 1))
     distances = np.sort(distances_to(vectors[queries], vectors, hits), axis=None)
     reach = float(distances[min(_REACHED * len(queries), len(distances)) - 1])

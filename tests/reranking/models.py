@@ -62,7 +62,7 @@ def pair_calibration(
 ) -> PairCalibration:
     """Probability .5 at a squared distance of `middle`; with a re-ranker, less for other words."""
     words = symmetric(np.zeros((1, len(FEATURES)))).shape[1] if light else 0
-    weights = np.zeros(3 * (2 + words))
+    weights = np.zeros(4 * (2 + words))
     weights[1], weights[2 : 2 + words] = -2, np.random.default_rng(0).normal(0, 0.2, words)
     known = PairCalibration(
         encoder, 4.0, np.zeros(2 + words), np.ones(2 + words), weights, 2.0 * middle
