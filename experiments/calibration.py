@@ -39,6 +39,7 @@ def main() -> int:
     vectors = encoder.encode(dataset.data.questions)
     if not (found := calibrate_pairs(dataset, encoder, vectors, stages.light)):
         return 1
+    stages.calibration = found
     texts, first, second = contrast_pairs(dataset, TEST)
     distances = pair_distances(encoder.encode(texts), first, second)
     scores = stages.pair_features().score_pairs(found, texts, first, second, distances)

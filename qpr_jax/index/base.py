@@ -15,7 +15,7 @@ from qpr_jax.files import StrPath
 from qpr_jax.ids import Id
 from qpr_jax.index.recipe import Recipe
 
-CLOSE = 0.2  # the least score of a hit that is shown as an answer
+CLOSE = 0.05  # the least score of a hit that is shown as an answer
 
 
 class Hit(NamedTuple):

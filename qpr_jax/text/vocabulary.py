@@ -236,7 +236,7 @@ def build_vocabulary(
     min_count: words that occur less often get none.
     fill: words, such as those of dictionaries, that get the ids that are left, the first first.
     """
-    words = frequent_words(corpora, min_count=min_count, signs=signs, fill=fill)
+    words = frequent_words(corpora, min_count=min_count, fill=fill)
     return Vocabulary(tuple(words[:size]), bins, subwords, signs=signs)
 
 
@@ -244,15 +244,17 @@ def frequent_words(
     corpora: Iterable[Iterable[str]],
     *,
     min_count: int = 1,
-    signs: bool = False,
     fill: Iterable[str] = (),
 ) -> list[str]:
-    """All words of texts, the most frequent first, then those of `fill`; see `build_vocabulary`."""
+    """All words of texts, the most frequent first, then those of `fill`; see `build_vocabulary`.
+
+    No signs: they are too rare for embeddings of their own, and are sums of n-grams.
+    """
     shares: dict[str, float] = {}
     for texts in corpora:
         counts: collections.Counter[str] = collections.Counter()
         for text in texts:
-            counts.update(tokenize(text, signs=signs))
+            counts.update(tokenize(text))
         total = counts.total()
         for word, count in counts.items():
             if count >= min_count:

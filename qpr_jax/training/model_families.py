@@ -111,8 +111,7 @@ def _cnn_vocabulary(config: TrainConfig, start: CnnEncoder | None, corpora: Corp
         "leave out `teacher.model`: the encoder then imitates itself",
     )
     fill, least = corpora.dictionary_targets, text.min_count
-    signs = start.vocabulary.signs
-    words = frequent_words(corpora.by_language[1:], min_count=least, signs=signs, fill=fill)
+    words = frequent_words(corpora.by_language[1:], min_count=least, fill=fill)
     vocabulary = start.vocabulary.with_words(words, text.added_words)
     refuse_if(
         vocabulary == start.vocabulary,

@@ -1,9 +1,12 @@
 """The encoder that the package carries: its files, what it finds, and that calls default to it."""
 
+import json
+
 import numpy as np
 import pytest
 
 from qpr_jax import Retriever, read_encoder
+from qpr_jax.data.sources import write_sample
 from qpr_jax.duplicates.find import find_duplicates
 from qpr_jax.encoders.load import PACKAGED, packaged_folder
 
@@ -37,7 +40,14 @@ def test_it_is_small_and_the_one_of_its_card():
     encoder = read_encoder(PACKAGED)
     assert encoder.identity in card
     assert encoder.settings["encoder.stored_dtype"] == "float16"
-    for source in ("Tatoeba", "SimpleQuestions", "WebQuestions", "CLINC150", "all-MiniLM-L6-v2"):
+    for source in (
+        "Tatoeba",
+        "SimpleQuestions",
+        "WebQuestions",
+        "CLINC150",
+        "WordNet",
+        "all-MiniLM-L6-v2",
+    ):
         assert source in card
 
 
@@ -46,6 +56,22 @@ def test_it_is_small_and_the_one_of_its_card():
 )
 def test_nothing_is_close_to_nonsense(retriever, query):
     assert not any(hit.close for hit in retriever.search(query, k=5)[0])
+
+
+def test_of_first_hits_in_a_help_desk_the_right_ones_are_close(tmp_path):
+    write_sample(tmp_path / "sample")
+    with open(tmp_path / "sample" / "logs.jsonl") as file:
+        rows = [json.loads(line) for line in file]
+    of_article = {row["answer"]: row["question"] for row in reversed(rows)}  # its first question
+    others = [row for row in rows if row["question"] != of_article[row["answer"]]]
+    answers = [*of_article]
+    found = Retriever.build([*of_article.values()]).search([row["question"] for row in others], 1)
+    hits = [hits[0] for hits in found]
+    right = np.array([answers[h.id] == row["answer"] for h, row in zip(hits, others, strict=True)])
+    close = np.array([hit.close for hit in hits])
+    assert right.mean() > 0.8
+    assert close[right].mean() > 0.4
+    assert close[~right].mean() < 0.05
 
 
 @pytest.mark.parametrize("rerank", [False, None])

@@ -22,7 +22,7 @@ RICE = {"queries": ["rice"]}
 
 
 def as_json(hits):
-    close = [[hit.score is None or hit.score >= 0.2 for hit in found] for found in hits]
+    close = [[hit.score is None or hit.score >= 0.05 for hit in found] for found in hits]
     return {
         "results": [
             [{**hit._asdict(), "close": near} for hit, near in zip(*pair, strict=True)]
