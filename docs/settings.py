@@ -15,8 +15,10 @@ from pydantic.fields import FieldInfo
 
 from qpr_jax.training.config import TrainConfig, declarations, read
 from qpr_jax.training.losses_config import LOSSES, loss_names
+from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.presets import PRESETS
 from qpr_jax.training.sections import MAY_CHANGE
+from qpr_jax.training.sources import SOURCES
 
 PAGE = pathlib.Path(__file__).with_name("settings.md")
 _HEAD = """# Settings
@@ -93,9 +95,14 @@ def _type(kind: Any) -> str:
 
 def _choices(name: str, field: FieldInfo) -> Iterable[str]:
     """The values of a setting that has a list of them."""
+    registries = {
+        "data.source": SOURCES,
+        "encoder.kind": MODEL_FAMILIES,
+        "loss.names": loss_names(),
+    }
     if typing.get_origin(field.annotation) is typing.Literal:
         return typing.get_args(field.annotation)
-    return loss_names() if name == "loss.names" else ()
+    return registries.get(name, ())
 
 
 def _bounds(field: FieldInfo) -> Iterable[str]:

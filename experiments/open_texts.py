@@ -4,7 +4,7 @@
 
 writes `runs/open_texts.txt`, which `--config=open_student` reads. The texts are those of logs and
 translations in $QPR_DATA_DIR, definitions and examples of WordNet, and requests made by the grammar
-`help_desk.toml`. Left out are the texts that studies score: every third intent of clinc150, the
+`help_desk.toml`. Held out for evaluation are every third intent of clinc150, the
 last third of webquestions, and the test sentences of Tatoeba.
 """
 

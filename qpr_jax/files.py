@@ -90,7 +90,7 @@ def locked(path: StrPath, *, wait: bool = False, busy: str = "") -> Iterator[boo
         lock.acquire()
     except filelock.Timeout:
         if busy:
-            raise UserError(busy, remedy="wait for its end, or name another") from None
+            raise UserError(busy, remedy="wait for its end, or write elsewhere") from None
         yield False
         return
     try:

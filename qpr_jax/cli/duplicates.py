@@ -220,12 +220,12 @@ def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
     )
     for group in found.groups[:_SHOWN]:
         log.info("%s rows: %s", f"{len(group.ids):,}", shortened(group.questions[0], _WIDTH))
-    doubtful = [pair for pair in found.pairs if pair.distance][-_SHOWN:]
-    for pair in doubtful:
+    least = [pair for pair in found.pairs if pair.distance][-_SHOWN:]
+    for pair in least:
         how = f"distance {pair.distance:.3f}" if pair.score is None else f"score {pair.score:.2f}"
         first, second = (shortened(text, _WIDTH) for text in (pair.question1, pair.question2))
-        log.info("doubtful, %s: %s | %s", how, first, second)
-    if doubtful:
+        log.info("least sure, %s: %s | %s", how, first, second)
+    if least:
         log.info("next: qpr review %s judges pairs in a browser", f"{out}/{info['files'][0]}")
 
 

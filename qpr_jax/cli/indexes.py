@@ -224,6 +224,8 @@ def remove(folder: str, ids: str, one: tuple[str, ...], **given: Any) -> dict[st
 
     Example: qpr remove my_index --id 17 --id 4
     """
+    if ids != "-" and not one and not os.path.exists(ids):
+        raise UserError(f"{ids}: no such file", remedy="for an id write `--id`")
     retriever = cli.load_index(folder)
     remedy = "name the column with `--id-column`, or another format with `--format`"
     how = {"expected": EXPECTED, "format": given["format"] or "", "remedy": remedy}

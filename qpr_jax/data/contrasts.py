@@ -9,7 +9,7 @@ import random
 import re
 
 _OPPOSITES = (
-    "enable/disable enabled/disabled activate/deactivate activated/deactivated on/off up/down "
+    "enable/disable enabled/disabled activate/deactivate activated/deactivated up/down "
     "open/close opened/closed lock/unlock locked/unlocked block/unblock mute/unmute "
     "install/uninstall subscribe/unsubscribe upgrade/downgrade import/export upload/download "
     "send/receive buy/sell start/stop starting/stopping begin/end first/last next/previous "
@@ -20,9 +20,9 @@ _OPPOSITES = (
     "highest/lowest big/small bigger/smaller biggest/smallest large/tiny long/short "
     "longer/shorter old/new older/newer oldest/newest old/young fast/slow faster/slower "
     "early/late earlier/later hot/cold warm/cool easy/hard easier/harder easiest/hardest "
-    "cheap/expensive rich/poor strong/weak safe/dangerous true/false right/wrong left/right "
+    "cheap/expensive rich/poor strong/weak safe/unsafe safe/dangerous true/false right/wrong "
     "legal/illegal possible/impossible public/private free/paid full/empty hard/soft light/heavy "
-    "light/dark loud/quiet clean/dirty dry/wet happy/sad love/hate like/dislike always/never "
+    "light/dark loud/quiet clean/dirty dry/wet happy/sad love/hate always/never "
     "everyone/nobody everything/nothing all/none inside/outside above/below over/under near/far "
     "male/female man/woman men/women boy/girl boys/girls husband/wife father/mother "
     "brother/sister son/daughter he/she his/her day/night morning/evening today/tomorrow "
@@ -31,13 +31,13 @@ _OPPOSITES = (
     "arrival/departure increase/reduce monthly/yearly minimum/maximum major/minor "
 )
 _SERIES = (
-    "one two three four five six seven eight nine ten",
+    "two three four five six seven eight nine ten",
     "monday tuesday wednesday thursday friday saturday sunday",
     "january february march april june july august september october november december",
     "red blue green yellow black white",
 )
 _NEGATED = re.compile(
-    r"\b(?:(can)(?:not|'t)"
+    r"\b(?:(can)(?:not|'t| not)"
     r"|(do|does|did|is|are|was|were|should|would|could|has|have)(?:n't| not))\b",
     re.IGNORECASE,
 )
@@ -46,8 +46,12 @@ _AFFIRMED = re.compile(
     r"(?: (?:i|you|we|they|he|she|it|people|someone|there|this|that))?\b",
     re.IGNORECASE,
 )
+# "Is it not free?" asks the same as "Is it free?"; "Can I not log in?" does not.
+_YES_OR_NO = re.compile(
+    r"\W*(?:is|are|was|were|do|does|did|has|have|will|would|should|could)(?:n't)?\b", re.IGNORECASE
+)
 _NEGATION = re.compile(r"\b(?:not?|never|cannot|without)\b|n't\b", re.IGNORECASE)
-_NUMBER = re.compile(r"(?<![\w.,])\d{1,6}(?![\w.,]*\d)")
+_NUMBER = re.compile(r"(?<![\w.,])[1-9]\d{0,5}(?![\w.,]*\d|[a-z])")
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -73,15 +77,17 @@ def contrasts(text: str, rng: random.Random) -> list[str]:
 def negated(text: str) -> str:
     """Add "not" after the first auxiliary and its pronoun, or take a negation away; "" if none."""
     text = text.replace("\u2019", "'")
-    if match := _NEGATED.search(text):
+    if (match := _NEGATED.search(text)) and not _YES_OR_NO.match(text):
         return text[: match.start()] + (match[1] or match[2]) + text[match.end() :]
-    if not _NEGATION.search(text) and (match := _AFFIRMED.search(text)):
+    if _YES_OR_NO.match(text) or _NEGATION.search(text):
+        return ""
+    if match := _AFFIRMED.search(text):
         return f"{text[: match.end()]} not{text[match.end() :]}"
     return ""
 
 
 def other_number(text: str, rng: random.Random) -> str:
-    """Raise one number by up to a third, from 1 to 30; "" without a number."""
+    """Raise one number by at least 1, at most a third of it (or 2) and 30; "" without a number."""
     matches = [*_NUMBER.finditer(text)]
     if not matches:
         return ""

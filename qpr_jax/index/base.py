@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, SupportsIndex
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -103,9 +104,10 @@ class Store(Protocol):
 
 def check_k(k: object) -> int:
     """Return the number of hits to find; UserError unless it is a whole number from 1 on."""
-    if not isinstance(k, SupportsIndex) or operator.index(k) < 1:
-        raise UserError(f"`k`: expected a whole number from 1 on, got {k!r}")
-    return operator.index(k)
+    with contextlib.suppress(TypeError):
+        if (number := operator.index(k)) >= 1:  # type: ignore[arg-type]
+            return number
+    raise UserError(f"`k`: expected a whole number from 1 on, got {k!r}")
 
 
 def check_encoder(where: StrPath, found: str, accepted: Sequence[str]) -> None:

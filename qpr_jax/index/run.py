@@ -58,7 +58,9 @@ def run_encoder_folder(run: StrPath) -> pathlib.Path:
         f"{run}: expected a run with {EXPORT}/, or an encoder ({WEIGHTS}, with {CONFIG} or with "
         f"the {MANIFEST} of `qpr publish`), found neither",
         setting="run",
-        remedy="finish the run (the same command resumes it), or name another folder",
+        remedy="finish the run: the same command resumes it"
+        if (folder / "run.json").exists()
+        else "name another folder",
     )
 
 

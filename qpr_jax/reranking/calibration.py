@@ -50,8 +50,8 @@ class PairCalibration:
     def inputs(self, features: np.ndarray) -> np.ndarray:
         """Standardize and clip features [P, f]: [P, 4 f].
 
-        Each feature, two hinges of it, and its product with the first one, the distance: one word
-        more or less says more of two close texts than of two distant ones.
+        Each feature, two hinges of it, and its product with the first one, the root of the squared
+        distance: one word more or less says more of two close texts than of two distant ones.
         """
         values = ((features - self.mean) * self.scale).clip(-_CLIP, _CLIP)
         hinges = np.maximum(values, 0), np.maximum(-1 - values, 0)

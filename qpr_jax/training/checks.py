@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from qpr_jax.index.recipe import Recipe, check_recipe
 from qpr_jax.training.config import TrainConfig, has_teacher
 from qpr_jax.training.losses_config import loss_names
+from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.sources import SOURCES
 
 
 def validate(config: TrainConfig) -> None:
-    """Raise UserError for settings that do not fit each other, or for an unknown loss."""
+    """Raise UserError for settings that do not fit each other, or that no registry has."""
+    _require_choice("data.source", config.data.source, SOURCES)
+    _require_choice("encoder.kind", config.encoder.kind, MODEL_FAMILIES)
     names, weights = config.loss.names, config.loss.weights
     for name in names:
-        what = f"must be {' or '.join(loss_names())}, got {name!r}"
-        refuse_if(name not in loss_names(), "loss.names", what)
+        _require_choice("loss.names", name, loss_names())
     refuse_if(len({*names}) < len(names), "loss.names", f"must differ, got {','.join(names)}")
     what = f"must be empty or a number for each of {','.join(names)}, got {weights}"
     refuse_if(weights and len(weights) != len(names), "loss.weights", what)
@@ -80,3 +84,7 @@ def _check_translations(config: TrainConfig) -> None:
     )
     what = f"must be 0 where words are added: few pairs have them, got {config.max_epochs}"
     refuse_if(added and config.max_epochs, "max_epochs", what)
+
+
+def _require_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    refuse_if(value not in choices, name, f"must be {' or '.join(choices)}, got {value!r}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import os
 import pathlib
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +19,7 @@ from qpr_jax.files import sha256_of
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.reranking.cross_encoder import CrossEncoder
+from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.retriever import Retriever, read_encoder, run_recipe
 from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig, trains
@@ -98,8 +101,8 @@ def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> P
     )
     if started and not int(best.step):
         log.warning(
-            "no step had a better %s than %s, which the run keeps; give more pairs, or lower "
-            "`optimizer.learning_rate`",
+            "no step had a better %s than %s, which the run keeps; give more pairs, or hold more "
+            "of them out (`data.held_out_pairs`)",
             stops.metric,
             config.encoder.pretrained,
         )
@@ -119,13 +122,30 @@ def _finish(
         logits = LogitCache(folder / LOGITS, scorer, dataset.data.questions)
         if stacked := train_reranker(config, dataset, encoder, vectors, logits):
             rerankers["reranked_cross"], stages.stacked = stacked, stacked.model
-    stages.calibration = calibrate_pairs(dataset, encoder, vectors, stages.light)
+    if not (dataset.start and not stages.light and _inherit(stages, config.encoder.pretrained)):
+        stages.calibration = calibrate_pairs(dataset, encoder, vectors, stages.light)
     retriever.save(folder)
     report = write_report(
         folder, config, dataset, retriever, vectors, rerankers, encode_seconds=seconds
     )
     log.info("finished; see %s", folder / "report.md")
     return report
+
+
+def _inherit(stages: Stages, start: str) -> bool:
+    """Take the light re-ranker and the calibration of the encoder that training started from.
+
+    A few pairs are not enough for others. Returns False where the start lacks one of them.
+    """
+    given = read_stages(os.path.expanduser(start))[1]
+    if not (given.light and given.calibration):
+        return False
+    identity = stages.encoder.identity
+    stages.light = dataclasses.replace(given.light, encoder=identity)
+    reranker = given.calibration.reranker and stages.light.identity
+    stages.calibration = dataclasses.replace(given.calibration, encoder=identity, reranker=reranker)
+    log.info("the re-ranker and the calibration are those of %s", start)
+    return True
 
 
 def content_of(

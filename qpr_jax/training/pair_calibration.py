@@ -62,8 +62,9 @@ def calibrate_pairs(
     near, same, reach = near_pairs(dataset, vectors)
     name = light.identity if light else ""
     known, weights = read(near), np.ones(len(near))
-    texts, first, second = contrast_pairs(dataset, VALIDATION)
-    if light and len(first):  # by the distance alone a contrast would be like a paraphrase
+    # By the distance alone a contrast would be like a paraphrase.
+    texts, first, second = contrast_pairs(dataset, VALIDATION if light else -1)
+    if len(first):
         distances = pair_distances(encoder.encode(texts), first, second)
         known = np.vstack([known, features.of_pairs(texts, first, second, distances)])
         same = np.append(same, np.zeros(len(first), bool))

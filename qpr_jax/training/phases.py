@@ -113,7 +113,8 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase],
         distributed.require_shares("batch_size", config.batch_size, mesh.size)
     imitation = total = sampler.imitation_steps(config, dataset)
     if config.max_epochs:
-        total += config.max_steps or config.max_epochs * sampler.epoch_steps(config, dataset)
+        steps = config.max_epochs * sampler.epoch_steps(config, dataset)
+        total += min(steps, config.max_steps or steps)
     graph, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
     rate = train_step.make_schedule(config, total, imitation=imitation)
     decay = 0.0 if dataset.frozen_rows else config.optimizer.weight_decay

@@ -64,7 +64,7 @@ def setting(default: Any, description: str) -> Any:
 class DataConfig(Section):
     """The questions, their pairs, and how they are split."""
 
-    source: Literal["quora", "qa_logs", "questions", "synthetic"] = setting("quora", "Data kind.")
+    source: str = setting("quora", "Kind of data.")
     path: MayChange[str] = setting("", "File or folder; empty: found in $QPR_DATA_DIR or the web.")
     skip_bad_rows: bool = setting(False, "Count and skip malformed rows.")
     max_rows: Count = setting(0, "Rows to read of each file, or clusters to generate; 0: all.")
@@ -101,7 +101,7 @@ class TextConfig(Section):
 class EncoderConfig(Section):
     """The model."""
 
-    kind: Literal["cnn", "bert"] = setting("cnn", "Kind of model.")
+    kind: str = setting("cnn", "Kind of model.")
     pretrained: MayChange[str] = setting("", "Start from this run, folder or published encoder.")
     embedding_dim: Positive = setting(300, "Dimension of a token embedding.")
     kernel_sizes: Annotated[Several[Positive], Field(min_length=1)] = setting(

@@ -187,7 +187,8 @@ def _files(entry: str) -> Sequence[str]:
         return find_files(entry)[1]
     if not os.path.exists(paths[0]):
         what = "expected a file of questions or a folder of them"
-        raise UserError(f"{what}, found none at {paths[0]}")
+        made = "files in runs/ are made by programs of experiments/"
+        raise UserError(f"{what}, found none at {paths[0]}", remedy=f"name another; {made}")
     return log_files(paths)
 
 

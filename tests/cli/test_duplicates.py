@@ -67,7 +67,7 @@ def test_a_table_alone_gets_a_folder_and_a_summary(qpr, done, run, tmp_path):
     assert f"pairs: {len(found) - 1}; copies: 1;" in stderr
     assert " rows: " in stderr
     assert "\x1b" not in stderr
-    assert "doubtful, distance " in stderr
+    assert "least sure, distance " in stderr
     assert "qpr review t_duplicates/pairs.csv" in stderr
     status, _, stderr = qpr("duplicates", "--run", run, given=b"a\n")
     assert (status, "name the output folder with --out" in stderr) == (2, True)

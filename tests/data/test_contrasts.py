@@ -13,7 +13,10 @@ from qpr_jax.data.contrasts import contrasts, negated, opposite, other_number
     ("text", "expected"),
     [
         ("Can I log in?", "Can I not log in?"),
-        ("Is delivery free?", "Is not delivery free?"),
+        ("How do I pay?", "How do I not pay?"),
+        ("I can not log in", "I can log in"),
+        ("Is delivery free?", ""),  # "Is it not free?" asks the same
+        ("Isn't it free?", ""),
         ("I cannot log in", "I can log in"),
         ("I can\u2019t log in", "I can log in"),
         ("Why doesn't it start?", "Why does it start?"),
@@ -28,14 +31,10 @@ def test_a_negation_is_added_or_taken_away(text, expected):
 def test_one_word_becomes_an_opposite_and_one_number_another():
     rng = random.Random(0)
     assert opposite("Enable 2FA", rng) == "Disable 2FA"
-    assert opposite("open on Monday", random.Random(3)) in {
-        "close on Monday",
-        "open off Monday",
-        *(f"open on {day}" for day in ("Tuesday", "Wednesday", "Thursday", "Friday")),
-        *(f"open on {day}" for day in ("Saturday", "Sunday")),
-    }
+    days = ("Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+    assert opposite("here on Monday", rng) in {f"here on {day}" for day in days}
     assert 10 < int(other_number("size 10", rng).removeprefix("size ")) <= 13
-    assert opposite("no such word", rng) == other_number("v2 or 3.5", rng) == ""
+    assert opposite("no such word", rng) == other_number("v2, 007, 1st or 3.5", rng) == ""
 
 
 @given(st.text(), st.integers(0, 100))
