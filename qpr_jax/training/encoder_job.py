@@ -122,7 +122,7 @@ def _finish(
         logits = LogitCache(folder / LOGITS, scorer, dataset.data.questions)
         if stacked := train_reranker(config, dataset, encoder, vectors, logits):
             rerankers["reranked_cross"], stages.stacked = stacked, stacked.model
-    if not (dataset.start and not stages.light and _inherit(stages, config.encoder.pretrained)):
+    if not (dataset.start and not stages.light and inherit(stages, config.encoder.pretrained)):
         stages.calibration = calibrate_pairs(dataset, encoder, vectors, stages.light)
     retriever.save(folder)
     report = write_report(
@@ -132,7 +132,7 @@ def _finish(
     return report
 
 
-def _inherit(stages: Stages, start: str) -> bool:
+def inherit(stages: Stages, start: str) -> bool:
     """Take the light re-ranker and the calibration of the encoder that training started from.
 
     A few pairs are not enough for others. Returns False where the start lacks one of them.

@@ -1,19 +1,22 @@
 """The index of a run, and trainings from a run's encoder and with the labels of a review."""
 
 import csv
+import shutil
 
 import numpy as np
 
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.encoders.load import save_encoder
+from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import Recipe
+from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.text.cleaning import clean
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.encoder_job import content_of, reuse_vectors
+from qpr_jax.training.encoder_job import content_of, inherit, reuse_vectors
 from qpr_jax.training.model_families import MODEL_FAMILIES
+from tests.runs import calibrate, write_encoder, write_reranker
 
 
 class Letters:
@@ -94,3 +97,19 @@ def test_labels_are_trained_on_and_count_to_the_identity(tmp_path):
     for name in ("validation", "test"):
         np.testing.assert_array_equal(dataset.splits.pairs[name], plain.splits.pairs[name])
     assert [*content_of(config)] == ["data.labels.sha256"]
+
+
+def test_a_run_without_a_re_ranker_keeps_the_second_stages_of_its_start(encoder_run, tmp_path):
+    start = shutil.copytree(encoder_run, tmp_path / "start")
+    write_encoder(tmp_path / "run", seed=1)
+    stages = Stages(load_encoder(tmp_path / "run" / "export"))
+    assert not inherit(stages, str(start))
+    assert stages.light is stages.calibration is None
+    light = write_reranker(start)
+    known = calibrate(start, light)
+    assert inherit(stages, str(start))
+    stages.save(tmp_path / "run" / "export")  # as those of the new encoder
+    encoder, found = read_stages(tmp_path / "run")
+    assert found.light.encoder == found.calibration.encoder == encoder.identity != light.encoder
+    np.testing.assert_array_equal(found.light.network.hidden, light.network.hidden)
+    np.testing.assert_array_equal(found.calibration.weights, known.weights)
