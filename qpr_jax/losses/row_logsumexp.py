@@ -38,27 +38,26 @@ class Logits(NamedTuple):
     clusters: jax.Array | None
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def divergence_sum(
     logits: Logits,
     smoothing: float = 0.0,
     precision: lax.PrecisionLike = "highest",
-    tile_rows: int = 0,
 ) -> jax.Array:
     """Sum over the rows of KL(targets || softmax of the logits), with uniformly smoothed targets.
 
     Of the c columns that a row sees, its own has the target 1 - smoothing + smoothing / c, each
     other smoothing / c. Small values keep their relative precision: they do not come from a
-    difference of large ones. `tile_rows`: rows of a tile; 0: by size.
+    difference of large ones.
     """
-    return _forward(logits, smoothing, precision, tile_rows)[0]
+    return _forward(logits, smoothing, precision)[0]
 
 
 def _forward(
-    logits: Logits, smoothing: float, precision: lax.PrecisionLike, tile_rows: int
+    logits: Logits, smoothing: float, precision: lax.PrecisionLike
 ) -> tuple[jax.Array, Logits]:
     rows, columns, bias, positive, own, clusters = logits
-    size = tile_rows or _rows_of_tile(len(columns))
+    size = _rows_of_tile(len(columns))
     product = functools.partial(jnp.matmul, precision=precision)
 
     def step(total: Any, tile: Any) -> tuple[Any, Any]:
@@ -113,7 +112,6 @@ def _rows_of_tile(columns: int) -> int:
 def _backward(
     smoothing: float,
     precision: lax.PrecisionLike,
-    tile_rows: int,
     slopes: Logits,
     weight: jax.Array,
 ) -> tuple[Logits]:
