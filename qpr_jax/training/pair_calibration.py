@@ -62,13 +62,13 @@ def calibrate_pairs(
     near, same, reach = near_pairs(dataset, vectors)
     name = light.identity if light else ""
     known, weights = read(near), np.ones(len(near))
-    # By the distance alone a contrast would be like a paraphrase.
-    texts, first, second = contrast_pairs(dataset, VALIDATION if light else -1)
-    if len(first):
-        distances = pair_distances(encoder.encode(texts), first, second)
-        known = np.vstack([known, features.of_pairs(texts, first, second, distances)])
-        same = np.append(same, np.zeros(len(first), bool))
-        weights = np.append(weights, np.full(len(first), _CONTRAST))
+    if light:  # by the distance alone a contrast would be like a paraphrase
+        texts, first, second = contrast_pairs(dataset, VALIDATION)
+        if len(first):
+            distances = pair_distances(encoder.encode(texts), first, second)
+            known = np.vstack([known, features.of_pairs(texts, first, second, distances)])
+            same = np.append(same, np.zeros(len(first), bool))
+            weights = np.append(weights, np.full(len(first), _CONTRAST))
     ordered = fit_pairs(encoder.identity, known, same, weights, reach=reach, reranker=name)
     (pairs, labels), (tested, truth) = (labeled_pairs(dataset, name) for name in HELD_OUT)
     fitted = rescale(ordered, read(pairs), labels, share_weights(labels))
