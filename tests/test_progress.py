@@ -39,6 +39,7 @@ def wait_for_line(caplog) -> str:
 @pytest.mark.parametrize("dumb", [False, True])
 def test_without_a_terminal_progress_is_lines(monkeypatch, caplog, dumb, total, expected):
     """With rate and time left. A terminal that draws nothing gets lines, too."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
     if dumb:
         on_terminal(monkeypatch, "dumb")
     caplog.set_level("INFO", logger="qpr_jax")

@@ -23,8 +23,8 @@ from qpr_jax import (
     TrainConfig,
     UserError,
     load_config,
-    load_encoder,
     losses,
+    read_encoder,
     read_questions,
     register_encoder,
     register_loss,
@@ -59,7 +59,7 @@ def explained(retriever: Retriever) -> float:
 
 
 def main() -> None:
-    encoder: Encoder = load_encoder("minilm")
+    encoder: Encoder = read_encoder("minilm")
     print(encoder.encode(["a"]).shape, encoder.dimension)
     recipe = Recipe("IVF2000,SQ8", probes=20)
     try:

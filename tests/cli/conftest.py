@@ -93,6 +93,17 @@ def done(qpr):
 
 
 @pytest.fixture
+def refused(qpr):
+    """The program, which must fail: (what it says, arguments) -> nothing."""
+
+    def call(said, *arguments, status=1, given=b""):
+        found, out, err = qpr(*arguments, given=given)
+        assert (found, out, said in err) == (status, "", True), err
+
+    return call
+
+
+@pytest.fixture
 def objects(done):
     """The objects that the program prints as JSON: arguments -> a list."""
 

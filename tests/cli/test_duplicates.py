@@ -45,22 +45,30 @@ def test_files_are_written(done, calibrated_run, table, tmp_path):
     assert info.items() >= expected.items()
 
 
-def test_several_files_are_one_table(done, run, tmp_path):
-    (tmp_path / "a.csv").write_text("question,tag\nlearn python,x\ncook rice,y\n")
-    (tmp_path / "b.jsonl").write_text('{"text": "Learn Python", "tag": "z"}\n')
-    done("duplicates", "a.csv", "b.jsonl", "--run", run, "--max-distance", 0)
-    kept = read(tmp_path / "a_duplicates" / "deduplicated.csv")
-    found = [(row["question"], row["rows"]) for row in kept]
-    assert found == [("learn python", "2"), ("cook rice", "1")]
-    done("index", "i", "a.csv", "b.jsonl", "--run", run)
-    done("add", "i", "b.jsonl", "a.csv")
+def test_several_files_and_the_tables_of_a_folder_are_one_table(done, run, tmp_path):
+    (tmp_path / "parts" / "deep").mkdir(parents=True)
+    (tmp_path / "parts" / "a.csv").write_text("question,tag\nlearn python,x\ncook rice,y\n")
+    (tmp_path / "parts" / "deep" / "b.jsonl").write_text('{"text": "Learn Python", "tag": "z"}\n')
+    (tmp_path / "parts" / "README").write_text("no table")
+    files, how = ("parts/a.csv", "parts/deep/b.jsonl"), ("--run", run, "--max-distance", 0)
+    done("duplicates", *files, *how, "--out", "files_duplicates")
+    done("duplicates", "parts", *how)
+    for name in ("files", "parts"):
+        kept = read(tmp_path / f"{name}_duplicates" / "deduplicated.csv")
+        found = [(row["question"], row["rows"]) for row in kept]
+        assert found == [("learn python", "2"), ("cook rice", "1")]
+    (tmp_path / "new.csv").write_text("question\ncook RICE\n")
+    done("duplicates", "new.csv", "--against", "parts", *how)
+    assert len(read(tmp_path / "new_duplicates" / "pairs.csv")) == 1
+    done("index", "i", "parts", "--run", run)
+    done("add", "i", *files[::-1])
     stored = [(q.id, q.text, q.payload["tag"]) for q in Retriever.load(tmp_path / "i")]
     expected = [(3, "Learn Python", "z"), (4, "learn python", "x"), (5, "cook rice", "y")]
     assert stored[3:] == expected
     assert [value for value, *_ in stored] == [*range(6)]
 
 
-def test_a_table_alone_gets_a_folder_and_a_summary(qpr, done, run, tmp_path):
+def test_a_table_alone_gets_a_folder_and_a_summary(refused, done, run, tmp_path):
     (tmp_path / "t.v1.csv").write_text("question\nlearn\x1b python\nlearn a python\ncook\nCook!\n")
     _, stderr = done("duplicates", "t.v1.csv", "--run", run, "--max-distance", 9)
     found = read(tmp_path / "t_duplicates" / "pairs.csv")
@@ -69,8 +77,7 @@ def test_a_table_alone_gets_a_folder_and_a_summary(qpr, done, run, tmp_path):
     assert "\x1b" not in stderr
     assert "least sure, distance " in stderr
     assert "qpr review t_duplicates/pairs.csv" in stderr
-    status, _, stderr = qpr("duplicates", "--run", run, given=b"a\n")
-    assert (status, "name the output folder with --out" in stderr) == (2, True)
+    refused("name the output folder with --out", "duplicates", "--run", run, status=2, given=b"a\n")
 
 
 def test_every_format_says_the_same(done, calibrated_run, table, tmp_path):
@@ -149,21 +156,6 @@ def test_quoras_own_file(done, run, tmp_path):
     assert (pair["id1"], pair["id2"], pair["question2"]) == ("0", "13", "cook rice")
 
 
-def test_the_tables_of_a_folder_are_one(done, run, tmp_path):
-    (tmp_path / "parts" / "deep").mkdir(parents=True)
-    (tmp_path / "parts" / "a.csv").write_text("question\nlearn python\ncook rice\n")
-    (tmp_path / "parts" / "deep" / "b.jsonl").write_text('{"question": "Learn Python?"}\n')
-    (tmp_path / "parts" / "README").write_text("no table")
-    done("duplicates", "parts", "--run", run, "--max-distance", "0")
-    (pair,) = read(tmp_path / "parts_duplicates" / "pairs.csv")
-    assert (pair["question1"], pair["question2"]) == ("learn python", "Learn Python?")
-    (tmp_path / "new.csv").write_text("question\ncook RICE\n")
-    done("duplicates", "new.csv", "--against", "parts", "--run", run, "--max-distance", "0")
-    assert len(read(tmp_path / "new_duplicates" / "pairs.csv")) == 1
-    done("index", "mine", "parts", "--run", run)
-    assert json.loads(done("info", "mine")[0])["questions"] == 3
-
-
 def test_cells_that_spreadsheets_compute_are_marked(done, calibrated_run, tmp_path):
     rows = "id,question,=note\na,=1+1 learn python,+x\nb,=1+1 Learn python,-5\nc,@rice,plain"
     (tmp_path / "q.csv").write_text(rows)
@@ -207,50 +199,34 @@ def test_a_kill_leaves_whole_files_or_none(qpr, done, calibrated_run, table, tmp
     assert 5 < renames < 99
 
 
-def test_a_second_run_leaves_the_folder_of_the_first_alone(
-    qpr, done, calibrated_run, table, tmp_path
+def test_files_of_the_user_and_of_a_run_that_goes_on_stay(
+    refused, done, calibrated_run, table, tmp_path
 ):
-    how = ("duplicates", table, "--run", calibrated_run, "--out", "d")
-    with locked(tmp_path / "d" / ".lock"):
-        status, _, stderr = qpr(*how)
-        assert (status, "d: another `qpr duplicates` writes it" in stderr) == (1, True)
-        assert [path.name for path in (tmp_path / "d").iterdir()] == [".lock"]
-    done(*how)
-
-
-def test_files_of_others_stay(done, calibrated_run, table, tmp_path):
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "groups.tsv").write_text("mine")
-    (tmp_path / "d" / "pairs.jsonl").symlink_to(tmp_path / "t.csv")
-    how = ("duplicates", table, "--run", calibrated_run, "--out", "d")
+    folder, how = tmp_path / "d", ("duplicates", table, "--run", calibrated_run, "--out", "d")
+    with locked(folder / ".lock"):
+        refused("d: another `qpr duplicates` writes it", *how)
+        assert [path.name for path in folder.iterdir()] == [".lock"]
+    (folder / "groups.tsv").write_text("mine")
+    (folder / "pairs.jsonl").symlink_to(tmp_path / "t.csv")
+    (folder / "pairs.csv").write_text("mine\n")
+    refused("pairs.csv is there already", *how)
+    assert (folder / "pairs.csv").read_text() == "mine\n"
+    (folder / "pairs.csv").unlink()
     for output in ("csv", "parquet"):
         done(*how, "--output", output)
-    names = {path.name for path in (tmp_path / "d").iterdir()}
-    assert names == {
+    assert {path.name for path in folder.iterdir()} == {
         *("groups.tsv", "pairs.jsonl", "info.json", ".lock"),
         *("pairs.parquet", "groups.parquet", "deduplicated.parquet", "indistinguishable.parquet"),
     }
 
 
-def test_an_input_is_never_written(qpr, done, calibrated_run, table, tmp_path):
+def test_an_input_is_never_written(refused, done, calibrated_run, table, tmp_path):
     done("duplicates", table, "--run", calibrated_run, "--out", "d")
     path = tmp_path / "d" / "deduplicated.csv"
     before = path.read_bytes()
     for inputs in ((path,), (table, "--against", path)):
         for output in ("csv", "jsonl"):
             how = ("--run", calibrated_run, "--out", "d", "--output", output)
-            status, _, stderr = qpr("duplicates", *inputs, *how)
-            assert (status, "the input is a file of the output folder" in stderr) == (1, True)
+            refused("the input is a file of the output folder", "duplicates", *inputs, *how)
             assert path.read_bytes() == before
         done("duplicates", *inputs, "--run", calibrated_run, "--out", "e")
-
-
-def test_a_file_of_the_user_is_not_replaced(qpr, done, calibrated_run, table, tmp_path):
-    (tmp_path / "d").mkdir()
-    path = tmp_path / "d" / "pairs.csv"
-    path.write_text("mine\n")
-    status, _, stderr = qpr("duplicates", table, "--run", calibrated_run, "--out", "d")
-    assert (status, "pairs.csv is there already" in stderr) == (1, True)
-    assert path.read_text() == "mine\n"
-    path.unlink()
-    done("duplicates", table, "--run", calibrated_run, "--out", "d")

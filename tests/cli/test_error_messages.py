@@ -64,8 +64,6 @@ MISTAKES = (
     ("index made bad.jsonl --run run", "bad.jsonl, line 5", "--skip-bad-rows"),
     ("index made evil.csv --run run --text-column x", "evil.csv", "--text-column"),
     ("index made questions.jsonl --run run --factory LSH", "factory", "HNSW32"),
-    ("index made questions.jsonl --run run --factory IVF9,PQ7", "got PQ7", ""),
-    ("index made questions.jsonl --run run --probes 0", "`probes`", ""),
     ("index made questions.jsonl --run gone", "`run`", "another folder"),
     ("index made twice.tsv --run run", "twice.tsv, line 4", ""),
     ("index made some_ids.jsonl --run run", "some_ids.jsonl, line 2", ""),
@@ -77,12 +75,10 @@ MISTAKES = (
     ("info gone", "gone", ""),
     ("extend mine --run gone", "`run`", ""),
     # duplicates
-    ("duplicates twice.tsv --run run --out made --pairs 1", "twice.tsv, line 4", ""),
     ("duplicates t.csv --run run --out made --pairs 1 --threshold 0.5", "one way", ""),
     ("duplicates t.csv --run run --out made --threshold 0.5", "`threshold`", ""),
     ("duplicates t.csv --run run --out made --pairs 1 --keep best", "`keep`", "max:COLUMN"),
     ("duplicates t.csv --run run --out made --pairs 1 --keep max:likes", "`keep`", ""),
-    ("duplicates t.csv --run run --out made --pairs 1 --within shop", "`within`", ""),
     ("duplicates t.csv --out made --pairs 1 --incremental mine --run run", "run", "leave one"),
     ("duplicates t.csv --incremental gone --out made", "`incremental`", "make one with"),
     ("review gone.csv --port 0", "gone.csv", ""),
@@ -124,7 +120,7 @@ MISTAKES = (
     ("train r --config distill", "`data.path`", ""),
     ("train r --config deep.toml", "deep.toml", "fix the file"),
     ("train r --config mine.toml", "`seed`", ""),
-    ("train r --config synthetic_sdml --set loss.scale=-1", "`loss.scale`", ""),
+    ("train r --config synthetic_sdml --set devices=9", "at most 8, got 9", ""),
     ("train r --config synthetic_sdml --set lose.scale=1", "`lose.scale`", "loss.scale"),
     ("train r --config synthetic_sdml --set loss.scale", "`changes`", ""),
     ("train r --config synthetic_sdml --labels gone.csv", "`data.labels`", ""),
@@ -240,11 +236,3 @@ def test_help_is_plain_lines_with_an_example(qpr, monkeypatch):
         assert f"Example: qpr {name} " in stdout or not name
         assert all(character.isprintable() or character == "\n" for character in stdout)
         assert max(map(len, stdout.splitlines())) <= 100
-
-
-def test_without_a_terminal_a_command_prints_plain_lines(start, tmp_path, run):
-    (tmp_path / "q.txt").write_text("how to cook rice\nhow do i learn python\n")
-    process = start("index", "mine", "q.txt", "--run", run, FORCE_COLOR="1", TERM="xterm")
-    stdout, stderr = process.communicate(timeout=120)
-    assert (process.returncode, stdout) == (0, "")
-    assert all(character.isprintable() or character == "\n" for character in stderr)

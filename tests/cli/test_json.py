@@ -3,8 +3,6 @@
 import json
 import pathlib
 
-import pytest
-
 from qpr_jax.cli.commands import qpr as program
 from tests.added_words import write_extended
 from tests.cli.conftest import JSONL
@@ -15,9 +13,7 @@ TINY = pathlib.Path(__file__).parent.parent / "reranking" / "tiny_cross_encoder"
 SHOWN_ELSEWHERE = {"train", "review", "serve", "presets", "calibrate"}
 
 
-@pytest.fixture
-def results(done, run, finished, tmp_path):
-    """The objects that each command prints."""
+def test_every_command_prints_json(objects, run, finished, tmp_path):
     (tmp_path / "q.jsonl").write_text(JSONL)
     write_pairs(tmp_path / "pairs.tsv")
     write_rows(tmp_path / "log.jsonl", log_rows())
@@ -42,14 +38,7 @@ def results(done, run, finished, tmp_path):
         "clusters": ("log.jsonl", "--out", "clusters"),
         "errors": (finished[0], "--out", "e.json"),
     }
-    printed = {}
-    for name, arguments in calls.items():
-        stdout, _ = done(name, *arguments, "--json")
-        printed[name] = [json.loads(line) for line in stdout.splitlines()]
-    return printed
-
-
-def test_every_command_prints_json(results, tmp_path):
+    results = {name: objects(name, *arguments, "--json") for name, arguments in calls.items()}
     assert {*results} | SHOWN_ELSEWHERE == {*program.commands}
     one = {name: rows[0] for name, rows in results.items() if len(rows) == 1}
     assert {*results} - {*one} == {"search", "rerank"}

@@ -41,11 +41,10 @@ def test_the_card_of_any_name_can_be_followed(qpr, run, tmp_path, monkeypatch):
         assert qpr("publish", run, "--to", name)[0] == 1
 
 
-def test_a_run_that_is_not_finished_is_not_published(qpr, run, tmp_path):
+def test_a_run_that_is_not_finished_is_not_published(refused, run, tmp_path):
     shutil.copytree(run, tmp_path / "cut")
     (tmp_path / "cut" / "run.json").write_text("{}")
-    status, _, stderr = qpr("publish", "cut", "--to", "mine")
-    assert (status, "without a report" in stderr) == (1, True)
+    refused("without a report", "publish", "cut", "--to", "mine")
 
 
 def test_scores_of_another_encoder_are_left_out(done, run, tmp_path):
@@ -60,11 +59,10 @@ def test_scores_of_another_encoder_are_left_out(done, run, tmp_path):
     assert "Not stated." in card
 
 
-def test_a_published_model_is_no_index(qpr, done, run):
+def test_a_published_model_is_no_index(refused, done, run):
     done("publish", run, "--to", "mine")
     for command in ("add mine -", "search mine -", "compact mine", "remove mine --id 1"):
-        status, out, stderr = qpr(*command.split(), given=b"how\n")
-        assert (status, out, "mine has no index/" in stderr) == (1, "", True)
+        refused("mine has no index/", *command.split(), given=b"how\n")
 
 
 WAYS = ("how can i {}", "what is the best way to {}", "how do people {} in 2016?", "I {}. How?")
@@ -116,10 +114,9 @@ def test_two_runs_side_by_side(done, runs, tmp_path):
     assert f"both at {len({*wrong[0]} & {*wrong[1]})}\n" in stderr
 
 
-def test_runs_that_cannot_be_compared(qpr, runs, tmp_path):
+def test_runs_that_cannot_be_compared(refused, runs, tmp_path):
     first, _ = runs
     other = make_run(tmp_path / "other", 0, {**ASKED, 7: "another"})
     for second, said in ((first, "`other`"), (other, "another text for id 7")):
-        status, out, stderr = qpr("errors", first, second, "--out", "e.md")
-        assert (status, out, said in stderr) == (1, "", True), stderr
+        refused(said, "errors", first, second, "--out", "e.md")
     assert not (tmp_path / "e.md").exists()

@@ -35,7 +35,7 @@ def test_a_training_that_gains_nothing_keeps_the_encoder_that_it_started_from(do
         assert expected in text
 
 
-def test_without_pairs_a_preset_reads_its_own_data(qpr, done, finished, tmp_path):
+def test_without_pairs_a_preset_reads_its_own_data(refused, done, finished, tmp_path):
     """The run of `experiments.main` has the same settings, so there is nothing left to do."""
     workdir, report = finished
     shutil.copytree(workdir, tmp_path / "run")
@@ -45,25 +45,21 @@ def test_without_pairs_a_preset_reads_its_own_data(qpr, done, finished, tmp_path
     assert "run is finished; see run/report.md" in stderr
     assert (tmp_path / "run" / "report.json").stat().st_mtime_ns == before
     assert json.loads(stdout) == {"run": "run", "report": report}
-    status, _, stderr = qpr(*arguments, "--set", "seed=1")
-    assert status == 1
-    assert "replace it with `--overwrite`" in stderr
+    refused("replace it with `--overwrite`", *arguments, "--set", "seed=1")
 
 
-def test_presets_lists_what_each_trains_its_scores_and_its_time(qpr, done):
+def test_presets_lists_what_each_trains_its_scores_and_its_time(qpr, refused, done):
     stdout, _ = done("presets")
     assert re.search(r"(?m)^quora_sdml +H@1 0\.762  MRR 0\.822 +10 min$", stdout)
     assert max(map(len, stdout.splitlines())) <= 100
     rows = [json.loads(line) for line in qpr("presets", "--json")[1].splitlines()]
     assert [row["name"] for row in rows] == [*FACTS]
     assert rows[1]["mrr"] == 0.822
-    status, stdout, _ = qpr("presets", "quora_best", "distill")
+    stdout, _ = done("presets", "quora_best", "distill")
     assert "# quora_best " in stdout
     assert "batch_size = 1024" in stdout
     assert '"quora_best"' in qpr("presets", "quora_best", "--json")[1]
-    status, _, stderr = qpr("presets", "best")
-    assert status == 2
-    assert "'best' is not one of" in stderr
+    refused("'best' is not one of", "presets", "best", status=2)
 
 
 @pytest.mark.parametrize("name", ["quora_best", "quora_minilm_triplet"])

@@ -15,7 +15,7 @@ from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_manifest
 from qpr_jax.text.base import NO_PARTS
-from qpr_jax.text.vocabulary import Vocabulary, vocabulary_to_bytes
+from qpr_jax.text.vocabulary import vocabulary_to_bytes
 from tests.encoders.examples import (
     QUESTIONS,
     VOCABULARY,
@@ -44,28 +44,6 @@ SUBWORDS = dataclasses.replace(VOCABULARY, subwords=True)
 @pytest.fixture(params=[False, True])
 def encoder(request):
     return cnn_encoder(vocabulary=SUBWORDS, **cnn_weights(bag_of_words=request.param))
-
-
-@pytest.mark.parametrize(("bag_of_words", "filters"), [(True, 300), (False, 600)])
-def test_batch_never_changes_a_vector_of_full_size(bag_of_words, filters):
-    rng = np.random.default_rng(0)
-    vocabulary = Vocabulary(WORDS, bins=500, subwords=True)
-    encoder = cnn_encoder(
-        vocabulary=vocabulary,
-        embedding=0.3 * rng.normal(size=(vocabulary.size, 300)),
-        kernels=[0.05 * rng.normal(size=(5, 300, filters))],
-        biases=[0.1 * rng.normal(size=filters)],
-        projection=0.06 * rng.normal(size=(filters + 300 * bag_of_words, 300)),
-    )
-    letters = np.array([*"abcdefgh"])
-    words = [*WORDS, *("".join(rng.choice(letters, size=n)) for n in rng.integers(1, 12, 40))]
-    questions = [" ".join(rng.choice(words, size=n)) for n in rng.integers(0, 20, size=100)]
-    together = encoder.encode(questions)
-    fresh = dataclasses.replace(encoder)
-    alone = np.concatenate([fresh.encode([question]) for question in questions[::-1]])
-    np.testing.assert_array_equal(alone[::-1], together)
-    ids, _, parts = vocabulary.token_ids(questions, encoder.max_tokens)
-    np.testing.assert_array_equal(encoder.encode_ids(ids, parts), together)
 
 
 def test_ids_without_a_row_are_refused(encoder):

@@ -3,24 +3,19 @@
 import dataclasses
 import json
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 from qpr_jax import Encoder, read_encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import PACKAGED, save_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.models.cnn import ConvEncoder
 from tests.encoders.examples import (
     QUESTIONS,
     TINY,
     VOCABULARY,
-    as_cnn,
     cnn_encoder,
     cnn_weights,
-    encode_rows,
     reference,
     with_rows_of_sums,
 )
@@ -158,24 +153,3 @@ def test_a_cnn_is_equation_1_in_float64():
         # The width of the padding has no effect.
         wide = np.pad(ids, ((0, 0), (0, 50)))
         np.testing.assert_array_equal(encoder.encode_ids(wide, parts), encoder.encode(TEXTS))
-
-
-def test_a_cnn_without_jax_is_the_one_of_flax():
-    for kind in [kind for kind in CNNS if kind != "subwords"]:
-        given = {"sizes": (3, 4), "bag_of_words": False, "normalize": False} | CNNS[kind]
-        model = ConvEncoder(
-            vocabulary_size=VOCABULARY.size,
-            embedding_dim=6,
-            kernel_sizes=given["sizes"],
-            filters=5,
-            output_dim=7,
-            bag_of_words=given["bag_of_words"],
-            normalize=given["normalize"],
-            rngs=nnx.Rngs(0),
-        )
-        model.biases[0][...] = jnp.linspace(-1, 1, 5)
-        encoder = as_cnn(model, VOCABULARY)
-        ids, _, _ = VOCABULARY.token_ids(TEXTS, encoder.max_tokens)
-        np.testing.assert_allclose(
-            encode_rows(model, jnp.asarray(ids)), encoder.encode(TEXTS), atol=3e-6
-        )

@@ -18,14 +18,6 @@ QUESTIONS = [
     "How much does a train ticket to the coast cost?",
     "Why is the sea salty?",
 ]
-PARAPHRASES = [
-    "how can i remove a stain from my wool coat",
-    "what is the highest mountain of africa",
-    "where do i renew a driving licence",
-    "what vitamins are best for eyes",
-    "what is the price of a train ticket to the coast",
-    "why does the sea have salt",
-]
 
 
 @pytest.fixture(scope="module")
@@ -65,19 +57,15 @@ def test_of_first_hits_in_a_help_desk_the_right_ones_are_close(tmp_path):
     of_article = {row["answer"]: row["question"] for row in reversed(rows)}  # its first question
     others = [row for row in rows if row["question"] != of_article[row["answer"]]]
     answers = [*of_article]
-    found = Retriever.build([*of_article.values()]).search([row["question"] for row in others], 1)
-    hits = [hits[0] for hits in found]
-    right = np.array([answers[h.id] == row["answer"] for h, row in zip(hits, others, strict=True)])
-    close = np.array([hit.close for hit in hits])
-    assert right.mean() > 0.8
+    retriever = Retriever.build([*of_article.values()])
+    for rerank in (False, None):
+        found = retriever.search([row["question"] for row in others], 1, rerank=rerank)
+        pairs = [(hits[0], row["answer"]) for hits, row in zip(found, others, strict=True)]
+        right = np.array([answers[hit.id] == answer for hit, answer in pairs])
+        assert right.mean() > 0.8
+    close = np.array([hit.close for hit, _ in pairs])
     assert close[right].mean() > 0.4
     assert close[~right].mean() < 0.05
-
-
-@pytest.mark.parametrize("rerank", [False, None])
-def test_it_finds_paraphrases(retriever, rerank):
-    hits = retriever.search(PARAPHRASES, k=1, rerank=rerank)
-    assert [found[0].id for found in hits] == [*range(len(QUESTIONS))]
 
 
 def test_a_misspelled_word_is_near_the_word():

@@ -25,9 +25,9 @@ IDS, _, PARTS = VOCABULARY.token_ids(QUESTIONS)
 WEIGHTS = jnp.asarray(np.random.default_rng(0).normal(size=(len(QUESTIONS), 4)), jnp.float32)
 
 
-def make(bag_of_words=True, normalize=False):
+def make(**changes):
     sizes = {"vocabulary_size": VOCABULARY.size, "embedding_dim": 6, "filters": 7, "output_dim": 4}
-    settings = {"kernel_sizes": (3, 4), "bag_of_words": bag_of_words, "normalize": normalize}
+    settings = {"kernel_sizes": (3, 4), "bag_of_words": True} | changes
     model = ConvEncoder(rngs=nnx.Rngs(0), **sizes, **settings)
     model.biases[0][...] = jnp.linspace(-1, 1, 7)
     return model
@@ -65,9 +65,15 @@ def dense(params, graph):
     return encode_rows(model, jnp.asarray(IDS))
 
 
-@pytest.mark.parametrize(("bag_of_words", "normalize"), [(False, True), (True, False)])
-def test_vectors_are_those_of_the_encoder_without_jax(bag_of_words, normalize):
-    model, batch = make(bag_of_words, normalize), batch_of_all()
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bag_of_words": False, "normalize": True},
+        *({"kernel_sizes": sizes} for sizes in ((3, 4), (6, 1), (11, 5), (2, 4))),
+    ],
+)
+def test_vectors_are_those_of_the_encoder_without_jax(changes):
+    model, batch = make(**changes), batch_of_all()
     assert batch.sums is not None
     found = nnx.jit(lambda model: encode(model, batch))(model)
     np.testing.assert_allclose(found, as_cnn(model, VOCABULARY).encode(QUESTIONS), atol=2e-6)
