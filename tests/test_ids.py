@@ -5,6 +5,7 @@ import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.ids import cell_id, check_id, check_ids, id_key, parse_key
+from tests.refused import check_refused
 
 
 def test_ids_that_print_alike_are_one_and_other_strings_are_ids_of_their_own():
@@ -31,7 +32,8 @@ def test_ids_go_out_as_they_came():
 
 
 def test_wrong_ids_are_refused():
-    for ids, message in (
+    check_refused(
+        check_ids,
         ([1, "1"], "`ids`: expected distinct ids, got 1 twice"),
         ([1, -1], "got -1 at position 1"),
         ([2**63, 1], "got 9223372036854775808 at position 0"),
@@ -43,6 +45,4 @@ def test_wrong_ids_are_refused():
         ([1, None], "got None at position 1"),
         ([1, b"x"], "got b'x' at position 1"),
         ([1, ""], "got '' at position 1"),
-    ):
-        with pytest.raises(UserError, match=message):
-            check_ids(ids)
+    )

@@ -15,6 +15,7 @@ from qpr_jax.duplicates.review import (
     threshold_of,
 )
 from qpr_jax.errors import UserError
+from tests.refused import check_refused
 
 
 def pair_rows(count=60, seed=0):
@@ -152,19 +153,21 @@ def test_other_reviews_and_verdicts_of_other_pairs_are_refused(pairs, tmp_path):
 def test_files_that_are_no_pairs(tmp_path):
     first, *rest = pair_rows(5)
     header = "id1,id2,score,distance,question1,question2\n"
-    for change, message in (
+    path = tmp_path / "pairs.csv"
+
+    def read(change):
+        if isinstance(change, str):
+            path.write_text(change)
+        else:
+            write_found(path, [first | change, *rest])
+        read_found_pairs(str(path))
+
+    check_refused(
+        read,
         ({"score": "1.5"}, "line 2: expected ids, questions, a score from 0 to 1"),
         ({"distance": "-1"}, "line 2: expected"),
         ({"score": ""}, "expected a score of every pair, or a distance"),
         ({"id1": "a1", "id2": "1"}, "expected each pair once, got 'a1' and '1' again"),
         (header, "expected pairs of different"),
         ("id1,id2,question1,question2\n1,2,a,b\n", "expected a column `score"),
-    ):
-        path = tmp_path / "pairs.csv"
-        if isinstance(change, str):
-            path.write_text(change)
-        else:
-            write_found(path, [first | change, *rest])
-        with pytest.raises(UserError) as raised:
-            read_found_pairs(str(path))
-        assert message in str(raised.value)
+    )

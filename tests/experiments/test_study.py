@@ -76,11 +76,15 @@ def train():
 
 
 @pytest.fixture
-def run(tmp_path, train):
+def folders(tmp_path):
+    return {"workdir": str(tmp_path / "runs"), "results": str(tmp_path / "results")}
+
+
+@pytest.fixture
+def run(folders, train):
     """Run the study in a folder: (**options) -> (exit status, the page, the table)."""
 
     def call(study=STUDY, **options):
-        folders = {"workdir": str(tmp_path / "runs"), "results": str(tmp_path / "results")}
         status = study.run(**{**folders, "train": train, **options})
         results = pathlib.Path(options.get("results", folders["results"]))
         return status, (results / "README.md").read_text(), Scores.read(results)
@@ -167,9 +171,8 @@ def stopping_at(rate, error, train):
 
 
 def test_an_interrupted_study_resumes_and_a_failed_trial_does_not_stop_the_others(
-    run, train, tmp_path
+    run, train, folders, tmp_path
 ):
-    folders = {"workdir": str(tmp_path / "runs"), "results": str(tmp_path / "results")}
     interrupted = stopping_at(0.3, Interrupted(signal.SIGTERM), train)
     assert STUDY.run(**folders, train=interrupted) == 128 + signal.SIGTERM
     assert not (tmp_path / "results").exists()

@@ -1,7 +1,5 @@
 import html.parser
 import json
-import os
-import shutil
 
 import numpy as np
 import pytest
@@ -184,31 +182,3 @@ def test_one_run_is_not_compared(tmp_path):
     assert "4 validation queries; good fails at 1 (0.250)." in page.text
     assert not {"Side by side", "difference"} & {*page.text.split("\n")}
     assert "Unseen words" in page.text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_all_of_the_page(tmp_path, scheme):
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs chromium on the PATH")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    long = "<img src=x onerror=\"document.title='run'\">" + "m" * 500
-    found = [[Hit(3, long, 0.1)]]
-    analysis = analyze({long: lambda _, k: found}, {1: long, 2: "b"}, np.array([[1, 2]]))
-    write_failures(tmp_path / "a.html", analysis)
-    wrong = []
-    with sync_api.sync_playwright() as playwright:
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
-        page = browser.new_page(viewport={"width": 360, "height": 640}, color_scheme=scheme)
-        page.on("console", lambda said: wrong.append(said.text))
-        page.goto((tmp_path / "a.html").as_uri())
-        for details in page.locator("details").all():
-            details.locator("summary").click()
-        assert page.title() == "Queries that fail"
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert paper == ("rgb(251, 251, 253)" if scheme == "light" else "rgb(22, 23, 26)")
-        browser.close()
-    assert wrong == []

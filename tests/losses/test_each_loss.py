@@ -102,14 +102,16 @@ def test_labels_are_numbers_or_truths(loss):
         loss(left, right, [str(label) for label in labels])
 
 
-@pytest.mark.parametrize("loss", [contrastive_loss, online_contrastive_loss])
-def test_what_is_not_a_number_shows(loss):
+def test_what_is_not_a_number_shows():
     """In either side of a pair of either label, also if it is the only one of its label."""
     left, right, labels = batch(12)
     bad = left.at[3, 1].set(jnp.nan)
-    for given in (labels, np.eye(12)[3], np.eye(12)[3] == 0):
-        for sides in ((bad, right), (right, bad)):
-            assert np.isnan(loss(*sides, given))
+    for sides in ((bad, right), (right, bad)):
+        for given in (labels, np.eye(12)[3], np.eye(12)[3] == 0):
+            assert np.isnan(contrastive_loss(*sides, given))
+            assert np.isnan(online_contrastive_loss(*sides, given))
+        assert np.isnan(sdml_loss(*sides))
+        assert np.isnan(ranking_loss(*sides))
 
 
 KEY = jax.random.key(3)
@@ -168,12 +170,6 @@ def test_small_values_keep_their_relative_precision():
     np.testing.assert_allclose(value, 11 * share, rtol=1e-4)
     expected = 2 * share / 12 * (x.sum(axis=0) - 12 * x)
     np.testing.assert_allclose(gradient, expected, rtol=1e-4)
-
-
-def test_what_is_not_a_number_shows_in_losses_of_pairs():
-    x, y, _ = pairs(13, 21, 6)
-    for loss in (sdml_loss, ranking_loss):
-        assert np.isnan(loss(x.at[3, 1].set(jnp.nan), y))
 
 
 @pytest.mark.parametrize("symmetric", [False, True])

@@ -11,6 +11,7 @@ from qpr_jax import LossSpec, UserError, load_config, register_loss
 from qpr_jax.training.checks import validate
 from qpr_jax.training.losses_config import LOSSES
 from tests.losses.cases import check, over_devices, pairs
+from tests.refused import check_refused
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 
@@ -58,7 +59,6 @@ WRONG = [
 
 @pytest.mark.usefixtures("_hinge")
 def test_what_is_no_loss_is_refused():
-    for name, given, message in WRONG:
-        with pytest.raises(UserError, match=message):
-            register_loss(name, LossSpec(**{"fn": lambda: None, "reads": "pairs"} | given))
+    plain = {"fn": lambda: None, "reads": "pairs"}
+    check_refused(lambda name, given: register_loss(name, LossSpec(**plain | given)), *WRONG)
     assert "hinge" not in LOSSES

@@ -19,6 +19,7 @@ from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.reranking.features import FEATURES
 from qpr_jax.reranking.light import LIGHT, STACKED, read_light, save_light
 from qpr_jax.reranking.stages import Stages
+from tests.refused import check_refused
 from tests.reranking.models import WordEncoder, light_model, network, pair_calibration
 from tests.reranking.test_cross_encoder import TINY
 
@@ -66,17 +67,14 @@ def test_the_words_of_a_store():
     long = Stages(LongEncoder(), light_model())
     assert long.words(products) == [False]
     assert long.choose("light", store_of()) == "light"
-    for given, word, store, said in (
-        *(
-            (light, w, store_of(), "None, False, 'light' or")
-            for w in ("Light", "none", True, 1, "")
-        ),
+    unknown = ("Light", "none", True, 1, "")
+    check_refused(
+        Stages.choose,
+        *((light, word, store_of(), "None, False, 'light' or") for word in unknown),
         (light, "cross_encoder", store_of(), "expected a cross-encoder, found none"),
         (none, "light", store_of(), "with a folder reranker/"),
         (long, "light", products, "inner products of vectors of other lengths"),
-    ):
-        with pytest.raises(UserError, match=said):
-            given.choose(word, store)
+    )
 
 
 def test_explained_by_the_features_among_the_hits():
@@ -97,9 +95,10 @@ def test_explained_by_the_features_among_the_hits():
     assert [word for word, _ in parts.differences.text_words] == ["5", "is", "what"]
     assert Stages(WordEncoder()).explain(None, store, "what", "rice")[1:4] == (None, None, {})
     assert known.explain(None, store_of([]), "what is rice", "rice").raw_score is not None
-    for given, what in (({"id": 400}, "indexed question"), ({}, "none"), ({"other": 5}, "strings")):
-        with pytest.raises(UserError, match=what):
-            known.explain(None, store, "rice", **given)
+    check_refused(
+        lambda given: known.explain(None, store, "rice", **given),
+        *(({"id": 400}, "indexed question"), ({}, "none"), ({"other": 5}, "strings")),
+    )
 
 
 def test_a_score_is_the_same_whatever_else_there_is():

@@ -15,6 +15,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import relevance_scores
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.retriever import Retriever
+from tests.refused import check_refused
 from tests.retriever.conftest import QUESTIONS
 from tests.runs import calibrate, write_encoder
 
@@ -167,13 +168,12 @@ def test_after_compaction_no_byte_of_a_removed_question_is_left(retriever, tmp_p
 
 def test_what_is_missing_or_damaged_is_named(run, retriever, tmp_path):
     (tmp_path / "empty").mkdir()
-    for folder, message in (
+    check_refused(
+        Retriever.load,
         (tmp_path / "nowhere", "`run`: expected a run or an index, found none at"),
         (tmp_path / "empty", r"empty: expected a run with export/, or an encoder"),
         (run, "run has no index/; finish the run"),
-    ):
-        with pytest.raises(UserError, match=message):
-            Retriever.load(folder)
+    )
     for name in ("export/model.safetensors", "index/manifest.json", "export/manifest.json"):
         retriever.save(tmp_path / "saved")
         path = tmp_path / "saved" / name
