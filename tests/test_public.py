@@ -1,6 +1,9 @@
-"""What `import qpr_jax` offers: names, what objects say that they are, and types."""
+"""What `import qpr_jax` offers: names, types, what objects say that they are; and it is light."""
 
+import json
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -45,3 +48,28 @@ def test_objects_say_what_they_are_and_not_all_their_numbers(tmp_path):
         assert "\n" not in repr(value)
         assert len(repr(value)) < 250
     assert "words=" not in repr(retriever.encoder.summary())
+
+
+TINY = pathlib.Path(__file__).parent / "encoders" / "tiny_bert"
+HEAVY = ("faiss", "jax", "jinja2", "numba", "pandas", "pyarrow", "rich", "sklearn")
+# Each after the one before, in one process, with the heavy packages that it may load.
+IMPORTS = {
+    "import qpr_jax.cli.commands": (),  # as `qpr --help` does
+    "from qpr_jax import UserError, read_questions": (),
+    "from qpr_jax import Results, Retriever, find_duplicates": ("faiss", "numba"),
+    f"import qpr_jax; qpr_jax.read_encoder({str(TINY)!r})": ("faiss", "numba"),
+}
+CODE = """
+import json, sys
+imports, heavy = json.loads(sys.argv[1])
+for line in imports:
+    exec(line)
+    print(json.dumps([name for name in heavy if name in sys.modules]))
+"""
+
+
+def test_light_imports_load_nothing_heavy():
+    arguments = [sys.executable, "-c", CODE, json.dumps([[*IMPORTS], HEAVY])]
+    done = subprocess.run(arguments, stdout=subprocess.PIPE, check=True)
+    for line, allowed in zip(done.stdout.splitlines(), IMPORTS.values(), strict=True):
+        assert {*json.loads(line)} <= {*allowed}

@@ -16,9 +16,8 @@ from qpr_jax.training.config import load_config, override
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
 from tests.kills import killed_at
-from tests.made_up_language import LANGUAGE
+from tests.languages import DIMENSION, LANGUAGE, translated_config
 from tests.runs import start_training
-from tests.translation_runs import DIMENSION, translated_config
 
 SETTINGS = {
     "devices": 1,

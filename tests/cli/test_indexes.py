@@ -9,8 +9,8 @@ from qpr_jax import Retriever
 from qpr_jax.data.questions import Entry
 from qpr_jax.encoders.load import PACKAGED, load_encoder
 from qpr_jax.index.run import read_encoder
-from tests.added_words import write_extended
 from tests.cli.conftest import JSONL, QUESTIONS
+from tests.languages import write_extended
 from tests.runs import calibrate, write_reranker
 
 PAYLOAD = {"url": "x/ü", "tags": ["a\tb"]}

@@ -8,7 +8,7 @@ import pytest
 from qpr_jax.data.translations import Translations, split_translations
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
-from tests.made_up_language import made_up_pairs, translate
+from tests.languages import made_up_pairs, translate
 
 
 def translations(pairs, language="xx", *, name="f", dictionary=False, skipped=0):

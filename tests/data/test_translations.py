@@ -15,7 +15,7 @@ from qpr_jax.data.words import (
     splice_questions,
 )
 from qpr_jax.errors import UserError
-from tests.made_up_language import made_up_pairs
+from tests.languages import made_up_pairs
 from tests.refused import check_refused
 
 PAIRS = [

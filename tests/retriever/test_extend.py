@@ -11,7 +11,7 @@ from qpr_jax.extend import extend_index
 from qpr_jax.index.run import index_manifest, read_encoder
 from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
 from qpr_jax.retriever import Retriever
-from tests.added_words import write_extended
+from tests.languages import write_extended
 from tests.reranking.models import pair_calibration
 from tests.retriever.conftest import QUESTIONS
 from tests.runs import write_encoder

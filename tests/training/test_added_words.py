@@ -15,9 +15,8 @@ from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.teacher import read_teacher
-from tests.added_words import PAIRS, config_of, write_english
 from tests.encoders.examples import TINY
-from tests.made_up_language import made_up_pairs, translate
+from tests.languages import PAIRS, config_of, made_up_pairs, translate, write_english
 from tests.refused import check_refused
 
 

@@ -16,8 +16,7 @@ from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.phases import BatchLoader
 from qpr_jax.training.sampler import epoch_steps, sample_pairs
 from qpr_jax.training.translations import TranslationData, load_translations, translation_digests
-from tests.made_up_language import LANGUAGE, translate, write_tsv
-from tests.translation_runs import translated_config
+from tests.languages import LANGUAGE, translate, translated_config, write_tsv
 
 
 @pytest.fixture(scope="module")

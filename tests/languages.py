@@ -1,0 +1,173 @@
+"""A language of the tests, and trainings with it: files, teachers, encoders, settings."""
+
+import collections
+import pathlib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from qpr_jax.data.synthetic import synthetic_pairs
+from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn
+from qpr_jax.encoders.load import save_encoder
+from qpr_jax.index.run import run_encoder_folder
+from qpr_jax.text.tokenizer import tokenize
+from qpr_jax.text.vocabulary import build_vocabulary
+from qpr_jax.training.config import TrainConfig, load_config, override
+from tests.encoders.examples import cnn_encoder
+
+LANGUAGE = "xx"  # a code that no language has
+
+# So that a sixth of the English letters becomes an umlaut; each translation has just one original.
+_LETTERS = "abcdefghijklmnopqrstuvwxyzäöü"
+_ROTATED = _LETTERS[13:] + _LETTERS[:13]
+_TABLE = str.maketrans(_LETTERS + _LETTERS.upper(), _ROTATED + _ROTATED.upper())
+_GLUED = re.compile(r"\b(a|an|my|the|this) (?=\w)", re.IGNORECASE)
+
+
+def translate(english: str) -> str:
+    """Translate word by word; a determiner and the word behind it become one word."""
+    return _GLUED.sub(r"\1", english).translate(_TABLE)
+
+
+def made_up_pairs(count: int, *, seed: int = 0) -> list[tuple[str, str]]:
+    """Different English questions and their translations.
+
+    None has a word, such as one with a typing error, that no other question has.
+    """
+    questions = synthetic_pairs(seed=seed, clusters=max(20, count)).questions
+    words = collections.Counter(word for text in questions for word in {*tokenize(text)})
+    common = [text for text in questions if all(words[word] > 1 for word in tokenize(text))]
+    assert len(common) >= count
+    return [(text, translate(text)) for text in common[:count]]
+
+
+def write_tsv(path: pathlib.Path, pairs: Iterable[tuple[str, str]]) -> str:
+    """Write pairs in two columns without a header; return the specification to read them."""
+    path.write_text("".join(f"{first}\t{second}\n" for first, second in pairs), encoding="utf-8")
+    return f"en-{LANGUAGE}:{path}"
+
+
+DIMENSION = 16
+
+
+def write_teacher(run: pathlib.Path, texts: list[str], dimension: int = DIMENSION) -> None:
+    """The run of an encoder that adds random vectors of the words in `texts`."""
+    rng = np.random.default_rng(0)
+    vocabulary = build_vocabulary(texts, bins=1)
+    encoder = cnn_encoder(
+        embedding=rng.normal(size=(vocabulary.size, dimension)),
+        kernels=[np.zeros((1, dimension, 1))],
+        biases=[np.zeros(1)],
+        projection=np.eye(1 + dimension, dimension, -1),
+        vocabulary=vocabulary,
+        max_tokens=64,
+        settings={},
+        normalize=True,
+    )
+    save_encoder(run / "export", encoder)
+
+
+def translated_config(
+    folder: pathlib.Path, *, sentences: int = 300, words: int = 0, **changes: Any
+) -> TrainConfig:
+    """A smoke run of synthetic pairs with `sentences` and a dictionary of `words`.
+
+    Both, and a teacher of all English words in them, are written to `folder`.
+    """
+    config = load_config("synthetic_sdml:smoke")
+    pairs = made_up_pairs(sentences, seed=1)
+    english = [source for source, _ in pairs]
+    questions = synthetic_pairs(clusters=config.data.max_rows).questions
+    folder.mkdir(parents=True, exist_ok=True)
+    write_teacher(folder / "teacher", [*questions, *english])
+    files = [write_tsv(folder / "sentences.tsv", pairs)]
+    if words:
+        entries = dict.fromkeys(word for text in english for word in text.lower().split())
+        known = [word for word in entries if word.isalpha()][:words]
+        files.append(write_tsv(folder / "words.tsv", [(w, translate(w)) for w in known]))
+    settings = {
+        "data.parallel": tuple(files),
+        "teacher.model": str(folder / "teacher"),
+        "teacher.epochs": 1,
+        "teacher.batch_size": 64,
+        "text.subwords": True,
+        "encoder.output_dim": DIMENSION,
+        "encoder.bag_of_words": True,
+        "encoder.normalize": True,
+        "early_stopping.every_steps": 1000,
+        "checkpoint_every": 1000,
+        "rerank.candidates": 0,
+        "devices": 1,
+    }
+    return override(config, settings | changes)
+
+
+PAIRS = 1500
+# Words that English questions have, the other language has, too, and the encoder has no row for.
+COMMON = ("please", "actually")
+
+
+def write_english(run: pathlib.Path, *, subwords: bool, normalize: bool = True) -> CnnEncoder:
+    """An encoder of random weights, which distinguishes the words of English questions."""
+    rng = np.random.default_rng(0)
+    english = [source for source, _ in made_up_pairs(PAIRS)]
+    words = " ".join(english).lower()
+    for word in COMMON:
+        words = words.replace(word, "")
+    vocabulary = build_vocabulary([words], size=400, bins=100, subwords=subwords)
+    table = rng.normal(size=(vocabulary.size, 16))
+    table[vocabulary.first_bin :] *= 0.3
+    encoder = cnn_encoder(
+        embedding=table,
+        kernels=[0.2 * rng.normal(size=(w, 16, 24)) for w in (1, 3)],
+        biases=[np.zeros(24)] * 2,
+        projection=rng.normal(size=(64, 32)),
+        vocabulary=vocabulary,
+        max_tokens=30,
+        settings={"encoder.embedding_dim": 16, "encoder.filters": 24, "batch_size": 7},
+        normalize=normalize,
+    )
+    save_encoder(run / "export", encoder)
+    return encoder
+
+
+def config_of(folder: pathlib.Path, run: pathlib.Path, *, times: int = 1, **changes) -> TrainConfig:
+    """The preset, small: translations to the language of letters that are rotated `times`."""
+    pairs = made_up_pairs(PAIRS)
+    pairs += [
+        (f"{word} {source}", f"{word} {target}")
+        for word in COMMON
+        for source, target in made_up_pairs(20)
+    ]
+    for _ in range(times - 1):
+        pairs = [(source, translate(target)) for source, target in pairs]
+    path = folder / f"pairs{times}.tsv"
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), "utf-8")
+    given = {
+        "data.source": "synthetic",
+        "data.max_rows": 300,
+        "data.held_out_pairs": 200,
+        "data.parallel": (f"en-{'xyz'[times - 1] * 2}:{path}",),
+        "data.parallel_tests": (),
+        "index.factory": "IVF20,Flat",
+        "encoder.pretrained": str(run),
+        "text.added_words": 2000,
+        "text.min_count": 1,
+        "teacher.batch_size": 64,
+        "teacher.epochs": 3,
+        "optimizer.learning_rate": 0.02,
+        "devices": 4,
+    }
+    return override(load_config("add_language"), given | changes)
+
+
+def write_extended(run: pathlib.Path, to: pathlib.Path, *words: str) -> CnnEncoder:
+    """Write the encoder of `run` with more words, and random embeddings of them."""
+    encoder = read_cnn(run_encoder_folder(run))
+    vocabulary = encoder.vocabulary.with_words(words, len(words))
+    rows = np.random.default_rng(1).normal(size=(len(words), encoder.embedding.shape[1]))
+    extended = encoder.with_words(vocabulary, rows.astype(np.float32), {})
+    save_encoder(to / "export", extended)
+    return extended
