@@ -3,9 +3,9 @@
 import csv
 import json
 
-import pyarrow.parquet
-
 from qpr_jax import Retriever
+from qpr_jax.data.columns import Columns
+from qpr_jax.data.questions import read_questions
 from qpr_jax.files import locked
 from tests.cli.conftest import QUESTIONS, TABLE
 from tests.kills import killed_at
@@ -88,17 +88,11 @@ def test_every_format_says_the_same(done, calibrated_run, table, tmp_path):
         names = ("deduplicated", "groups", "indistinguishable", "pairs")
         written = {path.name for path in (tmp_path / "d").iterdir()}
         assert written == {".lock", "info.json", *(f"{name}.{output}" for name in names)}
-        path = tmp_path / "d" / f"deduplicated.{output}"
-        if output == "parquet":
-            rows = pyarrow.parquet.read_table(path).to_pylist()
-        elif output == "jsonl":
-            rows = [json.loads(line) for line in path.read_text().splitlines()]
-        else:
-            rows = read(path) if output == "csv" else None
-        if rows is not None:
-            said.append([{k: str(v) for k, v in row.items()} for row in rows])
-    assert said[0] == said[1] == said[2]
-    assert said[0][0]["id"] == "7"
+        path = str(tmp_path / "d" / f"deduplicated.{output}")
+        rows = read_questions(path, columns=Columns(payload=True))
+        said.append([(str(row.id), row.question, *map(str, row.payload.values())) for row in rows])
+    assert said[0] == said[1] == said[2] == said[3]
+    assert said[0][0] == ("7", "Learn Python", "3", "x", "20")
     done("index", "again", "d/deduplicated.parquet", "--run", calibrated_run)
 
 

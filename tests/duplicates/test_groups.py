@@ -1,4 +1,4 @@
-"""Linkages: by hand, against brute force, and the row of a group that stays."""
+"""Linkages against brute force, and the row of a group that stays."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -30,14 +30,6 @@ def by_brute_force(count, pairs, linkage):
                 group_of[i] = one | two
             last[one | two] = place
     return {group: last[group] for group in group_of if len(group) > 1}
-
-
-def test_a_bridge_is_cut():
-    """Two triangles that one pair links, strongest first."""
-    bridge = np.array([[0, 1], [3, 4], [4, 5], [1, 2], [2, 3], [0, 2], [3, 5]])
-    assert as_sets(group_pairs(7, *bridge.T, "closure")) == {frozenset(range(6)): 4}
-    complete = as_sets(group_pairs(7, *bridge.T, "complete"))
-    assert complete == {frozenset({0, 1, 2}): 5, frozenset({3, 4, 5}): 6}
 
 
 @settings(max_examples=60, deadline=None)

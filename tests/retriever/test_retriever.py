@@ -166,7 +166,7 @@ def test_after_compaction_no_byte_of_a_removed_question_is_left(retriever, tmp_p
     assert left() == 0
 
 
-def test_what_is_missing_or_damaged_is_named(run, retriever, tmp_path):
+def test_what_is_missing_or_does_not_fit_is_named(run, retriever, tmp_path):
     (tmp_path / "empty").mkdir()
     check_refused(
         Retriever.load,
@@ -174,14 +174,7 @@ def test_what_is_missing_or_damaged_is_named(run, retriever, tmp_path):
         (tmp_path / "empty", r"empty: expected a run with export/, or an encoder"),
         (run, "run has no index/; finish the run"),
     )
-    for name in ("export/model.safetensors", "index/manifest.json", "export/manifest.json"):
-        retriever.save(tmp_path / "saved")
-        path = tmp_path / "saved" / name
-        data = path.read_bytes()
-        path.write_bytes(data[:-30] + bytes([data[-30] ^ 1]) + data[-29:])
-        with pytest.raises(UserError, match="saved"):
-            Retriever.load(tmp_path / "saved")
-        path.write_bytes(data)
+    retriever.save(tmp_path / "saved")
     write_encoder(tmp_path / "saved", seed=1)
     with pytest.raises(UserError, match="expected an index of the encoder"):
         Retriever.load(tmp_path / "saved")

@@ -66,7 +66,6 @@ def test_requests_that_are_refused(client):
     for content, kind, status in [
         (right, "text/plain", 415),  # a form of another site
         (right.replace(b"yes", b"maybe"), "application/json", 422),
-        (b"[", "application/json", 422),
         (b" " * 20_000, "application/json", 413),
     ]:
         answer = client.post("/verdict", content=content, headers={"Content-Type": kind})

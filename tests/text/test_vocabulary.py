@@ -105,19 +105,12 @@ def test_a_copy_holds_the_words_alone():
     assert_same(copy.flat_ids(["a b e q"]), ids)
 
 
-def test_ids_by_hand():
-    vocabulary = Vocabulary(("how", "to", "swim"), bins=7)
-    ids, truncated, _ = vocabulary.token_ids(["How to swim?", "", "to dive"])
-    assert ids.tolist() == [[1, 2, 3], [0, 0, 0], [2, 4 + zlib.crc32(b"dive") % 7, 0]]
-    assert (ids.dtype, truncated) == (np.int32, 0)
-    ids, truncated, _ = vocabulary.token_ids(["to how swim", "swim to"], max_tokens=2)
-    assert (ids.tolist(), truncated) == ([[2, 1], [3, 2]], 1)
-    # A word of the same hash is another word.
+def test_a_word_of_the_same_hash_is_another_word():
     assert zlib.crc32(b"plumless") == zlib.crc32(b"buckeroo")
     one, both = Vocabulary(("plumless",), bins=10), Vocabulary(("plumless", "buckeroo"), bins=10)
     hashed = 2 + zlib.crc32(b"buckeroo") % 10
-    assert one.flat_ids(["buckeroo plumless"]).ids.tolist() == [hashed, 1]
-    assert both.flat_ids(["buckeroo plumless"]).ids.tolist() == [2, 1]
+    assert one.token_ids(["buckeroo plumless"]).ids.tolist() == [[hashed, 1]]
+    assert both.token_ids(["buckeroo plumless", ""]).ids.tolist() == [[2, 1], [0, 0]]
 
 
 def test_huge_strings_have_ids():
@@ -146,28 +139,6 @@ def test_an_unknown_word_is_one_token_with_the_rows_of_its_n_grams():
     assert rows_of(spelled) == [*expected, [3 + zlib.crc32(b"<a>") % 1000]]
     assert rows_of(EXTENDED.spelled()) == [ngram_rows(EXTENDED, word) for word in WORDS]
     assert Vocabulary(WORDS, bins=50).spelled().tokens == 0
-
-
-def test_a_code_is_one_token_with_the_rows_of_its_words():
-    x9, how = ngram_rows(VOCABULARY, "x9"), [1]
-    texts = ["Cafe-X9 how", "how_x9", "____", "how-how", "sooooooo 55555"]
-    ids, _, parts = VOCABULARY.token_ids(texts)
-    first = VOCABULARY.size
-    expected = [[first, 1], [first + 1, 0], [first + 2, 0], [1, 1], [first + 3, first + 4]]
-    assert ids.tolist() == expected
-    others = [ngram_rows(VOCABULARY, word) for word in ("sooo", "55555")]
-    assert rows_of(parts) == [[3, *x9], [*how, *x9], [], *others]
-    np.testing.assert_array_equal(parts.limits, np.float32([0.8, 0.8, 0.8, 1.5, 0.8]))
-
-
-def test_another_spelling_of_a_known_word_has_its_id():
-    ids, _, parts = VOCABULARY.token_ids(["Strasse STRASSE Straße cafe Cafe\u0301 हिन्दी"])
-    assert ids.tolist() == [[2, 2, 2, 3, 3, 4]]
-    assert parts.tokens == 0
-    both = Vocabulary(("schön", "schon"), bins=5, subwords=True)
-    assert both.token_ids(["schön schon schòn"]).ids.tolist() == [[1, 2, 1]]
-    grown = Vocabulary(("cote",), bins=5, subwords=True, added=("côté", "été"))
-    assert grown.token_ids(["cote côté coté été"]).ids.tolist() == [[1, 7, 1, 8]]
 
 
 def test_added_words_follow_the_bins_and_change_no_other_word():

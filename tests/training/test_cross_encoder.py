@@ -29,6 +29,7 @@ from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.sources import SOURCES
 from tests.encoders.examples import TINY
+from tests.refused import check_refused
 
 CLUSTERS = np.array([0, 0, 1, 1, 1, -1, 2, 2, -1, 3])  # 3 has lost its other question
 HITS = np.array([[2, 5, 3], [2, -1, -1], [0, 1, 6], [7, 8, 9], [0, 1, 5], *[[-1] * 3] * 4, [0] * 3])
@@ -212,12 +213,11 @@ def test_training_starts_from_a_cross_encoder_too(tmp_path):
 
 
 def test_settings_that_do_not_fit_are_named(tmp_path):
-    for changes, message in (
+    check_refused(
+        lambda changes: train_and_evaluate(config_of(**changes), tmp_path / "run"),
         ({"encoder.kind": "cnn", "encoder.pretrained": ""}, "must be bert for a cross-encoder"),
         ({"data.source": "questions"}, "must have pairs"),
         ({"distributed": True}, "must be false for a cross-encoder"),
         ({"cross_encoder.first_stage": "/none"}, r"`cross_encoder\.first_stage`"),
         ({"encoder.pretrained": "/none"}, r"`encoder\.pretrained`"),
-    ):
-        with pytest.raises(UserError, match=message):
-            train_and_evaluate(config_of(**changes), tmp_path / "run")
+    )

@@ -31,7 +31,6 @@ from qpr_jax.training.rerank_data import (
     pretraining_examples,
     relevant_hits,
     suffices,
-    training_queries,
 )
 from qpr_jax.training.reranker import add_word_weights, init_network, train_network
 from qpr_jax.training.sources import SOURCES
@@ -43,12 +42,6 @@ def dataset(clusters, split_of, *, pairs=True, teacher=None):
     splits = Splits(np.array(split_of), {"validation": some if pairs else none}, {})
     data = SimpleNamespace(questions=["a question"] * len(split_of))
     return SimpleNamespace(clusters=np.array(clusters), splits=splits, data=data, teacher=teacher)
-
-
-def test_it_learns_from_all_members_of_the_validation_clusters():
-    split_of = [VALIDATION, VALIDATION, TEST, TRAIN, VALIDATION, VALIDATION, VALIDATION]
-    rows, groups = training_queries(dataset([4, 4, 2, 1, -1, 5, 4], split_of))
-    assert (rows.tolist(), groups.tolist()) == ([0, 1, 6], [4, 4, 4])
 
 
 def lists(queries, hits):

@@ -11,12 +11,13 @@ import pytest
 from flax import nnx
 
 from qpr_jax.errors import UserError
-from qpr_jax.losses import online_contrastive_loss, sdml_loss, triplet_loss
+from qpr_jax.losses import sdml_loss
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.text.base import NO_PARTS
 from qpr_jax.training.batches import plan_layout
 from qpr_jax.training.config import TrainConfig, override
 from qpr_jax.training.distributed import make_mesh, replicate, split_over
+from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.sampler import BatchIndices
 from qpr_jax.training.train_step import (
     init_state,
@@ -29,27 +30,6 @@ from tests.encoders.examples import encode_rows
 from tests.text.plain_ids import make_parts
 
 VOCABULARY, PAIRS, EXTRAS, LABELED, STEPS = 60, 16, 8, 8, 3
-
-
-def sdml(vectors, batch, key, axis_name):
-    queries, candidates, *_ = batch.split(vectors)
-    return {"sdml": sdml_loss(queries, candidates, axis_name=axis_name)}
-
-
-def sdml_of_all_options(vectors, batch, key, axis_name):
-    queries, candidates, *_ = batch.split(vectors)
-    options = {"symmetric": True, "prior": "distance", "distance": "euc"}
-    options |= {"clusters": batch.clusters, "axis_name": axis_name}
-    return {"sdml": sdml_loss(queries, candidates, **options)}
-
-
-def several(vectors, batch, key, axis_name):
-    queries, candidates, left, right = batch.split(vectors)
-    given = {"clusters": batch.clusters, "key": key, "axis_name": axis_name}
-    return {
-        "triplet": triplet_loss(queries, candidates, **given),
-        "labeled": online_contrastive_loss(left, right, batch.labels, axis_name=axis_name),
-    }
 
 
 def case(devices, extras=0, labeled=0, sums=False):
@@ -97,18 +77,31 @@ def encoder(**changes):
     return ConvEncoder(vocabulary_size=VOCABULARY, rngs=nnx.Rngs(0), **shape, **changes)
 
 
-def start(devices, objective=sdml, frozen_rows=0, **changes):
+@functools.cache
+def objective_of(name):
+    """The losses of settings: SDML as it is or with all its options, or a loss of either data."""
+    changes = {
+        "plain": {},
+        "options": {"symmetric": True, "prior": "distance", "distance": "euc"},
+        "several": {"names": "triplet,online_contrastive"},
+    }[name]
+    settings = {f"loss.{key}": value for key, value in changes.items()}
+    return loss_terms(override(TrainConfig(), settings | {"loss.mask_own_cluster": bool(changes)}))
+
+
+def start(devices, objective="plain", frozen_rows=0, **changes):
     """The step, the mesh, and the state before the first step."""
     mesh = make_mesh(devices)
     graph, params = nnx.split(encoder(**changes))
     optimizer = make_optimizer(0.05)
-    loss = make_loss(graph, mesh, objective)
+    terms = objective_of(objective) if isinstance(objective, str) else objective
+    loss = make_loss(graph, mesh, terms)
     step = make_train_step(loss, optimizer, seed=1, frozen_rows=frozen_rows)
     return step, mesh, replicate(init_state(params, optimizer), mesh)
 
 
 @functools.cache
-def run(devices, objective=sdml, extras=0, labeled=0, sums=False, **changes):
+def run(devices, objective="plain", extras=0, labeled=0, sums=False, **changes):
     """Three steps with a large rate; losses, gradient norms and parameters."""
     step, mesh, state = start(devices, objective, **changes)
     history = []
@@ -157,13 +150,13 @@ def test_steps_are_those_of_dense_adam_on_the_pairs_encoded_plainly(sums):
     )
 
 
-SEVERAL = {"objective": several, "extras": EXTRAS, "labeled": LABELED}
+SEVERAL = {"objective": "several", "extras": EXTRAS, "labeled": LABELED}
 
 
 @pytest.mark.parametrize(
     ("devices", "given"),
     [
-        (8, {"objective": sdml_of_all_options, "extras": EXTRAS}),
+        (8, {"objective": "options", "extras": EXTRAS}),
         (8, {"sums": True}),
         pytest.param(2, SEVERAL, marks=pytest.mark.slow),
     ],
