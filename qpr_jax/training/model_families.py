@@ -13,8 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from qpr_jax.data.words import learn_lexicon
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder, round_to_half
+from qpr_jax.encoders.cnn_kernels import sum_parts
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.models import EMBEDDING_SCALE
@@ -23,7 +25,6 @@ from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.retriever import read_encoder
 from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary, frequent_words
-from qpr_jax.training.added_words import first_rows
 from qpr_jax.training.config import TrainConfig, identity, imitates_itself, trains
 from qpr_jax.training.sections import naming, refuse_if
 
@@ -167,6 +168,47 @@ def _init_cnn(config: TrainConfig, dataset: TrainDataset) -> Model:
         table = table.at[1 : 1 + rows, :width].set(vectors)
     model.embedding[...] = table
     return nnx.split(model)
+
+
+def first_rows(
+    encoder: CnnEncoder,
+    words: Sequence[str],
+    languages: Sequence[tuple[Sequence[str], Sequence[str]]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """The first embeddings of A words, float32 [A, e], and for which something is known, bool [A].
+
+    That of a word is the mean of those of its translations, by the probabilities of a lexicon that
+    is learned for each language, and the mean over the languages that have the word; where it has
+    no translation, the sum of its n-grams', if the vocabulary has such.
+
+    `languages`: of each, n sources, in the language of the encoder, and their n translations.
+    """
+    rows = embed_words(encoder, words)
+    sums = np.zeros_like(rows)
+    counts = np.zeros(len(words), np.int32)  # of languages that have the word
+    for sources, targets in languages:
+        lexicon = learn_lexicon(targets, sources)
+        translated = embed_words(encoder, lexicon.targets)
+        for number, word in enumerate(words):
+            if (entry := lexicon.of.get(word)) is not None:
+                translations, shares = entry
+                sums[number] += shares @ translated[translations]
+                counts[number] += 1
+    found = counts > 0
+    rows[found] = sums[found] / counts[found, None].astype(np.float32)
+    return rows, found | encoder.vocabulary.subwords
+
+
+def embed_words(encoder: CnnEncoder, words: Sequence[str]) -> np.ndarray:
+    """What the convolution reads for each word, the mean of its tokens' embeddings: [n, e]."""
+    ids, offsets, _, parts = encoder.vocabulary.flat_ids(words)
+    table = encoder.embedding
+    if parts.tokens:
+        table = np.concatenate([table, sum_parts(table, parts)[0]])
+    lengths = np.diff(offsets)
+    rows = np.zeros((len(words), table.shape[1]), np.float32)
+    np.add.at(rows, np.repeat(np.arange(len(words)), lengths), table[ids])
+    return rows / np.maximum(lengths, 1)[:, None].astype(np.float32)
 
 
 def _export_cnn(config: TrainConfig, dataset: TrainDataset, params: nnx.State) -> Encoder:

@@ -35,11 +35,10 @@ from qpr_jax.evaluation.translation import Corpus, known_shares, score_set
 from qpr_jax.files import write_atomically, write_json
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import PAPER
-from qpr_jax.index.vectors import Vectors
+from qpr_jax.index.vectors import Vectors, exact_top_k
 from qpr_jax.machine import cpu_count, peak_memory
 from qpr_jax.rendering import render
 from qpr_jax.retriever import Retriever
-from qpr_jax.training.added_words import changes_of_added_words
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
@@ -83,8 +82,6 @@ def write_report(
     if (calibration := retriever.stages.calibration) is not None:
         report["calibration"] = {"reach": calibration.reach, **calibration.settings}
     report["data"] = dataset.report
-    if dataset.frozen_rows:
-        report["added_words"] = changes_of_added_words(dataset, vectors)
     report["index"] = {
         "factory": store.vectors.factory,
         "probes": store.recipe.probes,
@@ -140,7 +137,11 @@ def _score_splits(
     """Score the held-out splits, and write ranks.npz if they have pairs."""
     first = {"index": index_search(index, vectors), "exact": exact_search(vectors)}
     searches = first | {"paper": index_search(Vectors.build(PAPER, vectors), vectors)}
-    searches |= _baselines(dataset)
+    # A transformer as the start is left out: it would take minutes.
+    start = dataset.start if isinstance(dataset.start, CnnEncoder) else None
+    before = start.encode(dataset.data.questions) if start else vectors
+    if start:
+        searches |= _baselines(dataset, before, vectors)
     for stage, reranker in rerankers.items():
         for name, one in first.items():
             searches[f"{stage}_{name}"] = functools.partial(reranker.search, one)
@@ -163,24 +164,53 @@ def _score_splits(
         if dataset.teacher:
             found["agreement"] = make_agreement(dataset, dataset.teacher, split)(vectors)
         report[split] = found
+    if dataset.frozen_rows:
+        changed = (before.view(np.uint32) != vectors.view(np.uint32)).any(axis=1)
+        report["added_words"] = _added_words(dataset, changed, ranks)
     if ranks:
         write_ranks(folder / RANKS, ranks)
     return report
 
 
-def _baselines(dataset: TrainDataset) -> dict[str, RankFn]:
+def _baselines(dataset: TrainDataset, before: np.ndarray, vectors: np.ndarray) -> dict[str, RankFn]:
     """What a training from another encoder is compared with: that encoder, and BM25.
 
-    A transformer is left out: it would take minutes.
+    With added words also `extended`, the queries by the new encoder among the vectors of the old
+    one, `before`, which an index keeps when the encoder is put to it.
     """
-    if not isinstance(dataset.start, CnnEncoder):
-        return {}
     questions = dataset.data.questions
     by_words = bm25_search(questions)
-    return {
-        "start": exact_search(dataset.start.encode(questions)),
+    found: dict[str, RankFn] = {
+        "start": exact_search(before),
         "bm25": lambda rows, k: by_words([questions[row] for row in rows], k)[0],
     }
+    if dataset.frozen_rows:
+        found["extended"] = lambda rows, k: exact_top_k(vectors[rows], before, k)[1]
+    return found
+
+
+def _added_words(
+    dataset: TrainDataset, changed: np.ndarray, ranks: dict[str, np.ndarray]
+) -> dict[str, Any]:
+    """Score what added words change, by hits@1 per query; `changed`, bool [Q]: other vectors."""
+    facts: dict[str, Any] = {
+        "words": dataset.tokenizer.size - dataset.frozen_rows,
+        "changed_questions": int(changed.sum()),
+    }
+    for split in HELD_OUT:
+        if f"{split}_start" not in ranks:
+            continue
+        hits = {"before": ranks[f"{split}_start"] == 1, "after": ranks[f"{split}_extended"] == 1}
+        other = changed[eval_queries(dataset, split)]
+        facts[split] = {"queries": len(other), "changed_queries": int(other.sum())}
+        facts[split]["hits@1"] = {
+            "all": {time: float(hit.mean()) for time, hit in hits.items()},
+            "changed": {
+                time: float(hit[other].mean()) if other.any() else None
+                for time, hit in hits.items()
+            },
+        }
+    return facts
 
 
 def _gain(ranks: dict[str, np.ndarray], split: str, stage: str, search: str) -> dict[str, Any]:

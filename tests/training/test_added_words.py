@@ -8,12 +8,11 @@ import pytest
 
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.text.tokenizer import tokenize
-from qpr_jax.training import added_words
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
-from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.model_families import MODEL_FAMILIES, embed_words, first_rows
 from qpr_jax.training.teacher import read_teacher
 from tests.encoders.examples import TINY
 from tests.languages import PAIRS, config_of, made_up_pairs, write_english
@@ -125,8 +124,8 @@ def test_the_report_counts_and_scores_what_changes(folder, report, encoders, tmp
 def test_new_rows_start_at_their_translations_in_each_language(tmp_path, subwords):
     start = write_english(tmp_path, subwords=subwords)
     languages = [(["how"] * 3, ["mist"] * 3), (["should"] * 3, ["mist"] * 2 + ["qqqq"])]
-    rows, known = added_words.first_rows(start, ("mist", "qqqq", "zzzz"), languages)
-    how, should, alone = added_words.embed_words(start, ("how", "should", "zzzz"))
+    rows, known = first_rows(start, ("mist", "qqqq", "zzzz"), languages)
+    how, should, alone = embed_words(start, ("how", "should", "zzzz"))
     np.testing.assert_allclose(rows, [(how + should) / 2, should, alone], rtol=1e-5, atol=1e-6)
     assert known.tolist() == [True, True, subwords]
 
