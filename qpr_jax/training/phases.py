@@ -43,10 +43,12 @@ class BatchLoader:
         With `imitation` they have any trainable questions, not pairs, and the teacher's vectors.
         `first_step`: steps of the training before this phase, so that no two drop the same tokens.
         """
-        self.epoch = sampler.epoch_steps(config, dataset, imitation=imitation)
-        self.size = config.teacher.batch_size // 2 if imitation else sampler.pairs_per_batch(config)
-        sample = sampler.sample_questions if imitation else sampler.sample_pairs
-        self.indices = sample(config, dataset, devices)
+        if imitation:
+            distributed.require_shares("teacher.batch_size", config.teacher.batch_size, 2 * devices)
+        else:
+            distributed.require_shares("batch.hard_negatives", config.batch.hard_negatives, devices)
+        draw = sampler.draw_questions if imitation else sampler.draw_pairs
+        self.indices, self.epoch, self.size = draw(config, dataset)
         self._config, self._dataset, self._own = config, dataset, own
         self._first, self._counts_negatives = first_step, not imitation
         self._teacher = dataset.teacher if imitation or config.teacher.weight else None
@@ -113,7 +115,7 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase],
         distributed.require_shares("batch_size", config.batch_size, mesh.size)
     imitation = total = sampler.imitation_steps(config, dataset)
     if config.max_epochs:
-        steps = config.max_epochs * sampler.epoch_steps(config, dataset)
+        steps = config.max_epochs * sampler.draw_pairs(config, dataset).epoch
         total += min(steps, config.max_steps or steps)
     graph, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
     rate = train_step.make_schedule(config, total, imitation=imitation)

@@ -44,7 +44,7 @@ from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.reranker import TrainedReranker
-from qpr_jax.training.sampler import epoch_steps, imitation_steps, pairs_per_batch
+from qpr_jax.training.sampler import draw_pairs, draw_questions, imitation_steps
 from qpr_jax.training.teacher import NEIGHBORS
 from qpr_jax.training.translations import TranslationData
 
@@ -285,18 +285,18 @@ def _training_times(
     rates = [row["pairs_per_second"] for row in read_json_lines(folder / "metrics.jsonl")]
     if not rates:
         return {}
-    imitated, size = imitation_steps(config, dataset), config.teacher.batch_size
-    epoch = len(dataset.trainable_rows) // size * size
+    imitated = imitation_steps(config, dataset)
     # Of imitation, half as many pairs as questions are counted.
-    stages = [("questions", [2 * rate for rate in rates[:imitated]], size, epoch)]
-    if own := rates[imitated:]:
-        size = pairs_per_batch(config)
-        stages.append(("pairs", own, size, epoch_steps(config, dataset) * size))
+    stages = (
+        ("questions", 2, draw_questions, rates[:imitated]),
+        ("pairs", 1, draw_pairs, rates[imitated:]),
+    )
     found: dict[str, float] = {"steps": len(rates), "train_seconds": 0.0}
-    for unit, measured, size, epoch in stages:
+    for unit, factor, draw, measured in stages:
         if measured:
             rate = statistics.median(measured)  # leaves out the first steps, which compile
-            found |= {f"{unit}_per_second": rate, "epoch_seconds": epoch / rate}
+            _, epoch, size = draw(config, dataset)
+            found |= {f"{unit}_per_second": factor * rate, "epoch_seconds": epoch * size / rate}
             found["train_seconds"] += len(measured) * size / rate
     return found
 

@@ -11,7 +11,6 @@ import numpy as np
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.training.config import TrainConfig, weighted_losses
 from qpr_jax.training.dataset import TrainDataset
-from qpr_jax.training.distributed import require_shares
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.sections import refuse_if
 
@@ -44,53 +43,40 @@ class BatchIndices(NamedTuple):
         return np.concatenate(shares, axis=1)
 
 
-def sample_pairs(
-    config: TrainConfig, dataset: TrainDataset, devices: int
-) -> Callable[[int], BatchIndices]:
-    """A function from a step, counted from 0, to what the losses read: `batch_size` of each kind.
+class Draws(NamedTuple):
+    """What the steps of a phase read: a function of a step, counted from 0.
 
-    UserError where the `devices` cannot share each part of a batch evenly.
+    `epoch`: steps that read the data once. `size`: pairs of a batch, or half its questions.
     """
-    require_shares("batch.hard_negatives", config.batch.hard_negatives, devices)
+
+    at: Callable[[int], BatchIndices]
+    epoch: int
+    size: int
+
+
+def draw_pairs(config: TrainConfig, dataset: TrainDataset) -> Draws:
+    """Draw what the losses read, `batch_size` of each kind; the first loss has the epoch."""
+    kinds = dict.fromkeys(LOSSES[name].reads for name in weighted_losses(config))
     parts = [
-        (_sample_labeled if kind == "labeled" else _sample_pairs)(config, dataset)
-        for kind in data_kinds(config)
+        (_draw_labeled if kind == "labeled" else _draw_linked)(config, dataset) for kind in kinds
     ]
 
-    def indices(step: int) -> BatchIndices:
+    def at(step: int) -> BatchIndices:
         fields: dict[str, np.ndarray] = {}
-        for part in parts:
+        for part, _ in parts:
             fields |= part(step)
         return BatchIndices(**fields)
 
-    return indices
+    return Draws(at, parts[0][1], config.batch_size * len(kinds))
 
 
-def sample_questions(
-    config: TrainConfig, dataset: TrainDataset, devices: int
-) -> Callable[[int], BatchIndices]:
-    """Like `sample_pairs`, of `teacher.batch_size` trainable questions, in the fields of pairs."""
+def draw_questions(config: TrainConfig, dataset: TrainDataset) -> Draws:
+    """Draw `teacher.batch_size` trainable questions, in the fields of pairs."""
     count, rows = config.teacher.batch_size, dataset.trainable_rows.astype(np.int32)
-    require_shares("teacher.batch_size", count, 2 * devices)
+    what = "texts with an added word" if dataset.frozen_rows else "questions"
+    epoch = steps_per_epoch(len(rows), count, what=what, setting="teacher.batch_size")
     rows_at = permuted_pairs(rows, count, seed=config.seed, stream=IMITATION)
-    return lambda step: BatchIndices(rows_at(step).reshape(-1, 2))
-
-
-def data_kinds(config: TrainConfig) -> list[str]:
-    """The kinds of data that the losses read, "pairs" or "labeled", the first loss's first."""
-    return list(dict.fromkeys(LOSSES[name].reads for name in weighted_losses(config)))
-
-
-def epoch_steps(config: TrainConfig, dataset: TrainDataset, *, imitation: bool = False) -> int:
-    """Steps in which imitation alone, or the first loss, reads its data once."""
-    if imitation:
-        what = "texts with an added word" if dataset.frozen_rows else "questions"
-        size, setting = config.teacher.batch_size, "teacher.batch_size"
-        return steps_per_epoch(len(dataset.trainable_rows), size, what=what, setting=setting)
-    if data_kinds(config)[0] == "labeled":
-        return steps_per_epoch(len(_labeled_pairs(dataset)), config.batch_size)
-    size = config.batch_size - _translations_per_batch(config)
-    return steps_per_epoch(len(dataset.splits.pairs["train"]), size)
+    return Draws(lambda step: BatchIndices(rows_at(step).reshape(-1, 2)), epoch, count // 2)
 
 
 def imitation_steps(config: TrainConfig, dataset: TrainDataset) -> int:
@@ -100,12 +86,7 @@ def imitation_steps(config: TrainConfig, dataset: TrainDataset) -> int:
     if config.max_steps and not config.max_epochs:
         return config.max_steps
     least = 0 if len(dataset.splits.pairs["train"]) else LEAST_IMITATION
-    return max(config.teacher.epochs * epoch_steps(config, dataset, imitation=True), least)
-
-
-def pairs_per_batch(config: TrainConfig) -> int:
-    """Pairs that a step reads, labeled ones included."""
-    return config.batch_size * len(data_kinds(config))
+    return max(config.teacher.epochs * draw_questions(config, dataset).epoch, least)
 
 
 def steps_per_epoch(
@@ -249,15 +230,17 @@ def hard_negatives(
     return at
 
 
-# A step -> fields of its `BatchIndices`, by name.
-_Part = Callable[[int], dict[str, np.ndarray]]
+# A function from a step to fields of its `BatchIndices`, by name, and the steps of an epoch.
+_Part = tuple[Callable[[int], dict[str, np.ndarray]], int]
 
 
-def _sample_pairs(config: TrainConfig, dataset: TrainDataset) -> _Part:
+def _draw_linked(config: TrainConfig, dataset: TrainDataset) -> _Part:
     pairs, seed, count = dataset.splits.pairs["train"], config.seed, config.batch.hard_negatives
-    translated = _translations_per_batch(config)
+    # At least one pair of a batch is none of a sentence and its translation.
+    translated = round(config.batch.translations * config.batch_size)
+    translated = min(translated, config.batch_size - 1)
     size = config.batch_size - translated
-    steps_per_epoch(len(pairs), size)
+    epoch = steps_per_epoch(len(pairs), size)
     if config.batch.sampling == "clusters":
         pairs_at = cluster_sampled_pairs(pairs, dataset.clusters[pairs[:, 0]], size, seed=seed)
     else:
@@ -279,41 +262,31 @@ def _sample_pairs(config: TrainConfig, dataset: TrainDataset) -> _Part:
             chosen = np.concatenate([chosen, sentences_at(step)])
         return {"pairs": chosen, "extra_candidates": candidates_at(step, chosen)}
 
-    return at
+    return at, epoch
 
 
-def _sample_labeled(config: TrainConfig, dataset: TrainDataset) -> _Part:
-    rows = _labeled_pairs(dataset)
+def _draw_labeled(config: TrainConfig, dataset: TrainDataset) -> _Part:
+    """Draw labeled pairs of training questions.
+
+    Pairs labeled as non-duplicates that other pairs link as duplicates are left out.
+    """
+    data, others = dataset.data, dataset.splits.non_duplicates["train"]
     refuse_if(
-        rows[:, 2].all(),
+        not len(others),
         "loss.names",
         f"{','.join(config.loss.names)} reads pairs labeled as non-duplicates, but the training "
         "split has none",
         "give labeled pairs, or another loss",
     )
-    steps_per_epoch(len(rows), config.batch_size)
+    same = data.pairs[data.is_duplicate]
+    same = same[(dataset.splits.split_of[same] == TRAIN).all(axis=1)]
+    labels = np.repeat([1, 0], [len(same), len(others)])
+    rows = np.column_stack([np.concatenate([same, others]), labels]).astype(np.int32)
+    epoch = steps_per_epoch(len(rows), config.batch_size)
     rows_at = permuted_pairs(rows, config.batch_size, seed=config.seed, stream=LABELED)
 
     def at(step: int) -> dict[str, np.ndarray]:
         chosen = rows_at(step)
         return {"labeled_pairs": chosen[:, :2], "labels": chosen[:, 2]}
 
-    return at
-
-
-def _labeled_pairs(dataset: TrainDataset) -> np.ndarray:
-    """The labeled pairs of training questions and their labels, int32 [P, 3].
-
-    Pairs labeled as non-duplicates that other pairs link as duplicates are left out.
-    """
-    data, split_of = dataset.data, dataset.splits.split_of
-    same = data.pairs[data.is_duplicate]
-    same = same[(split_of[same] == TRAIN).all(axis=1)]
-    others = dataset.splits.non_duplicates["train"]
-    labels = np.repeat([1, 0], [len(same), len(others)])
-    return np.column_stack([np.concatenate([same, others]), labels]).astype(np.int32)
-
-
-def _translations_per_batch(config: TrainConfig) -> int:
-    """How many pairs of a batch are sentences with translations; one at least is none."""
-    return min(round(config.batch.translations * config.batch_size), config.batch_size - 1)
+    return at, epoch
