@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import logging
 import pathlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +19,11 @@ from qpr_jax.text.base import NO_PARTS, Parts, Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training import distributed
 from qpr_jax.training.batches import lengths_of
-from qpr_jax.training.config import TrainConfig, trains
+from qpr_jax.training.config import TrainConfig, gives_vectors, trains
 from qpr_jax.training.model_families import MODEL_FAMILIES, Corpora
 from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.sources import SOURCES, read_negatives, unlabeled_texts
-from qpr_jax.training.teacher import Teacher, make_teacher
+from qpr_jax.training.teacher import Teacher, make_teacher, teacher_words
 from qpr_jax.training.translations import TranslationData, load_translations
 
 log = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ class TrainDataset:
     unlabeled: list[str]  # the U others
     report: dict[str, Any]  # counts, as report.json has them
     start: Encoder | None = None  # what training starts from; None for fresh parameters
-    teacher: Teacher | None = None  # None without one, and before `with_teacher`
+    teacher: Teacher | None = None
     # int32 [M, 2], a training question and a negative of it, of `data.negatives`, if given.
     hard_negatives: np.ndarray | None = None
     parts: Parts = NO_PARTS  # of the token ids that are not rows of the embedding table
@@ -120,12 +119,13 @@ def load_dataset(
     config: TrainConfig,
     path: pathlib.Path | None,
     start: Encoder | None = None,
-    words: Sequence[str] = (),
+    teacher: Encoder | None = None,
 ) -> TrainDataset:
     """Read, cluster, split and tokenize the data at `path`, None if it is generated.
 
-    `start` comes from `ModelFamily.start`, `words` from `teacher.teacher_words`.
+    `start` comes from `ModelFamily.start`, `teacher` from `read_teacher`. Its vectors are computed.
     """
+    words = teacher_words(config, teacher)
     data, clusters, splits = SOURCES[config.data.source].read(config, path or pathlib.Path())
     clusters = dense_clusters(clusters)
     kept_out = np.flatnonzero(splits.split_of != TRAIN)
@@ -157,7 +157,7 @@ def load_dataset(
         hard = read_negatives(config, data.questions, clusters, splits)
         report["hard_negatives"] = len(hard)
     _log_report(report)
-    return TrainDataset(
+    dataset = TrainDataset(
         data=data,
         clusters=_with_texts(clusters, trained_rows, len(unlabeled), translations),
         splits=splits,
@@ -171,6 +171,9 @@ def load_dataset(
         translations=translations,
         frozen_rows=start.summary().vocabulary_size if start and config.text.added_words else 0,
     )
+    if teacher or gives_vectors(config):
+        return dataclasses.replace(dataset, teacher=_make_teacher(config, dataset, teacher))
+    return dataset
 
 
 def _with_texts(
@@ -198,14 +201,9 @@ def _spelled(tokenizer: Tokenizer) -> Parts:
     return spelled
 
 
-def with_teacher(
-    config: TrainConfig, dataset: TrainDataset, encoder: Encoder | None
-) -> TrainDataset:
-    """`dataset` with the teacher of the config, if it names one; see `teacher.make_teacher`."""
-    if not (encoder or config.teacher.model):
-        return dataset
-    translations, rows = dataset.translations, dataset.trainable_rows
-    sources = translations.sources if translations else []
+def _make_teacher(config: TrainConfig, dataset: TrainDataset, encoder: Encoder | None) -> Teacher:
+    rows = dataset.trainable_rows
+    sources = dataset.translations.sources if dataset.translations else []
     questions = (dataset.data.questions, dataset.unlabeled, sources)
     dimension = dataset.start.dimension if dataset.start else config.encoder.output_dim
     encoded = rows[rows < dataset.first_target]
@@ -213,11 +211,9 @@ def with_teacher(
     teacher = distributed.in_turn(
         lambda: make_teacher(config, encoder, questions, encoded, dimension)
     )
-    if teacher.components is not None:
-        teacher = teacher._replace(components=distributed.from_first(teacher.components))
-    if translations and encoder and not dataset.start:  # embeddings start at its vectors
-        teacher = teacher._replace(glossary=translations.glossary())
-    return dataclasses.replace(dataset, teacher=teacher)
+    if teacher.components is None:
+        return teacher
+    return teacher._replace(components=distributed.from_first(teacher.components))
 
 
 def _make_report(

@@ -23,7 +23,7 @@ from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.retriever import Retriever, read_encoder, run_recipe
 from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig, trains
-from qpr_jax.training.dataset import TrainDataset, load_dataset, with_teacher
+from qpr_jax.training.dataset import TrainDataset, load_dataset
 from qpr_jax.training.evaluator import make_evaluator
 from qpr_jax.training.loop import fit
 from qpr_jax.training.model_families import MODEL_FAMILIES
@@ -33,7 +33,7 @@ from qpr_jax.training.report import write_report
 from qpr_jax.training.rerank_data import LogitCache
 from qpr_jax.training.reranker import LOGITS, read_scorer, train_reranker
 from qpr_jax.training.sources import SOURCES, listed_files, named_file
-from qpr_jax.training.teacher import read_teacher, teacher_words
+from qpr_jax.training.teacher import read_teacher
 from qpr_jax.training.train_step import Params, TrainState
 from qpr_jax.training.translations import translation_digests, with_languages
 
@@ -60,10 +60,9 @@ def train_encoder(
         distributed.disconnect()
         if not first:
             return {}
-    dataset = load_dataset(config, path, start, teacher_words(config, teacher))
+    dataset = load_dataset(config, path, start, teacher)
     if first:
         write_splits(folder / "splits", dataset.splits, dataset.data.ids, dataset.data.questions)
-    dataset = with_teacher(config, dataset, teacher)
     if not trained:
         params = train(config, dataset, folder)
         distributed.disconnect()

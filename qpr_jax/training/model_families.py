@@ -162,7 +162,10 @@ def _init_cnn(config: TrainConfig, dataset: TrainDataset) -> Model:
         table = table.at[vocabulary.first_bin :].multiply(_NGRAM_SCALE)
     if teacher and teacher.encoder and not start:
         width = config.encoder.embedding_dim
-        vectors = teacher.word_vectors(vocabulary.words, width)
+        # Words of other languages begin as their translations.
+        glossary = dataset.translations.glossary() if dataset.translations else {}
+        texts = [glossary.get(word, word) for word in vocabulary.words]
+        vectors = teacher.word_vectors(texts, width)
         vectors *= EMBEDDING_SCALE / vectors.std()
         rows, width = vectors.shape
         table = table.at[1 : 1 + rows, :width].set(vectors)

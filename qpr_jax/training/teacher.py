@@ -7,8 +7,7 @@ import json
 import logging
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +36,6 @@ class Teacher(NamedTuple):
     components: np.ndarray | None  # float32 [t, d], projects to a smaller student's dimension
     encoder: Encoder | None  # None if only its vectors are given
     keeps_lengths: bool = False  # whether the student's vectors have the teacher's lengths, not 1
-    glossary: Mapping[str, str] = MappingProxyType({})  # words of other languages -> the teacher's
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
         """The teacher's vectors of these rows, of length 1 or as they are: float32 [n, t]."""
@@ -61,13 +59,9 @@ class Teacher(NamedTuple):
         return vectors if self.components is None else vectors @ self.components
 
     def word_vectors(self, words: Sequence[str], dimension: int) -> np.ndarray:
-        """The teacher's vectors of words: float32 [n, d], centered principal components.
-
-        d is at most `dimension`. Words in the glossary have the vectors of their translations.
-        """
+        """The teacher's vectors of words, at most `dimension` centered components: float32."""
         assert self.encoder is not None
-        texts = [self.glossary.get(word, word) for word in words]
-        vectors = unit_rows(np.asarray(cached_vectors(self.encoder, texts)))
+        vectors = unit_rows(np.asarray(cached_vectors(self.encoder, words)))
         vectors -= vectors.mean(axis=0)
         return vectors @ _components(vectors[:_SAMPLE], dimension)
 

@@ -9,7 +9,7 @@ import pytest
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.dataset import load_dataset, with_teacher
+from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.model_families import MODEL_FAMILIES, embed_words, first_rows
@@ -45,7 +45,7 @@ def report(folder):
 def ready(config):
     """The dataset of a config, with its teacher."""
     start = MODEL_FAMILIES["cnn"].start(config)
-    return with_teacher(config, load_dataset(config, None, start), read_teacher(config))
+    return load_dataset(config, None, start, read_teacher(config))
 
 
 def test_old_rows_and_arrays_keep_their_bytes(encoders):

@@ -11,12 +11,12 @@ from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transf
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training import rerank_data
-from qpr_jax.training.config import gives_vectors, load_config, override
-from qpr_jax.training.dataset import load_dataset, with_teacher
+from qpr_jax.training.config import load_config, override
+from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.phases import BatchLoader, build_plan
 from qpr_jax.training.sources import listed_files, read_listed
-from qpr_jax.training.teacher import cached_vectors, teacher_words
+from qpr_jax.training.teacher import cached_vectors, read_teacher, teacher_words
 from tests.encoders.examples import TINY
 from tests.refused import check_refused
 
@@ -36,9 +36,7 @@ def config():
 
 
 def taught(config):
-    dataset = load_dataset(config, None)
-    encoder = None if gives_vectors(config) else read_transformer(config.teacher.model)
-    return with_teacher(config, dataset, encoder)
+    return load_dataset(config, None, None, read_teacher(config))
 
 
 def test_vectors_are_the_teachers_and_computed_once(config, tmp_path, monkeypatch):
@@ -185,7 +183,7 @@ def test_words_of_the_teacher_are_texts_and_stand_in_spliced_questions(config):
     words = teacher_words(config, read_transformer(TINY))
     assert len(words) > 20
     assert all(word.isalpha() and len(word) > 1 for word in words)
-    dataset = load_dataset(config, None, None, words)
+    dataset = taught(config)
     asked = dataset.data.questions
     alone = [word for word in words if word not in asked]
     assert dataset.unlabeled[: len(alone)] == alone

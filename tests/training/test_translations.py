@@ -11,10 +11,10 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import read_json
 from qpr_jax.text.tokenizer import normalized_text, tokenize
 from qpr_jax.training.config import override
-from qpr_jax.training.dataset import load_dataset, with_teacher
+from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.phases import BatchLoader
-from qpr_jax.training.sampler import epoch_steps, sample_pairs
+from qpr_jax.training.sampler import draw_pairs
 from qpr_jax.training.translations import TranslationData, load_translations, translation_digests
 from tests.languages import LANGUAGE, translate, translated_config, write_tsv
 
@@ -31,12 +31,7 @@ def config(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def dataset(config):
-    return load_dataset(config, None)
-
-
-@pytest.fixture(scope="module")
-def taught(config, dataset):
-    return with_teacher(config, dataset, load_encoder(f"{config.teacher.model}/export"))
+    return load_dataset(config, None, None, load_encoder(f"{config.teacher.model}/export"))
 
 
 def texts_of(dataset):
@@ -151,8 +146,8 @@ def test_a_share_of_each_batch_is_sentences_with_translations(config, dataset):
     assert dataclasses.replace(dataset, translations=None).translation_pairs().shape == (0, 2)
     allowed = {*map(tuple, pairs.tolist())}
     plain = {*map(tuple, dataset.splits.pairs["train"].tolist())}
-    assert epoch_steps(config, dataset) == len(plain) // 24
-    indices = sample_pairs(config, dataset, devices=1)
+    indices, epoch, _ = draw_pairs(config, dataset)
+    assert epoch == len(plain) // 24
     seen, steps = set(), len(allowed) // 8
     for step in range(steps):
         read = [*map(tuple, indices(step).pairs.tolist())]
@@ -163,27 +158,27 @@ def test_a_share_of_each_batch_is_sentences_with_translations(config, dataset):
     assert len(seen) == 8 * steps  # none twice before all were read
     for share, expected in ((0.0, 0), (0.999, 31)):
         changed = override(config, {"batch.translations": share})
-        read = sample_pairs(changed, dataset, devices=1)(0).pairs
+        read = draw_pairs(changed, dataset).at(0).pairs
         assert len({*map(tuple, read.tolist())} & allowed) == expected
 
 
 @pytest.mark.parametrize(("imitation", "devices"), [(False, 4), (True, 1)])
 def test_a_batch_has_the_teachers_vectors_of_its_questions_and_sources(
-    config, taught, imitation, devices
+    config, dataset, imitation, devices
 ):
     changed = override(config, {"teacher.weight": 0.5, "batch.hard_negatives": 8})
-    loader = BatchLoader(changed, taught, imitation=imitation, devices=devices)
-    texts, encoder = texts_of(taught), taught.teacher.encoder
+    loader = BatchLoader(changed, dataset, imitation=imitation, devices=devices)
+    texts, encoder = texts_of(dataset), dataset.teacher.encoder
     targets = 0
     for step in (0, 3):
         indices = loader.indices(step)
         rows = indices.questions[indices.positions(devices)].ravel()
-        sources = [texts[row] for row in taught.target_rows[rows]]
+        sources = [texts[row] for row in dataset.target_rows[rows]]
         expected = encoder.encode(sources)
         np.testing.assert_allclose(loader.batch_at(step).targets, expected, atol=1e-6)
-        targets += (rows >= taught.first_target).sum()
+        targets += (rows >= dataset.first_target).sum()
     assert targets
-    unweighed = BatchLoader(config, taught, devices=devices)
+    unweighed = BatchLoader(config, dataset, devices=devices)
     assert unweighed.batch_at(0).targets.shape[1] == 0
 
 
@@ -230,8 +225,8 @@ def test_scored_sentences_are_in_no_training(dataset):
         assert not trained & normalized(held_out.sources + held_out.targets)
 
 
-def test_embeddings_start_at_the_vectors_of_translations(config, dataset, taught):
-    glossary = taught.teacher.glossary
+def test_embeddings_start_at_the_vectors_of_translations(dataset):
+    glossary = dataset.translations.glossary()
     english = {w for text in dataset.translations.sources for w in tokenize(text)}
     assert not {*glossary} & english
     glued = ("", "a ", "an ", "my ", "the ", "this ")
@@ -241,9 +236,6 @@ def test_embeddings_start_at_the_vectors_of_translations(config, dataset, taught
     ]
     assert len(right) > 100
     assert np.mean(right) > 0.8
-    encoder = taught.teacher.encoder
-    started = dataclasses.replace(dataset, start=encoder)  # has embeddings of its own
-    assert not with_teacher(config, started, encoder).teacher.glossary
 
 
 LEARNED = {
