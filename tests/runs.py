@@ -30,6 +30,25 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
+def run_python(
+    *words: Any, folder: Any = ROOT, given: str = "", **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run Python, which must succeed, and compile little; commands start no program again."""
+    own = {"XLA_FLAGS": QUICK_XLA, "PYTHONPATH": str(ROOT)}
+    own |= {"GLIBC_TUNABLES": "", "OMP_WAIT_POLICY": "passive"}
+    done = subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=folder,
+        env=os.environ | own | variables,
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def start_training(
     workdir: pathlib.Path, settings: Mapping[str, Any], xla: str = QUICK_XLA, **variables: str
 ) -> subprocess.Popen[str]:

@@ -1,19 +1,15 @@
 """The programs of examples/ run as their docstrings say."""
 
-import os
 import pathlib
 import runpy
 import shlex
-import subprocess
-import sys
 
 import pytest
 from starlette.testclient import TestClient
 
 from qpr_jax import Retriever
 from qpr_jax.encoders.load import FORMATS
-from tests.runs import write_encoder
-from tests.xla import QUICK_XLA
+from tests.runs import run_python, write_encoder
 
 EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
 
@@ -54,29 +50,17 @@ def test_fastapi_app(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_custom_loss(tmp_path):
-    assert "test: hits@1 0." in run("custom_loss.py", "runs/hinge", folder=tmp_path)
+    command = ("-W", "error", EXAMPLES / "custom_loss.py", "runs/hinge")
+    assert "test: hits@1 0." in run_python(*command, folder=tmp_path).stdout
     # Programs that do not know the loss search with the encoder.
     assert len(Retriever.load(tmp_path / "runs" / "hinge").search(["how to cook"], k=3)[0]) == 3
 
 
 @pytest.mark.slow
 def test_multi_host_training(tmp_path):
-    printed = run("multi_host_training.py", "hosts", "2", folder=tmp_path)
+    command = ("-W", "error", EXAMPLES / "multi_host_training.py", "hosts", "2")
+    printed = run_python(*command, folder=tmp_path).stdout
     commands = [shlex.split(line) for line in printed.splitlines() if line.startswith("JAX_")]
     assert [words[3:6] for words in commands] == [["qpr", "train", "hosts"]] * 2
     assert [f"JAX_PROCESS_ID={i}" in commands[i] for i in range(2)] == [True, True]
     assert len(Retriever.load(tmp_path / "hosts")) > 100
-
-
-def run(name, *arguments, folder):
-    """Run an example in a process of its own; what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", EXAMPLES / name, *arguments],
-        cwd=folder,
-        env=os.environ | {"XLA_FLAGS": QUICK_XLA, "PYTHONPATH": str(EXAMPLES.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout

@@ -2,10 +2,7 @@
 
 import ast
 import json
-import os
 import pathlib
-import subprocess
-import sys
 import tomllib
 from importlib import metadata
 
@@ -14,6 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from benchmarks.install import needed, requirements
+from tests.runs import run_python
 
 ROOT = pathlib.Path(__file__).parent.parent
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -95,17 +93,8 @@ def test_the_core_indexes_searches_changes_and_finds_duplicates(tmp_path):
     assert {"jax", "flax", "scipy", "sklearn", "fastapi", "tokenizers", "pydantic"} <= {*absent}
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT],
-        cwd=tmp_path,
-        # With these, no command starts the program again.
-        env=os.environ
-        | {"GLIBC_TUNABLES": "", "OMP_WAIT_POLICY": "passive", "PYTHONPATH": str(ROOT)},
-        input=json.dumps([absent, [*WORKING, *REFUSED]]),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    commands = json.dumps([absent, [*WORKING, *REFUSED]])
+    done = run_python("-c", WITHOUT, folder=tmp_path, given=commands)
     printed = [json.loads(s) for s in done.stdout.splitlines() if s.startswith('["status"')]
     expected = dict.fromkeys(WORKING, 0) | dict.fromkeys(REFUSED, 1)
     assert {words: status for _, words, status in printed} == expected, done.stderr

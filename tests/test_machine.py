@@ -1,9 +1,7 @@
-import subprocess
-import sys
-
 import numba
 
 from qpr_jax import machine
+from tests.runs import run_python
 
 FORK = """
 import os, signal, sys, threading
@@ -48,8 +46,7 @@ sys.exit(os.waitstatus_to_exitcode(status) or owner.renewed)
 
 def test_a_child_that_is_forked_while_a_thread_encodes_can_encode():
     """That it can search is in the tests of indexes."""
-    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()
+    run_python("-c", FORK)
 
 
 def test_loops_without_a_folder_for_compiled_code_work_and_say_once_which_to_give(

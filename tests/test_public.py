@@ -2,14 +2,12 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
 import qpr_jax
 from qpr_jax.encoders.load import load_encoder
-from tests.runs import write_encoder, write_reranker
+from tests.runs import run_python, write_encoder, write_reranker
 
 ROOT = pathlib.Path(__file__).parent.parent
 QUESTIONS = ["How to cook rice?", "What is rice?", "How can I learn Python?"]
@@ -69,7 +67,6 @@ for line in imports:
 
 
 def test_light_imports_load_nothing_heavy():
-    arguments = [sys.executable, "-c", CODE, json.dumps([[*IMPORTS], HEAVY])]
-    done = subprocess.run(arguments, stdout=subprocess.PIPE, check=True)
+    done = run_python("-c", CODE, json.dumps([[*IMPORTS], HEAVY]))
     for line, allowed in zip(done.stdout.splitlines(), IMPORTS.values(), strict=True):
         assert {*json.loads(line)} <= {*allowed}

@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from qpr_jax import Retriever
+from qpr_jax import Retriever, read_encoder
 from tests.serving.test_review import write_found
 
 MANY = "".join(f"how can i learn thing {i}\n" for i in range(2000))
@@ -64,7 +64,8 @@ def test_the_same_command_resumes_encode(start, done, run, tmp_path):
     assert interrupt(process) == "stopped: the same command resumes v.npy"
     assert not (tmp_path / "v.npy").exists()
     done("encode", run, "--out", "v.npy", given=MANY.encode())
-    assert len(np.load(tmp_path / "v.npy")) == 2000
+    expected = read_encoder(run).encode(MANY.splitlines())
+    np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), expected)
 
 
 @pytest.mark.parametrize("module", ["click", "jax"])

@@ -72,8 +72,6 @@ MISTAKES = (
     ("search mine --query a --rerank cross_encoder", "a cross-encoder", ""),
     ("remove mine long_id.txt", "long_id.txt, line 2", ""),
     ("remove mine --id 4", "`ids`", ""),
-    ("info gone", "gone", ""),
-    ("extend mine --run gone", "`run`", ""),
     # duplicates
     ("duplicates t.csv --run run --out made --pairs 1 --threshold 0.5", "one way", ""),
     ("duplicates t.csv --run run --out made --threshold 0.5", "`threshold`", ""),
@@ -106,7 +104,6 @@ MISTAKES = (
     ("calibrate run pairs.jsonl", "verdicts", ""),
     ("calibrate run heavy.jsonl", "weights", ""),
     # evaluate, errors, publish
-    ("evaluate mine a.tsv", "a.tsv", "--text-column"),
     ("evaluate mine no_id.tsv", "no_id.tsv, line 2", ""),
     ("evaluate mine ids.tsv", "ids.tsv, line 3", "remove their rows"),
     ("evaluate run pairs.jsonl --task classification --validation pairs.jsonl", "pairs.", ""),
@@ -114,7 +111,6 @@ MISTAKES = (
     ("errors mine --out made.md", "mine", ""),
     ("errors run --out made.txt", "`out`", ".html"),
     ("publish run --to run", "`to`", "another folder"),
-    ("publish run --to .", "`to`", ""),
     # train
     ("train r gone.tsv", "`data.path`", ""),
     ("train r --config distill", "`data.path`", ""),

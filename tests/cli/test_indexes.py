@@ -3,13 +3,10 @@
 import json
 import pathlib
 
-import numpy as np
-
 from qpr_jax import Retriever
 from qpr_jax.data.questions import Entry
 from qpr_jax.encoders.load import PACKAGED, load_encoder
-from qpr_jax.index.run import read_encoder
-from tests.cli.conftest import JSONL, QUESTIONS
+from tests.cli.conftest import QUESTIONS
 from tests.languages import write_extended
 from tests.runs import calibrate, write_reranker
 
@@ -172,15 +169,6 @@ def test_a_command_that_names_no_encoder_takes_that_of_the_package_and_says_so(d
         _, stderr = done(*command)
         assert stderr.count(f"encoder: {PACKAGED}, the small English one") == 1
     assert load_encoder(tmp_path / "mine" / "export").identity == load_encoder(PACKAGED).identity
-
-
-def test_encoded_to_a_file(done, run, tmp_path):
-    (tmp_path / "questions.jsonl").write_text(JSONL)
-    done("encode", run, "questions.jsonl", "--out", "deep/vectors.npy")
-    expected = read_encoder(run).encode(list(QUESTIONS.values()))
-    np.testing.assert_array_equal(np.load("deep/vectors.npy"), expected)
-    done("encode", run, "--out", "none.npy")
-    assert np.load("none.npy").shape == (0, 6)
 
 
 def test_an_index_gets_an_encoder_with_more_words_once(done, objects, index, run, tmp_path):

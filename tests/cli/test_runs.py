@@ -59,12 +59,6 @@ def test_scores_of_another_encoder_are_left_out(done, run, tmp_path):
     assert "Not stated." in card
 
 
-def test_a_published_model_is_no_index(refused, done, run):
-    done("publish", run, "--to", "mine")
-    for command in ("add mine -", "search mine -", "compact mine", "remove mine --id 1"):
-        refused("mine has no index/", *command.split(), given=b"how\n")
-
-
 WAYS = ("how can i {}", "what is the best way to {}", "how do people {} in 2016?", "I {}. How?")
 THINGS = ("learn python", "cook rice", "mend a bike", "not sleep", "<script>alert(1)</script>")
 TEXTS = [way.format(thing) for thing in THINGS for way in WAYS]

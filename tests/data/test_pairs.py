@@ -42,15 +42,13 @@ def write_csv(path, header, rows, **how):
 
 
 def test_every_format_has_the_same_pairs(tmp_path):
-    paths = {name: tmp_path / f"p.{name}" for name in ("tsv", "csv", "jsonl")}
-    with paths["tsv"].open("w", newline="\n") as file:
-        write_tsv(file, HEADER, ROWS)
-    write_csv(paths["csv"], HEADER, ROWS)
+    write_csv(tmp_path / "p.csv", HEADER, ROWS)
     records = [dict(zip(HEADER, row, strict=True)) for row in ROWS]
-    paths["jsonl"].write_text("".join(json.dumps(record) + "\n" for record in records))
-    paths["none"] = tmp_path / "pairs"  # a name that says nothing
-    paths["none"].write_bytes(paths["tsv"].read_bytes())
-    for name, path in paths.items():
+    write(tmp_path / "p.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    with (tmp_path / "pairs").open("w", newline="\n") as file:  # a name that says nothing
+        write_tsv(file, HEADER, ROWS)
+    for name in ("p.csv", "p.jsonl", "pairs"):
+        path = tmp_path / name
         found = read_question_pairs(path)
         assert found.questions == ["How?", 'How, "so"?', "two\nlines", "Who?"], name
         assert (found.ids.tolist(), found.ids.dtype) == ([0, 12, 13, 14], np.int64)
@@ -104,7 +102,6 @@ def test_identity_of_questions(tmp_path):
 
 
 BAD = [
-    ("1\t1\t2\ta\tb", "expected 6 fields, as the header, got 5 in"),
     ("1\t1\t2\ta\tb\t2", "expected `is_duplicate` 0 or 1, got '2'"),
     ("1\t1\t2\ta\tb\t", "expected `is_duplicate` 0 or 1, got ''"),
     ('1\t1\t2\ta\tb\t"1', "expected `is_duplicate` 0 or 1"),

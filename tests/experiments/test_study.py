@@ -4,8 +4,6 @@ import csv
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -27,8 +25,7 @@ from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import write_json
 from qpr_jax.training.checks import validate
 from tests.distant.rows import log_rows, write_rows
-from tests.runs import keep_row
-from tests.xla import QUICK_XLA
+from tests.runs import keep_row, run_python
 
 METRIC = "test H@1 per query, index"
 
@@ -251,16 +248,12 @@ def test_a_study_is_tried_at_tiny_shapes(study, generated_data, tmp_path):
         data = pathlib.Path(os.environ.get("QPR_DATA_DIR", "none"))
         if not (data / "parallel").is_dir():
             pytest.skip("needs the files of translations in $QPR_DATA_DIR")
-    command = [sys.executable, "-m", f"experiments.{study.name}", "--smoke", "--results=page"]
-    changed = {"PYTHONPATH": str(ROOT), "QPR_DATA_DIR": str(data), "XLA_FLAGS": QUICK_XLA}
-
-    how = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 600}
-    how["env"] = os.environ | changed | {"GLIBC_TUNABLES": ""}
-    done = subprocess.run(command, **how)
-    assert done.returncode == 0, done.stderr
+    command = ("-m", f"experiments.{study.name}", "--smoke", "--results=page")
+    how = {"folder": tmp_path, "QPR_DATA_DIR": str(data)}
+    run_python(*command, **how)
     runs = (tmp_path / "runs" / f"{study.name}_smoke").glob("*/trial.json")
     assert {path.parent.name for path in runs} >= {*study.smoke}
     scores = Scores.read(tmp_path / "page")
     assert {row.partition(", ")[0] for row in scores.table["row"]} == {*study.smoke}
     assert "\n| " in (tmp_path / "page" / "README.md").read_text()
-    assert " of " not in subprocess.run(command, **how).stderr  # nothing is made again
+    assert " of " not in run_python(*command, **how).stderr  # nothing is made again

@@ -16,6 +16,7 @@ from qpr_jax.index.folder import FolderStore
 from tests import store_contract
 from tests.index.folders import add, contents, kill_at, make, some
 from tests.kills import Killed
+from tests.runs import run_python
 from tests.store_contract import DIMENSION, encode
 
 ODD = [
@@ -232,10 +233,9 @@ def test_a_read_only_folder_is_read(tmp_path):
     parents = [p for p in tmp_path.parents if p.stat().st_uid == os.geteuid() and p.name]
     for parent in parents:
         parent.chmod(0o755)
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    found = subprocess.run(command, capture_output=True, text=True)
+    found = run_python("-c", program, tmp_path)
     tmp_path.chmod(0o755)
-    assert found.stdout.split() == [str(20 + len(ODD)), "PermissionError"], found.stderr
+    assert found.stdout.split() == [str(20 + len(ODD)), "PermissionError"]
 
 
 def test_a_full_disk_leaves_the_old_index_and_names_the_file(tmp_path, monkeypatch):
