@@ -109,7 +109,7 @@ PAIRS = 1500
 COMMON = ("please", "actually")
 
 
-def write_english(run: pathlib.Path, *, subwords: bool, normalize: bool = True) -> CnnEncoder:
+def write_english(run: pathlib.Path, *, subwords: bool) -> CnnEncoder:
     """An encoder of random weights, which distinguishes the words of English questions."""
     rng = np.random.default_rng(0)
     english = [source for source, _ in made_up_pairs(PAIRS)]
@@ -127,7 +127,7 @@ def write_english(run: pathlib.Path, *, subwords: bool, normalize: bool = True) 
         vocabulary=vocabulary,
         max_tokens=30,
         settings={"encoder.embedding_dim": 16, "encoder.filters": 24, "batch_size": 7},
-        normalize=normalize,
+        normalize=True,
     )
     save_encoder(run / "export", encoder)
     return encoder

@@ -62,6 +62,7 @@ def _check_targets(config: TrainConfig) -> None:
 
 def _check_translations(config: TrainConfig) -> None:
     parallel, added = config.data.parallel, config.text.added_words
+    model = config.teacher.model
     refuse_if(
         parallel and config.job == "encoder" and not has_teacher(config),
         "data.parallel",
@@ -82,6 +83,8 @@ def _check_translations(config: TrainConfig) -> None:
         f"only a pretrained cnn gets words, got kind {config.encoder.kind!r}",
         "set `encoder.pretrained` to its run, or `text.added_words=0`",
     )
+    what = f"must be empty where words are added: the encoder imitates itself, got {model!r}"
+    refuse_if(added and model, "teacher.model", what)
     what = f"must be 0 where words are added: few pairs have them, got {config.max_epochs}"
     refuse_if(added and config.max_epochs, "max_epochs", what)
 

@@ -55,18 +55,13 @@ def weighted_losses(config: TrainConfig) -> dict[str, float]:
 
 
 def has_teacher(config: TrainConfig) -> bool:
-    """Whether there are vectors to imitate; an encoder that is extended can imitate its own."""
+    """Whether there are vectors to imitate; an encoder that gets words imitates its own."""
     return bool(config.teacher.model or config.text.added_words)
 
 
 def gives_vectors(config: TrainConfig) -> bool:
     """Whether `teacher.model` is a file of a teacher's vectors."""
     return config.teacher.model.endswith(".npy")
-
-
-def imitates_itself(config: TrainConfig) -> bool:
-    """Whether the teacher is the encoder that words are added to, since no other is given."""
-    return bool(config.text.added_words and not config.teacher.model)
 
 
 def trains(config: TrainConfig) -> bool:

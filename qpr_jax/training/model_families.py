@@ -25,7 +25,7 @@ from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.retriever import read_encoder
 from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary, frequent_words
-from qpr_jax.training.config import TrainConfig, identity, imitates_itself, trains
+from qpr_jax.training.config import TrainConfig, identity, trains
 from qpr_jax.training.sections import naming, refuse_if
 
 if TYPE_CHECKING:
@@ -105,12 +105,6 @@ def _cnn_vocabulary(config: TrainConfig, start: CnnEncoder | None, corpora: Corp
             subwords=text.subwords,
             signs=text.subwords,
         )
-    refuse_if(
-        not (start.normalize or imitates_itself(config)),
-        "text.added_words",
-        f"vectors of {config.encoder.pretrained} have not length 1, as those of a teacher",
-        "leave out `teacher.model`: the encoder then imitates itself",
-    )
     fill, least = corpora.dictionary_targets, text.min_count
     words = frequent_words(corpora.by_language[1:], min_count=least, fill=fill)
     vocabulary = start.vocabulary.with_words(words, text.added_words)

@@ -19,7 +19,7 @@ from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import locked, user_cache, write_atomically
 from qpr_jax.index.encode_files import CHUNK, encode_to_file
 from qpr_jax.index.run import read_encoder
-from qpr_jax.training.config import TrainConfig, gives_vectors, imitates_itself
+from qpr_jax.training.config import TrainConfig, gives_vectors
 from qpr_jax.training.sections import naming, refuse_if
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Teacher(NamedTuple):
 
 def read_teacher(config: TrainConfig) -> Encoder | None:
     """Read the encoder that is the teacher, or that words are added to; None without one."""
-    if imitates_itself(config):
+    if config.text.added_words:
         return read_encoder(os.path.expanduser(config.encoder.pretrained))
     if not config.teacher.model or gives_vectors(config):
         return None
@@ -103,12 +103,6 @@ def make_teacher(
     parts = [] if encoder else [_given(config.teacher.model, questions)]
     size = encoder.dimension if encoder else parts[0].shape[1]
     refuse_if(
-        config.text.added_words and dimension != size,
-        "text.added_words",  # the components that the encoder was trained with are not known
-        f"expected a teacher of {dimension} dimensions, as the encoder that gets words, got {size}",
-        "leave out `teacher.model`: the encoder then imitates itself",
-    )
-    refuse_if(
         dimension > size,
         "encoder.output_dim",
         f"expected at most {size} dimensions, as the teacher's, got {dimension}",
@@ -116,7 +110,7 @@ def make_teacher(
     )
     if encoder:
         parts = [cached_vectors(encoder, part) for part in questions if len(part)]
-    teacher = Teacher(tuple(parts), None, encoder, keeps_lengths=imitates_itself(config))
+    teacher = Teacher(tuple(parts), None, encoder, keeps_lengths=config.text.added_words > 0)
     if dimension == size:
         return teacher
     sample = np.sort(np.random.default_rng(0).permutation(trainable)[:_SAMPLE])

@@ -103,6 +103,7 @@ def test_a_wrong_value_or_name_is_refused(name, value, rule):
         (ADDED | {"encoder.kind": "bert"}, "text.added_words"),
         (ADDED | {"data.parallel": ()}, "text.added_words"),
         (ADDED | {"max_epochs": 2}, "max_epochs"),
+        (ADDED | {"teacher.model": "a"}, "teacher.model"),
         # Translations
         (TAUGHT | {"teacher.model": ""}, "data.parallel"),
         ({"batch.translations": 0.25}, "batch.translations"),
