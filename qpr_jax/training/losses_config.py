@@ -23,7 +23,8 @@ class LossSpec(NamedTuple):
     """A loss that the settings can name.
 
     The function gets `axis_name` and those of its keyword arguments that have the name of a setting
-    of the section `loss`, or are `clusters`, `key` (random, new at each step) or `precision`.
+    of the section `loss`, or are `clusters`, `key` (random, new at each step), `precision` or
+    `teacher`: the teacher's vectors of queries and candidates, float32 [n, t] and [m, t].
 
     Attributes:
       fn: returns the mean over the global batch.
@@ -81,6 +82,11 @@ def register_loss(name: str, spec: LossSpec) -> None:
     LOSSES[name] = spec
 
 
+def reads_teacher(config: TrainConfig) -> bool:
+    """Whether a loss of pairs of the config reads the teacher's vectors."""
+    return any("teacher" in LOSSES[name].arguments for name in weighted_losses(config))
+
+
 def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTerms:
     """The weighted losses of a batch by name: those of the config, and imitation of the teacher."""
     weights, imitation = weighted_losses(config), config.teacher.weight
@@ -97,7 +103,12 @@ def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTer
             "targets": (vectors, targets),
         }
         clusters = jnp.asarray(batch.clusters) if config.loss.mask_own_cluster else None
-        given = {"clusters": clusters, "key": key, "precision": config.precision}
+        given = {
+            "clusters": clusters,
+            "key": key,
+            "precision": config.precision,
+            "teacher": tuple(batch.split(targets)[:2]),
+        }
         found = {}
         for name, weight in weights.items():
             spec = LOSSES[name]

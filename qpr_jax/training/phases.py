@@ -12,7 +12,7 @@ from qpr_jax.training.batches import Batch, plan_layout
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.loop import Phase
-from qpr_jax.training.losses_config import loss_terms
+from qpr_jax.training.losses_config import loss_terms, reads_teacher
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.train_step import TrainState
 
@@ -51,7 +51,8 @@ class BatchLoader:
         self.indices, self.epoch, self.size = draw(config, dataset)
         self._config, self._dataset, self._own = config, dataset, own
         self._first, self._counts_negatives = first_step, not imitation
-        self._teacher = dataset.teacher if imitation or config.teacher.weight else None
+        read = imitation or config.teacher.weight or reads_teacher(config)
+        self._teacher = dataset.teacher if read else None
         first = self.indices(0)
         self._positions = first.positions(devices)
         share = len(first.pairs) // devices

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from qpr_jax import losses
 from qpr_jax.losses import (
     contrastive_loss,
     imitation_loss,
@@ -13,7 +14,6 @@ from qpr_jax.losses import (
     similarities_loss,
     triplet_loss,
 )
-from qpr_jax.training.losses_config import LOSSES
 from tests.losses.cases import (
     CASES,
     PAIRS,
@@ -31,7 +31,7 @@ each_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 def test_every_loss_is_here():
-    assert {case.name for case in CASES} == {*LOSSES}
+    assert {f"{case.name}_loss" for case in CASES} == {*losses.__all__}
 
 
 @each_case
