@@ -7,29 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-import qpr_jax
-from qpr_jax import (
-    Columns,
-    Encoder,
-    Explanation,
-    Hit,
-    Hits,
-    Id,
-    LossSpec,
-    Payload,
-    Recipe,
-    Results,
-    Retriever,
-    TrainConfig,
-    UserError,
-    load_config,
-    losses,
-    read_encoder,
-    read_questions,
-    register_encoder,
-    register_loss,
-    train_and_evaluate,
-)
+import qpr_jax as qpr
+from qpr_jax import Encoder, Hit, Retriever
 
 
 class Lengths(Encoder):
@@ -40,47 +19,47 @@ class Lengths(Encoder):
         return np.array([[len(question)] for question in questions], np.float32)
 
 
-def best_ids(retriever: Retriever, queries: list[str]) -> list[Id]:
-    results: Results = retriever.search(queries, k=3, rerank=False)
-    first: Hits = results[0]
+def best_ids(retriever: Retriever, queries: list[str]) -> list[qpr.Id]:
+    results: qpr.Results = retriever.search(queries, k=3, rerank=False)
+    first: qpr.Hits = results[0]
     print(first.query, first[0].question, [hits.query for hits in results[1:]])
     return [hit.id for hits in results for hit in hits]
 
 
 def facts(hit: Hit) -> tuple[str, float, float, object]:
-    payload: Payload = hit.payload or {}
+    payload: qpr.Payload = hit.payload or {}
     score = 0.0 if hit.score is None else hit.score
     return hit.question, hit.distance + 1, score, payload.get("url")
 
 
 def explained(retriever: Retriever) -> float:
-    why: Explanation = retriever.explain("cook rice", id=7)
+    why: qpr.Explanation = retriever.explain("cook rice", id=7)
     return why.probability or why.features["distance"]
 
 
 def main() -> None:
-    encoder: Encoder = read_encoder("minilm")
+    encoder: Encoder = qpr.read_encoder("minilm")
     print(encoder.encode(["a"]).shape, encoder.dimension)
-    recipe = Recipe("IVF2000,SQ8", probes=20)
+    recipe = qpr.Recipe("IVF2000,SQ8", probes=20)
     try:
         retriever = Retriever.build(["How to cook rice?"], run="minilm", recipe=recipe)
         rows = [{"title": "How to cook rice?", "url": "https://example.com"}]
         retriever = Retriever.build(rows, ["a"], ["url"], text_column="title")
-    except UserError as error:
+    except qpr.UserError as error:
         print(error.what, error.remedy)
         raise SystemExit(1) from error
-    added: list[Id] = retriever.add(["What is rice?"], ["b"], payload=[{"url": None}])
+    added: list[qpr.Id] = retriever.add(["What is rice?"], ["b"], payload=[{"url": None}])
     print(retriever.remove(added), len(retriever), best_ids(retriever, ["rice"]))
     retriever.save("my_index")
-    entries = read_questions("a.csv", columns=Columns(id="ticket", payload=True))
+    entries = qpr.read_questions("a.csv", columns=qpr.Columns(id="ticket", payload=True))
     print([entry.id for entry in entries], Retriever.build_in("folder", entries, run="minilm"))
-    print(retriever.search(["rice"]).to_arrow().num_rows, qpr_jax.__version__)
-    config: TrainConfig = load_config("quora_sdml")
-    print(train_and_evaluate(config, "runs/mine")["test"], losses.sdml_loss)
-    register_encoder("lengths 1", lambda files: Lengths())
+    print(retriever.search(["rice"]).to_arrow().num_rows, qpr.__version__)
+    config: qpr.TrainConfig = qpr.load_config("quora_sdml")
+    print(qpr.train_and_evaluate(config, "runs/mine")["test"], qpr.losses.sdml_loss)
+    qpr.register_encoder("lengths 1", lambda files: Lengths())
     print(Retriever.build(["a"], run=Lengths()).encode(["b"]))
-    register_loss("mine", LossSpec(losses.ranking_loss, "pairs"))
+    qpr.register_loss("mine", qpr.LossSpec(qpr.losses.ranking_loss, "pairs"))
     wrong: int = retriever.search(["rice"])[0][0].question  # type: ignore[assignment]
     retriever.serch(["rice"])  # type: ignore[attr-defined]
-    print(qpr_jax.Retreiver)  # type: ignore[attr-defined]
+    print(qpr.Retreiver)  # type: ignore[attr-defined]
     print(wrong)

@@ -96,12 +96,6 @@ def write_questions(folder, **more):
 
 
 @pytest.fixture
-def run(tmp_path):
-    write_encoder(tmp_path / "run")
-    return tmp_path / "run"
-
-
-@pytest.fixture
 def questions(tmp_path):
     return write_questions(tmp_path / "questions")
 
@@ -122,67 +116,67 @@ def modified(folder):
     return {path.name: path.stat().st_mtime_ns for path in folder.glob("*.parquet")}
 
 
-def test_all_columns_are_kept_with_the_vectors_in_order(tmp_path, questions, run):
+def test_all_columns_are_kept_with_the_vectors_in_order(tmp_path, questions, encoder_run):
     folders = tmp_path / "questions", tmp_path / "out"
-    assert encode_parquet(*folders, run) == ROWS
-    check(folders[1], questions, run)
+    assert encode_parquet(*folders, encoder_run) == ROWS
+    check(folders[1], questions, encoder_run)
     parts = ("00000-00000", "00000-00001", "00000-00002", "00001-00000")
     assert sorted(modified(folders[1])) == [f"part-{part}.parquet" for part in parts]
     write_encoder(tmp_path / "other", seed=1)
     for change, other, skip in (
         ("encoder", tmp_path / "other", False),
-        ("skip_bad_rows", run, True),
+        ("skip_bad_rows", encoder_run, True),
     ):
         with pytest.raises(UserError, match=f"begun with another {change}.*name another folder"):
             encode_parquet(*folders, other, skip_bad_rows=skip)
 
 
-def test_a_call_after_a_kill_writes_what_is_missing(tmp_path, questions, run):
+def test_a_call_after_a_kill_writes_what_is_missing(tmp_path, questions, encoder_run):
     for at in range(4):
         out = tmp_path / f"out {at}"
         with killed_at(at, ".parquet"):
-            encode_parquet(tmp_path / "questions", out, run)
+            encode_parquet(tmp_path / "questions", out, encoder_run)
         assert not (out / DONE).exists()
         (out / ".part-00000-00002.parquet-12345678").write_text("half")
         before = modified(out)
         assert len(before) == at
-        assert encode_parquet(tmp_path / "questions", out, run) == ROWS
+        assert encode_parquet(tmp_path / "questions", out, encoder_run) == ROWS
         assert before.items() <= modified(out).items()
         assert {*os.listdir(out)} == {STATE, DONE, ".lock", *modified(out)}
-        check(out, questions, run)
+        check(out, questions, encoder_run)
 
 
-def test_parts_whose_source_changed_are_written_again(tmp_path, questions, run):
+def test_parts_whose_source_changed_are_written_again(tmp_path, questions, encoder_run):
     folder, out = tmp_path / "questions", tmp_path / "out"
-    encode_parquet(folder, out, run)
+    encode_parquet(folder, out, encoder_run)
     before = modified(out)
     values = ["how to cook rye", *questions["question"].to_pylist()[1:]]
     changed = questions.set_column(1, "question", [values])
     parquet.write_table(changed.slice(0, 40), folder / "a.parquet", row_group_size=16)
-    encode_parquet(folder, out, run)
-    check(out, changed, run)
+    encode_parquet(folder, out, encoder_run)
+    check(out, changed, encoder_run)
     same = {part for part, time in modified(out).items() if time == before[part]}
     assert same == {"part-00001-00000.parquet"}
     parquet.write_table(changed.slice(0, 16), folder / "a.parquet")
-    assert encode_parquet(folder, out, run) == 46
+    assert encode_parquet(folder, out, encoder_run) == 46
     assert sorted(modified(out)) == ["part-00000-00000.parquet", "part-00001-00000.parquet"]
 
 
-def test_a_row_without_a_question_is_named_or_left_out(tmp_path, run):
+def test_a_row_without_a_question_is_named_or_left_out(tmp_path, encoder_run):
     texts = [f"what is rice {i}" for i in range(ROWS)]
     texts[20], texts[21] = None, "  "
     write_questions(tmp_path / "questions", text=texts)
     how = {"text_column": "text"}
     with pytest.raises(UserError, match=r"a.parquet, row 4 of row group 1: expected.*got None"):
-        encode_parquet(tmp_path / "questions", tmp_path / "out", run, **how)
+        encode_parquet(tmp_path / "questions", tmp_path / "out", encoder_run, **how)
     how |= {"skip_bad_rows": True}
-    rows = encode_parquet(tmp_path / "questions", tmp_path / "skipped", run, **how)
+    rows = encode_parquet(tmp_path / "questions", tmp_path / "skipped", encoder_run, **how)
     assert rows == ROWS - 2
     found = parquet.read_table(tmp_path / "skipped")["text"].to_pylist()
     assert found == [text for text in texts if text and text.strip()]
 
 
-def test_what_is_wrong_is_said_before_anything_is_written(tmp_path, run):
+def test_what_is_wrong_is_said_before_anything_is_written(tmp_path, encoder_run):
     (tmp_path / "empty").mkdir()
     write_questions(tmp_path / "mixed")
     parquet.write_table(pyarrow.table({"question": ["a"]}), tmp_path / "mixed" / "c.parquet")
@@ -200,5 +194,5 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path, run):
         ("plain", "mine", "expected a new folder"),
     ):
         with pytest.raises(UserError, match=said):
-            encode_parquet(tmp_path / folder, tmp_path / out, run)
+            encode_parquet(tmp_path / folder, tmp_path / out, encoder_run)
         assert not (tmp_path / "out").exists()

@@ -12,7 +12,6 @@ from qpr_jax import Retriever
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.encoders.sentence_transformers import named_tensors, parse_model, parse_weights
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
-from qpr_jax.errors import UserError
 from qpr_jax.losses import sdml_loss
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
@@ -24,7 +23,7 @@ from qpr_jax.training.phases import BatchLoader
 from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 from tests.encoders.examples import TINY, encode_rows
 from tests.lowered import dots
-from tests.runs import write_encoder
+from tests.refused import check_refused
 
 KINDS = {
     "cnn": {"encoder.bag_of_words": True, "encoder.kernel_sizes": (1, 3)},
@@ -178,14 +177,15 @@ def test_without_epochs_the_transformer_is_scored_as_it_is(tmp_path):
     assert "Nothing was trained." in (tmp_path / "run" / "report.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("start", "message"), [("cnn", "got .*; name such a folder"), ("", "bert has no fresh weights")]
-)
-def test_what_a_transformer_cannot_start_from(tmp_path, start, message):
-    write_encoder(tmp_path / "cnn")
-    config = config_of("bert", **{"encoder.pretrained": start and str(tmp_path / start)})
-    with pytest.raises(UserError, match=rf"`encoder\.pretrained`: .*{message}"):
-        train_and_evaluate(config, tmp_path / "run")
+def test_what_a_transformer_cannot_start_from(encoder_run, tmp_path):
+    def train(start):
+        train_and_evaluate(config_of("bert", **{"encoder.pretrained": start}), tmp_path / "run")
+
+    check_refused(
+        train,
+        (str(encoder_run), r"`encoder\.pretrained`: .*got .*; name such a folder"),
+        ("", r"`encoder\.pretrained`: .*bert has no fresh weights"),
+    )
 
 
 def test_weights_are_written_as_they_are_read_with_or_without_the_prefix_bert():
