@@ -5,7 +5,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpr_jax.text.tokenizer import as_lines, join_codes, normalized_text, tokenize
+from qpr_jax.text.tokenizer import as_lines, canonical, join_codes, normalized_text, tokenize
 
 
 def test_words():
@@ -117,3 +117,9 @@ def test_normalized_text():
     texts = ["How  do I?", "\uff28ow, do \uff29", "?", " ?? ", "😀", "", "  ", "\uff1f"]
     normalized = ["how do i", "how do i", "?", "??", "😀", "", "", "?"]
     assert [*map(normalized_text, texts)] == normalized
+
+
+def test_texts_that_differ_in_case_blanks_and_final_marks_are_compared_as_one():
+    for text in ("What is .NET?", " what  is\t.net ?!", "WHAT IS .Net "):
+        assert canonical(text) == "what is .net"
+    assert [canonical("?!"), canonical("")] == ["?!", ""]

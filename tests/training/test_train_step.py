@@ -12,116 +12,63 @@ from flax import nnx
 
 from qpr_jax.errors import UserError
 from qpr_jax.losses import sdml_loss
-from qpr_jax.models.cnn import ConvEncoder
-from qpr_jax.text.base import NO_PARTS
-from qpr_jax.training.batches import plan_layout
-from qpr_jax.training.config import TrainConfig, override
-from qpr_jax.training.distributed import make_mesh, replicate, split_over
-from qpr_jax.training.losses_config import loss_terms
-from qpr_jax.training.sampler import BatchIndices
-from qpr_jax.training.train_step import (
-    init_state,
-    make_loss,
-    make_optimizer,
-    make_schedule,
-    make_train_step,
-)
+from qpr_jax.training import train_step
+from qpr_jax.training.config import TrainConfig, load_config, override
+from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.distributed import make_mesh, replicate
+from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.phases import BatchLoader, build_plan
 from tests.encoders.examples import encode_rows
-from tests.text.plain_ids import make_parts
 
-VOCABULARY, PAIRS, EXTRAS, LABELED, STEPS = 60, 16, 8, 8, 3
-
-
-def case(devices, extras=0, labeled=0, sums=False):
-    """Token ids of 200 questions, rows of sums among them, the draws of three steps, batches."""
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(0, 12, 200)
-    words = rng.integers(1, VOCABULARY, (200, 12)).astype(np.int32)
-    words[np.arange(12) >= lengths[:, None]] = 0
-    clusters = rng.integers(-1, 20, 200).astype(np.int32)
-    draws = [
-        BatchIndices(
-            rng.integers(0, 200, (PAIRS, 2)),
-            rng.integers(0, 200, extras),
-            rng.integers(0, 200, (labeled, 2)),
-            rng.integers(0, 2, labeled),
-        )
-        for _ in range(STEPS)
-    ]
-    parts = NO_PARTS
-    if sums:  # a third of the words, which share rows with each other and with words
-        sizes = rng.integers(1, 7, 25)
-        parts = make_parts([rng.integers(1, VOCABULARY, n).tolist() for n in sizes])
-        others = VOCABULARY + rng.integers(0, parts.tokens, words.shape)
-        chosen = (words > 0) & (rng.random(words.shape) < 0.33)
-        words = np.where(chosen, others, words).astype(np.int32)
-    positions = draws[0].positions(devices)
-    layout = plan_layout(
-        lambda step: words[draws[step].questions[positions]],
-        steps=STEPS,
-        vocabulary_size=VOCABULARY,
-        parts=parts,
-    )
-    first = PAIRS // devices
-    batches = []
-    for draw in draws:
-        rows = draw.questions[positions]
-        candidates = clusters[rows[:, first : 2 * first + extras // devices]]
-        labels = draw.labels.reshape(devices, -1)
-        batches.append(layout.batch(words[rows], candidates, labels=labels))
-    return words, parts, clusters, draws, batches
+STEPS = 3
+EXTRAS = {"loss.mask_own_cluster": True, "batch.hard_negatives": 8}
+SDML = {"loss.symmetric": True, "loss.prior": "distance", "loss.distance": "euc"}
+KINDS = {
+    "plain": {},
+    "options": SDML | EXTRAS,
+    "several": {"loss.names": "triplet,online_contrastive"} | EXTRAS,
+    # Half of the words have no row of their own.
+    "sums": {"text.subwords": True, "text.vocabulary_size": 100, "encoder.bag_of_words": True},
+}
 
 
-def encoder(**changes):
-    shape = {"embedding_dim": 8, "filters": 10, "output_dim": 6}
-    return ConvEncoder(vocabulary_size=VOCABULARY, rngs=nnx.Rngs(0), **shape, **changes)
+def config_of(kind, devices=1, **changes):
+    """The smoke run with a large rate."""
+    fixed = {"batch_size": 16, "optimizer.learning_rate": 0.05, "devices": devices}
+    return override(load_config("synthetic_sdml:smoke"), fixed | KINDS[kind] | changes)
 
 
 @functools.cache
-def objective_of(name):
-    """The losses of settings: SDML as it is or with all its options, or a loss of either data."""
-    changes = {
-        "plain": {},
-        "options": {"symmetric": True, "prior": "distance", "distance": "euc"},
-        "several": {"names": "triplet,online_contrastive"},
-    }[name]
-    settings = {f"loss.{key}": value for key, value in changes.items()}
-    return loss_terms(override(TrainConfig(), settings | {"loss.mask_own_cluster": bool(changes)}))
+def dataset_of(kind):
+    return load_dataset(config_of(kind), None)
 
 
-def start(devices, objective="plain", frozen_rows=0, **changes):
-    """The step, the mesh, and the state before the first step."""
-    mesh = make_mesh(devices)
-    graph, params = nnx.split(encoder(**changes))
-    optimizer = make_optimizer(0.05)
-    terms = objective_of(objective) if isinstance(objective, str) else objective
-    loss = make_loss(graph, mesh, terms)
-    step = make_train_step(loss, optimizer, seed=1, frozen_rows=frozen_rows)
-    return step, mesh, replicate(init_state(params, optimizer), mesh)
+def start(kind, devices, **changes):
+    """The phase of a training, and its state before the first step."""
+    (phase,), state = build_plan(config_of(kind, devices, **changes), dataset_of(kind))
+    return phase, state
 
 
 @functools.cache
-def run(devices, objective="plain", extras=0, labeled=0, sums=False, **changes):
-    """Three steps with a large rate; losses, gradient norms and parameters."""
-    step, mesh, state = start(devices, objective, **changes)
-    history = []
-    for batch in case(devices, extras, labeled, sums)[-1]:
-        state, metrics = step(state, split_over(batch, mesh))
+def run(kind, devices):
+    """Losses and gradient norms of some steps, and the parameters after them."""
+    phase, first = start(kind, devices)
+    state, history = first, []
+    for number in range(STEPS):
+        batch = phase.batch_at(number)
+        assert (batch.sums is not None) == (kind == "sums")
+        state, metrics = phase.step(state, batch)
         history.append([float(metrics["loss"]), float(metrics["grad_norm"])])
     assert int(state.step) == STEPS
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(first))  # donated
     return history, jax.device_get(nnx.to_pure_dict(state.params))
 
 
-@pytest.mark.parametrize("sums", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("optimised")
-def test_steps_are_those_of_dense_adam_on_the_pairs_encoded_plainly(sums):
-    """Loss, gradient and parameters; the plain encoder has a row for each sum."""
-    changes = {"bag_of_words": True} if sums else {}  # it reads the embeddings themselves, too
-    words, parts, _, draws, _ = case(1, sums=sums)
-    counts = np.zeros((parts.tokens, VOCABULARY), np.float32)
-    tokens = np.repeat(np.arange(parts.tokens), np.diff(parts.offsets))
-    np.add.at(counts, (tokens, parts.rows), 1)
-    graph, params = nnx.split(encoder(**changes))
+def test_steps_are_those_of_dense_adam_on_the_pairs_encoded_plainly():
+    """Loss, gradient and parameters; of sums, see `tests/models/test_cnn.py`."""
+    config, dataset = config_of("plain"), dataset_of("plain")
+    graph, params = MODEL_FAMILIES["cnn"].init(config, dataset)
     optimizer = optax.adam(0.05)
     state = optimizer.init(params)
 
@@ -129,41 +76,31 @@ def test_steps_are_those_of_dense_adam_on_the_pairs_encoded_plainly(sums):
     def step(params, state, queries, candidates):
         def loss(params):
             plain = nnx.merge(graph, params)
-            table = plain.embedding[...]
-            rows = jnp.matmul(counts, table, precision="highest")
-            plain.embedding = nnx.Param(jnp.concatenate([table, rows]))
             return sdml_loss(encode_rows(plain, queries), encode_rows(plain, candidates))
 
         value, gradient = jax.value_and_grad(loss)(params)
         updates, state = optimizer.update(gradient, state)
         return optax.apply_updates(params, updates), state, value, optax.tree.norm(gradient)
 
-    expected = []
-    for draw in draws:
-        sides = (jnp.asarray(words[side]) for side in draw.pairs.T)
+    expected, loader = [], BatchLoader(config, dataset, devices=1)
+    for number in range(STEPS):
+        sides = (jnp.asarray(dataset.token_ids[side]) for side in loader.indices(number).pairs.T)
         params, state, value, norm = step(params, state, *sides)
         expected.append([float(value), float(norm)])
-    history, trained = run(1, sums=sums, **changes)
+    history, trained = run("plain", 1)
     np.testing.assert_allclose(history, expected, rtol=1e-4)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), trained, nnx.to_pure_dict(params)
     )
 
 
-SEVERAL = {"objective": "several", "extras": EXTRAS, "labeled": LABELED}
-
-
 @pytest.mark.parametrize(
-    ("devices", "given"),
-    [
-        (8, {"objective": "options", "extras": EXTRAS}),
-        (8, {"sums": True}),
-        pytest.param(2, SEVERAL, marks=pytest.mark.slow),
-    ],
+    ("kind", "devices"),
+    [("options", 8), ("sums", 8), pytest.param("several", 2, marks=pytest.mark.slow)],
 )
-def test_any_number_of_devices_takes_the_same_steps(devices, given):
-    history, params = run(devices, **given)
-    expected_history, expected_params = run(1, **given)
+def test_any_number_of_devices_takes_the_same_steps(kind, devices):
+    history, params = run(kind, devices)
+    expected_history, expected_params = run(kind, 1)
     np.testing.assert_allclose(history, expected_history, rtol=1e-4)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), params, expected_params)
 
@@ -175,7 +112,14 @@ def test_the_objective_gets_a_key_of_its_own_each_step():
         jax.debug.callback(lambda data: seen.add(tuple(data.tolist())), jax.random.key_data(key))
         return {"length": jax.lax.pmean((vectors**2).sum(), axis_name)}
 
-    run(1, objective)
+    mesh, optimizer = make_mesh(1), train_step.make_optimizer(0.05)
+    graph, params = MODEL_FAMILIES["cnn"].init(config_of("plain"), dataset_of("plain"))
+    step = train_step.make_train_step(
+        train_step.make_loss(graph, mesh, objective), optimizer, seed=1
+    )
+    state = replicate(train_step.init_state(params, optimizer), mesh)
+    for _ in range(STEPS):
+        state, _ = step(state, start("plain", 1)[0].batch_at(0))
     jax.effects_barrier()
     assert len(seen) == STEPS
 
@@ -184,17 +128,17 @@ def test_the_objective_gets_a_key_of_its_own_each_step():
     ("devices", "dtype"), [(8, "bfloat16"), pytest.param(1, "float32", marks=pytest.mark.slow)]
 )
 def test_the_whole_step_lowers_for_cpu_gpu_and_tpu(devices, dtype):
-    step, mesh, state = start(devices, compute_dtype=dtype)
-    batch = split_over(case(devices)[-1][0], mesh)
-    exported = jax.export.export(step, platforms=["cpu", "cuda", "tpu"])(state, batch)
-    assert exported.platforms == ("cpu", "cuda", "tpu")
+    phase, state = start("plain", devices, **{"encoder.compute_dtype": dtype})
+    platforms = ("cpu", "cuda", "tpu")
+    exported = jax.export.export(phase.step, platforms=platforms)(state, phase.batch_at(0))
+    assert exported.platforms == platforms
     assert exported.nr_devices == devices
     assert "stablehlo.all_gather" in exported.mlir_module() or devices == 1
 
 
 def test_weight_decay_is_of_matrices_but_the_embedding():
-    params = nnx.split(encoder())[1]
-    optimizer = make_optimizer(1.0, weight_decay=0.1)
+    params = start("plain", 1)[1].params
+    optimizer = train_step.make_optimizer(1.0, weight_decay=0.1)
     nothing = jax.tree.map(jnp.zeros_like, params)
     updates, _ = optimizer.update(nothing, optimizer.init(params), params)
     for name, update in updates.items():
@@ -202,29 +146,13 @@ def test_weight_decay_is_of_matrices_but_the_embedding():
         assert moved == (name in ("kernels", "projection")), name
 
 
-def test_with_frozen_rows_all_else_keeps_its_bits_and_the_state_is_donated():
-    batches = case(1)[-1]
-    read = np.unique(np.concatenate([batch.unique_ids for batch in batches]))
-    first_row = int(read[len(read) // 2])  # a word that the questions have
-    step, mesh, first = start(1, frozen_rows=first_row)
-    before = jax.tree.map(np.array, nnx.to_pure_dict(first.params))
-    state = first
-    for batch in batches:
-        state, metrics = step(state, split_over(batch, mesh))
-        assert float(metrics["grad_norm"]) > 0
-    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(first))
-    after = jax.tree.map(np.array, nnx.to_pure_dict(state.params))
-    changed = (after["embedding"] != before["embedding"]).any(axis=1)
-    assert np.flatnonzero(changed)[0] == first_row
-    after["embedding"][changed] = before["embedding"][changed]
-    jax.tree.map(np.testing.assert_array_equal, after, before)
-
-
 def rates(done, total=100, imitation=0, **changes):
     names = {name: f"optimizer.{name}" for name in ("warmup_steps", "learning_rate_decay")}
     changes = {names.get(name, name): value for name, value in changes.items()}
     settings = override(TrainConfig(), {"optimizer.learning_rate": 0.5} | changes)
-    return np.asarray(make_schedule(settings, total, imitation=imitation)(jnp.asarray(done)))
+    return np.asarray(
+        train_step.make_schedule(settings, total, imitation=imitation)(jnp.asarray(done))
+    )
 
 
 def test_the_rate_grows_with_the_batch_as_the_setting_says():
