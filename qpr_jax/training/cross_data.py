@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,13 +10,12 @@ import numpy as np
 from qpr_jax.data.splits import TRAIN, SplitData, group_questions
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import exact_search, first_scores, rank
-from qpr_jax.files import write_atomically
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.reranking.cross_encoder import WIDTHS, CrossEncoder
 from qpr_jax.training.sections import refuse_if
+from qpr_jax.training.teacher import cached_vectors
 
-FILE = "hits.npy"  # in the work directory, so that a resumed run need not search again
 _SPARE = 10  # further hits, since some are paraphrases
 _BLOCK = 4096  # queries searched at once
 _POOL = 64  # batches whose pairs are sorted by length at once
@@ -37,27 +35,18 @@ class Validation(NamedTuple):
         return Validation(self.queries[chosen], self.hits[chosen], self.relevant[chosen])
 
 
-def find_hits(
-    split: SplitData, encoder: Encoder, count: int, folder: pathlib.Path
-) -> tuple[np.ndarray, Validation]:
-    """Search with the first stage, unless `folder` already has the hits.
+def find_hits(split: SplitData, encoder: Encoder, count: int) -> tuple[np.ndarray, Validation]:
+    """Search with the first stage, whose vectors are cached.
 
     Returns:
       Negatives, int64 [Q, count]: of each clustered training question the nearest training ones of
       other clusters, padded with -1; and the validation queries with `count` hits.
     """
-    clusters = split.clusters
+    clusters, vectors = split.clusters, cached_vectors(encoder, split.data.questions)
     queries = np.unique(split.splits.pairs["validation"][:, 0]).astype(np.int64)
-    path = folder / FILE
-    if not path.exists():
-        vectors = encoder.encode(split.data.questions)
-        negatives = _negatives(split, vectors, count)
-        found = rank(exact_search(vectors), queries, count)
-        with write_atomically(path) as file:
-            np.save(file, np.concatenate([negatives, found]).astype(np.int32))
-    negatives, hits = np.split(np.load(path).astype(np.int64), [len(clusters)])
+    hits = rank(exact_search(vectors), queries, count)
     relevant = (hits >= 0) & (clusters[queries][:, None] == clusters[hits])
-    return negatives, Validation(queries, hits, relevant)
+    return _negatives(split, vectors, count), Validation(queries, hits, relevant)
 
 
 def rerank_scores(

@@ -67,7 +67,7 @@ def train_cross_encoder(
     data, clusters, splits = SOURCES[config.data.source].read(config, path or pathlib.Path())
     split = SplitData(data, dense_clusters(clusters), splits)
     write_splits(folder / "splits", splits, data.ids, data.questions)
-    hits, validation = cross_data.find_hits(split, first_stage, HITS, folder)
+    hits, validation = cross_data.find_hits(split, first_stage, HITS)
     steps, load = make_batches(config, split, hits, start)
     began = time.perf_counter()
     model = _train(config, data.questions, steps, load, validation, start, folder)

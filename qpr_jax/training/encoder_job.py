@@ -30,8 +30,7 @@ from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.pair_calibration import calibrate_pairs
 from qpr_jax.training.phases import build_plan
 from qpr_jax.training.report import write_report
-from qpr_jax.training.rerank_data import LogitCache
-from qpr_jax.training.reranker import LOGITS, read_scorer, train_reranker
+from qpr_jax.training.reranker import read_scorer, train_reranker
 from qpr_jax.training.sources import SOURCES, listed_files, named_file
 from qpr_jax.training.teacher import read_teacher
 from qpr_jax.training.train_step import Params, TrainState
@@ -117,10 +116,8 @@ def _finish(
     rerankers = {}
     if light := train_reranker(config, dataset, encoder, vectors):
         rerankers["reranked"], stages.light = light, light.model
-    if scorer:
-        logits = LogitCache(folder / LOGITS, scorer, dataset.data.questions)
-        if stacked := train_reranker(config, dataset, encoder, vectors, logits):
-            rerankers["reranked_cross"], stages.stacked = stacked, stacked.model
+    if scorer and (stacked := train_reranker(config, dataset, encoder, vectors, scorer)):
+        rerankers["reranked_cross"], stages.stacked = stacked, stacked.model
     if not (dataset.start and not stages.light and inherit(stages, config.encoder.pretrained)):
         stages.calibration = calibrate_pairs(dataset, encoder, vectors, stages.light)
     retriever.save(folder)

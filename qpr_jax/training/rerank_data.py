@@ -5,10 +5,7 @@ The `Lists` have rows among the Q questions of a run, and no query among its own
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import logging
-import pathlib
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +13,6 @@ import numpy as np
 from qpr_jax.data.splits import TRAIN, VALIDATION
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import exact_search, rank
-from qpr_jax.files import write_atomically
 from qpr_jax.index.vectors import distances_to
 from qpr_jax.reranking.base import Lists, TextLists, starts_of
 from qpr_jax.reranking.cross_encoder import CrossEncoder
@@ -24,14 +20,14 @@ from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
 from qpr_jax.reranking.terms import Frequencies
 from qpr_jax.training.dataset import TrainDataset
-from qpr_jax.training.teacher import neighbors
+from qpr_jax.training.teacher import cached_rows, neighbors
 
 log = logging.getLogger(__name__)
 
 FOLDS = 5
 MIN_QUERIES = 50  # with both relevant and other hits; fewer are too few to learn from
 MAX_QUERIES = 5000  # of a run without labels
-PART = 4096  # pairs in a file of logits
+PART = 4096  # pairs whose logits are computed together
 # The pre-training, on training questions: queries, and hits of each.
 PRETRAINED, PRETRAINING_HITS, MIN_PRETRAINED = 20_000, 30, 50
 
@@ -53,46 +49,12 @@ class Examples(NamedTuple):
         return Examples(lists.select(kept), self.labels[kept], self.features[kept])
 
 
-class LogitCache:
-    """A cross-encoder's logits for pairs of questions, kept in files of `part` pairs.
-
-    A kill loses at most one file. The same pairs are computed together after it, on which their
-    last bits depend; see `CrossEncoder.predict`.
-    """
-
-    def __init__(
-        self, folder: pathlib.Path, scorer: CrossEncoder, questions: list[str], *, part: int = PART
-    ) -> None:
-        self.identity, self._part = scorer.identity, part
-        self._folder = folder / scorer.identity[:16]
-        self._scorer, self._questions = scorer, questions
-
-    def compute(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the logits of pairs of questions, rows int [m] each: float32 [m]."""
-        pairs = np.stack([queries, rows], axis=1).astype(np.int64)
-        parts = [np.zeros(0, np.float32)]
-        for start in range(0, len(pairs), self._part):
-            parts.append(self._read(pairs[start : start + self._part]))
-            log.info("cross-encoder: scored %s of %s pairs", f"{start:,}", f"{len(pairs):,}")
-        return np.concatenate(parts)
-
-    def _read(self, pairs: np.ndarray) -> np.ndarray:
-        path = self._folder / f"{hashlib.sha256(pairs.tobytes()).hexdigest()[:32]}.npy"
-        with contextlib.suppress(OSError, EOFError, ValueError):  # missing or damaged
-            return np.load(path)
-        texts = self._questions
-        logits = self._scorer.predict([(texts[a], texts[b]) for a, b in pairs.tolist()])
-        with write_atomically(path) as file:
-            np.save(file, logits)
-        return logits
-
-
 class Finder:
     """Finds hits of questions of the run, and computes their features.
 
     Attributes:
       candidates: the number of hits of a query.
-      logits: the cross-encoder's, the last feature; None for no such feature.
+      scorer: a cross-encoder, whose logits are the last feature; None for no such feature.
       frequencies: of the terms of the questions.
       extractor: of the features; its word weights are 0 at first.
     """
@@ -104,10 +66,10 @@ class Finder:
         vectors: np.ndarray,
         *,
         candidates: int,
-        logits: LogitCache | None = None,
+        scorer: CrossEncoder | None = None,
     ) -> None:
         """Count the terms of Q questions; `vectors` are theirs, float32 [Q, d]."""
-        self.candidates, self.logits = candidates, logits
+        self.candidates, self.scorer = candidates, scorer
         self.frequencies = Frequencies.count(questions)
         self._questions, self._vectors = questions, vectors
         self.extractor = FeatureExtractor(encoder, self.frequencies, zero_weights())
@@ -133,14 +95,14 @@ class Finder:
         """
         queries = [self._questions[i] for i in lists.queries.tolist()]
         texts = [self._questions[i] for i in lists.rows.tolist()]
-        features = self.extractor.compute(
-            TextLists(queries, texts, lists.distances, lists.starts), rows
-        )
-        if self.logits is None:
+        hits = TextLists(queries, texts, lists.distances, lists.starts)
+        features = self.extractor.compute(hits, rows)
+        if self.scorer is None:
             return features
-        found = np.zeros(len(lists.rows), np.float32)
-        if logits:
-            found = self.logits.compute(lists.queries[lists.owners], lists.rows)
+        found = np.zeros((len(lists.rows), 1), np.float32)
+        if logits:  # their last bits depend on the pairs that are computed together
+            scorer = self.scorer
+            found = cached_rows(scorer.identity, hits.pairs(), scorer.predict, 1, chunk=PART)
         return np.column_stack([features, found])
 
 

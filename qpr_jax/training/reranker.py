@@ -31,12 +31,11 @@ from qpr_jax.reranking.light import LightModel, Network, predict, standardize
 from qpr_jax.training import rerank_data
 from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.dataset import TrainDataset
-from qpr_jax.training.rerank_data import FOLDS, Examples, Finder, Lists, LogitCache
+from qpr_jax.training.rerank_data import FOLDS, Examples, Finder, Lists
 from qpr_jax.training.sections import naming
 
 log = logging.getLogger(__name__)
 
-LOGITS = "cross_logits"  # of a work directory
 STACKED_CANDIDATES = 20  # more would take too long with a cross-encoder
 PRETRAINING_EPOCHS, EPOCHS = 3, 15
 HIDDEN = 64
@@ -70,19 +69,19 @@ def train_reranker(
     dataset: TrainDataset,
     encoder: Encoder,
     vectors: np.ndarray,
-    logits: LogitCache | None = None,
+    scorer: CrossEncoder | None = None,
 ) -> TrainedReranker | None:
     """Train a re-ranker of a run; None if it has none, or there is too little to learn from.
 
     Args:
       config, dataset, encoder, vectors: of the run; vectors float32 [Q, d], of all questions.
-      logits: of a cross-encoder, which become the last feature; fewer hits are reordered then.
+      scorer: a cross-encoder, whose logits become the last feature; fewer hits are reordered then.
     """
     if not config.rerank.candidates:
         return None
     start, questions = time.perf_counter(), dataset.data.questions
-    candidates = STACKED_CANDIDATES if logits else config.rerank.candidates
-    finder = Finder(encoder, questions, vectors, candidates=candidates, logits=logits)
+    candidates = STACKED_CANDIDATES if scorer else config.rerank.candidates
+    finder = Finder(encoder, questions, vectors, candidates=candidates, scorer=scorer)
     queries, groups = rerank_data.training_queries(dataset)
     folds = np.full(len(questions), -1)
     folds[queries] = rerank_data.assign_folds(groups, config.seed)
@@ -106,11 +105,11 @@ def train_reranker(
         network=networks[-1],
         frequencies=finder.frequencies,
         word_weights=weights,
-        cross_encoder=logits.identity if logits else "",
+        cross_encoder=scorer.identity if scorer else "",
         settings={"seed": config.seed},
     )
     facts = {
-        **({"cross_encoder": model.cross_encoder} if logits else {}),
+        **({"cross_encoder": model.cross_encoder} if scorer else {}),
         "candidates": candidates,
         "queries": len(queries),
         "hits": len(known.labels),

@@ -7,8 +7,8 @@ import json
 import logging
 import os
 import pathlib
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -124,22 +124,36 @@ def neighbors(teacher: Teacher, count: int, queries: np.ndarray) -> np.ndarray:
     return rank(exact_search(np.concatenate(parts)), queries, NEIGHBORS)
 
 
-def cached_vectors(encoder: Encoder, questions: Sequence[str], *, chunk: int = CHUNK) -> np.ndarray:
-    """Read the teacher's vectors of questions from the user's cache, or compute and cache them.
+def cached_vectors(encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
+    """The vectors of questions, float32 [n, d], computed once; see `cached_rows`."""
+    return cached_rows(encoder.identity, questions, encoder.encode, encoder.dimension)
 
-    chunk: questions between two checkpoints, from which it resumes.
+
+def cached_rows(
+    identity: str,
+    items: Sequence[Any],
+    compute: Callable[[Sequence[Any]], np.ndarray],
+    dimension: int,
+    *,
+    chunk: int = CHUNK,
+) -> np.ndarray:
+    """Read what a model computes of each item from the user's cache, or compute and cache it.
+
+    Args:
+      identity: of the model.
+      items: n questions, or pairs of questions.
+      compute: from items to float32 [n, dimension], or [n] for one number each.
+      dimension: numbers of an item.
+      chunk: items that are computed together, between two checkpoints, from which it resumes.
     """
-    digest = hashlib.sha256(encoder.identity.encode())
-    for question in questions:
-        digest.update(json.dumps(question).encode())
+    digest = hashlib.sha256(identity.encode())
+    for item in items:
+        digest.update(json.dumps(item).encode())
     path = user_cache() / "teacher" / digest.hexdigest()[:32] / "vectors.npy"
     with locked(path.with_name(".lock"), wait=True):  # another process may compute the same
         if not path.is_file():
-            log.info("teacher: encoding %s questions to %s", f"{len(questions):,}", path)
-            size, identity = encoder.dimension, encoder.identity
-            encode_to_file(
-                path, questions, encoder.encode, dimension=size, encoder=identity, chunk=chunk
-            )
+            log.info("computing %s rows of %s", f"{len(items):,}", path)
+            encode_to_file(path, items, compute, dimension=dimension, encoder=identity, chunk=chunk)
     return np.load(path, mmap_mode="r")
 
 

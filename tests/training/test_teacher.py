@@ -16,7 +16,7 @@ from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.phases import BatchLoader, build_plan
 from qpr_jax.training.sources import listed_files, read_listed
-from qpr_jax.training.teacher import cached_vectors, read_teacher, teacher_words
+from qpr_jax.training.teacher import cached_rows, read_teacher, teacher_words
 from tests.encoders.examples import TINY
 from tests.refused import check_refused
 
@@ -55,17 +55,15 @@ def test_an_encoding_that_was_cut_off_goes_on(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     texts, calls = ["x" * (1 + i % 7) for i in range(900)], []
 
-    def encode(self, questions):
+    def encode(questions):
         calls.append(len(questions))
         if len(calls) == 3:
             raise KeyboardInterrupt
         return np.array([[len(question), *[1] * 15] for question in questions], np.float32)
 
-    monkeypatch.setattr(TransformerEncoder, "encode", encode)
-    encoder = read_transformer(TINY)
     with pytest.raises(KeyboardInterrupt):
-        cached_vectors(encoder, texts, chunk=200)
-    found = cached_vectors(encoder, texts, chunk=200)
+        cached_rows("a", texts, encode, 16, chunk=200)
+    found = cached_rows("a", texts, encode, 16, chunk=200)
     assert calls == [200, 200, 200, 200, 200, 100]
     assert found[:, 0].tolist() == [*map(len, texts)]
 
