@@ -3,7 +3,6 @@
 import sys
 
 import pandas
-import polars
 import pyarrow
 import pytest
 
@@ -75,7 +74,6 @@ def test_tables():
     }
     assert table.to_pydict() == expected
     assert frame.astype(object).where(frame.notna(), None).to_dict("list") == expected
-    assert polars.DataFrame(table).to_dict(as_series=False) == expected
     assert frame["id"].dtype == "int64"
     assert table.schema.field("id").type == pyarrow.int64()
     assert table.schema.field("score").type == pyarrow.float64()

@@ -29,10 +29,6 @@ def test_new_rows_are_compared_with_old_ones_only(run):
     ]
     assert not any(map(min, group.of_table, group.stays))
     assert group.link in pairs
-    frame = found.groups.to_pandas()
-    assert [*zip(frame["of_table"], frame["id"], strict=True)] == [
-        *zip(group.of_table, group.ids, strict=True)
-    ]
     expected = (*group.link, pytest.approx(group.distance))
     assert (*found.groups.to_arrow().to_pylist()[0].values(),)[4:7] == expected
     assert find_duplicates(new, run=run, against=[], threshold=0.95).kept == [0, 1, 2, 3, 4]

@@ -122,4 +122,5 @@ def test_normalized_text():
 def test_texts_that_differ_in_case_blanks_and_final_marks_are_compared_as_one():
     for text in ("What is .NET?", " what  is\t.net ?!", "WHAT IS .Net "):
         assert canonical(text) == "what is .net"
+    assert canonical(".net or C") != canonical("net or C")  # a dot before a name says something
     assert [canonical("?!"), canonical("")] == ["?!", ""]

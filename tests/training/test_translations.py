@@ -216,15 +216,6 @@ def test_questions_of_a_test_are_in_no_split(config, dataset, tmp_path):
     assert not normalized([text]) & normalized(sources)
 
 
-def test_scored_sentences_are_in_no_training(dataset):
-    translations = dataset.translations
-    trained = normalized(translations.sources + translations.targets)
-    for name in ("validation", "test"):
-        (held_out,) = translations.splits.held_out[name]
-        assert (held_out.language, len(held_out.sources)) == (LANGUAGE, 30)
-        assert not trained & normalized(held_out.sources + held_out.targets)
-
-
 def test_embeddings_start_at_the_vectors_of_translations(dataset):
     glossary = dataset.translations.glossary()
     english = {w for text in dataset.translations.sources for w in tokenize(text)}
