@@ -54,19 +54,16 @@ def train_encoder(
     config: TrainConfig, folder: pathlib.Path, path: pathlib.Path | None, models: dict[str, Any]
 ) -> dict[str, Any]:
     """Train an encoder of the data at `path`, or resume its training, and return the report."""
-    first, start, teacher = distributed.is_first(), models["pretrained"], models["teacher"]
-    if trained := distributed.broadcast_from_first((folder / "export").exists):
-        distributed.disconnect()
-        if not first:
-            return {}
-    dataset = load_dataset(config, path, start, teacher)
+    first, start = distributed.is_first(), models["pretrained"]
+    dataset = load_dataset(config, path, start, models["teacher"])
     if first:
         write_splits(folder / "splits", dataset.splits, dataset.data.ids, dataset.data.questions)
-    if not trained:
-        params = train(config, dataset, folder)
-        distributed.disconnect()
-        if not first:
-            return {}
+    trained = distributed.broadcast_from_first((folder / "export").exists)
+    params = None if trained else train(config, dataset, folder)
+    distributed.disconnect()
+    if not first:
+        return {}
+    if params is not None:
         encoder = MODEL_FAMILIES[config.encoder.kind].export(config, dataset, params)
         encoder = with_languages(encoder, start, dataset.translations)
         save_encoder(folder / "export", encoder)

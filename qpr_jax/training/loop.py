@@ -39,10 +39,6 @@ class Phase(NamedTuple):
     size: int  # pairs of a batch
     evaluate_every: int  # steps between two evaluations; the end of a phase is always evaluated
 
-    def evaluates(self, done: int) -> bool:
-        """Whether the model is scored after `done` steps of the training."""
-        return done == self.steps.stop or (done - self.steps.start) % self.evaluate_every == 0
-
 
 def fit(
     state: TrainState,
@@ -89,7 +85,8 @@ def fit(
                 stop = distributed.any_process(bool(received))
             if done % LOG_EVERY == 0:
                 show(done, buffer.flush(leave=IN_FLIGHT))
-            evaluates = phase.evaluates(done)
+            ends = done == phase.steps.stop
+            evaluates = ends or (done - phase.steps.start) % phase.evaluate_every == 0
             if not (evaluates or stop or done % checkpoint_every == 0):
                 continue
             buffer.flush()

@@ -93,15 +93,6 @@ def named_file(config: TrainConfig, setting: str, command: str) -> pathlib.Path:
     return path
 
 
-def _read_clusters(_: TrainConfig, path: pathlib.Path) -> SplitData:
-    made = read_clusters(path)
-    for split, pairs in made.splits.pairs.items():
-        if not len(pairs):
-            what = f"expected pairs in each split, got none for {split}"
-            raise UserError(what, remedy="give more logs")
-    return made
-
-
 def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Path) -> pathlib.Path:
     """The folder of clusters of `logs`, made in `workdir` unless `logs` is one itself."""
     coherence = config.data.coherence
@@ -144,7 +135,7 @@ def _list_digest(config: TrainConfig, _: pathlib.Path) -> str:
 SOURCES = {
     "quora": Source(_read_pairs, find=lambda config: find_quora(config.data.path)),
     "qa_logs": Source(
-        _read_clusters,
+        lambda _, path: read_clusters(path),
         find=lambda config: find_logs(config.data.path),
         digest=lambda _, path: content_hash(path),
         prepare=_make_clusters,
