@@ -1,5 +1,6 @@
 """A step is one of dense Adam on plainly encoded pairs, on any number of devices; its rates."""
 
+import dataclasses
 import functools
 
 import jax
@@ -144,6 +145,22 @@ def test_weight_decay_is_of_matrices_but_the_embedding():
     for name, update in updates.items():
         moved = any(leaf.any() for leaf in jax.tree.leaves(update))
         assert moved == (name in ("kernels", "projection")), name
+
+
+def test_with_frozen_rows_all_else_keeps_its_bits():
+    config, dataset = config_of("plain"), dataset_of("plain")
+    read = np.unique(BatchLoader(config, dataset, devices=1).batch_at(0).unique_ids)
+    first_row = int(read[len(read) // 2])  # a word that the questions have
+    (phase,), state = build_plan(config, dataclasses.replace(dataset, frozen_rows=first_row))
+    before = jax.tree.map(np.array, nnx.to_pure_dict(state.params))
+    for number in range(STEPS):
+        state, metrics = phase.step(state, phase.batch_at(number))
+        assert float(metrics["grad_norm"]) > 0
+    after = jax.tree.map(np.array, nnx.to_pure_dict(state.params))
+    changed = (after["embedding"] != before["embedding"]).any(axis=1)
+    assert np.flatnonzero(changed)[0] == first_row
+    after["embedding"][changed] = before["embedding"][changed]
+    jax.tree.map(np.testing.assert_array_equal, after, before)
 
 
 def rates(done, total=100, imitation=0, **changes):
