@@ -9,7 +9,7 @@ import os
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from qpr_jax.data.columns import is_missing
@@ -202,7 +202,11 @@ class _Row(NamedTuple):
 
 
 def split_translations(
-    files: Sequence[Translations], tests: Sequence[Translations], *, held_out: int = _HELD_OUT
+    files: Sequence[Translations],
+    tests: Sequence[Translations],
+    known: Container[str] = (),
+    *,
+    held_out: int = _HELD_OUT,
 ) -> TranslationSplits:
     """Hold out sentences of each language, and leave out of training what stands in a test.
 
@@ -211,10 +215,9 @@ def split_translations(
     language. Within a held-out set of a language, each text occurs once. Sentences are chosen by a
     hash of the source, so that languages with the same sources hold out the same ones. If at least
     four times as many questions exist, questions are held out. Dictionaries are never held out.
-    UserError if nothing is left to train with.
+    Sources with a normalized text that is `known` are not trained with, either. UserError if
+    nothing is left to train with.
     """
-    if not files:
-        return TranslationSplits([], {name: [] for name in HELD_OUT}, list(tests), {})
     counts: dict[str, Counter[str]] = {}
     in_tests = {normalized_text(text) for file in tests for text in (*file.sources, *file.targets)}
     rows = _usable_rows(files, in_tests, counts)
@@ -224,12 +227,16 @@ def split_translations(
     trained: list[list[Pair]] = [[] for _ in files]
     for row in rows:
         file = files[row.file]
-        if banned.isdisjoint(row.keys):
+        if row in held:
+            continue
+        if not banned.isdisjoint(row.keys):
+            counts[file.language]["near_held_out"] += 1
+        elif row.keys[0] in known:
+            counts[file.language]["held_out_questions"] += 1
+        else:
             trained[row.file].append(row.pair)
             kind = "dictionary_entries" if file.dictionary else "sentences"
             counts[file.language][f"trained_{kind}"] += 1
-        elif row not in held:
-            counts[file.language]["near_held_out"] += 1
     train = [_with_pairs(file, pairs) for file, pairs in zip(files, trained, strict=True) if pairs]
     if not train:
         names = ", ".join(dict.fromkeys(file.name for file in files))

@@ -146,14 +146,13 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
     what = f"expected one language to translate from, the teacher's, got {', '.join(languages)}"
     refuse_if(len(languages) > 1, "data.parallel", what, "write it first, as in en-de:PATH")
     with naming("data.parallel"):
-        splits = split_translations(files, tests)
+        splits = split_translations(files, tests, held_out)
     refuse_if(
         config.early_stopping.metric == "translation" and not splits.held_out["validation"],
         "early_stopping.metric",
         "expected sentences to hold out and score, got dictionaries alone or too few sentences",
         "give sentences in `data.parallel`, or set another `early_stopping.metric`",
     )
-    splits = _without_sources(splits, held_out)
     sources: dict[str, int] = {}
     source_of: list[int] = []
     for file in splits.train:
@@ -166,19 +165,6 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
     return TranslationData(
         splits, [*sources], targets, np.array(source_of, np.int32), np.array(is_sentence, bool)
     )
-
-
-def _without_sources(splits: TranslationSplits, known: Container[str]) -> TranslationSplits:
-    """The splits without sources to train with of these normalized texts, which are counted."""
-    train, left_out = [], 0
-    for file in splits.train:
-        kept = [normalized_text(source) not in known for source in file.sources]
-        sources = [*itertools.compress(file.sources, kept)]
-        targets = [*itertools.compress(file.targets, kept)]
-        train.append(file._replace(sources=sources, targets=targets))
-        left_out += len(kept) - len(sources)
-    report = splits.report | {"held_out_questions": left_out}
-    return splits._replace(train=train, report=report)
 
 
 def _read(config: TrainConfig, setting: str, spec: str) -> Translations:

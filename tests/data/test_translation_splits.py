@@ -143,4 +143,3 @@ def test_files_of_which_nothing_is_left_are_no_files():
     assert [file.name for file in found.train] == ["b"]
     with pytest.raises(UserError, match="a, b: all rows are held out or in"):
         split_translations(files, files)
-    assert split_translations([], files) == ([], {"validation": [], "test": []}, files, {})

@@ -194,7 +194,7 @@ def test_held_out_questions_are_in_no_translation(config, tmp_path):
     translations, secrets = dataset.translations, {"zzyzx", "qqux"}
     assert not normalized(held_out) & normalized(translations.sources)
     held = [t for split in translations.splits.held_out.values() for p in split for t in p.targets]
-    assert translations.splits.report["held_out_questions"] + len(secrets & {*held}) == 2
+    assert translations.splits.report[LANGUAGE]["held_out_questions"] + len(secrets & {*held}) == 2
     assert not secrets & {*" ".join(translations.targets).split(), *dataset.tokenizer.words}
     texts = texts_of(dataset)
     assert len({*texts[dataset.first_source : dataset.first_target]} & {*known}) >= 20
