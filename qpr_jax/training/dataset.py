@@ -17,7 +17,6 @@ from qpr_jax.data.splits import SPLITS, TRAIN, Splits, without_texts
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.text.base import NO_PARTS, Parts, Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
-from qpr_jax.training import distributed
 from qpr_jax.training.batches import lengths_of
 from qpr_jax.training.config import TrainConfig, gives_vectors, trains
 from qpr_jax.training.model_families import MODEL_FAMILIES, Corpora
@@ -172,7 +171,7 @@ def load_dataset(
         frozen_rows=start.summary().vocabulary_size if start and config.text.added_words else 0,
     )
     if teacher or gives_vectors(config):
-        return dataclasses.replace(dataset, teacher=_make_teacher(config, dataset, teacher))
+        return dataclasses.replace(dataset, teacher=make_teacher(config, dataset, teacher))
     return dataset
 
 
@@ -199,21 +198,6 @@ def _spelled(tokenizer: Tokenizer) -> Parts:
         "set it so, or `text.subwords=True` for a new cnn",
     )
     return spelled
-
-
-def _make_teacher(config: TrainConfig, dataset: TrainDataset, encoder: Encoder | None) -> Teacher:
-    rows = dataset.trainable_rows
-    sources = dataset.translations.sources if dataset.translations else []
-    questions = (dataset.data.questions, dataset.unlabeled, sources)
-    dimension = dataset.start.dimension if dataset.start else config.encoder.output_dim
-    encoded = rows[rows < dataset.first_target]
-    # Process 0 computes the vectors, and the others read them.
-    teacher = distributed.in_turn(
-        lambda: make_teacher(config, encoder, questions, encoded, dimension)
-    )
-    if teacher.components is None:
-        return teacher
-    return teacher._replace(components=distributed.from_first(teacher.components))
 
 
 def _make_report(

@@ -8,7 +8,7 @@ import logging
 import os
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,12 @@ from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import locked, user_cache, write_atomically
 from qpr_jax.index.encode_files import CHUNK, encode_to_file
 from qpr_jax.index.run import read_encoder
+from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig, gives_vectors
 from qpr_jax.training.sections import naming, refuse_if
+
+if TYPE_CHECKING:
+    from qpr_jax.training.dataset import TrainDataset
 
 log = logging.getLogger(__name__)
 
@@ -84,22 +88,15 @@ def teacher_words(config: TrainConfig, teacher: Encoder | None) -> list[str]:
     return [word for word in words if len(word) > 1 and word.isalpha()]
 
 
-def make_teacher(
-    config: TrainConfig,
-    encoder: Encoder | None,
-    questions: Sequence[Sequence[str]],
-    trainable: np.ndarray,
-    dimension: int,
-) -> Teacher:
+def make_teacher(config: TrainConfig, dataset: TrainDataset, encoder: Encoder | None) -> Teacher:
     """Make the teacher of a training; its vectors are computed unless they are cached.
 
-    Args:
-      config: of the training.
-      encoder: of `teacher.model`; None if that is a file of vectors.
-      questions: lists of questions; the vectors of each list are cached separately.
-      trainable: int [S], rows of the joined lists that a student trains on.
-      dimension: of the student's vectors; UserError if the teacher's have less.
+    `encoder`: of `teacher.model`; None if that is a file of vectors. UserError if it has fewer
+    dimensions than the student.
     """
+    sources = dataset.translations.sources if dataset.translations else []
+    questions = [dataset.data.questions, dataset.unlabeled, sources]
+    dimension = dataset.start.dimension if dataset.start else config.encoder.output_dim
     parts = [] if encoder else [_given(config.teacher.model, questions)]
     size = encoder.dimension if encoder else parts[0].shape[1]
     refuse_if(
@@ -108,13 +105,18 @@ def make_teacher(
         f"expected at most {size} dimensions, as the teacher's, got {dimension}",
         f"set `encoder.output_dim={size}`, or, for a transformer, another teacher",
     )
-    if encoder:
-        parts = [cached_vectors(encoder, part) for part in questions if len(part)]
+    if encoder:  # process 0 computes the vectors, and the others read them
+        parts = distributed.in_turn(
+            lambda: [cached_vectors(encoder, part) for part in questions if len(part)]
+        )
     teacher = Teacher(tuple(parts), None, encoder, keeps_lengths=config.text.added_words > 0)
     if dimension == size:
         return teacher
-    sample = np.sort(np.random.default_rng(0).permutation(trainable)[:_SAMPLE])
-    return teacher._replace(components=_components(teacher.vectors(sample), dimension))
+    rows = dataset.trainable_rows
+    encoded = rows[rows < dataset.first_target]
+    sample = np.sort(np.random.default_rng(0).permutation(encoded)[:_SAMPLE])
+    components = _components(teacher.vectors(sample), dimension)
+    return teacher._replace(components=distributed.from_first(components))
 
 
 def neighbors(teacher: Teacher, count: int, queries: np.ndarray) -> np.ndarray:
