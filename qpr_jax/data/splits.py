@@ -175,16 +175,14 @@ def other_candidates(pairs: np.ndarray, clusters: np.ndarray, *, seed: int) -> n
     return pairs[result, 1]
 
 
-def write_splits(
-    folder: StrPath, splits: Splits, ids: Sequence[int] | np.ndarray, questions: Sequence[str]
-) -> None:
+def write_splits(folder: StrPath, data: QuestionPairs, splits: Splits) -> None:
     """Write the splits to files of `folder`.
 
     {train,validation,test}.tsv: `id1 id2`, a pair of ids in each line.
     labelled_{validation,test}.jsonl: these and the labeled non-duplicates, for `data.pairs`.
     questions.tsv: `id split` for all questions; `none` is a question that is indexed only.
     """
-    ids, path = np.asarray(ids), pathlib.Path(folder)
+    ids, questions, path = data.ids, data.questions, pathlib.Path(folder)
     names = [(*SPLITS, "none")[i] for i in splits.split_of.tolist()]  # the last is that of -1
     with write_atomically(path / "questions.tsv", "w") as file:
         write_tsv(file, ("id", "split"), zip(ids.tolist(), names, strict=True))

@@ -66,7 +66,7 @@ def train_cross_encoder(
     first_stage, start = models["first_stage"], models["pretrained"]
     data, clusters, splits = SOURCES[config.data.source].read(config, path or pathlib.Path())
     split = SplitData(data, dense_clusters(clusters), splits)
-    write_splits(folder / "splits", splits, data.ids, data.questions)
+    write_splits(folder / "splits", data, splits)
     hits, validation = cross_data.find_hits(split, first_stage, HITS)
     steps, load = make_batches(config, split, hits, start)
     began = time.perf_counter()

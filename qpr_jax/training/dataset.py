@@ -44,7 +44,6 @@ class TrainDataset:
     tokenizer: Tokenizer
     token_ids: np.ndarray  # int32 [Q + U + S + T, L], 0 pads
     unlabeled: list[str]  # the U others
-    report: dict[str, Any]  # counts, as report.json has them
     start: Encoder | None = None  # what training starts from; None for fresh parameters
     teacher: Teacher | None = None
     # int32 [M, 2], a training question and a negative of it, of `data.negatives`, if given.
@@ -54,6 +53,7 @@ class TrainDataset:
     # Rows of the embedding table that training leaves as they are, with all other parameters; 0
     # where it changes all.
     frozen_rows: int = 0
+    report: dict[str, Any] = dataclasses.field(default_factory=dict)  # counts, as in report.json
 
     @property
     def first_source(self) -> int:
@@ -150,12 +150,9 @@ def load_dataset(
     token_ids, truncated, parts = tokenizer.token_ids(texts, max_tokens)
     if config.batch.subword_dropout and trains(config):
         parts = parts.joined(_spelled(tokenizer))
-    report = _make_report(data, clusters, splits, tokenizer, token_ids, truncated, len(unlabeled))
     hard = None
     if config.data.negatives and config.batch.hard_negatives:
         hard = read_negatives(config, data.questions, clusters, splits)
-        report["hard_negatives"] = len(hard)
-    _log_report(report)
     dataset = TrainDataset(
         data=data,
         clusters=_with_texts(clusters, trained_rows, len(unlabeled), translations),
@@ -163,13 +160,14 @@ def load_dataset(
         tokenizer=tokenizer,
         token_ids=token_ids,
         unlabeled=unlabeled,
-        report=report,
         start=start,
         hard_negatives=hard,
         parts=parts,
         translations=translations,
         frozen_rows=start.summary().vocabulary_size if start and config.text.added_words else 0,
     )
+    dataset = dataclasses.replace(dataset, report=_make_report(dataset, truncated))
+    _log_report(dataset.report)
     if teacher or gives_vectors(config):
         return dataclasses.replace(dataset, teacher=make_teacher(config, dataset, teacher))
     return dataset
@@ -200,15 +198,9 @@ def _spelled(tokenizer: Tokenizer) -> Parts:
     return spelled
 
 
-def _make_report(
-    data: QuestionPairs,
-    clusters: np.ndarray,
-    splits: Splits,
-    tokenizer: Tokenizer,
-    token_ids: np.ndarray,
-    truncated: int,
-    unlabeled: int,
-) -> dict[str, Any]:
+def _make_report(dataset: TrainDataset, truncated: int) -> dict[str, Any]:
+    data, splits, tokenizer = dataset.data, dataset.splits, dataset.tokenizer
+    token_ids, clusters = dataset.token_ids, dataset.clusters[: len(data.questions)]
     # In chunks: of millions of texts, whole masks would take gigabytes.
     chunks = [token_ids[i : i + _CHUNK] for i in range(0, len(token_ids), _CHUNK)]
     known = sum(int(tokenizer.is_known(chunk).sum()) for chunk in chunks)
@@ -223,7 +215,7 @@ def _make_report(
             "queries": len(np.unique(splits.pairs[name][:, 0])),
             "non_duplicates": len(splits.non_duplicates[name]),
         }
-    return {
+    report = {
         "questions": len(data.questions),
         **data.report,
         **cluster_report(clusters, data.pairs, data.is_duplicate),
@@ -231,9 +223,12 @@ def _make_report(
         "words_per_question": float(lengths_of(token_ids).mean()),
         "vocabulary": tokenizer.first_bin - 1,
         "hashed_words": float(1 - known / max(1, tokens)),
-        "unlabelled": unlabeled,
+        "unlabelled": len(dataset.unlabeled),
         "splits": counts,
     }
+    if dataset.hard_negatives is not None:
+        report["hard_negatives"] = len(dataset.hard_negatives)
+    return report
 
 
 def _log_report(report: dict[str, Any]) -> None:

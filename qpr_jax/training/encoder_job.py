@@ -57,7 +57,7 @@ def train_encoder(
     first, start = distributed.is_first(), models["pretrained"]
     dataset = load_dataset(config, path, start, models["teacher"])
     if first:
-        write_splits(folder / "splits", dataset.splits, dataset.data.ids, dataset.data.questions)
+        write_splits(folder / "splits", dataset.data, dataset.splits)
     trained = distributed.broadcast_from_first((folder / "export").exists)
     params = None if trained else train(config, dataset, folder)
     distributed.disconnect()

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -119,7 +120,8 @@ def test_written_splits(tmp_path):
     }
     others = {"validation": np.array([[3, 2]], np.int32), "test": np.zeros((0, 2), np.int32)}
     splits = Splits(np.array([0, 0, -1, 1], np.int8), pairs, others)
-    write_splits(tmp_path / "splits", splits, np.array([10, 11, 12, 2**62]), ["a", "b", "c\t", "d"])
+    data = SimpleNamespace(ids=np.array([10, 11, 12, 2**62]), questions=["a", "b", "c\t", "d"])
+    write_splits(tmp_path / "splits", data, splits)
     assert (tmp_path / "splits" / "train.tsv").read_bytes() == b"id1\tid2\n10\t11\n11\t12\n"
     assert (tmp_path / "splits" / "validation.tsv").read_text() == f"id1\tid2\n{2**62}\t10\n"
     assert (tmp_path / "splits" / "test.tsv").read_text() == "id1\tid2\n"
