@@ -1,6 +1,5 @@
 """Data made of logs and of pairs: `clusters`, `splits` and `negatives`."""
 
-import csv
 import json
 import math
 import pathlib
@@ -14,11 +13,11 @@ from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.training.sources import NEGATIVES
 from tests.distant.rows import log_rows, write_rows
 from tests.runs import calibrate, write_reranker
+from tests.tables import read_table, write_table
 
 
 def test_columns_of_other_names_make_the_same(done, tmp_path):
-    with (tmp_path / "log.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("asked", "said"), *log_rows()])
+    write_table(tmp_path / "log.csv", ("asked", "said"), log_rows())
     names = ("--question", "asked", "--answer", "said", "--min-coherence", "0.2")
     done("clusters", "log.csv", "--out", "made", *names)
     write_rows(tmp_path / "rows.jsonl", log_rows())
@@ -51,8 +50,7 @@ ROWS += [(2 * i, 2 * i + 2, f"how do i learn {i}", f"how do i learn {i + 1}", 0)
 
 
 def write_pairs(path, rows=ROWS):
-    lines = ["\t".join(map(str, (number, *row))) for number, row in enumerate(rows)]
-    path.write_text("\n".join(["\t".join(HEADER), *lines, ""]))
+    write_table(path, HEADER, [(number, *row) for number, row in enumerate(rows)])
 
 
 def test_parts_are_made_and_scored(done, objects, run, tmp_path):
@@ -89,21 +87,13 @@ LABELED = (
 
 @pytest.fixture
 def pairs(tmp_path):
-    names = ("question1", "question2", "is_duplicate")
-    lines = [json.dumps(dict(zip(names, row, strict=True))) for row in LABELED]
-    (tmp_path / "pairs.jsonl").write_text("\n".join(lines) + "\n")
-    return "pairs.jsonl"
-
-
-def rows_of(path):
-    lines = [line.split("\t") for line in path.read_text().splitlines()]
-    return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+    return write_table(tmp_path / "pairs.jsonl", HEADER[3:], LABELED)
 
 
 def test_an_encoder_alone_searches_the_questions_of_the_pairs(done, run, pairs, tmp_path):
     out, stderr = done("negatives", run, pairs, "--out", "n.tsv", "--count", "2")
     assert out == ""
-    rows = rows_of(tmp_path / "n.tsv")
+    rows = read_table(tmp_path / "n.tsv")
     assert [*rows[0]] == [*NEGATIVES, "rank", "distance", "positive", "id"]
     assert len(rows) == 5 * 2
     assert "n.tsv: 5 queries, 10 negatives; 0 queries have fewer than 2" in stderr
@@ -113,13 +103,13 @@ def test_an_encoder_alone_searches_the_questions_of_the_pairs(done, run, pairs, 
     assert "How to cook rice?" not in mined["what is the way to cook rice"]
     assert all("python" not in text for text in mined[LABELED[0][0]])
     done("negatives", run, pairs, "--out", "n.jsonl", "--count", "2")
-    lines = [json.loads(line) for line in (tmp_path / "n.jsonl").read_text().splitlines()]
+    lines = read_table(tmp_path / "n.jsonl")
     assert [line["negative"] for line in lines] == [row["negative"] for row in rows]
 
 
 def test_an_index_is_searched(done, index, pairs, tmp_path):
     done("negatives", index, pairs, "--out", "n.jsonl", "--count", "9")
-    lines = [json.loads(line) for line in (tmp_path / "n.jsonl").read_text().splitlines()]
+    lines = read_table(tmp_path / "n.jsonl")
     of_rice = {line["id"] for line in lines if line["query"] == LABELED[1][0]}
     assert of_rice == {5, 3, 2**63 - 1}
 
@@ -135,7 +125,7 @@ def test_a_split_of_a_run_is_searched_alone(refused, done, run, tmp_path):
     (tmp_path / "work" / "splits" / "questions.tsv").write_text("id\tsplit\n" + table)
     done(*mine)
     texts = {text for row in LABELED[:2] for text in row[:2]}
-    rows = rows_of(tmp_path / "n.tsv")
+    rows = read_table(tmp_path / "n.tsv")
     assert {row[name] for row in rows for name in NEGATIVES} == texts
     refused("expected", *mine[:-1], "test")
 
@@ -147,10 +137,10 @@ def test_the_models_of_folders_are_asked(done, run, pairs, tmp_path):
     calibrate(folder, write_reranker(folder))
     mine = ("negatives", folder, pairs, "--out", "n.tsv", "--count", "1", "--max-score", "1")
     done(*mine, "--rerank", "light")
-    scores = [float(row["score"]) for row in rows_of(tmp_path / "n.tsv")]
+    scores = [float(row["score"]) for row in read_table(tmp_path / "n.tsv")]
     assert all(0 <= score <= 1 for score in scores)
     done(*mine, "--cross-encoder", TINY)
-    rows = rows_of(tmp_path / "n.tsv")
+    rows = read_table(tmp_path / "n.tsv")
     logits = read_cross_encoder(TINY).predict([(row["query"], row["negative"]) for row in rows])
     for row, logit in zip(rows, logits.tolist(), strict=True):
         assert float(row["score"]) == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)

@@ -1,6 +1,5 @@
 """`qpr duplicates`: its files and formats, kills, a second run, files of others."""
 
-import csv
 import json
 
 from qpr_jax import Retriever
@@ -9,11 +8,7 @@ from qpr_jax.data.questions import read_questions
 from qpr_jax.files import locked
 from tests.cli.conftest import TABLE
 from tests.kills import killed_at
-
-
-def read(path):
-    with path.open(newline="") as file:
-        return [*csv.DictReader(file)]
+from tests.tables import read_table
 
 
 def test_files_are_written(done, calibrated_run, table, tmp_path):
@@ -25,16 +20,16 @@ def test_files_are_written(done, calibrated_run, table, tmp_path):
     names = [".lock", "deduplicated.csv", "groups.csv", "indistinguishable.csv"]
     names += ["info.json", "pairs.csv"]
     assert sorted(p.name for p in (tmp_path / "d").iterdir()) == names
-    pairs = read(tmp_path / "d" / "pairs.csv")
+    pairs = read_table(tmp_path / "d" / "pairs.csv")
     assert [*pairs[0]] == ["id1", "id2", "score", "distance", "question1", "question2"]
     found = [(p["id1"], p["id2"], p["score"][:4]) for p in pairs]
     assert found == [("7", "a", "1.0"), ("7", "c", "1.0")]
-    groups = read(tmp_path / "d" / "groups.csv")
+    groups = read_table(tmp_path / "d" / "groups.csv")
     found = [(g["id"], g["kept"], g["votes"]) for g in groups]
     assert found == [("7", "false", "20"), ("a", "true", "3"), ("c", "false", "5")]
     links = {(g["weakest"], g["link1"], g["link2"], g["distance"]) for g in groups}
     assert links == {("1.0", "7", "a", "0.0")}
-    kept = read(tmp_path / "d" / "deduplicated.csv")
+    kept = read_table(tmp_path / "d" / "deduplicated.csv")
     assert kept == [
         {"id": "a", "question": "learn python", "rows": "3", "product": "x", "votes": "3"},
         {"id": "d", "question": 'cook, "rice"\n', "rows": "1", "product": "y", "votes": "1"},
@@ -54,12 +49,12 @@ def test_several_files_and_the_tables_of_a_folder_are_one_table(done, run, tmp_p
     done("duplicates", *files, *how, "--out", "files_duplicates")
     done("duplicates", "parts", *how)
     for name in ("files", "parts"):
-        kept = read(tmp_path / f"{name}_duplicates" / "deduplicated.csv")
+        kept = read_table(tmp_path / f"{name}_duplicates" / "deduplicated.csv")
         found = [(row["question"], row["rows"]) for row in kept]
         assert found == [("learn python", "2"), ("cook rice", "1")]
     (tmp_path / "new.csv").write_text("question\ncook RICE\n")
     done("duplicates", "new.csv", "--against", "parts", *how)
-    assert len(read(tmp_path / "new_duplicates" / "pairs.csv")) == 1
+    assert len(read_table(tmp_path / "new_duplicates" / "pairs.csv")) == 1
     done("index", "i", "parts", "--run", run)
     done("add", "i", *files[::-1])
     stored = [(q.id, q.text, q.payload["tag"]) for q in Retriever.load(tmp_path / "i")]
@@ -71,7 +66,7 @@ def test_several_files_and_the_tables_of_a_folder_are_one_table(done, run, tmp_p
 def test_a_table_alone_gets_a_folder_and_a_summary(refused, done, run, tmp_path):
     (tmp_path / "t.v1.csv").write_text("question\nlearn\x1b python\nlearn a python\ncook\nCook!\n")
     _, stderr = done("duplicates", "t.v1.csv", "--run", run, "--max-distance", 9)
-    found = read(tmp_path / "t_duplicates" / "pairs.csv")
+    found = read_table(tmp_path / "t_duplicates" / "pairs.csv")
     assert f"pairs: {len(found) - 1}; copies: 1;" in stderr
     assert " rows: " in stderr
     assert "\x1b" not in stderr
@@ -100,14 +95,14 @@ def test_rows_against_others_and_within_a_column(done, calibrated_run, table, tm
     (tmp_path / "old.csv").write_text("id,question,product\n1,LEARN python,x\n")
     how = ("duplicates", table, "--run", calibrated_run, "--against", "old.csv")
     done(*how, "--out", "d", "--within", "product")
-    pairs = read(tmp_path / "d" / "pairs.csv")
+    pairs = read_table(tmp_path / "d" / "pairs.csv")
     assert {(p["id1"], p["id2"]) for p in pairs} == {("a", "1"), ("7", "1")}
-    groups = read(tmp_path / "d" / "groups.csv")
+    groups = read_table(tmp_path / "d" / "groups.csv")
     found = {(g["id"], g["of_table"], g["kept"]) for g in groups}
     assert found == {("a", "true", "false"), ("7", "true", "false"), ("1", "false", "true")}
-    assert [row["id"] for row in read(tmp_path / "d" / "deduplicated.csv")] == ["c", "d"]
+    assert [row["id"] for row in read_table(tmp_path / "d" / "deduplicated.csv")] == ["c", "d"]
     done(*how, "--out", "e", "--within", "product", "--payload", "product")
-    assert read(tmp_path / "e" / "pairs.csv") == pairs
+    assert read_table(tmp_path / "e" / "pairs.csv") == pairs
 
 
 def test_an_index_gets_what_it_lacks(qpr, done, objects, calibrated_run, table, tmp_path):
@@ -132,11 +127,11 @@ def test_quoras_own_file(done, run, tmp_path):
     (tmp_path / "quora.tsv").write_text(header + rows)
     how = ("--run", run, "--max-distance", "0")
     done("duplicates", "quora.tsv", *how, "--out", "m")
-    (pair,) = read(tmp_path / "m" / "pairs.csv")
+    (pair,) = read_table(tmp_path / "m" / "pairs.csv")
     assert (pair["id1"], pair["id2"]) == ("11", "12")
     (tmp_path / "new.csv").write_text("question\ncook rice\nwhat is rust\n")
     done("duplicates", "new.csv", *how, "--against", "quora.tsv", "--out", "n")
-    (pair,) = read(tmp_path / "n" / "pairs.csv")
+    (pair,) = read_table(tmp_path / "n" / "pairs.csv")
     assert (pair["id1"], pair["id2"], pair["question2"]) == ("0", "13", "cook rice")
 
 

@@ -1,9 +1,7 @@
 """Where Quora's file is found or downloaded to, and the files that `qpr sample` writes."""
 
-import csv
 import http.client
 import io
-import json
 import urllib.error
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from qpr_jax.data import sources
 from qpr_jax.data.sources import NAME, find_quora, write_sample
 from qpr_jax.errors import UserError
+from tests.tables import read_table
 
 CONTENT = b"pairs\n" * 100_000
 
@@ -79,18 +78,12 @@ def test_a_download_that_fails_leaves_nothing(cache, answer):
         assert not cache.exists() or not list(cache.iterdir())
 
 
-def rows(path):
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_the_files_of_the_sample_agree(tmp_path):
     counts = write_sample(tmp_path / "a")
     names = ("questions", "queries", "pairs")
-    found = {name: rows(tmp_path / "a" / f"{name}.csv") for name in names}
-    lines = (tmp_path / "a" / "logs.jsonl").read_text(encoding="utf-8").splitlines()
-    assert counts == {name: len(values) for name, values in found.items()} | {"logs": len(lines)}
-    log = map(json.loads, lines)
+    found = {name: read_table(tmp_path / "a" / f"{name}.csv") for name in names}
+    log = read_table(tmp_path / "a" / "logs.jsonl")
+    assert counts == {name: len(values) for name, values in found.items()} | {"logs": len(log)}
     answers = {row["question"].lower().rstrip("?."): row["answer"] for row in log}
 
     def answer(text):

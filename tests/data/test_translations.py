@@ -1,8 +1,6 @@
 """Translations are read alike from every format; lexicons and questions are made of them."""
 
-import csv
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -17,6 +15,7 @@ from qpr_jax.data.words import (
 from qpr_jax.errors import UserError
 from tests.languages import made_up_pairs
 from tests.refused import check_refused
+from tests.tables import write_table
 
 PAIRS = [
     ("How are you?", "Wie geht es dir?"),
@@ -29,20 +28,6 @@ SOURCES, TARGETS = map(list, zip(*PAIRS, strict=True))
 
 def write_lines(path, texts):
     path.write_text("".join(text + "\n" for text in texts), encoding="utf-8", newline="")
-    return path
-
-
-def write_cells(path, rows):
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, delimiter="," if path.suffix == ".csv" else "\t").writerows(rows)
-    return path
-
-
-def write_records(path, names, rows):
-    records = [dict(zip(names, row, strict=True)) for row in rows]
-    if path.suffix == ".jsonl":
-        return write_lines(path, map(json.dumps, records))
-    path.write_text(json.dumps(records))
     return path
 
 
@@ -62,7 +47,7 @@ ODD = ("id", "DE", "score", "En")
 TABLES = [
     ("p.tsv", ()),
     ("p.csv", ()),
-    ("p.txt", ("en", "de")),
+    ("p.tsv", ("en", "de")),
     ("p.csv", NAMED),
     ("p.jsonl", ODD),
     ("p.json", NAMED),
@@ -73,10 +58,8 @@ def test_every_format_gives_the_same_pairs(tmp_path):
     for name, names in TABLES:
         rows = [(str(i), b, "0.5", a) if names == ODD else (a, b) for i, (a, b) in enumerate(PAIRS)]
         path = tmp_path / name
-        if path.suffix in (".tsv", ".csv", ".txt"):
-            write_cells(path, [names, *rows] if names else rows)
-        else:
-            write_records(path, names, rows)
+        names, *rows = [names, *rows] if names else rows  # else the first pair takes their place
+        write_table(path, names, rows)
         spec = f"en-de:{path}"
         assert read(path) == Translations(spec, "en", "de", SOURCES, TARGETS, False, 0)
         assert file_names(spec) == path.name
@@ -84,7 +67,7 @@ def test_every_format_gives_the_same_pairs(tmp_path):
 
 def test_nested_records_and_two_files(tmp_path, monkeypatch):
     rows = [(i, {"en": a, "de": b}) for i, (a, b) in enumerate(PAIRS)]
-    assert_pairs(read(write_records(tmp_path / "p.jsonl", ("id", "translation"), rows)))
+    assert_pairs(read(write_table(tmp_path / "p.jsonl", ("id", "translation"), rows)))
     first = write_lines(tmp_path / "a.txt", [*SOURCES[:2], "", *SOURCES[2:]])
     second = write_lines(tmp_path / "other", [*TARGETS[:2], " ", *TARGETS[2:]])
     assert_pairs(read(f"{first}+{second}"))
@@ -97,8 +80,8 @@ def test_nested_records_and_two_files(tmp_path, monkeypatch):
 
 def test_words_are_a_dictionary(tmp_path):
     words = [("dog", "Hund"), ("cat", "Katze"), ("bus stop", "Haltestelle")]
-    assert read(write_cells(tmp_path / "w.tsv", words)).dictionary
-    assert not read(write_cells(tmp_path / "s.tsv", [*words[2:], *PAIRS])).dictionary
+    assert read(write_table(tmp_path / "w.tsv", words[0], words[1:])).dictionary
+    assert not read(write_table(tmp_path / "s.tsv", words[2], PAIRS)).dictionary
 
 
 BROKEN = [
@@ -145,7 +128,7 @@ def test_files_that_do_not_fit_each_other(tmp_path):
 
 
 def test_specifications_that_cannot_be_read(tmp_path):
-    write_cells(tmp_path / "p.tsv", PAIRS)
+    write_table(tmp_path / "p.tsv", PAIRS[0], PAIRS[1:])
     expected = "expected two languages, and a file or two"
     check_refused(
         lambda spec: read_translations(spec.format(tmp_path)),

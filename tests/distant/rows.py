@@ -1,7 +1,8 @@
 """Rows of a log, for tests."""
 
-import json
 import random
+
+from tests.tables import write_table
 
 THINGS = [f"thing{i}" for i in range(40)]
 ASKED = ["what is {}", "tell me about {}", "{} explained", "do you know {}", "what does {} mean"]
@@ -24,7 +25,4 @@ def log_rows(seed=0):
 
 
 def write_rows(path, rows):
-    path.write_text(
-        "".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows), "utf-8"
-    )
-    return str(path)
+    return write_table(path, ("question", "answer"), rows)

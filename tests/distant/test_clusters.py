@@ -30,6 +30,7 @@ from qpr_jax.distant.method import (
 )
 from qpr_jax.errors import UserError
 from tests.distant.rows import log_rows, write_rows
+from tests.tables import read_table
 
 # Three questions; the union has five words.
 WORDS = [["play", "some", "jazz"], ["play", "jazz"], ["start", "music"]]
@@ -125,16 +126,12 @@ def folder(tmp_path):
     return tmp_path / "made"
 
 
-def objects(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def test_what_is_written_holds_together_and_is_read(folder):
-    clusters = objects(folder / "clusters.jsonl")
+    clusters = read_table(folder / "clusters.jsonl")
     data, found, splits = read_clusters(folder)
     assert [cluster["cluster"] for cluster in clusters] == [*range(len(clusters))]
     report = json.loads((folder / "report.json").read_text())
-    texts = [row["question"] for row in objects(folder / "questions.jsonl")]
+    texts = [row["question"] for row in read_table(folder / "questions.jsonl")]
     assert len(texts) == report["questions"] == len({*texts})
     assert report["questions"] == (
         report["undecided_questions"] + report["questions_alone"] + report["clustered_questions"]

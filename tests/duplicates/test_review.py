@@ -1,8 +1,5 @@
 """Verdicts in a file: nothing is lost, nothing is counted twice, a second start goes on."""
 
-import csv
-import json
-
 import numpy as np
 import pytest
 
@@ -16,6 +13,7 @@ from qpr_jax.duplicates.review import (
 )
 from qpr_jax.errors import UserError
 from tests.refused import check_refused
+from tests.tables import read_table, write_table
 
 
 def pair_rows(count=60, seed=0):
@@ -32,25 +30,13 @@ def pair_rows(count=60, seed=0):
 
 
 def write_found(path, rows):
-    rows = [*rows]
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        if str(path).endswith("jsonl"):
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-        else:
-            writer = csv.DictWriter(file, [*rows[0]])
-            writer.writeheader()
-            writer.writerows(rows)
-    return str(path)
+    first, *others = rows
+    return write_table(path, [*first], [row.values() for row in (first, *others)])
 
 
 @pytest.fixture
 def pairs(tmp_path):
     return write_found(tmp_path / "pairs.csv", pair_rows())
-
-
-def read_csv(path):
-    with open(path, newline="", encoding="utf-8") as file:
-        return [*csv.DictReader(file)]
 
 
 def judge_all(review, verdict=lambda pair: pair.score > 0.5):
@@ -69,7 +55,7 @@ def test_verdicts_are_on_disk_at_once_and_a_second_start_goes_on(pairs, tmp_path
                 labeled = read_question_pairs(path)
                 assert labeled.is_duplicate.tolist() == [i % 2 == 1 for i in range(len(shown))]
     assert len({*shown}) == 12
-    rows = read_csv(path)
+    rows = read_table(path)
     expected = "id1 id2 question1 question2 is_duplicate score weight"
     assert " ".join(rows[0]) == expected
     assert [pair_key(row["id1"], row["id2"]) for row in rows] == shown
@@ -83,7 +69,7 @@ def test_weights_count_all_pairs_of_strata_with_a_verdict(tmp_path, option):
     pairs = write_found(tmp_path / "pairs.csv", ({**row, **lacks} for row in pair_rows()))
     with open_review(pairs, tmp_path / "v.csv", precision=0.8) as review:
         judge_all(review, lambda pair: pair.distance < 2)
-        rows = read_csv(tmp_path / "v.csv")
+        rows = read_table(tmp_path / "v.csv")
         assert sum(float(row["weight"]) for row in rows) == pytest.approx(60)
         described, found = describe_review(review), review.estimate()
     assert described["pair"] is None
@@ -130,7 +116,7 @@ def test_two_tables_may_have_the_same_ids(tmp_path):
             judge_all(review)
             asked.append([*review.history])
     assert asked[0] == asked[1]
-    texts = {(row["question1"], row["question2"]) for row in read_csv(tmp_path / "v.csv")}
+    texts = {(row["question1"], row["question2"]) for row in read_table(tmp_path / "v.csv")}
     assert texts == {(row["question1"], row["question2"]) for row in rows}
 
 

@@ -35,6 +35,19 @@ def test_a_mean_over_pairs_counts_a_query_for_each_of_its_pairs(tmp_path):
     assert by_metric["test H@1 per query, index"]["mean"] == pytest.approx(first.mean())
 
 
+def test_a_paired_difference_is_narrower_than_the_scores():
+    one = measured(0.5)
+    better = one["H@1"].values.copy()
+    better[:8] = 1
+    rows = {"a": [{"H@1": PerQuery(better, CLUSTERS)}], "b": [one]}
+    found = records(rows, minus=["b"])
+    record = found["a", "b"]
+    assert record["difference"] == pytest.approx(better.mean() - one["H@1"].values.mean())
+    width = record["difference high"] - record["difference low"]
+    assert width < (record["high"] - record["low"]) / 2
+    assert ("b", "") in found
+
+
 def test_seeds_are_averaged_before_they_are_compared():
     rows = {"a": [measured(0.8, 1), measured(0.8, 2), measured(0.8, 3)], "b": [measured(0.5)]}
     record = records(rows, minus=["b"])["a", "b"]

@@ -1,6 +1,5 @@
 """The service of a review: requests that it refuses, and what a verdict changes."""
 
-import csv
 import errno
 import os
 
@@ -9,6 +8,7 @@ from starlette.testclient import TestClient
 
 from qpr_jax.duplicates.review import open_review
 from qpr_jax.serving.pages import make_review_app
+from tests.tables import write_table
 
 TOKEN = "a-b_c"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -16,12 +16,13 @@ EVIL = "<img src=x onerror=\"document.title='run'\"> <b>rice</b>"
 
 
 def write_found(path, count=40):
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["id1", "id2", "score", "distance", "question1", "question2"])
-        for i in range(count):
-            texts = (f"How to cook {EVIL} {i} in 2015?", f"how to cook {EVIL} {i} in 2016?")
-            writer.writerow([f"<i>{i}", i, (i + 1) / (count + 1), 1.0, *texts])
+    names = ("id1", "id2", "score", "distance", "question1", "question2")
+    texts = (f"How to cook {EVIL} {{}} in 2015?", f"how to cook {EVIL} {{}} in 2016?")
+    rows = [
+        (f"<i>{i}", i, (i + 1) / (count + 1), 1.0, *(text.format(i) for text in texts))
+        for i in range(count)
+    ]
+    write_table(path, names, rows)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The index of a run, and trainings from a run's encoder and with the labels of a review."""
 
-import csv
 import shutil
 
 import numpy as np
@@ -17,6 +16,7 @@ from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.encoder_job import content_of, inherit, reuse_vectors
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from tests.runs import calibrate, write_encoder, write_reranker
+from tests.tables import write_table
 
 
 class Letters:
@@ -78,15 +78,13 @@ def test_labels_are_trained_on_and_count_to_the_identity(tmp_path):
     config = load_config("synthetic_sdml:smoke")
     plain = load_dataset(config, None)
     first, second = (plain.data.questions[i] for i in plain.splits.pairs["train"][0])
-    path = tmp_path / "verdicts.csv"
+    names = ("id1", "id2", "question1", "question2", "is_duplicate", "score", "weight")
     rows = [
-        ("id1", "id2", "question1", "question2", "is_duplicate", "score", "weight"),
         ("a", 1, first, "a question that is new", 1, 0.5, 3),
         ("b", 2, second, "one that is not the same", 0, 0.5, 3),
     ]
-    with open(path, "w", newline="") as file:
-        csv.writer(file).writerows(rows)
-    config = override(config, {"data.labels": str(path)})
+    path = write_table(tmp_path / "verdicts.csv", names, rows)
+    config = override(config, {"data.labels": path})
     dataset = load_dataset(config, None)
     new = dataset.data.questions.index("a question that is new")
     assert dataset.clusters[new] == dataset.clusters[dataset.data.questions.index(first)]

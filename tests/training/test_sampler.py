@@ -1,7 +1,5 @@
 """What a step draws: pairs, tokens that are dropped or spelled, and hard negatives of a file."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -20,6 +18,7 @@ from qpr_jax.training.sampler import (
     spell_tokens,
     steps_per_epoch,
 )
+from tests.tables import write_table
 
 
 def test_an_epoch_is_a_permutation_and_a_function_of_seed_and_epoch():
@@ -165,9 +164,8 @@ def rows(plain):
 
 def write(config, plain, rows):
     texts = plain.data.questions
-    with open(config.data.negatives, "w") as file:
-        for a, b in rows:
-            file.write(json.dumps({"query": texts[a], "negative": texts[b], "rank": 1}) + "\n")
+    records = [(texts[a], texts[b], 1) for a, b in rows]
+    write_table(config.data.negatives, ("query", "negative", "rank"), records)
 
 
 def test_extra_candidates_are_those_of_the_file(config, plain, rows, tmp_path):
