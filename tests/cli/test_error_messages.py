@@ -94,6 +94,7 @@ MISTAKES = (
     ("errors mine --out made.md", "mine", ""),
     ("errors run --out made.txt", "`out`", ".html"),
     ("publish run --to run", "`to`", "another folder"),
+    ("publish run --to .", "`to`", ""),
     # train
     ("train r gone.tsv", "`data.path`", ""),
     ("train r --config distill", "`data.path`", ""),

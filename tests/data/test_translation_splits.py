@@ -137,6 +137,19 @@ def test_languages_hold_out_the_same_sentences():
         assert [len(part.sources) for part in found.train] == [300 - 2 * held_out] * 3
 
 
+def test_one_row_of_a_group_is_scored():
+    pairs = [(f"Fact {i // 4}.", f"Punkt {i}.") for i in range(400)]
+    found = split_translations([translations(pairs)], [], held_out=10)
+    for part in found.held_out.values():
+        assert len({*part[0].sources}) == len(part[0].sources) == 10
+    report = found.report["xx"]
+    assert report["near_held_out"] == 60
+    assert report["trained_sentences"] == 320
+    # Not always the first of a group.
+    ends = {int(text[6:-1]) % 4 for _, text in pairs_of(found.held_out["test"])}
+    assert len(ends) > 1
+
+
 def test_files_of_which_nothing_is_left_are_no_files():
     files = [translations(statements(3), name="a"), translations(questions(3), name="b")]
     found = split_translations(files, [translations(statements(3))])
