@@ -1,8 +1,7 @@
 """Where the data of a training comes from: one entry of SOURCES for each kind, and lists of texts.
 
-The settings `data.path` (with `data.source=questions`) and `data.unlabeled` name lists. Their
-entries are separated by commas: files or folders of questions, or `xx-yy:PATH`, the texts in
-language xx of a file of translations.
+The settings `data.path` (with `data.source=questions`) and `data.unlabeled` name lists: a file or a
+folder of questions.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from qpr_jax.data.splits import (
 )
 from qpr_jax.data.synthetic import generate_noisy_log, synthetic_pairs
 from qpr_jax.data.tables import read_rows
-from qpr_jax.data.translations import find_files, parse_spec, read_translations
 from qpr_jax.data.words import replace_words, splice_questions
 from qpr_jax.distant.folder import content_hash, is_made, make_folder, read_clusters, read_report
 from qpr_jax.distant.logs import Logs, log_files
@@ -146,41 +144,23 @@ SOURCES = {
 
 
 def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
-    """The files of a list, those of a folder one by one; UserError where one is missing."""
-    return [pathlib.Path(file) for _, files in _entries(config, setting) for file in files]
+    """The files of a list, none if it has no name; UserError where it is missing."""
+    path = os.path.expanduser(os.path.expandvars(read(config, setting)))
+    if not path:
+        return []
+    what = f"expected a file of questions or a folder of them, found none at {path}"
+    remedy = "name another; files in runs/ are made by programs of experiments/"
+    refuse_if(not os.path.exists(path), setting, what, remedy)
+    with naming(setting):
+        return [*map(pathlib.Path, log_files([path]))]
 
 
 def read_listed(config: TrainConfig, setting: str) -> Iterator[str]:
-    """The texts of a list; those of a file of translations once each."""
+    """The texts of a list."""
     skip, columns = config.data.skip_bad_rows, Columns(config.data.question_column, None)
-    for entry, files in _entries(config, setting):
-        if parse_spec(entry)[0]:
-            yield from dict.fromkeys(read_translations(entry, skip_bad_rows=skip).sources)
-            continue
-        for file in files:
-            for question in read_questions(file, columns=columns, skip_bad_rows=skip):
-                yield question.question
-
-
-def _entries(config: TrainConfig, setting: str) -> list[tuple[str, Sequence[str]]]:
-    """The entries of a list, each with its files."""
-    value = str(read(config, setting))
-    entries = [entry.strip() for entry in value.split(",")]
-    if os.path.exists(os.path.expanduser(value)):  # commas may be part of a name
-        entries = [value]
-    with naming(setting):
-        return [(entry, _files(entry)) for entry in entries if entry]
-
-
-def _files(entry: str) -> Sequence[str]:
-    languages, paths = parse_spec(entry)
-    if languages:
-        return find_files(entry)[1]
-    if not os.path.exists(paths[0]):
-        what = "expected a file of questions or a folder of them"
-        made = "files in runs/ are made by programs of experiments/"
-        raise UserError(f"{what}, found none at {paths[0]}", remedy=f"name another; {made}")
-    return log_files(paths)
+    for file in listed_files(config, setting):
+        for question in read_questions(file, columns=columns, skip_bad_rows=skip):
+            yield question.question
 
 
 def unlabeled_texts(

@@ -241,23 +241,20 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed, monke
     assert len(retriever.search(["how can i learn to cook"], k=3)[0]) == 3
 
 
-def test_a_list_may_be_several_files_and_one_side_of_translations(tmp_path):
-    (tmp_path / "a, b.txt").write_text("one?\ntwo?\n")
-    (tmp_path / "more.jsonl").write_text('{"question": "three?", "answer": "3"}\n')
-    (tmp_path / "both.tsv").write_text("four\tvier\nfour\tviere\nfive\tfünf\n")
+def test_a_list_is_a_file_or_a_folder(tmp_path):
+    folder = tmp_path / "a, b"
+    folder.mkdir()
+    (folder / "more.jsonl").write_text('{"question": "three?", "answer": "3"}\n')
+    (tmp_path / "one.txt").write_text("one?\ntwo?\n")
     config = load_config("distill")
-    more = f"{tmp_path / 'more.jsonl'}, en-de:{tmp_path / 'both.tsv'}"
-    for path, expected in (
-        (f"{tmp_path / 'a, b.txt'}", ["one?", "two?"]),
-        (more, ["three?", "four", "five"]),
-    ):
-        config.data.path = path
+    for path, expected in ((tmp_path / "one.txt", ["one?", "two?"]), (folder, ["three?"])):
+        config.data.path = str(path)
         assert [*read_listed(config, "data.path")] == expected
-    assert [file.name for file in listed_files(config, "data.path")] == ["more.jsonl", "both.tsv"]
-    config.data.path = f"{more},{tmp_path / 'none'}"
+    assert [file.name for file in listed_files(config, "data.path")] == ["more.jsonl"]
+    config.data.path = str(tmp_path / "none")
     with pytest.raises(UserError, match=r"`data.path`: expected a file of questions .* none at"):
         listed_files(config, "data.path")
-    config.data.path = str(tmp_path / "few.txt")
     (tmp_path / "few.txt").write_text("one?\nOne\ntwo?\n")
+    config.data.path = str(tmp_path / "few.txt")
     with pytest.raises(UserError, match="expected at least 10 different questions, got 2"):
         load_dataset(config, tmp_path / "few.txt")
