@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from qpr_jax.data.columns import is_missing
-from qpr_jax.data.decoding import NOT_UTF8, STANDARD_INPUT, BadRows, open_input, read_lines
+from qpr_jax.data.decoding import NOT_UTF8, BadRows, open_input, read_lines
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError, short
@@ -62,9 +62,6 @@ def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations
       `$VARIABLE` and `~` in paths are expanded.
     """
     languages, paths = find_files(spec)
-    if languages is None:
-        what = f"{spec}: expected the two languages before the path"
-        raise UserError(what, remedy=f"write them as in en-de:{spec}")
     source = "+".join(paths)
     option = "train without bad rows: `data.skip_bad_rows=True`"
     bad = BadRows(f"{source}, line", skip=skip_bad_rows, option=option)
@@ -87,30 +84,26 @@ def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations
 
 def file_names(spec: str) -> str:
     """Names of the files of a specification without folders, which may be published."""
-    return "+".join(os.path.basename(path) for path in parse_spec(spec)[1])
+    return "+".join(os.path.basename(path) for path in find_files(spec)[1])
 
 
-def find_files(spec: str) -> tuple[Pair | None, list[str]]:
-    """Return what `parse_spec` returns; UserError if a file is missing."""
-    languages, paths = parse_spec(spec)
+def find_files(spec: str) -> tuple[Pair, list[str]]:
+    """Return the languages of a specification and its one or two files; UserError without them."""
+    match = _PREFIX.fullmatch(spec)
+    if match is None:
+        what = f"{spec}: expected the two languages before the path"
+        raise UserError(what, remedy=f"write them as in en-de:{spec}")
+    languages = match[1].lower(), match[2].lower()
+    path = os.path.expanduser(os.path.expandvars(match[3]))
+    paths = [path] if os.path.exists(path) else [part.strip() for part in path.split("+")]
+    one_path = len({*map(os.path.abspath, paths)}) < len(paths)
+    if languages[0] == languages[1] or one_path or len(paths) > 2:
+        what = f"{spec}: expected two languages, and a file or two"
+        raise UserError(what, remedy=_ONE_FILE)
     for path in paths:
         if not os.path.exists(path):
             what = f"expected a file of translations, found none at {path}"
             raise UserError(what, remedy=_ONE_FILE)
-    return languages, paths
-
-
-def parse_spec(spec: str) -> tuple[Pair | None, list[str]]:
-    """Return the languages of a specification, if it names them, and its one or two paths."""
-    match = _PREFIX.fullmatch(spec)
-    languages = (match[1].lower(), match[2].lower()) if match else None
-    path = os.path.expanduser(os.path.expandvars(match[3] if match else spec))
-    paths = [path] if os.path.exists(path) else [part.strip() for part in path.split("+")]
-    one_language = languages is not None and languages[0] == languages[1]
-    one_path = len({*map(os.path.abspath, paths)}) < len(paths)
-    if one_language or one_path or len(paths) > 2 or not {"", STANDARD_INPUT}.isdisjoint(paths):
-        what = f"{spec}: expected two languages, and a file or two"
-        raise UserError(what, remedy=_ONE_FILE)
     return languages, paths
 
 

@@ -184,7 +184,7 @@ def translation_digests(config: TrainConfig) -> dict[str, list[str]]:
         for spec in read(config, name):
             with naming(name):
                 languages, paths = find_files(spec)
-            digests.append(" ".join(["-".join(languages or ()), *map(sha256_of, paths)]))
+            digests.append(" ".join(["-".join(languages), *map(sha256_of, paths)]))
     return found
 
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from qpr_jax.data.translations import Translations, file_names, parse_spec, read_translations
+from qpr_jax.data.translations import Translations, file_names, find_files, read_translations
 from qpr_jax.data.words import (
     Lexicon,
     gloss,
@@ -74,8 +74,7 @@ def test_nested_records_and_two_files(tmp_path, monkeypatch):
     monkeypatch.setenv("PLACE", str(tmp_path))
     assert_pairs(read("$PLACE/a.txt + ${PLACE}/other"))
     assert file_names(f"en-de:{first}+{second}") == "a.txt+other"
-    assert parse_spec("DE-eng:x") == (("de", "eng"), ["x"])
-    assert parse_spec("x") == (None, ["x"])
+    assert find_files(f"DE-eng:{first}") == (("de", "eng"), [str(first)])
 
 
 def test_words_are_a_dictionary(tmp_path):
@@ -134,9 +133,9 @@ def test_specifications_that_cannot_be_read(tmp_path):
         lambda spec: read_translations(spec.format(tmp_path)),
         ("{}/p.tsv", "expected the two languages before the path; write them as in en-de:"),
         ("en-en:{}/p.tsv", expected),
-        ("en-de:{}/p.tsv+", expected),
+        ("en-de:{}/p.tsv+", "found none at"),
         ("en-de:{0}/p.tsv+{0}/p.tsv", expected),
-        ("en-de:-", expected),
+        ("en-de:-", "found none at -"),
         ("en-de:{}", r"cannot be read \(Is a directory\)"),
         ("en-de:$QPR_NOT_SET/p.tsv", r"found none at \$QPR_NOT_SET/p.tsv"),
     )

@@ -69,7 +69,7 @@ def test_what_cannot_be_learned_or_scored_is_refused(config):
     [
         ("data.parallel", "en-de:{}/none.tsv", "none.tsv; name a file"),
         ("data.parallel_tests", "{}/words.tsv", "expected sentences to score, got a dictionary"),
-        ("data.parallel", "$QPR_NOT_SET/a.en-de.tsv", r"none at \$QPR_NOT_SET"),
+        ("data.parallel", "en-de:$QPR_NOT_SET/a.tsv", r"none at \$QPR_NOT_SET"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_setting(config, tmp_path, setting, spec, message):
