@@ -6,7 +6,7 @@ from qpr_jax import Retriever
 from qpr_jax.data.columns import Columns
 from qpr_jax.data.questions import read_questions
 from qpr_jax.files import locked
-from tests.cli.conftest import TABLE
+from tests.cli.conftest import QUESTIONS, TABLE
 from tests.kills import killed_at
 from tests.tables import read_table
 
@@ -89,6 +89,16 @@ def test_every_format_says_the_same(done, calibrated_run, table, tmp_path):
     assert said[0] == said[1] == said[2] == said[3]
     assert said[0][0] == ("7", "Learn Python", "3", "x", "20")
     done("index", "again", "d/deduplicated.parquet", "--run", calibrated_run)
+
+
+def test_lines_of_standard_input(done, run, tmp_path):
+    texts = [*[*QUESTIONS.values()][:3], "how can I QUICKLY learn python?"]
+    how = ("--run", run, "--out", "d", "--output", "jsonl", "--pairs", 1)
+    done("duplicates", "-", *how, given="\n".join(texts).encode())
+    (pair,) = read_table(tmp_path / "d" / "pairs.jsonl")
+    assert pair.pop("distance") < 0.2
+    expected = {"id1": 0, "id2": 3, "score": None, "question1": texts[0], "question2": texts[3]}
+    assert pair == expected
 
 
 def test_rows_against_others_and_within_a_column(done, calibrated_run, table, tmp_path):
