@@ -8,46 +8,31 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.text.base import NO_PARTS
-from qpr_jax.training.batches import BatchShape, lengths_of, plan_layout
+from qpr_jax.training.batches import BatchShape, lengths_of
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.phases import BatchLoader
-from tests.text.plain_ids import make_parts
 
-VOCABULARY = 200
-SUMS = [[1 + (7 * i + j) % 199 for j in range(i % 8 + 1)] for i in range(150)]
-SUMS[3] = [7, 7, 7]  # a row several times
-PARTS = make_parts(SUMS)
+DRAWS = {"batch.sampling": "clusters", "batch.hard_negatives": 8}
+# Half of the words have no row of their own.
+SUMS = {"text.subwords": True, "text.vocabulary_size": 100}
 
 
-def questions(count=500, longest=30, sums=0.0):
-    """Token ids of random questions; this share of the tokens are sums."""
-    rng = np.random.default_rng(0)
-    lengths = np.minimum(rng.geometric(0.15, count) - 1, longest)  # some are empty
-    tokens = rng.integers(1, VOCABULARY, (count, longest))
-    others = VOCABULARY + rng.integers(0, PARTS.tokens, tokens.shape)
-    tokens = np.where(rng.random(tokens.shape) < sums, others, tokens)
-    tokens[np.arange(longest) >= lengths[:, None]] = 0
-    return tokens.astype(np.int32)
+@pytest.fixture(scope="module")
+def config():
+    return load_config("synthetic_sdml:smoke", DRAWS | {"batch.token_dropout": 0.2})
 
 
-def plan(token_ids_at, steps, parts=NO_PARTS):
-    return plan_layout(token_ids_at, steps=steps, vocabulary_size=VOCABULARY, parts=parts)
+@pytest.fixture(scope="module")
+def dataset(config):
+    return load_dataset(config, None)
 
 
-def steps_of(token_ids, rows, devices):
-    """step -> the token ids of random questions on each device."""
-
-    def at(step):
-        rng = np.random.default_rng([1, step])
-        return token_ids[rng.integers(0, len(token_ids), (devices, rows))]
-
-    return at
-
-
-def none(devices):
-    return np.zeros((devices, 0), np.int32)
+def load(sums=False, **changes):
+    """A config without dropout, and its dataset."""
+    smoke = load_config("synthetic_sdml:smoke", DRAWS)
+    config = override(smoke, (SUMS if sums else {}) | changes)
+    return config, load_dataset(config, None)
 
 
 def texts_of(batch, devices):
@@ -68,65 +53,49 @@ def texts_of(batch, devices):
     return found
 
 
-def assert_holds(batch, token_ids, sums=SUMS):
-    tokens = [*([row] for row in range(VOCABULARY)), *map(sorted, sums)]
+def assert_holds(batch, dataset, token_ids):
+    sums = np.split(dataset.parts.rows, dataset.parts.offsets[1:-1])
+    tokens = [*([row] for row in range(dataset.tokenizer.size)), *(sorted(rows) for rows in sums)]
     expected = [[[tokens[t] for t in row if t] for row in share] for share in token_ids.tolist()]
     assert texts_of(batch, len(token_ids)) == expected
 
 
-@pytest.mark.parametrize(("devices", "sums"), [(1, 0.3), (2, 0), (8, 0.3)])
+@pytest.mark.parametrize(("devices", "sums"), [(1, True), (2, False), (8, True)])
 def test_a_batch_holds_each_question_whole_and_in_order(devices, sums):
-    at = steps_of(questions(sums=sums), 256 // devices, devices)
-    layout = plan(at, 4, PARTS if sums else NO_PARTS)
-    assert len(layout.shapes[0].blocks) == (2 if devices == 8 else 8)
+    config, dataset = load(sums)
+    loader = BatchLoader(config, dataset, devices=devices)
     for step in range(8):
-        clusters = np.arange(devices * 70, dtype=np.int32).reshape(devices, 70)
-        batch = layout.batch(at(step), clusters)
-        assert_holds(batch, at(step))
-        assert batch.clusters.tolist() == clusters.ravel().tolist()
-        assert (batch.sums is not None) == bool(sums)
+        indices, batch = loader.indices(step), loader.batch_at(step)
+        rows = indices.questions[indices.positions(devices)]
+        assert_holds(batch, dataset, dataset.token_ids[rows])
+        assert (batch.sums is not None) == sums
         arrays = (batch.unique_ids, batch.order, batch.part_rows, *batch.blocks)
         assert all(array.dtype == np.int32 for array in arrays)
 
 
-def test_a_batch_that_fits_no_plan_takes_the_shape_that_holds_any():
-    token_ids = questions()
-    at = steps_of(token_ids, 64, 2)
-    odd = at(0).copy()
-    odd[1] = token_ids[lengths_of(token_ids).argmax()]  # the other device could take less
-    batch = plan(at, 18).batch(odd, none(2))
-    assert [block.shape for block in batch.blocks] == [(2 * 64, 30)]
-    assert_holds(batch, odd)
-    # The worst: each token another sum, all of the longest.
-    sums = [[*range(1, 60)]] * 40
-    first = np.zeros((2, 8, 5), np.int32)
-    first[:, :, 0] = 1
-    worst = (VOCABULARY + np.arange(80).reshape(2, 8, 5) % 40).astype(np.int32)
-    batch = plan(lambda step: first, 1, make_parts(sums)).batch(worst, none(2))
-    assert len(batch.part_rows) == 2 * 40 * 59
-    assert_holds(batch, worst, sums)
+def test_a_batch_that_fits_no_plan_takes_a_shape_that_holds_more_or_any():
+    config, dataset = load(sums=True)
+    layout, none = BatchLoader(config, dataset, devices=2).layout, np.zeros((2, 0), np.int32)
+    odd = dataset.token_ids[:72].reshape(2, 36, -1)
+    odd[1] = dataset.token_ids[lengths_of(dataset.token_ids).argmax()]  # the other could take less
+    # The worst: each token a sum, and all of the longest.
+    sums = dataset.tokenizer.size + np.arange(odd.size) % dataset.parts.tokens
+    worst = sums.reshape(odd.shape).astype(np.int32)
+    for token_ids, shape in zip((odd, worst), layout.shapes[1:], strict=True):
+        batch = layout.batch(token_ids, none)
+        assert [block.shape for block in batch.blocks] == [(2 * r, w) for r, w in shape.blocks]
+        assert_holds(batch, dataset, token_ids)
 
 
 def test_blocks_pad_much_less_than_one_width_for_all():
-    tight, roomy, any_batch = plan(steps_of(questions(5000), 256, 1), 2).shapes
+    config, dataset = load(**{"batch_size": 256})
+    tight, roomy, any_batch = BatchLoader(config, dataset, devices=1).layout.shapes
     assert len(tight.blocks) <= 8
-    assert sum(rows for rows, _ in tight.blocks) == 256
-    assert tight.positions < 0.5 * any_batch.positions
+    assert sum(rows for rows, _ in tight.blocks) == 2 * 256 + 8
+    assert tight.positions < 0.7 * any_batch.positions
     assert tight.positions <= roomy.positions <= any_batch.positions
-    assert any_batch == BatchShape(((256, 30),), VOCABULARY)
-
-
-@pytest.fixture(scope="module")
-def config():
-    changes = {"sampling": "clusters", "token_dropout": 0.2, "hard_negatives": 8}
-    return load_config(
-        "synthetic_sdml:smoke", {f"batch.{name}": value for name, value in changes.items()}
-    )
-
-
-@pytest.fixture(scope="module")
-def dataset(config):
-    return load_dataset(config, None)
+    width = dataset.token_ids.shape[1]
+    assert any_batch == BatchShape(((2 * 256 + 8, width),), dataset.tokenizer.size)
 
 
 def questions_of(batch, devices):
