@@ -44,7 +44,7 @@ class Splits:
 
 
 class SplitData(NamedTuple):
-    """Q questions with their pairs, clusters, integers [Q] (-1 for none), and splits."""
+    """Q questions with their pairs, clusters, int32 [Q] from 0 (-1 for none), and splits."""
 
     data: QuestionPairs
     clusters: np.ndarray

@@ -16,7 +16,6 @@ import numpy as np
 import optax
 from flax import nnx
 
-from qpr_jax.data.clusters import dense_clusters
 from qpr_jax.data.splits import TRAIN, SplitData, write_splits
 from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
@@ -64,9 +63,9 @@ def train_cross_encoder(
     The same call resumes after a kill. Uses one process and one device.
     """
     first_stage, start = models["first_stage"], models["pretrained"]
-    data, clusters, splits = SOURCES[config.data.source].read(config, path or pathlib.Path())
-    split = SplitData(data, dense_clusters(clusters), splits)
-    write_splits(folder / "splits", data, splits)
+    split = SOURCES[config.data.source].read(config, path or pathlib.Path())
+    data = split.data
+    write_splits(folder / "splits", data, split.splits)
     hits, validation = cross_data.find_hits(split, first_stage, HITS)
     steps, load = make_batches(config, split, hits, start)
     began = time.perf_counter()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.clusters import cluster_report, dense_clusters
+from qpr_jax.data.clusters import cluster_report
 from qpr_jax.data.pairs import QuestionPairs
 from qpr_jax.data.splits import SPLITS, TRAIN, Splits, without_texts
 from qpr_jax.encoders.base import Encoder
@@ -126,7 +126,6 @@ def load_dataset(
     """
     words = teacher_words(config, teacher)
     data, clusters, splits = SOURCES[config.data.source].read(config, path or pathlib.Path())
-    clusters = dense_clusters(clusters)
     kept_out = np.flatnonzero(splits.split_of != TRAIN)
     held_out = {normalized_text(data.questions[i]) for i in kept_out}
     translations = load_translations(config, held_out)
