@@ -30,7 +30,7 @@ def find_quora(path: str = "") -> pathlib.Path:
     The cache is `$XDG_CACHE_HOME/qpr_jax` (`~/.cache/qpr_jax`).
     """
     if path:
-        given = pathlib.Path(path).expanduser()
+        given = pathlib.Path(path)
         if not given.is_file():
             raise UserError(f"expected a file of question pairs, got {path!r}", setting="data.path")
         return given
@@ -57,7 +57,7 @@ def find_quora(path: str = "") -> pathlib.Path:
 def find_logs(path: str = "") -> pathlib.Path:
     """Return logs of questions and answers: `path` (file or folder), else $QPR_DATA_DIR/qa_logs."""
     folder = os.environ.get("QPR_DATA_DIR")
-    found = pathlib.Path(path).expanduser() if path else pathlib.Path(folder or ".", "qa_logs")
+    found = pathlib.Path(path) if path else pathlib.Path(folder or ".", "qa_logs")
     if not found.exists():
         what = f"expected logs of questions and answers, found none at {found}"
         remedy = "name a file or folder of them, or a folder that `qpr clusters` made, or set "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import pathlib
 import time
 from collections.abc import Callable
@@ -51,7 +50,7 @@ Load = Callable[[int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 def read_models(config: TrainConfig) -> dict[str, Any]:
     """Read the first stage, and what training starts from."""
     with naming("cross_encoder.first_stage"):
-        first_stage = read_encoder(os.path.expanduser(config.cross_encoder.first_stage))
+        first_stage = read_encoder(config.cross_encoder.first_stage)
     return {"first_stage": first_stage, "pretrained": read_start(config)}
 
 
@@ -127,9 +126,8 @@ def make_batches(
 
 def read_start(config: TrainConfig) -> CrossEncoder:
     """Read the initial model: a cross-encoder, or an encoder with a random classifier."""
-    named = os.path.expanduser(config.encoder.pretrained)
     with naming("encoder.pretrained"):
-        if folder := cross_encoder.cross_encoder_folder(named):
+        if folder := cross_encoder.cross_encoder_folder(config.encoder.pretrained):
             return cross_encoder.read_cross_encoder(folder)
     encoder = start_encoder(config, TransformerEncoder, SENTENCE_TRANSFORMERS)
     longest = 2 * config.text.max_tokens

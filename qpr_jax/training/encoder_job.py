@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import pathlib
 import time
 from collections.abc import Callable, Sequence
@@ -130,7 +129,7 @@ def inherit(stages: Stages, start: str) -> bool:
 
     A few pairs are not enough for others. Returns False where the start lacks one of them.
     """
-    given = read_stages(os.path.expanduser(start))[1]
+    given = read_stages(start)[1]
     if not (given.light and given.calibration):
         return False
     identity = stages.encoder.identity
@@ -149,7 +148,7 @@ def content_of(
     if path:
         found["data.sha256"] = SOURCES[config.data.source].digest(config, path)
     if config.teacher.model and not models.get("teacher"):
-        given = pathlib.Path(config.teacher.model).expanduser()
+        given = pathlib.Path(config.teacher.model)
         found["teacher.identity"] = sha256_of(given) if given.is_file() else ""
     if config.data.unlabeled:
         found["data.unlabeled.sha256"] = [*map(sha256_of, listed_files(config, "data.unlabeled"))]

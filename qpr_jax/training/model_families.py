@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -70,7 +69,7 @@ def start_encoder(config: TrainConfig, kind: type[E], expected: str, remedy: str
     """Read the encoder that training starts from; UserError if it is of another kind."""
     path = config.encoder.pretrained
     with naming("encoder.pretrained"):
-        encoder = read_encoder(os.path.expanduser(path))
+        encoder = read_encoder(path)
         if not isinstance(encoder, kind):
             raise UserError(f"expected {expected}, got {path!r}", remedy=remedy)
     return encoder

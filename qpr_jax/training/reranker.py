@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-import os
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -61,7 +60,7 @@ def read_scorer(config: TrainConfig) -> CrossEncoder | None:
     if not (config.rerank.candidates and config.rerank.cross_encoder):
         return None
     with naming("rerank.cross_encoder"):
-        return read_cross_encoder(os.path.expanduser(config.rerank.cross_encoder))
+        return read_cross_encoder(config.rerank.cross_encoder)
 
 
 def train_reranker(

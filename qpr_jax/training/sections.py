@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from qpr_jax.errors import UserError
 
@@ -25,6 +26,10 @@ Several = Annotated[tuple[T, ...], BeforeValidator(_split)]
 # The result of a run does not depend on such a setting beyond rounding.
 MAY_CHANGE = "may change on resume"
 MayChange = Annotated[T, MAY_CHANGE]
+# A file or a folder, wherever it lies; `~` and `$VARIABLE` are expanded.
+Place = Annotated[
+    str, AfterValidator(os.path.expandvars), AfterValidator(os.path.expanduser), MAY_CHANGE
+]
 # Types with a range.
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -65,7 +70,7 @@ class DataConfig(Section):
     """The questions, their pairs, and how they are split."""
 
     source: str = setting("quora", "Kind of data.")
-    path: MayChange[str] = setting("", "File or folder; empty: found in $QPR_DATA_DIR or the web.")
+    path: Place = setting("", "File or folder; empty: found in $QPR_DATA_DIR or the web.")
     skip_bad_rows: bool = setting(False, "Count and skip malformed rows.")
     max_rows: Count = setting(0, "Rows to read of each file, or clusters to generate; 0: all.")
     held_out_pairs: Count = setting(
@@ -76,13 +81,13 @@ class DataConfig(Section):
     )
     question_column: str = setting("", "Column of a list of questions; empty: by its name.")
     coherence: Literal["pairwise", "paper"] = setting("pairwise", "Filters clusters of logs.")
-    unlabeled: MayChange[str] = setting("", "Further questions for the teacher: file or folder.")
+    unlabeled: Place = setting("", "Further questions for the teacher: file or folder.")
     spliced: Count = setting(0, "Further questions for the teacher, spliced from training ones.")
     parallel: MayChange[Several[str]] = setting((), "Translations to learn, as `en-de:PATH`.")
     parallel_tests: MayChange[Several[str]] = setting((), "Translations to score, not to learn.")
     glossed: Count = setting(0, "Copies of each question with its words replaced by translations.")
-    negatives: MayChange[str] = setting("", "File of `qpr negatives` for `batch.hard_negatives`.")
-    labels: MayChange[str] = setting("", "Labeled pairs added to training, as of `qpr review`.")
+    negatives: Place = setting("", "File of `qpr negatives` for `batch.hard_negatives`.")
+    labels: Place = setting("", "Labeled pairs added to training, as of `qpr review`.")
 
 
 class TextConfig(Section):
@@ -102,7 +107,7 @@ class EncoderConfig(Section):
     """The model."""
 
     kind: str = setting("cnn", "Kind of model.")
-    pretrained: MayChange[str] = setting("", "Start from this run, folder or published encoder.")
+    pretrained: Place = setting("", "Start from this run, folder or published encoder.")
     embedding_dim: Positive = setting(300, "Dimension of a token embedding.")
     kernel_sizes: Annotated[Several[Positive], Field(min_length=1)] = setting(
         (5,), "Widths of the convolution kernels, in tokens."
@@ -169,7 +174,7 @@ class OptimizerConfig(Section):
 class TeacherConfig(Section):
     """An encoder whose vectors the training imitates."""
 
-    model: MayChange[str] = setting("", "A run, folder, minilm, or .npy file of all vectors.")
+    model: Place = setting("", "A run, folder, minilm, or .npy file of all vectors.")
     epochs: Count = setting(9, "Epochs of imitation alone, over all questions.")
     batch_size: Positive = setting(512, "Questions of a batch of imitation alone.")
     weight: Weight = setting(0.0, "Weight of imitation beside the loss on pairs.")
@@ -203,13 +208,13 @@ class RerankConfig(Section):
     candidates: Annotated[int, Field(ge=0, le=1000)] = setting(
         0, "Hits that are reordered; 0: none."
     )
-    cross_encoder: MayChange[str] = setting("", "Cross-encoder that a second re-ranker reads.")
+    cross_encoder: Place = setting("", "Cross-encoder that a second re-ranker reads.")
 
 
 class CrossEncoderConfig(Section):
     """The pairs and the scores of `job=cross_encoder`."""
 
-    first_stage: MayChange[str] = setting("minilm", "Encoder that finds the hits.")
+    first_stage: Place = setting("minilm", "Encoder that finds the hits.")
 
 
 class TrainConfig(Section):

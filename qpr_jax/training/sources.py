@@ -85,7 +85,7 @@ def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
 
 def named_file(config: TrainConfig, setting: str, command: str) -> pathlib.Path:
     """The file that a setting names, as `command` makes it; UserError if there is none."""
-    path = pathlib.Path(read(config, setting)).expanduser()
+    path = pathlib.Path(read(config, setting))
     what = f"expected a file, found none at {path}"
     refuse_if(not path.is_file(), setting, what, f"make one with `{command}`")
     return path
@@ -145,7 +145,7 @@ SOURCES = {
 
 def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
     """The files of a list, none if it has no name; UserError where it is missing."""
-    path = os.path.expanduser(os.path.expandvars(read(config, setting)))
+    path = read(config, setting)
     if not path:
         return []
     what = f"expected a file of questions or a folder of them, found none at {path}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -73,11 +72,11 @@ class Teacher(NamedTuple):
 def read_teacher(config: TrainConfig) -> Encoder | None:
     """Read the encoder that is the teacher, or that words are added to; None without one."""
     if config.text.added_words:
-        return read_encoder(os.path.expanduser(config.encoder.pretrained))
+        return read_encoder(config.encoder.pretrained)
     if not config.teacher.model or gives_vectors(config):
         return None
     with naming("teacher.model"):
-        return read_encoder(os.path.expanduser(config.teacher.model))
+        return read_encoder(config.teacher.model)
 
 
 def teacher_words(config: TrainConfig, teacher: Encoder | None) -> list[str]:
@@ -161,7 +160,7 @@ def cached_rows(
 
 def _given(model: str, questions: Sequence[Sequence[str]]) -> np.ndarray:
     """Read a user's file of vectors; if they do not fit, write the questions beside it."""
-    path, count = pathlib.Path(model).expanduser(), sum(map(len, questions))
+    path, count = pathlib.Path(model), sum(map(len, questions))
     try:
         vectors = np.lib.format.open_memmap(path, mode="r")
         wrong = f"{vectors.dtype} {list(vectors.shape)}"

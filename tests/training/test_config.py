@@ -1,5 +1,7 @@
 """Settings: defaults, files and texts, what is refused, what identifies a run; their losses."""
 
+import os
+
 import jax
 import numpy as np
 import pytest
@@ -56,6 +58,7 @@ def test_presets_are_valid_as_they_are_and_small():
         ("encoder.kernel_sizes", "(1, 3, 5)", (1, 3, 5)),
         ("encoder.kernel_sizes", 5, (5,)),
         ("data.path", "2024", "2024"),
+        ("teacher.model", "~/$HOME", os.path.expanduser("~") + "/" + os.environ["HOME"]),
     ],
 )
 def test_a_value_may_be_a_text(name, text, value):
