@@ -17,7 +17,6 @@ import numpy as np
 
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.sources import find_quora
-from qpr_jax.data.splits import TEST
 from qpr_jax.index.vectors import pair_distances
 from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
 from qpr_jax.reranking.stages import read_stages
@@ -40,7 +39,7 @@ def main() -> int:
     if not (found := calibrate_pairs(dataset, encoder, vectors, stages.light)):
         return 1
     stages.calibration = found
-    texts, first, second = contrast_pairs(dataset, TEST)
+    texts, first, second = contrast_pairs(dataset, "test")
     distances = pair_distances(encoder.encode(texts), first, second)
     scores = stages.pair_features().score_pairs(found, texts, first, second, distances)
     quantiles = ", ".join(f"{score:.2f}" for score in np.quantile(scores, [0.5, 0.9]))

@@ -69,7 +69,7 @@ def make_agreement(
     Agreement is the share of the teacher's nearest `teacher.NEIGHBORS` questions that are among
     the student's nearest, averaged over at most MAX_QUERIES questions of the split.
     """
-    queries = _sampled(dataset, split)
+    queries = sample_questions(dataset, split, MAX_QUERIES)
     expected = neighbors(teacher, len(dataset.data.questions), queries)
 
     def agreement(vectors: np.ndarray) -> float:
@@ -82,12 +82,13 @@ def make_agreement(
 def eval_queries(dataset: TrainDataset, split: str) -> np.ndarray:
     """The queries of a split: the first questions of its pairs or, without pairs, a sample."""
     pairs = dataset.splits.pairs[split]
-    return np.unique(pairs[:, 0]) if len(pairs) else _sampled(dataset, split)
+    return np.unique(pairs[:, 0]) if len(pairs) else sample_questions(dataset, split, MAX_QUERIES)
 
 
-def _sampled(dataset: TrainDataset, split: str) -> np.ndarray:
+def sample_questions(dataset: TrainDataset, split: str, most: int) -> np.ndarray:
+    """Return rows of the questions of a split, at most `most`, int64 [q]."""
     questions = np.flatnonzero(dataset.splits.split_of == SPLITS.index(split))
-    return np.sort(np.random.default_rng(0).permutation(questions)[:MAX_QUERIES])
+    return np.sort(np.random.default_rng(0).permutation(questions)[:most])
 
 
 def pair_roc_auc(

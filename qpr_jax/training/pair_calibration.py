@@ -17,7 +17,7 @@ import numpy as np
 
 from qpr_jax.data.clusters import in_one_cluster
 from qpr_jax.data.contrasts import contrasts
-from qpr_jax.data.splits import HELD_OUT, SPLITS, TEST, VALIDATION
+from qpr_jax.data.splits import HELD_OUT, SPLITS, TEST
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.metrics import reliability
 from qpr_jax.evaluation.retrieval import exact_search, rank
@@ -28,6 +28,7 @@ from qpr_jax.reranking.light import LightModel
 from qpr_jax.reranking.pairs import PairFeatures
 from qpr_jax.reranking.recalibration import fit_pairs, rescale
 from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.evaluator import sample_questions
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ def calibrate_pairs(
     name = light.identity if light else ""
     known, weights = read(near), np.ones(len(near))
     if light:  # by the distance alone a contrast would be like a paraphrase
-        texts, first, second = contrast_pairs(dataset, VALIDATION)
+        texts, first, second = contrast_pairs(dataset, "validation")
         if len(first):
             distances = pair_distances(encoder.encode(texts), first, second)
             known = np.vstack([known, features.of_pairs(texts, first, second, distances)])
@@ -109,13 +110,7 @@ def labeled_pairs(dataset: TrainDataset, split: str) -> tuple[np.ndarray, np.nda
     return np.concatenate([same, others]), np.arange(len(same) + len(others)) < len(same)
 
 
-def some_questions(dataset: TrainDataset, split: int) -> np.ndarray:
-    """Return rows of the questions of a split, at most _MOST, int64 [q]."""
-    rows = np.flatnonzero(dataset.splits.split_of == split)
-    return np.sort(np.random.default_rng(0).permutation(rows)[:_MOST])
-
-
-def contrast_pairs(dataset: TrainDataset, split: int) -> tuple[list[str], np.ndarray, np.ndarray]:
+def contrast_pairs(dataset: TrainDataset, split: str) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Return questions of a split and their contrasts, and which form pairs.
 
     Returns:
@@ -123,7 +118,7 @@ def contrast_pairs(dataset: TrainDataset, split: int) -> tuple[list[str], np.nda
     """
     rng, texts = random.Random(0), list[str]()
     first, second = list[int](), list[int]()
-    for row in some_questions(dataset, split).tolist():
+    for row in sample_questions(dataset, split, _MOST).tolist():
         texts.append(question := dataset.data.questions[row])
         own = len(texts) - 1
         for contrast in contrasts(question, rng):
@@ -141,7 +136,7 @@ def near_pairs(dataset: TrainDataset, vectors: np.ndarray) -> tuple[np.ndarray, 
     Returns:
       Pairs int [P, 2], none with a test question; whether both are in one cluster, bool [P].
     """
-    split_of, queries = dataset.splits.split_of, some_questions(dataset, VALIDATION)
+    split_of, queries = dataset.splits.split_of, sample_questions(dataset, "validation", _MOST)
     hits = rank(exact_search(vectors), queries, min(_HITS, len(vectors) - 1))
     distances = np.sort(distances_to(vectors[queries], vectors, hits), axis=None)
     reach = float(distances[min(_REACHED * len(queries), len(distances)) - 1])

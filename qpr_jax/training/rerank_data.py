@@ -20,6 +20,7 @@ from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
 from qpr_jax.reranking.terms import Frequencies
 from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.evaluator import sample_questions
 from qpr_jax.training.teacher import cached_rows, neighbors
 
 log = logging.getLogger(__name__)
@@ -139,7 +140,7 @@ def training_queries(dataset: TrainDataset) -> tuple[np.ndarray, np.ndarray]:
     clustered = held_out[_in_clusters(dataset, held_out)]
     if len(clustered):
         return clustered, dataset.clusters[clustered]
-    sample = np.sort(np.random.default_rng(0).permutation(held_out)[:MAX_QUERIES])
+    sample = sample_questions(dataset, "validation", MAX_QUERIES)
     return sample, sample
 
 
