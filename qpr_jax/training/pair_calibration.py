@@ -1,11 +1,10 @@
 """The stage of a run after its re-ranker: the probability that two questions mean the same.
 
-What orders pairs is learned from the nearest hits of validation questions: those of one cluster
-against the others, and against contrasts of these questions (`data.contrasts`), which are nearer
-than most paraphrases. What makes it a probability is learned from labeled pairs with a validation
-question, and tested on those with a test question: labels are people's, while hits have
-duplicates that nobody labeled. Labeled duplicates and others are weighted so that the share of
-duplicates is that among hits of a search, as people judged them: results/judged_hits.csv.
+It is learned from labeled pairs with a validation question, and tested on those with a test
+question: labels are people's, while hits have duplicates that nobody labeled. Contrasts of
+validation questions (`data.contrasts`), nearer than most paraphrases, count as others. Duplicates
+and others are weighted so that the share of duplicates is that among hits of a search, as people
+judged them: results/judged_hits.csv.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ SHARE = 34 / 300  # of results/judged_hits.csv
 MIN_LABELED = 100  # of each label; fewer are too few to fit
 MIN_DUPLICATES = 20  # pairs of validation questions
 _HITS, _REACHED = 50, 20  # hits that the reach is chosen from; those within it, in the mean
-_CONTRAST = 0.3  # weight of a contrast, that of a hit is 1: more would cost the order of hits
+_CONTRAST = 0.1  # weight of a contrast, that of a labeled pair is 1 in the mean
 _MOST = 5000  # questions of a split whose hits are looked at
 
 
@@ -60,19 +59,25 @@ def calibrate_pairs(
         distances = pair_distances(vectors, first, second)
         return features.of_pairs(dataset.data.questions, first, second, distances)
 
-    near, same, reach = near_pairs(dataset, vectors)
-    name = light.identity if light else ""
-    known, weights = read(near), np.ones(len(near))
+    (pairs, labels), (tested, truth) = (
+        labeled_pairs(dataset, vectors, split) for split in HELD_OUT
+    )
+    if not 0 < labels.sum() < len(labels) or not 0 < truth.sum() < len(truth):
+        log.info("no probabilities of pairs: expected duplicates and others among the hits")
+        return None
+    known, shares = read(pairs), share_weights(labels)
+    inputs, same, weights = known, labels, shares
     if light:  # by the distance alone a contrast would be like a paraphrase
         texts, first, second = contrast_pairs(dataset, "validation")
         if len(first):
             distances = pair_distances(encoder.encode(texts), first, second)
-            known = np.vstack([known, features.of_pairs(texts, first, second, distances)])
+            inputs = np.vstack([known, features.of_pairs(texts, first, second, distances)])
             same = np.append(same, np.zeros(len(first), bool))
             weights = np.append(weights, np.full(len(first), _CONTRAST))
-    ordered = fit_pairs(encoder.identity, known, same, weights, reach=reach, reranker=name)
-    (pairs, labels), (tested, truth) = (labeled_pairs(dataset, name) for name in HELD_OUT)
-    fitted = rescale(ordered, read(pairs), labels, share_weights(labels))
+    name = light.identity if light else ""
+    reach = find_reach(dataset, vectors)
+    ordered = fit_pairs(encoder.identity, inputs, same, weights, reach=reach, reranker=name)
+    fitted = rescale(ordered, known, labels, shares)  # contrasts are no share of the hits
     scores = reliability(fitted.probabilities(read(tested)), truth, share_weights(truth))
     fitted.settings.update(
         fitted_pairs=len(labels), fitted_duplicates=int(labels.sum()), share=SHARE, test=scores
@@ -90,24 +95,25 @@ def share_weights(labels: np.ndarray) -> np.ndarray:
     return np.where(labels, SHARE / rate, (1 - SHARE) / (1 - rate))
 
 
-def labeled_pairs(dataset: TrainDataset, split: str) -> tuple[np.ndarray, np.ndarray]:
+def labeled_pairs(
+    dataset: TrainDataset, vectors: np.ndarray, split: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Return pairs with a question of a held-out split, int [P, 2], and their labels.
 
     Nothing is learned from pairs with a test question. Data without labels of both kinds lend the
-    pairs of their clusters, and as many of questions drawn at random.
+    nearest hits of the questions of the split; duplicates are those of one cluster.
     """
     data, split_of = dataset.data, dataset.splits.split_of
-    of_pairs = split_of[data.pairs]
-    kept = (of_pairs == SPLITS.index(split)).any(axis=1)
+    kept = (split_of[data.pairs] == SPLITS.index(split)).any(axis=1)
+    pairs, labels = data.pairs[kept], data.is_duplicate[kept]
+    if np.bincount(labels, minlength=2).min() < MIN_LABELED:
+        queries, hits, _ = nearest(dataset, vectors, split, _REACHED)
+        pairs = np.stack([np.repeat(queries, hits.shape[1]), hits.ravel()], axis=1)
+        labels = in_one_cluster(dataset.clusters, pairs)
     if split == "validation":
-        kept &= (of_pairs != TEST).all(axis=1)
-    labels = data.is_duplicate[kept]
-    if np.bincount(labels, minlength=2).min() >= MIN_LABELED:
-        return data.pairs[kept], labels
-    same = dataset.splits.pairs[split]
-    others = np.random.default_rng(0).choice(np.unique(same), (2 * len(same), 2))
-    others = others[~in_one_cluster(dataset.clusters, others) & (others[:, 0] != others[:, 1])]
-    return np.concatenate([same, others]), np.arange(len(same) + len(others)) < len(same)
+        kept = (split_of[pairs] != TEST).all(axis=1)
+        pairs, labels = pairs[kept], labels[kept]
+    return pairs, labels
 
 
 def contrast_pairs(dataset: TrainDataset, split: str) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -128,19 +134,17 @@ def contrast_pairs(dataset: TrainDataset, split: str) -> tuple[list[str], np.nda
     return texts, np.array(first, np.int64), np.array(second, np.int64)
 
 
-def near_pairs(dataset: TrainDataset, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return validation questions with their nearest others, and the reach.
+def nearest(
+    dataset: TrainDataset, vectors: np.ndarray, split: str, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return questions of a split [q], their nearest others [q, count], and the distances."""
+    queries = sample_questions(dataset, split, _MOST)
+    hits = rank(exact_search(vectors), queries, min(count, len(vectors) - 1))
+    return queries, hits, distances_to(vectors[queries], vectors, hits)
 
-    Within the reach a question has _REACHED others, in the mean.
 
-    Returns:
-      Pairs int [P, 2], none with a test question; whether both are in one cluster, bool [P].
-    """
-    split_of, queries = dataset.splits.split_of, sample_questions(dataset, "validation", _MOST)
-    hits = rank(exact_search(vectors), queries, min(_HITS, len(vectors) - 1))
-    distances = np.sort(distances_to(vectors[queries], vectors, hits), axis=None)
-    reach = float(distances[min(_REACHED * len(queries), len(distances)) - 1])
-    hits = hits[:, :_REACHED]
-    pairs = np.stack([np.repeat(queries, hits.shape[1]), hits.ravel()], axis=1)
-    pairs = pairs[split_of[pairs[:, 1]] != TEST]
-    return pairs, in_one_cluster(dataset.clusters, pairs), reach
+def find_reach(dataset: TrainDataset, vectors: np.ndarray) -> float:
+    """The distance within which a validation question has _REACHED others, in the mean."""
+    queries, _, distances = nearest(dataset, vectors, "validation", _HITS)
+    distances = np.sort(distances, axis=None)
+    return float(distances[min(_REACHED * len(queries), len(distances)) - 1])
