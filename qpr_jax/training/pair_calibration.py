@@ -1,10 +1,11 @@
 """The stage of a run after its re-ranker: the probability that two questions mean the same.
 
-It is learned from labeled pairs with a validation question, and tested on those with a test
-question: labels are people's, while hits have duplicates that nobody labeled. Contrasts of
-validation questions (`data.contrasts`), nearer than most paraphrases, count as others. Duplicates
-and others are weighted so that the share of duplicates is that among hits of a search, as people
-judged them: results/judged_hits.csv.
+What orders pairs is learned from labeled pairs with a validation question and, with less weight,
+from the nearest hits of validation questions, some of which are duplicates that nobody labeled,
+and from contrasts of these questions (`data.contrasts`), which are nearer than most paraphrases.
+What makes it a probability is learned from the labeled pairs alone, and tested on those with a test
+question. They are weighted so that the share of duplicates is that among hits of a search, as
+people judged them: results/judged_hits.csv.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SHARE = 34 / 300  # of results/judged_hits.csv
 MIN_LABELED = 100  # of each label; fewer are too few to fit
 MIN_DUPLICATES = 20  # pairs of validation questions
 _HITS, _REACHED = 50, 20  # hits that the reach is chosen from; those within it, in the mean
-_CONTRAST = 0.1  # weight of a contrast, that of a labeled pair is 1 in the mean
+_UNLABELED = 0.1  # weight of a hit or a contrast; that of a labeled pair is 1 in the mean
 _MOST = 5000  # questions of a split whose hits are looked at
 
 
@@ -65,19 +66,21 @@ def calibrate_pairs(
     if not 0 < labels.sum() < len(labels) or not 0 < truth.sum() < len(truth):
         log.info("no probabilities of pairs: expected duplicates and others among the hits")
         return None
+    hits, same, reach = near_pairs(dataset, vectors, "validation")
     known, shares = read(pairs), share_weights(labels)
-    inputs, same, weights = known, labels, shares
+    inputs, same = [known, read(hits)], np.append(labels, same)
     if light:  # by the distance alone a contrast would be like a paraphrase
         texts, first, second = contrast_pairs(dataset, "validation")
         if len(first):
             distances = pair_distances(encoder.encode(texts), first, second)
-            inputs = np.vstack([known, features.of_pairs(texts, first, second, distances)])
+            inputs.append(features.of_pairs(texts, first, second, distances))
             same = np.append(same, np.zeros(len(first), bool))
-            weights = np.append(weights, np.full(len(first), _CONTRAST))
+    weights = np.append(shares, np.full(len(same) - len(labels), _UNLABELED))
     name = light.identity if light else ""
-    reach = find_reach(dataset, vectors)
-    ordered = fit_pairs(encoder.identity, inputs, same, weights, reach=reach, reranker=name)
-    fitted = rescale(ordered, known, labels, shares)  # contrasts are no share of the hits
+    ordered = fit_pairs(
+        encoder.identity, np.vstack(inputs), same, weights, reach=reach, reranker=name
+    )
+    fitted = rescale(ordered, known, labels, shares)
     scores = reliability(fitted.probabilities(read(tested)), truth, share_weights(truth))
     fitted.settings.update(
         fitted_pairs=len(labels), fitted_duplicates=int(labels.sum()), share=SHARE, test=scores
@@ -107,13 +110,33 @@ def labeled_pairs(
     kept = (split_of[data.pairs] == SPLITS.index(split)).any(axis=1)
     pairs, labels = data.pairs[kept], data.is_duplicate[kept]
     if np.bincount(labels, minlength=2).min() < MIN_LABELED:
-        queries, hits, _ = nearest(dataset, vectors, split, _REACHED)
-        pairs = np.stack([np.repeat(queries, hits.shape[1]), hits.ravel()], axis=1)
-        labels = in_one_cluster(dataset.clusters, pairs)
-    if split == "validation":
-        kept = (split_of[pairs] != TEST).all(axis=1)
-        pairs, labels = pairs[kept], labels[kept]
-    return pairs, labels
+        return near_pairs(dataset, vectors, split)[:2]
+    return _learnable(dataset, pairs, labels, split)
+
+
+def near_pairs(
+    dataset: TrainDataset, vectors: np.ndarray, split: str
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return the questions of a split with their nearest hits, as `labeled_pairs`, and the reach.
+
+    Within the reach a question has _REACHED others, in the mean.
+    """
+    queries = sample_questions(dataset, split, _MOST)
+    hits = rank(exact_search(vectors), queries, min(_HITS, len(vectors) - 1))
+    distances = np.sort(distances_to(vectors[queries], vectors, hits), axis=None)
+    reach = float(distances[min(_REACHED * len(queries), len(distances)) - 1])
+    hits = hits[:, :_REACHED]
+    pairs = np.stack([np.repeat(queries, hits.shape[1]), hits.ravel()], axis=1)
+    labels = in_one_cluster(dataset.clusters, pairs)
+    return *_learnable(dataset, pairs, labels, split), reach
+
+
+def _learnable(
+    dataset: TrainDataset, pairs: np.ndarray, labels: np.ndarray, split: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Leave out pairs with a test question, unless they are for the test."""
+    kept = (split == "test") | (dataset.splits.split_of[pairs] != TEST).all(axis=1)
+    return pairs[kept], labels[kept]
 
 
 def contrast_pairs(dataset: TrainDataset, split: str) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -132,19 +155,3 @@ def contrast_pairs(dataset: TrainDataset, split: str) -> tuple[list[str], np.nda
             second.append(len(texts))
             texts.append(contrast)
     return texts, np.array(first, np.int64), np.array(second, np.int64)
-
-
-def nearest(
-    dataset: TrainDataset, vectors: np.ndarray, split: str, count: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return questions of a split [q], their nearest others [q, count], and the distances."""
-    queries = sample_questions(dataset, split, _MOST)
-    hits = rank(exact_search(vectors), queries, min(count, len(vectors) - 1))
-    return queries, hits, distances_to(vectors[queries], vectors, hits)
-
-
-def find_reach(dataset: TrainDataset, vectors: np.ndarray) -> float:
-    """The distance within which a validation question has _REACHED others, in the mean."""
-    queries, _, distances = nearest(dataset, vectors, "validation", _HITS)
-    distances = np.sort(distances, axis=None)
-    return float(distances[min(_REACHED * len(queries), len(distances)) - 1])

@@ -17,8 +17,8 @@ from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.pair_calibration import (
     SHARE,
     calibrate_pairs,
-    find_reach,
     labeled_pairs,
+    near_pairs,
     share_weights,
 )
 from qpr_jax.training.rerank_data import (
@@ -147,12 +147,13 @@ def test_nothing_is_learned_from_test_questions(labels):
     split_of = dataset.splits.split_of
     fitted, truth = labeled_pairs(dataset, vectors, "validation")
     tested, _ = labeled_pairs(dataset, vectors, "test")
-    assert (split_of[fitted] == VALIDATION).any(axis=1).all()
-    assert (split_of[fitted] != TEST).all()
+    near, _, reach = near_pairs(dataset, vectors, "validation")
+    for pairs in (near, fitted):
+        assert (split_of[pairs] == VALIDATION).any(axis=1).all()
+        assert (split_of[pairs] != TEST).all()
     assert (split_of[tested] == TEST).any(axis=1).all()
     same = dataset.clusters[fitted]
     np.testing.assert_array_equal(truth, same[:, 0] == same[:, 1])
-    reach = find_reach(dataset, vectors)
     within = (abs(vectors[:200, :1] - vectors[:, 0]) ** 2 <= reach).sum(axis=1) - 1
     assert within.mean() == pytest.approx(20, rel=0.2)
     assert np.average(truth, weights=share_weights(truth)) == pytest.approx(SHARE)
