@@ -227,6 +227,9 @@ def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
         log.info("least sure, %s: %s | %s", how, first, second)
     if least:
         log.info("next: qpr review %s judges pairs in a browser", f"{out}/{info['files'][0]}")
+    elif info["threshold"]:
+        lower = 0.4 * info["threshold"]
+        log.info("no texts of other words were found; --threshold %.2g finds more", lower)
 
 
 @cli.command("every verdict given is on disk")
