@@ -23,6 +23,7 @@ from qpr_jax.reranking.stages import read_stages
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.pair_calibration import calibrate_pairs, contrast_pairs
+from qpr_jax.training.teacher import cached_vectors
 
 log = logging.getLogger("qpr_jax")
 
@@ -35,7 +36,7 @@ def main() -> int:
     given = parser.parse_args()
     encoder, stages = read_stages(given.run)
     dataset = load_dataset(load_config("quora_sdml"), find_quora())
-    vectors = encoder.encode(dataset.data.questions)
+    vectors = cached_vectors(encoder, dataset.data.questions)
     if not (found := calibrate_pairs(dataset, encoder, vectors, stages.light)):
         return 1
     stages.calibration = found

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from qpr_jax.encoders.base import Encoder, accepted_identities
-from qpr_jax.encoders.load import load_encoder
+from qpr_jax.encoders.load import MINILM, MINILM_PACKAGE, load_encoder, packaged_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, id_key
@@ -270,7 +270,11 @@ def read_stages(
         return run, Stages(run, cross_encoder=cross)
     folder = run_encoder_folder(run)
     encoder = load_encoder(folder)
-    return encoder, Stages.read(folder, encoder, cross_encoder)
+    stages = Stages.read(folder, encoder, cross_encoder)
+    if folder.parent.name == MINILM_PACKAGE:  # whose calibration comes with this package
+        carried = read_calibration(packaged_folder().with_name(MINILM) / CALIBRATION)
+        stages.calibration = carried if carried.encoder == encoder.identity else None
+    return encoder, stages
 
 
 def _put(pool: list[Hit], given: Hit, candidates: int) -> int:

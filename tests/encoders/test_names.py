@@ -14,6 +14,7 @@ import pytest
 from qpr_jax import Retriever, UserError
 from qpr_jax.encoders import load
 from qpr_jax.encoders.load import contains_encoder, encoder_folder, load_encoder, save_encoder
+from qpr_jax.reranking.stages import read_stages
 from tests.encoders.examples import QUESTIONS, TINY, cnn_encoder
 from tests.runs import write_reranker
 
@@ -115,6 +116,18 @@ needs_model = pytest.mark.skipif(
 )
 
 
+@needs_model
+def test_minilm_has_the_calibration_of_this_package():
+    encoder, stages = read_stages("minilm")
+    assert stages.calibration.encoder == encoder.identity
+    for known in (stages.calibration, read_stages("open_student")[1].calibration):
+        assert known.settings["test"]["ece"] < 0.01
+    question, query, other = "How do I reset my password?", "reset my password", "Where is it?"
+    retriever = Retriever.build([question, other], run="minilm")
+    near, far = retriever.search(query)[0]
+    assert (near.question, near.close, far.close) == (question, True, False)
+
+
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """A package with another, small model in place of the real one; its folder."""
@@ -133,6 +146,7 @@ def test_the_name_is_the_folder_of_the_package(installed):
     retriever = Retriever.build(["how do i learn python", "rice"], run="minilm")
     assert retriever.encoder.identity == load_encoder("minilm").identity
     assert retriever.encoder.identity == load_encoder(TINY).identity
+    assert retriever.search("rice")[0][0].score is None  # the calibration is of the real model
 
 
 def test_a_folder_of_that_name_comes_first(installed, tmp_path):
