@@ -75,7 +75,7 @@ def sigmoid_loss(
     candidates: Array,
     *,
     bias: float = -10.0,
-    similarity_scale: float = 20.0,
+    similarity_scale: float = 10.0,
     clusters: Array | None = None,
     axis_name: str | None = None,
 ) -> Array:
@@ -83,7 +83,7 @@ def sigmoid_loss(
 
     Source:
       Zhai et al. (2023), "Sigmoid Loss for Language Image Pre-Training", section 3.2; scale and
-      bias are constants here.
+      bias are its initial values, and constants here.
     """
     positive, others, negative = _cosines(queries, candidates, clusters, axis_name)
     own = jax.nn.softplus(-similarity_scale * positive - bias)

@@ -40,7 +40,7 @@ def debiased(i, x, y, clusters):
 
 
 def sigmoid(i, x, y, clusters):
-    row, negative = SCALE * cosines(x, y)[i] - 10, negatives_of(i, len(y), clusters)
+    row, negative = 10 * cosines(x, y)[i] - 10, negatives_of(i, len(y), clusters)
     return np.log1p(np.exp(-row[i])) + np.log1p(np.exp(row[negative])).sum()
 
 
