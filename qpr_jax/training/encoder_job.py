@@ -134,8 +134,12 @@ def inherit(stages: Stages, start: str) -> bool:
         return False
     identity = stages.encoder.identity
     stages.light = dataclasses.replace(given.light, encoder=identity)
-    reranker = given.calibration.reranker and stages.light.identity
-    stages.calibration = dataclasses.replace(given.calibration, encoder=identity, reranker=reranker)
+    stages.calibration = dataclasses.replace(
+        given.calibration,
+        encoder=identity,
+        reranker=given.calibration.reranker and stages.light.identity,
+        settings=given.calibration.settings | {"start": start},
+    )
     log.info("the re-ranker and the calibration are those of %s", start)
     return True
 

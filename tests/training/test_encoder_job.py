@@ -106,6 +106,7 @@ def test_a_run_without_a_re_ranker_keeps_the_second_stages_of_its_start(encoder_
     light = write_reranker(start)
     known = calibrate(start, light)
     assert inherit(stages, str(start))
+    assert stages.calibration.settings["start"] == str(start)
     stages.save(tmp_path / "run" / "export")  # as those of the new encoder
     encoder, found = read_stages(tmp_path / "run")
     assert found.light.encoder == found.calibration.encoder == encoder.identity != light.encoder
