@@ -194,22 +194,23 @@ class Words(NamedTuple):
     seen: np.ndarray
 
 
-@compile_loop()
-def number_words(terms, starts, frequencies, lexicon):  # type: ignore[no-untyped-def]
+def number_words(
+    terms: Terms,
+    starts: np.ndarray,
+    frequencies: tuple[np.ndarray, np.ndarray],
+    lexicon: Lexicon,
+) -> Words:
     """Make the `Words` of lists of hits.
 
     Args:
-      terms: the `Terms` of q queries, then of their hits.
+      terms: of q queries, then of their hits.
       starts: int64 [q + 1], of the hits of each query.
       frequencies: (`Frequencies.codes`, `.idfs()`).
-      lexicon: a `Lexicon`.
     """
-    queries, total, largest = len(starts) - 1, 0, 0
-    for query in range(queries):
-        size = terms.bounds[query, 1] - terms.bounds[query, 0]
-        for text in range(queries + starts[query], queries + starts[query + 1]):
-            size += terms.bounds[text, 1] - terms.bounds[text, 0]
-        total, largest = total + size, max(largest, size)
+    counts, queries = terms.bounds[:, 1] - terms.bounds[:, 0], len(starts) - 1
+    before = np.append(0, np.cumsum(counts[queries:]))[starts]
+    sizes = counts[:queries] + np.diff(before)  # of the lists; a word is counted each time
+    total, largest = int(sizes.sum()), int(sizes.max(initial=0))
     words = Words(
         np.empty(len(terms.hashes), np.int64),
         np.empty((queries, 3), np.int64),
@@ -221,25 +222,25 @@ def number_words(terms, starts, frequencies, lexicon):  # type: ignore[no-untype
         np.zeros(total, np.int64),
         np.zeros(total, np.int64),
     )
-    size = 64
-    while size < 2 * largest:
-        size *= 2
     # A hash table from hashes to numbers; those of earlier lists are free places.
-    slots = np.empty(size, np.int64)
-    for slot in range(size):
-        slots[slot] = -1
-    known = np.int64(0)
-    for query in range(queries):
-        first = known
-        words.bounds[query, 0] = first
-        for at in range(terms.bounds[query, 0], terms.bounds[query, 1]):
-            known = _number(at, first, known, terms, slots, frequencies, lexicon, words)
-        words.bounds[query, 1] = known
-        for text in range(queries + starts[query], queries + starts[query + 1]):
-            for at in range(terms.bounds[text, 0], terms.bounds[text, 1]):
-                known = _number(at, first, known, terms, slots, frequencies, lexicon, words)
-        words.bounds[query, 2] = known
+    slots = np.full(max(64, 1 << (2 * largest - 1).bit_length()), -1, np.int64)
+    _number_all(terms, starts, slots, frequencies, lexicon, words)
     return words
+
+
+@compile_loop()
+def _number_all(terms, starts, slots, frequencies, lexicon, words):  # type: ignore[no-untyped-def]
+    """Number the words of all lists."""
+    queries, known = len(starts) - 1, np.int64(0)
+    for query in range(queries):
+        first = words.bounds[query, 0] = known
+        for text in range(starts[query] - 1, starts[query + 1]):
+            own = query if text < starts[query] else queries + text  # the query comes first
+            for at in range(terms.bounds[own, 0], terms.bounds[own, 1]):
+                known = _number(at, first, known, terms, slots, frequencies, lexicon, words)
+            if own == query:
+                words.bounds[query, 1] = known
+        words.bounds[query, 2] = known
 
 
 @compile_loop(inline="always")
