@@ -34,7 +34,7 @@ def facts(hit: Hit) -> tuple[str, float, float, object]:
 
 def explained(retriever: Retriever) -> float:
     why: qpr.Explanation = retriever.explain("cook rice", id=7)
-    return why.probability or why.features["distance"]
+    return why.score or why.features["distance"]
 
 
 def main() -> None:

@@ -96,6 +96,7 @@ def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) 
 )
 @cli.option("--cross-encoder", type=cli.PATH, help="Folder of a cross-encoder.")
 @cli.option("--distinct", is_flag=True, help="Of hits with equal texts, print the first.")
+@cli.option("--min-score", type=cli.PART, help="Leave out hits with a lower score or none.")
 @cli.ids_input
 @cli.questions_input
 def search(
@@ -113,7 +114,8 @@ def search(
     """
     from qpr_jax.retriever import Hit
 
-    rerank, cross_encoder, distinct = (how.pop(n) for n in ("rerank", "cross_encoder", "distinct"))
+    rerank, cross_encoder = how.pop("rerank"), how.pop("cross_encoder")
+    options = {"distinct": how.pop("distinct"), "min_score": how.pop("min_score")}
     word: Any = False if rerank == "false" else rerank
     if cross_encoder and word != "cross_encoder":
         raise click.UsageError("--cross-encoder goes with --rerank cross_encoder only")
@@ -133,7 +135,7 @@ def search(
     line = cli.as_tsv if output == "tsv" else cli.as_json
     for batch in cli.chunked(itertools.chain(first, entries), 1 if typed else batch_size):
         texts = [entry.question for entry in batch]
-        found = retriever.search(texts, k, rerank=word, distinct=distinct)
+        found = retriever.search(texts, k, rerank=word, **options)
         for entry, hits in zip(batch, found, strict=True):
             start = {"query": entry.question} | ({"query_id": entry.id} if with_ids else {})
             for hit in hits:

@@ -285,4 +285,9 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
         if facts[name]:
             scores = (facts[name][score] for score in ("ece", "brier", "base_brier"))
             log.info("%s: calibration error %.3f, Brier score %.3f (base rate %.3f)", name, *scores)
+    if facts["after"]["brier"] >= facts["after"]["base_brier"]:
+        log.warning(
+            "the probabilities say less than the share of duplicates alone; judge found pairs, as "
+            "`qpr review` shows them: likely pairs and made opposites are no sample of these"
+        )
     return {"out": where, **facts}

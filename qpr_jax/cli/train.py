@@ -79,6 +79,9 @@ def train(
         if not equals:
             raise UserError(f"expected NAME=VALUE, got {change!r}", setting="changes")
         settings = override(settings, {name: value})
+    if preset == "fine_tune" and not settings.data.path:
+        example = f"`qpr train {workdir} pairs.tsv --from {given['start']}`"
+        raise UserError("expected a file of pairs to train with", remedy=f"name it: {example}")
     with needs("`qpr train`", ".[train]"):
         from qpr_jax.training.main import train_and_evaluate
 

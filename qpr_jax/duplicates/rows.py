@@ -149,7 +149,7 @@ def _spelled(texts: Iterable[str], *, ignore_numbers: bool) -> dict[str, str]:
     uses = collections.Counter(masked.values())
     count = sum(number for number in uses.values() if number > 1)
     if count:
-        end = "" if ignore_numbers else " and stay; `--ignore-numbers` makes them duplicates"
+        end = "" if ignore_numbers else ", so all are kept; `--ignore-numbers` joins them"
         log.info("%s texts differ from others in numbers only%s", f"{count:,}", end)
     if ignore_numbers:
         return {text: masked[value] for text, value in spelled.items()}

@@ -246,7 +246,7 @@ class Stages:
         products = store.recipe.metric == "ip"
         distance = float(-left @ right if products else ((left - right) ** 2).sum())
         ((scored,),) = self.score_hits(store, [text], [[Hit(UNKNOWN, question, distance)]])
-        found = Explanation(distance, probability=scored.score)
+        found = Explanation(distance, score=scored.score)
         if (reranker := self.reranker(rerank, store)) is not None:
             (pool,) = store.search(left[None], reranker.candidates)
             hit = Hit(UNKNOWN if id is None else id, question, distance)

@@ -205,14 +205,14 @@ class Explanation(NamedTuple):
     Attributes:
       distance: by the encoder.
       raw_score: the score that the second stage sorts by; None without a second stage.
-      probability: that the two mean the same: `Hit.score`; None without a calibration.
+      score: probability that the two mean the same, as `Hit.score`; None without a calibration.
       features: the inputs of the second stage, by name.
       differences: words, numbers and negation in which the two differ.
     """
 
     distance: float
     raw_score: float | None = None
-    probability: float | None = None
+    score: float | None = None
     features: dict[str, float] = {}  # noqa: RUF012
     differences: Differences = Differences()
 

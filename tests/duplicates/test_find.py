@@ -107,7 +107,7 @@ def test_a_pair_has_the_score_of_a_hit_whatever_else_there_is(reranked_run):
     by_distance = probabilities([pair.distance for pair in found.pairs])
     assert [*scores.values()] != pytest.approx(by_distance, abs=0.01)
     for (one, other), score in [*scores.items()][:20]:
-        assert retriever.explain(texts[other], texts[one]).probability == pytest.approx(score)
+        assert retriever.explain(texts[other], texts[one]).score == pytest.approx(score)
         alone = Retriever.build([texts[one]], run=reranked_run)
         for rerank in (None, False):
             (hit,) = alone.search(texts[other], rerank=rerank, min_score=0)[0]

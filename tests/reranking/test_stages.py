@@ -85,7 +85,7 @@ def test_explained_by_the_features_among_the_hits():
         for hit in found[:6]:
             for given in ({"id": hit.id}, {"other": hit.question}):
                 parts = known.explain(None, store, query, **given)
-                assert parts.probability is None
+                assert parts.score is None
                 assert parts.distance == pytest.approx(hit.distance, abs=1e-6)
                 assert tuple(parts.features) == FEATURES
         far = known.explain(None, store, query, id=found[-1].id)  # takes the place of the farthest
@@ -113,7 +113,7 @@ def test_a_score_is_the_same_whatever_else_there_is():
             assert [hit.score for hit in found if hit.question == query] == [1.0]
             scores += [hit.score for hit in found if hit.question == TEXTS[4]]
             again = known.explain(None, store, query, TEXTS[4])
-            assert again.probability == pytest.approx(scores[-1], rel=1e-5)
+            assert again.score == pytest.approx(scores[-1], rel=1e-5)
     assert 0 < scores[0] < 1
     assert scores == pytest.approx([scores[0]] * 6)
     long = Stages(LongEncoder(), calibration=pair_calibration())
