@@ -14,13 +14,14 @@ from typing import Any
 
 import examples.losses  # noqa: F401, registers its losses
 from experiments.pages import (
+    Column,
     Curve,
+    difference,
     plot_curves,
     score_table,
     section,
     split_columns,
     table_lines,
-    with_interval,
     with_spread,
 )
 from experiments.scores import Scores, retrieval
@@ -77,7 +78,8 @@ def compare(row: str) -> list[str]:
 def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     """The scores of each loss on Quora and at each rate, and the plot."""
     rows = {f"{loss}_quora": title for loss, (title, _) in LOSSES.items()}
-    quora = score_table(scores, rows, split_columns("index", with_interval), "loss")
+    columns = [*split_columns("index", with_spread), Column("difference to SDML", MRR, difference)]
+    quora = score_table(scores, rows, columns, "loss")
     generated = []
     for loss, (title, changes) in LOSSES.items():
         if "teacher.model" not in changes:
