@@ -154,7 +154,8 @@ class Study:
                 names = [trial.name for trial in self.trials(options)]
                 scores = scores.updated(self.score(names, folder))
             scores.write(target)
-            write_page(target, self.name, self.page(scores, target))
+            # Of the rounded scores, as `--page` would.
+            write_page(target, self.name, self.page(Scores.read(target), target))
         log.info("see %s", target / "README.md")
         if failed:
             raise UserError(f"{len(failed)} trials failed: {'; '.join(failed)}")
