@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from qpr_jax.index.recipe import Recipe, check_recipe
 from qpr_jax.training.config import TrainConfig, has_teacher
-from qpr_jax.training.losses_config import loss_names
+from qpr_jax.training.losses_config import loss_names, reads_teacher
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.sources import SOURCES
@@ -51,6 +51,8 @@ def _check_targets(config: TrainConfig) -> None:
         "there is nothing to train on: neither pairs nor a teacher",
         "set `teacher.model`, or, with pairs, `max_epochs=10`",
     )
+    what = "reads the vectors of a teacher, and there is none"
+    refuse_if(reads_teacher(config) and not taught, "loss.names", what, "set `teacher.model`")
     name = "early_stopping.metric"
     what = "cannot be agreement: there is no teacher"
     refuse_if(metric == "agreement" and not taught, name, what, "set `teacher.model`")

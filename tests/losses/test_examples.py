@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from examples import losses
+from qpr_jax import UserError, load_config
+from qpr_jax.training.checks import validate
 from tests.losses.cases import over_devices, pairs
 from tests.losses.references import as_float64, negatives_of, unit
 
@@ -75,3 +77,10 @@ def test_a_loss_is_its_formula_on_any_number_of_devices(rows):
         found, gradients = over_devices(loss, devices, (x, y, clusters, *TEACHER))
         assert found == pytest.approx(expected, rel=1e-5)
         assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+def test_a_loss_that_reads_a_teacher_needs_one():
+    config = load_config("quora_sdml", {"loss.names": "guided"})
+    with pytest.raises(UserError, match="a teacher, and there is none"):
+        validate(config)
+    validate(load_config("quora_sdml", {"loss.names": "guided", "teacher.model": "minilm"}))
