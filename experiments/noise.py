@@ -4,7 +4,7 @@
     python -m experiments.noise --seeds=1   one seed
 
 A rate is the share of the rows of a batch that have a paraphrase in the batch that is not known to
-be one, and so counts as a negative (`qpr_jax/data/synthetic.py`). Known paraphrases are masked.
+be one, and so counts as a negative (`examples/noisy_log.py`). Known paraphrases are masked.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pathlib
 from typing import Any
 
 import examples.losses  # noqa: F401, registers its losses
+from examples.noisy_log import RATES
 from experiments.pages import (
     Column,
     Curve,
@@ -27,7 +28,6 @@ from experiments.pages import (
 from experiments.scores import Scores, retrieval
 from experiments.study import Options, Study, Trial
 
-RATES = (0.0, 0.1, 0.25, 0.5)
 TEACHER: dict[str, Any] = {"teacher.model": "minilm", "teacher.epochs": 0}
 # name -> what the page calls it, its settings
 LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -60,7 +60,7 @@ def trials(options: Options) -> list[Trial]:
             Trial(
                 f"{loss}_{rate}",
                 "synthetic_sdml",
-                CHANGES | GENERATED | changes | {"data.false_negatives": rate},
+                CHANGES | GENERATED | changes | {"data.source": f"noisy_{rate}"},
             )
             for rate in RATES
             for loss, (_, changes) in LOSSES.items()

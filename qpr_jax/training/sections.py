@@ -76,9 +76,6 @@ class DataConfig(Section):
     held_out_pairs: Count = setting(
         0, "Most pairs of validation, and of test; 0: a tenth of all pairs, at most 5,000."
     )
-    false_negatives: Annotated[float, Field(ge=-1, le=0.9)] = setting(
-        -1.0, "Share of generated rows with an unlabeled paraphrase in the batch; below 0: a few."
-    )
     question_column: str = setting("", "Column of a list of questions; empty: by its name.")
     coherence: Literal["pairwise", "paper"] = setting("pairwise", "Filters clusters of logs.")
     unlabeled: Place = setting("", "Further questions for the teacher: file or folder.")

@@ -30,7 +30,7 @@ from qpr_jax.data.splits import (
     split_by_cluster,
     split_by_text,
 )
-from qpr_jax.data.synthetic import generate_noisy_log, synthetic_pairs
+from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.data.tables import read_rows
 from qpr_jax.data.words import replace_words, splice_questions
 from qpr_jax.distant.folder import content_hash, is_made, make_folder, read_clusters, read_report
@@ -67,10 +67,7 @@ def _read_pairs(config: TrainConfig, path: pathlib.Path) -> SplitData:
 
 
 def _generate(config: TrainConfig, _: pathlib.Path) -> SplitData:
-    clusters, rate = config.data.max_rows or SYNTHETIC_CLUSTERS, config.data.false_negatives
-    if rate < 0:
-        return _split(config, synthetic_pairs(clusters=clusters))
-    return generate_noisy_log(rate, pairs=clusters, batch_size=config.batch_size)[0]
+    return _split(config, synthetic_pairs(clusters=config.data.max_rows or SYNTHETIC_CLUSTERS))
 
 
 def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
