@@ -14,7 +14,6 @@ from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.model_families import MODEL_FAMILIES, embed_words, first_rows
-from qpr_jax.training.teacher import read_teacher
 from tests.languages import PAIRS, config_of, made_up_pairs, write_english
 
 
@@ -39,12 +38,6 @@ def encoders(folder):
 @pytest.fixture(scope="module")
 def report(folder):
     return json.loads((folder / "one" / "report.json").read_text())
-
-
-def ready(config):
-    """The dataset of a config, with its teacher."""
-    start = MODEL_FAMILIES["cnn"].start(config)
-    return load_dataset(config, None, start, read_teacher(config))
 
 
 def test_old_rows_and_arrays_keep_their_bytes(encoders):
@@ -132,5 +125,6 @@ def test_new_rows_start_at_their_translations_in_each_language(tmp_path, subword
 def test_files_without_a_new_word_are_refused(folder, tmp_path):
     (tmp_path / "words.tsv").write_text("how do i\tdo i how\nhow can i\ti can how\n")
     known = {"data.parallel": (f"en-de:{tmp_path / 'words.tsv'}",), "early_stopping.metric": "mrr"}
+    config = config_of(tmp_path, folder / "english", **known)
     with pytest.raises(UserError, match=r"`text\.added_words`: found no words"):
-        ready(config_of(tmp_path, folder / "english", **known))
+        load_dataset(config, None, MODEL_FAMILIES["cnn"].start(config))

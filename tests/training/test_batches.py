@@ -98,26 +98,6 @@ def test_blocks_pad_much_less_than_one_width_for_all():
     assert any_batch == BatchShape(((2 * 256 + 8, width),), dataset.tokenizer.size)
 
 
-def questions_of(batch, devices):
-    """(words of the query, of its candidate, cluster) of all pairs, (words, cluster) of extras."""
-    pairs, extras = [], []
-    shares = np.split(batch.clusters, devices)
-    for texts, clusters in zip(texts_of(batch, devices), shares, strict=True):
-        n = len(texts) - len(clusters)
-        pairs += zip(texts[:n], texts[n : 2 * n], clusters[:n].tolist(), strict=True)
-        extras += zip(texts[2 * n :], clusters[n:].tolist(), strict=True)
-    return pairs, extras
-
-
-def test_a_batch_holds_the_same_words_on_any_number_of_devices(config, dataset):
-    one, many = (BatchLoader(config, dataset, devices=count) for count in (1, 8))
-    for step in (0, 5, 13):
-        expected = questions_of(one.batch_at(step), 1)
-        assert questions_of(many.batch_at(step), 8) == expected
-    assert len(expected[0]) == 32
-    assert len(expected[1]) == 8
-
-
 def with_losses(config, losses, **changes):
     return override(config, {"loss.names": losses.replace("+", ","), **changes})
 
@@ -179,4 +159,4 @@ def test_no_two_steps_of_a_training_drop_the_same_tokens(config, dataset):
     first = BatchLoader(config, dataset, devices=1)
     second = BatchLoader(config, dataset, devices=1, first_step=3)
     assert (first.indices(0).pairs == second.indices(0).pairs).all()
-    assert questions_of(first.batch_at(0), 1) != questions_of(second.batch_at(0), 1)
+    assert texts_of(first.batch_at(0), 1) != texts_of(second.batch_at(0), 1)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
-from qpr_jax.reranking.calibration import read_calibration
 from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS
-from qpr_jax.reranking.light import predict, read_light
+from qpr_jax.reranking.light import predict
 from qpr_jax.retriever import Retriever
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
@@ -168,15 +167,6 @@ def test_probabilities_fit_the_labels_of_test_pairs():
     assert scores["base_rate"] == pytest.approx(SHARE)
     assert scores["ece"] < 0.06
     assert scores["brier"] < scores["base_brier"]
-
-
-def test_a_run_has_a_calibration_with_its_reranker(finished):
-    workdir, report = finished
-    known = read_calibration(workdir / "export" / "calibration")
-    assert known.encoder == report["encoder"]
-    assert known.reranker == read_light(workdir / "export" / "reranker").identity
-    assert report["calibration"]["reach"] == known.reach
-    assert "## Probabilities of pairs" in (workdir / "report.md").read_text()
 
 
 def test_a_run_without_clusters_has_none():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from qpr_jax import Retriever
-from qpr_jax.encoders.cnn_encoder import CnnEncoder
+from qpr_jax.data.synthetic import synthetic_pairs
+from qpr_jax.encoders.load import load_encoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
@@ -16,8 +17,9 @@ from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.phases import BatchLoader, build_plan
 from qpr_jax.training.sources import listed_files, read_listed
-from qpr_jax.training.teacher import cached_rows, read_teacher, teacher_words
+from qpr_jax.training.teacher import read_teacher, teacher_words
 from tests.encoders.examples import TINY
+from tests.languages import write_teacher
 from tests.refused import check_refused
 
 
@@ -49,23 +51,6 @@ def test_vectors_are_the_teachers_and_computed_once(config, tmp_path, monkeypatc
     np.testing.assert_array_equal(
         taught(config).teacher.vectors(rows), dataset.teacher.vectors(rows)
     )
-
-
-def test_an_encoding_that_was_cut_off_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    texts, calls = ["x" * (1 + i % 7) for i in range(900)], []
-
-    def encode(questions):
-        calls.append(len(questions))
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return np.array([[len(question), *[1] * 15] for question in questions], np.float32)
-
-    with pytest.raises(KeyboardInterrupt):
-        cached_rows("a", texts, encode, 16, chunk=200)
-    found = cached_rows("a", texts, encode, 16, chunk=200)
-    assert calls == [200, 200, 200, 200, 200, 100]
-    assert found[:, 0].tolist() == [*map(len, texts)]
 
 
 def test_held_out_questions_are_never_shown(config, tmp_path):
@@ -193,15 +178,12 @@ def test_words_of_the_teacher_are_texts_and_stand_in_spliced_questions(config):
 
 @pytest.fixture
 def listed(tmp_path):
-    """A list of 400 questions, some of them twice, and vectors: sums of those of their words."""
-    rng = np.random.default_rng(0)
-    words = ["how", "can", "i", "learn", "python", "cook", "rice", "fix", "my", "bike", "now"]
-    questions = [" ".join(rng.choice(words, rng.integers(2, 6))) for _ in range(390)]
+    """A list of 400 questions, some of them twice, and a teacher's vectors of them."""
+    questions = synthetic_pairs(clusters=150).questions[:390]
     questions += questions[:10]
     (tmp_path / "questions.txt").write_text("".join(f"{question}\n" for question in questions))
-    vectors = rng.normal(size=(len(words), 16)).astype(np.float32)
-    counts = [[question.split().count(word) for word in words] for question in questions]
-    np.save(tmp_path / "vectors.npy", np.float32(counts) @ vectors)
+    write_teacher(tmp_path, questions)
+    np.save(tmp_path / "vectors.npy", load_encoder(tmp_path / "export").encode(questions))
     return tmp_path
 
 
@@ -231,14 +213,11 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed, monke
     assert "Agreement" in text
     assert "none of them held out" in text
     retriever = Retriever.load(tmp_path / "run")
-    assert isinstance(retriever.encoder, CnnEncoder)
     vectors = retriever.encode(["how can i cook rice", ""])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     # Its re-ranker learns to find the nearest question of the teacher.
     assert 20 <= report["reranker"]["relevant_hits"] <= report["reranker"]["queries"]
     assert retriever.search(["how can i cook"], rerank="light")[0]
-    # A student is like its teacher on what it never saw.
-    assert len(retriever.search(["how can i learn to cook"], k=3)[0]) == 3
 
 
 def test_a_list_is_a_file_or_a_folder(tmp_path):

@@ -16,7 +16,6 @@ from qpr_jax.losses import sdml_loss
 from qpr_jax.training import train_step
 from qpr_jax.training.config import TrainConfig, load_config, override
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.distributed import make_mesh, replicate
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.phases import BatchLoader, build_plan
 from tests.encoders.examples import encode_rows
@@ -26,7 +25,7 @@ EXTRAS = {"loss.mask_own_cluster": True, "batch.hard_negatives": 8}
 SDML = {"loss.symmetric": True, "loss.prior": "distance", "loss.distance": "euc"}
 KINDS = {
     "plain": {},
-    "options": SDML | EXTRAS,
+    "options": SDML | EXTRAS | {"batch.token_dropout": 0.2},
     "several": {"loss.names": "triplet,online_contrastive"} | EXTRAS,
     # Half of the words have no row of their own.
     "sums": {"text.subwords": True, "text.vocabulary_size": 100, "encoder.bag_of_words": True},
@@ -106,23 +105,14 @@ def test_any_number_of_devices_takes_the_same_steps(kind, devices):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), params, expected_params)
 
 
-def test_the_objective_gets_a_key_of_its_own_each_step():
-    seen = set()
-
-    def objective(vectors, batch, key, axis_name):
-        jax.debug.callback(lambda data: seen.add(tuple(data.tolist())), jax.random.key_data(key))
-        return {"length": jax.lax.pmean((vectors**2).sum(), axis_name)}
-
-    mesh, optimizer = make_mesh(1), train_step.make_optimizer(0.05)
-    graph, params = MODEL_FAMILIES["cnn"].init(config_of("plain"), dataset_of("plain"))
-    step = train_step.make_train_step(
-        train_step.make_loss(graph, mesh, objective), optimizer, seed=1
-    )
-    state = replicate(train_step.init_state(params, optimizer), mesh)
+def test_random_negatives_are_others_in_each_step():
+    still = {"loss.names": "triplet", "optimizer.learning_rate": 1e-12}
+    phase, state = start("plain", 1, **still)
+    losses = set()
     for _ in range(STEPS):
-        state, _ = step(state, start("plain", 1)[0].batch_at(0))
-    jax.effects_barrier()
-    assert len(seen) == STEPS
+        state, metrics = phase.step(state, phase.batch_at(0))
+        losses.add(round(float(metrics["loss"]), 4))
+    assert len(losses) == STEPS
 
 
 @pytest.mark.parametrize(
@@ -163,40 +153,40 @@ def test_with_frozen_rows_all_else_keeps_its_bits():
     jax.tree.map(np.testing.assert_array_equal, after, before)
 
 
-def rates(done, total=100, imitation=0, **changes):
-    names = {name: f"optimizer.{name}" for name in ("warmup_steps", "learning_rate_decay")}
-    changes = {names.get(name, name): value for name, value in changes.items()}
+def rates(done, changes, total=100, imitation=0):
+    names = ("warmup_steps", "learning_rate_decay", "learning_rate_scaling")
+    changes = {f"optimizer.{n}" if n in names else n: value for n, value in changes.items()}
     settings = override(TrainConfig(), {"optimizer.learning_rate": 0.5} | changes)
-    return np.asarray(
-        train_step.make_schedule(settings, total, imitation=imitation)(jnp.asarray(done))
-    )
+    schedule = train_step.make_schedule(settings, total, imitation=imitation)
+    return np.asarray(schedule(jnp.asarray(done)))
 
 
-def test_the_rate_grows_with_the_batch_as_the_setting_says():
-    for scaling, factor in (("none", 1.0), ("sqrt", 4.0), ("linear", 16.0)):
-        changes = {"optimizer.learning_rate_scaling": scaling}
-        assert rates(7, batch_size=8192, **changes) == 0.5 * factor
-        assert rates(7, batch_size=512, **changes) == 0.5
+LARGE, LATE = {"batch_size": 8192}, {"learning_rate_decay": "late"}
+RATES = [
+    # It grows with the batch.
+    *(({"learning_rate_scaling": s}, {7: 0.5}) for s in ("none", "sqrt", "linear")),
+    (LARGE | {"learning_rate_scaling": "none"}, {7: 0.5}),
+    (LARGE | {"learning_rate_scaling": "sqrt"}, {7: 2}),
+    (LARGE | {"learning_rate_scaling": "linear"}, {7: 8}),
+    # Warm-up rises in even steps to the rate, and decay ends at 0.
+    ({"warmup_steps": 4}, {0: 0.125, 1: 0.25, 3: 0.5, 4: 0.5, 90: 0.5}),
+    (
+        {"warmup_steps": 11, "learning_rate_decay": "linear"},
+        {0: 0.5 / 11, 10: 0.45, 50: 0.25, 99: 0.005, 100: 0, 101: 0},
+    ),
+    # Late decay falls in the last third.
+    (LATE, {0: 0.5, 66: 0.5, 75: 0.375, 90: 0.15, 100: 0}),
+]
 
 
-def test_warm_up_rises_in_even_steps_to_the_rate_and_decay_ends_at_0():
-    found = rates([0, 1, 3, 4, 90], warmup_steps=4)
-    np.testing.assert_allclose(found, [0.125, 0.25, 0.5, 0.5, 0.5])
-    found = rates([0, 10, 50, 99, 100, 101], warmup_steps=11, learning_rate_decay="linear")
-    np.testing.assert_allclose(found, [0.5 / 11, 0.45, 0.25, 0.005, 0, 0], rtol=1e-5)
-    with pytest.raises(UserError, match=r"`optimizer.warmup_steps`: .* 100 .*, got 101"):
-        rates(0, warmup_steps=101)
-
-
-def test_imitation_has_its_own_batch_and_decay():
-    sizes = {"batch_size": 8192, "teacher.batch_size": 2048}
-    scaling = {"optimizer.learning_rate_scaling": "sqrt"}
-    found = rates([0, 20, 40, 70], imitation=40, learning_rate_decay="linear", **sizes, **scaling)
+def test_rates_of_steps():
+    for changes, expected in RATES:
+        found = rates([*expected], changes)
+        np.testing.assert_allclose(found, [*expected.values()], rtol=1e-5, err_msg=f"{changes}")
+    own = LARGE | {"teacher.batch_size": 2048, "learning_rate_scaling": "sqrt"}
+    found = rates([0, 20, 40, 70], own | {"learning_rate_decay": "linear"}, imitation=40)
     np.testing.assert_allclose(found, [1, 0.5, 2, 1], rtol=1e-6)
-
-
-def test_late_decay_falls_in_the_last_third_and_leaves_the_first_steps_as_they_are():
-    found = rates([0, 59, 60, 75, 90], total=90, learning_rate_decay="late")
-    np.testing.assert_allclose(found, [0.5, 0.5, 0.5, 0.25, 0], rtol=1e-5)
-    longer = rates([0, 59, 60, 75, 90], total=180, learning_rate_decay="late")
-    np.testing.assert_allclose(longer, [0.5] * 5)
+    longer = rates([0, 66, 75, 100], LATE, total=180)
+    np.testing.assert_allclose(longer, [0.5] * 4)
+    with pytest.raises(UserError, match=r"`optimizer.warmup_steps`: .* 100 .*, got 101"):
+        rates(0, {"warmup_steps": 101})

@@ -8,7 +8,6 @@ import pytest
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.files import read_json
 from qpr_jax.text.tokenizer import normalized_text, tokenize
 from qpr_jax.training.config import override
 from qpr_jax.training.dataset import load_dataset
@@ -248,22 +247,13 @@ LEARNED = {
 def test_a_whole_run_finds_translations(tmp_path):
     config = translated_config(tmp_path, sentences=900, words=200, **LEARNED)
     report = train_and_evaluate(config, tmp_path / "run")
-    assert read_json(tmp_path / "run" / "report.json") == report
     found = report["translations"]
-    assert [(s["language"], s["name"]) for s in found["sets"]] == [
-        (LANGUAGE, "validation"),
-        (LANGUAGE, "test"),
-    ]
+    assert [scores["name"] for scores in found["sets"]] == ["validation", "test"]
     for scores in found["sets"]:
         assert scores["sentences"] == 90  # a tenth
         assert min(scores["to_source"], scores["to_target"]) > 0.95
         assert min(scores["cosine_source"], scores["cosine_target"]) > 0.85
         assert scores["retrieval"]["hits@1"] > 0.9
     assert 0.5 < found["known"][LANGUAGE] <= 1
-    # The files by name, without their folder.
-    files = {file["name"]: file for file in found["files"]}
-    assert files.keys() == {"sentences.tsv", "words.tsv"}
-    assert [file["dictionary"] for file in files.values()] == [False, True]
-    counts = found["counts"][LANGUAGE]
-    assert files["sentences.tsv"]["rows"] == counts["trained_sentences"]
-    assert files["words.tsv"]["language"] == LANGUAGE
+    files = [(file["name"], file["dictionary"]) for file in found["files"]]
+    assert files == [("sentences.tsv", False), ("words.tsv", True)]  # without their folder
