@@ -8,6 +8,12 @@ from qpr_jax.failures.analysis import analyze, known_paraphrases
 from qpr_jax.failures.page import write_failures
 from qpr_jax.index.base import Hit
 
+HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\x00 \"'`|*_[a](http://b)\u2028# <!-- {{ 7 * 7 }} $&"
+SHOWN = HOSTILE.replace("\x1b", "\ufffd").replace("\x00", "\ufffd")
+ESCAPED = (
+    "&lt;img src=x onerror=alert(1)>\ufffd\\[31m\ufffd \"'\\`\\|\\*\\_\\[a\\](http://b) # "
+    "&lt;!-- {{ 7 \\* 7 }} \\$&amp;"
+)
 QUESTIONS = {
     1: "How do I cook rice?",
     2: "How can I cook rice?",
@@ -15,14 +21,14 @@ QUESTIONS = {
     4: "Is Rust better than C?",
     5: "Why is Rust better than C?",
     6: "Is C better than Rust?",
-    7: "<script>alert(1)</script> | *what* is this & that?",
-    8: "<script>alert(1)</script> | *what* is that & this?",
-    9: "what [is](http://a.b) `this` \ud800 not?",
+    7: f"this {HOSTILE} that",
+    8: f"that {HOSTILE} this",
+    9: "why \ud800 not?",
 }
 PAIRS = np.array([[1, 2], [2, 3], [4, 5], [7, 8]])  # the query first
 NEAREST = {
     "good": {1: [1, 2, 3], 2: [3, 1], 4: [6, 4, 9, 5], 7: [7, 8]},
-    "bad <b>": {1: [4, 3, 2], 2: [2, 1], 4: [4, 5], 7: [9, 1, 2, 3]},
+    HOSTILE: {1: [4, 3, 2], 2: [2, 1], 4: [4, 5], 7: [9, 1, 2, 3]},
 }
 
 
@@ -40,7 +46,7 @@ def search_of(run):
 
 
 class Page(html.parser.HTMLParser):
-    """The tags and the text of a page; wrong where tags do not close."""
+    """The tags and attributes, and the text of a page; wrong where tags do not close."""
 
     VOID = ("meta", "br")
 
@@ -52,7 +58,7 @@ class Page(html.parser.HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
+        self.tags += [tag, *dict(attributes)]
         self.open += [] if tag in self.VOID else [tag]
 
     def handle_endtag(self, tag):
@@ -98,51 +104,24 @@ def test_places_beyond_twenty_do_not_count(known, place):
 def test_the_page_shows_texts_as_they_are(written):
     text = written("a.HTML")
     page = Page(text)
-    assert "script" not in page.tags
-    assert "b" in page.tags  # the verdicts; that of the run's name is text
-    assert "bad <b> fails" in page.text
-    assert "<script>alert(1)</script> | *what* is this & that?" in page.text
-    assert "what [is](http://a.b) `this` ? not?" in page.text  # a lone surrogate
-    assert {"src", "href", "http-equiv"} & {*text.replace("=", " ").split()} == {"http-equiv"}
-    assert "4 test queries; good fails at 1 (0.250), bad <b> fails at 2 (0.500)" in page.text
+    assert not {"img", "a", "script", "src", "href"} & {*page.tags}
+    assert not {"\x1b", "\x00"} & {*text}
+    assert page.text.count(SHOWN) >= 4
+    assert "why ? not?" in page.text  # a lone surrogate
+    assert f"4 test queries; good fails at 1 (0.250), {SHOWN} fails at 2 (0.500)" in page.text
     assert "Only good fails (1 of 1)" in page.text
     assert "Both fail (0 of 0)" in page.text
     assert "the paraphrase at place 3" in page.text
     assert "another paraphrase at place 2 How do I cook rice in 2 minutes?" in page.text
     assert "no known paraphrase among 20" in page.text
-    assert "Only bad <b> fails (1 of 2)" in Page(written("b.html", examples=1)).text
+    assert f"Only {SHOWN} fails (1 of 2)" in Page(written("b.html", examples=1)).text
     assert "article" not in Page(written("c.html", examples=0)).tags
-
-
-HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\x00 \"'`|*_[a](http://b)\u2028# <!-- {{ 7 * 7 }} $"
-SHOWN = HOSTILE.replace("\x1b", "\ufffd").replace("\x00", "\ufffd")
-ESCAPED = (
-    "&lt;img src=x onerror=alert(1)>\ufffd\\[31m\ufffd \"'\\`\\|\\*\\_\\[a\\](http://b) # "
-    "&lt;!-- {{ 7 \\* 7 }} \\$"
-)
-
-
-@pytest.mark.parametrize("name", ["a.html", "a.md"])
-def test_markup_in_any_text_is_harmless(tmp_path, name):
-    found = [[Hit(3, HOSTILE + " first", 0.1)]]
-    searches = {HOSTILE: lambda _, k: found}
-    analysis = analyze(searches, {1: HOSTILE, 2: HOSTILE + " other"}, np.array([[1, 2]]))
-    write_failures(tmp_path / name, analysis)
-    text = (tmp_path / name).read_text("utf-8")
-    assert not {"\x1b", "\x00"} & {*text}
-    if name == "a.md":
-        assert text.count(ESCAPED) >= 4
-        assert "<" not in text
-    else:
-        page = Page(text)
-        assert not {"img", "a", "script"} & {*page.tags}
-        assert page.text.count(SHOWN) >= 4
 
 
 def test_markdown_shows_texts_as_they_are(written):
     text = written("a.md")
-    assert "<" not in text
-    assert r"&lt;script>alert(1)&lt;/script> \| \*what\* is this &amp; that?" in text
+    assert not {"<", "\x1b", "\x00"} & {*text}
+    assert text.count(ESCAPED) >= 4
     assert "| Word order | 1 | 0.000 (0) | 1.000 (1) | +1.000 |\n" in text
     assert "| Numbers | 0 | - (0) | - (0) | - |\n" in text
     assert "| All | 1.000 (1) | 1.000 (2) |\n" in text
@@ -151,13 +130,13 @@ def test_markdown_shows_texts_as_they_are(written):
         "- query: Is Rust better than C?\n"
         "  - paraphrase: **Why** is Rust better than C?\n"
         "  - good (order): wrong, 0.100: Is C better than Rust?; the paraphrase at place 3\n"
-        "  - bad &lt;b>: right, 0.200: **Why** is Rust better than C?\n"
+        f"  - {ESCAPED}: right, 0.200: **Why** is Rust better than C?\n"
     ) in text
 
 
 def test_json_has_all_that_fails(written):
     value = json.loads(written("a.json", examples=0))
-    assert (value["runs"], value["split"]) == (["good", "bad <b>"], "test")
+    assert (value["runs"], value["split"]) == (["good", HOSTILE], "test")
     assert value["by_query"][0] == {"group": "all", "queries": 4, "failing": [1, 2]}
     assert value["by_mistake"][0] == {"group": "all", "failing": [1, 2]}
     assert [case["id"] for case in value["failing"]] == [1, 4, 7]
