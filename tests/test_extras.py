@@ -1,8 +1,8 @@
 """Extras of pyproject.toml."""
 
-import ast
 import json
 import pathlib
+import re
 import tomllib
 from importlib import metadata
 
@@ -15,11 +15,6 @@ from tests.runs import run_python
 
 ROOT = pathlib.Path(__file__).parent.parent
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-PINS = [
-    Requirement(line)
-    for line in (ROOT / "constraints.txt").read_text().splitlines()
-    if not line.startswith("#")
-]
 
 
 @pytest.mark.parametrize(("extra", "package"), [("cuda", "jax-cuda12-plugin"), ("tpu", "libtpu")])
@@ -30,14 +25,13 @@ def test_accelerators_are_extras_that_the_installed_jax_has(extra, package):
     assert (train, asked.name) == ("qpr_jax[train]", "jax")
     assert metadata.version("jax") in asked.specifier
     required = [Requirement(requirement) for requirement in metadata.requires("jax")]
-    added = {r.name: r for r in required if r.marker and r.marker.evaluate({"extra": name})}
-    assert package in added
-    (jaxlib,) = (pin for pin in PINS if pin.name == "jaxlib")
-    assert added["jaxlib"].specifier.contains(next(iter(jaxlib.specifier)).version)
+    assert package in {r.name for r in required if r.marker and r.marker.evaluate({"extra": name})}
 
 
 def test_all_that_the_tests_install_is_pinned():
-    assert needed(requirements("dev")) <= {canonicalize_name(pin.name) for pin in PINS}
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    assert needed(requirements("dev")) <= {canonicalize_name(pin.name) for pin in pins}
 
 
 # Runs commands of `qpr`, each after the one before, where some packages cannot be imported.
@@ -104,14 +98,6 @@ def test_the_core_indexes_searches_changes_and_finds_duplicates(tmp_path):
 
 
 def test_messages_name_extras_that_there_are():
-    """The second argument of every `needs` in the library."""
-    found = set()
-    for path in (ROOT / "qpr_jax").rglob("*.py"):
-        source = path.read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(source)) if "needs(" in source else ():
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "needs":
-                found.add(ast.literal_eval(node.args[1]))
-    assert {".[train]", ".[serve]"} <= found
-    for line in found:  # `.[EXTRA]` of a checkout, or a package
-        extras = Requirement(f"qpr_jax{line[1:]}").extras if line.startswith(".") else set()
-        assert extras <= EXTRAS.keys(), line
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "qpr_jax").rglob("*.py"))
+    found = {*re.findall(r'"\.\[(\w+)\]"', source)}
+    assert {"train", "serve"} <= found <= EXTRAS.keys()

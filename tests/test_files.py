@@ -1,7 +1,6 @@
-"""Files are replaced as a whole, and manifests notice every change."""
+"""Files and folders are replaced as a whole."""
 
 import errno
-import json
 import os
 import pathlib
 
@@ -12,16 +11,10 @@ from qpr_jax.files import (
     locked,
     parse_json,
     read_json,
-    read_manifest,
     read_object,
-    read_verified,
     replace_folder,
-    seal,
-    sha256_of,
-    verify,
     write_atomically,
     write_json,
-    write_manifest,
 )
 
 
@@ -85,55 +78,6 @@ def test_json_comes_back(tmp_path):
     for data in (b"", b"{", b"\xff", b"[" * 100_000, b"9" * 5_000):
         with pytest.raises(UserError, match=r"file\.json: expected JSON, got"):
             parse_json(data, "file.json")
-
-
-@pytest.fixture
-def folder(tmp_path) -> pathlib.Path:
-    (tmp_path / "a").write_bytes(b"abc")
-    (tmp_path / "b").write_bytes(b"")
-    write_manifest(tmp_path, ["b", "a"], format="test 1", note="x", sizes={10: 0.1, 9: (1, 2)})
-    return tmp_path
-
-
-def test_a_manifest_holds_facts_sizes_and_hashes_and_no_times(folder):
-    manifest = read_manifest(folder, format="test 1")
-    entries = {
-        name: {"bytes": size, "sha256": sha256_of(folder / name)}
-        for name, size in (("a", 3), ("b", 0))
-    }
-    assert manifest.pop("sha256")
-    assert manifest.pop("sizes") == {"10": 0.1, "9": [1, 2]}
-    assert manifest == {"format": "test 1", "note": "x", "files": entries}
-    before = (folder / "manifest.json").read_bytes()
-    os.utime(folder / "a", (0, 0))
-    write_manifest(folder, ["a", "b"], format="test 1", note="x", sizes={10: 0.1, 9: (1, 2)})
-    assert (folder / "manifest.json").read_bytes() == before
-    assert read_verified(folder, "a", manifest) == b"abc"
-    verify(folder, "b", manifest)
-
-
-def test_changed_files_and_wrong_manifests_are_refused(folder):
-    manifest = read_manifest(folder, format="test 1")
-    for data in (b"abd", b"ab", None):
-        (folder / "a").unlink()
-        if data is not None:
-            (folder / "a").write_bytes(data)
-        for read in (read_verified, verify):
-            with pytest.raises(UserError, match=str(folder / "a")):
-                read(folder, "a", manifest)
-        (folder / "a").touch()
-    with pytest.raises(UserError, match=r"manifest\.json: no entry for a"):
-        read_verified(folder, "a", {"files": {}})
-    altered = {"format": "test 1", "files": {}}
-    for manifest, message in (
-        (seal({"format": "test 2", "files": {}}), "expected format 'test 1', got 'test 2'"),
-        (seal({"format": "test 1"}), "differ from their SHA-256"),
-        (altered, "differ from their SHA-256"),
-        (altered | {"near": float("nan")}, "differ from their SHA-256"),
-    ):
-        (folder / "manifest.json").write_text(json.dumps(manifest))
-        with pytest.raises(UserError, match=message):
-            read_manifest(folder, format="test 1")
 
 
 def test_a_lock_is_held_once_changes_no_file_and_follows_no_link(tmp_path):

@@ -4,43 +4,18 @@ from qpr_jax import machine
 from tests.runs import run_python
 
 FORK = """
-import os, signal, sys, threading
-import numpy as np
-from qpr_jax.encoders.cnn_kernels import FoldedCnn
-from qpr_jax.machine import renew_after_fork
+import os, signal, sys
+from qpr_jax import read_encoder
 
-class Owner:
-    def __init__(self):
-        self.renewed = 0
-        renew_after_fork(self, Owner.renew)
-    def renew(self):
-        self.renewed += 1
-
-owner, gone = Owner(), Owner()
-del gone
-rng = np.random.default_rng(0)
-embedding = rng.standard_normal((64, 64), np.float32)
-kernels, eye = [rng.standard_normal((2, 64, 8), np.float32)], np.eye(8, dtype=np.float32)
-tables = FoldedCnn(embedding, kernels, [eye[0]], eye, normalize=False)
-entered, ended = threading.Event(), threading.Event()
-
-def hold():  # as a thread that computes rows while another one forks
-    with tables._lock:
-        entered.set()
-        ended.wait()
-
-thread = threading.Thread(target=hold)
-thread.start()
-entered.wait()
+encoder = read_encoder("open_student")
+encoder.encode(["rice"])
+encoder._folded._lock.acquire()  # as a thread that computes rows while another one forks
 child = os.fork()
 if child == 0:
     signal.alarm(30)
-    tables.compute(np.arange(9))
-    os._exit(0 if owner.renewed == 1 else 1)
-status = os.waitpid(child, 0)[1]
-ended.set()
-thread.join()
-sys.exit(os.waitstatus_to_exitcode(status) or owner.renewed)
+    encoder.encode(["what is the best way to learn python"])
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 

@@ -63,25 +63,23 @@ def test_the_card_names_languages_files_and_their_terms(tmp_path):
     sets = [scored | found, scored | {"name": "a.en+a.de"}]
     write_run(tmp_path, {"translations": {"sets": sets}}, **{"teacher.identity": "ab"})
     files = [
-        ("multi30k.train.en.gz+multi30k.train.de.gz", "de", False),
+        ("multi30k.en.gz+multi30k.de.gz", "de", False),
         ("wiktionary.en-fr.tsv.gz", "fr", True),
-        ("Multi30k.en.gz+Multi30k.de.gz", "de", False),
+        ("Multi30k.test.tsv", "de", False),
         ("ours.tsv", "de", False),
     ]
     keys = ("name", "language", "dictionary")
     named = [dict(zip(keys, file, strict=True)) | {"rows": 1500} for file in files]
     encoder = StubEncoder(translations={"source_language": "en", "files": named})
-    card = card_of(tmp_path, encoder=encoder, licence="mit")
-    assert '\nlanguage: ["en", "de", "fr"]\nlicense: "mit"\ntags: [' in card
-    assert "\nLanguages: en, de, fr. Each text of these files learned the teacher's vector" in card
-    rows = [
-        "| `multi30k.train.en.gz+multi30k.train.de.gz` | de | 1,500 sentences | Multi30k: for "
-        "research only |",
+    lines = card_of(tmp_path, encoder=encoder, licence="mit").splitlines()
+    for line in (
+        'language: ["en", "de", "fr"]',
+        "| `multi30k.en.gz+multi30k.de.gz` | de | 1,500 sentences | Multi30k: for research only |",
         "| `wiktionary.en-fr.tsv.gz` | fr | 1,500 dictionary entries | Wiktionary: CC BY-SA |",
-    ]
-    assert "\n".join(["|---|---|---|---|", *rows, ""]) in card
-    terms = "Of the translations that it was trained with, as the names of their files say: "
-    expected = f"{terms}Multi30k: for research only; Wiktionary: CC BY-SA.\n"
-    assert f"\nOf the weights: mit.\n\n{expected}\n## Files" in card
-    assert "| `test` | de | 1,000 | 0.500 | 0.250 | 0.625 |\n" in card
-    assert "| `a.en+a.de` | de | 1,000 | 0.500 | 0.250 |  |\n\n## Limits" in card
+        "| `ours.tsv` | de | 1,500 sentences | not stated here |",
+        "| `test` | de | 1,000 | 0.500 | 0.250 | 0.625 |",
+        "| `a.en+a.de` | de | 1,000 | 0.500 | 0.250 |  |",
+    ):
+        assert line in lines
+    terms = "as the names of their files say: Multi30k: for research only; Wiktionary: CC BY-SA."
+    assert any(line.endswith(terms) for line in lines)

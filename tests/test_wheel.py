@@ -21,13 +21,18 @@ QUESTIONS = "id,question\n1,How to cook rice?\n2,How do I cook rice?\n3,Who wrot
 def built(tmp_path_factory):
     """The folder with the sdist and the wheel, built by the setuptools that is installed here."""
     source, out = (tmp_path_factory.mktemp(name) for name in ("source", "dist"))
-    tracked = run("git", "ls-files", "--cached", "--others", "--exclude-standard", folder=ROOT)
-    for name in tracked.splitlines():
+    for name in tracked():
         if name.startswith("qpr_jax/") or "/" not in name:
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source, folder=out)
     return out
+
+
+def tracked(*folders):
+    """The files in Git, and those that it would add."""
+    how = ("--cached", "--others", "--exclude-standard")
+    return run("git", "ls-files", *how, *folders, folder=ROOT).splitlines()
 
 
 def run(*words, folder):
@@ -46,15 +51,7 @@ def test_the_wheel_has_the_package_alone(built):
         names = [name for name in file.namelist() if ".dist-info/" not in name]
         (metadata,) = (name for name in file.namelist() if name.endswith("/METADATA"))
         facts = file.read(metadata).decode()
-    assert {name.partition("/")[0] for name in names} == {"qpr_jax"}
-    kept = {
-        *("py.typed", "templates/report.md", "data/synthetic_words.txt", "serving/page.html"),
-        *("packaged/open_student/model.safetensors", "packaged/open_student/README.md"),
-        "packaged/open_student/reranker/manifest.json",
-    }
-    assert {f"qpr_jax/{name}" for name in kept} <= {*names}
-    modules = (ROOT / "qpr_jax").rglob("*.py")
-    assert {str(path.relative_to(ROOT)) for path in modules} <= {*names}
+    assert {*names} == {*tracked("qpr_jax")}
     for line in (f"Version: {qpr_jax.__version__}", "License-Expression: Apache-2.0"):
         assert f"\n{line}\n" in facts
     (sdist,) = built.glob("*.tar.gz")

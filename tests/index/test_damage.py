@@ -171,5 +171,6 @@ def test_manifests_that_do_not_fit_are_refused(folder):
             path.write_bytes(data)
             reseal(folder, **changed)
             refused(folder)
-        path.write_bytes(data.replace(b'"next_id": 200', b'"next_id": 0'))
-        refused(folder, "manifest.json")
+        for number in (b"0", b"NaN"):
+            path.write_bytes(data.replace(b'"next_id": 200', b'"next_id": ' + number))
+            refused(folder, "manifest.json")
