@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,6 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.errors import UserError
-from qpr_jax.text.base import NO_PARTS, Parts
 
 log = logging.getLogger("qpr_jax")
 CARD = "README.md"  # the model card in the folder of a published encoder
@@ -80,13 +80,6 @@ class Encoder(Protocol):
     def encode(self, questions: Sequence[str]) -> np.ndarray:
         """Encode any strings: float32 [n, dimension], in the order of the questions."""
 
-    def encode_ids(self, token_ids: np.ndarray, parts: Parts = NO_PARTS) -> np.ndarray:
-        """Encode token ids, int32 [n, L], zero-padded on the right: float32 [n, dimension].
-
-        parts: of the ids that are not rows of the embedding table.
-        """
-        raise _lacks(self, "token ids")
-
     def files(self) -> dict[str, bytes]:
         """The contents of its folder by name, without the manifest and the model card."""
         raise _lacks(self, "files")
@@ -116,6 +109,7 @@ def accepted_identities(encoder: Encoder) -> tuple[str, ...]:
     return encoder.identity, *encoder.extends
 
 
+@functools.lru_cache(maxsize=1 << 10)  # once for the same texts, which a training often encodes
 def say_cut(cut: int, count: int, max_tokens: int) -> None:
     """Warn of texts whose end an encoder does not read."""
     if cut:

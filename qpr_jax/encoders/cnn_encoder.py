@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from qpr_jax.encoders.cnn_kernels import FoldedCnn
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, parse_json, read_manifest, read_verified
 from qpr_jax.machine import cpu_count
-from qpr_jax.text.base import NO_PARTS, Parts, as_texts
+from qpr_jax.text.base import as_texts
 from qpr_jax.text.vocabulary import Vocabulary, vocabulary_from_bytes, vocabulary_to_bytes
 
 FORMAT = "qpr_jax model 1"
@@ -85,37 +85,21 @@ class CnnEncoder:
     def encode(self, questions: Sequence[str]) -> np.ndarray:
         """Encode any strings: float32 [n, d], in the order of the questions."""
         texts = as_texts(questions)
-        cut = []
+        vectors = np.empty((len(texts), self.dimension), np.float32)
 
-        def encode(start: int) -> np.ndarray:
-            chunk = texts[start : start + _CHUNK]
-            token_ids, offsets, truncated, parts = self.vocabulary.flat_ids(chunk, self.max_tokens)
-            cut.append(truncated)
-            return self._folded.encode(token_ids, offsets, parts)
+        def encode(start: int) -> int:
+            chunk = slice(start, start + _CHUNK)
+            token_ids, offsets, cut, parts = self.vocabulary.flat_ids(texts[chunk], self.max_tokens)
+            vectors[chunk] = self._folded.encode(token_ids, offsets, parts)
+            return cut
 
-        vectors = self._encode_chunks(encode, len(texts))
-        say_cut(sum(cut), len(texts), self.max_tokens)
+        if len(texts) <= _CHUNK:
+            cut = encode(0)
+        else:
+            with concurrent.futures.ThreadPoolExecutor(cpu_count()) as pool:
+                cut = sum(pool.map(encode, range(0, len(texts), _CHUNK)))
+        say_cut(cut, len(texts), self.max_tokens)
         return vectors
-
-    def encode_ids(self, token_ids: np.ndarray, parts: Parts = NO_PARTS) -> np.ndarray:
-        """Encode token ids, int32 [n, L], zero-padded on the right: float32 [n, d].
-
-        `parts` are of the ids from V. A row of padding is the empty question.
-        """
-        rows = len(self.embedding) + parts.tokens
-        if token_ids.size and (token_ids.min() < 0 or token_ids.max() >= rows):
-            # Compiled loops check no bounds.
-            got = f"{token_ids.min()} to {token_ids.max()}"
-            what = f"`token_ids`: expected ids from 0 to {rows - 1}, got {got}"
-            raise UserError(what, remedy="use this encoder's vocabulary")
-
-        def encode(start: int) -> np.ndarray:
-            chunk = token_ids[start : start + _CHUNK]
-            lengths = np.count_nonzero(chunk, axis=1)
-            offsets = np.concatenate([[0], np.cumsum(lengths)])
-            return self._folded.encode(chunk[chunk != 0], offsets, parts)
-
-        return self._encode_chunks(encode, len(token_ids))
 
     def files(self) -> dict[str, bytes]:
         """The contents of its folder: model.safetensors, vocabulary.json and settings.json."""
@@ -187,20 +171,6 @@ class CnnEncoder:
         for i, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
             weights |= {f"kernel_{i}": kernel, f"bias_{i}": bias}
         return {name: np.asarray(array, np.float32) for name, array in weights.items()}
-
-    def _encode_chunks(self, encode: Callable[[int], np.ndarray], count: int) -> np.ndarray:
-        """Call `encode(start)` for each chunk of `count` questions, on all cores."""
-        if count <= _CHUNK:
-            return encode(0)
-        vectors = np.empty((count, self.dimension), np.float32)
-
-        def fill(start: int) -> None:
-            vectors[start : start + _CHUNK] = encode(start)
-
-        with concurrent.futures.ThreadPoolExecutor(cpu_count()) as pool:
-            for _ in pool.map(fill, range(0, count, _CHUNK)):
-                pass
-        return vectors
 
     @functools.cached_property
     def _folded(self) -> FoldedCnn:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,17 +25,15 @@ from qpr_jax.encoders.sentence_transformers import (
 )
 from qpr_jax.errors import needs
 from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified
-from qpr_jax.text.base import NO_PARTS, Parts, as_texts
+from qpr_jax.text.base import as_texts
 from qpr_jax.text.word_pieces import WordPieces
 
 if TYPE_CHECKING:
     from qpr_jax.encoders.transformer_runtime import Runtime
 
-T = TypeVar("T")
 FORMAT = "qpr_jax sentence model 1"
 # Token counts that questions are padded to; each is compiled once.
 _WIDTHS = (8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384)
-_IN_FLIGHT = 2  # blocks on the devices while an earlier result is read
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,11 +95,14 @@ class TransformerEncoder:
         for row in cut:
             del row[-2]  # the last one marks the end
         say_cut(len(cut), len(ids), self.max_tokens)
-        return self._encode(ids)
-
-    def encode_ids(self, token_ids: np.ndarray, parts: Parts = NO_PARTS) -> np.ndarray:
-        """Encode token ids, int32 [n, L], zero-padded on the right, without `parts`: [n, d]."""
-        return self._encode([row[row > 0] for row in token_ids])
+        vectors = np.empty((len(ids), self.dimension), np.float32)
+        runtime = self._runtime
+        blocks = length_blocks(ids, self.max_tokens, runtime.device_tokens, runtime.devices)
+        # Results are read when all work is started, so that no device waits for the host.
+        results = [(rows, runtime.encode(token_ids)) for rows, token_ids in blocks]
+        for rows, encoded in results:
+            vectors[rows] = np.asarray(encoded)[: len(rows)]
+        return vectors
 
     def files(self) -> dict[str, bytes]:
         """The contents of its folder, in the format of sentence-transformers."""
@@ -155,15 +155,6 @@ class TransformerEncoder:
         model = self.model
         return compile_layers(model.shape, model.weights, "float32", self.precision)
 
-    def _encode(self, ids: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
-        vectors = np.empty((len(ids), self.dimension), np.float32)
-        runtime = self._runtime
-        blocks = length_blocks(ids, self.max_tokens, runtime.device_tokens, runtime.devices)
-        results = ((rows, runtime.encode(token_ids, None)) for rows, token_ids in blocks)
-        for rows, encoded in prefetch(results):
-            vectors[rows] = np.asarray(encoded)[: len(rows)]
-        return vectors
-
 
 def read_transformer(folder: StrPath) -> TransformerEncoder:
     """Read a folder of sentence-transformers, verified if `save_encoder` wrote it."""
@@ -181,18 +172,8 @@ def read_transformer(folder: StrPath) -> TransformerEncoder:
     return TransformerEncoder(parse_model(contents, path), contents, settings)
 
 
-def prefetch(results: Iterable[T]) -> Iterator[T]:
-    """Yield each of `results` after the next ones have been started."""
-    started: collections.deque[T] = collections.deque()
-    for result in results:
-        started.append(result)
-        if len(started) > _IN_FLIGHT:
-            yield started.popleft()
-    yield from started
-
-
 def length_blocks(
-    ids: Sequence[Sequence[int] | np.ndarray],
+    ids: Sequence[Sequence[int]],
     max_tokens: int,
     device_tokens: int,
     devices: int,

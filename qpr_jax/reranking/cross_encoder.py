@@ -15,7 +15,7 @@ import numpy as np
 
 from qpr_jax.encoders.base import parse_tensors, serialize_tensors
 from qpr_jax.encoders.sentence_transformers import TOKENIZER, WEIGHTS, named_tensors, parse_weights
-from qpr_jax.encoders.transformer_encoder import TransformerEncoder, length_blocks, prefetch
+from qpr_jax.encoders.transformer_encoder import TransformerEncoder, length_blocks
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified, write_folder
 from qpr_jax.models import BertShape
@@ -93,7 +93,7 @@ class CrossEncoder:
         """
         logits = np.empty(len(pairs), np.float32)
         if len(pairs):
-            for rows, scored in prefetch(self._results(*self.tokenizer.id_lists(pairs))):
+            for rows, scored in [*self._results(*self.tokenizer.id_lists(pairs))]:
                 logits[rows] = np.asarray(scored)[: len(rows)]
         return logits
 

@@ -32,9 +32,11 @@ def make_evaluator(
     if metric == "agreement" and dataset.teacher:
         agreement = make_agreement(dataset, dataset.teacher, "validation")
 
+    questions = dataset.data.questions
+
     def score(encoder: Encoder) -> dict[str, float]:
-        def vectors_of(rows: np.ndarray | slice) -> np.ndarray:
-            return encoder.encode_ids(dataset.token_ids[rows], dataset.parts)
+        def vectors_of(rows: np.ndarray) -> np.ndarray:
+            return encoder.encode([questions[row] for row in rows])
 
         scores = {}
         if len(pairs):
@@ -49,7 +51,7 @@ def make_evaluator(
                 scored = score_translations(*sides, None, texts.sources, texts.targets)
                 accuracies += [scored["to_source"], scored["to_target"]]
             return scores | {"translation": float(np.mean(accuracies))}
-        vectors = vectors_of(slice(len(dataset.data.questions)))
+        vectors = encoder.encode(questions)
         if metric == "mrr" or (metric == "roc_auc" and easy):
             queries = np.unique(pairs[:, 0])
             found = rank(exact_search(vectors), queries)

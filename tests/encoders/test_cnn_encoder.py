@@ -14,7 +14,6 @@ from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn, round_to_half
 from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_manifest
-from qpr_jax.text.base import NO_PARTS
 from qpr_jax.text.vocabulary import vocabulary_to_bytes
 from tests.encoders.examples import (
     QUESTIONS,
@@ -24,7 +23,6 @@ from tests.encoders.examples import (
     cnn_weights,
     reference,
 )
-from tests.text.plain_ids import make_parts
 
 
 def test_summary():
@@ -44,14 +42,6 @@ SUBWORDS = dataclasses.replace(VOCABULARY, subwords=True)
 @pytest.fixture(params=[False, True])
 def encoder(request):
     return cnn_encoder(vocabulary=SUBWORDS, **cnn_weights(bag_of_words=request.param))
-
-
-def test_ids_without_a_row_are_refused(encoder):
-    rows = len(encoder.embedding)
-    for parts in (NO_PARTS, make_parts([[1], [2]])):
-        for id in (-1, rows + parts.tokens):
-            with pytest.raises(UserError, match=f"ids from 0 to {rows + parts.tokens - 1}"):
-                encoder.encode_ids(np.array([[1, id]]), parts)
 
 
 def test_added_words_have_rows_of_their_own(encoder):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from qpr_jax import Encoder, read_encoder
+from qpr_jax.encoders import base
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import PACKAGED, save_encoder
 from qpr_jax.errors import UserError
@@ -90,6 +91,7 @@ def test_no_text_changes_the_vector_of_another(encoder):
 
 
 def test_tokens_beyond_the_limit_are_not_read_which_is_said(encoder, caplog):
+    base.say_cut.cache_clear()  # it is said once
     start = "what " * encoder.max_tokens
     assert_same(encoder, *encoder.encode([start, start + "is the best way"]))
     assert f"of 2 texts have more than {encoder.max_tokens} tokens" in caplog.text
@@ -152,6 +154,3 @@ def test_a_cnn_is_equation_1_in_float64():
         plain = with_rows_of_sums(encoder, parts)
         expected = np.stack([reference(plain, row[row > 0].tolist()) for row in ids])
         np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=2e-5, atol=4e-6)
-        # The width of the padding has no effect.
-        wide = np.pad(ids, ((0, 0), (0, 50)))
-        np.testing.assert_array_equal(encoder.encode_ids(wide, parts), encoder.encode(TEXTS))

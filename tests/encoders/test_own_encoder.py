@@ -54,8 +54,6 @@ def test_three_members_are_enough_in_memory():
 def test_what_it_lacks_is_named(tmp_path):
     with pytest.raises(UserError, match="expected an encoder with files, got Lengths without"):
         Retriever.build(QUESTIONS, run=Lengths()).save(tmp_path / "folder")
-    with pytest.raises(UserError, match="with token ids, got Lengths"):
-        Lengths().encode_ids(np.zeros((1, 1), np.int32))
     with pytest.raises(UserError, match="with embeddings of words, got Lengths"):
         Lengths().word_embeddings()
 
