@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
-import importlib.resources
 import itertools
 import json
 import secrets
@@ -18,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from qpr_jax.duplicates.review import Review, describe_review
+from qpr_jax.rendering import render
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.retriever import Retriever
 from qpr_jax.serving.middleware import HANDLERS, LOOPBACK, RequestChecks, error_response
@@ -29,10 +28,6 @@ _CHOICES = {
     "cross_encoder": "by the cross-encoder",
 }
 _WORDS = {"yes": True, "no": False, "skip": None}
-
-
-def _read(name: str) -> str:
-    return importlib.resources.files("qpr_jax.serving").joinpath(name).read_text("utf-8")
 
 
 def find_examples(retriever: Retriever) -> list[str]:
@@ -48,15 +43,8 @@ def make_page(rerank: Sequence[Rerank], examples: Sequence[str]) -> tuple[bytes,
       rerank: the orders to choose from, the default first.
       examples: questions to try.
     """
-    page = _read("page.html")
-    page = page.replace("{characters}", str(CHARACTERS))
-    options = (
-        f"<option value='{json.dumps(word)}'>{_CHOICES[word or False]}</option>" for word in rerank
-    )
-    page = page.replace("{options}", "".join(options))
-    page = page.replace("{hidden}", "hidden" if len(rerank) == 1 else "")
-    buttons = (f"<button type=button>{html.escape(text)}</button>" for text in examples)
-    page = page.replace("{examples}", " ".join(buttons), 1)
+    orders = [(json.dumps(word), _CHOICES[word or False]) for word in rerank]
+    page = render("search_page.html", characters=CHARACTERS, orders=orders, examples=examples)
     page = page.encode("utf-8", "replace").decode()  # a lone surrogate
     return page.encode(), _headers(page)
 
@@ -102,7 +90,7 @@ def make_review_app(
         the page, and as `Authorization: Bearer TOKEN` elsewhere.
       allowed_hosts: names allowed in the `Host` header, without port; "*" allows all.
     """
-    page = _read("review.html")
+    page = render("review_page.html")
     headers = _headers(page) | {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
     app = FastAPI(
         openapi_url=None,
