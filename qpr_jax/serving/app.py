@@ -201,7 +201,8 @@ def _add_questions(app: FastAPI, live: LiveIndex, needs_token: list[Any]) -> Non
     @app.post("/questions", response_model=models.AddResponse, dependencies=needs_token)
     async def add(body: models.AddRequest) -> Response:
         """Add questions: durable, and found by searches, before this answers. Needs the token."""
-        ids = await live.write(lambda now: now.add(body.questions, body.ids, body.payload or False))
+        payload = False if body.payload is None else body.payload
+        ids = await live.write(lambda now: now.add(body.questions, body.ids, payload))
         return _json(json.dumps({"ids": ids}).encode())
 
     @app.get("/questions/{id:id}", response_model=models.QuestionModel)

@@ -180,8 +180,8 @@ class LiveIndex:
         try:
             return await work(served)
         except UserError as error:
-            temporary = isinstance(error, UnavailableError) or error.setting in FIELDS
-            if temporary or self._open is None:
+            of_client = str(error).startswith(FIELDS)
+            if of_client or isinstance(error, UnavailableError) or self._open is None:
                 raise
             async with self._reloading:
                 if self.served is served:  # no other request has reloaded it meanwhile

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import errno
 import json
 import logging
@@ -25,8 +24,8 @@ from qpr_jax.serving.models import Error, shorten
 log = logging.getLogger("qpr_jax")
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-# Settings of a UserError that are fields of requests: the client made a mistake.
-FIELDS = {"queries", "questions", "k", "rerank", "ids", "id", "payload"}
+# A UserError that begins with a field of requests is a mistake of the client.
+FIELDS = ("`queries`", "`questions`", "`k`", "`rerank`", "`ids`", "`payload`")
 RESPONSES: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": Error, "description": "A mistake of the client."},
     "5XX": {"model": Error, "description": "A failure of the server."},
@@ -44,7 +43,7 @@ def error_response(status: int, line: str, headers: Mapping[str, str] | None = N
 
 
 class RequestChecks:
-    """Give each request an id, refuse wrong hosts and bodies, and answer 500 to an exception.
+    """Give each request an id, refuse wrong hosts and large bodies, and answer 500 to an exception.
 
     Each answer has the headers `X-Request-ID` and `X-QPR-Version`. The id is the client's own if it
     has 1 to 128 printable ASCII characters without blanks, else a new one. A web page whose domain
@@ -58,7 +57,7 @@ class RequestChecks:
         self._hosts = None if "*" in hosts else {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request, or answer 400, 413, 415 or 500."""
+        """Pass on a request, or answer 400, 413 or 500."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -70,10 +69,7 @@ class RequestChecks:
         async def counted() -> Message:
             nonlocal size
             message = await receive()
-            body = message.get("body", b"")
-            if not size and body.startswith(codecs.BOM_UTF8):
-                message = {**message, "body": body.removeprefix(codecs.BOM_UTF8)}
-            size += len(body)
+            size += len(message.get("body", b""))
             if size > self._largest:
                 raise HTTPException(413, f"expected a body of at most {self._largest:,} bytes")
             return message
@@ -86,7 +82,7 @@ class RequestChecks:
                 own["X-Request-ID"], own["X-QPR-Version"] = name, qpr_jax.__version__
             await send(message)
 
-        refused = self._wrong_host(headers.getlist("host")) or _wrong_body(headers)
+        refused = self._wrong_host(headers.getlist("host"))
         try:
             await (refused or self._app)({**scope, "method": method, _NAME: name}, counted, named)
         except Exception:
@@ -111,20 +107,6 @@ def _request_id(headers: Headers) -> str:
     return given[0] if valid else secrets.token_hex(16)
 
 
-def _wrong_body(headers: Headers) -> Response | None:
-    """Return the answer to a request whose body is not read, by its headers."""
-    if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
-        return None
-    if (encoding := headers.get("content-encoding", "identity").lower()) != "identity":
-        return error_response(
-            415, f"expected a body without Content-Encoding, got {shorten(encoding)}"
-        )
-    kind = headers.get("content-type", "none").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        return error_response(415, f"expected Content-Type: application/json, got {shorten(kind)}")
-    return None
-
-
 async def answer_error(request: Request, error: Exception) -> Response:
     """Answer a request that raised an exception of `HANDLERS`."""
     match error:
@@ -138,8 +120,9 @@ async def answer_error(request: Request, error: Exception) -> Response:
             return error_response(405, line, error.headers)
         case HTTPException():
             return error_response(error.status_code, error.detail, error.headers)
-        case UserError(setting=field) if field in FIELDS:
-            return error_response(422, str(error))
+        case UserError() if str(error).startswith(FIELDS):
+            # The remedy is for programs in Python.
+            return error_response(422, str(error).removesuffix(f"; {error.remedy}"))
     # The request was valid: the fault is in the index folder, the store or the disk.
     name = request.scope.get(_NAME, "")
     log.error("%s %s %s: %s", name, request.method, shorten(request.url.path), error)
@@ -164,5 +147,5 @@ def _first_error(error: RequestValidationError) -> str:
     if first["type"] == "whole":
         return str(first["msg"])
     where = ".".join(map(shorten, first["loc"][1:])) or "body"
-    no_value = first["type"] in ("missing", "blank")
-    return f"`{where}`: {first['msg']}" + ("" if no_value else f", got {shorten(first['input'])}")
+    got = "" if first["type"] == "missing" else f", got {shorten(first['input'])}"
+    return f"`{where}`: {first['msg']}{got}"

@@ -127,10 +127,12 @@ def test_writing_needs_the_token(client, given):
         ("/search", {"queries": ["a"], "query": "b"}, "one of `queries` and `query`"),
         ("/search", {}, "one of `queries` and `query`"),
         ("/search", {"queries": ["a"] * 101, "k": 100}, "queries times k; got 10,100"),
+        ("/questions", {"questions": ["a"], "ids": []}, "`ids`: expected one a question (1)"),
+        ("/questions", {"questions": ["a"], "payload": []}, "`payload`: expected a mapping a"),
         ("/questions", {"questions": ["a"], "ids": [-1]}, "`ids.0`: expected a whole number"),
         ("/questions", {"questions": ["a"], "ids": ["é" * 513]}, "`ids.0`: expected a whole"),
         ("/questions", {"questions": ["a", "b"], "ids": [1, "1"]}, "`ids`: expected distinct ids"),
-        ("/questions", {"questions": ["a", " \n"]}, "a blank one at 1"),
+        ("/questions", {"questions": ["a", " \n"]}, "position 1: expected a question"),
     ],
 )
 def test_a_wrong_body_gives_one_line(client, path, body, message):
@@ -145,8 +147,8 @@ def test_a_wrong_body_gives_one_line(client, path, body, message):
 @pytest.mark.parametrize(
     ("headers", "content", "status"),
     [
-        ({"Content-Encoding": "gzip"}, b"{}", 415),
-        ({"Content-Type": "text/plain"}, b"{}", 415),
+        ({"Content-Encoding": "gzip"}, b"\x1f\x8b", 400),
+        ({"Content-Type": "text/plain"}, b'{"questions": ["a"]}', 422),
         ({}, b" " * 10_000, 422),
         ({}, b" " * 10_001, 413),
         ({}, iter([b" " * 6000] * 2), 413),
