@@ -1,82 +1,70 @@
-"""The losses of `examples/losses.py`, against their formulas row by row in float64."""
+"""The losses of `examples/`: against their formulas in float64, registered, in settings."""
 
+import pathlib
+import runpy
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.nn import softmax
 
 from examples import losses
-from qpr_jax import UserError, load_config
+from qpr_jax import LossSpec, UserError, load_config, register_loss
 from qpr_jax.training.checks import validate
-from tests.losses.cases import over_devices, pairs
-from tests.losses.references import as_float64, negatives_of, unit
+from qpr_jax.training.losses_config import LOSSES
+from tests.losses.cases import check, over_devices, pairs
+from tests.losses.references import cosines, distances_of, divergence, evaluate, negatives_of
+from tests.refused import check_refused
 
+ROOT = pathlib.Path(__file__).parent.parent.parent
 RNG = np.random.default_rng(3)
 TEACHER = RNG.normal(size=(16, 6)), RNG.normal(size=(24, 6))
-SCALE = 20.0
+OWN = np.eye(16, 24)
 
 
-def softmax(logits):
-    powers = np.exp(logits - logits.max())
-    return powers / powers.sum()
+def multi_positive(x, y, negative):
+    shares = ~negative / (~negative).sum(axis=1, keepdims=True)
+    return divergence(0.7 * shares + 0.3 / len(y), -distances_of(x, y))
 
 
-def divergence(target, logits):
-    known = target > 0
-    return (target * (np.log(np.where(known, target, 1)) - np.log(softmax(logits))))[known].sum()
+def debiased(x, y, negative):
+    powers, count = jnp.exp(20 * cosines(x, y)), negative.sum(axis=1)
+    own, others = powers.diagonal(), jnp.where(negative, powers, 0).sum(axis=1)
+    mean = (others / count - 0.001 * own) / 0.999
+    return -jnp.log(own / (own + count * jnp.maximum(mean, np.exp(-20)))).mean()
 
 
-def cosines(x, y):
-    return unit(x)[0] @ unit(y)[0].T
+def sigmoid(x, y, negative):
+    logits = 10 * cosines(x, y) - 10
+    others = jnp.where(negative, jnp.log1p(jnp.exp(logits)), 0)
+    return (jnp.log1p(jnp.exp(-logits.diagonal())) + others.sum(axis=1)).mean()
 
 
-def multi_positive(i, x, y, clusters):
-    positive = ~negatives_of(i, len(y), clusters)
-    target = 0.7 * positive / positive.sum() + 0.3 / len(y)
-    return divergence(target, -((x[i] - y) ** 2).sum(axis=1))
+def guided(x, y, negative):
+    guide = cosines(*TEACHER)
+    kept = (OWN > 0) | negative & (guide <= guide.diagonal()[:, None])
+    return divergence(OWN, jnp.where(kept, 20 * cosines(x, y), -jnp.inf))
 
 
-def debiased(i, x, y, clusters):
-    row, negative = SCALE * cosines(x, y)[i], negatives_of(i, len(y), clusters)
-    mean = (np.exp(row[negative]).mean() - 0.001 * np.exp(row[i])) / 0.999
-    rest = negative.sum() * max(mean, np.exp(-SCALE))
-    return -np.log(np.exp(row[i]) / (np.exp(row[i]) + rest))
+def teacher_prior(x, y, negative):
+    spread = softmax(jnp.where(negative, cosines(*TEACHER) / 0.05, -jnp.inf), axis=1)
+    logits = jnp.where((OWN > 0) | negative, -distances_of(x, y), -jnp.inf)
+    return divergence(0.7 * OWN + 0.3 * spread, logits)
 
 
-def sigmoid(i, x, y, clusters):
-    row, negative = 10 * cosines(x, y)[i] - 10, negatives_of(i, len(y), clusters)
-    return np.log1p(np.exp(-row[i])) + np.log1p(np.exp(row[negative])).sum()
-
-
-def guided(i, x, y, clusters):
-    row, guide = SCALE * cosines(x, y)[i], cosines(*TEACHER)[i]
-    kept = negatives_of(i, len(y), clusters) & (guide <= guide[i])
-    kept[i] = True
-    return -np.log(np.exp(row[i]) / np.exp(row[kept]).sum())
-
-
-def teacher_prior(i, x, y, clusters):
-    negative = negatives_of(i, len(y), clusters)
-    target = np.zeros(len(y))
-    target[negative] = 0.3 * softmax(cosines(*TEACHER)[i][negative] / 0.05)
-    target[i] = 0.7
-    kept = negative | (np.arange(len(y)) == i)
-    return divergence(target[kept], -((x[i] - y[kept]) ** 2).sum(axis=1))
-
-
-@pytest.mark.parametrize("rows", [multi_positive, debiased, sigmoid, guided, teacher_prior])
-def test_a_loss_is_its_formula_on_any_number_of_devices(rows):
-    taught = rows in (guided, teacher_prior)
+@pytest.mark.parametrize("formula", [multi_positive, debiased, sigmoid, guided, teacher_prior])
+def test_a_loss_is_its_formula_on_any_number_of_devices(formula):
+    taught = formula in (guided, teacher_prior)
 
     def loss(x, y, clusters, *teacher, axis_name):
         options = {"teacher": teacher} if taught else {}
-        fn = getattr(losses, f"{rows.__name__}_loss")
+        fn = getattr(losses, f"{formula.__name__}_loss")
         return fn(x, y, clusters=clusters, axis_name=axis_name, **options)
 
     x, y, clusters = pairs(16, 24, 8)
-    expected = np.mean([rows(i, *as_float64(x, y), clusters) for i in range(16)])
+    expected = evaluate(formula, x, y, negatives_of(16, 24, clusters))
     for devices in (1, 8):
-        found, gradients = over_devices(loss, devices, (x, y, clusters, *TEACHER))
-        assert found == pytest.approx(expected, rel=1e-5)
-        assert all(np.isfinite(gradient).all() for gradient in gradients)
+        check(over_devices(loss, devices, (x, y, clusters, *TEACHER)), expected, 2e-5)
 
 
 def test_a_loss_that_reads_a_teacher_needs_one():
@@ -84,3 +72,40 @@ def test_a_loss_that_reads_a_teacher_needs_one():
     with pytest.raises(UserError, match="a teacher, and there is none"):
         validate(config)
     validate(load_config("quora_sdml", {"loss.names": "guided", "teacher.model": "minilm"}))
+
+
+@pytest.fixture
+def hinge_loss():
+    """The loss of examples/custom_loss.py, registered by its code until the end of the test."""
+    yield runpy.run_path(str(ROOT / "examples" / "custom_loss.py"))["hinge_loss"]
+    del LOSSES["hinge"]
+
+
+def test_the_loss_of_the_example(hinge_loss):
+    assert LOSSES["hinge"].fn is hinge_loss
+    assert LOSSES["hinge"].settings == {"margin"}
+    line = jnp.array([[0.0], [2.0]])
+    # Distances 0, 4 and 4, 0, and a margin of 5: 5 + 0 - 4 for each of the two negatives.
+    assert float(hinge_loss(line, line, margin=5.0)) == 1
+    one, eight = (over_devices(hinge_loss, count, pairs(16, 16, 5)[:2]) for count in (1, 8))
+    assert one[0] > 0
+    check(eight, (float(one[0]), *map(np.asarray, one[1])))
+    # Settings may name it.
+    config = load_config("quora_sdml", {"loss.names": "hinge", "loss.margin": 0.7})
+    validate(config)
+    config.loss.names = ("hing",)
+    with pytest.raises(UserError, match="or hinge, got"):
+        validate(config)
+
+
+WRONG = [
+    ("sdml", {}, "`name` of a loss: expected letters, digits and _, and none of contrastive, "),
+    ("a,b", {}, "got 'a,b'"),
+    ("hinge", {"reads": "targets"}, "`reads` of a loss: expected pairs or labeled, got 'targets'"),
+]
+
+
+def test_what_is_no_loss_is_refused():
+    plain = {"fn": lambda: None, "reads": "pairs"}
+    check_refused(lambda name, given: register_loss(name, LossSpec(**plain | given)), *WRONG)
+    assert "hinge" not in LOSSES
