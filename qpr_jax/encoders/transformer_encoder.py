@@ -153,7 +153,7 @@ class TransformerEncoder:
             from qpr_jax.encoders.transformer_runtime import compile_layers
 
         model = self.model
-        return compile_layers(model.shape, model.weights, "float32", self.precision)
+        return compile_layers(model.shape, model.weights, self.precision)
 
 
 def read_transformer(folder: StrPath) -> TransformerEncoder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from qpr_jax.models import BertShape
-from qpr_jax.models.bert import BertEncoder, init_bert
-
-_AXIS = "data"
+from qpr_jax.models.bert import BertEncoder, BertLayer, init_bert
 
 
 class Runtime(NamedTuple):
@@ -35,7 +33,6 @@ class Runtime(NamedTuple):
 def compile_layers(
     shape: BertShape,
     weights: Mapping[str, Any],
-    compute_dtype: str,
     precision: str = "highest",
     model: type[BertEncoder] = BertEncoder,
 ) -> Runtime:
@@ -44,50 +41,40 @@ def compile_layers(
     A single layer is compiled for each shape of a block, and called with the weights of each.
     `precision` is of float32 products, as JAX names it.
     """
-    mesh = Mesh(np.array(jax.local_devices()), (_AXIS,))
-    replicated = NamedSharding(mesh, PartitionSpec())
-    split = NamedSharding(mesh, PartitionSpec(_AXIS))
-    graph, params = init_bert(shape, weights, compute_dtype, precision, model)
-    params = jax.device_put(params, replicated)
+    mesh = Mesh(np.array(jax.local_devices()), ("data",))
+    split = NamedSharding(mesh, PartitionSpec("data"))
+    graph, params = init_bert(shape, weights, "float32", precision, model)
+    params = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
     layers = [nnx.split(layer) for layer in nnx.merge(graph, params).layers]
     layer_graph = layers[0][0]  # the same for all layers
 
     def encode(token_ids: np.ndarray, segments: np.ndarray | None = None) -> jax.Array:
-        x, mask = _embed(graph, split, params, *jax.device_put((token_ids, segments), split))
+        inputs = jax.device_put((token_ids, segments), split)
+        x, mask = _apply(_embed, graph, split, params, *inputs)
         for _, layer in layers:
-            x = _apply_layer(layer_graph, split, layer, x, mask)
-        return _pool(graph, split, params, x, mask)
+            x = _apply(BertLayer.__call__, layer_graph, split, layer, x, mask)
+        return cast(jax.Array, _apply(model.pool, graph, split, params, x, mask))
 
     # Half as many or four times as many are slower on a CPU; a GPU needs many to be busy.
     device_tokens = 1024 if mesh.devices.flat[0].platform == "cpu" else 65_536
     return Runtime(encode, mesh.size, device_tokens)
 
 
-# At module level, so that encoders of one shape, which a training creates, are compiled once.
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
 def _embed(
+    encoder: BertEncoder, token_ids: jax.Array, segments: jax.Array | None
+) -> tuple[jax.Array, jax.Array]:
+    x = encoder.embed(encoder.embedding[jnp.maximum(token_ids, 0)], segments)
+    return x, token_ids >= 0
+
+
+# At module level, so that encoders of one shape, which a training creates, are compiled once.
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _apply(
+    method: Callable[..., Any],
     graph: nnx.GraphDef,
     split: NamedSharding,
     params: nnx.State,
-    token_ids: jax.Array,
-    segments: jax.Array | None,
-) -> tuple[jax.Array, jax.Array]:
-    encoder = nnx.merge(graph, params)
-    x = encoder.embed(encoder.embedding[jnp.maximum(token_ids, 0)], segments)
-    return lax.with_sharding_constraint((x, token_ids >= 0), split)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _apply_layer(
-    graph: nnx.GraphDef, split: NamedSharding, params: nnx.State, x: jax.Array, mask: jax.Array
-) -> jax.Array:
-    return lax.with_sharding_constraint(nnx.merge(graph, params)(x, mask), split)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _pool(
-    graph: nnx.GraphDef, split: NamedSharding, params: nnx.State, x: jax.Array, mask: jax.Array
-) -> jax.Array:
-    return lax.with_sharding_constraint(nnx.merge(graph, params).pool(x, mask), split)
+    *arrays: jax.Array | None,
+) -> Any:
+    """Apply a method of a module, whose results are split over the devices as its inputs are."""
+    return lax.with_sharding_constraint(method(nnx.merge(graph, params), *arrays), split)

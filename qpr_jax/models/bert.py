@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, cast
@@ -211,17 +210,10 @@ def init_bert(
     model: type[BertEncoder] = BertEncoder,
 ) -> tuple[nnx.GraphDef, nnx.State]:
     """Create a model with the given weights (pure nested dictionaries): graph and parameters."""
-    graph, params = _structure(model, shape, compute_dtype=compute_dtype, precision=precision)
-    params = jax.tree.map(lambda array: array, params)  # a copy
+    how: dict[str, Any] = {"compute_dtype": compute_dtype, "precision": precision}
+    graph, params = nnx.split(nnx.eval_shape(lambda: model(shape, rngs=nnx.Rngs(0), **how)))
     nnx.replace_by_pure_dict(params, dict(weights))
     return graph, params
-
-
-@functools.cache
-def _structure(
-    model: type[BertEncoder], shape: BertShape, **products: Any
-) -> tuple[nnx.GraphDef, nnx.State]:
-    return nnx.split(nnx.eval_shape(lambda: model(shape, rngs=nnx.Rngs(0), **products)))
 
 
 def _apply_float32(linear: nnx.Linear, x: jax.Array) -> jax.Array:

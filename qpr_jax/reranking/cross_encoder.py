@@ -125,7 +125,7 @@ class CrossEncoder:
             from qpr_jax.encoders.transformer_runtime import compile_layers
             from qpr_jax.models.bert import PairScorer
 
-        return compile_layers(self.shape, self.weights, "float32", model=PairScorer)
+        return compile_layers(self.shape, self.weights, model=PairScorer)
 
 
 class CrossReranker(Reranker):
