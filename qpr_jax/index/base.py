@@ -51,21 +51,11 @@ class Question(NamedTuple):
 class Store(Protocol):
     """Questions and their vectors; safe to use from several threads."""
 
-    @property
-    def recipe(self) -> Recipe:
-        """How the vectors are indexed."""
-
-    @property
-    def encoder(self) -> str:
-        """Identity of the encoder of the vectors."""
-
-    @property
-    def dimension(self) -> int:
-        """Length of a vector."""
-
-    @property
-    def shared(self) -> Mapping[str, int] | None:
-        """Sentences that many texts share, and their counts; None if `recipe.clean` is False."""
+    recipe: Recipe  # how the vectors are indexed
+    encoder: str  # identity of the encoder of the vectors
+    dimension: int  # length of a vector
+    # Sentences that many texts share, and their counts; None if `recipe.clean` is False.
+    shared: Mapping[str, int] | None
 
     @property
     def version(self) -> str:

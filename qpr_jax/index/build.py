@@ -20,7 +20,7 @@ import pathlib
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -137,7 +137,7 @@ def write_build(
     dimension: int,
     codes: Vectors | None = None,
     next_id: int = 0,
-    shared: dict[str, int] | None = None,
+    shared: Mapping[str, int] | None = None,
     export: Callable[[str], str] = lambda build: "",
 ) -> None:
     """Write a build, and the manifest that names it.

@@ -9,10 +9,9 @@ import pathlib
 import secrets
 import shutil
 import tempfile
-import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,12 +28,8 @@ from qpr_jax.index.build import (
     verify_build,
     write_build,
 )
-from qpr_jax.index.questions import LARGEST_COUNTER, stored_key
+from qpr_jax.index.questions import LARGEST_COUNTER, LOCK, stored_key
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.vectors import Vectors
-from qpr_jax.machine import renew_after_fork
-
-T = TypeVar("T")
 
 
 class FolderStore:
@@ -55,10 +50,8 @@ class FolderStore:
         """
         self.path, self.encoders = pathlib.Path(path).absolute(), tuple(encoders)
         self.temporary = temporary
-        self._lock = threading.Lock()  # guards `_state` and what it refers to against changes
         self._stale = False
-        self._state = open_build(self.path, self.encoders).apply()
-        renew_after_fork(self, FolderStore._after_fork)
+        self._take(open_build(self.path, self.encoders).apply())
         if temporary:
             weakref.finalize(self, _remove, self.path, os.getpid())
 
@@ -93,32 +86,6 @@ class FolderStore:
         return f"<FolderStore: {len(self):,} questions in {where}, {self.vectors.factory}>"
 
     @property
-    def recipe(self) -> Recipe:
-        """How it was asked to index."""
-        return self.vectors.recipe
-
-    @property
-    def vectors(self) -> Vectors:
-        """Vectors of the present build by row, without regard to what was removed."""
-        return self._state.vectors
-
-    @property
-    def encoder(self) -> str:
-        """Identity of the encoder of the vectors."""
-        return str(self._state.manifest["encoder"])
-
-    @property
-    def dimension(self) -> int:
-        """Length of a vector."""
-        return self.vectors.dimension
-
-    @property
-    def shared(self) -> dict[str, int] | None:
-        """See `Store`; of a sample of the questions that the index was made of."""
-        shared: dict[str, int] | None = self._state.manifest["shared"]
-        return shared
-
-    @property
     def version(self) -> str:
         """Name of the present questions: that of the build, and the number of the last change."""
         state = self._fresh()
@@ -148,19 +115,17 @@ class FolderStore:
                 remedy="encode the queries with the encoder of the index",
             )
 
-        def find(state: State) -> list[list[Hit]]:
-            size = min(k, state.live.present)
-            if size < 1:
-                return [[] for _ in vectors]
-            distances, rows = state.vectors.search(vectors, size, state.live)
-            found = state.questions(rows[rows >= 0].tolist())
-            results = []
-            for own, near in zip(rows.tolist(), distances.tolist(), strict=True):
-                pairs = [(*found[row], at) for row, at in zip(own, near, strict=True) if row >= 0]
-                results.append([Hit(id, text, at, None, more) for id, text, more, at in pairs])
-            return results
-
-        return self._read(find)
+        state = self._fresh()
+        size = min(k, state.live.present)
+        if size < 1:
+            return [[] for _ in vectors]
+        distances, rows = state.vectors.search(vectors, size, state.live)
+        found = state.questions(rows[rows >= 0].tolist())
+        results = []
+        for own, near in zip(rows.tolist(), distances.tolist(), strict=True):
+            pairs = [(*found[row], at) for row, at in zip(own, near, strict=True) if row >= 0]
+            results.append([Hit(id, text, at, None, more) for id, text, more, at in pairs])
+        return results
 
     def add(self, questions: Sequence[Question], vectors: np.ndarray) -> None:
         """See `Store`; vectors float32 [n, d]."""
@@ -189,14 +154,10 @@ class FolderStore:
 
     def get(self, ids: Sequence[Id]) -> list[Question | None]:
         """See `Store`."""
-        keys = [*map(stored_key, ids)]
-
-        def find(state: State) -> list[Question | None]:
-            rows = state.rows_of(ids)
-            found = state.questions([*rows.values()])
-            return [found[rows[key]] if key in rows else None for key in keys]
-
-        return self._read(find)
+        state = self._fresh()
+        rows = state.rows_of(ids)
+        found = state.questions([*rows.values()])
+        return [found[rows[key]] if key in rows else None for key in map(stored_key, ids)]
 
     def questions(self) -> Iterator[Question]:
         """See `Store`."""
@@ -262,16 +223,6 @@ class FolderStore:
             export=export,
         )
 
-    def _read(self, find: Callable[[State], T]) -> T:
-        """Return what `find` makes of the present state."""
-        while True:
-            state = self._fresh()
-            try:
-                return find(state)
-            except FileNotFoundError:  # the build was replaced before all its files were open
-                if manifest_signature(self.path) == state.signature:
-                    raise
-
     def _fresh(self) -> State:
         """Return the present state, with the changes of other processes."""
         state = self._state
@@ -282,7 +233,7 @@ class FolderStore:
 
     def _refresh(self) -> None:
         """Take in a newer build, and all changes."""
-        with self._lock:
+        with LOCK:  # for which a fork waits
             state, signature = self._state, manifest_signature(self.path)
             if signature != state.signature and not self._stale:
                 manifest = read_manifest(self.path, format=FORMAT)
@@ -292,13 +243,16 @@ class FolderStore:
             if self._stale or signature != state.signature:
                 state = open_build(self.path, self.encoders)
             self._stale = True  # until all of it is done
-            self._state = state.apply()
+            self._take(state.apply())
             self._stale = False
 
-    def _after_fork(self) -> None:
-        """Make a child's copy usable, whatever the other threads of the parent were doing."""
-        self._stale = self._stale or self._lock.locked()
-        self._lock = threading.Lock()
+    def _take(self, state: State) -> None:
+        self._state = state
+        self.vectors = state.vectors  # by row, without regard to what was removed
+        self.recipe = state.vectors.recipe
+        self.encoder = str(state.manifest["encoder"])
+        self.dimension = state.vectors.dimension
+        self.shared: Mapping[str, int] | None = state.manifest["shared"]
 
 
 def _remove(path: pathlib.Path, process: int) -> None:
