@@ -5,13 +5,13 @@ those of `encode`.
 """
 
 import threading
-import time
 import uuid
 import zlib
 
 import numpy as np
 
 from qpr_jax.index.base import Question
+from tests.waiting import wait_until
 
 DIMENSION = 8
 PAYLOADS = [
@@ -34,14 +34,6 @@ def questions(count, start=0):
 
 def put(store, *some):
     store.add(some, encode([question.text for question in some]))
-
-
-def soon(condition):
-    """Wait until a condition holds: a store may see another one's changes a second later."""
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def assert_is(store, expected):
@@ -123,10 +115,10 @@ def two_stores_see_each_other(store, reopen):
     for i in range(0, 20, 4):
         put(store, *expected[i : i + 2])
         put(other, *expected[i + 2 : i + 4])
-    soon(lambda: len(store) == len(other) == 20)
+    wait_until(lambda: len(store) == len(other) == 20)
     assert sorted(store.questions()) == sorted(other.questions()) == expected
     assert store.remove([3]) == 1
-    soon(lambda: other.get([3]) == [None] and len(other) == 19)
+    wait_until(lambda: other.get([3]) == [None] and len(other) == 19)
 
 
 def threads_search_while_another_one_changes(store, reopen):

@@ -1,11 +1,11 @@
 import io
 import re
 import sys
-import time
 
 import pytest
 
 from qpr_jax import progress
+from tests.waiting import wait_until
 
 
 class Terminal(io.StringIO):
@@ -18,14 +18,6 @@ def on_terminal(monkeypatch, term="xterm"):
     monkeypatch.setenv("TERM", term)
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     return terminal
-
-
-def wait_for_line(caplog) -> str:
-    for _ in range(500):
-        if caplog.messages:
-            return caplog.messages[-1]
-        time.sleep(0.01)
-    raise AssertionError("no line came")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +40,8 @@ def test_without_a_terminal_progress_is_lines(monkeypatch, caplog, dumb, total, 
     with progress.bar("step", total or 0, start=10 * (total is not None), interval=0.02) as show:
         if total is not None:
             show(20, "loss 1")
-        assert re.fullmatch(expected, wait_for_line(caplog))
+        wait_until(lambda: caplog.messages)
+        assert re.fullmatch(expected, caplog.messages[-1])
 
 
 @pytest.mark.parametrize("shown", [True, False])

@@ -4,7 +4,6 @@ import contextlib
 import shutil
 import socket
 import threading
-import time
 
 import pytest
 import uvicorn
@@ -13,6 +12,7 @@ from starlette.testclient import TestClient
 from qpr_jax import Retriever
 from qpr_jax.serving.app import Settings, make_app
 from tests.runs import calibrate, write_reranker
+from tests.waiting import wait_until
 
 TOKEN = "a-token"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -83,10 +83,3 @@ def running(app):
         server.should_exit = True
         thread.join()
         listening.close()
-
-
-def wait_until(condition) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)

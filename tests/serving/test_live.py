@@ -12,7 +12,8 @@ from qpr_jax import Retriever
 from qpr_jax.errors import UnavailableError, UserError
 from qpr_jax.serving.app import Settings, create_app, make_app
 from tests.runs import write_encoder
-from tests.serving.conftest import BEARER, TOKEN, client_of, wait_until
+from tests.serving.conftest import BEARER, TOKEN, client_of
+from tests.waiting import wait_until
 
 
 def serve(folder):

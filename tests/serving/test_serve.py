@@ -15,7 +15,8 @@ import pytest
 from qpr_jax import Retriever
 from qpr_jax.cli.serve import host_names, listen, origin_names
 from qpr_jax.errors import UserError
-from tests.serving.conftest import BEARER, TOKEN, wait_until
+from tests.serving.conftest import BEARER, TOKEN
+from tests.waiting import wait_until
 
 QPR = [sys.executable, "-m", "qpr_jax.cli.main"]
 
