@@ -15,6 +15,7 @@ from qpr_jax.text.vocabulary import Vocabulary
 TINY = pathlib.Path(__file__).parent / "tiny_bert"
 WORDS = tuple(tokenize("what is the best way to learn python how can i quickly"))
 VOCABULARY = Vocabulary(WORDS, bins=4)
+SUBWORDS = dataclasses.replace(VOCABULARY, subwords=True)
 QUESTIONS = [
     "what is the best way to learn python",
     "",

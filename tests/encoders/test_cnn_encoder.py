@@ -17,6 +17,7 @@ from qpr_jax.files import write_manifest
 from qpr_jax.text.vocabulary import vocabulary_to_bytes
 from tests.encoders.examples import (
     QUESTIONS,
+    SUBWORDS,
     VOCABULARY,
     WORDS,
     cnn_encoder,
@@ -34,9 +35,6 @@ def test_summary():
         assert "It knows 12 words" in found.limits[0]
         assert "reads at most 20 of" in found.limits[1]
     assert summary.limits != subwords.limits
-
-
-SUBWORDS = dataclasses.replace(VOCABULARY, subwords=True)
 
 
 @pytest.fixture(params=[False, True])

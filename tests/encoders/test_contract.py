@@ -13,6 +13,7 @@ from qpr_jax.encoders.load import PACKAGED, save_encoder
 from qpr_jax.errors import UserError
 from tests.encoders.examples import (
     QUESTIONS,
+    SUBWORDS,
     TINY,
     VOCABULARY,
     cnn_encoder,
@@ -21,7 +22,6 @@ from tests.encoders.examples import (
     with_rows_of_sums,
 )
 
-SUBWORDS = dataclasses.replace(VOCABULARY, subwords=True)
 UNICODE = [
     "\x00",
     "\ud800 é \ud800",
@@ -137,14 +137,6 @@ def test_damaged_files_are_refused(tmp_path, kind, damage):
             path.write_bytes(data)
         with pytest.raises(UserError, match=r"missing|found none|bytes|expected"):
             read_encoder(tmp_path / "e")
-
-
-def test_word_embeddings_are_rows_of_its_words(encoder):
-    words, rows = encoder.word_embeddings()
-    assert len(words) == len(rows) > 0
-    assert rows.dtype == np.float32
-    assert encoder.summary().vocabulary_size >= len(words)
-    assert encoder.summary().description
 
 
 def test_a_cnn_is_equation_1_in_float64():

