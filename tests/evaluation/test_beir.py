@@ -60,11 +60,7 @@ def test_chunks_change_nothing():
 
 def test_scores_worked_by_hand():
     """Of documents that are lost or graded below 0, and of a query without relevant ones."""
-    qrels = {
-        "q1": {"a": 3, "b": 1, "c": 0, "gone": 2, "below": -1},
-        "q2": {"a": 1},
-        "q3": {"a": 0},
-    }
+    qrels = {"q1": {"a": 3, "b": 1, "c": 0, "gone": 2, "below": -1}, "q2": {"a": 1}, "q3": {"a": 0}}
     found = {"q1": ["b", "below", "c", "a", "x"], "q2": ["x", "a"], "q3": ["a"]}
     rankings = {
         query: [RankedDocument(name, -float(i)) for i, name in enumerate(names)]

@@ -130,9 +130,8 @@ def test_retrieval_has_the_scores_of_our_search_and_facts_of_the_encoder(run):
     # mteb rounds to 1e-5. The vectors of the tiny transformer are so near to each other that their
     # float32 cosines, 1 but for 1e-7, swap neighbors.
     error = 1e-3 if isinstance(model.encoder, TransformerEncoder) else 2e-5
-    for k in (1, 3, 5, 10, 100):
-        for name in ("ndcg", "map", "recall", "precision", "mrr"):
-            assert found[f"{name}_at_{k}"] == pytest.approx(ours[f"{name}@{k}"], abs=error), name
+    theirs = {name: found[name.replace("@", "_at_")] for name in ours}
+    assert theirs == pytest.approx(ours, abs=error)
     meta, encoder = model.mteb_model_meta, model.encoder
     assert isinstance(model, EncoderProtocol)
     assert isinstance(meta, ModelMeta)
@@ -141,8 +140,5 @@ def test_retrieval_has_the_scores_of_our_search_and_facts_of_the_encoder(run):
     assert meta.similarity_fn_name.value == ("cosine" if encoder.normalize else "euclidean")
     assert meta.languages == ["eng-Latn"]
     assert meta.memory_usage_mb == pytest.approx(meta.n_parameters * 4 / 2**20)
-    if hasattr(encoder, "embedding"):
-        arrays = (encoder.embedding, encoder.projection, *encoder.kernels, *encoder.biases)
-        assert meta.n_parameters == sum(array.size for array in arrays)
     with pytest.raises(UserError, match="expected codes such as eng-Latn, got 'xx'"):
         _ = MtebEncoder(run, languages=["xx"]).mteb_model_meta
