@@ -1,4 +1,4 @@
-"""The memory and the cores of this machine, forked children, and loops that numba compiles."""
+"""The memory and the cores of this machine, and loops that numba compiles."""
 
 from __future__ import annotations
 
@@ -8,31 +8,10 @@ import os
 import pathlib
 import resource
 import sys
-import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
 log = logging.getLogger("qpr_jax")
-
-_renewals: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
-
-
-def renew_after_fork(owner: T, renew: Callable[[T], object]) -> None:
-    """Call `renew(owner)` in a forked child, such as to make its locks and thread pools again.
-
-    The threads of the parent do not exist in the child: a lock that one of them held stays locked,
-    and a pool of them runs nothing. `renew` must not refer to the owner otherwise.
-    """
-    _renewals[owner] = renew
-
-
-def _renew_all() -> None:
-    for owner, renew in [*_renewals.items()]:
-        renew(owner)
-
-
-os.register_at_fork(after_in_child=_renew_all)
 
 
 def cpu_count() -> int:

@@ -8,12 +8,11 @@ same vector, to the last bit, in any batch.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 
 import numpy as np
 
-from qpr_jax.machine import compile_loop, renew_after_fork
+from qpr_jax.machine import compile_loop
 from qpr_jax.models import embedding_norm
 from qpr_jax.text.base import NO_PARTS, Parts
 
@@ -63,28 +62,23 @@ class FoldedCnn:
         self._normalize = normalize
         self._rows = blocks * _BLOCK  # of each table, of which the first are tokens
         self._computed = np.zeros(blocks, bool)
-        self._renew_lock()
-        renew_after_fork(self, FoldedCnn._renew_lock)
         shapes = ((self._rows, len(kernel), kernel.shape[2]) for kernel in kernels)
         self._tables = [np.empty(shape, np.float32) for shape in shapes]
-
-    def _renew_lock(self) -> None:
-        self._lock = threading.Lock()
 
     def compute(self, token_ids: np.ndarray) -> None:
         """Compute the products of these tokens, and of padding."""
         if self._computed[0] and self._computed[token_ids // _BLOCK].all():
             return
-        with self._lock:
-            for block in np.unique(np.append(token_ids // _BLOCK, 0)).tolist():
-                if self._computed[block]:
-                    continue
-                inside = slice(block * _BLOCK, (block + 1) * _BLOCK)
-                rows = np.zeros((_BLOCK, self._embedding.shape[1]), np.float32)
-                rows[: len(self._embedding[inside])] = self._embedding[inside]
-                for table, kernel in zip(self._tables, self._kernels, strict=True):
-                    np.matmul(rows, kernel, out=table[inside].reshape(_BLOCK, -1))
-                self._computed[block] = True
+        # No lock, which a fork could leave held: two threads may write equal rows.
+        for block in np.unique(np.append(token_ids // _BLOCK, 0)).tolist():
+            if self._computed[block]:
+                continue
+            inside = slice(block * _BLOCK, (block + 1) * _BLOCK)
+            rows = np.zeros((_BLOCK, self._embedding.shape[1]), np.float32)
+            rows[: len(self._embedding[inside])] = self._embedding[inside]
+            for table, kernel in zip(self._tables, self._kernels, strict=True):
+                table[inside] = (rows @ kernel).reshape(table[inside].shape)
+            self._computed[block] = True
 
     def encode(
         self, token_ids: np.ndarray, offsets: np.ndarray, parts: Parts = NO_PARTS
