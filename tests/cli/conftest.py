@@ -13,6 +13,7 @@ from qpr_jax.cli import main
 from tests.xla import QUICK_XLA
 
 ROOT = str(pathlib.Path(__file__).parent.parent.parent)  # fixtures change the folder
+TINY = pathlib.Path(ROOT, "tests", "reranking", "tiny_cross_encoder")
 QUESTIONS = {
     5: "How can I learn Python quickly?",
     3: "What is the best way to learn Python?",

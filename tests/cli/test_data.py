@@ -2,7 +2,6 @@
 
 import json
 import math
-import pathlib
 import re
 import shutil
 
@@ -11,6 +10,7 @@ import pytest
 from qpr_jax.data.pairs import HEADER, read_question_pairs
 from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.training.sources import NEGATIVES
+from tests.cli.conftest import TINY
 from tests.distant.rows import log_rows, write_rows
 from tests.runs import calibrate, write_reranker
 from tests.tables import read_table, write_table
@@ -75,8 +75,6 @@ def test_parts_are_made_and_scored(done, objects, run, tmp_path):
     assert scores["recall@100"] == 1
 
 
-TINY = pathlib.Path(__file__).parent.parent / "reranking" / "tiny_cross_encoder"
-
 LABELED = (
     ("how can i learn python quickly", "what is the best way to learn python", 1),
     ("how to cook rice", "what is the way to cook rice", 1),
@@ -102,9 +100,6 @@ def test_an_encoder_alone_searches_the_questions_of_the_pairs(done, run, pairs, 
         mined.setdefault(row["query"], []).append(row["negative"])
     assert "How to cook rice?" not in mined["what is the way to cook rice"]
     assert all("python" not in text for text in mined[LABELED[0][0]])
-    done("negatives", run, pairs, "--out", "n.jsonl", "--count", "2")
-    lines = read_table(tmp_path / "n.jsonl")
-    assert [line["negative"] for line in lines] == [row["negative"] for row in rows]
 
 
 def test_an_index_is_searched(done, index, pairs, tmp_path):

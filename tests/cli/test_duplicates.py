@@ -17,9 +17,6 @@ def test_files_are_written(done, calibrated_run, table, tmp_path):
         "d: pairs: 0; copies: 2; groups: 1 of 3 questions, the largest of 3; 2 of 4 stay" in stderr
     )
     assert "expected precision" not in stderr  # the pair has two spellings of one text
-    names = [".lock", "deduplicated.csv", "groups.csv", "indistinguishable.csv"]
-    names += ["info.json", "pairs.csv"]
-    assert sorted(p.name for p in (tmp_path / "d").iterdir()) == names
     pairs = read_table(tmp_path / "d" / "pairs.csv")
     assert [*pairs[0]] == ["id1", "id2", "score", "distance", "question1", "question2"]
     found = [(p["id1"], p["id2"], p["score"][:4]) for p in pairs]
@@ -52,9 +49,13 @@ def test_several_files_and_the_tables_of_a_folder_are_one_table(done, run, tmp_p
         kept = read_table(tmp_path / f"{name}_duplicates" / "deduplicated.csv")
         found = [(row["question"], row["rows"]) for row in kept]
         assert found == [("learn python", "2"), ("cook rice", "1")]
-    (tmp_path / "new.csv").write_text("question\ncook RICE\n")
+    done("duplicates", "parts", *how, "--within", "tag", "--out", "within")
+    assert read_table(tmp_path / "within" / "pairs.csv") == []
+    (tmp_path / "new.csv").write_text("question\ncook RICE\nrye\n")
     done("duplicates", "new.csv", "--against", "parts", *how)
-    assert len(read_table(tmp_path / "new_duplicates" / "pairs.csv")) == 1
+    groups = read_table(tmp_path / "new_duplicates" / "groups.csv")
+    found = {(row["question"], row["of_table"], row["kept"]) for row in groups}
+    assert found == {("cook RICE", "true", "false"), ("cook rice", "false", "true")}
     done("index", "i", "parts", "--run", run)
     done("add", "i", *files[::-1])
     stored = [(q.id, q.text, q.payload["tag"]) for q in Retriever.load(tmp_path / "i")]
@@ -102,20 +103,6 @@ def test_lines_of_standard_input(done, run, tmp_path):
     assert pair.pop("distance") < 0.2
     expected = {"id1": 0, "id2": 3, "score": None, "question1": texts[0], "question2": texts[3]}
     assert pair == expected
-
-
-def test_rows_against_others_and_within_a_column(done, calibrated_run, table, tmp_path):
-    (tmp_path / "old.csv").write_text("id,question,product\n1,LEARN python,x\n")
-    how = ("duplicates", table, "--run", calibrated_run, "--against", "old.csv")
-    done(*how, "--out", "d", "--within", "product")
-    pairs = read_table(tmp_path / "d" / "pairs.csv")
-    assert {(p["id1"], p["id2"]) for p in pairs} == {("a", "1"), ("7", "1")}
-    groups = read_table(tmp_path / "d" / "groups.csv")
-    found = {(g["id"], g["of_table"], g["kept"]) for g in groups}
-    assert found == {("a", "true", "false"), ("7", "true", "false"), ("1", "false", "true")}
-    assert [row["id"] for row in read_table(tmp_path / "d" / "deduplicated.csv")] == ["c", "d"]
-    done(*how, "--out", "e", "--within", "product", "--payload", "product")
-    assert read_table(tmp_path / "e" / "pairs.csv") == pairs
 
 
 def test_an_index_gets_what_it_lacks(qpr, done, objects, calibrated_run, table, tmp_path):

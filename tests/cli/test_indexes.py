@@ -14,20 +14,15 @@ PAYLOAD = {"url": "x/ü", "tags": ["a\tb"]}
 
 
 def contents(folder):
-    return {question.id: question.text for question in Retriever.load(folder).store.questions()}
-
-
-def lines(out):
-    return [json.loads(line) for line in out.splitlines()]
+    return {question.id: question.text for question in Retriever.load(folder)}
 
 
 def test_indexed_and_searched(done, objects, index):
-    out, _ = done("search", index, "--query", "How to cook rice", "-k", 2)
-    first, second = lines(out)
+    first, second = objects("search", index, "--query", "How to cook rice", "-k", 2)
     assert list(first) == ["query", "id", "question", "distance", "score"]
     assert first["id"] == 8
     assert first["distance"] <= second["distance"]
-    assert done("search", index, "How to cook rice", "-k", 2)[0] == out
+    assert objects("search", index, "How to cook rice", "-k", 2) == [first, second]
     found = objects("search", index, "-k", 1, given=b"how can i learn python quickly\n\nrice")
     assert [row["query"] for row in found] == ["how can i learn python quickly", "rice"]
     out, _ = done("search", index, "--output", "tsv", "-k", 9, "--query", "a\tb")
@@ -56,10 +51,10 @@ def test_searched_in_two_stages(qpr, done, objects, index, tmp_path):
     write_reranker(index, candidates=3)
     calibrate(index)
     asked = ("search", index, "--query", "how to cook rice", "-k", 4)
-    out, _ = done(*asked)
-    scores = [row["score"] for row in lines(out)]
+    found = objects(*asked)
+    scores = [row["score"] for row in found]
     assert all(0 <= score <= 1 for score in scores)
-    assert qpr(*asked, "--rerank", "light")[1] == out
+    assert objects(*asked, "--rerank", "light") == found
     one_stage = objects(*asked, "--rerank", "false")
     assert [row["distance"] for row in one_stage] == sorted(row["distance"] for row in one_stage)
     assert {row["score"] for row in one_stage} == {None}
@@ -68,7 +63,7 @@ def test_searched_in_two_stages(qpr, done, objects, index, tmp_path):
     (facts,) = objects("info", index, "--json")[0]["rerankers"].values()
     assert facts["candidates"] == 3
     done("index", "other", "questions.jsonl", "--run", index)
-    assert qpr("search", "other", *asked[2:])[1] == out
+    assert objects("search", "other", *asked[2:]) == found
 
 
 def test_replaced_questions_are_counted_and_equal_texts_printed_once(qpr, done, objects, index):
@@ -84,14 +79,13 @@ def test_replaced_questions_are_counted_and_equal_texts_printed_once(qpr, done, 
 
 
 def test_kept_up_to_date(qpr, done, objects, index, tmp_path):
-    out, stderr = done("add", index, given=b"where is rye grown\nwhat is a bicycle\n")
+    added = objects("add", index, given=b"where is rye grown\nwhat is a bicycle\n")
     # The greatest id there can be does not end the counter.
-    assert [row["id"] for row in lines(out)] == [9, 10]
+    assert [row["id"] for row in added] == [9, 10]
     done("remove", index, given=b"9\n10\n")
     done("remove", index, "--id", 2**63 - 1)
     (tmp_path / "new.csv").write_text("question,id\nrye?,8\nrye!,8\noats,77\n")
-    out, stderr = done("add", index, "new.csv")
-    added = [(row["id"], row["question"]) for row in lines(out)]
+    added = [(row["id"], row["question"]) for row in objects("add", index, "new.csv")]
     assert added == [(8, "rye?"), (8, "rye!"), (77, "oats")]
     expected = {i: q for i, q in QUESTIONS.items() if i < 2**63 - 1} | {8: "rye!", 77: "oats"}
     assert contents(index) == expected

@@ -1,15 +1,13 @@
 """`--json` of every command: one object, or a line each; all else is on standard error."""
 
 import json
-import pathlib
 
 from qpr_jax.cli.commands import qpr as program
-from tests.cli.conftest import JSONL
+from tests.cli.conftest import JSONL, TINY
 from tests.cli.test_data import write_pairs
 from tests.distant.rows import log_rows, write_rows
 from tests.languages import write_extended
 
-TINY = pathlib.Path(__file__).parent.parent / "reranking" / "tiny_cross_encoder"
 SHOWN_ELSEWHERE = {"train", "review", "serve", "presets", "calibrate"}
 
 

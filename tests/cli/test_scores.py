@@ -2,29 +2,23 @@
 
 import dataclasses
 import json
-import pathlib
 
 import numpy as np
 import pytest
 
 from qpr_jax.data.beir import write_beir
+from qpr_jax.data.pairs import HEADER
 from qpr_jax.reranking.cross_encoder import read_cross_encoder, save_cross_encoder
 from qpr_jax.retriever import Retriever
-from tests.cli.conftest import QUESTIONS
+from tests.cli.conftest import QUESTIONS, TINY
 from tests.runs import WORDS, write_encoder, write_reranker
-
-
-def jsonl(pairs):
-    """Lines of pairs, with labels or without."""
-    names = ("question1", "question2", "is_duplicate")
-    rows = (dict(zip(names, pair, strict=False)) for pair in pairs)
-    return "".join(json.dumps(row) + "\n" for row in rows)
+from tests.tables import write_table
 
 
 def test_verdicts_are_scored(objects, run, tmp_path):
     pairs = [("learn python", "Learn Python?", 1), ("learn python", "cook rice", 0)]
     for name in ("val.jsonl", "test.jsonl"):
-        (tmp_path / name).write_text(jsonl(pairs))
+        write_table(tmp_path / name, HEADER[3:], pairs)
     classify = ("evaluate", run, "test.jsonl", "--task", "classification")
     (scores,) = objects(*classify, "--validation", "val.jsonl")
     assert scores["test"] == scores["validation"]
@@ -73,13 +67,12 @@ def test_both_stages_are_scored(objects, index, tmp_path):
     assert both == first
 
 
-TINY = pathlib.Path(__file__).parent.parent / "reranking" / "tiny_cross_encoder"
 GOLDEN = json.loads((TINY / "golden.json").read_text())
 PAIRS = [pair for pair in GOLDEN["pairs"] if "\t" not in "".join(pair)]
 
 
 def test_pairs_are_scored_in_their_order(done, objects, tmp_path):
-    (tmp_path / "pairs.jsonl").write_text(jsonl(PAIRS))
+    write_table(tmp_path / "pairs.jsonl", HEADER[3:5], PAIRS)
     rows = objects("rerank", TINY, "pairs.jsonl")
     assert [[row["question1"], row["question2"]] for row in rows] == PAIRS
     assert [row["score"] for row in rows] == pytest.approx(GOLDEN["scores"], abs=1e-5)
@@ -97,7 +90,7 @@ def test_a_run_has_probabilities(objects, tmp_path):
     points = np.array([[0.0, 5.0], [0.25, 0.75]])
     model = dataclasses.replace(model, calibration=points)
     save_cross_encoder(tmp_path / "run" / "export", model)
-    rows = objects("rerank", "run", "--format", "jsonl", given=jsonl(PAIRS[:2]).encode())
+    rows = objects("rerank", "run", write_table("pairs.jsonl", HEADER[3:5], PAIRS[:2]))
     assert all(0.25 < row["probability"] < 0.75 for row in rows)
 
 
@@ -111,9 +104,7 @@ def verdicts(tmp_path):
         if i % 2:
             other[:5] = words[:5]
         rows.append((" ".join(words), " ".join(other), i % 2))
-    path = tmp_path / "verdicts.jsonl"
-    path.write_text(jsonl(rows))
-    return path
+    return write_table(tmp_path / "verdicts.jsonl", HEADER[3:], rows)
 
 
 def test_a_run_gets_a_calibration(done, verdicts, tmp_path):
