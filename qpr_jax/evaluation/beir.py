@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import IO
 
 import numpy as np
 
@@ -23,17 +23,10 @@ from qpr_jax.index.vectors import exact_top_k, nearest
 CUTOFFS = (1, 3, 5, 10, 100)
 DEPTH = 100
 CHUNK = 16_384
-_GAP = np.float32(1e-9)  # between scores that would be equal; more where float32 is coarser
 
 Encode = Callable[[list[str]], np.ndarray]
+Rankings = dict[str, dict[str, float]]  # of each query, the scores of its documents, best first
 log = logging.getLogger("qpr_jax")
-
-
-class RankedDocument(NamedTuple):
-    """A document, by its id, of a ranking; a higher score is nearer."""
-
-    document: str
-    score: float
 
 
 def beir_scores(
@@ -79,12 +72,11 @@ def ranked_documents(
     *,
     depth: int = DEPTH,
     chunk: int = CHUNK,
-) -> dict[str, list[RankedDocument]]:
+) -> Rankings:
     """Return the `depth` nearest documents of each query, nearest first, without its own id.
 
     A score is minus the squared Euclidean distance. Of equal scores the document with the later id
-    comes first, as in trec_eval; scores are then lowered a little until no two are equal, so that
-    tools with another rule for ties rank alike.
+    comes first, as in trec_eval.
 
     queries: id -> text. corpus: distinct ids and texts, of which `chunk` are in memory at once.
     """
@@ -106,13 +98,11 @@ def ranked_documents(
     for query, *row in zip(queries, *(part.tolist() for part in found), strict=True):
         hits = [(0 - distance, ids[i]) for distance, i in zip(*row, strict=True) if i >= 0]
         others = sorted((hit for hit in hits if hit[1] != query), reverse=True)
-        rankings[query] = _separate_scores(others[:depth])
+        rankings[query] = {name: score for score, name in others[:depth]}
     return rankings
 
 
-def graded_scores(
-    rankings: Mapping[str, Sequence[RankedDocument]], qrels: Qrels
-) -> dict[str, float]:
+def graded_scores(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
     """Return `ndcg`, `map`, `recall`, `precision` and `mrr` at CUTOFFS, means over `qrels`.
 
     A query without a relevant document counts 0, and documents that the corpus lacks are missed.
@@ -120,7 +110,7 @@ def graded_scores(
     grades = np.zeros((len(qrels), DEPTH), np.int64)
     ideal = np.zeros((len(qrels), DEPTH), np.int64)
     for row, (query, judged) in enumerate(qrels.items()):
-        first = [judged.get(hit.document, 0) for hit in rankings[query][:DEPTH]]
+        first = [judged.get(name, 0) for name in rankings[query]][:DEPTH]
         best = sorted(judged.values(), reverse=True)[:DEPTH]
         grades[row, : len(first)], ideal[row, : len(best)] = first, best
     relevance = grades > 0
@@ -133,28 +123,15 @@ def graded_scores(
     return {name: float(values.mean()) for name, values in scores.items()}
 
 
-def write_run(
-    file: IO[str], rankings: Mapping[str, Sequence[RankedDocument]], tag: str = "qpr_jax"
-) -> None:
-    """Write lines `query Q0 document rank score tag`, as trec_eval reads them."""
-    for query, hits in rankings.items():
-        for rank, hit in enumerate(hits, start=1):
+def write_run(file: IO[str], rankings: Rankings) -> None:
+    """Write lines `query Q0 document rank score qpr_jax`, as trec_eval reads them."""
+    for query, scores in rankings.items():
+        for rank, (document, score) in enumerate(scores.items(), start=1):
             # Nine digits identify a float32.
-            file.write(f"{query} Q0 {hit.document} {rank} {hit.score:.9g} {tag}\n")
+            file.write(f"{query} Q0 {document} {rank} {score:.9g} qpr_jax\n")
 
 
 def _refuse_blank(name: str) -> None:
     if name.split() != [name]:
         what = f"TREC's format: expected ids without blanks, got {name!r}"
         raise UserError(what, remedy="leave `--trec` out")
-
-
-def _separate_scores(hits: Sequence[tuple[float, str]]) -> list[RankedDocument]:
-    """Return the hits with scores that decrease strictly, as float32 too."""
-    ranking: list[RankedDocument] = []
-    last = np.float32(np.inf)
-    for score, document in hits:
-        below = min(np.nextafter(last, np.float32(-np.inf)), last - _GAP)
-        last = min(np.float32(score), below)
-        ranking.append(RankedDocument(document, float(last)))
-    return ranking
