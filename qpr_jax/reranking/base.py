@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
-from qpr_jax.ids import Id, id_key, order_key
+from qpr_jax.ids import Id, order_key
 from qpr_jax.index.base import Hit
 from qpr_jax.text.cleaning import clean
 
@@ -119,21 +119,10 @@ def rank_hits(
     Ties go by distance, then by id, numbers before strings, so the result does not depend on the
     order given. All arguments are [m], except `starts`, as of `TextLists`.
     """
-    owners = owners_of(starts)
-    order = np.lexsort((-scores, owners))
-    ordered = scores[order]
-    ties = ~(ordered[1:] < ordered[:-1]) & (owners[1:] == owners[:-1])  # NaN, which is last, too
-    # The other keys double the time, and are seldom needed.
-    return np.lexsort((_ranks(ids), distances, -scores, owners)) if ties.any() else order
-
-
-def _ranks(ids: Sequence[Id] | np.ndarray) -> np.ndarray:
-    """Numbers in the order of ids, int64 [m]; equal for equal ids."""
-    if isinstance(ids, np.ndarray):
-        return ids
-    keys = [*map(id_key, ids)]
-    place = {key: rank for rank, key in enumerate(sorted({*keys}, key=order_key))}
-    return np.array([place[key] for key in keys], np.int64)
+    if not isinstance(ids, np.ndarray):
+        place = {key: rank for rank, key in enumerate(sorted({*map(order_key, ids)}))}
+        ids = np.array([place[order_key(value)] for value in ids], np.int64)
+    return np.lexsort((ids, distances, -scores, owners_of(starts)))
 
 
 def owners_of(starts: np.ndarray) -> np.ndarray:
