@@ -316,6 +316,7 @@ class Retriever:
         """Write the encoder, its re-rankers and the index to a folder, which `load` reads.
 
         Later changes are kept there. An address, as in `load`, gets the questions as they are now.
+        The folder of the retriever itself is only compacted.
         """
         if is_address(folder):
             how, encoder = self.store.recipe, self.encoder
@@ -327,6 +328,8 @@ class Retriever:
                 remedy="build the index in a folder with `qpr index`",
             )
         path = pathlib.Path(folder)
-        replace = path.absolute() != self.store.path.parent
-        write = functools.partial(export, path, self.encoder, self.stages, replace=replace)
-        self.store = self.store.copy_to(path / INDEX, write)
+        if path.absolute() == self.store.path.parent:
+            self.compact()
+        else:
+            write = functools.partial(export, path, self.encoder, self.stages)
+            self.store = self.store.copy_to(path / INDEX, write)

@@ -64,13 +64,11 @@ def create_store(
     return FolderStore.create(path, questions, encoder.encode, recipe, **how)
 
 
-def export(
-    run: pathlib.Path, encoder: Encoder, stages: Stages, build: str, *, replace: bool = True
-) -> str:
+def export(run: pathlib.Path, encoder: Encoder, stages: Stages, build: str) -> str:
     """Write an encoder and its re-rankers beside an index; return the name of their folder."""
     name = export_name(run, encoder, build)
     save_encoder(run / name, encoder)
-    stages.save(run / name, replace=replace)
+    stages.save(run / name)
     return name
 
 

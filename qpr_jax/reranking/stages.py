@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import pathlib
@@ -41,7 +40,6 @@ from qpr_jax.text.differences import Explanation, find_differences
 
 log = logging.getLogger(__name__)
 
-Read = Callable[[StrPath], Any]
 UNKNOWN = -1  # the id of a text that is not in the index
 
 
@@ -93,23 +91,12 @@ class Stages:
         known = {LIGHT: self.light, STACKED: self.stacked}
         return {name: model for name, model in known.items() if model}
 
-    def save(self, folder: StrPath, *, replace: bool = True) -> None:
-        """Write the models and the calibration to the folder of the encoder.
-
-        replace: also replace other models of the same encoder.
-        """
-
-        def write(name: str, model: Any, read: Read, save: Callable[..., Any]) -> None:
-            """Write a model unless the folder has an undamaged one of this encoder, which stays."""
-            with contextlib.suppress(UserError):
-                if not replace and read(pathlib.Path(folder, name)).encoder == model.encoder:
-                    return
-            save(pathlib.Path(folder, name), model)
-
+    def save(self, folder: StrPath) -> None:
+        """Write the models and the calibration to the folder of the encoder."""
         for name, model in self.models.items():
-            write(name, model, read_light, save_light)
+            save_light(pathlib.Path(folder, name), model)
         if self.calibration:
-            write(CALIBRATION, self.calibration, read_calibration, save_calibration)
+            save_calibration(pathlib.Path(folder, CALIBRATION), self.calibration)
 
     def require_calibration(self) -> PairCalibration:
         """Return the calibration; UserError if there is none."""
@@ -299,7 +286,7 @@ def _text_of(store: Store, id: Id | None) -> str:
     return found.text
 
 
-def _read(path: pathlib.Path, read: Read, kind: str, encoder: Encoder) -> Any:
+def _read(path: pathlib.Path, read: Callable[[StrPath], Any], kind: str, encoder: Encoder) -> Any:
     """Read the model of a folder; None if there is none, UserError if of another encoder."""
     if not os.path.lexists(path):
         return None

@@ -12,12 +12,11 @@ from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.reranking.calibration import (
     CALIBRATION,
-    read_calibration,
     save_calibration,
 )
 from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.reranking.features import FEATURES
-from qpr_jax.reranking.light import LIGHT, STACKED, read_light, save_light
+from qpr_jax.reranking.light import LIGHT, STACKED, save_light
 from qpr_jax.reranking.stages import Stages
 from tests.refused import check_refused
 from tests.reranking.models import WordEncoder, light_model, network, pair_calibration
@@ -143,22 +142,6 @@ def test_they_are_read_as_they_were_saved(folder, tmp_path):
     found.save(tmp_path / "copy")
     for path in folder.glob("*/*"):
         assert (tmp_path / "copy" / path.relative_to(folder)).read_bytes() == path.read_bytes()
-
-
-def test_saving_replaces_damage_and_other_encoders_but_no_newer_ones_unless_asked(folder):
-    found = Stages.read(folder, WordEncoder())
-    newer = dataclasses.replace(found.calibration, reach=3.0)
-    save_calibration(folder / CALIBRATION, newer)
-    found.save(folder, replace=False)
-    assert read_calibration(folder / CALIBRATION).reach == 3.0
-    found.save(folder)
-    assert read_calibration(folder / CALIBRATION).reach == 4.0
-    (folder / LIGHT / "manifest.json").write_text("{}")
-    found.save(folder, replace=False)
-    assert read_light(folder / LIGHT).encoder == "an encoder"
-    save_light(folder / LIGHT, light_model("another"))
-    found.save(folder, replace=False)
-    assert read_light(folder / LIGHT).encoder == "an encoder"
 
 
 def test_those_of_another_encoder_or_re_ranker_are_refused(folder):

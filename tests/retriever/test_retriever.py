@@ -64,7 +64,9 @@ def test_a_saved_retriever_keeps_its_changes_in_the_folder(retriever, tmp_path, 
     assert loaded.add(["7 again"], ["7"]) == ["7"]
     assert loaded.add(["next"]) == [10]  # 9 was another question
     retriever.compact()
+    calibrate(folder)  # meanwhile
     loaded.save(folder)  # over itself
+    assert Retriever.load(folder).stages.calibration is not None
     expected = dict(zip([8, 3, 4, "7", 10], [*QUESTIONS[1:], "7 again", "next"], strict=True))
     for same in (retriever, loaded, Retriever.load(folder)):
         assert texts_of(same) == expected
