@@ -27,7 +27,7 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import PACKAGED
 from qpr_jax.retriever import read_encoder
-from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
+from qpr_jax.text.vocabulary import Vocabulary, frequent_words
 from qpr_jax.training.config import load_config
 
 PRESETS = ("quora_sdml", "quora_distilled")
@@ -140,7 +140,8 @@ def main() -> int:
     encoders: dict[str, Encoder] = {PACKAGED: read_encoder(PACKAGED)}
     for preset in PRESETS:
         subwords = load_config(preset).text.subwords
-        vocabulary = build_vocabulary(texts[: len(texts) // 2], bins=5_000, subwords=subwords)
+        words = frequent_words(texts[: len(texts) // 2])[:50_000]
+        vocabulary = Vocabulary(tuple(words), bins=5_000, subwords=subwords)
         encoders[f"{preset}, random weights"] = random_encoder(preset, vocabulary)
     encoders |= {name: read_encoder(name) for name in given.run}
     tables = [rates(encoders, questions, rounds)]

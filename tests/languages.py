@@ -13,7 +13,7 @@ from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.index.run import run_encoder_folder
 from qpr_jax.text.tokenizer import tokenize
-from qpr_jax.text.vocabulary import build_vocabulary
+from qpr_jax.text.vocabulary import Vocabulary, frequent_words
 from qpr_jax.training.config import TrainConfig, load_config, override
 from tests.encoders.examples import cnn_encoder
 
@@ -55,7 +55,7 @@ DIMENSION = 16
 def write_teacher(run: pathlib.Path, texts: list[str], dimension: int = DIMENSION) -> None:
     """The run of an encoder that adds random vectors of the words in `texts`."""
     rng = np.random.default_rng(0)
-    vocabulary = build_vocabulary(texts, bins=1)
+    vocabulary = Vocabulary(tuple(frequent_words(texts)), bins=1)
     encoder = cnn_encoder(
         embedding=rng.normal(size=(vocabulary.size, dimension)),
         kernels=[np.zeros((1, dimension, 1))],
@@ -116,7 +116,7 @@ def write_english(run: pathlib.Path, *, subwords: bool) -> CnnEncoder:
     words = " ".join(english).lower()
     for word in COMMON:
         words = words.replace(word, "")
-    vocabulary = build_vocabulary([words], size=400, bins=100, subwords=subwords)
+    vocabulary = Vocabulary(tuple(frequent_words([words])[:400]), bins=100, subwords=subwords)
     table = rng.normal(size=(vocabulary.size, 16))
     table[vocabulary.first_bin :] *= 0.3
     encoder = cnn_encoder(

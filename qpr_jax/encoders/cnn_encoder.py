@@ -89,9 +89,9 @@ class CnnEncoder:
 
         def encode(start: int) -> int:
             chunk = slice(start, start + _CHUNK)
-            token_ids, offsets, cut, parts = self.vocabulary.flat_ids(texts[chunk], self.max_tokens)
-            vectors[chunk] = self._folded.encode(token_ids, offsets, parts)
-            return cut
+            tokens = self.vocabulary.token_ids(texts[chunk], self.max_tokens)
+            vectors[chunk] = self._folded.encode(tokens)
+            return tokens.truncated
 
         if len(texts) <= _CHUNK:
             cut = encode(0)

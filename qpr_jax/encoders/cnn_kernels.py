@@ -14,7 +14,7 @@ import numpy as np
 
 from qpr_jax.machine import compile_loop
 from qpr_jax.models import embedding_norm
-from qpr_jax.text.base import NO_PARTS, Parts
+from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
 
 # Rows of a block of tokens, whose products are always computed together: the rounding of a matrix
 # product depends on its number of rows. Ids are sorted by frequency, so neighbors occur together.
@@ -80,22 +80,15 @@ class FoldedCnn:
                 table[inside] = (rows @ kernel).reshape(table[inside].shape)
             self._computed[block] = True
 
-    def encode(
-        self, token_ids: np.ndarray, offsets: np.ndarray, parts: Parts = NO_PARTS
-    ) -> np.ndarray:
-        """Compute the vectors of n questions, float32 [n, d].
-
-        token_ids: int32, those of question i at offsets[i] to offsets[i + 1], int64 [n + 1].
-        parts: of the token ids from V, whose embeddings are sums of rows.
-        """
+    def encode(self, tokens: TokenIds) -> np.ndarray:
+        """Compute the vectors of n questions, float32 [n, d]."""
+        token_ids, offsets, parts = tokens.ids, tokens.offsets, NO_PARTS
         sums = token_ids >= len(self._embedding)
         if sums.any():
-            tokens, number = np.unique(token_ids[sums] - len(self._embedding), return_inverse=True)
-            token_ids, parts = token_ids.copy(), parts.take(tokens)
+            summed, number = np.unique(token_ids[sums] - len(self._embedding), return_inverse=True)
+            token_ids, parts = token_ids.copy(), tokens.parts.take(summed)
             token_ids[sums] = self._rows + number
-        else:
-            parts = NO_PARTS
-        summed, scales = sum_parts(self._embedding, parts)
+        rows, scales = sum_parts(self._embedding, parts)
         self.compute(np.append(token_ids[~sums], parts.rows))
         values = np.zeros((len(offsets) - 1, len(self._projection)), np.float32)
         at = 0
@@ -108,7 +101,7 @@ class FoldedCnn:
             _add_maxima(table, more, token_ids, offsets, own, space, values, at)
             at += filters
         if self._bag_of_words:
-            _add_scaled_sums(self._embedding, summed, self._rows, token_ids, offsets, values, at)
+            _add_scaled_sums(self._embedding, rows, self._rows, token_ids, offsets, values, at)
         vectors = np.zeros((len(values), self._projection.shape[1]), np.float32)
         _project(values, self._projection, vectors)
         if self._normalize:

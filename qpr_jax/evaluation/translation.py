@@ -136,5 +136,5 @@ def known_shares(tokenizer: Tokenizer, files: Sequence[Translations]) -> dict[st
     for language, found in texts.items():
         sample = np.random.default_rng(0).permutation(np.array([*found], object))[:_SAMPLED]
         ids = tokenizer.token_ids(sample.tolist(), 1 << 30).ids
-        shares[language] = float(tokenizer.is_known(ids).sum() / max(1, (ids > 0).sum()))
+        shares[language] = float(tokenizer.is_known(ids).sum() / max(1, len(ids)))
     return shares

@@ -45,14 +45,24 @@ NO_PARTS = Parts(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.fl
 
 
 class TokenIds(NamedTuple):
-    """The tokens of n questions: ids int32 [n, L], padded with 0.
+    """The tokens of n questions, int32 [tokens].
 
-    truncated: how many questions lost tokens. parts: of the ids that are not rows of the table.
+    Those of question i are at offsets[i] to offsets[i + 1], int64 [n + 1]. truncated: how many
+    questions lost tokens. parts: of the ids that are not rows of the table.
     """
 
     ids: np.ndarray
+    offsets: np.ndarray
     truncated: int
     parts: Parts = NO_PARTS
+
+    def padded(self) -> np.ndarray:
+        """The ids of each question, int32 [n, L], padded with 0; L is the longest, 1 or more."""
+        lengths = np.diff(self.offsets)
+        width = max(1, int(lengths.max(initial=0)))
+        rows = np.zeros((len(lengths), width), np.int32)
+        rows[np.arange(width) < lengths[:, None]] = self.ids
+        return rows
 
 
 class Tokenizer(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,11 +31,11 @@ class WordPieces:
     def token_ids(self, questions: Sequence[str], max_tokens: int) -> TokenIds:
         """The tokens of questions; `truncated` counts those that have `max_tokens`."""
         # A question that contains "[PAD]" has an id 0 for it, which is dropped.
-        ids = [[id for id in row if id] for row in self.id_lists(questions, max_tokens)]
-        lengths = np.array([len(row) for row in ids], np.int64)
-        result = np.zeros((len(ids), max(1, int(lengths.max(initial=0)))), np.int32)
-        result[np.arange(result.shape[1]) < lengths[:, None]] = [id for row in ids for id in row]
-        return TokenIds(result, int((lengths >= max_tokens).sum()))
+        rows = [[id for id in row if id] for row in self.id_lists(questions, max_tokens)]
+        lengths = np.array([len(row) for row in rows], np.int64)
+        offsets = np.cumsum([0, *lengths])
+        ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32, offsets[-1])
+        return TokenIds(ids, offsets, int((lengths >= max_tokens).sum()))
 
     def is_known(self, token_ids: np.ndarray) -> np.ndarray:
         """Whether each id, int [...], is that of one piece alone: all but padding."""

@@ -15,9 +15,8 @@ from qpr_jax.data.clusters import cluster_report
 from qpr_jax.data.pairs import QuestionPairs
 from qpr_jax.data.splits import SPLITS, TRAIN, Splits, without_texts
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.text.base import NO_PARTS, Parts, Tokenizer
+from qpr_jax.text.base import NO_PARTS, Parts, TokenIds, Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
-from qpr_jax.training.batches import lengths_of
 from qpr_jax.training.config import TrainConfig, gives_vectors, trains
 from qpr_jax.training.model_families import MODEL_FAMILIES, Corpora
 from qpr_jax.training.sections import refuse_if
@@ -26,8 +25,6 @@ from qpr_jax.training.teacher import Teacher, make_teacher, teacher_words
 from qpr_jax.training.translations import TranslationData, load_translations
 
 log = logging.getLogger(__name__)
-
-_CHUNK = 1 << 18  # texts
 
 
 @dataclass(frozen=True)
@@ -146,7 +143,8 @@ def load_dataset(
         texts = texts + translations.sources + translations.targets
     tokenizer = MODEL_FAMILIES[config.encoder.kind].tokenizer(config, start, corpora)
     max_tokens = min(config.text.max_tokens, start.max_tokens if start else 1 << 30)
-    token_ids, truncated, parts = tokenizer.token_ids(texts, max_tokens)
+    tokens = tokenizer.token_ids(texts, max_tokens)
+    parts = tokens.parts
     if config.batch.subword_dropout and trains(config):
         parts = parts.joined(_spelled(tokenizer))
     hard = None
@@ -157,7 +155,7 @@ def load_dataset(
         clusters=_with_texts(clusters, trained_rows, len(unlabeled), translations),
         splits=splits,
         tokenizer=tokenizer,
-        token_ids=token_ids,
+        token_ids=tokens.padded(),
         unlabeled=unlabeled,
         start=start,
         hard_negatives=hard,
@@ -165,7 +163,7 @@ def load_dataset(
         translations=translations,
         frozen_rows=start.summary().vocabulary_size if start and config.text.added_words else 0,
     )
-    dataset = dataclasses.replace(dataset, report=_make_report(dataset, truncated))
+    dataset = dataclasses.replace(dataset, report=_make_report(dataset, tokens))
     _log_report(dataset.report)
     if teacher or gives_vectors(config):
         return dataclasses.replace(dataset, teacher=make_teacher(config, dataset, teacher))
@@ -197,13 +195,10 @@ def _spelled(tokenizer: Tokenizer) -> Parts:
     return spelled
 
 
-def _make_report(dataset: TrainDataset, truncated: int) -> dict[str, Any]:
+def _make_report(dataset: TrainDataset, tokens: TokenIds) -> dict[str, Any]:
     data, splits, tokenizer = dataset.data, dataset.splits, dataset.tokenizer
-    token_ids, clusters = dataset.token_ids, dataset.clusters[: len(data.questions)]
-    # In chunks: of millions of texts, whole masks would take gigabytes.
-    chunks = [token_ids[i : i + _CHUNK] for i in range(0, len(token_ids), _CHUNK)]
-    known = sum(int(tokenizer.is_known(chunk).sum()) for chunk in chunks)
-    tokens = sum(np.count_nonzero(chunk) for chunk in chunks)
+    clusters = dataset.clusters[: len(data.questions)]
+    known = tokenizer.is_known(tokens.ids).sum()
     counts = {}
     for number, name in enumerate(SPLITS):
         rows = np.flatnonzero(splits.split_of == number)
@@ -218,10 +213,10 @@ def _make_report(dataset: TrainDataset, truncated: int) -> dict[str, Any]:
         "questions": len(data.questions),
         **data.report,
         **cluster_report(clusters, data.pairs, data.is_duplicate),
-        "questions_cut": truncated,
-        "words_per_question": float(lengths_of(token_ids).mean()),
+        "questions_cut": tokens.truncated,
+        "words_per_question": float(np.maximum(np.diff(tokens.offsets), 1).mean()),
         "vocabulary": tokenizer.first_bin - 1,
-        "hashed_words": float(1 - known / max(1, tokens)),
+        "hashed_words": float(1 - known / max(1, len(tokens.ids))),
         "unlabelled": len(dataset.unlabeled),
         "splits": counts,
     }

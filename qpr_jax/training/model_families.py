@@ -23,7 +23,7 @@ from qpr_jax.models.bert import init_bert
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.retriever import read_encoder
 from qpr_jax.text.base import Tokenizer
-from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary, frequent_words
+from qpr_jax.text.vocabulary import Vocabulary, frequent_words
 from qpr_jax.training.config import TrainConfig, identity, trains
 from qpr_jax.training.sections import naming, refuse_if
 
@@ -94,18 +94,13 @@ def _cnn_vocabulary(config: TrainConfig, start: CnnEncoder | None, corpora: Corp
     text = config.text
     if start and not text.added_words:
         return start.vocabulary
+    corpora_of, fill = corpora.by_language, corpora.dictionaries
+    if start:
+        corpora_of, fill = corpora_of[1:], corpora.dictionary_targets
+    words = frequent_words(*corpora_of, min_count=text.min_count, fill=fill)
     if not start:
-        return build_vocabulary(
-            *corpora.by_language,
-            fill=corpora.dictionaries,
-            size=text.vocabulary_size,
-            bins=text.hash_bins,
-            min_count=text.min_count,
-            subwords=text.subwords,
-            signs=text.subwords,
-        )
-    fill, least = corpora.dictionary_targets, text.min_count
-    words = frequent_words(corpora.by_language[1:], min_count=least, fill=fill)
+        known = tuple(words[: text.vocabulary_size])
+        return Vocabulary(known, text.hash_bins, text.subwords, signs=text.subwords)
     vocabulary = start.vocabulary.with_words(words, text.added_words)
     refuse_if(
         vocabulary == start.vocabulary,
@@ -197,7 +192,7 @@ def first_rows(
 
 def embed_words(encoder: CnnEncoder, words: Sequence[str]) -> np.ndarray:
     """What the convolution reads for each word, the mean of its tokens' embeddings: [n, e]."""
-    ids, offsets, _, parts = encoder.vocabulary.flat_ids(words)
+    ids, offsets, _, parts = encoder.vocabulary.token_ids(words)
     table = encoder.embedding
     if parts.tokens:
         table = np.concatenate([table, sum_parts(table, parts)[0]])

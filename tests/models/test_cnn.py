@@ -22,7 +22,8 @@ QUESTIONS = [
     "abababab abababab",  # rows several times
     "sm-g991b way_x9",
 ]
-IDS, _, PARTS = VOCABULARY.token_ids(QUESTIONS)
+TOKENS = VOCABULARY.token_ids(QUESTIONS)
+IDS, PARTS = TOKENS.padded(), TOKENS.parts
 WEIGHTS = jnp.asarray(np.random.default_rng(0).normal(size=(len(QUESTIONS), 4)), jnp.float32)
 
 

@@ -1,13 +1,13 @@
-"""The ids of words by plain Python: slow, and what `Vocabulary.flat_ids` must equal."""
+"""The ids of words by plain Python: slow, and what `Vocabulary.token_ids` must equal."""
 
 import itertools
 import zlib
 
 import numpy as np
 
-from qpr_jax.text.base import NO_PARTS, Parts
+from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
 from qpr_jax.text.tokenizer import join_codes, tokenize
-from qpr_jax.text.vocabulary import NGRAMS, FlatTokens, fold
+from qpr_jax.text.vocabulary import NGRAMS, fold
 
 END = "\n"
 
@@ -74,7 +74,7 @@ class PlainIds(dict):
             rows += [known] if known else ngram_rows(self.vocabulary, piece)
         return rows
 
-    def flat_ids(self, questions, max_tokens=64):
+    def token_ids(self, questions, max_tokens=64):
         ids, offsets, of_question, unknown, truncated = [], [0], [], {}, 0
         if self.vocabulary.subwords:
             questions = [join_codes(question, self.knows) for question in questions]
@@ -96,4 +96,4 @@ class PlainIds(dict):
             codes = ["_" in word or any(map(str.isdecimal, word)) for word in unknown]
             limits = np.where(codes, 0.8, 1.5).astype(np.float32)
             parts = make_parts([*map(self.rows, unknown)])._replace(limits=limits)
-        return FlatTokens(np.array(ids, np.int32), np.array(offsets, np.int64), truncated, parts)
+        return TokenIds(np.array(ids, np.int32), np.array(offsets, np.int64), truncated, parts)
