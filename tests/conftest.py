@@ -1,12 +1,10 @@
 """Strict JAX on eight virtual CPU devices, and the real data where it is at hand."""
 
-import csv
 import fcntl
 import functools
 import logging
 import os
 import pathlib
-import pickle
 import shutil
 from collections.abc import Callable
 
@@ -35,7 +33,10 @@ import hypothesis
 import jax
 import pytest
 
+from qpr_jax.data.pairs import HEADER
 from qpr_jax.data.synthetic import synthetic_pairs
+from qpr_jax.files import read_json
+from tests.tables import write_table
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -81,14 +82,13 @@ def build_once(tmp_path_factory) -> Callable[[str, Callable[[pathlib.Path], None
 
 
 def _write_generated_log(folder: pathlib.Path) -> None:
-    path = folder / "quora" / "quora_duplicate_questions.tsv"
-    path.parent.mkdir()
+    (folder / "quora").mkdir()
     log = synthetic_pairs(clusters=800)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file, delimiter="\t")
-        rows.writerow(["id", "qid1", "qid2", "question1", "question2", "is_duplicate"])
-        for number, ((a, b), duplicate) in enumerate(zip(log.pairs, log.is_duplicate, strict=True)):
-            rows.writerow([number, a, b, log.questions[a], log.questions[b], int(duplicate)])
+    rows = [
+        (number, a, b, log.questions[a], log.questions[b], int(duplicate))
+        for number, ((a, b), duplicate) in enumerate(zip(log.pairs, log.is_duplicate, strict=True))
+    ]
+    write_table(folder / "quora" / "quora_duplicate_questions.tsv", HEADER, rows)
 
 
 @pytest.fixture(scope="session")
@@ -107,10 +107,10 @@ def finished(build_once):
         config = load_config("synthetic_sdml:smoke")
         config.devices = 2
         report = train_and_evaluate(config, folder / "run")
-        (folder / "returned.pickle").write_bytes(pickle.dumps(report))
+        assert report == read_json(folder / "run" / "report.json")
 
-    folder = build_once("smoke", train)
-    return folder / "run", pickle.loads((folder / "returned.pickle").read_bytes())
+    run = build_once("smoke", train) / "run"
+    return run, read_json(run / "report.json")
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """What a training leaves, made up: an encoder of random weights, the ranks of a row."""
 
+import contextlib
 import os
 import pathlib
 import socket
@@ -24,10 +25,10 @@ ROOT = pathlib.Path(__file__).parent.parent
 WORDS = tuple(tokenize("how can i learn python quickly what is the best way to cook rice"))
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return found.getsockname()[1]
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
 
 
 def run_python(

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
-from tests.runs import free_port, start_training
+from tests.runs import free_ports, start_training
 from tests.xla import QUICK_XLA
 
 SETTINGS = {
@@ -36,7 +36,7 @@ def start(workdir, devices, changes, **variables):
 
 def start_two(workdir, second=None, **changes):
     """Two processes of two devices; `second`: settings that only the second gets."""
-    address = f"localhost:{free_port()}"
+    address = f"localhost:{free_ports(1)[0]}"
     processes = []
     for number, more in enumerate(({}, second or {})):
         variables = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}

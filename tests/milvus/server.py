@@ -5,22 +5,15 @@
 Writes HOST:PORT to the file ADDRESS when it answers.
 """
 
-import contextlib
 import os
 import pathlib
-import socket
 import sys
 import time
 
 from milvus import MilvusServer, MilvusServerConfig
 
 from qpr_jax.files import user_cache
-
-
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
+from tests.runs import free_ports
 
 
 def start_server(folder):
