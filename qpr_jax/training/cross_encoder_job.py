@@ -30,7 +30,7 @@ from qpr_jax.training import cross_data, train_step
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.cross_data import Validation
 from qpr_jax.training.loop import Phase, fit
-from qpr_jax.training.model_families import SENTENCE_TRANSFORMERS, start_encoder
+from qpr_jax.training.model_families import start_encoder
 from qpr_jax.training.sections import naming, refuse_if
 from qpr_jax.training.sources import SOURCES
 from qpr_jax.training.train_step import Metrics, Step, TrainState
@@ -129,7 +129,7 @@ def read_start(config: TrainConfig) -> CrossEncoder:
     with naming("encoder.pretrained"):
         if folder := cross_encoder.cross_encoder_folder(config.encoder.pretrained):
             return cross_encoder.read_cross_encoder(folder)
-    encoder = start_encoder(config, TransformerEncoder, SENTENCE_TRANSFORMERS)
+    encoder = start_encoder(config, TransformerEncoder)
     longest = 2 * config.text.max_tokens
     return cross_encoder.from_encoder(encoder, max_tokens=longest, seed=config.seed)
 

@@ -30,7 +30,7 @@ from qpr_jax.training.pair_calibration import calibrate_pairs
 from qpr_jax.training.phases import build_plan
 from qpr_jax.training.report import write_report
 from qpr_jax.training.reranker import read_scorer, train_reranker
-from qpr_jax.training.sources import SOURCES, listed_files, named_file
+from qpr_jax.training.sources import SOURCES, listed_files
 from qpr_jax.training.teacher import read_teacher
 from qpr_jax.training.train_step import Params, TrainState
 from qpr_jax.training.translations import translation_digests, with_languages
@@ -154,14 +154,9 @@ def content_of(
     if config.teacher.model and not models.get("teacher"):
         given = pathlib.Path(config.teacher.model)
         found["teacher.identity"] = sha256_of(given) if given.is_file() else ""
-    if config.data.unlabeled:
-        found["data.unlabeled.sha256"] = [*map(sha256_of, listed_files(config, "data.unlabeled"))]
-    if config.data.negatives and config.batch.hard_negatives:
-        file = named_file(config, "data.negatives", "qpr negatives")
-        found["data.negatives.sha256"] = sha256_of(file)
-    if config.data.labels:
-        file = named_file(config, "data.labels", "qpr review")
-        found["data.labels.sha256"] = sha256_of(file)
+    for name in ("data.unlabeled", "data.negatives", "data.labels"):
+        if files := listed_files(config, name):
+            found[f"{name}.sha256"] = [*map(sha256_of, files)]
     return found | translation_digests(config)
 
 

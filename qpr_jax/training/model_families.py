@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 _SHAPE = ("embedding_dim", "kernel_sizes", "filters", "output_dim", "bag_of_words", "normalize")
 _KEPT = [f"text.{name}" for name in ("vocabulary_size", "min_count", "hash_bins", "subwords")]
 _KEPT += [f"encoder.{name}" for name in _SHAPE]
-SENTENCE_TRANSFORMERS = "a folder in the format of sentence-transformers"
 _NGRAM_SCALE = 0.25  # words have about 16 n-grams
 
 E = TypeVar("E", bound=Encoder)
@@ -65,28 +64,18 @@ class ModelFamily:
     export: Callable[[TrainConfig, TrainDataset, nnx.State], Encoder]
 
 
-def start_encoder(config: TrainConfig, kind: type[E], expected: str, remedy: str = "") -> E:
+def start_encoder(config: TrainConfig, kind: type[E]) -> E:
     """Read the encoder that training starts from; UserError if it is of another kind."""
-    path = config.encoder.pretrained
     with naming("encoder.pretrained"):
-        encoder = read_encoder(path)
+        encoder = read_encoder(config.encoder.pretrained)
         if not isinstance(encoder, kind):
-            raise UserError(f"expected {expected}, got {path!r}", remedy=remedy)
+            what = f"expected an encoder of `encoder.kind={config.encoder.kind}`, got {encoder}"
+            raise UserError(what, remedy="name another, or change `encoder.kind`")
     return encoder
 
 
 def _read_cnn(config: TrainConfig) -> CnnEncoder | None:
-    if not config.encoder.pretrained:
-        return None
-    remedy = "name a run that was trained with `encoder.kind=cnn`"
-    return start_encoder(config, CnnEncoder, "the folder of a run with a CNN", remedy)
-
-
-def _read_bert(config: TrainConfig) -> TransformerEncoder:
-    what = "must name a folder to start from: bert has no fresh weights"
-    refuse_if(not config.encoder.pretrained, "encoder.pretrained", what)
-    remedy = "name such a folder or `minilm`, or set `encoder.kind=cnn` to start from a run"
-    return start_encoder(config, TransformerEncoder, SENTENCE_TRANSFORMERS, remedy)
+    return start_encoder(config, CnnEncoder) if config.encoder.pretrained else None
 
 
 def _cnn_vocabulary(config: TrainConfig, start: CnnEncoder | None, corpora: Corpora) -> Vocabulary:
@@ -260,7 +249,7 @@ MODEL_FAMILIES = {
     ),
     "bert": ModelFamily(
         length_blocks=4,  # a layer takes seconds to compile, and more for its gradient
-        start=_read_bert,
+        start=lambda config: start_encoder(config, TransformerEncoder),
         tokenizer=lambda config, start, corpora: start.tokenizer,
         init=_init_bert,
         export=_export_bert,

@@ -6,7 +6,6 @@ folder of questions.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import logging
 import os
@@ -75,17 +74,8 @@ def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     splits = split_by_cluster(data, clusters, held_out_pairs=config.data.held_out_pairs)
     if config.data.labels:
-        labels = read_question_pairs(named_file(config, "data.labels", "qpr review"))
-        return add_labels(data, splits, labels)
+        return add_labels(data, splits, read_question_pairs(config.data.labels))
     return SplitData(data, clusters, splits)
-
-
-def named_file(config: TrainConfig, setting: str, command: str) -> pathlib.Path:
-    """The file that a setting names, as `command` makes it; UserError if there is none."""
-    path = pathlib.Path(read(config, setting))
-    what = f"expected a file, found none at {path}"
-    refuse_if(not path.is_file(), setting, what, f"make one with `{command}`")
-    return path
 
 
 def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Path) -> pathlib.Path:
@@ -120,13 +110,6 @@ def _find_list(config: TrainConfig) -> pathlib.Path:
     return listed_files(config, "data.path")[0]
 
 
-def _list_digest(config: TrainConfig, _: pathlib.Path) -> str:
-    """The hash of the only file of a list, or of the hashes of several."""
-    digests = [*map(sha256_of, listed_files(config, "data.path"))]
-    every = hashlib.sha256(" ".join(digests).encode()).hexdigest()
-    return digests[0] if len(digests) == 1 else every
-
-
 SOURCES = {
     "quora": Source(_read_pairs, find=lambda config: find_quora(config.data.path)),
     "qa_logs": Source(
@@ -135,7 +118,12 @@ SOURCES = {
         digest=lambda _, path: content_hash(path),
         prepare=_make_clusters,
     ),
-    "questions": Source(_read_list, find=_find_list, digest=_list_digest, has_pairs=False),
+    "questions": Source(
+        _read_list,
+        find=_find_list,
+        digest=lambda config, _: " ".join(map(sha256_of, listed_files(config, "data.path"))),
+        has_pairs=False,
+    ),
     "synthetic": Source(_generate),
 }
 
@@ -145,7 +133,7 @@ def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
     path = read(config, setting)
     if not path:
         return []
-    what = f"expected a file of questions or a folder of them, found none at {path}"
+    what = f"expected a file or a folder, found none at {path}"
     remedy = "name another; files in runs/ are made by programs of experiments/"
     refuse_if(not os.path.exists(path), setting, what, remedy)
     with naming(setting):
@@ -200,7 +188,7 @@ def read_negatives(
     Leaves out and counts pairs with a held-out question, paraphrases by the labels and, with
     `data.skip_bad_rows`, unknown questions; else these are a UserError. Whitespace does not count.
     """
-    path = str(named_file(config, "data.negatives", "qpr negatives"))
+    path = config.data.negatives
     row_of: dict[str, int] = {}
     for row, question in enumerate(questions):
         row_of.setdefault(_words(question), row)

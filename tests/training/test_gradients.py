@@ -184,8 +184,8 @@ def test_what_a_transformer_cannot_start_from(encoder_run, tmp_path):
 
     check_refused(
         train,
-        (str(encoder_run), r"`encoder\.pretrained`: .*got .*; name such a folder"),
-        ("", r"`encoder\.pretrained`: .*bert has no fresh weights"),
+        (str(encoder_run), r"`encoder\.pretrained`: .* `encoder.kind=bert`, got <Cnn"),
+        ("", r"`encoder\.pretrained`: expected the folder of an encoder, .* got ''"),
     )
 
 

@@ -231,7 +231,7 @@ def test_a_list_is_a_file_or_a_folder(tmp_path):
         assert [*read_listed(config, "data.path")] == expected
     assert [file.name for file in listed_files(config, "data.path")] == ["more.jsonl"]
     config.data.path = str(tmp_path / "none")
-    with pytest.raises(UserError, match=r"`data.path`: expected a file of questions .* none at"):
+    with pytest.raises(UserError, match=r"`data.path`: expected a file or a folder, .* none at"):
         listed_files(config, "data.path")
     (tmp_path / "few.txt").write_text("one?\nOne\ntwo?\n")
     config.data.path = str(tmp_path / "few.txt")
