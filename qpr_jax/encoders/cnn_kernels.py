@@ -8,6 +8,7 @@ same vector, to the last bit, in any batch.
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,9 +17,7 @@ from qpr_jax.machine import compile_loop
 from qpr_jax.models import embedding_norm
 from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
 
-# Rows of a block of tokens, whose products are always computed together: the rounding of a matrix
-# product depends on its number of rows. Ids are sorted by frequency, so neighbors occur together.
-_BLOCK = 64
+_TOKENS = 1024  # whose products are computed at once
 _UNROLLED = 8  # features that `_project` adds at once
 _ROWS = 16  # questions that `_project` keeps in the processor's cache
 # tanh x = x P(x^2) / Q(x^2) up to where it is 1, within 5 units of the last place: the
@@ -35,7 +34,7 @@ _ONE = np.float32(7.90531110763549805)  # where tanh is 1
 class FoldedCnn:
     """A convolution, with the products of each token and kernel position computed on first use.
 
-    Safe to use from several threads. Rows that are not computed yet take no memory.
+    Two threads that compute the same row write the same numbers. Other rows take no memory.
 
     Source: Bonadiman, Kumar and Mittal (2019), section 2.1.1, equation (1).
     """
@@ -50,35 +49,29 @@ class FoldedCnn:
         normalize: bool,
     ) -> None:
         """Reserve the tables; the arguments are those of `CnnEncoder`."""
-        rows, width = embedding.shape
-        blocks = -(-rows // _BLOCK)
         self._embedding = embedding
-        self._kernels = [np.moveaxis(kernel, 1, 0).reshape(width, -1) for kernel in kernels]
+        self._kernels = [[_padded(tap) for tap in kernel] for kernel in kernels]
         self._bias = np.concatenate(biases)
         self._bag_of_words = len(projection) > len(self._bias)
-        padded = -(-len(projection) // _UNROLLED) * _UNROLLED
-        self._projection = np.zeros((padded, projection.shape[1]), np.float32)
-        self._projection[: len(projection)] = projection
+        self._projection = _padded(projection)
         self._normalize = normalize
-        self._rows = blocks * _BLOCK  # of each table, of which the first are tokens
-        self._computed = np.zeros(blocks, bool)
-        shapes = ((self._rows, len(kernel), kernel.shape[2]) for kernel in kernels)
-        self._tables = [np.empty(shape, np.float32) for shape in shapes]
+        self._computed = np.zeros(len(embedding), bool)
+        shapes = ((len(embedding), len(kernel), kernel.shape[2]) for kernel in kernels)
+        self._tables = [_reserve(shape) for shape in shapes]
 
     def compute(self, token_ids: np.ndarray) -> None:
-        """Compute the products of these tokens, and of padding."""
-        if self._computed[0] and self._computed[token_ids // _BLOCK].all():
-            return
-        # No lock, which a fork could leave held: two threads may write equal rows.
-        for block in np.unique(np.append(token_ids // _BLOCK, 0)).tolist():
-            if self._computed[block]:
-                continue
-            inside = slice(block * _BLOCK, (block + 1) * _BLOCK)
-            rows = np.zeros((_BLOCK, self._embedding.shape[1]), np.float32)
-            rows[: len(self._embedding[inside])] = self._embedding[inside]
+        """Compute the products of these tokens."""
+        missing = np.unique(token_ids[~self._computed[token_ids]])
+        more = -self._embedding.shape[1] % _UNROLLED
+        for start in range(0, len(missing), _TOKENS):
+            tokens = missing[start : start + _TOKENS]
+            rows = np.pad(self._embedding[tokens], ((0, 0), (0, more)))
             for table, kernel in zip(self._tables, self._kernels, strict=True):
-                table[inside] = (rows @ kernel).reshape(table[inside].shape)
-            self._computed[block] = True
+                for tap, weights in enumerate(kernel):
+                    products = np.zeros((len(tokens), weights.shape[1]), np.float32)
+                    _project(rows, weights, products)
+                    table[tokens, tap] = products
+            self._computed[tokens] = True
 
     def encode(self, tokens: TokenIds) -> np.ndarray:
         """Compute the vectors of n questions, float32 [n, d]."""
@@ -87,7 +80,7 @@ class FoldedCnn:
         if sums.any():
             summed, number = np.unique(token_ids[sums] - len(self._embedding), return_inverse=True)
             token_ids, parts = token_ids.copy(), tokens.parts.take(summed)
-            token_ids[sums] = self._rows + number
+            token_ids[sums] = len(self._embedding) + number
         rows, scales = sum_parts(self._embedding, parts)
         self.compute(np.append(token_ids[~sums], parts.rows))
         values = np.zeros((len(offsets) - 1, len(self._projection)), np.float32)
@@ -101,12 +94,27 @@ class FoldedCnn:
             _add_maxima(table, more, token_ids, offsets, own, space, values, at)
             at += filters
         if self._bag_of_words:
-            _add_scaled_sums(self._embedding, rows, self._rows, token_ids, offsets, values, at)
+            _add_scaled_sums(self._embedding, rows, token_ids, offsets, values, at)
         vectors = np.zeros((len(values), self._projection.shape[1]), np.float32)
         _project(values, self._projection, vectors)
         if self._normalize:
             _normalize(vectors)
         return vectors
+
+
+def _reserve(shape: tuple[int, ...]) -> np.ndarray:
+    """An array of float32 whose rows take memory once they are written.
+
+    NumPy asks for pages of 2 MiB: a few rows would take the memory of all of them.
+    """
+    memory = mmap.mmap(-1, 4 * math.prod(shape), flags=mmap.MAP_PRIVATE)
+    return np.frombuffer(memory, np.float32).reshape(shape)
+
+
+def _padded(matrix: np.ndarray) -> np.ndarray:
+    """Add rows of zeros, as many as `_project` needs: float32."""
+    more = -len(matrix) % _UNROLLED
+    return np.ascontiguousarray(np.pad(matrix, ((0, more), (0, 0))), np.float32)
 
 
 def sum_parts(embedding: np.ndarray, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
@@ -184,12 +192,12 @@ def _add_maxima(table, more, token_ids, offsets, bias, space, out, column):  # t
 
 
 @compile_loop()
-def _add_scaled_sums(embedding, more, known, token_ids, offsets, out, column):  # type: ignore[no-untyped-def]
+def _add_scaled_sums(embedding, more, token_ids, offsets, out, column):  # type: ignore[no-untyped-def]
     """Add each question's sum of embeddings over the root of its length to its row of `out`.
 
-    `more` are the embeddings of the ids from `known`.
+    `more` follows the embedding.
     """
-    width = embedding.shape[1]
+    known, width = embedding.shape
     for question in range(len(out)):
         first, stop = offsets[question], offsets[question + 1]
         total = out[question][column : column + width]
