@@ -6,7 +6,6 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 
@@ -27,14 +26,6 @@ def unit_vectors(rows: jax.Array) -> jax.Array:
     # The inner `where` keeps the infinite slope of the root at 0 out of the gradient.
     squares = jnp.where(zero, 1, (scaled**2).sum(axis=1, keepdims=True))
     return jnp.where(zero, 0, scaled / jnp.sqrt(squares))
-
-
-def unit_rows(rows: np.ndarray) -> np.ndarray:
-    """Scale the rows of a NumPy array [n, d] to length 1, like `unit_vectors`."""
-    _, exponents = np.frexp(np.abs(rows).max(axis=1, keepdims=True))
-    scaled = np.ldexp(rows, -exponents)
-    lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
-    return scaled / np.where(lengths == 0, 1, lengths).astype(rows.dtype)
 
 
 def in_tiles(rows: jax.Array, tile: int) -> jax.Array:

@@ -5,19 +5,13 @@ import itertools
 import jax
 import numpy as np
 
-from qpr_jax.arrays import unit_rows, unit_vectors
-from qpr_jax.encoders import cnn_kernels
+from qpr_jax.arrays import unit_vectors
+from qpr_jax.models import unit_rows
 
 NORMS = [1e-30, 1.0, 1e30]
 
 
-def in_numba(rows):
-    rows = np.array(rows)
-    cnn_kernels._normalize(rows)
-    return rows
-
-
-WAYS = (jax.jit(unit_vectors), unit_rows, in_numba)
+WAYS = (jax.jit(unit_vectors), unit_rows)
 
 
 def rows_of(norm):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qpr_jax.machine import compile_loop
-from qpr_jax.models import embedding_norm
+from qpr_jax.models import embedding_norm, unit_rows
 from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
 
 _TOKENS = 1024  # whose products are computed at once
@@ -97,9 +97,7 @@ class FoldedCnn:
             _add_scaled_sums(self._embedding, rows, token_ids, offsets, values, at)
         vectors = np.zeros((len(values), self._projection.shape[1]), np.float32)
         _project(values, self._projection, vectors)
-        if self._normalize:
-            _normalize(vectors)
-        return vectors
+        return unit_rows(vectors) if self._normalize else vectors
 
 
 def _reserve(shape: tuple[int, ...]) -> np.ndarray:
@@ -244,22 +242,3 @@ def _project(values, projection, out):  # type: ignore[no-untyped-def]
                         + v6 * p6[i]
                         + v7 * p7[i]
                     )
-
-
-@compile_loop()
-def _normalize(vectors):  # type: ignore[no-untyped-def]
-    """Scale each row to length 1, as `unit_vectors`; a row of zeros stays."""
-    for row in vectors:
-        largest = np.float32(0)
-        for value in row:
-            largest = max(largest, abs(value))
-        if largest == 0:
-            continue
-        power = np.float32(math.ldexp(1.0, math.frexp(largest)[1] - 1))
-        squares = np.float32(0)
-        for i in range(len(row)):
-            row[i] /= power
-            squares += row[i] * row[i]
-        scale = np.float32(1 / np.sqrt(squares))
-        for i in range(len(row)):
-            row[i] *= scale

@@ -5,12 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 EMBEDDING_SCALE = 0.1  # standard deviation of a new embedding
 
 
 def embedding_norm(width: int) -> float:
     """The norm of a new embedding; training hardly changes that of a word."""
     return EMBEDDING_SCALE * math.sqrt(width)
+
+
+def unit_rows(rows: np.ndarray) -> np.ndarray:
+    """Scale the rows of a NumPy array [n, d] to length 1, like `arrays.unit_vectors`."""
+    _, exponents = np.frexp(np.abs(rows).max(axis=1, keepdims=True))
+    scaled = np.ldexp(rows, -exponents)
+    lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
+    return scaled / np.where(lengths == 0, 1, lengths).astype(rows.dtype)
 
 
 @dataclass(frozen=True)

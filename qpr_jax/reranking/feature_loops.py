@@ -1,4 +1,7 @@
-"""The compiled loops of the features of the light re-ranker."""
+"""The compiled loops of the features of the light re-ranker.
+
+Their callers make all arrays: compiling an allocation takes a tenth of a second.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import math
 import numpy as np
 
 from qpr_jax.machine import compile_loop
-from qpr_jax.reranking.terms import MAX_WORDS, NEGATION, NUMBER, QUESTION_WORD
+from qpr_jax.reranking.terms import NEGATION, NUMBER, QUESTION_WORD
 
 # Columns, which `features.FEATURES` names; SIDE columns for each of the two texts.
 BM25, COSINES, NEGATIONS, ORDER, WEIGHTS, QUERY, SIDE = 1, 2, 6, 8, 12, 13, 10
@@ -25,7 +28,7 @@ _ZERO, _ONE, _LEAST = np.uint64(0), np.uint64(1), np.float32(-3e38)
 
 @compile_loop()
 def write_words(  # type: ignore[no-untyped-def]
-    terms, starts, words, lexicon, mean_length, weights, rows, out
+    terms, starts, words, lexicon, mean_length, weights, memory, rows, out
 ):
     """Write the features of the words of queries and hits, in whatever order.
 
@@ -33,16 +36,13 @@ def write_words(  # type: ignore[no-untyped-def]
       terms, starts, words, lexicon: as of `number_words`.
       mean_length: float32, of a document.
       weights: float32 [2 ** BITS], the learned weights of words.
+      memory: for words, as of `word_memory`.
       rows: int32 [m, MOST], gets the rows of the weights of each hit, -1 for none.
       out: float32 [m, features].
     """
-    in_query, in_hit, seen, largest = words.in_query, words.in_hit, words.seen, 0
-    for query in range(len(starts) - 1):
-        largest = max(largest, words.bounds[query, 2] - words.bounds[query, 0])
-    similar = np.empty((largest, MAX_WORDS), np.float32)  # to the words of the query
-    # Of each word, the similarity to the nearest word of the other text.
-    near_query, near_hit = np.empty(len(seen), np.float32), np.empty(len(seen), np.float32)
-    own, others = np.empty(MAX_WORDS, np.int64), np.empty(MAX_WORDS, np.int64)
+    times, near, distinct, similar = memory
+    in_query, in_hit, seen = times[0], times[1], times[2]
+    near_query, near_hit, own, others = near[0], near[1], distinct[0], distinct[1]
     for query in range(len(starts) - 1):
         first, end, stop = words.bounds[query, 0], words.bounds[query, 1], words.bounds[query, 2]
         for at in range(terms.bounds[query, 0], terms.bounds[query, 1]):
@@ -64,10 +64,11 @@ def write_words(  # type: ignore[no-untyped-def]
                 in_hit[word] += 1
             line[QUERY + SIDE - 1] = terms.bounds[query, 1] - terms.bounds[query, 0]
             line[QUESTION + SIDE - 1] = bounds[1] - bounds[0]
-            _write_side(own, end - first, in_hit, near_hit, words, np.int64(QUERY), line)
-            _write_side(others, count, in_query, near_query, words, np.int64(QUESTION), line)
-            _write_common(own, end - first, others, count, words, mean_length, line)
-            _write_weights(own, end - first, others, count, words, weights, rows[row], line)
+            size, idfs, flags = end - first, words.idfs, words.flags
+            _write_side(own, size, in_hit, near_hit, idfs, flags, np.int64(QUERY), line)
+            _write_side(others, count, in_query, near_query, idfs, flags, np.int64(QUESTION), line)
+            _write_common(own, size, others, count, times, idfs, flags, mean_length, line)
+            _write_weights(own, size, others, count, times, words.hashes, weights, rows[row], line)
 
 
 @compile_loop(inline="always")
@@ -89,7 +90,7 @@ def _compare(word, first, end, words, lexicon, similar):  # type: ignore[no-unty
 
 
 @compile_loop()
-def _write_side(own, size, other_times, near, words, column, out):  # type: ignore[no-untyped-def]
+def _write_side(own, size, other_times, near, idfs, flags, column, out):  # type: ignore[no-untyped-def]
     """Write the features of the distinct words own[:size] of one text, except its length.
 
     other_times: how often the other text has each word. near: the similarity of each word to the
@@ -98,7 +99,7 @@ def _write_side(own, size, other_times, near, words, column, out):  # type: igno
     total = shared = unmatched = miss = far = missing = np.float32(0)
     numbers = far_words = 0
     for word in own[:size]:
-        idf, match = words.idfs[word], near[word]
+        idf, match = idfs[word], near[word]
         total += idf
         miss = max(miss, idf * (1 - match))
         missing += idf * (1 - match)
@@ -108,61 +109,61 @@ def _write_side(own, size, other_times, near, words, column, out):  # type: igno
             shared += idf
         else:
             unmatched = max(unmatched, idf)
-            numbers += words.flags[word] & NUMBER != 0
+            numbers += flags[word] & NUMBER != 0
     out[column], out[column + 1] = _ratio(shared, total), unmatched
     out[column + 2], out[column + 3] = _ratio(total - missing, total), miss
     out[column + 4], out[column + 5], out[column + 6] = far, missing, numbers
     out[column + 7], out[column + 8] = far_words, total
 
 
-@compile_loop(inline="always")
-def _write_common(own, size, others, count, words, mean_length, out):  # type: ignore[no-untyped-def]
+@compile_loop()
+def _write_common(own, size, others, count, times, idfs, flags, mean_length, out):  # type: ignore[no-untyped-def]
     """Write BM25, the cosine of words, negations and question words."""
-    in_query, in_hit, flags = words.in_query, words.in_hit, words.flags
+    in_query, in_hit = times[0], times[1]
     norm = other_norm = dot = bm25 = np.float32(0)
     negations = question_words = 0
     longer = np.float32(_K1 * (1 - _B + _B * out[QUESTION + SIDE - 1] / mean_length))
     for word in own[:size]:
-        square, here, there = words.idfs[word] ** 2, in_query[word], in_hit[word]
+        square, here, there = idfs[word] * idfs[word], in_query[word], in_hit[word]
         norm += here * square
         dot += min(here, there) * square
-        bm25 += words.idfs[word] * np.float32(_K1 + 1) * there / (there + longer)
+        bm25 += idfs[word] * np.float32(_K1 + 1) * there / (there + longer)
         negations += here * (flags[word] & NEGATION != 0)
         question_words += there == 0 and flags[word] & QUESTION_WORD != 0
     for word in others[:count]:
-        other_norm += in_hit[word] * words.idfs[word] ** 2
+        other_norm += in_hit[word] * (idfs[word] * idfs[word])
         negations -= in_hit[word] * (flags[word] & NEGATION != 0)
         question_words += in_query[word] == 0 and flags[word] & QUESTION_WORD != 0
     out[BM25], out[COSINES] = bm25, _ratio(dot, math.sqrt(norm * other_norm))
     out[NEGATIONS], out[NEGATIONS + 1] = abs(negations), question_words
 
 
-@compile_loop(inline="always")
-def _write_weights(own, size, others, count, words, weights, rows, out):  # type: ignore[no-untyped-def]
+@compile_loop()
+def _write_weights(own, size, others, count, times, hashes, weights, rows, out):  # type: ignore[no-untyped-def]
     """Write the rows of the weights of a hit, int32 [MOST], then -1; and the sum of the weights.
 
     They are of words that only one of the two texts has, then of pairs of such words.
     """
     picked = 0
     for word in others[:count]:
-        if words.in_query[word] == 0 and picked < _UNMATCHED:
+        if times[0, word] == 0 and picked < _UNMATCHED:
             rows[picked] = word
             picked += 1
     first, single = picked, picked
     for word in own[:size]:
-        if words.in_hit[word] == 0 and single < first + _UNMATCHED:
+        if times[1, word] == 0 and single < first + _UNMATCHED:
             rows[single] = word
             single += 1
     end = single
     for i in range(min(first, _PAIRED)):
         for j in range(first, min(single, first + _PAIRED)):
             # The sum is the same for both orders.
-            rows[end] = ((words.hashes[rows[i]] + words.hashes[rows[j]]) * _MIX) >> _SHIFT
+            rows[end] = ((hashes[rows[i]] + hashes[rows[j]]) * _MIX) >> _SHIFT
             end += 1
     total = np.float32(0)
     for i in range(len(rows)):
         if i < single:
-            rows[i] = words.hashes[rows[i]] >> _SHIFT
+            rows[i] = hashes[rows[i]] >> _SHIFT
         if i < end:
             total += weights[rows[i]]
         else:
@@ -171,19 +172,17 @@ def _write_weights(own, size, others, count, words, weights, rows, out):  # type
 
 
 @compile_loop()
-def write_grams(terms, starts, frequencies, out):  # type: ignore[no-untyped-def]
-    """Write the cosines of word pairs and of character n-grams."""
-    (codes, idfs), queries, size = frequencies, len(starts) - 1, 64
+def write_grams(terms, starts, frequencies, hashes, counts, norms, out):  # type: ignore[no-untyped-def]
+    """Write the cosines of word pairs and of character n-grams.
+
+    hashes, counts: memory of a hash table of the n-grams of a query, uint64 [s] and int64 [3, s]:
+      how often the query has each, how many of these a hit has not used, and 1 + this hit (0 here).
+    norms: memory, float32 [4].
+    """
+    (codes, idfs), queries = frequencies, len(starts) - 1
+    times, left, hits = counts[0], counts[1], counts[2]
     for query in range(queries):
-        while size < 2 * (terms.bounds[query, 4] - terms.bounds[query, 1]):
-            size *= 2
-    # A hash table of the n-grams of a query: how often the query has each, how many of these a hit
-    # has not used, and 1 + this hit.
-    hashes, times = np.empty(size, np.uint64), np.empty(size, np.int64)
-    left, hits = np.empty(size, np.int64), np.zeros(size, np.int64)
-    norms = np.empty(4, np.float32)
-    for query in range(queries):
-        for at in range(size):
+        for at in range(len(hashes)):
             hashes[at], times[at] = _ZERO, 0
         for kind in range(1, 4):
             norms[kind] = 0
@@ -219,14 +218,14 @@ def _find_gram(h, hashes):  # type: ignore[no-untyped-def]
 
 
 @compile_loop()
-def write_order(terms, starts, words, out):  # type: ignore[no-untyped-def]
+def write_order(terms, starts, words, run, out):  # type: ignore[no-untyped-def]
     """Write the features of the order of words.
 
     They are whether the first word is the same, and the last one, and the lengths of the longest
-    common run of words and of their longest common subsequence.
+    common run of words and of their longest common subsequence. `run` is working memory, int64
+    [2, MAX_WORDS + 1].
     """
     numbers, queries = words.numbers, len(starts) - 1
-    run = np.empty((2, MAX_WORDS + 1), np.int64)
     for query in range(queries):
         begin, end = terms.bounds[query, 0], terms.bounds[query, 1]
         for row in range(starts[query], starts[query + 1]):
@@ -258,13 +257,12 @@ def _ratio(part, whole):  # type: ignore[no-untyped-def]
 
 
 @compile_loop(fastmath={"nnan", "nsz", "reassoc"})
-def write_comparisons(starts, columns, out):  # type: ignore[no-untyped-def]
+def write_comparisons(starts, columns, values, out):  # type: ignore[no-untyped-def]
     """Write gaps and ranks within each list, from its other columns.
 
     columns: int64 [c, 3], of each comparison the first and the last column that are summed, and 1,
-    or -1 where less is better.
+    or -1 where less is better. values: working memory, float32 [m].
     """
-    values = np.empty(len(out), np.float32)
     for query in range(len(starts) - 1):
         start, n = starts[query], starts[query + 1] - starts[query]
         for which in range(len(columns)):

@@ -23,7 +23,14 @@ from qpr_jax.reranking.feature_loops import (
     write_order,
     write_words,
 )
-from qpr_jax.reranking.terms import Frequencies, make_lexicon, number_words, read_terms
+from qpr_jax.reranking.terms import (
+    MAX_WORDS,
+    Frequencies,
+    make_lexicon,
+    number_words,
+    read_terms,
+    table_size,
+)
 
 # `_query` is about the words of the query, `_question` about those of the hit.
 _SIDES = (
@@ -149,7 +156,18 @@ class FeatureExtractor:
         starts, terms = lists.starts, read_terms([*lists.queries, *lists.questions])
         words = number_words(terms, starts, self._frequencies, self._lexicon)
         known = self._lexicon, self._mean_length, self.weights
-        write_words(terms, starts, words, *known, rows, out)
-        write_grams(terms, starts, self._frequencies, out)
-        write_order(terms, starts, words, out)
-        write_comparisons(starts, _COLUMNS, out)
+        total, largest = len(words.hashes), int(np.diff(words.bounds[:, ::2]).max(initial=0))
+        memory = (
+            np.zeros((3, total), np.int64),  # times in the query and in the hit, 1 + the last hit
+            np.empty((2, total), np.float32),  # similarity to the nearest word of the other text
+            np.empty((2, MAX_WORDS), np.int64),  # the distinct words of query and hit
+            np.empty((largest, MAX_WORDS), np.float32),  # similarity to the words of the query
+        )
+        write_words(terms, starts, words, *known, memory, rows, out)
+        grams = terms.bounds[: len(starts) - 1, 4] - terms.bounds[: len(starts) - 1, 1]
+        size = table_size(int(grams.max(initial=0)))
+        hashes, counts = np.empty(size, np.uint64), np.zeros((3, size), np.int64)
+        norms = np.empty(4, np.float32)
+        write_grams(terms, starts, self._frequencies, hashes, counts, norms, out)
+        write_order(terms, starts, words, np.empty((2, MAX_WORDS + 1), np.int64), out)
+        write_comparisons(starts, _COLUMNS, np.empty(len(out), np.float32), out)

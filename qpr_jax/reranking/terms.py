@@ -188,10 +188,6 @@ class Words(NamedTuple):
     idfs: np.ndarray  # float32 [V]
     flags: np.ndarray  # uint8 [V], NUMBER, NEGATION and QUESTION_WORD
     rows: np.ndarray  # int32 [V], rows of embeddings in the lexicon, -1 for none
-    # Memory of `write_words`, int64 [V]: how often the text has the word; 1 + the last hit with it.
-    in_query: np.ndarray
-    in_hit: np.ndarray
-    seen: np.ndarray
 
 
 def number_words(
@@ -218,14 +214,16 @@ def number_words(
         np.empty(total, np.float32),
         np.empty(total, np.uint8),
         np.empty(total, np.int32),
-        np.zeros(total, np.int64),
-        np.zeros(total, np.int64),
-        np.zeros(total, np.int64),
     )
     # A hash table from hashes to numbers; those of earlier lists are free places.
-    slots = np.full(max(64, 1 << (2 * largest - 1).bit_length()), -1, np.int64)
+    slots = np.full(table_size(largest), -1, np.int64)
     _number_all(terms, starts, slots, frequencies, lexicon, words)
     return words
+
+
+def table_size(most: int) -> int:
+    """The size of a hash table of at most so many entries: a power of two, twice as many."""
+    return max(64, 1 << (2 * most - 1).bit_length())
 
 
 @compile_loop()

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.arrays import unit_rows
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import locked, user_cache, write_atomically
 from qpr_jax.index.encode_files import CHUNK, encode_to_file
 from qpr_jax.index.run import read_encoder
+from qpr_jax.models import unit_rows
 from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig, gives_vectors
 from qpr_jax.training.sections import naming, refuse_if
