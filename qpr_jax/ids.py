@@ -81,18 +81,13 @@ def check_id(value: object, where: str) -> Id:
     raise UserError(f"`ids`: expected {EXPECTED}, got {short(value)} {where}".rstrip())
 
 
-def check_each(ids: Iterable[object]) -> list[Id]:
-    """Return ids as of `check_id`; a UserError names the position of anything else."""
+def check_ids(ids: Iterable[object]) -> list[Id]:
+    """Return distinct ids as of `check_id`; a UserError names the position of anything else."""
     if isinstance(ids, str | bytes):
         kind = type(ids).__name__
         raise UserError(f"`ids`: expected a list of ids, got a {kind}", remedy="pass [ids]")
     ids = ids.tolist() if hasattr(ids, "tolist") else ids
-    return [check_id(value, f"at position {i}") for i, value in enumerate(ids)]
-
-
-def check_ids(ids: Iterable[object]) -> list[Id]:
-    """Return ids as of `check_each`; UserError unless they are distinct."""
-    checked = check_each(ids)
+    checked = [check_id(value, f"at position {i}") for i, value in enumerate(ids)]
     if (repeated := first_repeated(checked)) is not None:
         raise UserError(f"`ids`: expected distinct ids, got {checked[repeated]} twice")
     return checked

@@ -22,7 +22,7 @@ from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, read_values
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST
-from qpr_jax.ids import EXPECTED, Id, check_each, id_key, parse_key
+from qpr_jax.ids import EXPECTED, Id, id_key, parse_key
 
 log = logging.getLogger("qpr_jax")
 
@@ -232,7 +232,7 @@ def remove(folder: str, ids: str, one: tuple[str, ...], **given: Any) -> dict[st
     remedy = "name the column with `--id-column`, or another format with `--format`"
     how = {"expected": EXPECTED, "format": given["format"] or "", "remedy": remedy}
     rows: Iterator[tuple[int, Id]] = read_values(ids, [given["id_column"]], parse_key, **how)
-    found = [*map(id_key, check_each(one))] if one else [value for _, value in rows]
+    found = [*map(id_key, one)] if one else [value for _, value in rows]
     count = retriever.remove(dict.fromkeys(found), ignore_missing=given["ignore_missing"])
     log.info("%s: %s removed, %s questions", folder, f"{count:,}", f"{len(retriever):,}")
     return {"folder": folder, "removed": count, "questions": len(retriever)}
