@@ -27,7 +27,7 @@ from qpr_jax.index.run import INDEX, index_manifest, read_encoder, run_recipe
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.results import Results
-from qpr_jax.stores import Entries, create_store, export, numbered, open_store, search_distinct
+from qpr_jax.stores import Entries, create_store, export, numbered, search_distinct
 from qpr_jax.text.cleaning import clean
 from qpr_jax.text.differences import Explanation
 
@@ -72,11 +72,12 @@ class Retriever:
           cross_encoder: folder of a cross-encoder, for `rerank="cross_encoder"`.
         """
         if is_address(run):
-            name = MilvusStore(str(run)).run
-            encoder, stages = read_stages(name, cross_encoder)
-            return cls(encoder, MilvusStore(str(run), accepted_identities(encoder)), stages, name)
+            encoder, stages = read_stages(run, cross_encoder)
+            collection = MilvusStore(str(run), accepted_identities(encoder))
+            return cls(encoder, collection, stages, collection.run)
         run = run if indexed else encoder_folder(run)
-        if not indexed and is_encoder(run) and not pathlib.Path(run, INDEX).exists():
+        index = pathlib.Path(run, INDEX)
+        if not indexed and is_encoder(run) and not index.exists():
             encoder, stages = read_stages(run, cross_encoder)
             store = create_store(None, [], run_recipe(encoder), encoder, stages, str(run))
             return cls(encoder, store, stages, str(run))
@@ -84,7 +85,11 @@ class Retriever:
             before = index_manifest(run)
             try:
                 encoder, stages = read_stages(run, cross_encoder)
-                return cls(encoder, open_store(run, encoder), stages, str(run))
+                if not index.is_dir():
+                    remedy = "finish the run, or make one with `qpr index`"
+                    raise UserError(f"{run} has no {INDEX}/", setting="run", remedy=remedy)
+                store = FolderStore(index, encoders=accepted_identities(encoder))
+                return cls(encoder, store, stages, str(run))
             except UserError:
                 # Another process may have put the index of another encoder there.
                 if index_manifest(run) == before:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders.base import Encoder, accepted_identities
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
@@ -28,14 +28,6 @@ from qpr_jax.text.tokenizer import canonical
 Entries = Iterable[tuple[int, Id | None, str, Payload | None]]  # line, id, question, payload
 
 _MOST_COMPARED = 16_384  # hits of a query among which distinct texts are looked for
-
-
-def open_store(run: StrPath, encoder: Encoder) -> FolderStore:
-    """Open the index of a run; UserError if it has none."""
-    path, remedy = pathlib.Path(run, INDEX), "finish the run, or make one with `qpr index`"
-    if not path.is_dir():
-        raise UserError(f"{run} has no {INDEX}/", setting="run", remedy=remedy)
-    return FolderStore(path, encoders=accepted_identities(encoder))
 
 
 def create_store(
