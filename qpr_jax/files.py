@@ -218,20 +218,17 @@ def check_size(folder: StrPath, name: str, manifest: dict[str, Any]) -> pathlib.
     return path
 
 
-def verify(folder: StrPath, name: str, manifest: dict[str, Any]) -> None:
-    """Check the bytes of a file; UserError if they differ from the manifest."""
+def verify(folder: StrPath, name: str, manifest: dict[str, Any]) -> pathlib.Path:
+    """Return the path of a file; UserError if its bytes differ from the manifest."""
     path = check_size(folder, name, manifest)
     if sha256_of(path) != manifest["files"][name]["sha256"]:
         raise _altered(path)
+    return path
 
 
 def read_verified(folder: StrPath, name: str, manifest: dict[str, Any]) -> bytes:
     """Read a file; UserError if its bytes differ from the manifest."""
-    path = check_size(folder, name, manifest)
-    data = path.read_bytes()
-    if hashlib.sha256(data).hexdigest() != manifest["files"][name]["sha256"]:
-        raise _altered(path)
-    return data
+    return verify(folder, name, manifest).read_bytes()
 
 
 def refuse_existing(folder: StrPath, *, option: str = "out") -> None:

@@ -46,8 +46,6 @@ class Tabular:
         columns = {}
         for name, values in {**fixed, **payload}.items():
             dtype = _TYPES.get(name) if name in fixed else None
-            if name in fixed and dtype is None and not values:
-                dtype = "object"
             if dtype is None:
                 dtype = _WITH_GAPS.get(frozenset(map(type, values)))
             try:

@@ -36,10 +36,6 @@ class Rules:
     max_score: float = 0.5  # the greatest probability that a negative is a paraphrase
     seed: int | None = None  # of a random choice among the hits left; None: takes the nearest
 
-    def least(self, positive: float) -> float:
-        """Compute the least distance of a negative from that of the farthest paraphrase."""
-        return -np.inf if self.relative_margin is None else positive * (1 + self.relative_margin)
-
 
 class Negative(NamedTuple):
     """A negative of the question at position `query`; rank, p and score as in `Rules`."""
@@ -128,7 +124,8 @@ def _keep(
 ) -> list[Negative]:
     """Keep the negatives within the ranks, beyond the margin and, if scored, of a low score."""
     later = ranked[rules.from_rank - 1 :]
-    kept = far = [n for n in later if n.hit.distance >= rules.least(n.positive)]
+    margin = rules.relative_margin
+    kept = far = [n for n in later if margin is None or n.hit.distance >= n.positive * (1 + margin)]
     if scored:
         kept = [n for n in far if n.score is not None and n.score <= rules.max_score]
     counts["rank"] += len(ranked) - len(later)

@@ -43,10 +43,6 @@ class PairCalibration:
     shift: float = 0.0
     settings: dict[str, Any] = field(default_factory=dict)  # facts of its fit and its test
 
-    def __repr__(self) -> str:
-        by = "distance and words" if self.reranker else "distance"
-        return f"<PairCalibration: by {by}, up to {self.reach:.4g}>"
-
     def inputs(self, features: np.ndarray) -> np.ndarray:
         """Standardize and clip features [P, f]: [P, 4 f].
 
