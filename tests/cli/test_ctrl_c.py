@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from qpr_jax import Retriever, read_encoder
-from tests.serving.test_review import write_found
+from tests.duplicates.test_review import write_found
 
 MANY = "".join(f"how can i learn thing {i}\n" for i in range(2000))
 
@@ -81,7 +81,7 @@ def test_while_modules_are_imported(start, module):
 
 @pytest.fixture
 def review(start, tmp_path):
-    """() -> (client, process) of a review of 40 pairs."""
+    """() -> (client, process) of a review of 60 pairs."""
     write_found(tmp_path / "pairs.csv")
     with contextlib.ExitStack() as clients:
 

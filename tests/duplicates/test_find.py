@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import qpr_jax
 from qpr_jax import Retriever, UserError, find_duplicates
 from tests.refused import check_refused
 from tests.reranking.models import pair_calibration
@@ -24,10 +23,6 @@ def probabilities(distances):
     squares = np.array(distances, np.float64)
     features = np.stack([np.sqrt(squares), squares], axis=1)
     return pair_calibration().probabilities(features).tolist()
-
-
-def pairs_of(found):
-    return {(*sorted(map(str, pair[:2])), pair.score, pair.distance) for pair in found.pairs}
 
 
 def test_all_pairs_within_a_distance_are_found(run):
@@ -52,7 +47,7 @@ def test_ways_to_choose_agree(run):
     texts = texts_of(60)
     by_distance = find_duplicates(texts, run=run, max_distance=0.4)
     by_threshold = find_duplicates(texts, run=run, threshold=probabilities([0.4])[0])
-    assert pairs_of(by_distance) == pairs_of(by_threshold)
+    assert by_distance.pairs == by_threshold.pairs
     count = sum(pair.distance > 0 for pair in by_distance.pairs)
     by_count = find_duplicates(texts, run=run, pairs=count)
     assert {p[:2] for p in by_count.pairs} == {p[:2] for p in by_distance.pairs}
@@ -174,11 +169,7 @@ def test_wrong_arguments(run):
         ("ab", {"precision": 0}, "^`precision`: expected a probability, more than 0 and at most 1"),
         ("ab", {"max_distance": -1}, "^`max_distance`: expected a squared distance of 0 or more"),
         ("ab", {"pairs": 0}, "^`pairs`: expected a whole number from 1 on, got 0"),
-        (
-            "ab",
-            {"groups": "average"},
-            "^`groups`: expected one of complete, closure, got 'average'",
-        ),
+        ("ab", {"groups": "average"}, "^`groups`: expected one of complete, closure, got 'averag"),
         (["a", 3], {}, "^`questions`: .*position 1"),
     )
     for texts in ([], ["one"], ["one", "another python"]):
@@ -202,4 +193,3 @@ def test_it_prints(run):
     found = find_duplicates([*texts, "LEARN python"], run=run, max_distance=0.5)
     assert repr(found).splitlines()[0] == "<Duplicates: 1 pairs and 1 groups in 4 rows>"
     assert not {"\x1b", "\u202e"} & {*repr(found)}
-    assert find_duplicates is qpr_jax.find_duplicates

@@ -15,28 +15,30 @@ from qpr_jax.errors import UserError
 from tests.refused import check_refused
 from tests.tables import read_table, write_table
 
+EVIL = "<img src=x onerror=\"document.title='run'\"> <b>rice</b>"
+
 
 def pair_rows(count=60, seed=0):
     scores = np.random.default_rng(seed).beta(2, 1, count)
     for i, score in enumerate(scores.tolist()):
         yield {
-            "id1": f"a{i}",
+            "id1": f"<i>{i}",
             "id2": str(i),
             "score": score,
             "distance": 1 / score,
-            "question1": f"How do I cook {i}?",
-            "question2": f'How to "cook", {i}\nin 2015?',
+            "question1": f"How to cook {EVIL} {i} in 2015?",
+            "question2": f'How to "cook", {EVIL} {i}\nin 2016?',
         }
 
 
-def write_found(path, rows):
-    first, *others = rows
+def write_found(path, rows=None):
+    first, *others = rows or pair_rows()
     return write_table(path, [*first], [row.values() for row in (first, *others)])
 
 
 @pytest.fixture
 def pairs(tmp_path):
-    return write_found(tmp_path / "pairs.csv", pair_rows())
+    return write_found(tmp_path / "pairs.csv")
 
 
 def judge_all(review, verdict=lambda pair: pair.score > 0.5):
@@ -59,7 +61,7 @@ def test_verdicts_are_on_disk_at_once_and_a_second_start_goes_on(pairs, tmp_path
     expected = "id1 id2 question1 question2 is_duplicate score weight"
     assert " ".join(rows[0]) == expected
     assert [pair_key(row["id1"], row["id2"]) for row in rows] == shown
-    assert rows[0]["question2"].endswith('"cook", ' + rows[0]["id2"] + "\nin 2015?")
+    assert rows[0]["question2"] == f'How to "cook", {EVIL} {rows[0]["id2"]}\nin 2016?'
 
 
 @pytest.mark.parametrize("option", ["threshold", "max_distance"])
@@ -153,7 +155,7 @@ def test_files_that_are_no_pairs(tmp_path):
         ({"score": "1.5"}, "line 2: expected ids, questions, a score from 0 to 1"),
         ({"distance": "-1"}, "line 2: expected"),
         ({"score": ""}, "expected a score of every pair, or a distance"),
-        ({"id1": "a1", "id2": "1"}, "expected each pair once, got 'a1' and '1' again"),
+        ({"id1": "<i>1", "id2": "1"}, "expected each pair once, got '<i>1' and '1' again"),
         (header, "expected pairs of different"),
         ("id1,id2,question1,question2\n1,2,a,b\n", "expected a column `score"),
     )

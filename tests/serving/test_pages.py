@@ -9,8 +9,9 @@ from qpr_jax import Retriever
 from qpr_jax.duplicates.review import open_review
 from qpr_jax.serving.app import make_app
 from qpr_jax.serving.pages import make_review_app
+from tests.duplicates.test_review import EVIL, write_found
 from tests.serving.conftest import running
-from tests.serving.test_review import EVIL, TOKEN, write_found
+from tests.serving.test_review import TOKEN
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
@@ -122,8 +123,7 @@ def test_payload_is_text_addresses_are_links_and_large_numbers_are_exact(page):
 
 
 def test_a_review_by_the_keyboard(open_page, tmp_path):
-    write_found(tmp_path / "pairs.csv")
-    paths = str(tmp_path / "pairs.csv"), tmp_path / "verdicts.csv"
+    paths = write_found(tmp_path / "pairs.csv"), tmp_path / "verdicts.csv"
     with (
         open_review(*paths, precision=0.6) as review,
         running(make_review_app(review, token=TOKEN)) as address,

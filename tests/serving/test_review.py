@@ -8,27 +8,15 @@ from starlette.testclient import TestClient
 
 from qpr_jax.duplicates.review import open_review
 from qpr_jax.serving.pages import make_review_app
-from tests.tables import write_table
+from tests.duplicates.test_review import EVIL, write_found
 
 TOKEN = "a-b_c"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-EVIL = "<img src=x onerror=\"document.title='run'\"> <b>rice</b>"
-
-
-def write_found(path, count=40):
-    names = ("id1", "id2", "score", "distance", "question1", "question2")
-    texts = (f"How to cook {EVIL} {{}} in 2015?", f"how to cook {EVIL} {{}} in 2016?")
-    rows = [
-        (f"<i>{i}", i, (i + 1) / (count + 1), 1.0, *(text.format(i) for text in texts))
-        for i in range(count)
-    ]
-    write_table(path, names, rows)
 
 
 @pytest.fixture
 def session(tmp_path):
-    write_found(tmp_path / "pairs.csv")
-    path = str(tmp_path / "pairs.csv")
+    path = write_found(tmp_path / "pairs.csv")
     with open_review(path, tmp_path / "verdicts.csv", precision=0.6) as review:
         yield review
 
@@ -42,11 +30,11 @@ def client(session):
 
 def test_a_verdict_is_kept_before_it_is_answered(client, session):
     state = client.get("/review").json()
-    assert (state["pairs"], state["yes"], state["estimate"]) == (40, 0, None)
+    assert (state["pairs"], state["yes"], state["estimate"]) == (60, 0, None)
     assert EVIL in "".join(piece for piece, _ in state["pair"]["first"])
     key = state["pair"]["key"]
     state = client.post("/verdict", json={"pair": key, "verdict": "yes"}).json()
-    assert session.path.read_text().count("\n") == 2 + EVIL.count("\n")
+    assert session.path.read_text().count("\n") == 3  # one in a question
     assert (state["yes"], state["no"], state["can_undo"]) == (1, 0, True)
     assert state["pair"]["key"] != key
     found = state["estimate"]
