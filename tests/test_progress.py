@@ -56,10 +56,3 @@ def test_a_terminal_shows_bars(monkeypatch, caplog, shown):
     assert list(progress.count("abc", "read")) == ["a", "b", "c"]
     assert "read" in terminal.getvalue()
     assert not caplog.messages
-
-
-def test_durations_and_rates():
-    seconds = (0, 4.24, 40.2, 171, 12_000)
-    texts = ["0.1 s", "4.2 s", "40 s", "2 min 51 s", "3 h 20 min"]
-    assert [*map(progress.duration, seconds)] == texts
-    assert [*map(progress.rounded, (1.52, 15.6, 16_432))] == ["1.5", "16", "16,000"]
