@@ -31,38 +31,39 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def run_python(
-    *words: Any, folder: Any = ROOT, given: str = "", **variables: str
-) -> subprocess.CompletedProcess[str]:
-    """Run Python, which must succeed, and compile little; commands start no program again."""
+def start_python(*words: Any, folder: Any = ROOT, **variables: str | None) -> subprocess.Popen[str]:
+    """Start Python with pipes; it compiles little, and commands start no program again.
+
+    variables: of the environment; None leaves one out.
+    """
     own = {"XLA_FLAGS": QUICK_XLA, "PYTHONPATH": str(ROOT)}
     own |= {"GLIBC_TUNABLES": "", "OMP_WAIT_POLICY": "passive"}
-    done = subprocess.run(
+    environment = os.environ | own | variables
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(
         [sys.executable, *map(str, words)],
         cwd=folder,
-        env=os.environ | own | variables,
-        input=given,
-        capture_output=True,
+        env={name: value for name, value in environment.items() if value is not None},
         text=True,
-        check=False,
+        **pipes,
     )
-    assert done.returncode == 0, done.stderr
-    return done
+
+
+def run_python(*words: Any, given: str = "", **how: Any) -> tuple[str, str]:
+    """Run Python, which must succeed; returns its output and what it says."""
+    process = start_python(*words, **how)
+    out, err = process.communicate(given)
+    assert process.returncode == 0, err
+    return out, err
 
 
 def start_training(
     workdir: pathlib.Path, settings: Mapping[str, Any], xla: str = QUICK_XLA, **variables: str
 ) -> subprocess.Popen[str]:
-    """Start a smoke run with some settings, in a process of its own."""
+    """Start a smoke run with some settings."""
     flags = [f"--config.{name}={value}" for name, value in settings.items()]
-    command = (sys.executable, "-m", "experiments.main", "--config=synthetic_sdml:smoke")
-    return subprocess.Popen(
-        [*command, *flags, f"--workdir={workdir}"],
-        env=os.environ | {"XLA_FLAGS": xla, "GLIBC_TUNABLES": ""} | variables,
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = ("-m", "experiments.main", "--config=synthetic_sdml:smoke", *flags)
+    return start_python(*words, f"--workdir={workdir}", XLA_FLAGS=xla, **variables)
 
 
 def write_encoder(run: pathlib.Path, seed: int = 0, **settings: Any) -> None:

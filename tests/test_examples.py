@@ -51,7 +51,7 @@ def test_fastapi_app(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_custom_loss(tmp_path):
     command = ("-W", "error", EXAMPLES / "custom_loss.py", "runs/hinge")
-    assert "test: hits@1 0." in run_python(*command, folder=tmp_path).stdout
+    assert "test: hits@1 0." in run_python(*command, folder=tmp_path)[0]
     # Programs that do not know the loss search with the encoder.
     assert len(Retriever.load(tmp_path / "runs" / "hinge").search(["how to cook"], k=3)[0]) == 3
 
@@ -59,7 +59,7 @@ def test_custom_loss(tmp_path):
 @pytest.mark.slow
 def test_multi_host_training(tmp_path):
     command = ("-W", "error", EXAMPLES / "multi_host_training.py", "hosts", "2")
-    printed = run_python(*command, folder=tmp_path).stdout
+    printed = run_python(*command, folder=tmp_path)[0]
     commands = [shlex.split(line) for line in printed.splitlines() if line.startswith("JAX_")]
     assert [words[3:6] for words in commands] == [["qpr", "train", "hosts"]] * 2
     assert [f"JAX_PROCESS_ID={i}" in commands[i] for i in range(2)] == [True, True]

@@ -88,11 +88,11 @@ def test_the_core_indexes_searches_changes_and_finds_duplicates(tmp_path):
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     commands = json.dumps([absent, [*WORKING, *REFUSED]])
-    done = run_python("-c", WITHOUT, folder=tmp_path, given=commands)
-    printed = [json.loads(s) for s in done.stdout.splitlines() if s.startswith('["status"')]
+    out, err = run_python("-c", WITHOUT, folder=tmp_path, given=commands)
+    printed = [json.loads(s) for s in out.splitlines() if s.startswith('["status"')]
     expected = dict.fromkeys(WORKING, 0) | dict.fromkeys(REFUSED, 1)
-    assert {words: status for _, words, status in printed} == expected, done.stderr
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert {words: status for _, words, status in printed} == expected, err
+    errors = [line for line in err.splitlines() if line.startswith("error:")]
     for line, package in zip(errors, REFUSED.values(), strict=True):
         assert f": expected the package {package}, found none; pip install '.[" in line
 

@@ -2,15 +2,13 @@
 
 import io
 import json
-import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
 
 from qpr_jax.cli import main
-from tests.xla import QUICK_XLA
+from tests.runs import start_python
 
 ROOT = str(pathlib.Path(__file__).parent.parent.parent)  # fixtures change the folder
 TINY = pathlib.Path(ROOT, "tests", "reranking", "tiny_cross_encoder")
@@ -59,21 +57,11 @@ def qpr(tmp_path, monkeypatch, capfd):
 def start(tmp_path):
     """The program in a process of its own: (arguments, variables) -> the process, with pipes."""
     started = []
-    environment = os.environ | {"PYTHONPATH": ROOT, "XLA_FLAGS": QUICK_XLA}
-    environment.pop("GLIBC_TUNABLES", None)
 
     def call(*arguments, **variables):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "qpr_jax.cli.main", *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment | variables,
-            cwd=tmp_path,
-            text=True,
-        )
-        started.append(process)
-        return process
+        command = ("-m", "qpr_jax.cli.main", *arguments)
+        started.append(start_python(*command, folder=tmp_path, GLIBC_TUNABLES=None, **variables))
+        return started[-1]
 
     yield call
     for process in started:

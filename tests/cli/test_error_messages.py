@@ -1,7 +1,6 @@
 """Errors are one line: what is wrong, where, what to do; how programs end; their help."""
 
 import errno
-import json
 import pathlib
 import re
 import shutil
@@ -16,6 +15,7 @@ from tests.cli.conftest import JSONL, TABLE
 from tests.cli.test_data import write_pairs
 from tests.distant.rows import log_rows, write_rows
 from tests.runs import write_encoder
+from tests.tables import write_table
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 PAIR = '{"question1": "rice", "question2": "cook rice", "is_duplicate": 1}\n'
@@ -27,7 +27,7 @@ def files(index, run, tmp_path):
     write_encoder(tmp_path / "run")
     write_pairs(tmp_path / "good.tsv")
     write_rows(tmp_path / "bad_log.jsonl", log_rows())
-    log = "".join(json.dumps({"asked": a, "said": b}) + "\n" for a, b in log_rows())
+    write_table(tmp_path / "log.jsonl", ("asked", "said"), log_rows())
     contents = {
         "a.tsv": "first\tsecond\nhow to cook rice\tx\n",
         "bad.jsonl": JSONL + "{\n",
@@ -41,11 +41,10 @@ def files(index, run, tmp_path):
         "ids.tsv": "question\tid\na\t5\nb\t77\n",
         "no_id.tsv": "question\tid\na\t\n",
         "deep.toml": "seed = " + "[" * 50_000,
-        "log.jsonl": log,
+        "bad_log.jsonl": (tmp_path / "bad_log.jsonl").read_text() + "{\n",
         "half.tsv": "How?\tWie?\nWho?\t\n",
         "evil.csv": "id,\x1b[2J\u202equestion\nerror: all is well,x\n",
     }
-    contents["bad_log.jsonl"] = (tmp_path / "bad_log.jsonl").read_text() + "{\n"
     for name, text in contents.items():
         (tmp_path / name).write_text(text)
     return tmp_path

@@ -233,9 +233,9 @@ def test_a_read_only_folder_is_read(tmp_path):
     parents = [p for p in tmp_path.parents if p.stat().st_uid == os.geteuid() and p.name]
     for parent in parents:
         parent.chmod(0o755)
-    found = run_python("-c", program, tmp_path)
+    printed, _ = run_python("-c", program, tmp_path)
     tmp_path.chmod(0o755)
-    assert found.stdout.split() == [str(20 + len(ODD)), "PermissionError"]
+    assert printed.split() == [str(20 + len(ODD)), "PermissionError"]
 
 
 def test_a_full_disk_leaves_the_old_index_and_names_the_file(tmp_path, monkeypatch):
