@@ -7,7 +7,7 @@ import json
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -49,17 +49,6 @@ _TABLES = {
 }
 
 
-class SentenceModel(NamedTuple):
-    """The shape of a model, its limit of tokens with markers, and its weights.
-
-    These are parameters of `models.bert.BertEncoder` as pure nested dictionaries.
-    """
-
-    shape: BertShape
-    max_tokens: int
-    weights: dict[str, Any]
-
-
 def file_names(folder: StrPath) -> list[str]:
     """List the files of a folder that define the model; UserError where one is missing."""
     path = pathlib.Path(folder)
@@ -74,8 +63,14 @@ def file_names(folder: StrPath) -> list[str]:
     return names + [name for name in optional if (path / name).is_file()]
 
 
-def parse_model(files: Mapping[str, bytes], where: StrPath) -> SentenceModel:
-    """Parse the files of a folder; UserError if the model is of another kind."""
+def parse_model(
+    files: Mapping[str, bytes], where: StrPath
+) -> tuple[BertShape, int, dict[str, Any]]:
+    """Parse the shape, the limit of tokens and the weights; UserError for a model of another kind.
+
+    The limit includes markers. The weights are parameters of `models.bert.BertEncoder` as pure
+    nested dictionaries.
+    """
     config = _object(files, CONFIG, where)
     if "ForSequenceClassification" in str(config.get("architectures")):
         what = f"{where}: expected an encoder of questions, got a cross-encoder, which scores pairs"
@@ -87,7 +82,7 @@ def parse_model(files: Mapping[str, bytes], where: StrPath) -> SentenceModel:
     limits = [_object(files, name, where).get(key) for name, key in LENGTHS if name in files]
     max_tokens = min(shape.max_position_embeddings, next(filter(None, limits), 1 << 30))
     tensors = parse_tensors(files[WEIGHTS], f"{where}: {WEIGHTS}")
-    return SentenceModel(shape, max_tokens, parse_weights(tensors, shape, where))
+    return shape, max_tokens, parse_weights(tensors, shape, where)
 
 
 def parse_shape(config: Mapping[str, Any], where: StrPath) -> BertShape:

@@ -16,7 +16,6 @@ from qpr_jax.encoders.base import CARD, EncoderSummary, say_cut, serialize_tenso
 from qpr_jax.encoders.sentence_transformers import (
     TOKENIZER,
     WEIGHTS,
-    SentenceModel,
     file_names,
     limit_tokens,
     missing_file,
@@ -25,6 +24,7 @@ from qpr_jax.encoders.sentence_transformers import (
 )
 from qpr_jax.errors import needs
 from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified
+from qpr_jax.models import BertShape
 from qpr_jax.text.base import as_texts
 from qpr_jax.text.word_pieces import WordPieces
 
@@ -41,16 +41,19 @@ class TransformerEncoder:
     """An `encoders.base.Encoder` in the format of sentence-transformers.
 
     Attributes:
+      shape, max_tokens, weights: as of `parse_model`.
       contents: all files of the folder that define the encoder, by name.
       settings: of its training, flat.
     """
 
-    model: SentenceModel
+    shape: BertShape
+    max_tokens: int
+    weights: dict[str, Any]
     contents: dict[str, bytes]
     settings: dict[str, Any]
 
     def __repr__(self) -> str:
-        layers = self.model.shape.num_hidden_layers
+        layers = self.shape.num_hidden_layers
         sizes = f"{self.dimension} dimensions, {layers} layers, reads {self.max_tokens} tokens"
         return f"<TransformerEncoder: {sizes}>"
 
@@ -69,17 +72,12 @@ class TransformerEncoder:
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        return self.model.shape.hidden_size
-
-    @property
-    def max_tokens(self) -> int:
-        """Tokens of a question that are read, including start and end markers."""
-        return self.model.max_tokens
+        return self.shape.hidden_size
 
     @property
     def normalize(self) -> bool:
         """Whether vectors have length 1."""
-        return self.model.shape.normalize
+        return self.shape.normalize
 
     @property
     def precision(self) -> str:
@@ -117,14 +115,14 @@ class TransformerEncoder:
         return EncoderSummary(
             library="sentence-transformers",
             description="A transformer of the BERT family, in the format of sentence-transformers.",
-            vocabulary_size=self.model.shape.vocab_size,
+            vocabulary_size=self.shape.vocab_size,
             limits=(f"It reads at most {self.max_tokens:,} word pieces of a question.",),
         )
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
         """The word pieces that are whole words, and their token embeddings, float32 [n, e]."""
         words = self.tokenizer.whole_words()
-        rows = np.asarray(self.model.weights["embedding"], np.float32)
+        rows = np.asarray(self.weights["embedding"], np.float32)
         return list(words), rows[list(words.values())]
 
     def trained(
@@ -136,24 +134,22 @@ class TransformerEncoder:
         max_tokens: that the training read. A limit below the model's becomes that of the encoder.
         """
         contents = self.contents | {WEIGHTS: serialize_tensors(named_tensors(weights))}
-        model = self.model._replace(weights=weights)
         if max_tokens < self.max_tokens:
             contents = limit_tokens(contents, max_tokens)
-            model = model._replace(max_tokens=max_tokens)
-        return TransformerEncoder(model, contents, settings)
+        limit = min(max_tokens, self.max_tokens)
+        return TransformerEncoder(self.shape, limit, weights, contents, settings)
 
     @functools.cached_property
     def tokenizer(self) -> WordPieces:
         """From questions to token ids."""
-        return WordPieces(self.contents[TOKENIZER], self.model.shape.vocab_size)
+        return WordPieces(self.contents[TOKENIZER], self.shape.vocab_size)
 
     @functools.cached_property
     def _runtime(self) -> Runtime:
         with needs("a transformer", ".[transformer]"):
             from qpr_jax.encoders.transformer_runtime import compile_layers
 
-        model = self.model
-        return compile_layers(model.shape, model.weights, self.precision)
+        return compile_layers(self.shape, self.weights, self.precision)
 
 
 def read_transformer(folder: StrPath) -> TransformerEncoder:
@@ -169,7 +165,7 @@ def read_transformer(folder: StrPath) -> TransformerEncoder:
             raise missing_file(path, missing[0])
     else:
         contents = {name: (path / name).read_bytes() for name in names}
-    return TransformerEncoder(parse_model(contents, path), contents, settings)
+    return TransformerEncoder(*parse_model(contents, path), contents, settings)
 
 
 def length_blocks(

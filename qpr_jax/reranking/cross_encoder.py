@@ -200,7 +200,7 @@ def from_encoder(encoder: TransformerEncoder, *, max_tokens: int, seed: int) -> 
 
     The pooler is that of the encoder if its file has one, else random.
     """
-    shape, where = encoder.model.shape, "encoder"
+    shape, where = encoder.shape, "encoder"
     tensors = parse_tensors(encoder.contents[WEIGHTS], where)
     known = {f"bert.{name}": array for name, array in tensors.items()} | tensors
     rng = np.random.default_rng(seed)
@@ -209,6 +209,6 @@ def from_encoder(encoder: TransformerEncoder, *, max_tokens: int, seed: int) -> 
         known = {f"{name}.weight": drawn, f"{name}.bias": np.zeros(outputs)} | known
     limit = min(max_tokens, shape.max_position_embeddings)
     contents = new_files(encoder.contents, limit)
-    weights = encoder.model.weights | parse_head(known, shape, where)
+    weights = encoder.weights | parse_head(known, shape, where)
     activation = parse_activation(contents, where)
     return CrossEncoder(shape, limit, weights, activation, contents)

@@ -82,9 +82,6 @@ class Tokenizer(Protocol):
     def is_known(self, token_ids: np.ndarray) -> np.ndarray:
         """Whether each id, int [...], is that of one token alone: bool [...]; padding is not."""
 
-    def spelled(self) -> Parts:
-        """The tokens with rows of their own, `first_bin` - 1, as sums of n-grams, or none."""
-
 
 def as_texts(texts: Sequence[str], name: str = "questions") -> list[str]:
     """Return `texts` as a list; UserError about the argument `name` unless all are strings."""

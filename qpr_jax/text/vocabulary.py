@@ -137,8 +137,8 @@ class Vocabulary:
         return known
 
     def spelled(self) -> Parts:
-        """The words with rows of their own as sums of n-grams, with `subwords`, else none."""
-        return _as_parts(self.words, self._ngram_rows) if self.subwords else NO_PARTS
+        """The `words` as sums of n-grams."""
+        return _as_parts(self.words, self._ngram_rows)
 
     def _rows(self, word: str) -> list[int]:
         """The rows of a word's n-grams, or of the words that "_" joins; "____" has none."""
@@ -220,24 +220,16 @@ def frequent_words(
 
 def vocabulary_to_bytes(vocabulary: Vocabulary) -> bytes:
     """Serialize as ASCII JSON: the attributes, the last three only if they are set."""
-    value = dataclasses.asdict(vocabulary)
-    for name in ("subwords", "added", "signs"):
-        if not value[name]:
-            del value[name]
-    return json.dumps(value, indent=0).encode()
+    value = {name: value for name, value in dataclasses.asdict(vocabulary).items() if value}
+    return json.dumps({"words": ()} | value, indent=0).encode()
 
 
 def vocabulary_from_bytes(data: bytes) -> Vocabulary:
     """Parse what `vocabulary_to_bytes` returned; UserError for anything else."""
     value = parse_json(data, "vocabulary")
     try:
-        return Vocabulary(
-            words=tuple(value["words"]),
-            bins=value["bins"],
-            subwords=value.get("subwords", False),
-            added=tuple(value.get("added", ())),
-            signs=value.get("signs", False),
-        )
+        words, added = tuple(value["words"]), tuple(value.get("added", ()))
+        return Vocabulary(**(value | {"words": words, "added": added}))
     except (KeyError, TypeError, AttributeError):
         what = "vocabulary: expected a list of `words` and a number of `bins`"
         raise UserError(what, remedy="make the file again") from None

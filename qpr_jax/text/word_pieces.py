@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.errors import UserError, needs
-from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
+from qpr_jax.text.base import TokenIds
 from qpr_jax.text.tokenizer import replace_surrogates, tokenize
 
 
@@ -41,10 +41,6 @@ class WordPieces:
         """Whether each id, int [...], is that of one piece alone: all but padding."""
         known: np.ndarray = token_ids > 0
         return known
-
-    def spelled(self) -> Parts:
-        """No token is a sum."""
-        return NO_PARTS
 
     def whole_words(self) -> dict[str, int]:
         """The ids of the pieces that are a word of `text.tokenizer`, by the word."""

@@ -112,30 +112,25 @@ class Layout(NamedTuple):
         self,
         token_ids: np.ndarray,
         clusters: np.ndarray,
-        *,
-        own: slice = slice(None),
-        labels: np.ndarray | None = None,
-        targets: np.ndarray | None = None,
+        labels: np.ndarray,
+        targets: np.ndarray,
+        own: slice,
     ) -> Batch:
         """Lay out the questions of `own` devices, in the first shape that fits all shares.
 
         Args:
           token_ids: int32 [devices, r, L], in the order of `Batch.order`.
           clusters: int32 [devices, m], of the candidates.
+          labels: int32 [devices, l], of the labeled pairs.
+          targets: float32 [own devices, r, d].
           own: the devices whose shares are laid out.
-          labels: int32 [devices, l], of the labeled pairs, if there are any.
-          targets: float32 [own devices, r, d], if there are any.
         """
         lengths = lengths_of(token_ids)
         tokens = [_distinct_tokens(share, self.vocabulary_size, self.parts) for share in token_ids]
         longest = np.sort(lengths).max(axis=0)
         shape = next(shape for shape in self.shapes if shape.holds(longest, tokens))
-        if labels is None:
-            labels = np.zeros((len(clusters), 0), np.int32)
         token_ids, lengths, tokens = token_ids[own], lengths[own], tokens[own]
         devices, rows = lengths.shape
-        if targets is None:
-            targets = np.zeros((devices, rows, 0), np.float32)
         order = np.zeros((devices, rows), np.int32)
         blocks = [np.zeros((devices, *block), np.int32) for block in shape.blocks]
         position = np.zeros(self.vocabulary_size + self.parts.tokens, np.int32)

@@ -15,11 +15,12 @@ from qpr_jax.data.clusters import cluster_report
 from qpr_jax.data.pairs import QuestionPairs
 from qpr_jax.data.splits import SPLITS, TRAIN, Splits, without_texts
 from qpr_jax.encoders.base import Encoder
+from qpr_jax.errors import UserError
 from qpr_jax.text.base import NO_PARTS, Parts, TokenIds, Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.training.config import TrainConfig, gives_vectors, trains
 from qpr_jax.training.model_families import MODEL_FAMILIES, Corpora
-from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.sources import SOURCES, read_negatives, unlabeled_texts
 from qpr_jax.training.teacher import Teacher, make_teacher, teacher_words
 from qpr_jax.training.translations import TranslationData, load_translations
@@ -146,7 +147,10 @@ def load_dataset(
     tokens = tokenizer.token_ids(texts, max_tokens)
     parts = tokens.parts
     if config.batch.subword_dropout and trains(config):
-        parts = parts.joined(_spelled(tokenizer))
+        if not (isinstance(tokenizer, Vocabulary) and tokenizer.subwords):
+            what, remedy = "the encoder has no sums of n-grams", "set it to 0"
+            raise UserError(what, setting="batch.subword_dropout", remedy=remedy)
+        parts = parts.joined(tokenizer.spelled())
     hard = None
     if config.data.negatives and config.batch.hard_negatives:
         hard = read_negatives(config, data.questions, clusters, splits)
@@ -181,18 +185,6 @@ def _with_texts(
     of_sources = np.concatenate([groups, clusters[trained], others])
     found = [clusters, others, groups, of_sources[translations.source_of]]
     return np.concatenate(found).astype(np.int32)
-
-
-def _spelled(tokenizer: Tokenizer) -> Parts:
-    """The known words as sums of n-grams; UserError where the encoder has no such sums."""
-    spelled = tokenizer.spelled()
-    refuse_if(
-        spelled.tokens < tokenizer.first_bin - 1,
-        "batch.subword_dropout",
-        "must be 0: the encoder has no sums of n-grams",
-        "set it so, or `text.subwords=True` for a new cnn",
-    )
-    return spelled
 
 
 def _make_report(dataset: TrainDataset, tokens: TokenIds) -> dict[str, Any]:

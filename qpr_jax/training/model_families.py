@@ -222,8 +222,8 @@ def _export_cnn(config: TrainConfig, dataset: TrainDataset, params: nnx.State) -
 def _init_bert(config: TrainConfig, dataset: TrainDataset) -> Model:
     start = cast(TransformerEncoder, dataset.start)
     # Copies: a step donates its state, and the model's weights are read again.
-    weights = jax.tree.map(jnp.array, start.model.weights)
-    return init_bert(start.model.shape, weights, config.encoder.compute_dtype, config.precision)
+    weights = jax.tree.map(jnp.array, start.weights)
+    return init_bert(start.shape, weights, config.encoder.compute_dtype, config.precision)
 
 
 def _export_bert(config: TrainConfig, dataset: TrainDataset, params: nnx.State) -> Encoder:

@@ -76,10 +76,10 @@ class BatchLoader:
             targets = self._teacher.targets(sources).reshape(*own.shape, -1)
         return self.layout.batch(
             self._token_ids(step, indices),
-            clusters=self._dataset.clusters[rows[:, self._candidates]],
-            labels=indices.labels.reshape(len(rows), -1),
-            targets=targets,
-            own=self._own,
+            self._dataset.clusters[rows[:, self._candidates]],
+            indices.labels.reshape(len(rows), -1),
+            targets,
+            self._own,
         )
 
     def metrics_at(self, step: int) -> dict[str, float]:

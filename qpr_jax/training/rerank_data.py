@@ -137,18 +137,11 @@ def training_queries(dataset: TrainDataset) -> tuple[np.ndarray, np.ndarray]:
     Returns their rows, int64 [q], and their groups for the folds, int64 [q].
     """
     held_out = np.flatnonzero(dataset.splits.split_of == VALIDATION)
-    clustered = held_out[_in_clusters(dataset, held_out)]
+    clustered = held_out[dataset.clusters[held_out] >= 0]
     if len(clustered):
         return clustered, dataset.clusters[clustered]
     sample = sample_questions(dataset, "validation", MAX_QUERIES)
     return sample, sample
-
-
-def _in_clusters(dataset: TrainDataset, rows: np.ndarray) -> np.ndarray:
-    """Return which of these questions have a known paraphrase, bool [n]."""
-    clusters = dataset.clusters
-    sizes = np.bincount(clusters[clusters >= 0], minlength=1)
-    return (clusters[rows] >= 0) & (sizes[np.maximum(clusters[rows], 0)] > 1)
 
 
 def relevant_hits(dataset: TrainDataset, lists: Lists) -> np.ndarray:
@@ -177,7 +170,7 @@ def pretraining_examples(
     is_train = dataset.splits.split_of == TRAIN
     queries = np.flatnonzero(is_train)
     if len(dataset.splits.pairs["validation"]):
-        queries = queries[_in_clusters(dataset, queries)]
+        queries = queries[dataset.clusters[queries] >= 0]
     if len(queries) < MIN_PRETRAINED:
         return None
     order = np.random.default_rng([seed, 2]).permutation(len(queries))

@@ -49,7 +49,7 @@ def test_on_any_number_of_devices_vectors_are_the_same(monkeypatch, count):
 
 
 def test_devices_share_a_block_and_do_not_wait_for_each_other():
-    model = read_transformer(TINY).model
+    model = read_transformer(TINY)
     runtime = compile_layers(model.shape, model.weights)
     assert runtime.devices == 8
     encoded = runtime.encode(np.ones((16, 8), np.int32))
@@ -59,7 +59,7 @@ def test_devices_share_a_block_and_do_not_wait_for_each_other():
 
 
 def test_products_are_full_float32():
-    model = read_transformer(TINY).model
+    model = read_transformer(TINY)
     runtime = compile_layers(model.shape, model.weights)
     found = dots(jax.jit(runtime.encode), np.ones((8, 8), np.int32), platform="cuda")
     assert {dot.precision for dot in found} == {"HIGHEST"}
@@ -97,7 +97,7 @@ def test_pooling_is_what_the_folder_says(folder, pooling):
     flags = {f"pooling_mode_{name}": kind == pooling for kind, name in names.items()}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(flags))
     encoder = read_transformer(folder)
-    assert encoder.model.shape.pooling == pooling
+    assert encoder.shape.pooling == pooling
     question = ["how do i learn python"]
     vectors, mean = encoder.encode(question), read_transformer(TINY).encode(question)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
@@ -144,7 +144,7 @@ def test_the_token_limit_of_a_training_is_saved(folder, tmp_path, remove):
         (folder / remove).unlink()
     encoder = read_transformer(folder)
     assert encoder.max_tokens == 32
-    limited = encoder.trained(encoder.model.weights, {}, max_tokens=6)
+    limited = encoder.trained(encoder.weights, {}, max_tokens=6)
     save_encoder(tmp_path / "saved", limited)
     again = load_encoder(tmp_path / "saved")
     assert again.max_tokens == limited.max_tokens == 6
@@ -153,7 +153,7 @@ def test_the_token_limit_of_a_training_is_saved(folder, tmp_path, remove):
     assert written["max_seq_length"] == 6  # which sentence-transformers reads
     question = "what is the best way to cook rice"
     np.testing.assert_array_equal(again.encode([question]), again.encode(["what is the best"]))
-    same, larger = (encoder.trained(encoder.model.weights, {}, max_tokens=n) for n in (32, 64))
+    same, larger = (encoder.trained(encoder.weights, {}, max_tokens=n) for n in (32, 64))
     assert same.max_tokens == larger.max_tokens == 32
     assert same.identity == larger.identity != limited.identity
     assert same.contents.keys() == encoder.contents.keys()
@@ -165,4 +165,4 @@ def test_word_embeddings_are_those_of_whole_words():
     assert {"how", "learn"} <= {*words}
     assert not any("#" in word or "[" in word for word in words)
     ids = [encoder.tokenizer.id_lists([word], 8)[0][1] for word in words]
-    np.testing.assert_array_equal(embeddings, encoder.model.weights["embedding"][ids])
+    np.testing.assert_array_equal(embeddings, encoder.weights["embedding"][ids])

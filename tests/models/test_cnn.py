@@ -40,7 +40,8 @@ def batch_of_all():
     layout = plan_layout(
         lambda step: IDS[None], steps=1, vocabulary_size=VOCABULARY.size, parts=PARTS
     )
-    return layout.batch(IDS[None], np.zeros((1, 0), np.int32))
+    none, targets = np.zeros((1, 0), np.int32), np.zeros((1, len(IDS), 0), np.float32)
+    return layout.batch(IDS[None], none, none, targets, slice(None))
 
 
 def encode(model, batch, chunk=0):

@@ -146,7 +146,7 @@ def test_a_new_one_has_the_weights_of_its_encoder(tmp_path):
     encoder = load_encoder(TINY_BERT)
     new = from_encoder(encoder, max_tokens=20, seed=0)
     assert new.max_tokens == 20
-    np.testing.assert_array_equal(new.weights["embedding"], encoder.model.weights["embedding"])
+    np.testing.assert_array_equal(new.weights["embedding"], encoder.weights["embedding"])
     save_cross_encoder(tmp_path / "a", new)
     again = read_cross_encoder(tmp_path / "a")
     assert (again.identity, again.activation) == (new.identity, "sigmoid")

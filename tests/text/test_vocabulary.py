@@ -127,7 +127,6 @@ def test_an_unknown_word_is_one_token_with_the_rows_of_its_n_grams():
     expected = [[3 + zlib.crc32(piece.encode()) % 1000 for piece in pieces]]
     assert rows_of(spelled) == [*expected, [3 + zlib.crc32(b"<a>") % 1000]]
     assert rows_of(EXTENDED.spelled()) == [ngram_rows(EXTENDED, word) for word in WORDS]
-    assert Vocabulary(WORDS, bins=50).spelled().tokens == 0
 
 
 def test_added_words_follow_the_bins_and_change_no_other_word():

@@ -82,7 +82,7 @@ def test_a_batch_that_fits_no_plan_takes_a_shape_that_holds_more_or_any():
     sums = dataset.tokenizer.size + np.arange(odd.size) % dataset.parts.tokens
     worst = sums.reshape(odd.shape).astype(np.int32)
     for token_ids, shape in zip((odd, worst), layout.shapes[1:], strict=True):
-        batch = layout.batch(token_ids, none)
+        batch = layout.batch(token_ids, none, none, np.zeros((2, 36, 0)), slice(None))
         assert [block.shape for block in batch.blocks] == [(2 * r, w) for r, w in shape.blocks]
         assert_holds(batch, dataset, token_ids)
 
