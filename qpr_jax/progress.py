@@ -1,6 +1,6 @@
 """Progress on standard error: a bar on a terminal, a log line every 30 s elsewhere.
 
-Both show the rate and the time left. A thread draws them, so they move while one call is long.
+Both show the time left, lines the rate, too. A thread draws them, so they move during long calls.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def bar(
     shown: bool = True,
     interval: float = LINE_INTERVAL,
 ) -> Iterator[Show]:
-    """Yield a function (done, text) that shows how much is done, the rate and the time left.
+    """Yield a function (done, text) that shows how much is done, and the time left.
 
     Args:
       label: the unit, such as `step`, or the name of a phase that cannot be counted.
@@ -121,17 +121,9 @@ def _rich(label: str, total: int) -> Any:
     """Return a bar of rich, which is imported only if it is shown."""
     from rich import progress as rich
     from rich.console import Console
-    from rich.text import Text
-
-    class RateColumn(rich.ProgressColumn):
-        """How many a second."""
-
-        def render(self, task: rich.Task) -> Text:
-            speed = task.finished_speed or task.speed
-            return Text(f"{rounded(speed)} a second" if speed else "")
 
     columns: list[rich.ProgressColumn] = [rich.TextColumn(label), rich.BarColumn()]
-    columns += [rich.MofNCompleteColumn(), RateColumn(), rich.TimeElapsedColumn()]
+    columns += [rich.MofNCompleteColumn(), rich.TimeElapsedColumn()]
     if total:
         columns.append(rich.TimeRemainingColumn())
     columns.append(rich.TextColumn("{task.description}"))
