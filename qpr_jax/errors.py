@@ -1,4 +1,4 @@
-"""Errors that a user can fix, and text that a terminal and a spreadsheet show safely."""
+"""Errors that a user can fix, and text that a terminal shows safely."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ _UNSAFE = re.compile(
 )
 _REPR = reprlib.Repr()
 _REPR.maxstring = 60
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class UserError(ValueError):
@@ -112,8 +111,3 @@ def shortened(text: str, length: int = 100) -> str:
     """Return `text` on one printable line of at most `length` characters."""
     line = printable(" ".join(text[: 10 * length].split()))
     return line if len(line) <= length else f"{line[: length - 1]}…"
-
-
-def spreadsheet_cell(text: str) -> str:
-    """Put an apostrophe before a text that a spreadsheet would evaluate as a formula."""
-    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -19,12 +19,13 @@ from typing import Any
 
 from qpr_jax.data.tables import tsv_cell
 from qpr_jax.duplicates.result import Duplicates, Table
-from qpr_jax.errors import UserError, needs, spreadsheet_cell
+from qpr_jax.errors import UserError, needs
 from qpr_jax.files import read_object, write_atomically
 from qpr_jax.text.tokenizer import replace_surrogates
 
 INFO = "info.json"
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a text begins that a spreadsheet computes
 _NAMES = ("pairs", "groups", "deduplicated", "indistinguishable")
 
 
@@ -107,4 +108,4 @@ def _cell(value: object, *, excel: str) -> str:
         return ""
     if not isinstance(value, str):
         return replace_surrogates(json.dumps(value, ensure_ascii=False))
-    return replace_surrogates(spreadsheet_cell(value) if excel else value)
+    return replace_surrogates(f"'{value}" if excel and value.startswith(_FORMULA) else value)
