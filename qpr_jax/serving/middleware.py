@@ -112,12 +112,6 @@ async def answer_error(request: Request, error: Exception) -> Response:
     match error:
         case RequestValidationError():
             return error_response(422, _first_error(error))
-        case HTTPException(detail="Not Found"):
-            path = shorten(request.url.path)
-            return error_response(404, f"no such path: {path}; see /openapi.json", error.headers)
-        case HTTPException(detail="Method Not Allowed"):
-            line = f"{shorten(request.method)} is not possible here; see /openapi.json"
-            return error_response(405, line, error.headers)
         case HTTPException():
             return error_response(error.status_code, error.detail, error.headers)
         case UserError() if str(error).startswith(FIELDS):
