@@ -16,7 +16,7 @@ import numpy as np
 from qpr_jax.data.clusters import connect
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH, SearchFn, search_in_blocks
-from qpr_jax.ids import id_key
+from qpr_jax.ids import id_key, order_key
 from qpr_jax.index.base import Hit, Store
 from qpr_jax.text.differences import names_differ, negation_differs, numbers_differ
 from qpr_jax.text.tokenizer import tokenize
@@ -207,11 +207,7 @@ def questions_of_pairs(store: Store, pairs: np.ndarray, source: str) -> dict[int
 def require_same_questions(store: Store, other: Store, folder: str) -> None:
     """Raise UserError, with the `folder` of `other`, unless both have the same ids and texts."""
     texts, others = ({id_key(q.id): q.text for q in s.questions()} for s in (store, other))
-    if texts == others:
-        return
-    got = f"{len(others):,}"
-    if len(texts) == len(others):
-        differing = next(key for key, text in texts.items() if others.get(key) != text)
-        got = f"another text for id {differing}"
-    what = f"{folder}: expected the same {len(texts):,} questions, got {got}"
-    raise UserError(what, remedy="index the same questions there with `qpr index`")
+    if differing := texts.items() ^ others.items():
+        first = min((key for key, _ in differing), key=order_key)
+        what = f"{folder}: expected the same questions, got another one for id {first}"
+        raise UserError(what, remedy="index the same questions there with `qpr index`")
