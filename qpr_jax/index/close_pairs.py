@@ -90,7 +90,7 @@ def close_pairs(
     is_query = every if compare == "all" or is_new is None else is_new
     is_other = ~is_query if compare == "across" else every
     most = (available_memory() // 2 if memory is None else memory) // PAIR_BYTES
-    groups = _groups(np.zeros(len(vectors), np.int64) if blocks is None else blocks)
+    groups = rows_of_blocks(np.zeros(len(vectors), np.int64) if blocks is None else blocks)
     missed, seen, is_exact = 0.0, 0, True
     with progress.bar("compared", int(is_query.sum())) as show:
         center = _check_and_center(vectors)
@@ -316,8 +316,8 @@ def _check_and_center(vectors: np.ndarray) -> np.ndarray:
     return (total / max(1, len(vectors))).astype(np.float32)
 
 
-def _groups(blocks: np.ndarray) -> list[np.ndarray]:
-    """Return the rows of each block of two or more."""
+def rows_of_blocks(blocks: np.ndarray) -> list[np.ndarray]:
+    """Return the rows int64 [m] of each block of two or more; rows of one block have one number."""
     order = np.argsort(blocks, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(blocks[order])) + 1)
     return [rows for rows in groups if len(rows) > 1]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qpr_jax.index.base import Hit
+from qpr_jax.index.close_pairs import rows_of_blocks
 from qpr_jax.text.tokenizer import normalized_text
 
 _CHUNK = 1024  # queries that are encoded and searched together
@@ -59,8 +60,7 @@ def query_groups(questions: Sequence[str], groups: np.ndarray) -> list[np.ndarra
 
     groups: int [Q], from `data.splits.group_questions`: known paraphrases have the same number.
     """
-    order = np.argsort(groups, kind="stable")
-    members = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
+    members = rows_of_blocks(groups)
     several = [rows for rows in members if len({normalized_text(questions[r]) for r in rows}) > 1]
     return sorted(several, key=len)
 

@@ -46,12 +46,7 @@ class TextLists(NamedTuple):
 
     def copies(self) -> np.ndarray:
         """Return which hits have the text of their query, bool [m]."""
-        copies = np.zeros(len(self.questions), bool)
-        bounds = itertools.pairwise(self.starts.tolist())
-        for query, (start, stop) in zip(self.queries, bounds, strict=True):
-            if query in (own := self.questions[start:stop]):
-                copies[start:stop] = [question == query for question in own]
-        return copies
+        return np.array([query == question for query, question in self.pairs()], bool)
 
 
 class Lists(NamedTuple):
