@@ -95,6 +95,7 @@ MISTAKES = (
     ("publish run --to .", "`to`", ""),
     # train
     ("train r gone.tsv", "`data.path`", ""),
+    ("train r --from minilm", "", "`qpr train r pairs.tsv --from minilm`"),
     ("train r --config distill", "`data.path`", ""),
     ("train r --config deep.toml", "deep.toml", "fix the file"),
     ("train r --config synthetic_sdml --set devices=9", "at most 8, got 9", ""),

@@ -41,17 +41,14 @@ def test_the_card_of_any_name_can_be_followed(qpr, run, tmp_path, monkeypatch):
         assert qpr("publish", run, "--to", name)[0] == 1
 
 
-def test_a_run_that_is_not_finished_is_not_published(refused, run, tmp_path):
-    shutil.copytree(run, tmp_path / "cut")
-    (tmp_path / "cut" / "run.json").write_text("{}")
-    refused("without a report", "publish", "cut", "--to", "mine")
-
-
-def test_scores_of_another_encoder_are_left_out(done, run, tmp_path):
+def test_a_run_needs_a_report_and_scores_of_another_encoder_are_left_out(
+    refused, done, run, tmp_path
+):
     shutil.copytree(run, tmp_path / "other")
     keep_row(tmp_path, "row", 0.5)
     shutil.copy(tmp_path / "row" / "ranks.npz", tmp_path / "other" / "ranks.npz")
     (tmp_path / "other" / "run.json").write_text("{}")
+    refused("without a report", "publish", "other", "--to", "mine")
     (tmp_path / "other" / "report.json").write_text('{"encoder": "another"}')
     done("publish", "other", "--to", "mine")
     card = (tmp_path / "mine" / "README.md").read_text()

@@ -84,8 +84,7 @@ def test_pairs_are_scored_in_their_order(done, objects, tmp_path):
     assert header == "question1\tquestion2\tscore"
     assert line.startswith("cook\trice\t0.")
 
-
-def test_a_run_has_probabilities(objects, tmp_path):
+    # A run has probabilities, too.
     model = read_cross_encoder(TINY)
     points = np.array([[0.0, 5.0], [0.25, 0.75]])
     model = dataclasses.replace(model, calibration=points)

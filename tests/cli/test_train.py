@@ -13,10 +13,6 @@ from qpr_jax.training.config import declarations, load_config
 from qpr_jax.training.presets import FACTS
 
 
-def test_further_training_needs_pairs(refused):
-    refused("name it: `qpr train run pairs.tsv --from minilm`", "train", "run", "--from", "minilm")
-
-
 def test_a_training_that_gains_nothing_keeps_the_encoder_that_it_started_from(done, tmp_path):
     done("sample", "--out", "sample")
     harm = ["optimizer.learning_rate=9", "max_steps=4", "early_stopping.every_steps=2"]
