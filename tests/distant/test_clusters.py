@@ -30,6 +30,7 @@ from qpr_jax.distant.method import (
 )
 from qpr_jax.errors import UserError
 from tests.distant.rows import log_rows, write_rows
+from tests.refused import check_refused
 from tests.tables import read_table
 
 # Three questions; the union has five words.
@@ -172,13 +173,21 @@ def test_a_damaged_folder_is_refused(folder):
         content_hash(folder)
 
 
-def test_a_split_that_overlap_empties_is_refused(tmp_path):
+def test_logs_of_which_nothing_is_left_are_refused(tmp_path):
+    alone = [(f"q {i}", f"a {i}") for i in range(9)]
     # The same words in another order everywhere: whatever is held out, training has it too.
     forms = ("a {} b", "b a {}", "{} b a", "b {} a")
-    rows = [(form.format(i), f"{form} {i % 3}") for form in forms for i in range(30)]
-    files = (write_rows(tmp_path / "rows.jsonl", rows),)
-    with pytest.raises(UserError, match=r"expected clusters in each split, got none for .*"):
+    alike = [(form.format(i), f"{form} {i % 3}") for form in forms for i in range(30)]
+
+    def make(rows):
+        files = (write_rows(tmp_path / "rows.jsonl", rows),)
         make_folder(tmp_path / "made", Logs(files), Method(least=0.0))
+
+    check_refused(
+        make,
+        (alone, "expected answers with two questions or more"),
+        (alike, "expected clusters in each split, got none for "),
+    )
     assert not (tmp_path / "made").exists()
 
 

@@ -84,9 +84,3 @@ def test_a_file_that_breaks_off_is_refused_even_where_bad_rows_are_skipped(read,
     path.write_bytes(whole[:-100])
     with pytest.raises(UserError, match=r"rows.jsonl.gz: not whole gzip"):
         read(Logs((str(path),)), skip_bad_rows=True)
-
-
-def test_answers_with_one_question_each(tmp_path):
-    alone = [write_rows(tmp_path / "alone.jsonl", [(f"q {i}", f"a {i}") for i in range(9)])]
-    with pytest.raises(UserError, match="expected answers with two questions or more"):
-        made(tmp_path / "made", read_questions, alone, Method())
