@@ -142,12 +142,3 @@ def test_a_signal_to_one_process_stops_all_in_order(tmp_path):
     assert statuses == [128 + signal.SIGTERM] * 2, errors
     assert "the same command resumes" in errors[0]
     assert "Traceback" not in errors[0] + errors[1]
-
-
-@pytest.mark.slow
-def test_an_error_of_the_first_process_ends_the_other(tmp_path):
-    (tmp_path / "foreign").touch()
-    statuses, errors = ended(start_two(tmp_path))
-    assert 0 not in statuses
-    assert "error: " in errors[0]
-    assert "expected an empty folder or a run, found 'foreign'" in errors[0]

@@ -38,35 +38,25 @@ def test_all_that_the_tests_install_is_pinned():
 WITHOUT = """
 import json, sys
 absent, commands = json.load(sys.stdin)
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in absent:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Absent())
+sys.modules.update(dict.fromkeys(absent))
 from qpr_jax.cli import main
 for words in commands:
     sys.argv = ["qpr", *words.split()]
     print(json.dumps(["status", words, main.main()]), flush=True)
 """
-FILES = {
-    "t.csv": "id,question\n1,How to cook rice?\n2,How do I cook rice?\n3,Who wrote Hamlet?\n",
-    "more.csv": "id,question\n7,What is rice?\n",
-    "ids.csv": "id\n3\n",
-    "found.csv": "query,id\nhow do you cook rice,1\n",
-    "labeled.csv": "question1,question2,is_duplicate\nrice,rise,1\nrice,tea,0\n",
-}
 WORKING = (
-    "index mine t.csv",
+    "sample --out sample",
+    "index mine sample/questions.csv",
     "search mine --query rice",
-    "add mine more.csv",
-    "remove mine ids.csv",
+    "evaluate mine sample/queries.csv",
+    "add mine sample/questions.csv",
+    "remove mine sample/questions.csv",
     "compact mine",
     "info mine",
-    "evaluate mine found.csv --text-column query",
-    "duplicates t.csv --out found --max-distance 0.5",
+    "duplicates sample/questions.csv --out found --max-distance 0.5",
 )
 REFUSED = {
-    "evaluate mine labeled.csv --task classification --validation labeled.csv": "sklearn",
+    "evaluate mine sample/pairs.csv --task classification --validation sample/pairs.csv": "sklearn",
     "train runs/a --config synthetic_sdml": "pydantic",
     "serve mine": "anyio",
 }
@@ -85,8 +75,6 @@ def test_the_core_indexes_searches_changes_and_finds_duplicates(tmp_path):
     ]
     assert "numpy" not in absent
     assert {"jax", "flax", "scipy", "sklearn", "fastapi", "tokenizers", "pydantic"} <= {*absent}
-    for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
     commands = json.dumps([absent, [*WORKING, *REFUSED]])
     out, err = run_python("-c", WITHOUT, folder=tmp_path, given=commands)
     printed = [json.loads(s) for s in out.splitlines() if s.startswith('["status"')]

@@ -6,9 +6,9 @@ import pandas
 import pyarrow
 import pytest
 
-from qpr_jax.errors import UserError
 from qpr_jax.index.base import Hit
 from qpr_jax.results import Hits, Results
+from tests.refused import check_refused
 
 FIRST = [Hit(7, "How to cook rice?", 0.25, 0.9), Hit(3, "What is rice?", 1.5)]
 SECOND = [Hit(3, "What is rice?", 0.5, None)]
@@ -132,12 +132,10 @@ def test_values_without_a_common_type():
 
 
 def test_without_the_package(monkeypatch):
-    for package, method, remedy in (
-        ("pandas", "to_pandas", "pip install pandas"),
-        ("pyarrow", "to_arrow", "pip install '.[parquet]' in a checkout"),
-    ):
+    for package in ("pandas", "pyarrow"):
         monkeypatch.setitem(sys.modules, package, None)
-        message = f"expected the package {package}, found none"
-        with pytest.raises(UserError, match=message) as error:
-            getattr(RESULTS, method)()
-        assert error.value.remedy == remedy
+    check_refused(
+        lambda method: getattr(RESULTS, method)(),
+        ("to_pandas", "expected the package pandas, found none; pip install pandas"),
+        ("to_arrow", r"the package pyarrow, found none; pip install '\.\[parquet\]' in a checkout"),
+    )
