@@ -91,13 +91,9 @@ class MtebEncoder:
     def encode(self, inputs: Iterable[Mapping[str, Any]], **options: Any) -> np.ndarray:
         """Encode the texts of mteb's batches: float32 [n, dimension], in their order.
 
-        inputs: batches, each with a list of strings under `text`. Other options than the precision
-        are ignored: encoders have no prompts, and the size of a batch changes no vector.
+        inputs: batches, each with a list of strings under `text`. Options are ignored: encoders
+        have no prompts, and the size of a batch changes no vector.
         """
-        precision = options.get("precision") or "float32"
-        if precision != "float32":
-            what = f"encode_kwargs: expected the precision float32, got {precision!r}"
-            raise UserError(what, remedy="leave it out")
         return encode_in_parts(self.encoder, [text for batch in inputs for text in batch["text"]])
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
