@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -94,12 +94,7 @@ class TransformerEncoder:
             del row[-2]  # the last one marks the end
         say_cut(len(cut), len(ids), self.max_tokens)
         vectors = np.empty((len(ids), self.dimension), np.float32)
-        runtime = self._runtime
-        blocks = length_blocks(ids, self.max_tokens, runtime.device_tokens, runtime.devices)
-        # Results are read when all work is started, so that no device waits for the host.
-        results = [(rows, runtime.encode(token_ids)) for rows, token_ids in blocks]
-        for rows, encoded in results:
-            vectors[rows] = np.asarray(encoded)[: len(rows)]
+        self._runtime.fill(vectors, ids, self.max_tokens, _WIDTHS)
         return vectors
 
     def files(self) -> dict[str, bytes]:
@@ -166,28 +161,3 @@ def read_transformer(folder: StrPath) -> TransformerEncoder:
     else:
         contents = {name: (path / name).read_bytes() for name in names}
     return TransformerEncoder(*parse_model(contents, path), contents, settings)
-
-
-def length_blocks(
-    ids: Sequence[Sequence[int]],
-    max_tokens: int,
-    device_tokens: int,
-    devices: int,
-    widths: Sequence[int] = _WIDTHS,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Group questions of about one length: their rows, and token ids int32 [n, L], -1 padded.
-
-    Each shape is compiled: n is a power of two for each device, and L one of a few widths.
-    """
-    widths = [*(width for width in widths if width < max_tokens), max_tokens]
-    width_of = np.searchsorted(widths, np.array([len(row) for row in ids], np.int64))
-    for i in np.unique(width_of):
-        group, width = np.flatnonzero(width_of == i), widths[i]
-        size = devices << max(0, (device_tokens // width).bit_length() - 1)
-        for start in range(0, len(group), size):
-            rows = group[start : start + size]
-            share = -(-len(rows) // devices)
-            block = np.full((devices << (share - 1).bit_length(), width), -1, np.int32)
-            for at, row in enumerate(rows):
-                block[at, : len(ids[row])] = ids[row]
-            yield rows, block

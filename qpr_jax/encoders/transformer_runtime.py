@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -28,6 +28,44 @@ class Runtime(NamedTuple):
     encode: Callable[..., jax.Array]
     devices: int
     device_tokens: int
+
+    def fill(
+        self,
+        results: np.ndarray,
+        ids: Sequence[Sequence[int]],
+        max_tokens: int,
+        widths: Sequence[int],
+        segments: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """Write the result of each list of token ids to its row of `results`.
+
+        Lists of about one length are a block. Each shape is compiled: n is a power of two for each
+        device, and L one of `widths` or `max_tokens`.
+        """
+        widths = [*(width for width in widths if width < max_tokens), max_tokens]
+        width_of = np.searchsorted(widths, np.array([len(row) for row in ids], np.int64))
+        started = []
+        for i in np.unique(width_of):
+            group, width = np.flatnonzero(width_of == i), widths[i]
+            size = self.devices << max(0, (self.device_tokens // width).bit_length() - 1)
+            for start in range(0, len(group), size):
+                rows = group[start : start + size]
+                share = -(-len(rows) // self.devices)
+                shape = (self.devices << (share - 1).bit_length(), width)
+                types = None if segments is None else _padded(segments, rows, shape, 0)
+                started.append((rows, self.encode(_padded(ids, rows, shape, -1), types)))
+        # Results are read when all work is started, so that no device waits for the host.
+        for rows, encoded in started:
+            results[rows] = np.asarray(encoded)[: len(rows)]
+
+
+def _padded(
+    lists: Sequence[Sequence[int]], rows: np.ndarray, shape: tuple[int, int], fill: int
+) -> np.ndarray:
+    block = np.full(shape, fill, np.int32)
+    for at, row in enumerate(rows):
+        block[at, : len(lists[row])] = lists[row]
+    return block
 
 
 def compile_layers(

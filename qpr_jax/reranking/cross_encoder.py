@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from qpr_jax.encoders.base import parse_tensors, serialize_tensors
 from qpr_jax.encoders.sentence_transformers import TOKENIZER, WEIGHTS, named_tensors, parse_weights
-from qpr_jax.encoders.transformer_encoder import TransformerEncoder, length_blocks
+from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified, write_folder
 from qpr_jax.models import BertShape
@@ -34,8 +34,6 @@ from qpr_jax.reranking.cross_encoder_format import (
 from qpr_jax.text.word_pieces import PairPieces
 
 if TYPE_CHECKING:
-    import jax
-
     from qpr_jax.encoders.transformer_runtime import Runtime
 
 FORMAT = "qpr_jax cross-encoder 1"
@@ -93,8 +91,8 @@ class CrossEncoder:
         """
         logits = np.empty(len(pairs), np.float32)
         if len(pairs):
-            for rows, scored in [*self._results(*self.tokenizer.id_lists(pairs))]:
-                logits[rows] = np.asarray(scored)[: len(rows)]
+            ids, segments = self.tokenizer.id_lists(pairs)
+            self._runtime.fill(logits, ids, self.max_tokens, WIDTHS, segments)
         return logits
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
@@ -106,18 +104,6 @@ class CrossEncoder:
     def probabilities(self, logits: np.ndarray) -> np.ndarray | None:
         """Calibrate logits to probabilities, float64 [n]; None without a calibration."""
         return None if self.calibration is None else np.interp(logits, *self.calibration)
-
-    def _results(
-        self, ids: list[list[int]], segments: list[list[int]]
-    ) -> Iterator[tuple[np.ndarray, jax.Array]]:
-        """Yield the positions of pairs of similar length, and the logits of these pairs."""
-        runtime = self._runtime
-        sizes = (self.max_tokens, runtime.device_tokens, runtime.devices)
-        for rows, block in length_blocks(ids, *sizes, WIDTHS):
-            types = np.zeros_like(block)
-            for at, row in enumerate(rows):
-                types[at, : len(segments[row])] = segments[row]
-            yield rows, runtime.encode(block, types)
 
     @functools.cached_property
     def _runtime(self) -> Runtime:
