@@ -113,10 +113,19 @@ class BertEncoder(nnx.Module):
         if axis_name is not None:  # so that the gradient is summed over the devices once
             params = jax.tree.map(lambda a: lax.pcast(a, axis_name, to="varying"), params)
         encoder = nnx.merge(graph, params)
-        embedded, layers = encoder.embedding[unique_ids], encoder._stack_layers()
+        embedded = encoder.embedding[unique_ids]
+        layers, weights = zip(*map(nnx.split, encoder.layers), strict=True)
+        stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *weights)
 
         def encode(block: jax.Array) -> jax.Array:
-            return encoder._encode(layers, embedded[block], block > 0)
+            mask = block > 0
+
+            def apply_layer(x: jax.Array, layer: nnx.State) -> tuple[jax.Array, None]:
+                return nnx.merge(layers[0], layer)(x, mask), None
+
+            # A scan, so that a single layer is compiled for each width.
+            x, _ = lax.scan(apply_layer, encoder.embed(embedded[block]), stacked)
+            return encoder.pool(x, mask)
 
         vectors = []
         for block in map(jnp.asarray, blocks):
@@ -149,23 +158,6 @@ class BertEncoder(nnx.Module):
         else:
             vectors = jnp.where(mask, x, 0).sum(axis=1) / jnp.maximum(mask.sum(axis=1), 1)
         return unit_vectors(vectors) if self.shape.normalize else vectors
-
-    def _stack_layers(self) -> tuple[nnx.GraphDef, nnx.State]:
-        """The structure of a layer, and the parameters of all layers, stacked."""
-        graphs, params = zip(*map(nnx.split, self.layers), strict=True)
-        return graphs[0], jax.tree.map(lambda *arrays: jnp.stack(arrays), *params)
-
-    def _encode(
-        self, layers: tuple[nnx.GraphDef, nnx.State], embedded: jax.Array, mask: jax.Array
-    ) -> jax.Array:
-        graph, params = layers
-
-        def apply_layer(x: jax.Array, layer: nnx.State) -> tuple[jax.Array, None]:
-            return nnx.merge(graph, layer)(x, mask), None
-
-        # A scan, so that a single layer is compiled for each width.
-        x, _ = lax.scan(apply_layer, self.embed(embedded), params)
-        return self.pool(x, mask)
 
 
 class PairScorer(BertEncoder):

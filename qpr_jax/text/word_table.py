@@ -33,10 +33,8 @@ class WordTable:
     ) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
         """Find the words of `count` texts, and convert their ASCII letters to lower case in place.
 
-        Args:
-          lines: `count` texts in UTF-8, a newline after each and in none. A word is a run of ASCII
-            letters, digits, "_" and bytes beyond ASCII.
-          count, max_tokens: of texts, and of tokens of a text.
+        The texts are UTF-8, a newline after each and in none. A word is a run of ASCII letters,
+        digits, "_" and bytes beyond ASCII.
 
         Returns:
           The ids, int32 [tokens], without those of texts beyond `max_tokens`; their offsets, int64

@@ -97,13 +97,9 @@ def draw_pairs(
     negative pairs of the first of the two and some of its hits; and all non-duplicates, in random
     order of the two questions.
 
-    Args:
-      clusters: int [Q], -1 for a question without a cluster or of another split.
-      hits: int [Q, h], rows of hits of other clusters, padded with -1.
-      non_duplicates: int [m, 2], pairs labeled as non-duplicates.
-      count: 1 or more.
-      negatives: number of hits drawn for each cluster.
-      seed: of all draws.
+    clusters: int [Q], -1 for a question without a cluster or of another split.
+    hits: int [Q, h], rows of hits of other clusters, padded with -1; `negatives` of them are drawn.
+    non_duplicates: int [m, 2], pairs labeled so.
     """
     rng = np.random.default_rng(seed)
     members = np.flatnonzero(clusters >= 0)
@@ -158,12 +154,10 @@ def batches_by_length(lengths: np.ndarray, batch_size: int, *, seed: int) -> np.
 def lay_out_pairs(
     rows: np.ndarray, token_ids: Sequence[Sequence[int]], max_tokens: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Make token ids, padded with -1, and segments of pairs: int32 [n, L] both, L of `WIDTHS`.
+    """Make token ids, padded with -1, and segments of pairs, int [n, 2]: int32 [n, L] both.
 
-    Args:
-      rows: int [n, 2].
-      token_ids: of each question, with [CLS] and [SEP]; [CLS] is left out of the second question.
-      max_tokens: at least the length of the longest pair; L is at most this.
+    L is one of `WIDTHS`, and `max_tokens`, which no pair exceeds, at most. token_ids: of each
+    question, with [CLS] and [SEP]; [CLS] is left out of the second question.
     """
     pairs = [(token_ids[a], token_ids[b]) for a, b in rows.tolist()]
     longest = max(len(a) + len(b) - 1 for a, b in pairs)

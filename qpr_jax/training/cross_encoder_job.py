@@ -54,7 +54,7 @@ def read_models(config: TrainConfig) -> dict[str, Any]:
     return {"first_stage": first_stage, "pretrained": read_start(config)}
 
 
-def train_cross_encoder(
+def run(
     config: TrainConfig, folder: pathlib.Path, path: pathlib.Path | None, models: dict[str, Any]
 ) -> dict[str, Any]:
     """Train a cross-encoder of the data at `path`, write `export/`, and return the report.

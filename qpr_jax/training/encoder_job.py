@@ -49,7 +49,7 @@ def read_models(config: TrainConfig) -> dict[str, Any]:
     }
 
 
-def train_encoder(
+def run(
     config: TrainConfig, folder: pathlib.Path, path: pathlib.Path | None, models: dict[str, Any]
 ) -> dict[str, Any]:
     """Train an encoder of the data at `path`, or resume its training, and return the report."""

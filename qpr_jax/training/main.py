@@ -19,15 +19,7 @@ from qpr_jax.training.workdir import open_workdir
 
 log = logging.getLogger(__name__)
 
-# What each job reads first, what it does then, and its report for people.
-_JOBS = {
-    "encoder": (encoder_job.read_models, encoder_job.train_encoder, "report.md"),
-    "cross_encoder": (
-        cross_encoder_job.read_models,
-        cross_encoder_job.train_cross_encoder,
-        "report.json",
-    ),
-}
+_JOBS: dict[str, Any] = {"encoder": encoder_job, "cross_encoder": cross_encoder_job}
 
 
 def train_and_evaluate(
@@ -63,10 +55,10 @@ def train_and_evaluate(
 
 def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, Any]:
     first, source = distributed.is_first(), SOURCES[config.data.source]
-    read_models, train, page = _JOBS[config.job]
+    job = _JOBS[config.job]
     # Process 0 looks first, since it may have to download the data.
     path = distributed.in_turn(lambda: source.find(config) if source.find else None)
-    models = read_models(config)
+    models = job.read_models(config)
     run = identity(config) | encoder_job.content_of(config, path, **models)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(workdir)
@@ -85,10 +77,10 @@ def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, 
             distributed.disconnect()
             if not first:
                 return {}
-            log.info("%s is finished; see %s", folder, folder / page)
+            log.info("%s is finished", folder)
             return dict(read_json(folder / "report.json"))
         if path and source.prepare:
             prepare, given = source.prepare, path
             made = distributed.broadcast_from_first(lambda: str(prepare(config, given, folder)))
             path = pathlib.Path(made)
-        return train(config, folder, path, models)
+        return dict(job.run(config, folder, path, models))

@@ -130,12 +130,10 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase],
         )
         terms = loss_terms(config, imitation_alone=alone)
         loss = train_step.make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
-        shape = loader.layout.shapes[0]
         log.info(
             f"{name}: {len(steps)} steps, {loader.epoch} an epoch, of {loader.size:,} pairs of "
             f"questions on {mesh.size} {mesh.devices.flat[0].platform} device(s) in "
-            f"{jax.process_count()} process(es); {shape.positions:,} positions and "
-            f"{shape.unique_ids:,} distinct tokens a device"
+            f"{jax.process_count()} process(es)"
         )
         step = train_step.make_train_step(
             loss, optimizer, seed=config.seed, frozen_rows=dataset.frozen_rows

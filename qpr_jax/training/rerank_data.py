@@ -113,16 +113,11 @@ def assign_folds(clusters: np.ndarray, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, 1]).permutation(len(distinct))[at] % FOLDS
 
 
-def learnable(examples: Examples) -> np.ndarray:
-    """Which queries say how to order hits, those with a relevant one and another: bool [q]."""
+def suffices(examples: Examples) -> bool:
+    """Whether enough queries have a relevant hit and another. Logs if not."""
     counts = np.diff(examples.lists.starts)
     relevant = np.bincount(examples.lists.owners, examples.labels, len(counts))
-    return (relevant > 0) & (relevant < counts)
-
-
-def suffices(examples: Examples) -> bool:
-    """Whether there are enough learnable queries. Logs if not."""
-    count = learnable(examples).sum()
+    count = ((relevant > 0) & (relevant < counts)).sum()
     if count < MIN_QUERIES:
         expected = "validation questions or more with a relevant and another question"
         remedy = "raise data.held_out_pairs, or set rerank.candidates=0"

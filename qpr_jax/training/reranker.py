@@ -127,14 +127,10 @@ def _search(
     queries: np.ndarray,
     k: int,
 ) -> np.ndarray:
-    """Search in two stages, as a `RankFn` does.
+    """Search in two stages, as a `RankFn` does, of which `first` is the first.
 
-    Args:
-      finder: of the hits.
-      networks: one for each fold, fitted to the other folds; then that of the model.
-      folds: int64 [Q], the fold of each question; -1 for one that is not a training query.
-      first: the search of the first stage.
-      queries, k: rows, and how many questions to find.
+    networks: one for each fold, fitted to the other folds; then that of the model.
+    folds: int64 [Q], the fold of each question; -1 for one that is not a training query.
     """
     found = rank(first, queries, max(k, finder.candidates))
     lists = finder.collect(found, queries)

@@ -140,12 +140,8 @@ def cached_rows(
 ) -> np.ndarray:
     """Read what a model computes of each item from the user's cache, or compute and cache it.
 
-    Args:
-      identity: of the model.
-      items: n questions, or pairs of questions.
-      compute: from items to float32 [n, dimension], or [n] for one number each.
-      dimension: numbers of an item.
-      chunk: items that are computed together, between two checkpoints, from which it resumes.
+    compute: from n items to float32 [n, dimension], or [n] for one number each.
+    chunk: items that are computed together, between two checkpoints, from which it resumes.
     """
     digest = hashlib.sha256(identity.encode())
     for item in items:
