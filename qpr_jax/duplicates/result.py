@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import json
@@ -210,17 +211,14 @@ class Duplicates:
         if not rows.apart:
             return pairs._replace(first=rows.first[pairs.first], second=rows.first[pairs.second])
         is_new = rows.is_new[pairs.first]
-        new = np.where(is_new, pairs.first, pairs.second)
+        new = np.where(is_new, pairs.first, pairs.second).tolist()
         old = np.where(is_new, pairs.second, pairs.first)
-        members = rows.by_id[rows.by_id < rows.table_rows]
-        members = members[np.argsort(rows.entries[members], kind="stable")]
-        starts = np.searchsorted(rows.entries[members], new)
-        counts = np.searchsorted(rows.entries[members], new, "right") - starts
-        each = np.repeat(np.arange(len(new)), counts)
-        nth = np.arange(len(each)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return pairs.where(each)._replace(
-            first=members[starts[each] + nth], second=rows.first[old[each]]
-        )
+        members: dict[int, list[int]] = collections.defaultdict(list)
+        for row in rows.by_id[rows.by_id < rows.table_rows].tolist():
+            members[int(rows.entries[row])].append(row)
+        each = np.repeat(np.arange(len(new)), [len(members[entry]) for entry in new])
+        first = np.array([row for entry in new for row in members[entry]], np.int64)
+        return pairs.where(each)._replace(first=first, second=rows.first[old[each]])
 
     def _make_groups(self) -> Iterator[Group]:
         rows, pairs = self._rows, self._scores.pairs
