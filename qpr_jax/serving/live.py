@@ -206,7 +206,8 @@ class LiveIndex:
     async def _reload(self, open_again: Open) -> dict[str, Any]:
         start = self._reloaded = time.monotonic()
         try:
-            new = await asyncio.to_thread(self._open_warm, open_again)
+            new = self._make(await asyncio.to_thread(open_again))
+            await asyncio.to_thread(new.warm_up)
         except Exception as error:
             self._metrics.reloads.labels("failed").inc()
             line = "the index was not reloaded, and the old one stays"
@@ -219,11 +220,6 @@ class LiveIndex:
         count, seconds = await self.count(), round(time.monotonic() - start, 3)
         log.info("reloaded: %s questions, %s s", f"{count:,}", seconds)
         return {"questions": count, "seconds": seconds}
-
-    def _open_warm(self, open_again: Open) -> Served:
-        new = self._make(open_again())
-        new.warm_up()
-        return new
 
 
 def _search_json(results: Sequence[Sequence[Hit]]) -> bytes:

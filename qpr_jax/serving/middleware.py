@@ -117,7 +117,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
         case UserError() if str(error).startswith(FIELDS):
             # The remedy is for programs in Python.
             return error_response(422, str(error).removesuffix(f"; {error.remedy}"))
-    # The request was valid: the fault is in the index folder, the store or the disk.
+    # The request was valid: the fault is in a folder, the store or the disk.
     name = request.scope.get(_NAME, "")
     log.error("%s %s %s: %s", name, request.method, shorten(request.url.path), error)
     if isinstance(error, UnavailableError):
@@ -125,7 +125,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
         return error_response(503, line, {"Retry-After": "1"})
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
         return error_response(507, "not written: the server's disk is full")
-    return error_response(503, "the server cannot use its index; see its log")
+    return error_response(503, "the server cannot use its files; see its log")
 
 
 HANDLERS: dict[Any, Any] = dict.fromkeys(

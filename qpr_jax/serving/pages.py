@@ -8,18 +8,17 @@ import itertools
 import json
 import secrets
 from collections.abc import Collection, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import Depends, FastAPI, Header
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 
 from qpr_jax.duplicates.review import Review, describe_review
 from qpr_jax.rendering import render
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.retriever import Retriever
-from qpr_jax.serving.middleware import HANDLERS, LOOPBACK, RequestChecks, error_response
+from qpr_jax.serving.middleware import HANDLERS, LOOPBACK, RequestChecks
 from qpr_jax.serving.models import CHARACTERS, Model
 
 _CHOICES = {
@@ -95,7 +94,7 @@ def make_review_app(
     app = FastAPI(
         openapi_url=None,
         redirect_slashes=False,
-        exception_handlers=HANDLERS | {OSError: _answer_full_disk},
+        exception_handlers=HANDLERS,
     )
 
     def check(given: str) -> None:
@@ -140,7 +139,3 @@ def _state(review: Review) -> Response:
     # ASCII, because a text may have a lone surrogate.
     content = json.dumps(describe_review(review), allow_nan=False).encode()
     return Response(content, headers={"Cache-Control": "no-store"}, media_type="application/json")
-
-
-async def _answer_full_disk(request: Request, error: Any) -> Response:
-    return error_response(507, f"the verdict was not written ({error.strerror})")
