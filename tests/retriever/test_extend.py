@@ -12,6 +12,7 @@ from qpr_jax.index.run import index_manifest, read_encoder
 from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
 from qpr_jax.retriever import Retriever
 from tests.languages import write_extended
+from tests.refused import check_refused
 from tests.reranking.models import pair_calibration
 from tests.retriever.conftest import QUESTIONS
 from tests.runs import write_encoder
@@ -86,19 +87,18 @@ def test_another_encoder_is_refused_and_nothing_changes(folder, run, german, tmp
     write_encoder(tmp_path / "other", seed=5)
     write_extended(tmp_path / "other", tmp_path / "others_german", "wie")
     before = contents(folder), index_manifest(folder)
-    for other in ("other", "others_german"):
-        with pytest.raises(UserError, match="does not extend") as raised:
-            extend_index(folder, tmp_path / other)
-        assert raised.value.setting == "run"
+    check_refused(
+        extend_index,
+        (folder, tmp_path / "other", "^`run`: .* does not extend"),
+        (folder, tmp_path / "others_german", "^`run`: .* does not extend"),
+    )
     assert (contents(folder), index_manifest(folder)) == before
     extend_index(folder, german)
-    with pytest.raises(UserError, match="does not extend"):
-        extend_index(folder, run)  # back
-    with pytest.raises(UserError, match="`folder`: expected a run or an index, found none at"):
-        extend_index(tmp_path / "none", german)
+    back = "does not extend"
+    nothing = "`folder`: expected a run or an index, found none at"
+    check_refused(extend_index, (folder, run, back), (tmp_path / "none", german, nothing))
     (folder / "run.json").write_text("{}")  # others start from it
-    with pytest.raises(UserError, match="`folder`: expected an index, got the run "):
-        extend_index(folder, german)
+    check_refused(extend_index, (folder, german, "`folder`: expected an index, got the run "))
 
 
 def test_a_kill_leaves_the_old_encoder(folder, german, monkeypatch):

@@ -210,16 +210,14 @@ def test_html_and_shared_sentences_are_shown_and_not_encoded(things, new, tmp_pa
 
 def test_an_index_can_encode_texts_as_they_are(tmp_path):
     tags = ["What does <b> do?", "What does <i> do?"]
-    for clean in (True, False):
-        index = Retriever.build(tags, recipe=Recipe(clean=clean))
-        index.save(tmp_path / f"{clean}")
-        index = Retriever.load(tmp_path / f"{clean}")
-        index.add("what does <u> do?")
-        index.compact()
-        distances = [hit.distance for hit in index.search(tags[0], 3, rerank=False)[0]]
-        assert (max(distances) < 1e-6) == clean
-        found = find_duplicates(["What does <em> do?"], ["new"], incremental=index, max_distance=0)
-        assert bool(found.pairs) == clean
+    Retriever.build(tags, recipe=Recipe(clean=False)).save(tmp_path)
+    index = Retriever.load(tmp_path)
+    index.add("what does <u> do?")
+    index.compact()
+    distances = [hit.distance for hit in index.search(tags[0], 3, rerank=False)[0]]
+    assert distances[0] < 1e-6 < distances[1]
+    found = find_duplicates(["What does <em> do?"], ["new"], incremental=index, max_distance=0)
+    assert not found.pairs
 
 
 @given(texts=st.lists(st.sampled_from(["rice", "Rice?", " RICE ", "python", "rye"]), min_size=1))
