@@ -29,11 +29,6 @@ def brute_force(vectors, blocks=None, is_new=None, compare="all"):
     return sorted(pairs)
 
 
-def between(pairs, count):
-    """A distance with `count` of the pairs within it, away from all of them."""
-    return (pairs[count - 1][0] + pairs[count][0]) / 2
-
-
 def found_in(found):
     """The pairs, each once and nearest first."""
     pairs = [*zip(found.pairs.first.tolist(), found.pairs.second.tolist(), strict=True)]
@@ -59,7 +54,8 @@ def test_pairs_as_brute_force_finds_them():
         blocks = None if number is None else rng.integers(0, number, 300)
         is_new = None if compare == "all" else rng.random(300) < 0.3
         every = brute_force(vectors, blocks, is_new, compare)
-        distance = between(every, len(every) // 20)
+        count = len(every) // 20
+        distance = (every[count - 1][0] + every[count][0]) / 2  # away from all pairs
         how = {"blocks": blocks, "is_new": is_new, "compare": compare}
         expected = {(a, b) for d, a, b in every if d <= distance}
         for exact in (1000, 40):

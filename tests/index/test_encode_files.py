@@ -12,6 +12,7 @@ from qpr_jax.files import locked
 from qpr_jax.index.encode_files import DONE, STATE, encode_parquet, encode_to_file
 from qpr_jax.index.run import read_encoder
 from tests.kills import killed_at
+from tests.refused import check_refused
 from tests.runs import write_encoder
 
 QUESTIONS = [f"question {i}" for i in range(11)]
@@ -65,11 +66,10 @@ def test_what_a_kill_left_belongs_to_no_other_questions(tmp_path):
     path = tmp_path / "v.npy"
     with pytest.raises(KeyboardInterrupt):
         write(path, encode=kill_after(2))
-    for other in (["question 5", *QUESTIONS[1:]], QUESTIONS[:2], QUESTIONS[:5]):
-        with pytest.raises(UserError, match="started with other questions or another encoder"):
-            write(path, other)
-    with pytest.raises(UserError, match="or another encoder; remove the file"):
-        write(path, encoder="y")
+    said = "started with other questions or another encoder; remove the file"
+    others = (["question 5", *QUESTIONS[1:]], QUESTIONS[:2], QUESTIONS[:5])
+    check_refused(lambda some: write(path, some), *((some, said) for some in others))
+    check_refused(lambda encoder: write(path, encoder=encoder), ("y", said))
     part = tmp_path / ".v.npy.part"
     part.write_bytes(part.read_bytes()[:-1])  # cut: it starts again
     assert write(path) == 11
@@ -186,13 +186,12 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path, encoder_run)
     write_questions(tmp_path / "plain")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
-    for folder, out, said in (
+    check_refused(
+        lambda folder, out: encode_parquet(tmp_path / folder, tmp_path / out, encoder_run),
         ("empty", "out", "found none"),
         ("mixed", "out", "c.parquet: expected the columns of .*a.parquet"),
         ("cut", "out", "b.parquet: expected a Parquet file"),
         ("named", "out", "the column `vector` is there already"),
         ("plain", "mine", "expected a new folder"),
-    ):
-        with pytest.raises(UserError, match=said):
-            encode_parquet(tmp_path / folder, tmp_path / out, encoder_run)
-        assert not (tmp_path / "out").exists()
+    )
+    assert not (tmp_path / "out").exists()

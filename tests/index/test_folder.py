@@ -130,16 +130,12 @@ def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path):
         "    print(i, flush=True)\n"
     )
     for _ in range(2):
-        process = subprocess.Popen(
-            [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout
-        process.stdout.readline()
-        time.sleep(0.15)
-        process.kill()
-        last = max(map(int, process.stdout.read().split() or [100]))
-        process.wait()
-        process.stdout.close()
+        command = [sys.executable, "-c", program, str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            process.stdout.readline()
+            time.sleep(0.15)
+            process.kill()
+            last = max(map(int, process.stdout.read().split() or [100]))
         found = contents(FolderStore(tmp_path))
         assert {*range(100, last + 1)} <= found.keys()
         assert found[5] == Question(5, "five")
