@@ -6,12 +6,15 @@ import logging
 import os
 import pathlib
 import shutil
+import sys
 from collections.abc import Callable
 
-from tests import bytecode
 from tests.xla import TEST_XLA
 
-os.environ["PYTHONPYCACHEPREFIX"] = bytecode.keep()
+if sys.dont_write_bytecode:  # else each program that a test starts compiles the sources of JAX
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(pathlib.Path(__file__).parent.parent / ".cache" / "bytecode")
+os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix or ""
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 # Before JAX, FAISS and numba are imported; programs that tests start inherit all of it.
 os.environ["JAX_PLATFORMS"] = "cpu"

@@ -88,7 +88,7 @@ def pairs(tmp_path):
     return write_table(tmp_path / "pairs.jsonl", HEADER[3:], LABELED)
 
 
-def test_an_encoder_alone_searches_the_questions_of_the_pairs(done, run, pairs, tmp_path):
+def test_the_questions_of_the_pairs_or_an_index_are_searched(done, run, index, pairs, tmp_path):
     out, stderr = done("negatives", run, pairs, "--out", "n.tsv", "--count", "2")
     assert out == ""
     rows = read_table(tmp_path / "n.tsv")
@@ -101,8 +101,6 @@ def test_an_encoder_alone_searches_the_questions_of_the_pairs(done, run, pairs, 
     assert "How to cook rice?" not in mined["what is the way to cook rice"]
     assert all("python" not in text for text in mined[LABELED[0][0]])
 
-
-def test_an_index_is_searched(done, index, pairs, tmp_path):
     done("negatives", index, pairs, "--out", "n.jsonl", "--count", "9")
     lines = read_table(tmp_path / "n.jsonl")
     of_rice = {line["id"] for line in lines if line["query"] == LABELED[1][0]}
