@@ -1,6 +1,7 @@
 """Made-up re-rankers and encoders for tests."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,14 +35,11 @@ def network(seed: int = 0, columns: int = len(FEATURES), hidden: int = 4) -> Net
     return Network(*(rng.normal(size=shape).astype(np.float32) for shape in shapes))
 
 
-def column(name: str, scale: float = 1.0) -> Network:
-    """A network whose output is `scale` times a feature between -4 and 4."""
-    zeros = network()._replace(
-        **{key: np.zeros_like(value) for key, value in network()._asdict().items()}
-    )
-    linear = np.zeros(len(FEATURES), np.float32)
-    linear[FEATURES.index(name)] = scale
-    return zeros._replace(scale=np.ones(len(FEATURES), np.float32), linear=linear)
+def column(name: str, names: Sequence[str] = FEATURES) -> Network:
+    """A network whose output is one of these features, between -4 and 4."""
+    zeros = Network(*(np.zeros_like(array) for array in network(columns=len(names))))
+    one = (np.array(names) == name).astype(np.float32)
+    return zeros._replace(scale=one, linear=one)
 
 
 def light_model(encoder: str = "an encoder", **changes: Any) -> LightModel:

@@ -52,18 +52,15 @@ def test_scores_are_those_of_sentence_transformers(model):
     logits = model.predict(PAIRS)
     assert logits.dtype == np.float32
     np.testing.assert_allclose(logits, GOLDEN["logits"], rtol=0, atol=1e-5)
+    # The order of pairs and their number change none.
+    order = np.random.default_rng(0).permutation(len(PAIRS))
+    again = model.predict([PAIRS[i] for i in order] * 3)
+    np.testing.assert_allclose(again, np.tile(logits[order], 3), rtol=0, atol=1e-6)
     np.testing.assert_allclose(model.scores(logits), GOLDEN["scores"], rtol=0, atol=1e-5)
     assert model.activation == "sigmoid"
     assert model.max_tokens == 24
     assert abs(logits[0] - logits[1]) > 1e-2  # the order of the two questions matters
     assert model.predict([]).shape == (0,)
-
-
-def test_the_order_of_pairs_and_their_number_change_no_score(model):
-    logits = model.predict(PAIRS)
-    order = np.random.default_rng(0).permutation(len(PAIRS))
-    again = model.predict([PAIRS[i] for i in order] * 3)
-    np.testing.assert_allclose(again, np.tile(logits[order], 3), rtol=0, atol=1e-6)
 
 
 def test_a_saved_folder_is_the_same_model(model, tmp_path):
@@ -142,14 +139,12 @@ def test_weights_in_another_format_and_other_modules_are_refused(folder):
         load_encoder(TINY)
 
 
-def test_a_new_one_has_the_weights_of_its_encoder(tmp_path):
+def test_a_new_one_has_the_weights_of_its_encoder():
     encoder = load_encoder(TINY_BERT)
     new = from_encoder(encoder, max_tokens=20, seed=0)
     assert new.max_tokens == 20
     np.testing.assert_array_equal(new.weights["embedding"], encoder.weights["embedding"])
-    save_cross_encoder(tmp_path / "a", new)
-    again = read_cross_encoder(tmp_path / "a")
-    assert (again.identity, again.activation) == (new.identity, "sigmoid")
+    assert new.activation == "sigmoid"
     other = from_encoder(encoder, max_tokens=20, seed=1)
     assert other.identity != new.identity
     assert (new.predict(PAIRS) != other.predict(PAIRS)).all()

@@ -19,7 +19,13 @@ from qpr_jax.reranking.features import FEATURES
 from qpr_jax.reranking.light import LIGHT, STACKED, save_light
 from qpr_jax.reranking.stages import Stages
 from tests.refused import check_refused
-from tests.reranking.models import WordEncoder, light_model, network, pair_calibration
+from tests.reranking.models import (
+    WordEncoder,
+    column,
+    light_model,
+    network,
+    pair_calibration,
+)
 from tests.reranking.test_cross_encoder import TINY
 
 TEXTS = [
@@ -170,12 +176,8 @@ def test_those_of_another_encoder_or_re_ranker_are_refused(folder):
 
 def test_a_stacked_one_with_its_cross_encoder(folder, caplog):
     cross, store, query = read_cross_encoder(TINY), store_of(), "how is rice"
-    columns = len(FEATURES) + 1
-    last = (np.arange(columns) == columns - 1).astype(np.float32)
-    zeros = network(columns=columns)._asdict()
-    made = network()._replace(**{name: 0 * array for name, array in zeros.items()})
-    made = made._replace(scale=last, linear=last)
-    model = light_model(cross_encoder=cross.identity, network=made)
+    logit = column("cross", [*FEATURES, "cross"])
+    model = light_model(cross_encoder=cross.identity, network=logit)
     save_light(folder / STACKED, model)
     found = Stages.read(folder, WordEncoder(), TINY)
     assert "another cross-encoder" not in caplog.text
