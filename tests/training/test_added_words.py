@@ -86,9 +86,13 @@ def test_english_questions_keep_their_vectors_to_the_last_bit(encoders):
 def test_the_made_up_language_is_learned(folder, report):
     evaluations = read_json_lines(folder / "one" / "evaluations.jsonl")
     assert evaluations[-1]["translation"] >= 0.95
-    for found in report["translations"]["sets"]:
+    translations = report["translations"]
+    for found in translations["sets"]:
         assert min(found["to_source"], found["to_target"]) >= 0.95
+        assert min(found["cosine_source"], found["cosine_target"]) > 0.85
         assert found["retrieval"]["hits@1"] >= 0.9
+    assert 0.5 < translations["known"]["xx"] <= 1
+    assert [file["name"] for file in translations["files"]] == ["pairs1.tsv"]  # not its folder
 
 
 def test_the_report_counts_and_scores_what_changes(folder, report, encoders, tmp_path):

@@ -5,13 +5,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.encoders.load import load_encoder, save_encoder
+from qpr_jax.encoders.load import load_encoder
 from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.encoder_job import content_of, inherit, reuse_vectors
-from qpr_jax.training.model_families import MODEL_FAMILIES
 from tests.runs import calibrate, write_encoder, write_reranker
 from tests.tables import write_table
 
@@ -27,31 +25,6 @@ def test_known_vectors_are_used_and_other_texts_encoded():
     reuse = reuse_vectors(SimpleNamespace(encode=encode), ["a", "<b>c</b>"], np.float32([[7], [8]]))
     assert reuse(["<b>c</b>", "c d", "a", "e"]).tolist() == [[8], [3], [7], [1]]
     assert encoded == ["c d", "e"]
-
-
-FAMILY = MODEL_FAMILIES["cnn"]
-
-
-def encoder_of(config, start=None):
-    dataset = load_dataset(config, None, start)
-    return FAMILY.export(config, dataset, FAMILY.init(config, dataset)[1]), dataset
-
-
-def test_a_cnn_starts_from_the_encoder_of_a_run(tmp_path):
-    """Whatever the settings of words and shapes are: those of the encoder count."""
-    shape = {"encoder.bag_of_words": True, "encoder.kernel_sizes": (2, 3)}
-    config = load_config("synthetic_sdml:smoke", shape)
-    first, dataset = encoder_of(config)
-    save_encoder(tmp_path / "export", first)
-    changes = {"encoder.pretrained": str(tmp_path), "text.vocabulary_size": 7, "seed": 5}
-    changed = override(config, changes)
-    start = FAMILY.start(changed)
-    assert isinstance(start, CnnEncoder)
-    second, _ = encoder_of(changed, start)
-    assert second.identity == first.identity
-    questions = dataset.data.questions[:20]
-    np.testing.assert_array_equal(second.encode(questions), first.encode(questions))
-    assert content_of(changed, pretrained=start) == {"pretrained.identity": first.identity}
 
 
 def test_labels_are_trained_on_and_count_to_the_identity(tmp_path):

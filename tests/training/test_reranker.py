@@ -1,11 +1,14 @@
 """What the light re-ranker of a run learns from, and the probability of pairs that a run fits."""
 
+import functools
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
+from qpr_jax.evaluation.retrieval import relevance_scores
 from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS
 from qpr_jax.reranking.light import predict
@@ -183,25 +186,16 @@ def test_it_gains_where_a_query_has_one_paraphrase(quora_file, tmp_path):
     clusters = dataset.clusters[: len(dataset.data.questions)]
     order = np.random.default_rng(0).permutation(len(clusters))
     # Two members of each cluster stay, at random, and all questions without one.
-    seen = dict.fromkeys(range(clusters.max() + 1), 0)
-    kept = np.zeros(len(clusters), bool)
-    for row in order.tolist():
-        cluster = int(clusters[row])
-        kept[row] = cluster < 0 or seen[cluster] < 2
-        if cluster >= 0:
-            seen[cluster] += 1
-    rows = np.flatnonzero(kept)
+    shuffled = pd.Series(clusters[order])
+    rows = np.sort(order[(shuffled < 0) | (shuffled.groupby(shuffled).cumcount() < 2)])
     texts, own = [dataset.data.questions[i] for i in rows], clusters[rows]
     queries = np.flatnonzero((dataset.splits.split_of[rows] == TEST) & (own >= 0)).tolist()
+    relevant = {texts[i]: {*np.flatnonzero(own == own[i]).tolist()} for i in queries}
     retriever = Retriever.build(texts, range(len(texts)), run=tmp_path / "run")
 
     def hits_at_1(rerank):
-        found = retriever.search([texts[i] for i in queries], 2, rerank=rerank)
-        others = [
-            next(hit.id for hit in hits if hit.id != query)
-            for query, hits in zip(queries, found, strict=True)
-        ]
-        return np.mean(own[others] == own[queries])
+        search = functools.partial(retriever.search, rerank=rerank)
+        return relevance_scores(search, relevant, other_texts=True)["hits@1"]
 
     before, after = hits_at_1(False), hits_at_1("light")
     assert after >= before + 0.02, (before, after)

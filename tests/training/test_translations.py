@@ -11,7 +11,6 @@ from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text, tokenize
 from qpr_jax.training.config import override
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.phases import BatchLoader
 from qpr_jax.training.sampler import draw_pairs
 from qpr_jax.training.translations import TranslationData, load_translations, translation_digests
@@ -226,34 +225,3 @@ def test_embeddings_start_at_the_vectors_of_translations(dataset):
     ]
     assert len(right) > 100
     assert np.mean(right) > 0.8
-
-
-LEARNED = {
-    "data.glossed": 1,
-    "text.vocabulary_size": 2000,
-    "text.hash_bins": 300,
-    "teacher.epochs": 12,
-    "teacher.batch_size": 128,
-    "optimizer.learning_rate": 0.01,
-    "teacher.weight": 1.0,
-    "batch.translations": 0.5,
-    "batch.subword_dropout": 0.1,
-    "max_steps": 8,
-    "devices": 4,
-}
-
-
-@pytest.mark.slow
-def test_a_whole_run_finds_translations(tmp_path):
-    config = translated_config(tmp_path, sentences=900, words=200, **LEARNED)
-    report = train_and_evaluate(config, tmp_path / "run")
-    found = report["translations"]
-    assert [scores["name"] for scores in found["sets"]] == ["validation", "test"]
-    for scores in found["sets"]:
-        assert scores["sentences"] == 90  # a tenth
-        assert min(scores["to_source"], scores["to_target"]) > 0.95
-        assert min(scores["cosine_source"], scores["cosine_target"]) > 0.85
-        assert scores["retrieval"]["hits@1"] > 0.9
-    assert 0.5 < found["known"][LANGUAGE] <= 1
-    files = [(file["name"], file["dictionary"]) for file in found["files"]]
-    assert files == [("sentences.tsv", False), ("words.tsv", True)]  # without their folder
