@@ -1,8 +1,5 @@
 """Labeled pairs: Quora's file, any other table, and pairs to score by."""
 
-import csv
-import json
-
 import numpy as np
 import pytest
 
@@ -14,9 +11,9 @@ from qpr_jax.data.pairs import (
     read_question_pairs,
     read_verdicts,
 )
-from qpr_jax.data.tables import write_tsv
 from qpr_jax.errors import UserError
 from tests.refused import check_refused
+from tests.tables import write_table
 
 GOOD = "1\t11\t12\tHow?\tHow so?\t1\n"
 ROWS = [
@@ -36,17 +33,10 @@ def read(folder, body, **settings):
     return read_question_pairs(path, **settings)
 
 
-def write_csv(path, header, rows, **how):
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, **how).writerows([header, *rows])
-
-
 def test_every_format_has_the_same_pairs(tmp_path):
-    write_csv(tmp_path / "p.csv", HEADER, ROWS)
-    records = [dict(zip(HEADER, row, strict=True)) for row in ROWS]
-    write(tmp_path / "p.jsonl", "".join(json.dumps(record) + "\n" for record in records))
-    with (tmp_path / "pairs").open("w", newline="\n") as file:  # a name that says nothing
-        write_tsv(file, HEADER, ROWS)
+    for name in ("p.csv", "p.jsonl", "p.tsv"):
+        write_table(tmp_path / name, HEADER, ROWS)
+    (tmp_path / "p.tsv").rename(tmp_path / "pairs")  # a name that says nothing
     for name in ("p.csv", "p.jsonl", "pairs"):
         path = tmp_path / name
         found = read_question_pairs(path)
@@ -65,18 +55,16 @@ def test_every_format_has_the_same_pairs(tmp_path):
 
 def test_without_whole_numbers_questions_are_numbered_by_their_text(tmp_path, caplog):
     caplog.set_level("WARNING", logger="qpr_jax")
-    path = tmp_path / "pairs.csv"
-    write_csv(path, HEADER[3:], [row[3:] for row in ROWS], delimiter=";")
+    path = write_table(tmp_path / "pairs.csv", HEADER[3:], [row[3:] for row in ROWS])
     assert read_question_pairs(path).ids.tolist() == [0, 1, 2, 3]
     assert not caplog.messages
     rows = [("u1", "u2", "a", "b", True), ("u3", "u1", "a", "a", "1.0"), ("u4", "7", "x", None, 0)]
-    records = [json.dumps(dict(zip(PAIRS_HEADER, row, strict=True))) for row in rows]
-    found = read_question_pairs(write(tmp_path / "pairs.jsonl", "\n".join(records)))
+    found = read_question_pairs(write_table(tmp_path / "pairs.jsonl", PAIRS_HEADER, rows))
     assert found.questions == ["a", "b", "x", ""]
     assert found.ids.tolist() == [0, 1, 3, 4]
     assert found.is_duplicate.tolist() == [True, False]  # the second pairs a question with itself
     assert "not all ids are whole numbers; questions are numbered from 0" in caplog.messages[0]
-    write_csv(path, PAIRS_HEADER, [(1, "", "a", "b", 1), ("", 2, "c", "d", 0)])
+    write_table(path, PAIRS_HEADER, [(1, "", "a", "b", 1), ("", 2, "c", "d", 0)])
     assert read_question_pairs(path).questions == ["a", "b", "c", "d"]  # a blank id is none
 
 

@@ -153,14 +153,18 @@ def written(tmp_path):
     return tmp_path
 
 
-def test_what_is_written_is_read(written):
-    assert list(read_corpus(written)) == CORPUS
-    assert read_queries(written) == dict(QUERIES)
-    assert read_qrels(written, "test") == {"q1": {"d1": 2, "é": 0}, "q2": {"d 2": 1, "d1": -1}}
+def test_what_is_written_is_read_packed_or_not(written):
     first = json.loads((written / "corpus.jsonl").read_text().splitlines()[0])
     assert first == {"_id": "d1", "title": "", "text": "one\ntwo\t3"}
     lines = (written / "qrels" / "test.tsv").read_text().splitlines()
     assert lines[:2] == ["query-id\tcorpus-id\tscore", "q1\td1\t2"]
+    for _ in range(2):
+        assert list(read_corpus(written)) == CORPUS
+        assert read_queries(written) == dict(QUERIES)
+        assert read_qrels(written, "test") == {"q1": {"d1": 2, "é": 0}, "q2": {"d 2": 1, "d1": -1}}
+        for path in [*written.rglob("*.jsonl"), *written.rglob("test.tsv")]:
+            path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
 
 
 def test_titles_stand_before_texts(tmp_path):
@@ -180,16 +184,6 @@ def test_judgements_under_any_header_and_ids_that_are_numbers(tmp_path):
         assert read_qrels(tmp_path, "test") == {"7": {"0": 1, "5": -1}}
     (tmp_path / "queries.jsonl").write_text('{"_id": 7, "text": "why"}\n')
     assert read_queries(tmp_path) == {"7": "why"}
-
-
-def test_gzip(written):
-    for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
-        path = written / name
-        (written / f"{name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-        path.unlink()
-    assert list(read_corpus(written)) == CORPUS
-    assert read_queries(written) == dict(QUERIES)
-    assert len(read_qrels(written, "test")["q1"]) == 2
 
 
 HEAD = "query-id\tcorpus-id\tscore\n"
