@@ -1,6 +1,7 @@
 """What the light re-ranker of a run learns from, and the probability of pairs that a run fits."""
 
 import functools
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,13 +9,16 @@ import pandas as pd
 import pytest
 
 from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
+from qpr_jax.encoders.load import load_encoder
 from qpr_jax.evaluation.retrieval import relevance_scores
 from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS
 from qpr_jax.reranking.light import predict
+from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.retriever import Retriever
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.encoder_job import inherit
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.pair_calibration import (
     SHARE,
@@ -36,6 +40,7 @@ from qpr_jax.training.rerank_data import (
 from qpr_jax.training.reranker import add_word_weights, init_network, train_network
 from qpr_jax.training.sources import SOURCES
 from tests.reranking.models import WordEncoder
+from tests.runs import calibrate, write_encoder, write_reranker
 
 
 def dataset(clusters, split_of, *, pairs=True, teacher=None):
@@ -174,6 +179,23 @@ def test_probabilities_fit_the_labels_of_test_pairs():
 def test_a_run_without_clusters_has_none():
     dataset = SimpleNamespace(splits=SimpleNamespace(pairs={"validation": []}))
     assert calibrate_pairs(dataset, SimpleNamespace(), np.zeros((0, 2)), None) is None
+
+
+def test_a_run_without_a_re_ranker_keeps_the_second_stages_of_its_start(encoder_run, tmp_path):
+    start = shutil.copytree(encoder_run, tmp_path / "start")
+    write_encoder(tmp_path / "run", seed=1)
+    stages = Stages(load_encoder(tmp_path / "run" / "export"))
+    assert not inherit(stages, str(start))
+    assert stages.light is stages.calibration is None
+    light = write_reranker(start)
+    known = calibrate(start, light)
+    assert inherit(stages, str(start))
+    assert stages.calibration.settings["start"] == str(start)
+    stages.save(tmp_path / "run" / "export")  # as those of the new encoder
+    encoder, found = read_stages(tmp_path / "run")
+    assert found.light.encoder == found.calibration.encoder == encoder.identity != light.encoder
+    np.testing.assert_array_equal(found.light.network.hidden, light.network.hidden)
+    np.testing.assert_array_equal(found.calibration.weights, known.weights)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What a step draws: pairs, tokens that are dropped or spelled, and hard negatives of a file."""
+"""What a step draws: pairs, tokens that are dropped or spelled, negatives and labels of files."""
 
 import numpy as np
 import pytest
@@ -224,3 +224,26 @@ def test_held_out_questions_and_paraphrases_are_left_out_and_unknown_ones_named(
     write(config, plain, leaks)
     with pytest.raises(UserError, match="expected negatives of training questions, got none"):
         load_dataset(config, None)
+
+
+def test_labels_are_trained_on_and_count_to_the_identity(tmp_path):
+    config = load_config("synthetic_sdml:smoke")
+    plain = load_dataset(config, None)
+    first, second = (plain.data.questions[i] for i in plain.splits.pairs["train"][0])
+    names = ("id1", "id2", "question1", "question2", "is_duplicate", "score", "weight")
+    rows = [
+        ("a", 1, first, "a question that is new", 1, 0.5, 3),
+        ("b", 2, second, "one that is not the same", 0, 0.5, 3),
+    ]
+    path = write_table(tmp_path / "verdicts.csv", names, rows)
+    config = override(config, {"data.labels": path})
+    dataset = load_dataset(config, None)
+    new = dataset.data.questions.index("a question that is new")
+    assert dataset.clusters[new] == dataset.clusters[dataset.data.questions.index(first)]
+    assert dataset.report["added_labels"] == 2
+    assert new in dataset.trainable_rows
+    others, before = (d.splits.non_duplicates["train"] for d in (dataset, plain))
+    assert len(others) == 1 + len(before)
+    for name in ("validation", "test"):
+        np.testing.assert_array_equal(dataset.splits.pairs[name], plain.splits.pairs[name])
+    assert [*content_of(config)] == ["data.labels.sha256"]

@@ -1,6 +1,7 @@
 """A teacher's vectors: computed once, resumed, given by the user; lists of questions."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training import rerank_data
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.encoder_job import reuse_vectors
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.phases import BatchLoader, build_plan
 from qpr_jax.training.sources import listed_files, read_listed
@@ -51,6 +53,19 @@ def test_vectors_are_the_teachers_and_computed_once(config, tmp_path, monkeypatc
     np.testing.assert_array_equal(
         taught(config).teacher.vectors(rows), dataset.teacher.vectors(rows)
     )
+
+
+def test_known_vectors_are_used_and_other_texts_encoded():
+    """An index leaves HTML out before it encodes; `Retriever`'s tests have that."""
+    encoded = []
+
+    def encode(texts):
+        encoded.extend(texts)
+        return np.array([[len(text)] for text in texts], np.float32)
+
+    reuse = reuse_vectors(SimpleNamespace(encode=encode), ["a", "<b>c</b>"], np.float32([[7], [8]]))
+    assert reuse(["<b>c</b>", "c d", "a", "e"]).tolist() == [[8], [3], [7], [1]]
+    assert encoded == ["c d", "e"]
 
 
 def test_held_out_questions_are_never_shown(config, tmp_path):
