@@ -17,7 +17,7 @@ from qpr_jax.encoders.load import PACKAGED, default_folder, encoder_folder, is_e
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, repeated_id
-from qpr_jax.index.base import Hit, Question, Store, check_k
+from qpr_jax.index.base import Hit, Question, Store
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.milvus import MilvusStore
 from qpr_jax.index.milvus_server import is_address
@@ -227,7 +227,9 @@ class Retriever:
           distinct: of hits whose texts differ only in case, blanks and the final mark, keeps the
             first.
         """
-        count = check_k(k)
+        if not isinstance(k, int | np.integer) or k < 1:
+            raise UserError(f"expected a whole number from 1 on, got {k!r:.80}", setting="k")
+        count = int(k)
         texts = as_queries(queries, text_column)
         reranker = self.stages.reranker(rerank, self.store)
         vectors = self.encode(texts)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
@@ -90,14 +88,6 @@ class Store(Protocol):
 
     def changing(self) -> AbstractContextManager[None]:
         """Hold off the changes of other threads and processes; the holder may change."""
-
-
-def check_k(k: object) -> int:
-    """Return the number of hits to find; UserError unless it is a whole number from 1 on."""
-    with contextlib.suppress(TypeError):
-        if (number := operator.index(k)) >= 1:  # type: ignore[arg-type]
-            return number
-    raise UserError(f"`k`: expected a whole number from 1 on, got {k!r}")
 
 
 def check_encoder(where: StrPath, found: str, accepted: Sequence[str]) -> None:

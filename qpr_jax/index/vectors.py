@@ -156,7 +156,7 @@ class Vectors:
             found = nearest(k, found, self._compare(queries, block, k, live, count))
         return found
 
-    def recall(self, seed: int = 0) -> float:
+    def recall(self) -> float:
         """Measure the share of the 10 nearest that a search for a row of the build finds.
 
         A row counts that is as near as the tenth. 200 random rows are the queries.
@@ -164,7 +164,7 @@ class Vectors:
         count = len(self.built)
         if self.codes is None or count <= self.exact_below:
             return 1.0
-        some = np.sort(np.random.default_rng(seed).choice(count, RECALL_QUERIES, replace=False))
+        some = np.sort(np.random.default_rng(0).choice(count, RECALL_QUERIES, replace=False))
         queries = self.built[some].astype(np.float32)
         exact, _ = exact_top_k(queries, self.built, RECALL_AT + 1, self.recipe.metric)
         found, _ = self.search(queries, RECALL_AT + 1)
