@@ -69,7 +69,7 @@ class CnnEncoder:
         facts += [vocabulary.bins, 0, vocabulary.words]
         if vocabulary.subwords or vocabulary.added:
             facts += [vocabulary.subwords and "limited", vocabulary.added]
-        if vocabulary.signs:
+        if vocabulary.subwords:
             facts.append("signs")
         digest = hashlib.sha256(json.dumps(facts).encode())
         for name, array in sorted(self._weights().items()):
@@ -162,12 +162,8 @@ class CnnEncoder:
         )
 
     def _weights(self) -> dict[str, np.ndarray]:
-        """The float32 arrays by their names in the folder, with zeros for padding."""
-        embedding = self.embedding
-        if embedding[0].any():
-            embedding = embedding.copy()
-            embedding[0] = 0
-        weights = {"embedding": embedding, "projection": self.projection}
+        """The float32 arrays by their names in the folder."""
+        weights = {"embedding": self.embedding, "projection": self.projection}
         for i, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
             weights |= {f"kernel_{i}": kernel, f"bias_{i}": bias}
         return {name: np.asarray(array, np.float32) for name, array in weights.items()}

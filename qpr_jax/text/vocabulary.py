@@ -43,19 +43,18 @@ class Vocabulary:
     A word without an id becomes the bin of its hash. With `subwords` it is one token, the sum of
     the bins of its 3- to 5-grams, which share most with those of a misspelling; but if one of
     `words` has the same spelling without accents (see `fold`), it has the id of that word. A code
-    with an unknown word is one token, too, the sum of its words (see `join_codes`).
+    with an unknown word is one token, too, the sum of its words (see `join_codes`). Signs are words
+    then (see `tokenize`).
 
     Attributes:
       bins: the number of ids that all other words share.
       added: words that got ids, after those of the bins, when an encoder was extended.
-      signs: whether signs are words; see `tokenize`.
     """
 
     words: tuple[str, ...] = field(repr=False)  # many
     bins: int
     subwords: bool = False
     added: tuple[str, ...] = field(default=(), repr=False)
-    signs: bool = False
 
     def __post_init__(self) -> None:
         if self.bins < 1:
@@ -114,7 +113,7 @@ class Vocabulary:
         """
         if self.subwords:
             questions = [join_codes(question, self._knows) for question in questions]
-        lines = as_lines(questions, signs=self.signs)
+        lines = as_lines(questions, signs=self.subwords)
         ids, offsets, truncated, others = self._table.read(lines, len(questions), max_tokens)
         for place, start, stop in others.tolist():
             word = lines[start:stop].decode()
@@ -219,7 +218,7 @@ def frequent_words(
 
 
 def vocabulary_to_bytes(vocabulary: Vocabulary) -> bytes:
-    """Serialize as ASCII JSON: the attributes, the last three only if they are set."""
+    """Serialize as ASCII JSON: the words, and the other attributes that are set."""
     value = {name: value for name, value in dataclasses.asdict(vocabulary).items() if value}
     return json.dumps({"words": ()} | value, indent=0).encode()
 
@@ -229,7 +228,7 @@ def vocabulary_from_bytes(data: bytes) -> Vocabulary:
     value = parse_json(data, "vocabulary")
     try:
         words, added = tuple(value["words"]), tuple(value.get("added", ()))
-        return Vocabulary(**(value | {"words": words, "added": added}))
+        return Vocabulary(words, value["bins"], value.get("subwords", False), added)
     except (KeyError, TypeError, AttributeError):
         what = "vocabulary: expected a list of `words` and a number of `bins`"
         raise UserError(what, remedy="make the file again") from None

@@ -89,7 +89,7 @@ def _cnn_vocabulary(config: TrainConfig, start: CnnEncoder | None, corpora: Corp
     words = frequent_words(*corpora_of, min_count=text.min_count, fill=fill)
     if not start:
         known = tuple(words[: text.vocabulary_size])
-        return Vocabulary(known, text.hash_bins, text.subwords, signs=text.subwords)
+        return Vocabulary(known, text.hash_bins, text.subwords)
     vocabulary = start.vocabulary.with_words(words, text.added_words)
     refuse_if(
         vocabulary == start.vocabulary,

@@ -78,7 +78,7 @@ class PlainIds(dict):
         ids, offsets, of_question, unknown, truncated = [], [0], [], {}, 0
         if self.vocabulary.subwords:
             questions = [join_codes(question, self.knows) for question in questions]
-        for word in split(questions, self.vocabulary.signs):
+        for word in split(questions, self.vocabulary.subwords):
             if word == END:
                 truncated += len(of_question) > max_tokens
                 ids += of_question[:max_tokens]
