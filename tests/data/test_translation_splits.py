@@ -110,17 +110,14 @@ def test_questions_are_held_out_where_there_are_enough():
 def test_at_most_a_tenth_is_held_out():
     found = split_translations([translations(statements(57))], [], held_out=1000)
     assert [len(part[0].sources) for part in found.held_out.values()] == [5, 5]
-    assert found.report["xx"]["trained_sentences"] == 47
     found = split_translations([translations(statements(9))], [])
     assert found.held_out == {"validation": [], "test": []}
-    assert found.report["xx"]["held_out"] == {"validation": 0, "test": 0}
     # A common text is not held out.
     pairs = [("Yes.", f"Ja {i}.") for i in range(150)] + statements(50)
     found = split_translations([translations(pairs)], [], held_out=20)
     held = pairs_of([*found.held_out["validation"], *found.held_out["test"]])
     assert len(held) == 40
     assert "Yes." not in dict(held)
-    assert found.report["xx"]["trained_sentences"] == 160
 
 
 def test_languages_hold_out_the_same_sentences():
@@ -142,9 +139,7 @@ def test_one_row_of_a_group_is_scored():
     found = split_translations([translations(pairs)], [], held_out=10)
     for part in found.held_out.values():
         assert len({*part[0].sources}) == len(part[0].sources) == 10
-    report = found.report["xx"]
-    assert report["near_held_out"] == 60
-    assert report["trained_sentences"] == 320
+    assert found.report["xx"]["near_held_out"] == 60
     # Not always the first of a group.
     ends = {int(text[6:-1]) % 4 for _, text in pairs_of(found.held_out["test"])}
     assert len(ends) > 1
