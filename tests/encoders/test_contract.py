@@ -23,23 +23,15 @@ from tests.encoders.examples import (
     with_rows_of_sums,
 )
 
-UNICODE = [
-    "\x00",
-    "\ud800 é \ud800",
-    "🦓🦓",
-    "سؤال",
-    "é" * 1000,
-    "a" * 100_000,
-    "\r\n\t",
-    "e\u0301",
-]
+UNICODE = ["\x00", "\ud800 é \ud800", "🦓🦓", "\r\n", "é" * 1000, "a" * 100_000, "e\u0301"]
 TEXTS = [*QUESTIONS, "what is the best zebra", "zebra zebra", "okapi LEARN leärn", *UNICODE]
 
 
-def make_cnn(*, subwords=False, **changes) -> CnnEncoder:
-    normalize = changes.pop("normalize", False)
+def make_cnn(*, subwords=False, added=(), normalize=False, **changes) -> CnnEncoder:
     vocabulary = SUBWORDS if subwords else VOCABULARY
-    return cnn_encoder(vocabulary=vocabulary, normalize=normalize, **cnn_weights(**changes))
+    encoder = cnn_encoder(vocabulary=vocabulary, normalize=normalize, **cnn_weights(**changes))
+    rows = np.random.default_rng(3).normal(size=(len(added), 6)).astype(np.float32)
+    return encoder.with_words(vocabulary.with_words(added, 9), rows, {}) if added else encoder
 
 
 CNNS = {
@@ -50,6 +42,7 @@ CNNS = {
     "odd_windows": {"sizes": (11, 5)},
     "even_windows": {"sizes": (2, 4)},
     "subwords": {"subwords": True, "bag_of_words": True},
+    "added_words": {"subwords": True, "added": ("zebra", "okapi")},
 }
 ENCODERS = [*CNNS, "packaged", "transformer"]
 
