@@ -10,22 +10,13 @@ from qpr_jax.errors import UserError
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.reranking.calibration import (
-    CALIBRATION,
-    save_calibration,
-)
+from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
 from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.reranking.features import FEATURES
 from qpr_jax.reranking.light import LIGHT, STACKED, save_light
 from qpr_jax.reranking.stages import Stages
 from tests.refused import check_refused
-from tests.reranking.models import (
-    WordEncoder,
-    column,
-    light_model,
-    network,
-    pair_calibration,
-)
+from tests.reranking.models import WordEncoder, column, light_model, network, pair_calibration
 from tests.reranking.test_cross_encoder import TINY
 
 TEXTS = [
