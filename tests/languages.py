@@ -4,7 +4,6 @@ import collections
 import pathlib
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -69,15 +68,13 @@ def write_teacher(run: pathlib.Path, texts: list[str], dimension: int = DIMENSIO
     save_encoder(run / "export", encoder)
 
 
-def translated_config(
-    folder: pathlib.Path, *, sentences: int = 300, words: int = 0, **changes: Any
-) -> TrainConfig:
-    """A smoke run of synthetic pairs with `sentences` and a dictionary of `words`.
+def translated_config(folder: pathlib.Path, *, words: int = 0) -> TrainConfig:
+    """A smoke run of synthetic pairs with 300 sentences and a dictionary of `words`.
 
     Both, and a teacher of all English words in them, are written to `folder`.
     """
     config = load_config("synthetic_sdml:smoke")
-    pairs = made_up_pairs(sentences, seed=1)
+    pairs = made_up_pairs(300, seed=1)
     english = [source for source, _ in pairs]
     questions = synthetic_pairs(clusters=config.data.max_rows).questions
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +98,7 @@ def translated_config(
         "rerank.candidates": 0,
         "devices": 1,
     }
-    return override(config, settings | changes)
+    return override(config, settings)
 
 
 PAIRS = 1500

@@ -194,22 +194,21 @@ def test_every_setting_reaches_the_loss(name, changes, masked):
     assert found == {name: pytest.approx(float(expected))}
 
 
-@jax.jit
-def weighed():
-    return {
-        "sdml": sdml_loss(0.5 * QUERIES, 0.5 * CANDIDATES),
-        "contrastive": 2 * contrastive_loss(0.5 * LEFT, 0.5 * RIGHT, labels=LABELS),
-        "imitation": 3 * imitation_loss(VECTORS, TARGETS),
-        "similarities": 1.5 * similarities_loss(VECTORS, TARGETS),
-    }
-
-
 def test_several_losses_are_weighed():
     changes = {"loss.names": "sdml,contrastive", "loss.weights": "1,2", "loss.scale": 0.5}
     changes |= {"teacher.weight": 3.0, "teacher.similarities": 0.5}
-    expected = {name: pytest.approx(float(loss)) for name, loss in weighed().items()}
+
+    @jax.jit
+    def weighed():
+        return {
+            "sdml": sdml_loss(0.5 * QUERIES, 0.5 * CANDIDATES),
+            "contrastive": 2 * contrastive_loss(0.5 * LEFT, 0.5 * RIGHT, labels=LABELS),
+            "imitation": 3 * imitation_loss(VECTORS, TARGETS),
+            "similarities": 1.5 * similarities_loss(VECTORS, TARGETS),
+        }
+
     found = losses_of(changes, TARGETS)
-    assert found == expected
+    assert found == {name: pytest.approx(float(loss)) for name, loss in weighed().items()}
     alone = losses_of(changes, TARGETS, imitation_alone=True)
     weights = {"imitation": 3, "similarities": 3}
     assert alone == {name: pytest.approx(found[name] / by) for name, by in weights.items()}

@@ -4,6 +4,7 @@ import itertools
 import os
 import pathlib
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -139,19 +140,13 @@ def test_hits_are_of_other_meanings_and_of_the_training_split():
     assert some.hits.shape == some.relevant.shape == (4, 5)
 
 
-class Lengths:
-    """Prefers short hits."""
-
-    def predict(self, pairs):
-        return np.array([-len(b) for _, b in pairs], np.float32)
-
-
 def test_scores_are_of_the_order_that_the_logits_give():
     questions = ["q", "long paraphrase", "no", "other", "p", "also no"]
     queries, hits = np.array([0, 3]), np.array([[2, 1, -1], [5, 4, 2]])
     relevant = np.array([[False, True, False], [False, True, False]])
     assert first_scores(relevant) == {"hits@1": 0.0, "hits@10": 1.0, "mrr@20": 0.5}
-    scores, logits = rerank_scores(Lengths(), questions, Validation(queries, hits, relevant))
+    shortest = SimpleNamespace(predict=lambda pairs: np.float32([-len(b) for _, b in pairs]))
+    scores, logits = rerank_scores(shortest, questions, Validation(queries, hits, relevant))
     assert scores == {"hits@1": 0.5, "hits@10": 1.0, "mrr@20": 0.75}
     assert logits[0, 2] == -np.inf
     assert logits[1, 1] == -1

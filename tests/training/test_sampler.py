@@ -89,11 +89,9 @@ def test_dropped_words_close_ranks_and_no_question_is_emptied():
     assert not np.array_equal(left, drop_tokens(words, 0.3, seed=1, step=6))
     np.testing.assert_array_equal(drop_tokens(words, 0.0, seed=1, step=5), words)
     ends = drop_tokens(words, 0.9, seed=1, step=5, keep_ends=True)
-    after = (ends > 0).sum(axis=-1)
-    assert (after[before > 2] > 2).all()
-    np.testing.assert_array_equal(ends[..., 0], words[..., 0])
+    assert ((ends > 0).sum(axis=-1)[before > 2] > 2).all()
     for old, new in zip(words.reshape(-1, 12), ends.reshape(-1, 12), strict=True):
-        assert new[new > 0][-1:].tolist() == old[old > 0][-1:].tolist()
+        assert (new[0], new[new > 0][-1:].tolist()) == (old[0], old[old > 0][-1:].tolist())
 
 
 def test_known_words_are_spelled_at_their_rate_and_nothing_else_is():
@@ -137,9 +135,6 @@ def test_streams_of_one_seed_differ():
     orders = [permuted_pairs(pairs, 200, seed=3, stream=s)(e) for s in range(9) for e in range(4)]
     for several in (dropped, orders):
         assert len({array.tobytes() for array in several}) == len(several)
-    np.testing.assert_array_equal(
-        permuted_pairs(pairs, 200, seed=3)(1), pairs[np.random.default_rng([3, 1]).permutation(200)]
-    )
 
 
 @pytest.fixture
