@@ -7,7 +7,7 @@ import itertools
 import logging
 import math
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -30,7 +30,7 @@ WEIGHT = "weight"
 _LABELS = {"1": True, "0": False, "true": True, "false": False, "1.0": True, "0.0": False}
 _SKIP = "skip bad rows with `--skip-bad-rows`, or `--set data.skip_bad_rows=True` in a training"
 
-Row = tuple[int, int, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
+Row = tuple[Id, Id, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def read_question_pairs(
     """
     name, kind = input_name(str(path)), format or format_of(path) or "tsv"
     bad = BadRows(f"{name}, line", skip=skip_bad_rows, option=_SKIP)
-    data = gather_pairs(_numbered(_read(str(path), IDS, kind, bad, max_rows), name))
+    data = gather_pairs(map(_with_ids, _read(str(path), IDS, kind, bad, max_rows)), name)
     data.report["skipped_rows"] = bad.count
     return data
 
@@ -186,33 +186,24 @@ def _is_blank(cell: object) -> bool:
     return is_missing(cell) or not str(cell).strip()
 
 
-def _keys(row: _PairRow) -> list[Id]:
-    """The ids of both questions; "=" and the text for one without an id."""
+def _with_ids(row: _PairRow) -> Row:
+    """A row with the ids of both questions; "=" and the text for one without an id."""
     both = {*IDS} <= row.fields.keys()
     cells = [row.fields.get(name) if both else None for name in IDS]
     found = zip(row.texts, cells, strict=True)
-    return [f"={text}" if _is_blank(cell) else id_key(str(cell)) for text, cell in found]
+    a, b = (f"={text}" if _is_blank(cell) else id_key(str(cell)) for text, cell in found)
+    return a, b, *row.texts, row.label
 
 
-def _numbered(rows: list[_PairRow], source: str) -> Iterator[Row]:
-    """The rows with whole numbers as ids: their own if all are, else by first appearance."""
-    keys = [_keys(row) for row in rows]
-    every = dict.fromkeys(itertools.chain.from_iterable(keys))
-    number: dict[Id, int] = {key: key for key in every if isinstance(key, int)}
-    if len(number) < len(every):
-        number = {key: i for i, key in enumerate(every)}
-        if any(not str(key).startswith("=") for key in every):
-            text = "%s: not all ids are whole numbers; questions are numbered from 0 instead"
-            log.warning(text, source)
-    for (a, b), row in zip(keys, rows, strict=True):
-        yield number[a], number[b], *row.texts, row.label
+def gather_pairs(rows: Iterable[Row], source: str = "") -> QuestionPairs:
+    """Number the questions of `rows` by first appearance; equal texts are one question.
 
-
-def gather_pairs(rows: Iterable[Row]) -> QuestionPairs:
-    """Number the questions of `rows` by first appearance; equal texts are one question."""
+    Their ids are those of the rows, if all are whole numbers. Else they are numbered, too, and a
+    warning names the source unless no row has an id.
+    """
     rows = list(rows)
-    text_of: dict[int, str] = {}
-    changed: set[int] = set()
+    text_of: dict[Id, str] = {}
+    changed: set[Id] = set()
     for id1, id2, text1, text2, _ in rows:
         for identity, text in ((id1, text1), (id2, text2)):
             known = text_of.setdefault(identity, text)
@@ -221,12 +212,16 @@ def gather_pairs(rows: Iterable[Row]) -> QuestionPairs:
                 if not known.strip():
                     text_of[identity] = text
     questions: dict[str, int] = {}
-    ids: list[int] = []
-    position: dict[int, int] = {}
-    for identity, text in text_of.items():
+    ids: list[Id] = []
+    position: dict[Id, int] = {}
+    whole = all(isinstance(identity, int) for identity in text_of)
+    if not whole and any(not str(identity).startswith("=") for identity in text_of):
+        text = "%s: not all ids are whole numbers; questions are numbered from 0 instead"
+        log.warning(text, source)
+    for number, (identity, text) in enumerate(text_of.items()):
         at = position[identity] = questions.setdefault(text, len(questions))
         if at == len(ids):
-            ids.append(identity)
+            ids.append(identity if whole else number)
     pairs = np.array([(position[a], position[b]) for a, b, *_ in rows], np.int32).reshape(-1, 2)
     kept = pairs[:, 0] != pairs[:, 1]
     report = {

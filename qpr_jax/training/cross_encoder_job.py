@@ -31,7 +31,7 @@ from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.cross_data import Validation
 from qpr_jax.training.loop import Phase, fit
 from qpr_jax.training.model_families import start_encoder
-from qpr_jax.training.sections import naming, refuse_if
+from qpr_jax.training.sections import naming
 from qpr_jax.training.sources import SOURCES
 from qpr_jax.training.train_step import Metrics, Step, TrainState
 
@@ -98,8 +98,6 @@ def make_batches(
 ) -> tuple[int, Load]:
     """Draw the pairs of a training, determined by the seed: its steps, and what loads one."""
     count = min(PAIRS, (config.max_steps or PAIRS) * config.batch_size)
-    what = f"expected at most the {count} pairs of the training, got {config.batch_size}"
-    refuse_if(config.batch_size > count, "batch_size", what)
     rows, labels = cross_data.draw_pairs(
         np.where(split.splits.split_of == TRAIN, split.clusters, -1),
         hits,
