@@ -1,6 +1,5 @@
 """Ctrl-C, a real SIGINT: status 130, and one line whose promise is true; a kill of `review`."""
 
-import contextlib
 import fcntl
 import json
 import re
@@ -79,21 +78,13 @@ def test_while_modules_are_imported(start, module):
     assert interrupt(process) in {f"stopped: {what}" for what in kept}
 
 
-@pytest.fixture
-def review(start, tmp_path):
-    """() -> (client, process) of a review of 60 pairs."""
-    write_found(tmp_path / "pairs.csv")
-    with contextlib.ExitStack() as clients:
-
-        def call(*more):
-            process = start("review", "pairs.csv", "--port", "0", "--precision", "0.6", *more)
-            url = re.compile(r"(http://\S+:\d+)/\?token=(\S+)")
-            address = next(filter(None, map(url.search, iter(process.stderr.readline, ""))))
-            headers = {"Authorization": f"Bearer {address[2]}"}
-            client = httpx.Client(base_url=address[1], headers=headers)
-            return clients.enter_context(client), process
-
-        yield call
+def review(start, *more):
+    """Start a review of pairs.csv; returns a client and the process."""
+    process = start("review", "pairs.csv", "--port", "0", "--precision", "0.6", *more)
+    url = re.compile(r"(http://\S+:\d+)/\?token=(\S+)")
+    address = next(filter(None, map(url.search, iter(process.stderr.readline, ""))))
+    headers = {"Authorization": f"Bearer {address[2]}"}
+    return httpx.Client(base_url=address[1], headers=headers), process
 
 
 def judge(client, verdict):
@@ -101,24 +92,26 @@ def judge(client, verdict):
     assert client.post("/verdict", json={"pair": key, "verdict": verdict}).status_code == 200
 
 
-def test_a_kill_loses_no_verdict_and_ctrl_c_says_what_they_imply(review, tmp_path):
-    client, process = review("--host", "0.0.0.0", "--allowed-host", "127.0.0.2")
+def test_a_kill_loses_no_verdict_and_ctrl_c_says_what_they_imply(start, tmp_path):
+    write_found(tmp_path / "pairs.csv")
+    client, process = review(start, "--host", "0.0.0.0", "--allowed-host", "127.0.0.2")
     assert client.base_url.host == "127.0.0.2"  # for other machines
-    for verdict in ("yes", "no", "yes"):
-        judge(client, verdict)
-    process.kill()
-    process.wait(30)
+    with client:
+        for verdict in ("yes", "no", "yes"):
+            judge(client, verdict)
+        process.kill()
+        process.wait(30)
     text = (tmp_path / "verdicts.csv").read_text()
     assert len(re.findall(r",[01],0\.\d+,[\d.]+$", text, re.MULTILINE)) == 3
-    client, process = review()
-    assert client.get("/review").json()["yes"] == 2
-    judge(client, "yes")
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
+    client, process = review(start)
+    with client:
+        assert client.get("/review").json()["yes"] == 2
+        judge(client, "yes")
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
     said, stopped = stderr.splitlines()
     assert "4 verdicts: " in said
-    assert re.search(
-        r"`--threshold 0\.\d+` of `qpr duplicates` accepts \d+ pairs at a precision of ", said
-    )
+    accepted = r"`--threshold 0\.\d+` of `qpr duplicates` accepts \d+ pairs at a precision of "
+    assert re.search(accepted, said)
     assert stopped == "stopped: every verdict given is on disk"

@@ -12,7 +12,6 @@ from pyarrow import parquet
 
 from qpr_jax.index.run import read_encoder
 from tests.cli.conftest import ROOT
-from tests.distant.rows import log_rows, write_rows
 from tests.runs import write_encoder
 
 
@@ -36,19 +35,6 @@ def on_cluster(spark_master, start, tmp_path):
         return process.returncode, stderr
 
     return call
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
-
-@pytest.mark.slow
-def test_clusters_are_those_of_memory_to_the_byte(on_cluster, tmp_path, done):
-    logs = write_rows(tmp_path / "log.jsonl", log_rows())
-    done("clusters", logs, "--out", tmp_path / "memory")
-    status, stderr = on_cluster("clusters", logs, "--out", tmp_path / "spark")
-    assert status == 0, stderr
-    assert contents(tmp_path / "spark") == contents(tmp_path / "memory")
 
 
 @pytest.mark.slow
