@@ -53,6 +53,7 @@ WORKING = (
     "remove mine sample/questions.csv",
     "compact mine",
     "info mine",
+    "clusters sample/logs.jsonl --out clusters",
     "duplicates sample/questions.csv --out found --max-distance 0.5",
 )
 REFUSED = {

@@ -1,4 +1,4 @@
-"""What is uploaded: a wheel, made from the sdist, that works in an empty environment."""
+"""What is uploaded: a wheel, made from the sdist, that works without the checkout."""
 
 import os
 import pathlib
@@ -14,7 +14,6 @@ import pytest
 import qpr_jax
 
 ROOT = pathlib.Path(__file__).parent.parent
-QUESTIONS = "id,question\n1,How to cook rice?\n2,How do I cook rice?\n3,Who wrote Hamlet?\n"
 
 
 @pytest.fixture(scope="module")
@@ -62,36 +61,21 @@ def test_the_wheel_has_the_package_alone(built):
 
 
 @pytest.mark.slow
-def test_the_core_works_in_an_empty_environment(built, tmp_path):
-    """It installs the core's packages, from pip's cache or the package index."""
-    (wheel,) = built.glob("*.whl")
-    venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
-    programs = tmp_path / "venv" / "bin"
-    constraints = ROOT / "constraints.txt"
-    install = ("install", "--quiet", "--no-compile", wheel, "-c", constraints)
-    run(programs / "pip", *install, folder=tmp_path)
-    assert run(programs / "qpr", "--help", folder=tmp_path).startswith("Usage: qpr ")
-    (tmp_path / "t.csv").write_text(QUESTIONS)
-    run(programs / "qpr", "index", "mine", "t.csv", folder=tmp_path)
-    asked = ("--query", "who is the author of hamlet", "-k", "1")
-    printed = run(programs / "qpr", "search", "mine", *asked, "--json", folder=tmp_path)
-    assert '"id": 3' in printed
-    where = run(
-        programs / "python", "-c", "import qpr_jax; print(qpr_jax.__file__)", folder=tmp_path
-    )
-    assert pathlib.Path(where.strip()).is_relative_to(tmp_path / "venv")
-
-
-@pytest.mark.slow
-def test_a_users_script_is_checked_against_the_installed_types(built, tmp_path):
+def test_the_wheel_works_and_has_types_for_a_users_script(built, tmp_path):
+    """Beside the packages that are installed here."""
     venv.create(tmp_path / "venv", symlinks=True)
     (site,) = tmp_path.glob("venv/lib/python*/site-packages")
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as file:
         file.extractall(site)
     (site / "others.pth").write_text("\n".join(p for p in sys.path if p.endswith("-packages")))
+    python = tmp_path / "venv" / "bin" / "python"
+    where = run(python, "-c", "import qpr_jax; print(qpr_jax.__file__)", folder=tmp_path)
+    assert pathlib.Path(where.strip()).is_relative_to(tmp_path / "venv")
+    for words in ("sample --out sample", "index mine sample/questions.csv"):
+        run(python, "-m", "qpr_jax.cli.main", *words.split(), folder=tmp_path)
     shutil.copy(ROOT / "tests" / "user_script.py", tmp_path)
     strict = (sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull)
-    installed = ("--python-executable", tmp_path / "venv" / "bin" / "python")
+    installed = ("--python-executable", python)
     printed = run(*strict, *installed, "user_script.py", folder=tmp_path)
     assert printed == "Success: no issues found in 1 source file\n"

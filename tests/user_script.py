@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import qpr_jax as qpr
-from qpr_jax import Encoder, Hit, Retriever
+from qpr_jax import Encoder, Retriever
 
 
 class Lengths(Encoder):
@@ -24,17 +24,6 @@ def best_ids(retriever: Retriever, queries: list[str]) -> list[qpr.Id]:
     first: qpr.Hits = results[0]
     print(first.query, first[0].question, [hits.query for hits in results[1:]])
     return [hit.id for hits in results for hit in hits]
-
-
-def facts(hit: Hit) -> tuple[str, float, float, object]:
-    payload: qpr.Payload = hit.payload or {}
-    score = 0.0 if hit.score is None else hit.score
-    return hit.question, hit.distance + 1, score, payload.get("url")
-
-
-def explained(retriever: Retriever) -> float:
-    why: qpr.Explanation = retriever.explain("cook rice", id=7)
-    return why.score or why.features["distance"]
 
 
 def main() -> None:
