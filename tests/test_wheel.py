@@ -1,4 +1,4 @@
-"""What is uploaded: a wheel, made from the sdist, that works without the checkout."""
+"""What is uploaded: a wheel, made from the sdist, that works in an empty environment."""
 
 import os
 import pathlib
@@ -61,21 +61,20 @@ def test_the_wheel_has_the_package_alone(built):
 
 
 @pytest.mark.slow
-def test_the_wheel_works_and_has_types_for_a_users_script(built, tmp_path):
-    """Beside the packages that are installed here."""
-    venv.create(tmp_path / "venv", symlinks=True)
-    (site,) = tmp_path.glob("venv/lib/python*/site-packages")
+def test_the_wheel_works_in_an_empty_environment_and_has_types_for_a_users_script(built, tmp_path):
+    """It installs the core's packages, from pip's cache or the package index."""
     (wheel,) = built.glob("*.whl")
-    with zipfile.ZipFile(wheel) as file:
-        file.extractall(site)
-    (site / "others.pth").write_text("\n".join(p for p in sys.path if p.endswith("-packages")))
-    python = tmp_path / "venv" / "bin" / "python"
-    where = run(python, "-c", "import qpr_jax; print(qpr_jax.__file__)", folder=tmp_path)
-    assert pathlib.Path(where.strip()).is_relative_to(tmp_path / "venv")
-    for words in ("sample --out sample", "index mine sample/questions.csv"):
-        run(python, "-m", "qpr_jax.cli.main", *words.split(), folder=tmp_path)
+    venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
+    programs = tmp_path / "venv" / "bin"
+    install = ("install", "--quiet", "--no-compile", wheel, "-c", ROOT / "constraints.txt")
+    run(programs / "pip", *install, folder=tmp_path)
+    run(programs / "qpr", "sample", "--out", "sample", folder=tmp_path)
+    run(programs / "qpr", "index", "mine", "sample/questions.csv", folder=tmp_path)
+    where = ("-c", "import qpr_jax; print(qpr_jax.__file__)")
+    found = run(programs / "python", *where, folder=tmp_path)
+    assert pathlib.Path(found.strip()).is_relative_to(tmp_path / "venv")
     shutil.copy(ROOT / "tests" / "user_script.py", tmp_path)
     strict = (sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull)
-    installed = ("--python-executable", python)
+    installed = ("--python-executable", programs / "python")
     printed = run(*strict, *installed, "user_script.py", folder=tmp_path)
     assert printed == "Success: no issues found in 1 source file\n"
