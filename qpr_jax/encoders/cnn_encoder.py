@@ -126,6 +126,15 @@ class CnnEncoder:
         """Facts for people."""
         sizes = [len(kernel) for kernel in self.kernels]
         filters = sum(len(bias) for bias in self.biases)
+        words, bins = len(self.vocabulary.all_words), self.vocabulary.bins
+        known = f"It knows {words:,} words; others share {bins:,} embeddings, so that rare names "
+        known += "and numbers are easily confused."
+        if self.vocabulary.subwords:
+            known = (
+                f"It knows {words:,} words; any other is the sum of its runs of 3 to 5 characters, "
+                f"which share {bins:,} embeddings. So rare names and numbers are easily confused, "
+                "and of a language that it was not trained with it sees the spelling alone."
+            )
         return EncoderSummary(
             library="qpr_jax",
             description=f"A convolutional encoder (windows of {', '.join(map(str, sizes))} words, "
@@ -134,7 +143,7 @@ class CnnEncoder:
             vocabulary_size=self.vocabulary.size,
             words=self.vocabulary.all_words,
             limits=(
-                _known_words(self.vocabulary),
+                known,
                 f"It sees the order of words within {max(sizes)} of them, and reads at most "
                 f"{self.max_tokens:,} of a question.",
             ),
@@ -231,16 +240,3 @@ def _check_shapes(encoder: CnnEncoder, folder: StrPath) -> None:
         size = encoder.vocabulary.size
         what = f"{folder}: the weights do not fit each other and a vocabulary of {size} ids"
         raise UserError(what, remedy="export or fetch it again")
-
-
-def _known_words(vocabulary: Vocabulary) -> str:
-    """What an encoder knows of words, in a sentence."""
-    words, bins = len(vocabulary.all_words), vocabulary.bins
-    if vocabulary.subwords:
-        return (
-            f"It knows {words:,} words; any other is the sum of its runs of 3 to 5 characters, "
-            f"which share {bins:,} embeddings. So rare names and numbers are easily confused, and "
-            "of a language that it was not trained with it sees the spelling alone."
-        )
-    shared = f"It knows {words:,} words; others share {bins:,} embeddings"
-    return f"{shared}, so that rare names and numbers are easily confused."

@@ -154,17 +154,12 @@ def conv_max_pool(how: Pooling, *arrays: Any) -> jax.Array:
     """Convolve by adding table rows, take the maximum over time, and apply the head.
 
     The score of a position is the sum of the products of the tokens that the kernel covers. Where
-    positions tie, the gradient goes to the first.
+    positions tie, the gradient goes to the first. Returns float32 [sum of n_b, d].
 
-    Args:
-      how: the head, and the sizes.
-      arrays: a list of tables, float32 [U * size, f] each, whose row u * size + k is the product of
-        token u with the k-th slice of a kernel, and token 0 is padding; the weights of the head, a
-        tree, which must vary over the devices as the tables do (`lax.pcast`); and a tuple of
-        blocks, int32 [n_b, L_b] each, tokens of the tables, zero-padded on the right.
-
-    Returns:
-      float32 [sum of n_b, d].
+    arrays: a list of tables, float32 [U * size, f] each, whose row u * size + k is the product of
+      token u with the k-th slice of a kernel, and token 0 is padding; the weights of the head, a
+      tree, which must vary over the devices as the tables do (`lax.pcast`); and a tuple of blocks,
+      int32 [n_b, L_b] each, tokens of the tables, zero-padded on the right.
 
     Source of the chunks: Gao, Zhang, Han and Callan (2021), "Scaling Deep Contrastive Learning
     Batch Size under Memory Limited Setup".

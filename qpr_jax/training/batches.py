@@ -178,11 +178,8 @@ def plan_layout(
     The tightest holds the batches sampled from the `steps` of an epoch, with a little room. A batch
     that does not fit takes the next shape, which compiles once more.
 
-    Args:
-      token_ids_at: a function from a step to its token ids, int32 [devices, rows, L].
-      steps: of an epoch.
-      vocabulary_size, parts: as of `Layout`.
-      blocks: the most blocks; each is compiled separately.
+    token_ids_at: a function from a step to its token ids, int32 [devices, rows, L].
+    blocks: the most blocks; each is compiled separately.
     """
     _, rows, widest = token_ids_at(0).shape
     longest = np.ones(rows, np.int32)

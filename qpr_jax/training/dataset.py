@@ -168,7 +168,6 @@ def load_dataset(
         frozen_rows=start.summary().vocabulary_size if start and config.text.added_words else 0,
     )
     dataset = dataclasses.replace(dataset, report=_make_report(dataset, tokens))
-    _log_report(dataset.report)
     if teacher or gives_vectors(config):
         return dataclasses.replace(dataset, teacher=make_teacher(config, dataset, teacher))
     return dataset
@@ -188,6 +187,7 @@ def _with_texts(
 
 
 def _make_report(dataset: TrainDataset, tokens: TokenIds) -> dict[str, Any]:
+    """Count what the data are, and log the counts."""
     data, splits, tokenizer = dataset.data, dataset.splits, dataset.tokenizer
     clusters = dataset.clusters[: len(data.questions)]
     known = tokenizer.is_known(tokens.ids).sum()
@@ -214,13 +214,8 @@ def _make_report(dataset: TrainDataset, tokens: TokenIds) -> dict[str, Any]:
     }
     if dataset.hard_negatives is not None:
         report["hard_negatives"] = len(dataset.hard_negatives)
-    return report
-
-
-def _log_report(report: dict[str, Any]) -> None:
-    counts = {name: count for name, count in report.items() if isinstance(count, int) and count}
-    for title, found in {"": counts, **report["splits"]}.items():
+    known_counts = {name: n for name, n in report.items() if isinstance(n, int) and n}
+    for title, found in {"all": known_counts, **counts}.items():
         parts = (f"{count:,} {name.replace('_', ' ')}" for name, count in found.items())
-        log.info("data: %s%s", f"{title}: " if title else "", ", ".join(parts))
-    if skipped := report["skipped_rows"]:
-        log.warning("data: %s malformed rows skipped", f"{skipped:,}")
+        log.info("data: %s: %s", title, ", ".join(parts))
+    return report

@@ -7,13 +7,12 @@ import io
 import json
 import os
 import pathlib
-import socket
 import time
 from typing import Any
 
+from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
-from tensorboardX.record_writer import RecordWriter
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import name_in_errors, write_atomically
@@ -34,22 +33,24 @@ class MetricWriter:
     """Writes metrics.jsonl (a line per step), evaluations.jsonl and TensorBoard events.
 
     Opening removes what comes after step `resume_at`, so that each step has one line. Lines are on
-    disk when a method returns. Methods raise OSError, which names the file, if the disk is full.
+    disk when a method returns. If it is full, methods raise OSError with the file or its folder.
     """
 
     def __init__(self, workdir: pathlib.Path, *, resume_at: int) -> None:
-        names = {"train": "metrics.jsonl", "validation": "evaluations.jsonl"}
-        self._lines = {group: _open(workdir / name, resume_at) for group, name in names.items()}
-        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}"
-        self._path = workdir / "tensorboard" / name
-        self._path.parent.mkdir(exist_ok=True)
+        self._lines = {}
+        for group, name in {"train": "metrics.jsonl", "validation": "evaluations.jsonl"}.items():
+            path = workdir / name
+            kept = [row for row in read_json_lines(path) if row["step"] <= resume_at]
+            with write_atomically(path) as file:
+                file.write(_lines(kept))
+            self._lines[group] = io.FileIO(path, "ab")
+        self._folder = workdir / "tensorboard"
+        self._folder.mkdir(exist_ok=True)
         # Not SummaryWriter: its thread prints a traceback when the disk is full.
-        self._events = RecordWriter(str(self._path))
-        first = [Event(file_version="brain.Event:2")]
-        if resume_at:  # TensorBoard hides what older files have from this step on
-            start = SessionLog(status=SessionLog.START)
-            first.append(Event(step=resume_at + 1, session_log=start))
-        self._write_events(first)
+        self._events = EventsWriter(str(self._folder / "events"))
+        # TensorBoard hides what older files have from this step on.
+        start = SessionLog(status=SessionLog.START)
+        self._write_events([Event(step=resume_at + 1, session_log=start)])
 
     def close(self) -> None:
         """Close all files."""
@@ -73,19 +74,11 @@ class MetricWriter:
         self._write_events(events)
 
     def _write_events(self, events: list[Any]) -> None:
-        with name_in_errors(self._path):
+        with name_in_errors(self._folder):
             for event in events:
                 event.wall_time = time.time()
-                self._events.write(event.SerializeToString())
+                self._events.write_event(event)
             self._events.flush()
-
-
-def _open(path: pathlib.Path, resume_at: int) -> io.FileIO:
-    """Open a file of JSON lines to append to, without the steps after `resume_at`."""
-    kept = [row for row in read_json_lines(path) if row["step"] <= resume_at]
-    with write_atomically(path) as file:
-        file.write(_lines(kept))
-    return open(path, "ab", buffering=0)  # closed by MetricWriter.close
 
 
 def _lines(rows: list[dict[str, Any]]) -> bytes:

@@ -105,23 +105,19 @@ def write_report(
     }
     # An encoder keeps the sizes of the one that its training started from.
     report["settings"] = identity(config) | getattr(retriever.encoder, "settings", {})
-    report["machine"] = _machine(config)
-    evaluations = read_json_lines(folder / "evaluations.jsonl")
-    with write_atomically(folder / "report.md", "w") as file:
-        file.write(_markdown(folder, report, evaluations))
-    # Last, because this file marks the run as finished.
-    write_json(folder / "report.json", report)
-    return report
-
-
-def _machine(config: TrainConfig) -> dict[str, Any]:
-    return {
+    report["machine"] = {
         "device": jax.devices()[0].device_kind,
         "devices": config.devices or jax.device_count(),
         "cpus": cpu_count(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in PACKAGES},
     }
+    evaluations = read_json_lines(folder / "evaluations.jsonl")
+    with write_atomically(folder / "report.md", "w") as file:
+        file.write(_markdown(folder, report, evaluations))
+    # Last, because this file marks the run as finished.
+    write_json(folder / "report.json", report)
+    return report
 
 
 BySearch = dict[str, dict[str, Any]]

@@ -157,10 +157,9 @@ def pretraining_examples(
 
     Also returns the rows of the word weights of the hits, int32 [m, MOST].
 
-    Args:
-      means: float32 [f], of the features of validation questions; they replace what is unknown of
-        training questions: the logits of a cross-encoder, which would take hours, and, if the
-        encoder was `trained` on these questions, the distances, which are too good.
+    means: float32 [f], of the features of validation questions; they replace what is unknown of
+      training questions: the logits of a cross-encoder, which would take hours, and, if the
+      encoder was `trained` on these questions, the distances, which are too good.
     """
     is_train = dataset.splits.split_of == TRAIN
     queries = np.flatnonzero(is_train)

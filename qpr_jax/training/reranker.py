@@ -194,12 +194,9 @@ def train_network(
     sum of p over the relevant hits, and the mean of -log p over them. Queries without a relevant
     hit are left out.
 
-    Args:
-      start: the initial network; its mean and scale are kept.
-      rows: int32 [m, MOST], of the word weights of each hit, -1 for none; None to leave them 0.
+    Returns the network, with the mean and scale of `start`, and word weights, float32 [2 ** BITS].
 
-    Returns:
-      The network, and the word weights, float32 [2 ** BITS].
+    rows: int32 [m, MOST], of the word weights of each hit, -1 for none; None to leave them 0.
     """
     lists, labels = examples.lists, examples.labels
     useful = np.flatnonzero(np.bincount(lists.owners, labels, len(lists.queries)))

@@ -53,7 +53,16 @@ def open_workdir(
         elif overwrite:
             _remove_run(folder)
         else:
-            _refuse_other_settings(folder, run)
+            known = read_object(folder / RUN_FILE)
+            differences = [
+                f"{name}: {known.get(name, '(none)')!r} there, {run.get(name, '(none)')!r} here"
+                for name in sorted(known.keys() | run.keys())
+                if known.get(name) != run.get(name)
+            ]
+            if differences:
+                what = f"{folder} holds a run with other settings: {', '.join(differences)}"
+                remedy = "use those, or another work directory, or replace it with `--overwrite`"
+                raise UserError(what, remedy=remedy)
         write_json(folder / RUN_FILE, run)
         try:
             yield folder
@@ -67,20 +76,6 @@ def open_workdir(
 
 def _names(folder: pathlib.Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-
-
-def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
-    known = read_object(folder / RUN_FILE)
-    differences = [
-        f"{name}: {known.get(name, '(none)')!r} there, {run.get(name, '(none)')!r} here"
-        for name in sorted(known.keys() | run.keys())
-        if known.get(name) != run.get(name)
-    ]
-    if differences:
-        raise UserError(
-            f"{folder} holds a run with other settings: {', '.join(differences)}",
-            remedy="use those, or another work directory, or replace it with `--overwrite`",
-        )
 
 
 def _remove_run(folder: pathlib.Path) -> None:

@@ -192,7 +192,7 @@ def test_events_of_tensorboard(tmp_path):
     assert {row.step for row in rows} == {8}
 
 
-@pytest.mark.parametrize(("limit", "name"), [(0, "metrics.jsonl"), (70, "events.out.tfevents")])
+@pytest.mark.parametrize(("limit", "name"), [(0, "metrics.jsonl"), (70, "tensorboard")])
 def test_a_full_disk_is_one_error_that_names_the_file(tmp_path, limit, name):
     threads = {*threading.enumerate()}
     writer = MetricWriter(tmp_path, resume_at=0)
