@@ -177,7 +177,7 @@ def _add_searches(app: FastAPI, live: LiveIndex) -> None:
     @app.post("/search", response_model=models.SearchResponse)
     async def search(body: models.SearchRequest) -> Response:
         """Find the best questions for each query."""
-        found = await live.search(body.queries, body.k, body.rerank, distinct=body.distinct)
+        found = await live.search(body.texts, body.k, body.rerank, distinct=body.distinct)
         return _json(found)
 
     @app.get("/search", response_model=models.SearchResponse)

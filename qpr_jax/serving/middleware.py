@@ -43,7 +43,7 @@ def error_response(status: int, line: str, headers: Mapping[str, str] | None = N
 
 
 class RequestChecks:
-    """Give each request an id, refuse wrong hosts and large bodies, and answer 500 to an exception.
+    """Give each request an id, refuse wrong hosts and bodies, and answer 500 to an exception.
 
     Each answer has the headers `X-Request-ID` and `X-QPR-Version`. The id is the client's own if it
     has 1 to 128 printable ASCII characters without blanks, else a new one. A web page whose domain
@@ -57,7 +57,7 @@ class RequestChecks:
         self._hosts = None if "*" in hosts else {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request, or answer 400, 413 or 500."""
+        """Pass on a request, or answer 400, 413, 415 or 500."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -82,7 +82,7 @@ class RequestChecks:
                 own["X-Request-ID"], own["X-QPR-Version"] = name, qpr_jax.__version__
             await send(message)
 
-        refused = self._wrong_host(headers.getlist("host"))
+        refused = self._wrong_host(headers.getlist("host")) or _wrong_body(headers)
         try:
             await (refused or self._app)({**scope, "method": method, _NAME: name}, counted, named)
         except Exception:
@@ -105,6 +105,20 @@ def _request_id(headers: Headers) -> str:
     given = headers.getlist("x-request-id")
     valid = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
     return given[0] if valid else secrets.token_hex(16)
+
+
+def _wrong_body(headers: Headers) -> Response | None:
+    """Return the answer to a request whose body is not read, by its headers."""
+    if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+        return None
+    if (encoding := headers.get("content-encoding", "identity").lower()) != "identity":
+        return error_response(
+            415, f"expected a body without Content-Encoding, got {shorten(encoding)}"
+        )
+    kind = headers.get("content-type", "none").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        return error_response(415, f"expected Content-Type: application/json, got {shorten(kind)}")
+    return None
 
 
 async def answer_error(request: Request, error: Exception) -> Response:

@@ -77,19 +77,27 @@ Queries = Annotated[list[Query], Field(max_length=TEXTS)]
 class SearchRequest(Model):
     """What to search for."""
 
-    queries: Queries = Field(examples=[["how can i learn french quickly"]])
+    queries: Queries | None = Field(None, examples=[["how can i learn french quickly"]])
+    query: Query | None = Field(None, description="One query, instead of `queries`.")
     k: int = Field(5, ge=1, le=1000, description="Maximum number of hits of a query.")
     rerank: Literal[False, "light", "cross_encoder"] | None = Field(
         None, description="Re-ranker of the nearest hits: false for none; null for light, if any."
     )
     distinct: bool = Field(False, description="Whether to find a text once, though many have it.")
 
+    @property
+    def texts(self) -> list[str]:
+        """All queries."""
+        return self.queries or [] if self.query is None else [self.query]
+
     @model_validator(mode="after")
     def _check_work(self) -> Self:
-        if (hits := len(self.queries) * self.k) > MOST_HITS:
+        if (self.queries is None) is (self.query is None):
+            raise PydanticCustomError("whole", "expected one of `queries` and `query`")
+        if (hits := len(self.texts) * self.k) > MOST_HITS:
             line = f"expected at most {MOST_HITS:,} hits, queries times k; got {hits:,}"
             raise PydanticCustomError("whole", line)
-        if self.rerank == "cross_encoder" and (count := len(self.queries)) > CROSS_QUERIES:
+        if self.rerank == "cross_encoder" and (count := len(self.texts)) > CROSS_QUERIES:
             line = f"expected at most {CROSS_QUERIES} queries for a cross-encoder, got {count}"
             raise PydanticCustomError("whole", line)
         return self

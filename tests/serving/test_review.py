@@ -53,7 +53,7 @@ def test_a_verdict_is_kept_before_it_is_answered(client, session):
 def test_requests_that_are_refused(client):
     right = b'{"pair": "1", "verdict": "yes"}'
     for content, kind, status in [
-        (right, "text/plain", 422),  # a form of another site
+        (right, "text/plain", 415),  # a form of another site
         (right.replace(b"yes", b"maybe"), "application/json", 422),
         (b" " * 20_000, "application/json", 413),
     ]:
