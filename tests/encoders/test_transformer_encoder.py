@@ -9,6 +9,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.encoders.transformer_encoder import read_transformer
@@ -92,6 +93,14 @@ def test_pooling_is_what_the_folder_says(folder, pooling):
     norm = np.linalg.norm(vectors)
     assert abs(norm - 1) > 0.01
     np.testing.assert_allclose(vectors / norm, mean, atol=2e-6)
+
+
+def test_tensors_may_have_the_prefix_bert(folder):
+    tensors = load_file(folder / "model.safetensors")
+    renamed = {f"bert.{name}": array for name, array in tensors.items()}
+    save_file(renamed, folder / "model.safetensors")
+    sentences, vectors = golden()
+    np.testing.assert_allclose(read_transformer(folder).encode(sentences), vectors, atol=2e-6)
 
 
 PATHS = [json.dumps([{"type": "a.Normalize", "path": p}]) for p in ("../a", "a/b", "/tmp", ".")]

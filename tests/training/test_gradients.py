@@ -10,7 +10,6 @@ from flax import nnx
 
 from qpr_jax import Retriever
 from qpr_jax.encoders.load import save_encoder
-from qpr_jax.encoders.sentence_transformers import named_tensors, parse_model, parse_weights
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.losses import sdml_loss
 from qpr_jax.training.config import load_config, override
@@ -187,13 +186,3 @@ def test_what_a_transformer_cannot_start_from(encoder_run, tmp_path):
         (str(encoder_run), r"`encoder\.pretrained`: .* `encoder.kind=bert`, got <Cnn"),
         ("", r"`encoder\.pretrained`: expected the folder of an encoder, .* got ''"),
     )
-
-
-def test_weights_are_written_as_they_are_read_with_or_without_the_prefix_bert():
-    files = {name: (TINY / name).read_bytes() for name in ("config.json", "model.safetensors")}
-    shape, _, weights = parse_model(files, TINY)
-    tensors = named_tensors(weights)
-    for prefix in ("", "bert."):
-        renamed = {prefix + name: array for name, array in tensors.items()}
-        again = parse_weights(renamed, shape, TINY)
-        jax.tree.map(np.testing.assert_array_equal, again, weights)
