@@ -131,6 +131,7 @@ def test_scores_worked_by_hand():
         "mrr@20": [1, 1 / 2, 0],
         "recall@5": [1, 1 / 2, 0],
         "map@20": [(1 + 2 / 3) / 2, (1 / 2) / 2, 0],
+        "ndcg@10": [(1 + 1 / 2) / (1 + 1 / np.log2(3)), (1 / np.log2(3)) / (1 + 1 / np.log2(3)), 0],
     }
     for name, (first, second, third) in by_query.items():
         per_query = (first + second + third) / 3
