@@ -138,7 +138,6 @@ WRONG_OPTIONS = (
     ("splits pairs.tsv --out made --dev 0", "'--dev'"),
     ("splits pairs.tsv --out made --test nan", "'--test'"),
     ("clusters", "give LOGS and --out"),
-    ("clusters rows.jsonl", "give LOGS and --out"),
     ("clusters rows.jsonl --out made --verdicts sample.tsv", "give LOGS and --out"),
     ("evaluate run p.tsv --task classification", "--validation goes"),
     ("evaluate run p.tsv --validation p.tsv", "--validation goes"),

@@ -4,7 +4,6 @@ import json
 import pathlib
 
 from qpr_jax import Retriever
-from qpr_jax.data.questions import Entry
 from qpr_jax.encoders.load import PACKAGED, load_encoder
 from tests.cli.conftest import QUESTIONS
 from tests.languages import write_extended
@@ -101,13 +100,11 @@ def test_kept_up_to_date(qpr, done, objects, index, tmp_path):
     assert contents(index) == {3: QUESTIONS[3], 8: "rye!"}
 
 
-def test_strings_are_ids_and_a_payload_comes_back(qpr, refused, done, objects, run, tmp_path):
-    entries = [
-        Entry(1, "007", "how to cook rice", PAYLOAD),
-        Entry(2, "7", "what is rye"),
-        Entry(3, "q-3", "how can i learn python"),
-    ]
-    Retriever.build_in(tmp_path / "mine", entries, run=run)
+def test_strings_are_ids_and_a_payload_comes_back(qpr, refused, done, objects, run):
+    rows = [{"id": "007", "question": "how to cook rice", **PAYLOAD}]
+    rows += [{"id": value, "question": "what is rye"} for value in ("7", "q-3")]
+    given = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    done("index", "mine", "--run", run, "--format", "jsonl", given=given)
     (first,) = objects("search", "mine", "--query", "how to cook rice", "-k", 1)
     assert (first["id"], first["payload"]) == ("007", PAYLOAD)
     table = qpr("search", "mine", "--query", "rice", "--output", "tsv")[1].splitlines()
