@@ -64,13 +64,6 @@ def start(workdir, given, **changes):
     return start_training(workdir, settings(given, **changes))
 
 
-def finish(*arguments, **changes):
-    process = start(*arguments, **changes)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    return errors
-
-
 def lines(workdir):
     path = workdir / "metrics.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else 0
@@ -152,7 +145,10 @@ def test_a_signal_saves_and_the_same_command_resumes(unbroken, tmp_path, number)
     assert 2 <= saved < STEPS
     if number == signal.SIGTERM:  # whose run resumes like the other's, and like a killed one
         return
-    assert f"resuming from step {saved}" in finish(*given, checkpoint_every=1000)
+    process = start(*given, checkpoint_every=1000)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert f"resuming from step {saved}" in errors
     assert result(given[0]) == result(unbroken / "run")
 
 
