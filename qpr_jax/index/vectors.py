@@ -284,7 +284,8 @@ def distances_to(
     distances = np.full(rows.shape, np.inf, np.float32)
     if not len(vectors) or not rows.size:
         return distances
-    if vectors.dtype == np.float32 and vectors.flags.c_contiguous:
+    # FAISS starts its threads even for one query, which waits long for them on a busy machine.
+    if len(queries) > 1 and vectors.dtype == np.float32 and vectors.flags.c_contiguous:
         queries, rows = np.ascontiguousarray(queries, np.float32), np.ascontiguousarray(rows)
         pointers = map(faiss.swig_ptr, (distances, queries, vectors, rows))
         arguments = [*pointers, queries.shape[1], *rows.shape]
