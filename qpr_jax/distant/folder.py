@@ -72,9 +72,11 @@ def cluster_files(folder: StrPath) -> list[pathlib.Path]:
 
 
 def content_hash(path: StrPath) -> str:
-    """Return a hash of the logs at `path`, in any order, or of a folder of `make_folder`."""
+    """Return a hash of tables at `path`, in any order, or of a folder of `make_folder`."""
     files = cluster_files(path) if is_made(path) else log_files([str(path)])
-    return hashlib.sha256("".join(sorted(map(sha256_of, files))).encode()).hexdigest()
+    digests = sorted(map(sha256_of, files))
+    every = hashlib.sha256("".join(digests).encode()).hexdigest()
+    return digests[0] if len(digests) == 1 else every
 
 
 def make_folder(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.splits import write_splits
+from qpr_jax.distant.folder import content_hash
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.files import sha256_of
@@ -21,7 +22,7 @@ from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.retriever import Retriever, read_encoder, run_recipe
 from qpr_jax.training import distributed
-from qpr_jax.training.config import TrainConfig, trains
+from qpr_jax.training.config import TrainConfig, read, trains
 from qpr_jax.training.dataset import TrainDataset, load_dataset
 from qpr_jax.training.evaluator import make_evaluator
 from qpr_jax.training.loop import fit
@@ -30,7 +31,7 @@ from qpr_jax.training.pair_calibration import calibrate_pairs
 from qpr_jax.training.phases import build_plan
 from qpr_jax.training.report import write_report
 from qpr_jax.training.reranker import read_scorer, train_reranker
-from qpr_jax.training.sources import SOURCES, listed_files
+from qpr_jax.training.sources import listed_files
 from qpr_jax.training.teacher import read_teacher
 from qpr_jax.training.train_step import Params, TrainState
 from qpr_jax.training.translations import translation_digests, with_languages
@@ -150,13 +151,13 @@ def content_of(
     """What the data and the models that a run reads are by content, wherever they lie."""
     found: dict[str, Any] = {f"{k}.identity": one.identity for k, one in models.items() if one}
     if path:
-        found["data.sha256"] = SOURCES[config.data.source].digest(config, path)
+        found["data.sha256"] = content_hash(path)
     if config.teacher.model and not models.get("teacher"):
         given = pathlib.Path(config.teacher.model)
         found["teacher.identity"] = sha256_of(given) if given.is_file() else ""
     for name in ("data.unlabeled", "data.negatives", "data.labels"):
-        if files := listed_files(config, name):
-            found[f"{name}.sha256"] = [*map(sha256_of, files)]
+        if listed_files(config, name):
+            found[f"{name}.sha256"] = content_hash(read(config, name))
     return found | translation_digests(config)
 
 

@@ -32,11 +32,10 @@ from qpr_jax.data.splits import (
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.data.tables import read_rows
 from qpr_jax.data.words import replace_words, splice_questions
-from qpr_jax.distant.folder import content_hash, is_made, make_folder, read_clusters, read_report
+from qpr_jax.distant.folder import is_made, make_folder, read_clusters, read_report
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.errors import UserError
-from qpr_jax.files import sha256_of
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig, read
 from qpr_jax.training.sections import naming, refuse_if
@@ -54,7 +53,6 @@ class Source:
     read: Callable[[TrainConfig, pathlib.Path], SplitData]  # generated data ignores the path
     # The path that the config names, downloaded if need be; None if data is generated.
     find: Callable[[TrainConfig], pathlib.Path] | None = None
-    digest: Callable[[TrainConfig, pathlib.Path], str] = lambda _, path: sha256_of(path)
     # (config, path, work directory) -> the path to read instead, made by process 0.
     prepare: Callable[[TrainConfig, pathlib.Path, pathlib.Path], pathlib.Path] | None = None
     has_pairs: bool = True
@@ -104,10 +102,11 @@ def _read_list(config: TrainConfig, _: pathlib.Path) -> SplitData:
 
 
 def _find_list(config: TrainConfig) -> pathlib.Path:
-    """The first file of a list."""
+    """The file or the folder of a list."""
     expected = "a file of questions (one a line, or TSV, CSV, JSON lines, Parquet)"
     refuse_if(not config.data.path, "data.path", f"expected {expected}, got ''")
-    return listed_files(config, "data.path")[0]
+    listed_files(config, "data.path")  # which must be there
+    return pathlib.Path(config.data.path)
 
 
 SOURCES = {
@@ -115,15 +114,9 @@ SOURCES = {
     "qa_logs": Source(
         lambda _, path: read_clusters(path),
         find=lambda config: find_logs(config.data.path),
-        digest=lambda _, path: content_hash(path),
         prepare=_make_clusters,
     ),
-    "questions": Source(
-        _read_list,
-        find=_find_list,
-        digest=lambda config, _: " ".join(map(sha256_of, listed_files(config, "data.path"))),
-        has_pairs=False,
-    ),
+    "questions": Source(_read_list, find=_find_list, has_pairs=False),
     "synthetic": Source(_generate),
 }
 
