@@ -9,8 +9,8 @@ then writes the page:
     python -m experiments.NAME --page --results=...  only write the page, from its scores.csv
     python -m experiments.NAME --smoke               try the study with tiny models
 
-The same command resumes an interrupted study, and two processes share its trials. The tables stand
-between `<!-- results -->` and `<!-- end -->` of README.md; the text around them stays.
+The same command resumes an interrupted study. The tables stand between `<!-- results -->` and
+`<!-- end -->` of README.md; the text around them stays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from experiments.pages import write_page
 from experiments.scores import Measured, Scores, commit, retrieval, score_rows
 from qpr_jax.cli.program import run_program, use_huge_pages
 from qpr_jax.errors import Interrupted, UserError
-from qpr_jax.files import locked, read_object, write_json
+from qpr_jax.files import read_object, write_json
 from qpr_jax.training.config import TrainConfig, identity, load_config
 
 log = logging.getLogger("qpr_jax.study")
@@ -146,16 +146,14 @@ class Study:
                 )
             except Interrupted as interrupted:
                 return 128 + int(interrupted.args[0])
-        # One process at a time: two may have made trials of the same page.
-        with locked(folder / ".page.lock", wait=True):
-            target.mkdir(parents=True, exist_ok=True)
-            scores = Scores.read(target)
-            if not page:
-                names = [trial.name for trial in self.trials(options)]
-                scores = scores.updated(self.score(names, folder))
-            scores.write(target)
-            # Of the rounded scores, as `--page` would.
-            write_page(target, self.name, self.page(Scores.read(target), target))
+        target.mkdir(parents=True, exist_ok=True)
+        scores = Scores.read(target)
+        if not page:
+            names = [trial.name for trial in self.trials(options)]
+            scores = scores.updated(self.score(names, folder))
+        scores.write(target)
+        # Of the rounded scores, as `--page` would.
+        write_page(target, self.name, self.page(Scores.read(target), target))
         log.info("see %s", target / "README.md")
         if failed:
             raise UserError(f"{len(failed)} trials failed: {'; '.join(failed)}")
@@ -200,7 +198,7 @@ def make_trials(
     train: Train | None = None,
     command: str = "",
 ) -> list[str]:
-    """Make the trials that are not finished, except those that another process makes.
+    """Make the trials that are not finished.
 
     Returns:
       The trials that failed, each with the reason.
@@ -208,21 +206,18 @@ def make_trials(
     failed = []
     for number, trial in enumerate(trials, 1):
         folder = workdir / trial.folder
-        with locked(workdir / f".{trial.folder}.lock") as ours:
-            if _is_done(trial, folder, smoke):
-                continue
-            if not ours:
-                log.info("%s is being made by another process", trial.folder)
-                continue
-            log.info("%s of %s: %s", number, len(trials), trial.folder)
-            try:
-                _make(trial, folder, smoke, train or _train)
-                settings = trial.settings(smoke=smoke)
-                done = {"settings": settings, "command": command, "commit": commit()}
-                write_json(folder / DONE, done)
-            except UserError as error:
-                log.error("%s: %s", trial.folder, error)
-                failed.append(f"{trial.folder}: {error}")
+        if _is_done(trial, folder, smoke):
+            continue
+        log.info("%s of %s: %s", number, len(trials), trial.folder)
+        try:
+            _make(trial, folder, smoke, train or _train)
+            settings = trial.settings(smoke=smoke)
+            write_json(
+                folder / DONE, {"settings": settings, "command": command, "commit": commit()}
+            )
+        except UserError as error:
+            log.error("%s: %s", trial.folder, error)
+            failed.append(f"{trial.folder}: {error}")
     return failed
 
 

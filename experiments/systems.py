@@ -55,11 +55,7 @@ def run_system(run: StrPath, questions: list[str]) -> Mapping[str, TextSearch]:
         rows, scores = np.full((len(texts), k), -1, np.int64), np.zeros((len(texts), k))
         for i, hits in enumerate(retriever.search(texts, k, rerank=rerank)):
             rows[i, : len(hits)] = [hit.id for hit in hits]
-            known = [hit.score if rerank else None for hit in hits]
-            scores[i, : len(hits)] = [
-                -hit.distance if score is None else score
-                for hit, score in zip(hits, known, strict=True)
-            ]
+            scores[i, : len(hits)] = [hit.score if rerank else -hit.distance for hit in hits]
         return rows, scores
 
     stages = {"": functools.partial(search, False)}
