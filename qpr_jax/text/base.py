@@ -1,9 +1,9 @@
-"""What a tokenizer offers, and the check of a list of texts."""
+"""The tokens of questions, and the check of a list of texts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,24 +63,6 @@ class TokenIds(NamedTuple):
         rows = np.zeros((len(lengths), width), np.int32)
         rows[np.arange(width) < lengths[:, None]] = self.ids
         return rows
-
-
-class Tokenizer(Protocol):
-    """From questions to token ids; 0 is padding."""
-
-    @property
-    def size(self) -> int:
-        """Rows of the embedding table."""
-
-    @property
-    def first_bin(self) -> int:
-        """The lowest id that several tokens share; `size` if there is none."""
-
-    def token_ids(self, questions: Sequence[str], max_tokens: int) -> TokenIds:
-        """The tokens of questions, of each at most `max_tokens`."""
-
-    def is_known(self, token_ids: np.ndarray) -> np.ndarray:
-        """Whether each id, int [...], is that of one token alone: bool [...]; padding is not."""
 
 
 def as_texts(texts: Sequence[str], name: str = "questions") -> list[str]:

@@ -38,7 +38,7 @@ _CHUNK = 10_000  # questions whose words are in memory at a time
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A `text.base.Tokenizer` of words: id 0 is padding, `words[i]` has id i + 1, then come bins.
+    """A tokenizer of words: id 0 is padding, `words[i]` has id i + 1, then come bins.
 
     A word without an id becomes the bin of its hash. With `subwords` it is one token, the sum of
     the bins of its 3- to 5-grams, which share most with those of a misspelling; but if one of

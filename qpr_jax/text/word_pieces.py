@@ -11,10 +11,11 @@ import numpy as np
 from qpr_jax.errors import UserError, needs
 from qpr_jax.text.base import TokenIds
 from qpr_jax.text.tokenizer import replace_surrogates, tokenize
+from qpr_jax.text.vocabulary import Vocabulary
 
 
 class WordPieces:
-    """A `text.base.Tokenizer` of the `tokenizers` library, safe in threads; it hashes no token."""
+    """A tokenizer of the `tokenizers` library, safe in threads; it hashes no token."""
 
     def __init__(self, tokenizer: bytes, size: int) -> None:
         """Load the contents of a `tokenizer.json`; UserError if they are no tokenizer."""
@@ -47,6 +48,9 @@ class WordPieces:
         vocabulary = sorted(self._tokenizer.get_vocab().items(), key=lambda item: item[1])
         known = ((piece, id) for piece, id in vocabulary if 0 < id < self.size)
         return {piece: id for piece, id in known if tokenize(piece) == [piece]}
+
+
+Tokenizer = Vocabulary | WordPieces  # what an encoder reads
 
 
 class PairPieces:

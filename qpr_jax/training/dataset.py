@@ -16,11 +16,12 @@ from qpr_jax.data.pairs import QuestionPairs
 from qpr_jax.data.splits import SPLITS, TRAIN, Splits, without_texts
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.text.base import NO_PARTS, Parts, TokenIds, Tokenizer
+from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.text.vocabulary import Vocabulary
+from qpr_jax.text.word_pieces import Tokenizer
 from qpr_jax.training.config import TrainConfig, gives_vectors, trains
-from qpr_jax.training.model_families import MODEL_FAMILIES, Corpora
+from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sources import SOURCES, read_negatives, unlabeled_texts
 from qpr_jax.training.teacher import Teacher, make_teacher, teacher_words
 from qpr_jax.training.translations import TranslationData, load_translations
@@ -135,14 +136,14 @@ def load_dataset(
     trained = [data.questions[i] for i in trained_rows]
     given, made = unlabeled_texts(config, data.questions, trained, held_out, words)
     unlabeled = given + made
-    corpora, texts = Corpora([trained + given], words), data.questions + unlabeled
+    corpora, fill, texts = [trained + given], words, data.questions + unlabeled
     if translations:
         if config.data.glossed:
             translations = translations.with_glosses(trained + unlabeled, config.data.glossed)
-        corpora = translations.corpora(trained + given)
-        corpora = corpora._replace(dictionaries=[*corpora.dictionaries, *words])
+        added = config.text.added_words > 0
+        corpora, fill = translations.corpora(trained + given, words, added=added)
         texts = texts + translations.sources + translations.targets
-    tokenizer = MODEL_FAMILIES[config.encoder.kind].tokenizer(config, start, corpora)
+    tokenizer = MODEL_FAMILIES[config.encoder.kind].tokenizer(config, start, corpora, fill)
     max_tokens = min(config.text.max_tokens, start.max_tokens if start else 1 << 30)
     tokens = tokenizer.token_ids(texts, max_tokens)
     parts = tokens.parts

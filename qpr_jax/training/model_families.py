@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +22,8 @@ from qpr_jax.models import EMBEDDING_SCALE
 from qpr_jax.models.bert import init_bert
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.retriever import read_encoder
-from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.vocabulary import Vocabulary, frequent_words
+from qpr_jax.text.word_pieces import Tokenizer
 from qpr_jax.training.config import TrainConfig, identity, trains
 from qpr_jax.training.sections import naming, refuse_if
 
@@ -42,14 +42,6 @@ E = TypeVar("E", bound=Encoder)
 Model = tuple[nnx.GraphDef, nnx.State]
 
 
-class Corpora(NamedTuple):
-    """The texts whose words a tokenizer may count."""
-
-    by_language: Sequence[Iterable[str]]  # sentences and questions, a list for each language
-    dictionaries: Iterable[str] = ()  # words of dictionaries
-    dictionary_targets: Iterable[str] = ()  # those of other languages than the first
-
-
 @dataclasses.dataclass(frozen=True)
 class ModelFamily:
     """A kind of encoder, from the settings to the exported encoder."""
@@ -57,8 +49,9 @@ class ModelFamily:
     length_blocks: int  # the most blocks of a batch, each of which is compiled separately
     # The encoder that training starts from; None for fresh parameters.
     start: Callable[[TrainConfig], Encoder | None]
-    # From that encoder, or from the texts of each language, whose words are counted.
-    tokenizer: Callable[[TrainConfig, Any, Corpora], Tokenizer]
+    # From that encoder, or from the texts of each language, whose words are counted, and from texts
+    # of dictionaries, whose words come last.
+    tokenizer: Callable[[TrainConfig, Any, Sequence[list[str]], list[str]], Tokenizer]
     # The model before the first step, with `embedding` [V, e] and `encode_blocks`.
     init: Callable[[TrainConfig, TrainDataset], Model]
     export: Callable[[TrainConfig, TrainDataset, nnx.State], Encoder]
@@ -78,15 +71,14 @@ def _read_cnn(config: TrainConfig) -> CnnEncoder | None:
     return start_encoder(config, CnnEncoder) if config.encoder.pretrained else None
 
 
-def _cnn_vocabulary(config: TrainConfig, start: CnnEncoder | None, corpora: Corpora) -> Vocabulary:
+def _cnn_vocabulary(
+    config: TrainConfig, start: CnnEncoder | None, corpora: Sequence[list[str]], fill: list[str]
+) -> Vocabulary:
     """Return the vocabulary of the start, with `text.added_words`, or else that of the texts."""
     text = config.text
     if start and not text.added_words:
         return start.vocabulary
-    corpora_of, fill = corpora.by_language, corpora.dictionaries
-    if start:
-        corpora_of, fill = corpora_of[1:], corpora.dictionary_targets
-    words = frequent_words(*corpora_of, min_count=text.min_count, fill=fill)
+    words = frequent_words(*corpora, min_count=text.min_count, fill=fill)
     if not start:
         known = tuple(words[: text.vocabulary_size])
         return Vocabulary(known, text.hash_bins, text.subwords)
@@ -250,7 +242,7 @@ MODEL_FAMILIES = {
     "bert": ModelFamily(
         length_blocks=4,  # a layer takes seconds to compile, and more for its gradient
         start=lambda config: start_encoder(config, TransformerEncoder),
-        tokenizer=lambda config, start, corpora: start.tokenizer,
+        tokenizer=lambda config, start, corpora, fill: start.tokenizer,
         init=_init_bert,
         export=_export_bert,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,7 +24,6 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.files import sha256_of
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig, read
-from qpr_jax.training.model_families import Corpora
 from qpr_jax.training.sections import naming, refuse_if
 
 log = logging.getLogger(__name__)
@@ -78,8 +77,13 @@ class TranslationData(NamedTuple):
             is_sentence=np.concatenate([self.is_sentence, np.zeros(len(targets), bool)]),
         )
 
-    def corpora(self, questions: Iterable[str]) -> Corpora:
-        """The texts of each language, `questions` and sources first, and those of dictionaries."""
+    def corpora(
+        self, questions: list[str], words: list[str], *, added: bool
+    ) -> tuple[list[list[str]], list[str]]:
+        """The texts of each language, `questions` and sources first, and those of dictionaries.
+
+        With `added` only those of other languages. `words` stand beside those of dictionaries.
+        """
         sources = [*questions]
         targets: dict[str, list[str]] = {}
         entries: list[str] = []
@@ -91,7 +95,9 @@ class TranslationData(NamedTuple):
             else:
                 sources += file.sources
                 targets.setdefault(file.language, []).extend(file.targets)
-        return Corpora([sources, *targets.values()], entries, foreign)
+        if added:
+            return [*targets.values()], foreign
+        return [sources, *targets.values()], entries + words
 
     def glossary(self) -> dict[str, str]:
         """For words of the other languages alone, their likely translations, joined by spaces."""
