@@ -1,6 +1,5 @@
 """The runner: trials made, resumed, selected; scores.csv and the page; every study."""
 
-import csv
 import importlib
 import os
 import pathlib
@@ -17,6 +16,7 @@ from qpr_jax.files import write_json
 from qpr_jax.training.checks import validate
 from tests.distant.rows import log_rows, write_rows
 from tests.runs import keep_row, run_python
+from tests.tables import read_table
 
 METRIC = "test H@1 per query, index"
 
@@ -97,8 +97,7 @@ def test_the_page_has_means_intervals_and_paired_differences(run, tmp_path):
     assert f"| little | {little['mean']:.3f} [{little['low']:.3f}, {little['high']:.3f}] | " in page
     assert f"| {gain:+.3f} [{little['difference low']:+.3f}, " in page
     assert lines[-1] == "<!-- end -->"
-    with open(tmp_path / "results" / "scores.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_table(tmp_path / "results" / "scores.csv")
     assert {row["row"] for row in rows} == {"eps_0.1", "eps_0.3"}
     assert len(rows) == 2 * 6  # two splits, three metrics
 
