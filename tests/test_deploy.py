@@ -44,5 +44,3 @@ def test_the_manifests_of_kubernetes():
     assert {probe["port"] for probe in probes} <= ports
     assert {port["targetPort"] for port in service["ports"]} <= ports
     assert [probe["path"] for probe in probes] == ["/ready", "/health"]
-    mounted = {mount["name"] for mount in container["volumeMounts"]}
-    assert mounted == {volume["name"] for volume in pod["volumes"]}

@@ -102,12 +102,6 @@ def run_lines(lines: list[str], folder: pathlib.Path, group: list[int]) -> str:
     return output.getvalue()
 
 
-def run_python(code: str, names: dict[str, object], where: str) -> str:
-    with contextlib.redirect_stdout(io.StringIO()) as output:
-        exec(compile(code, where, "exec"), names)
-    return output.getvalue()
-
-
 def check(page: str, folder: pathlib.Path) -> None:
     names: dict[str, object] = {"__name__": "guide"}
     group: list[int] = []
@@ -124,7 +118,9 @@ def check(page: str, folder: pathlib.Path) -> None:
             elif block.language == "bash":
                 got = run_bash(block.code, folder, group)
             else:
-                got = run_python(block.code, names, where)
+                with contextlib.redirect_stdout(io.StringIO()) as output:
+                    exec(compile(block.code, where, "exec"), names)
+                got = output.getvalue()
             if block.expected is not None:
                 assert same(block.expected, got, doctest.ELLIPSIS), f"{where} printed\n{got}"
     finally:
