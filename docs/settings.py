@@ -14,7 +14,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from qpr_jax.training.config import TrainConfig, declarations, read
-from qpr_jax.training.losses_config import LOSSES, loss_names
+from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.presets import PRESETS
 from qpr_jax.training.sections import MAY_CHANGE
@@ -98,7 +98,7 @@ def _choices(name: str, field: FieldInfo) -> Iterable[str]:
     registries = {
         "data.source": SOURCES,
         "encoder.kind": MODEL_FAMILIES,
-        "loss.names": loss_names(),
+        "loss.names": LOSSES,
     }
     if typing.get_origin(field.annotation) is typing.Literal:
         return typing.get_args(field.annotation)
@@ -127,8 +127,7 @@ def _losses() -> Iterable[str]:
     yield "`batch.hard_negatives`, which takes questions of `data.negatives` where that is set."
     yield from ("", "| loss | reads | settings |", "|---|---|---|")
     data = {"pairs": "pairs", "labeled": "labeled pairs"}
-    for name in loss_names():
-        spec = LOSSES[name]
+    for name, spec in LOSSES.items():
         names = ", ".join(f"`loss.{setting}`" for setting in sorted(spec.settings))
         yield f"| `{name}` | {data[spec.reads]} | {names} |"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from qpr_jax.index.recipe import Recipe, check_recipe
 from qpr_jax.training.config import TrainConfig, has_teacher
-from qpr_jax.training.losses_config import loss_names, reads_teacher
+from qpr_jax.training.losses_config import LOSSES, reads_teacher
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.sources import SOURCES
@@ -18,7 +18,7 @@ def validate(config: TrainConfig) -> None:
     _require_choice("encoder.kind", config.encoder.kind, MODEL_FAMILIES)
     names, weights = config.loss.names, config.loss.weights
     for name in names:
-        _require_choice("loss.names", name, loss_names())
+        _require_choice("loss.names", name, LOSSES)
     refuse_if(len({*names}) < len(names), "loss.names", f"must differ, got {','.join(names)}")
     what = f"must be empty or a number for each of {','.join(names)}, got {weights}"
     refuse_if(weights and len(weights) != len(names), "loss.weights", what)

@@ -28,13 +28,12 @@ class LossSpec(NamedTuple):
 
     Attributes:
       fn: returns the mean over the global batch.
-      reads: "pairs": `fn(queries, candidates)`; "labeled": `fn(left, right, labels)`; "targets":
-        `fn(vectors, targets)` with the unscaled vectors and the teacher's. Vectors of pairs and
-        of labeled pairs are multiplied by `loss.scale`.
+      reads: "pairs": `fn(queries, candidates)`; "labeled": `fn(left, right, labels)`. The vectors
+        are multiplied by `loss.scale`.
     """
 
     fn: Callable[..., jax.Array]
-    reads: Literal["pairs", "labeled", "targets"]
+    reads: Literal["pairs", "labeled"]
 
     @property
     def arguments(self) -> frozenset[str]:
@@ -44,7 +43,7 @@ class LossSpec(NamedTuple):
     @property
     def settings(self) -> frozenset[str]:
         """Names of the settings of the section `loss` that the function gets."""
-        return frozenset() if self.reads == "targets" else self.arguments & _SETTINGS
+        return self.arguments & _SETTINGS
 
 
 LOSSES = {
@@ -53,15 +52,8 @@ LOSSES = {
     "ranking": LossSpec(losses.ranking_loss, "pairs"),
     "contrastive": LossSpec(losses.contrastive_loss, "labeled"),
     "online_contrastive": LossSpec(losses.online_contrastive_loss, "labeled"),
-    "imitation": LossSpec(losses.imitation_loss, "targets"),
-    "similarities": LossSpec(losses.similarities_loss, "targets"),
 }
-_PACKAGED = frozenset(LOSSES)
-
-
-def loss_names() -> tuple[str, ...]:
-    """The losses that the setting `loss.names` may name."""
-    return tuple(name for name, spec in LOSSES.items() if spec.reads != "targets")
+_PACKAGED = {*LOSSES, "imitation", "similarities"}
 
 
 def register_loss(name: str, spec: LossSpec) -> None:
@@ -89,19 +81,14 @@ def reads_teacher(config: TrainConfig) -> bool:
 
 def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTerms:
     """The weighted losses of a batch by name: those of the config, and imitation of the teacher."""
-    weights, imitation = weighted_losses(config), config.teacher.weight
-    if imitation_alone:
-        weights, imitation = {}, 1.0
-    weights |= {"imitation": imitation, "similarities": imitation * config.teacher.similarities}
+    weights = {} if imitation_alone else weighted_losses(config)
+    imitation = 1.0 if imitation_alone else config.teacher.weight
+    similarities = imitation * config.teacher.similarities
 
     def terms(vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str) -> Metrics:
         queries, candidates, left, right = batch.split(config.loss.scale * vectors)
         targets = jnp.asarray(batch.targets)
-        arrays = {
-            "pairs": (queries, candidates),
-            "labeled": (left, right, jnp.asarray(batch.labels)),
-            "targets": (vectors, targets),
-        }
+        labeled = left, right, jnp.asarray(batch.labels)
         clusters = jnp.asarray(batch.clusters) if config.loss.mask_own_cluster else None
         given = {
             "clusters": clusters,
@@ -112,11 +99,18 @@ def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTer
         found = {}
         for name, weight in weights.items():
             spec = LOSSES[name]
-            if not weight or (spec.reads == "targets" and not targets.shape[1]):
-                continue
             options: dict[str, Any] = {name: given[name] for name in spec.arguments & given.keys()}
             options |= {name: getattr(config.loss, name) for name in spec.settings}
-            found[name] = weight * spec.fn(*arrays[spec.reads], axis_name=axis_name, **options)
+            arrays = labeled if spec.reads == "labeled" else (queries, candidates)
+            found[name] = weight * spec.fn(*arrays, axis_name=axis_name, **options)
+        if imitation and targets.shape[1]:
+            loss = losses.imitation_loss(vectors, targets, axis_name=axis_name)
+            found["imitation"] = imitation * loss
+            if similarities:
+                loss = losses.similarities_loss(
+                    vectors, targets, precision=config.precision, axis_name=axis_name
+                )
+                found["similarities"] = similarities * loss
         return found
 
     return terms

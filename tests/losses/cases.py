@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
+from qpr_jax.losses import imitation_loss, similarities_loss
 from qpr_jax.training.losses_config import LOSSES
 from tests.losses import references
 
+TAUGHT = {"imitation": imitation_loss, "similarities": similarities_loss}
 SPLIT, WHOLE = PartitionSpec("data"), PartitionSpec()
 
 
@@ -21,13 +23,14 @@ class Case(NamedTuple):
 
     @property
     def reads(self):
-        return LOSSES[self.name].reads
+        return "targets" if self.name in TAUGHT else LOSSES[self.name].reads
 
     def loss(self, *arrays, **more):
         """The loss of a batch: for pairs, `arrays` are queries, candidates and clusters."""
         if self.reads == "pairs":
             *arrays, more["clusters"] = arrays
-        return LOSSES[self.name].fn(*arrays, **self.options, **more)
+        fn = TAUGHT.get(self.name) or LOSSES[self.name].fn
+        return fn(*arrays, **self.options, **more)
 
     def expected(self, *arrays):
         return references.evaluate(self.reference, *arrays, **self.options)
