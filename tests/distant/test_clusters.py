@@ -192,21 +192,18 @@ def test_logs_of_which_nothing_is_left_are_refused(tmp_path):
 
 
 def test_logs_of_a_folder(tmp_path):
-    (tmp_path / "deep").mkdir()
-    for name in ("b.jsonl", "deep/a.csv.gz", "c.parquet", "README.md", "d.tsv.zst"):
-        (tmp_path / name).write_text("")
-    assert log_files([str(tmp_path)]) == tuple(
-        str(tmp_path / name) for name in ("b.jsonl", "c.parquet", "d.tsv.zst", "deep/a.csv.gz")
-    )
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="expected a folder with tables"):
-        log_files([str(tmp_path / "empty")])
-    (tmp_path / "empty" / "part-0").write_text("")
-    (tmp_path / "empty" / "_SUCCESS").write_text("")
-    found = log_files([str(tmp_path / "empty")], format="jsonl")
-    assert found == (str(tmp_path / "empty" / "part-0"),)
-    with pytest.raises(UserError, match="got an empty name"):
-        log_files([""])
+    names = ("b.jsonl", "c.parquet", "d.tsv.zst", "deep/a.csv.gz")
+    for folder in ("deep", "empty"):
+        (tmp_path / folder).mkdir()
+    for name in (*names[::-1], "README.md"):
+        (tmp_path / name).touch()
+    assert log_files([str(tmp_path)]) == tuple(str(tmp_path / name) for name in names)
+    empty = str(tmp_path / "empty")
+    nothing = "expected a folder with tables"
+    check_refused(log_files, ([empty], nothing), ([""], "got an empty name"))
+    for name in ("part-0", "_SUCCESS"):
+        (tmp_path / "empty" / name).touch()
+    assert log_files([empty], format="jsonl") == (f"{empty}/part-0",)
 
 
 def test_the_histogram_counts_each_cluster_once():
