@@ -2,16 +2,14 @@
 
 import io
 import json
-import pathlib
 import sys
 
 import pytest
 
 from qpr_jax.cli import main
-from tests.runs import start_python
+from tests.runs import ROOT, start_python
 
-ROOT = str(pathlib.Path(__file__).parent.parent.parent)  # fixtures change the folder
-TINY = pathlib.Path(ROOT, "tests", "reranking", "tiny_cross_encoder")
+TINY = ROOT / "tests" / "reranking" / "tiny_cross_encoder"
 QUESTIONS = {
     5: "How can I learn Python quickly?",
     3: "What is the best way to learn Python?",

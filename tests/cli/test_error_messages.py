@@ -1,7 +1,6 @@
 """Errors are one line: what is wrong, where, what to do; how programs end; their help."""
 
 import errno
-import pathlib
 import re
 import shutil
 import signal
@@ -14,10 +13,9 @@ from qpr_jax.cli.program import run_program
 from tests.cli.conftest import JSONL, TABLE
 from tests.cli.test_data import write_pairs
 from tests.distant.rows import log_rows, write_rows
-from tests.runs import write_encoder
+from tests.runs import ROOT, write_encoder
 from tests.tables import write_table
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
 PAIR = '{"question1": "rice", "question2": "cook rice", "is_duplicate": 1}\n'
 
 

@@ -11,8 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from qpr_jax.index.run import read_encoder
-from tests.cli.conftest import ROOT
-from tests.runs import write_encoder
+from tests.runs import ROOT
 
 
 @pytest.fixture
@@ -27,7 +26,7 @@ def on_cluster(spark_master, start, tmp_path):
     for part in ("bin", "jars"):
         (home / part).symlink_to(pathlib.Path(pyspark.__file__).parent / part)
     environment = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(no_jax.parent), ROOT])
+    environment["PYTHONPATH"] = f"{no_jax.parent}{os.pathsep}{ROOT}"
 
     def call(*arguments):
         process = start(*arguments, "--spark", "local-cluster[2,1,1024]", **environment)
@@ -38,9 +37,9 @@ def on_cluster(spark_master, start, tmp_path):
 
 
 @pytest.mark.slow
-def test_vectors_are_those_of_one_process_and_an_error_of_a_worker_is_a_line(on_cluster, tmp_path):
-    run = tmp_path / "run"
-    write_encoder(run)
+def test_vectors_are_those_of_one_process_and_an_error_of_a_worker_is_a_line(
+    on_cluster, run, tmp_path
+):
     texts = [f"how to cook rice {i}" for i in range(2000)]
     (tmp_path / "questions").mkdir()
     source = tmp_path / "questions" / "a.parquet"
@@ -62,9 +61,8 @@ def test_vectors_are_those_of_one_process_and_an_error_of_a_worker_is_a_line(on_
     assert not (tmp_path / "other" / "_SUCCESS").exists()
 
 
-def test_a_folder_in_this_process(tmp_path, done):
-    run, out = tmp_path / "run", tmp_path / "out"
-    write_encoder(run)
+def test_a_folder_in_this_process(tmp_path, done, run):
+    out = tmp_path / "out"
     (tmp_path / "questions").mkdir()
     table = pyarrow.table({"id": [7], "question": ["what is rice"]})
     parquet.write_table(table, tmp_path / "questions" / "a.parquet")

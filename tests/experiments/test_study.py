@@ -15,7 +15,7 @@ from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import write_json
 from qpr_jax.training.checks import validate
 from tests.distant.rows import log_rows, write_rows
-from tests.runs import keep_row, run_python
+from tests.runs import ROOT, keep_row, run_python
 from tests.tables import read_table
 
 METRIC = "test H@1 per query, index"
@@ -185,7 +185,6 @@ def test_the_program_reads_its_options_and_smoke_trains_at_tiny_shapes(
         STUDY.run_arguments(["--rows=x", "--folder=there"])
 
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
 NAMES = ("batch_size_scaling", "distillation", "multilingual", "noise")
 NAMES += ("openqa_tables", "paper_tables", "quality", "two_stages")
 STUDIES = [importlib.import_module(f"experiments.{name}").STUDY for name in NAMES]
