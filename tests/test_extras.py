@@ -1,7 +1,6 @@
 """Extras of pyproject.toml."""
 
 import json
-import pathlib
 import re
 import tomllib
 from importlib import metadata
@@ -11,9 +10,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from benchmarks.install import needed, requirements
-from tests.runs import run_python
+from tests.runs import ROOT, run_python
 
-ROOT = pathlib.Path(__file__).parent.parent
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 

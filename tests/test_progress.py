@@ -8,15 +8,12 @@ from qpr_jax import progress
 from tests.waiting import wait_until
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 def on_terminal(monkeypatch, term="xterm"):
     """Make standard error a terminal, for one test; pytest undoes this between fixture and test."""
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
     monkeypatch.setenv("TERM", term)
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setattr(sys, "stderr", terminal)
     return terminal
 
 

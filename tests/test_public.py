@@ -1,15 +1,14 @@
 """What `import qpr_jax` offers: names, types, what objects say that they are; and it is light."""
 
 import json
-import pathlib
 
 import pytest
 
 import qpr_jax
 from qpr_jax.encoders.load import load_encoder
+from tests.encoders.examples import TINY
 from tests.runs import run_python, write_encoder, write_reranker
 
-TINY = pathlib.Path(__file__).parent / "encoders" / "tiny_bert"
 QUESTIONS = ["How to cook rice?", "What is rice?", "How can I learn Python?"]
 
 
