@@ -51,6 +51,7 @@ class TransformerEncoder:
     weights: dict[str, Any]
     contents: dict[str, bytes]
     settings: dict[str, Any]
+    extends: tuple[str, ...] = ()  # its word pieces need no added words
 
     def __repr__(self) -> str:
         layers = self.shape.num_hidden_layers
@@ -63,11 +64,6 @@ class TransformerEncoder:
         files = sorted(self.contents.items())
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files}
         return hashlib.sha256(json.dumps([FORMAT, hashes]).encode()).hexdigest()
-
-    @property
-    def extends(self) -> tuple[str, ...]:
-        """None, since a transformer's word pieces need no added words."""
-        return ()
 
     @property
     def dimension(self) -> int:

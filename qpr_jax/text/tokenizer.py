@@ -77,12 +77,9 @@ def as_lines(texts: Sequence[str], *, signs: bool = False) -> bytearray:
     lines = []
     for text in texts:
         plain = text.isascii() and not (signs and has_sign(text))
-        lines.append(text if plain else " ".join(tokenize(text, signs=signs)))
-    lines.append("")
-    joined = _END.join(lines)
-    if joined.count(_END) > len(texts):
-        joined = _END.join(line.replace(_END, " ") for line in lines)
-    return bytearray(joined, "utf-8")
+        words = text.replace(_END, " ") if plain else " ".join(tokenize(text, signs=signs))
+        lines.append(words + _END)
+    return bytearray("".join(lines), "utf-8")
 
 
 def normalized_text(text: str) -> str:

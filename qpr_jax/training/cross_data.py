@@ -28,12 +28,6 @@ class Validation(NamedTuple):
     hits: np.ndarray  # int64 [n, h], rows of other questions, nearest first, padded with -1
     relevant: np.ndarray  # bool [n, h], which hits are of the query's cluster
 
-    def sample(self, count: int, seed: int) -> Validation:
-        """Draw at most `count` of the queries."""
-        order = np.random.default_rng([seed, 2]).permutation(len(self.queries))
-        chosen = np.sort(order[:count])
-        return Validation(self.queries[chosen], self.hits[chosen], self.relevant[chosen])
-
 
 def find_hits(split: SplitData, encoder: Encoder, count: int) -> tuple[np.ndarray, Validation]:
     """Search with the first stage, whose vectors are cached.

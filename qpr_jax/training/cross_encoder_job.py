@@ -173,7 +173,8 @@ def _train(
 ) -> CrossEncoder:
     """Return the model of the best step."""
     step, state = make_cross_step(config, start, steps)
-    sample = validation.sample(QUERIES, config.seed)
+    order = np.random.default_rng([config.seed, 2]).permutation(len(validation.queries))
+    sample = Validation(*(array[np.sort(order[:QUERIES])] for array in validation))
 
     def export(state: TrainState) -> CrossEncoder:
         # Copies: a step donates its state.
