@@ -108,6 +108,6 @@ def test_two_runs_side_by_side(done, runs, tmp_path):
 def test_runs_that_cannot_be_compared(refused, runs, tmp_path):
     first, _ = runs
     other = make_run(tmp_path / "other", 0, {**ASKED, 7: "another"})
-    for second, said in ((first, "`other`"), (other, "another text for id 7")):
+    for second, said in ((first, "`other`"), (other, "another one for id 7")):
         refused(said, "errors", first, second, "--out", "e.md")
     assert not (tmp_path / "e.md").exists()

@@ -93,9 +93,8 @@ def test_pairs_are_scored_in_their_order(done, objects, tmp_path):
     assert all(0.25 < row["probability"] < 0.75 for row in rows)
 
 
-@pytest.fixture
-def verdicts(tmp_path):
-    """A file of pairs that are duplicates where they share all words but one."""
+def test_a_run_gets_a_calibration(done, tmp_path):
+    """Of pairs that are duplicates where they share all words but one."""
     rng = np.random.default_rng(0)
     rows = []
     for i in range(120):
@@ -103,10 +102,7 @@ def verdicts(tmp_path):
         if i % 2:
             other[:5] = words[:5]
         rows.append((" ".join(words), " ".join(other), i % 2))
-    return write_table(tmp_path / "verdicts.jsonl", HEADER[3:], rows)
-
-
-def test_a_run_gets_a_calibration(done, verdicts, tmp_path):
+    verdicts = write_table(tmp_path / "verdicts.jsonl", HEADER[3:], rows)
     write_encoder(tmp_path / "run")
     out, err = done("calibrate", "run", verdicts, "--json")
     facts = json.loads(out)
