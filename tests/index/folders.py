@@ -25,10 +25,6 @@ def make(folder: pathlib.Path | None, questions: list[Question], **recipe) -> Fo
     return FolderStore.create(folder, questions, encode, how, encoder="e" * 64, dimension=DIMENSION)
 
 
-def add(store: FolderStore, questions: list[Question]) -> None:
-    store.add(questions, encode(question.text for question in questions))
-
-
 def contents(store: FolderStore) -> dict:
     """The questions by their ids; each must be found by its own text."""
     questions = [*store.questions()]

@@ -38,18 +38,12 @@ def found_in(found):
     return {*pairs}
 
 
-def make_clusters(count, dimension, seed=0, spread=0.3):
-    """Vectors about a few centers, some of them equal, some far away."""
-    rng = np.random.default_rng(seed)
-    centers = rng.normal(size=(8, dimension)) * 3
-    vectors = centers[rng.integers(0, 8, count)] + spread * rng.normal(size=(count, dimension))
-    vectors[count // 2 : count // 2 + 5] = vectors[0]
-    return vectors.astype(np.float32)
-
-
 def test_pairs_as_brute_force_finds_them():
     rng = np.random.default_rng(1)
-    vectors = make_clusters(300, 12)
+    centers = 3 * rng.normal(size=(8, 12))
+    vectors = centers[rng.integers(0, 8, 300)] + 0.3 * rng.normal(size=(300, 12))
+    vectors[150:155] = vectors[0]
+    vectors = vectors.astype(np.float32)
     for number, compare in itertools.product((None, 3, 60), NEW_ROWS):
         blocks = None if number is None else rng.integers(0, number, 300)
         is_new = None if compare == "all" else rng.random(300) < 0.3

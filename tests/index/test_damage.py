@@ -14,8 +14,8 @@ from qpr_jax.files import file_entries, seal
 from qpr_jax.index.base import Question
 from qpr_jax.index.build import verify_build
 from qpr_jax.index.folder import FolderStore
-from tests.index.folders import add, contents, make, some
-from tests.store_contract import encode
+from tests.index.folders import contents, make, some
+from tests.store_contract import encode, put
 
 KINDS = ("vectors", "codes", "questions", "changes", "manifest")
 
@@ -23,7 +23,7 @@ KINDS = ("vectors", "codes", "questions", "changes", "manifest")
 @pytest.fixture
 def folder(tmp_path):
     store = make(tmp_path, some(200), factory="HNSW4")
-    add(store, [Question(f"new {i}", f"new {i}" * 200) for i in range(20)])
+    put(store, *(Question(f"new {i}", f"new {i}" * 200) for i in range(20)))
     return tmp_path
 
 

@@ -15,10 +15,10 @@ from qpr_jax.errors import UserError
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from tests import store_contract
-from tests.index.folders import add, contents, kill_at, make, some
+from tests.index.folders import contents, kill_at, make, some
 from tests.kills import Killed
 from tests.runs import run_python
-from tests.store_contract import DIMENSION, encode
+from tests.store_contract import DIMENSION, encode, put
 
 ODD = [
     Question("\ud800", "\ud800 alone", {"a": "\udfff", "b": [1.5, None, {"c": True}]}),
@@ -63,12 +63,12 @@ def test_the_contract_of_a_store(tmp_path, case):
 def test_new_ids_were_never_used(tmp_path):
     store = make(tmp_path, [Question(7, "a"), Question("x", "b")])
     assert store.new_ids(2) == [8, 9]
-    add(store, [Question(8, "c"), Question("20", "d")])
+    put(store, Question(8, "c"), Question("20", "d"))
     store.remove([20])
-    add(store, [Question(2**63 - 1, "e")])  # the counter goes on
+    put(store, Question(2**63 - 1, "e"))  # the counter goes on
     store.compact()
     assert FolderStore(tmp_path).new_ids(1) == [21]
-    add(store, [Question(2**53 - 1, "f")])
+    put(store, Question(2**53 - 1, "f"))
     ids = store.new_ids(1000)
     assert len({*ids}) == 1000
     assert all(2**53 <= value < 2**63 for value in ids)
@@ -95,7 +95,7 @@ def test_a_kill_at_every_write_leaves_the_old_questions_or_the_new(tmp_path, mon
             try:
                 store = FolderStore(folder)
                 if change == "add":
-                    add(store, new)
+                    put(store, *new)
                 elif change == "remove":
                     store.remove([3, "q-6"])
                 else:
@@ -107,7 +107,7 @@ def test_a_kill_at_every_write_leaves_the_old_questions_or_the_new(tmp_path, mon
         assert found in ((expected,) if finished else (before, expected)), at
         # What a kill leaves behind does not hinder the next change, and goes.
         store = FolderStore(folder)
-        add(store, [Question(7, "seven")])
+        put(store, Question(7, "seven"))
         assert contents(store) == found | {7: Question(7, "seven")}
         store.compact()
         assert len([*folder.glob("[!.]*")]) == 5
@@ -123,10 +123,10 @@ def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path):
         "import sys\n"
         "from qpr_jax.index.base import Question\n"
         "from qpr_jax.index.folder import FolderStore\n"
-        "from tests.index.folders import add\n"
+        "from tests.store_contract import put\n"
         "store = FolderStore(sys.argv[1])\n"
         "for i in range(100, 10**6):\n"
-        "    add(store, [Question(i, f'n {i}'), Question(5, 'five')])\n"
+        "    put(store, Question(i, f'n {i}'), Question(5, 'five'))\n"
         "    if i % 20 == 19: store.compact()\n"
         "    print(i, flush=True)\n"
     )
@@ -153,7 +153,7 @@ def test_a_thread_finds_a_question_once_while_it_is_replaced(tmp_path):
     thread = threading.Thread(target=search)
     thread.start()
     for i in range(8):
-        add(store, [Question(7, f"question 7 {i}")])
+        put(store, Question(7, f"question 7 {i}"))
         if i % 4 == 3:
             store.compact()
     stop.set()
@@ -168,7 +168,7 @@ def test_a_fork_searches_and_changes_while_threads_of_the_parent_do(tmp_path):
     def work():
         while not stop.is_set():
             store.search(encode([f"question {i}" for i in range(30)]), 5)
-            add(store, [Question(9, "nine")])
+            put(store, Question(9, "nine"))
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
@@ -178,7 +178,7 @@ def test_a_fork_searches_and_changes_while_threads_of_the_parent_do(tmp_path):
             child = os.fork()
             if not child:
                 signal.alarm(60)  # it may hang
-                add(store, [Question(5000 + number, "child")])
+                put(store, Question(5000 + number, "child"))
                 (hits,) = store.search(encode(["child"]), 1)
                 os._exit(0 if hits[0].id >= 5000 else 1)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -194,7 +194,7 @@ def test_a_failed_change_changes_nothing(tmp_path, monkeypatch):
     before = contents(store)
     for payload in ({"a": float("nan")}, {"a": [float("inf")]}, {"a": object()}, {1: 2}):
         with pytest.raises(UserError, match="`payload`: expected"):
-            add(store, [Question("good", "good"), Question("bad", "bad", payload)])
+            put(store, Question("good", "good"), Question("bad", "bad", payload))
     for vectors in (np.zeros((1, 3), np.float32), np.full((1, DIMENSION), np.nan, np.float32)):
         with pytest.raises(UserError, match="`vectors`"):
             store.add([Question(1, "a")], vectors)
@@ -203,23 +203,24 @@ def test_a_failed_change_changes_nothing(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(store.vectors, "add", lambda _: (_ for _ in ()).throw(MemoryError))
         with pytest.raises(MemoryError):
-            add(store, [Question("six", "six")])
+            put(store, Question("six", "six"))
     # It was written, and is read again.
     assert contents(store) == before | {"six": Question("six", "six")}
 
 
 def test_a_read_only_folder_is_read(tmp_path):
     store = make(tmp_path, some(20))
-    add(store, ODD)
+    put(store, *ODD)
     program = (
         "import os, sys\n"
         "from qpr_jax.index.folder import FolderStore\n"
-        "from tests.index.folders import add, contents, some\n"
+        "from tests.index.folders import contents, some\n"
+        "from tests.store_contract import put\n"
         "contents(FolderStore(sys.argv[1]))\n"  # imports all that another user may not read
         "if os.geteuid() == 0: os.seteuid(65534)\n"
         "store = FolderStore(sys.argv[1])\n"
         "print(len(contents(store)))\n"
-        "try: add(store, some(1, 99))\n"
+        "try: put(store, *some(1, 99))\n"
         "except OSError as error: print(type(error).__name__)\n"
     )
     for path in (tmp_path, *tmp_path.iterdir()):
