@@ -11,10 +11,6 @@ from qpr_jax.duplicates.sampling import (
 )
 
 
-def sigmoid(values):
-    return 1 / (1 + np.exp(-values))
-
-
 @pytest.fixture(scope="module")
 def population():
     """Probabilities of 6,000 pairs, and labels drawn by them."""
@@ -67,7 +63,8 @@ def test_the_precision_is_right_although_probabilities_are_wrong(population):
     """Few draws, so the bounds leave room."""
     for scale, shift in [(1, 0), (1, 1), (0.5, -1), (2, 0)]:
         probabilities, labels = population
-        wrong = sigmoid(scale * np.log(probabilities / (1 - probabilities)) + shift)
+        odds = np.exp(shift) * (probabilities / (1 - probabilities)) ** scale
+        wrong = odds / (1 + odds)
         found = [review(wrong, labels, 120, 0.85, seed) for seed in range(6)]
         errors = np.array([each.precision - true for each, true in found])
         assert abs(errors.mean()) < 0.025

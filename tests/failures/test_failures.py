@@ -69,13 +69,10 @@ class Page(html.parser.HTMLParser):
 
 
 @pytest.fixture
-def analysis():
+def written(tmp_path):
     """Two runs at four queries: 4 is wrong in the first, 1 and 7 in the other."""
-    return analyze({run: search_of(run) for run in NEAREST}, QUESTIONS, PAIRS)
+    analysis = analyze({run: search_of(run) for run in NEAREST}, QUESTIONS, PAIRS)
 
-
-@pytest.fixture
-def written(tmp_path, analysis):
     def write(name, **options):
         write_failures(tmp_path / name, analysis, **options)
         return (tmp_path / name).read_text("utf-8")
