@@ -116,7 +116,7 @@ def keep_row(
             f"{split}_exact": np.ones(queries, np.uint8),
         }
     path = folder / (f"{name}-seed{seed}" if seed else name)
-    path.mkdir(parents=True)
+    path.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path / "ranks.npz", **arrays)
     write_json(path / "report.json", {})
     return arrays

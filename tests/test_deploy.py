@@ -1,6 +1,5 @@
 """The files of deploy/ name things that exist: options, addresses, ports, volumes and probes."""
 
-import pathlib
 import re
 
 import click
@@ -8,8 +7,9 @@ import yaml
 
 from qpr_jax.cli.commands import qpr
 from qpr_jax.index.milvus_server import parse_address
+from tests.runs import ROOT
 
-DEPLOY = pathlib.Path(__file__).parent.parent / "deploy"
+DEPLOY = ROOT / "deploy"
 
 
 def check_serve(words):

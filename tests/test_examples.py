@@ -1,6 +1,5 @@
 """The programs of examples/ run as their docstrings say."""
 
-import pathlib
 import runpy
 import shlex
 
@@ -9,9 +8,9 @@ from starlette.testclient import TestClient
 
 from qpr_jax import Retriever
 from qpr_jax.encoders.load import FORMATS
-from tests.runs import run_python, write_encoder
+from tests.runs import ROOT, run_python, write_encoder
 
-EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
+EXAMPLES = ROOT / "examples"
 
 
 def test_deduplicate_dataframe(capsys):

@@ -1,14 +1,14 @@
 """examples/tutorial.ipynb: it runs, and prints what it holds."""
 
 import os
-import pathlib
 
 import nbformat
 import pytest
 
+from tests.runs import ROOT
 from tests.xla import QUICK_XLA
 
-NOTEBOOK = pathlib.Path(__file__).parent.parent / "examples" / "tutorial.ipynb"
+NOTEBOOK = ROOT / "examples" / "tutorial.ipynb"
 VARIES = "varies"  # tag of a cell whose output depends on the machine
 
 
@@ -23,7 +23,7 @@ def test_it_prints_what_it_holds(tmp_path, monkeypatch):
     # The kernel inherits them. What it writes for itself stays in the folder of the test.
     for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
-    monkeypatch.setenv("PYTHONPATH", str(NOTEBOOK.parent.parent))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
     expected = nbformat.read(NOTEBOOK, as_version=4).cells
     notebook = nbformat.read(NOTEBOOK, as_version=4)

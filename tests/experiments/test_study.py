@@ -5,7 +5,6 @@ import os
 import pathlib
 import signal
 
-import numpy as np
 import pytest
 
 from experiments.pages import BEGIN, END, Column, difference, score_table, with_interval
@@ -54,9 +53,7 @@ def train():
         rate = 0.9 - config.loss.smoothing + 0.02 * config.seed
         (folder / "export").mkdir()
         (folder / "checkpoints").mkdir()
-        (folder / "kept").mkdir()
-        ranks = keep_row(folder / "kept", "row", rate)
-        np.savez(folder / "ranks.npz", **ranks)
+        keep_row(folder.parent, folder.name, rate)
         write_json(folder / "report.json", {"timing": {"steps": 12}})
 
     fake.trained = []
