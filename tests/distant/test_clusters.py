@@ -28,7 +28,6 @@ from qpr_jax.distant.method import (
     sample_pairs,
     split_clusters,
 )
-from qpr_jax.errors import UserError
 from tests.distant.rows import log_rows, write_rows
 from tests.refused import check_refused
 from tests.tables import read_table
@@ -86,8 +85,8 @@ def test_a_tenth_each_is_held_out_by_draws_that_are_the_same_everywhere():
     assert split_of == split_clusters(clusters[::-1], Method())
     assert split_of != split_clusters(clusters, Method(seed=1))
     assert {*split_clusters(clusters[:3], Method()).values()} == {*SPLITS}
-    with pytest.raises(UserError, match=r"expected 3 clusters or more.* got 2"):
-        split_clusters(clusters[:2], Method())
+    few = "expected 3 clusters or more.* got 2"
+    check_refused(split_clusters, (clusters[:2], Method(), few))
     assert draw("split", 0, "abba") == 9203755730560173837
     assert draw("split", 1, "abba") != draw("split", 0, "abba") != draw("sample", 0, "abba")
 
@@ -165,12 +164,10 @@ def test_a_damaged_folder_is_refused(folder):
     ):
         kept = (folder / name).read_text()
         (folder / name).write_text(text)
-        with pytest.raises(UserError, match=r"(made|report\.json): .*make the folder again"):
-            read_clusters(folder)
+        check_refused(read_clusters, (folder, r"(made|report\.json): .*make the folder again"))
         (folder / name).write_text(kept)
     (folder / "questions.jsonl").unlink()
-    with pytest.raises(UserError, match=r"questions.jsonl: .*make the folder again"):
-        content_hash(folder)
+    check_refused(content_hash, (folder, "questions.jsonl: .*make the folder again"))
 
 
 def test_logs_of_which_nothing_is_left_are_refused(tmp_path):
@@ -223,8 +220,7 @@ def test_verdicts_become_an_accuracy(folder):
     path = folder / "sample.tsv"
     head, *rows = path.read_text().splitlines()
     assert head == "verdict\tanswer\tsize\tcoherence\tquestions"
-    with pytest.raises(UserError, match="expected verdicts, got"):
-        score_verdicts(str(path))
+    check_refused(score_verdicts, (str(path), "expected verdicts, got"))
     filled = [f"{verdict}{row}" for verdict, row in zip(["1", "Yes", "0"], rows, strict=False)]
     path.write_text("\n".join([head, *filled, *rows[3:]]))
     scores = score_verdicts(str(path))
@@ -232,5 +228,4 @@ def test_verdicts_become_an_accuracy(folder):
     assert scores["not_judged"] == len(rows) - 3
     assert (scores["low"], scores["high"]) == wilson(2, 3)
     path.write_text("\n".join([head, "perhaps" + rows[0]]))
-    with pytest.raises(UserError, match="line 2: expected a `verdict` 1 or yes, 0 or no"):
-        score_verdicts(str(path))
+    check_refused(score_verdicts, (str(path), "line 2: expected a `verdict` 1 or yes, 0 or no"))
