@@ -123,12 +123,11 @@ def test_all_columns_are_kept_with_the_vectors_in_order(tmp_path, questions, enc
     parts = ("00000-00000", "00000-00001", "00000-00002", "00001-00000")
     assert sorted(modified(folders[1])) == [f"part-{part}.parquet" for part in parts]
     write_encoder(tmp_path / "other", seed=1)
-    for change, other, skip in (
-        ("encoder", tmp_path / "other", False),
-        ("skip_bad_rows", encoder_run, True),
-    ):
-        with pytest.raises(UserError, match=f"begun with another {change}.*name another folder"):
-            encode_parquet(*folders, other, skip_bad_rows=skip)
+    check_refused(
+        lambda run, skip: encode_parquet(*folders, run, skip_bad_rows=skip),
+        (tmp_path / "other", False, "begun with another encoder.*name another folder"),
+        (encoder_run, True, "begun with another skip_bad_rows.*name another folder"),
+    )
 
 
 def test_a_call_after_a_kill_writes_what_is_missing(tmp_path, questions, encoder_run):
