@@ -1,7 +1,6 @@
 """The HTTP contract: requests, answers, and mistakes of clients and of the server."""
 
 import errno
-import pathlib
 import re
 import urllib.parse
 
@@ -14,9 +13,9 @@ import qpr_jax
 from qpr_jax import Retriever
 from qpr_jax.errors import UnavailableError, UserError
 from qpr_jax.serving.app import Settings, make_app
+from tests.runs import ROOT
 from tests.serving.conftest import BEARER, QUESTIONS, TOKEN, client_of, running
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
 JSON = {"Content-Type": "application/json"}
 RICE = {"queries": ["rice"]}
 
