@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from qpr_jax import Retriever, UserError
+from qpr_jax import Retriever
 from qpr_jax.encoders.cnn_encoder import read_cnn
 from qpr_jax.publishing import publish
 from qpr_jax.text.tokenizer import tokenize
@@ -21,6 +21,7 @@ from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from tests.distant.rows import log_rows, write_rows
 from tests.encoders.examples import encode_rows
+from tests.refused import check_refused
 
 
 def test_a_run_leaves_all_that_it_promises(finished):
@@ -159,10 +160,8 @@ def test_logs_of_questions_and_answers_train(tmp_path):
     assert again["test"] == report["test"]
     assert not (tmp_path / "again" / "clusters").exists()
     config.data.coherence = "paper"
-    with pytest.raises(
-        UserError, match=r"`data.coherence`: .*: expected clusters made with paper, got"
-    ):
-        train_and_evaluate(config, tmp_path / "fourth")
+    said = "`data.coherence`: .*: expected clusters made with paper, got"
+    check_refused(train_and_evaluate, (config, tmp_path / "fourth", said))
     assert not (tmp_path / "fourth" / "run.json").exists()
     # Another training in the same folder has clusters of its own.
     others = [(f"OTHER {question}", answer) for question, answer in log_rows()]
@@ -170,5 +169,5 @@ def test_logs_of_questions_and_answers_train(tmp_path):
     train_and_evaluate(config, tmp_path / "run", overwrite=True)
     assert "OTHER" in (tmp_path / "run" / "clusters" / "pairs_train.tsv").read_text()
     config.data.path = str(tmp_path / "none")
-    with pytest.raises(UserError, match="expected logs of questions and answers, found none at"):
-        train_and_evaluate(config, tmp_path / "third")
+    said = "expected logs of questions and answers, found none at"
+    check_refused(train_and_evaluate, (config, tmp_path / "third", said))
