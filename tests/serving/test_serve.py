@@ -2,41 +2,34 @@
 
 import contextlib
 import json
-import os
 import re
 import signal
 import socket
 import subprocess
-import sys
 
 import httpx
 import pytest
 
 from qpr_jax.cli.serve import host_names, listen, origin_names
 from qpr_jax.errors import UserError
+from tests.runs import start_python
 from tests.serving.conftest import BEARER, TOKEN
 from tests.waiting import wait_until
-
-QPR = [sys.executable, "-m", "qpr_jax.cli.main"]
 
 
 @contextlib.contextmanager
 def serving(folder, *options):
     """A server of its own process: its address, and the process."""
-    command = [*QPR, "serve", str(folder), "--port", "0", *options]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(
-        command, **pipes, text=True, env=os.environ | {"QPR_TOKEN": TOKEN}, start_new_session=True
-    )
+    command = ("-m", "qpr_jax.cli.main", "serve", folder, "--port", "0", *options)
+    process = start_python(*command, QPR_TOKEN=TOKEN, GLIBC_TUNABLES=None)
     try:
         lines = iter(process.stderr.readline, "")
         address = next(filter(None, (re.search(r"http://\S+:\d+", line) for line in lines)))[0]
         wait_until(lambda: ready(address))
         yield address, process
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        process.terminate()  # and its workers
+        process.communicate(timeout=60)
 
 
 def ready(address):
