@@ -61,6 +61,8 @@ class FoldedCnn:
 
     def compute(self, token_ids: np.ndarray) -> None:
         """Compute the products of these tokens."""
+        if self._computed[token_ids].all():
+            return
         missing = np.unique(token_ids[~self._computed[token_ids]])
         more = -self._embedding.shape[1] % _UNROLLED
         for start in range(0, len(missing), _TOKENS):
