@@ -58,10 +58,8 @@ def run(arguments: Sequence[str]) -> int:
     folder = pathlib.Path(name).stem + f"_{variant}" * bool(variant)
     workdir = WORKDIR.value or os.path.join("runs", folder)
     # Imported late, so that a wrong flag is reported at once.
-    from experiments.wiktionary import make_missing
     from qpr_jax.training.main import train_and_evaluate
 
-    make_missing(config.data.parallel)
     try:
         train_and_evaluate(config, workdir, overwrite=OVERWRITE.value)
     except Interrupted as interrupted:

@@ -3,8 +3,8 @@
     python -m experiments.multilingual                     all rows, then the page
     python -m experiments.multilingual --rows=NAME,NAME    some rows
 
-The encoders stay in the work directory. Needs the extra `transformer` and the files of
-`$QPR_DATA_DIR/parallel`.
+The encoders stay in the work directory. Needs the extra `transformer`, the files of
+`$QPR_DATA_DIR/parallel`, and those that `python -m experiments.wiktionary` makes of them.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from experiments.paper_tables import CHANGES, ROWS, measure, preset_table
 from experiments.scores import Scores
 from experiments.study import Options, Study, Trial
 from qpr_jax.data.sources import find_logs
-from qpr_jax.distant.logs import log_files
 
 FILTERS = ("pairwise", "paper")
 FULL = "openqa_sdml"  # the preset at full size, beside the rows of its filter
@@ -39,13 +38,11 @@ def trials(options: Options) -> list[Trial]:
     """The rows of tables 5 and 6 under each filter, and the preset."""
     common: dict[str, Any] = dict(CHANGES)
     if options.smoke:  # one file: an untrained encoder finds all questions of the logs alike
-        files = log_files([str(find_logs())])
-        common["data.path"] = min(files, key=lambda file: pathlib.Path(file).stat().st_size)
-    losses = [row.name for row in OPEN_DOMAIN[5].rows]
+        common["data.path"] = str(min(find_logs().iterdir(), key=lambda file: file.stat().st_size))
     found = [
-        Trial(f"{name}_{row}", FULL, common | ROWS[row] | {"data.coherence": name})
+        Trial(f"{name}_{row['row']}", FULL, common | ROWS[row["row"]] | {"data.coherence": name})
         for name in FILTERS
-        for row in losses
+        for row in OPEN_DOMAIN[5].rows
     ]
     return [*found, Trial(f"pairwise_{FULL}", FULL, {"data.coherence": "pairwise"})]
 

@@ -10,13 +10,7 @@ from experiments.pages import table_lines, with_interval
 from experiments.scores import Scores
 from qpr_jax.evaluation.metrics import SCORE_NAMES
 
-
-class Row(NamedTuple):
-    """A row of a table: its labels, the name of our row, and the paper's scores if it has any."""
-
-    labels: tuple[str, ...]
-    name: str
-    paper: dict[str, float]
+_LOGS = "Loss functions, question-answer logs"
 
 
 class Table(NamedTuple):
@@ -24,27 +18,14 @@ class Table(NamedTuple):
 
     title: str
     split: str
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-
-def _read() -> dict[int, list[Row]]:
-    rows: dict[int, list[Row]] = {}
-    with open(pathlib.Path(__file__).with_suffix(".csv"), encoding="utf-8", newline="") as file:
-        for line in csv.DictReader(file):
-            labels = (line["label"], line["distance"])
-            scores = {name: float(line[name]) for name in SCORE_NAMES if line[name]}
-            rows.setdefault(int(line["table"]), []).append(Row(labels, line["row"], scores))
-    return rows
-
-
-_ROWS = _read()
-_LOGS = "Loss functions, question-answer logs"
+    columns: tuple[str, ...]  # heads of `label` and `distance`
+    rows: list[dict[str, str]]  # also `row`, the name of ours, and the paper's scores or ""
 
 
 def _table(number: int, title: str, split: str, *columns: str) -> Table:
-    rows = (row._replace(labels=row.labels[: len(columns)]) for row in _ROWS[number])
-    return Table(f"{title}, {split} set", split, columns, tuple(rows))
+    with open(pathlib.Path(__file__).with_suffix(".csv"), encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if int(row["table"]) == number]
+    return Table(f"{title}, {split} set", split, columns, rows)
 
 
 TABLES = {
@@ -65,14 +46,14 @@ def paper_table(scores: Scores, number: int, table: Table, prefix: str = "") -> 
     prefix: of the names of our rows.
     """
     rows = []
-    for labels, name, paper in table.rows:
-        if prefix + name not in scores:
+    for row in table.rows:
+        if prefix + row["row"] not in scores:
             continue
-        cells = [*labels]
+        cells = [row["label"], row["distance"]][: len(table.columns)]
         for metric in SCORE_NAMES:
-            record = scores.get(prefix + name, f"{table.split} {metric} per pair, index")
+            record = scores.get(prefix + row["row"], f"{table.split} {metric} per pair, index")
             cells.append(with_interval(record) if record else "")
-            cells.append(f"{paper[metric]:.3f}" if paper else "")
+            cells.append(f"{float(row[metric]):.3f}" if row[metric] else "")
         rows.append(cells)
     head = [*table.columns]
     for metric in SCORE_NAMES:
@@ -82,4 +63,4 @@ def paper_table(scores: Scores, number: int, table: Table, prefix: str = "") -> 
 
 def paper_points(table: Table, metric: str) -> list[tuple[float, float]]:
     """The paper's scores against the number in the first column."""
-    return [(float(row.labels[0]), row.paper[metric]) for row in table.rows if row.paper]
+    return [(float(row["label"]), float(row[metric])) for row in table.rows if row[metric]]

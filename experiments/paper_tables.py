@@ -153,7 +153,7 @@ def _ideas(scores: Scores) -> list[str]:
 def _plot(scores: Scores, folder: pathlib.Path) -> None:
     for number, name, label in ((1, "eps", "eps"), (2, "batch_size", "N")):
         table = TABLES[number]
-        points = [(float(row.labels[0]), row.name) for row in table.rows]
+        points = [(float(row["label"]), row["row"]) for row in table.rows]
         plot_curves(
             folder / "plots" / f"{name}.png",
             scores,

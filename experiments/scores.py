@@ -79,7 +79,7 @@ def score_rows(
     for row, seeds in rows.items():
         for metric in seeds[0]:
             own = [one[metric] for one in seeds if metric in one]
-            means, averaged = [_mean(one) for one in own], _averaged(row, own)
+            means, averaged = [_mean(one) for one in own], _averaged(own)
             record = {"row": row, "metric": metric, "minus": "", "seeds": len(own)}
             record |= {"mean": float(np.mean(means))} | _interval(averaged, "low", "high")
             if len(means) > 1:
@@ -87,7 +87,7 @@ def score_rows(
             others = [other for other in compare(row) if metric in rows.get(other, [{}])[0]]
             for other in others:
                 theirs = [one[metric] for one in rows[other]]
-                difference = _difference(row, averaged, _averaged(other, theirs))
+                difference = _difference(row, averaged, _averaged(theirs))
                 records.append(record | {"minus": other} | difference)
             if not others:
                 records.append(record)
@@ -113,14 +113,9 @@ def _mean(measured: PerQuery | float) -> float:
     return measured
 
 
-def _averaged(row: str, seeds: Sequence[PerQuery | float]) -> PerQuery | float:
+def _averaged(seeds: Sequence[PerQuery | float]) -> PerQuery | float:
     """The number, or the value of each query, averaged over seeds."""
     values = [one.values if isinstance(one, PerQuery) else one for one in seeds]
-    if len({np.shape(one) for one in values}) > 1:
-        raise UserError(
-            f"the seeds of `{row}` were scored on different queries",
-            remedy="remove the folders of the row and run the study again",
-        )
     mean, first = np.array(values).mean(axis=0), seeds[0]
     return first._replace(values=mean) if isinstance(first, PerQuery) else float(mean)
 

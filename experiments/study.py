@@ -248,8 +248,6 @@ def _make(trial: Trial, folder: pathlib.Path, smoke: bool, train: Train) -> None
 
 def _train(config: TrainConfig, folder: pathlib.Path) -> None:
     # Imported late, so that a wrong option is reported at once.
-    from experiments.wiktionary import make_missing
     from qpr_jax.training.main import train_and_evaluate
 
-    make_missing(config.data.parallel)
     train_and_evaluate(config, folder)

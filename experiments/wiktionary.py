@@ -17,7 +17,6 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Iterable
 
 from qpr_jax.cli.program import run_program
 from qpr_jax.errors import UserError
@@ -26,7 +25,6 @@ from qpr_jax.files import write_atomically
 log = logging.getLogger("qpr_jax")
 
 FOLDER = pathlib.Path("runs")
-_MADE = re.compile(r"wiktionary\.en-([a-z]{2})\.tsv\.gz")
 _ENTRY = re.compile(r":([^:]*):(.*)", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->")
 _LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]")  # [[word]], [[page|word]]
@@ -50,22 +48,6 @@ def convert(source: pathlib.Path, target: pathlib.Path, language: str) -> None:
     with write_atomically(target) as out:
         out.write(gzip.compress("".join(rows).encode(), mtime=0))
     log.info("%s: %s translations of words", target, f"{len(rows):,}")
-
-
-def make_missing(specs: Iterable[str]) -> None:
-    """Convert the dictionaries that entries of `data.parallel` name and that are not there."""
-    for spec in specs:
-        target = pathlib.Path(spec.partition(":")[2])
-        match = _MADE.fullmatch(target.name)
-        source = source_of(match[1]) if match else None
-        if match and source and source.is_file() and not target.exists():
-            convert(source, target, match[1])
-
-
-def source_of(language: str) -> pathlib.Path:
-    """The dictionary of a language in the data folder."""
-    folder = os.environ.get("QPR_DATA_DIR", "")
-    return pathlib.Path(folder, "parallel", f"wiktionary.{language}-en.txt.gz")
 
 
 def parse_entry(line: str, language: str = "") -> tuple[str, list[str]]:
@@ -123,10 +105,10 @@ def _split(text: str) -> list[str]:
 
 def main() -> int:
     """Convert the dictionaries of the data folder; the exit status."""
-    pattern = source_of("??")
-    found = sorted(pattern.parent.glob(pattern.name))
+    folder = pathlib.Path(os.environ.get("QPR_DATA_DIR", ""), "parallel")
+    found = sorted(folder.glob("wiktionary.??-en.txt.gz"))
     if not found:
-        what = f"{pattern.parent}: expected wiktionary.XX-en.txt.gz, found none"
+        what = f"{folder}: expected wiktionary.XX-en.txt.gz, found none"
         raise UserError(what, remedy="set $QPR_DATA_DIR")
     for source in found:
         language = source.name.split(".")[1].removesuffix("-en")

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from experiments.open_texts import read_wordnet
-from experiments.wiktionary import make_missing, parse_entry
+from experiments.wiktionary import convert, parse_entry
 from qpr_jax.data.translations import read_translations
 from qpr_jax.errors import UserError
 
@@ -66,18 +66,10 @@ def test_entries():
         assert parse_entry(line) == ("", [])
 
 
-def test_a_dictionary_is_converted_once(tmp_path, monkeypatch):
-    source = tmp_path / "parallel" / "wiktionary.de-en.txt.gz"
-    source.parent.mkdir()
+def test_a_dictionary_is_converted(tmp_path):
+    source, target = tmp_path / "wiktionary.de-en.txt.gz", tmp_path / "wiktionary.en-de.tsv.gz"
     source.write_bytes(gzip.compress(b"A preface.\n:Hund:(m) dog (animal), hound (x)\n:Tier:\n"))
-    monkeypatch.setenv("QPR_DATA_DIR", str(tmp_path))
-    target = tmp_path / "runs" / "wiktionary.en-de.tsv.gz"
-    spec = f"en-de:{target}"
-    make_missing(["en-de:other.tsv", spec])
-    found = read_translations(spec)
+    convert(source, target, "de")
+    found = read_translations(f"en-de:{target}")
     assert (found.sources, found.targets) == (["dog", "hound"], ["Hund", "Hund"])
     assert found.dictionary
-    data = target.read_bytes()
-    source.unlink()
-    make_missing([spec])
-    assert target.read_bytes() == data
