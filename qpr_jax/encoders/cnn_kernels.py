@@ -96,7 +96,9 @@ class FoldedCnn:
             _add_maxima(table, more, token_ids, offsets, own, space, values, at)
             at += filters
         if self._bag_of_words:
-            _add_scaled_sums(self._embedding, rows, token_ids, offsets, values, at)
+            _add_rows(self._embedding, rows, token_ids, offsets, values, at)
+            lengths = np.maximum(np.diff(offsets), 1)[:, None]
+            values[:, at : at + rows.shape[1]] *= (1 / np.sqrt(lengths)).astype(np.float32)
         vectors = np.zeros((len(values), self._projection.shape[1]), np.float32)
         _project(values, self._projection, vectors)
         return unit_rows(vectors) if self._normalize else vectors
@@ -129,18 +131,19 @@ def sum_parts(embedding: np.ndarray, parts: Parts) -> tuple[np.ndarray, np.ndarr
 def _sums_of_rows(table: np.ndarray, parts: Parts) -> np.ndarray:
     """Add up each token's rows of a table [R, m]: float32 [parts.tokens, m]."""
     sums = np.zeros((parts.tokens, table.shape[1]), np.float32)
-    _add_rows(table, parts.rows, parts.offsets, sums)
+    _add_rows(table, table[:0], parts.rows, parts.offsets, sums, 0)
     return sums
 
 
 @compile_loop()
-def _add_rows(table, rows, offsets, sums):  # type: ignore[no-untyped-def]
-    """Add each token's rows of the table [R, m] to its row of `sums` [tokens, m]."""
-    for token in range(len(sums)):
-        total = sums[token]
-        for at in range(offsets[token], offsets[token + 1]):
-            row = table[rows[at]]
-            for i in range(len(row)):
+def _add_rows(table, more, rows, offsets, out, column):  # type: ignore[no-untyped-def]
+    """Add up the rows of each group in `out`, from `column` on; `more` follows the table."""
+    known, width = table.shape
+    for group in range(len(out)):
+        total = out[group][column : column + width]
+        for at in range(offsets[group], offsets[group + 1]):
+            row = table[rows[at]] if rows[at] < known else more[rows[at] - known]
+            for i in range(width):
                 total[i] += row[i]
 
 
@@ -189,26 +192,6 @@ def _add_maxima(table, more, token_ids, offsets, bias, space, out, column):  # t
         features = out[question][column : column + filters]
         for i in range(filters):
             features[i] = _tanh(best[i] + bias[i])
-
-
-@compile_loop()
-def _add_scaled_sums(embedding, more, token_ids, offsets, out, column):  # type: ignore[no-untyped-def]
-    """Add each question's sum of embeddings over the root of its length to its row of `out`.
-
-    `more` follows the embedding.
-    """
-    known, width = embedding.shape
-    for question in range(len(out)):
-        first, stop = offsets[question], offsets[question + 1]
-        total = out[question][column : column + width]
-        for at in range(first, stop):
-            token = token_ids[at]
-            row = embedding[token] if token < known else more[token - known]
-            for i in range(width):
-                total[i] += row[i]
-        scale = np.float32(1 / np.sqrt(max(stop - first, 1)))
-        for i in range(width):
-            total[i] *= scale
 
 
 @compile_loop(fastmath={"contract"})
