@@ -50,7 +50,7 @@ from qpr_jax.training.translations import TranslationData
 
 log = logging.getLogger(__name__)
 
-TIMED_QUERIES = 500
+TIMED_QUERIES = 200
 RANKS = "ranks.npz"
 SEARCHES = ("exact", "paper", "start", "bm25")  # beside the index of the run
 # Scores of a second stage -> the entry of its facts, and what tables add to the name of a search.
