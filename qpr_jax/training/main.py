@@ -77,7 +77,8 @@ def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, 
             distributed.disconnect()
             if not first:
                 return {}
-            log.info("%s is finished", folder)
+            page = folder / ("report.md" if config.job == "encoder" else "report.json")
+            log.info("%s is finished; see %s", folder, page)
             return dict(read_json(folder / "report.json"))
         if path and source.prepare:
             prepare, given = source.prepare, path
