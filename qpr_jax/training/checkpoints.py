@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import pathlib
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
@@ -115,8 +116,8 @@ class Checkpoints:
         try:
             yield
         except (ValueError, KeyError, TypeError, OSError) as error:
-            # TensorStore raises a ValueError for a full disk, with the cause last.
-            line = str(error).split("\n")[0].partition(" [os_error")[0]
+            # TensorStore raises a ValueError for a full disk: the cause, then ` [NAME=...`.
+            line = re.split(r"\n| \[\w+=", str(error))[0]
             reason = getattr(error, "strerror", None) or line.rpartition(": ")[2]
             raise UserError(
                 f"{self._folder / str(step)}: cannot {verb} the checkpoint ({reason})",
