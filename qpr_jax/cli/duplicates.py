@@ -79,7 +79,7 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
 @cli.option(
     "--clean/--no-clean",
     default=True,
-    help="Compare without HTML and without sentences that many rows share.  [default: --clean]",
+    help="Compare without HTML and without sentences that many rows share.",
 )
 @cli.option(
     "--groups",
@@ -229,7 +229,7 @@ def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
         log.info("next: qpr review %s judges pairs in a browser", f"{out}/{info['files'][0]}")
     elif info["threshold"]:
         lower = 0.4 * info["threshold"]
-        log.info("no texts of other words were found; --threshold %.2g finds more", lower)
+        log.info("no texts of other words were found; --threshold %.2g is less strict", lower)
 
 
 @cli.command("every verdict given is on disk")

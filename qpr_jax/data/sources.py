@@ -32,7 +32,8 @@ def find_quora(path: str = "") -> pathlib.Path:
     if path:
         given = pathlib.Path(path)
         if not given.is_file():
-            raise UserError(f"expected a file of question pairs, got {path!r}", setting="data.path")
+            what = f"expected a file of question pairs, found none at {path}"
+            raise UserError(what, setting="data.path")
         return given
     folder = os.environ.get("QPR_DATA_DIR")
     if folder and (found := pathlib.Path(folder) / "quora" / NAME).is_file():

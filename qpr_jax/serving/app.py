@@ -181,11 +181,10 @@ def _add_searches(app: FastAPI, live: LiveIndex) -> None:
         return _json(found)
 
     @app.get("/search", response_model=models.SearchResponse)
-    async def search_one(
-        q: models.Text, k: Annotated[int, Query(ge=1, le=1000)] = 5, distinct: bool = False
-    ) -> Response:
+    async def search_one(asked: Annotated[models.SearchQuery, Query()]) -> Response:
         """Find the best questions for one query."""
-        return _json(await live.search([q], k, None, distinct=distinct))
+        rerank = False if asked.rerank == "false" else asked.rerank
+        return _json(await live.search([asked.q], asked.k, rerank, distinct=asked.distinct))
 
     @app.post("/encode", response_model=models.EncodeResponse)
     async def encode(body: models.EncodeRequest) -> Response:

@@ -103,6 +103,19 @@ class SearchRequest(Model):
         return self
 
 
+class SearchQuery(BaseModel):
+    """What to search for, in the address."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    q: Text
+    k: int = Field(5, ge=1, le=1000, description="Maximum number of hits.")
+    rerank: Literal["false", "light", "cross_encoder"] | None = Field(
+        None, description="Re-ranker of the nearest hits; none of these: light, if there is one."
+    )
+    distinct: bool = Field(False, description="Whether to find a text once, though many have it.")
+
+
 class EncodeRequest(Model):
     """What to encode."""
 

@@ -75,7 +75,7 @@ def test_a_table_alone_gets_a_folder_and_a_summary(refused, done, run, tmp_path)
     assert "qpr review t_duplicates/pairs.csv" in stderr
     (tmp_path / "c.csv").write_text("question\ncook\nCook!\nplay a\n")
     _, stderr = done("duplicates", "c.csv", "--threshold", 0.5)
-    assert "no texts of other words were found; --threshold 0.2 finds more" in stderr
+    assert "no texts of other words were found; --threshold 0.2 is less strict" in stderr
     refused("name the output folder with --out", "duplicates", "--run", run, status=2, given=b"a\n")
 
 

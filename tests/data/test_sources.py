@@ -57,7 +57,7 @@ def test_the_order_of_the_four_ways(cache, tmp_path, monkeypatch, answer):
     given = put(tmp_path / "given.tsv")
     assert find_quora(str(given)) == given
     for path in (tmp_path / "none.tsv", tmp_path):
-        with pytest.raises(UserError, match=r"`data\.path`: expected a file .*got '/"):
+        with pytest.raises(UserError, match=r"`data\.path`: expected a file .* found none at /"):
             find_quora(str(path))
 
 

@@ -54,6 +54,11 @@ def test_in_two_stages(reranked):
         for word in (None, False, "light"):
             answer = client.post("/search", json={"queries": queries, "k": 4, "rerank": word})
             assert answer.json() == as_json(retriever.search(queries, 4, rerank=word))
+            asked = {"q": queries[0], "k": 4} | (
+                {} if word is None else {"rerank": str(word).lower()}
+            )
+            answer = client.get("/search", params=asked)
+            assert answer.json() == as_json(retriever.search(queries[:1], 4, rerank=word))
         page = client.get("/").text
     assert all(0 < hit.score <= 1 for hit in retriever.search(queries, 4)[0])
     assert re.findall('<option value="(.*)">', page) == ["&#34;light&#34;", "false"]
@@ -165,6 +170,7 @@ def test_bodies_without_meaning_are_the_clients_fault(client, headers, content, 
     ("method", "path", "status"),
     [
         ("GET", "/search", 422),
+        ("GET", "/search?q=a&kk=2", 422),
         ("DELETE", "/search", 405),
         ("POST", "/search/", 404),
         ("GET", "/" + "😀" * 200, 404),
