@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.errors import UserError, needs
+from qpr_jax.errors import needs
 from qpr_jax.evaluation.metrics import SCORE_NAMES, mean_interval, query_scores, read_ranks
 from qpr_jax.files import write_atomically
 
@@ -87,22 +87,20 @@ def score_rows(
             others = [other for other in compare(row) if metric in rows.get(other, [{}])[0]]
             for other in others:
                 theirs = [one[metric] for one in rows[other]]
-                difference = _difference(row, averaged, _averaged(theirs))
+                difference = _difference(averaged, _averaged(theirs))
                 records.append(record | {"minus": other} | difference)
             if not others:
                 records.append(record)
     return records
 
 
-def _difference(row: str, own: PerQuery | float, theirs: PerQuery | float) -> dict[str, float]:
+def _difference(own: PerQuery | float, theirs: PerQuery | float) -> dict[str, float]:
+    """The difference and its interval; nothing where the scores are of other queries."""
     found = {"difference": _mean(own) - _mean(theirs)}
     if not (isinstance(own, PerQuery) and isinstance(theirs, PerQuery)):
         return found
     if not np.array_equal(own.clusters, theirs.clusters):
-        raise UserError(
-            f"`{row}` was scored on other queries than the row it is compared with",
-            remedy="remove the folders of both trials and run the study again",
-        )
+        return {}
     values = own._replace(values=own.values - theirs.values)
     return found | _interval(values, "difference low", "difference high")
 
