@@ -11,7 +11,7 @@ from typing import Any
 
 from qpr_jax import __version__
 from qpr_jax.encoders import load
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.base import CARD, Encoder
 from qpr_jax.encoders.load import encoder_folder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import RESAMPLES, SCORE_NAMES, rank_scores, read_ranks
@@ -79,6 +79,9 @@ def model_card(
         report, settings = {}, {}
     learned = encoder.settings.get("translations", {})
     files = learned.get("files", [])
+    packaged, known = encoder_folder(load.PACKAGED), (encoder.identity, *encoder.extends)
+    inherits = load.load_encoder(packaged).identity in (*known, settings.get("pretrained.identity"))
+    about = (packaged / CARD).read_text("utf-8").partition("## Training data\n")[2]
     languages = [learned["source_language"], *(file["language"] for file in files)] if files else []
     return render(
         "model_card.md",
@@ -94,6 +97,7 @@ def model_card(
         licence=licence,
         quoted_licence=json.dumps(licence),
         data=data,
+        inherited=about.partition("\n## ")[0].strip() if inherits else "",
         languages=list(dict.fromkeys(languages)),
         terms=[(file, _terms_of(file["name"])) for file in files],
         report=report,

@@ -3,8 +3,9 @@
 import json
 
 from qpr_jax.encoders.base import EncoderSummary
-from qpr_jax.publishing import model_card
+from qpr_jax.publishing import model_card, publish
 from qpr_jax.reranking.stages import Stages
+from tests.runs import write_encoder
 
 SUMMARY = EncoderSummary("qpr_jax", "An encoder of two words.", 2, limits=("It reads two words.",))
 
@@ -44,6 +45,15 @@ def test_the_card_says_what_a_model_learned_from(tmp_path):
         write_run(tmp_path, report, max_epochs=0, **settings)
         card = card_of(tmp_path)
         assert f"\n{learned}" in card
+
+
+def test_the_card_repeats_what_the_packaged_encoder_learned_from(tmp_path):
+    publish("open_student", tmp_path / "mine", licence="apache-2.0")
+    card = (tmp_path / "mine" / "README.md").read_text()
+    assert "- CLINC150 (Larson and others, 2019; CC BY 3.0)" in card
+    write_encoder(tmp_path / "other")
+    publish(tmp_path / "other", tmp_path / "theirs")
+    assert "CC BY" not in (tmp_path / "theirs" / "README.md").read_text()
 
 
 def test_markup_in_names_and_settings_is_shown_as_it_is(tmp_path):
