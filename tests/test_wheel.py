@@ -29,7 +29,7 @@ def built(tmp_path_factory):
 
 
 def tracked(*folders):
-    """The files in Git, and those that it would add."""
+    """Files that Git tracks, and new files that it does not ignore."""
     how = ("--cached", "--others", "--exclude-standard")
     return run("git", "ls-files", *how, *folders, folder=ROOT).splitlines()
 

@@ -109,7 +109,7 @@ def accepted_identities(encoder: Encoder) -> tuple[str, ...]:
     return encoder.identity, *encoder.extends
 
 
-@functools.lru_cache(maxsize=1 << 10)  # once for the same texts, which a training often encodes
+@functools.lru_cache(maxsize=1 << 10)  # each warning once: a training encodes its texts often
 def say_cut(cut: int, count: int, max_tokens: int) -> None:
     """Warn of texts whose end an encoder does not read."""
     if cut:
