@@ -38,11 +38,9 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
         return True
     root = pathlib.Path(folder).absolute()
     if (root / "run.json").is_file():
-        raise UserError(
-            f"expected an index, got the run {folder}, from which others start and are published",
-            setting="folder",
-            remedy="make an index of its questions with `qpr index`, and extend that",
-        )
+        what = f"expected an index, got the run {folder}, from which others start and are published"
+        remedy = "make an index of its questions with `qpr index`, and extend that"
+        raise UserError(what, setting="folder", remedy=remedy)
     try:
         retriever = Retriever.load(folder, indexed=True)
     except UserError as error:

@@ -38,14 +38,6 @@ def order_key(value: Id) -> tuple[bool, Id]:
     return isinstance(key, str), key
 
 
-def cell_id(text: str) -> Id | None:
-    """Return the id in a cell of a text file; None if the cell is blank.
-
-    A number if it is written as Python prints it, else the string as it stands: 007 is no number.
-    """
-    return id_key(text) if text.strip() else None
-
-
 def parse_id(value: object) -> int | None:
     """Return the number in a cell or a JSON value; None if it is not an id."""
     if isinstance(value, str):

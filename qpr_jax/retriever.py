@@ -174,10 +174,8 @@ class Retriever:
             where = store.address
         if not where or self.stages.cross_encoder is not None:
             kind = "with a cross-encoder" if where else "in memory"
-            raise UserError(
-                f"expected a retriever of a folder to pickle, got one {kind}",
-                remedy="load it from a folder in each process; `save` writes one",
-            )
+            what = f"expected a retriever of a folder to pickle, got one {kind}"
+            raise UserError(what, remedy="load it from a folder in each process; `save` writes one")
         return Retriever.load, (where,)
 
     def __len__(self) -> int:
@@ -330,10 +328,8 @@ class Retriever:
             create_store(folder, self.store.questions(), how, encoder, self.stages, self.run)
             return
         if not isinstance(self.store, FolderStore):
-            raise UserError(
-                f"expected a retriever of a folder, got {self.store!r}",
-                remedy="build the index in a folder with `qpr index`",
-            )
+            what = f"expected a retriever of a folder, got {self.store!r}"
+            raise UserError(what, remedy="build the index in a folder with `qpr index`")
         path = pathlib.Path(folder)
         if path.absolute() == self.store.path.parent:
             self.compact()

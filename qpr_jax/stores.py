@@ -42,10 +42,8 @@ def create_store(
     identity = encoder.identity
     if is_address(folder):
         if not run:
-            raise UserError(
-                "expected the encoder of a run, got one from Python, which other machines lack",
-                remedy="save it in a folder first",
-            )
+            what = "expected the encoder of a run, got one from Python, which other machines lack"
+            raise UserError(what, remedy="save it in a folder first")
         to = str(folder), questions, encoder.encode, recipe, identity, run
         return MilvusStore.create(*to, extends=encoder.extends)
     path: pathlib.Path | None = None

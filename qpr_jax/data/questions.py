@@ -18,7 +18,7 @@ from qpr_jax.data.records import frame_rows, is_table, row_labels
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
-from qpr_jax.ids import LARGEST_ID, Id, cell_id, check_id, check_ids
+from qpr_jax.ids import LARGEST_ID, Id, check_id, check_ids, id_key
 from qpr_jax.text.base import as_texts
 
 log = logging.getLogger("qpr_jax")
@@ -242,7 +242,8 @@ def _entry(line: int, fields: Fields, chosen: Chosen, cells: bool) -> Entry:
 def _as_id(value: Any, column: str, cells: bool) -> Id | None:
     """The id in a column, None for none; numbers that are no id are strings, as in CSV."""
     if isinstance(value, str):
-        value = cell_id(value) if cells else value if value.strip() else None
+        key = id_key(value) if cells else value  # of a file, 7 is a number, and 007 is none
+        value = key if value.strip() else None
     if is_missing(value):
         return None
     if isinstance(value, decimal.Decimal):

@@ -14,14 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, TypeVar
 
 from qpr_jax.data.columns import TEXT_NAMES, Choose, Rows, distinct_names, require
-from qpr_jax.data.decoding import (
-    NOT_UTF8,
-    Line,
-    input_name,
-    not_utf8,
-    open_input,
-    read_lines,
-)
+from qpr_jax.data.decoding import NOT_UTF8, Line, input_name, not_utf8, open_input, read_lines
 from qpr_jax.data.records import NO_JSON, arrow_rows, folder_rows, json_rows, parse_json
 from qpr_jax.errors import UserError, short
 

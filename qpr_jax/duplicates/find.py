@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import functools
 import logging
 import os
 import pathlib
@@ -76,17 +77,14 @@ def search(
         what = f"expected one of {', '.join(LINKAGES)}, got {linkage!r}"
         raise UserError(what, setting="groups")
     column = column_of(options.keep)
-    index, source = None, ""
+    index = None
     if options.incremental is None:
-        source = str(options.run or default_folder())
-        encoder, stages = read_stages(source)
+        encoder, stages = read_stages(str(options.run or default_folder()))
     else:
         if other is not None or options.run is not None:
-            raise UserError(
-                f"an index is compared by itself, got {'run' if other is None else 'against'}, too",
-                setting="incremental",
-                remedy="leave one of them out",
-            )
+            given = "run" if other is None else "against"
+            what = f"an index is compared by itself, got {given}, too"
+            raise UserError(what, setting="incremental", remedy="leave one of them out")
         index = _open_index(options.incremental)
         encoder, stages = index.encoder, index.stages
     if choice.by_probability:
@@ -106,14 +104,7 @@ def search(
     scores = find_pairs(rows, vectors, stages, choice, memory=options.memory)
     joined = group_pairs(len(rows.first), scores.pairs.first, scores.pairs.second, linkage)
     own = group_rows(rows, joined, vectors, options.keep)
-
-    def add_new() -> int:
-        if index is None or not rows.table_rows:
-            return 0
-        own = table_vectors(rows, vectors, encoder, shared)
-        return _add_new(index, version, rows, own)
-
-    return Duplicates(rows, scores, own), add_new
+    return Duplicates(rows, scores, own), functools.partial(_add_new, index, version, rows, vectors)
 
 
 def find_duplicates(
@@ -234,16 +225,17 @@ def _read_rows(
     )
 
 
-def _add_new(index: Retriever, version: str, rows: Rows, vectors: np.ndarray) -> int:
-    """Add the rows of the table, and their vectors, to an index of this version."""
+def _add_new(index: Retriever | None, version: str, rows: Rows, entries: np.ndarray) -> int:
+    """Add the rows of the table, with the vectors of their entries, to an index of this version."""
+    if index is None or not rows.table_rows:
+        return 0
     store, count = index.store, rows.table_rows
+    vectors = table_vectors(rows, entries, index.encoder, store.shared)
     questions = rows.questions[:count]
     with store.changing():
         if store.version != version:
-            raise UserError(
-                "the index was changed during the search, so nothing was added",
-                remedy="do the same again",
-            )
+            what = "the index was changed during the search, so nothing was added"
+            raise UserError(what, remedy="do the same again")
         replaced = sum(question is not None for question in store.get([q.id for q in questions]))
         store.add(questions, vectors)
     log.info("index: %s added, %s replaced", f"{count - replaced:,}", f"{replaced:,}")

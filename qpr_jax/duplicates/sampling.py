@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CONFIDENCE = 0.9  # of intervals
-_QUANTILE = 1.6448536269514722  # of the normal distribution, for CONFIDENCE
+_QUANTILE = 1.6448536269514722  # of the normal distribution, for intervals of 90 %
 _RATIO = 0.85  # of what is left below the top of a stratum
 _STRATA = 50  # at most
 _LEAST = 1e-4  # probabilities are cut off here and at 1 - _LEAST
@@ -48,7 +47,7 @@ class Estimate:
 
     threshold: float  # the least probability of an accepted pair
     precision: float  # estimated share of duplicates among accepted pairs
-    low: float  # low and high: its interval, of CONFIDENCE
+    low: float  # low and high: its interval of 90 %
     high: float
     pairs: int  # accepted ones
     verdicts: int  # what this rests on, those of pairs below the threshold included

@@ -110,11 +110,8 @@ class FolderStore:
     def search(self, vectors: np.ndarray, k: int) -> list[list[Hit]]:
         """See `Store`."""
         if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
-            raise UserError(
-                f"`vectors`: expected [n, {self.dimension}], got {list(vectors.shape)}",
-                remedy="encode the queries with the encoder of the index",
-            )
-
+            what = f"`vectors`: expected [n, {self.dimension}], got {list(vectors.shape)}"
+            raise UserError(what, remedy="encode the queries with the encoder of the index")
         state = self._fresh()
         size = min(k, state.live.present)
         if size < 1:

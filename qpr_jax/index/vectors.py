@@ -16,7 +16,6 @@ import faiss
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.files import name_in_errors
 from qpr_jax.index.questions import damaged
 from qpr_jax.index.recipe import (
     FLAT_BELOW,
@@ -208,7 +207,7 @@ class Vectors:
 
 def write_codes(path: pathlib.Path, codes: faiss.Index) -> None:
     """Write an index of FAISS; it is on disk when this returns."""
-    with name_in_errors(path), open(path, "wb") as file:
+    with open(path, "wb") as file:
         file.write(faiss.serialize_index(codes).data)
         file.flush()
         os.fsync(file.fileno())

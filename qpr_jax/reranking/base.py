@@ -49,25 +49,6 @@ class TextLists(NamedTuple):
         return np.array([query == question for query, question in self.pairs()], bool)
 
 
-class Lists(NamedTuple):
-    """The hits of q queries by number; those of a query are contiguous."""
-
-    queries: np.ndarray  # int64 [q], rows of the queries among all texts
-    starts: np.ndarray  # as of `TextLists`
-    rows: np.ndarray  # int64 [m], rows of the hits
-    distances: np.ndarray  # float32 [m]
-
-    @property
-    def owners(self) -> np.ndarray:
-        """The query of each hit, 0 to q - 1: int64 [m]."""
-        return owners_of(self.starts)
-
-    def select(self, kept: np.ndarray) -> Lists:
-        """Keep some hits, bool [m]."""
-        counts = np.bincount(self.owners[kept], minlength=len(self.queries))
-        return Lists(self.queries, starts_of(counts), self.rows[kept], self.distances[kept])
-
-
 class Reranker(abc.ABC):
     """A second stage; safe to use from several threads."""
 

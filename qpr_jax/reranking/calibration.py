@@ -122,11 +122,8 @@ def threshold_of_precision(probabilities: np.ndarray, precision: float) -> float
     good = np.flatnonzero(means >= precision)
     if not len(good):
         best = f"at most {means.max():.4f}" if len(means) else "no pairs"
-        raise UserError(
-            f"expected pairs with a mean probability of {precision:g}, got {best}",
-            setting="precision",
-            remedy="lower the precision",
-        )
+        what = f"expected pairs with a mean probability of {precision:g}, got {best}"
+        raise UserError(what, setting="precision", remedy="lower the precision")
     return float(ordered[last[good[-1]]])
 
 

@@ -49,10 +49,8 @@ def file_names(folder: StrPath) -> list[str]:
     path, required = pathlib.Path(folder), (CONFIG, TOKENIZER, WEIGHTS)
     for name in required:
         if not (path / name).is_file():
-            raise UserError(
-                f"{path}: expected a cross-encoder with {', '.join(required)}, found no {name}",
-                remedy="fetch the whole folder, with its weights in safetensors",
-            )
+            what = f"{path}: expected a cross-encoder with {', '.join(required)}, found no {name}"
+            raise UserError(what, remedy="fetch the whole folder, with its weights in safetensors")
     return [*required, *(name for name in _OPTIONAL if (path / name).is_file())]
 
 

@@ -135,10 +135,8 @@ def read_light(folder: StrPath) -> LightModel:
     if manifest["cross_encoder"]:
         features.append(CROSS)
     if manifest["features"] != features:
-        raise UserError(
-            f"{folder}: expected the {len(features)} features of this version, got others",
-            remedy="train the re-ranker again with this version",
-        )
+        what = f"{folder}: expected the {len(features)} features of this version, got others"
+        raise UserError(what, remedy="train the re-ranker again with this version")
     if not 1 <= manifest["candidates"] <= MAX_CANDIDATES:
         what = f"expected 1 to {MAX_CANDIDATES} candidates, got {manifest['candidates']}"
         raise UserError(f"{folder}: {what}", remedy=REMEDY)

@@ -279,10 +279,8 @@ def _put(pool: list[Hit], given: Hit, candidates: int) -> int:
 def _text_of(store: Store, id: Id | None) -> str:
     (found,) = (None,) if id is None else store.get([id])
     if found is None:
-        raise UserError(
-            f"`id`: expected the id of an indexed question, got {id!r:.80}",
-            remedy="use the id of a hit, or give the text as `other`",
-        )
+        what = f"`id`: expected the id of an indexed question, got {id!r:.80}"
+        raise UserError(what, remedy="use the id of a hit, or give the text as `other`")
     return found.text
 
 
@@ -297,7 +295,5 @@ def _read(path: pathlib.Path, read: Callable[[StrPath], Any], kind: str, encoder
 
 def _require(path: pathlib.Path, what: str, found: str, known: Sequence[str]) -> None:
     if found not in known:
-        raise UserError(
-            f"{path}: expected {what} {known[0][:12]}, got one of {found[:12]}",
-            remedy="remove the folder, or put the one that belongs to it there",
-        )
+        what = f"{path}: expected {what} {known[0][:12]}, got one of {found[:12]}"
+        raise UserError(what, remedy="remove the folder, or put the one that belongs to it there")

@@ -119,10 +119,8 @@ class Checkpoints:
             # TensorStore raises a ValueError for a full disk: the cause, then ` [NAME=...`.
             line = re.split(r"\n| \[\w+=", str(error))[0]
             reason = getattr(error, "strerror", None) or line.rpartition(": ")[2]
-            raise UserError(
-                f"{self._folder / str(step)}: cannot {verb} the checkpoint ({reason})",
-                remedy=remedy,
-            ) from error
+            what = f"{self._folder / str(step)}: cannot {verb} the checkpoint ({reason})"
+            raise UserError(what, remedy=remedy) from error
 
 
 def _score(metrics: Any) -> float:

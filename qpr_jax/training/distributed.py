@@ -38,11 +38,9 @@ def make_mesh(devices: int = 0) -> Mesh:
 def require_shares(setting: str, size: int, parts: int) -> None:
     """Raise UserError if `size` is no multiple of the `parts` that the devices share."""
     if size % parts:
-        raise UserError(
-            f"expected a multiple of {parts}, which the devices can share evenly, got {size}",
-            setting=setting,
-            remedy=f"try `{setting}={size // parts * parts or parts}`",
-        )
+        what = f"expected a multiple of {parts}, which the devices can share evenly, got {size}"
+        remedy = f"try `{setting}={size // parts * parts or parts}`"
+        raise UserError(what, setting=setting, remedy=remedy)
 
 
 def split_over(tree: Any, mesh: Mesh) -> Any:

@@ -47,10 +47,9 @@ def train_and_evaluate(
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            raise UserError(
-                f"out of memory ({str(error).splitlines()[0]})",
-                remedy="lower `batch.encode_chunk`, which changes no result, or `batch_size`",
-            ) from error
+            what = f"out of memory ({str(error).splitlines()[0]})"
+            remedy = "lower `batch.encode_chunk`, which changes no result, or `batch_size`"
+            raise UserError(what, remedy=remedy) from error
 
 
 def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, Any]:
@@ -68,11 +67,9 @@ def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, 
         ours = run | {"batch.encode_chunk": config.batch.encode_chunk}
         for name, value in distributed.broadcast_from_first(lambda: ours).items():
             if ours.get(name) != value:
-                raise UserError(
-                    f"expected {value!r}, as in process 0, got {ours.get(name)!r}",
-                    setting=name,
-                    remedy="start all processes with the same settings and data",
-                )
+                what = f"expected {value!r}, as in process 0, got {ours.get(name)!r}"
+                remedy = "start all processes with the same settings and data"
+                raise UserError(what, setting=name, remedy=remedy)
         if distributed.broadcast_from_first((folder / "report.json").exists):
             distributed.disconnect()
             if not first:

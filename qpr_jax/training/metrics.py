@@ -24,9 +24,8 @@ def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
     try:
         return [json.loads(line) for line in lines]
     except ValueError as error:
-        raise UserError(
-            f"{path}: expected JSON lines, got {error}", remedy="restore or remove the file"
-        ) from None
+        what = f"{path}: expected JSON lines, got {error}"
+        raise UserError(what, remedy="restore or remove the file") from None
 
 
 class MetricWriter:

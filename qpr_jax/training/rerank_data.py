@@ -14,7 +14,7 @@ from qpr_jax.data.splits import TRAIN, VALIDATION
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.index.vectors import distances_to
-from qpr_jax.reranking.base import Lists, TextLists, starts_of
+from qpr_jax.reranking.base import TextLists, owners_of, starts_of
 from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.reranking.feature_loops import MOST
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
@@ -31,6 +31,25 @@ MAX_QUERIES = 5000  # of a run without labels
 PART = 4096  # pairs whose logits are computed together
 # The pre-training, on training questions: queries, and hits of each.
 PRETRAINED, PRETRAINING_HITS, MIN_PRETRAINED = 20_000, 30, 50
+
+
+class Lists(NamedTuple):
+    """The hits of q queries by number; those of a query are contiguous."""
+
+    queries: np.ndarray  # int64 [q], rows of the queries among all texts
+    starts: np.ndarray  # as of `TextLists`
+    rows: np.ndarray  # int64 [m], rows of the hits
+    distances: np.ndarray  # float32 [m]
+
+    @property
+    def owners(self) -> np.ndarray:
+        """The query of each hit, 0 to q - 1: int64 [m]."""
+        return owners_of(self.starts)
+
+    def select(self, kept: np.ndarray) -> Lists:
+        """Keep some hits, bool [m]."""
+        counts = np.bincount(self.owners[kept], minlength=len(self.queries))
+        return Lists(self.queries, starts_of(counts), self.rows[kept], self.distances[kept])
 
 
 class Examples(NamedTuple):

@@ -213,8 +213,8 @@ def test_numbers_that_are_no_ids_are_strings(tmp_path):
     def ids(name, data):
         return [entry.id for entry in read(write(tmp_path, name, data))]
 
-    found = ids("a.csv", "id,question\n18446744073709551615,a\n-5,b\n007,c\n7,d\n")
-    assert found == ["18446744073709551615", "-5", "007", 7]
+    found = ids("a.csv", "id,question\n18446744073709551615,a\n-5,b\n007,c\n7,d\n,e\n \t,f\n")
+    assert found == ["18446744073709551615", "-5", "007", 7, None, None]
     lines = ['{"id": 9223372036854775808, "question": "a"}', '{"id": -1, "question": "b"}']
     lines += ['{"id": 7.0, "question": "a"}', '{"id": " ", "question": "b"}']
     assert ids("a.jsonl", "\n".join(lines)) == ["9223372036854775808", "-1", 7, None]
