@@ -60,7 +60,8 @@ def format_error(error: BaseException) -> tuple[str, int] | None:
         case KeyboardInterrupt():
             return "stopped", 130
         case OSError():
-            return printable(f"error: {error}; run the command again once this is fixed"), 1
+            what = re.sub(r"^\[Errno \d+\] ", "", str(error))
+            return printable(f"error: {what}; run the command again once this is fixed"), 1
         case MemoryError():
             return "error: out of memory; give fewer rows at a time, or use a larger machine", 1
     return None
@@ -69,10 +70,6 @@ def format_error(error: BaseException) -> tuple[str, int] | None:
 @contextlib.contextmanager
 def needs(what: str, install: str, *, setting: str = "") -> Iterator[None]:
     """Import packages in here that an install may lack; UserError with the command for pip.
-
-    Example:
-      >>> with needs("`qpr serve`", ".[serve]"):
-      ...     import uvicorn
 
     Args:
       what: what needs them, as the message begins.

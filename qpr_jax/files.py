@@ -27,6 +27,7 @@ MANIFEST = "manifest.json"
 LOCK_FILE = ".lock"
 _SEAL = "sha256"
 _REMEDY = "make the folder again"
+_ELSEWHERE = "name another folder, or allow writing there"
 # Errors of a write that do not say which file it was.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -45,12 +46,14 @@ def write_atomically(path: StrPath, mode: str = "wb") -> Iterator[IO[Any]]:
     killed one. Text modes write UTF-8 with plain newlines. Missing folders are created.
     """
     path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.part")
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    try:
+    with writable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         beside.unlink(missing_ok=True)
-        with name_in_errors(path), open(beside, mode.replace("w", "x"), **text) as file:
+        opened = open(beside, mode.replace("w", "x"), **text)  # noqa: SIM115
+    try:
+        with name_in_errors(path), opened as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -73,6 +76,19 @@ def name_in_errors(path: StrPath) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def writable(path: StrPath) -> Iterator[None]:
+    """Make in here what writes to `path`; UserError, which names it, where that is impossible."""
+    try:
+        with name_in_errors(path):
+            yield
+    except OSError as error:
+        if error.errno in (None, errno.ELOOP, *_DISK_ERRORS):
+            raise
+        what = f"{path}: cannot be written ({error.strerror})"
+        raise UserError(what, remedy=_ELSEWHERE) from None
+
+
+@contextlib.contextmanager
 def locked(path: StrPath, *, wait: bool = False, busy: str = "") -> Iterator[bool]:
     """Lock the file `path` against other threads and processes; a killed process frees it.
 
@@ -83,12 +99,15 @@ def locked(path: StrPath, *, wait: bool = False, busy: str = "") -> Iterator[boo
     busy: what a UserError says if it is held, instead.
     """
     path = pathlib.Path(path).absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
     timeout = -1.0 if wait else 0.0
     lock = filelock.FileLock(path, timeout, poll_interval=0.005, is_singleton=wait)
     try:
-        lock.acquire()
+        with writable(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
     except filelock.Timeout:
+        if not path.exists():  # as in /proc: no process can make it
+            raise UserError(f"{path.parent}: cannot be written", remedy=_ELSEWHERE) from None
         if busy:
             raise UserError(busy, remedy="wait for its end, or write elsewhere") from None
         yield False
@@ -99,18 +118,33 @@ def locked(path: StrPath, *, wait: bool = False, busy: str = "") -> Iterator[boo
         lock.release()
 
 
-def folder_lock(folder: StrPath) -> contextlib.AbstractContextManager[bool]:
-    """Hold the lock of a folder, which is created if missing; wait until it is free."""
-    return locked(pathlib.Path(folder).resolve() / LOCK_FILE, wait=True)
+@contextlib.contextmanager
+def folder_lock(folder: StrPath) -> Iterator[None]:
+    """Hold the lock of a folder; wait until it is free.
+
+    Missing folders are created, and removed again if what is done in here fails and leaves nothing.
+    """
+    folder = pathlib.Path(folder).resolve()
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    with locked(folder / LOCK_FILE, wait=True):
+        try:
+            yield
+        except BaseException:
+            if made:
+                with contextlib.suppress(OSError):
+                    (folder / LOCK_FILE).unlink()
+                    for path in made:
+                        path.rmdir()
+            raise
 
 
-def require_file(path: StrPath) -> pathlib.Path:
+def require_file(path: StrPath, *, remedy: str = _REMEDY) -> pathlib.Path:
     """Return the path of a file, or of a link to one; UserError for a folder, a pipe or nothing."""
     path = pathlib.Path(path)
     if path.is_file():
         return path
     kind = "another kind of file" if os.path.lexists(path) else "none"
-    raise UserError(f"{path}: expected a file, found {kind}", remedy=_REMEDY)
+    raise UserError(f"{path}: expected a file, found {kind}", remedy=remedy)
 
 
 def write_json(path: StrPath, value: Any) -> None:
@@ -238,7 +272,8 @@ def refuse_existing(folder: StrPath, *, option: str = "out") -> None:
         raise UserError(f"expected another folder than the current one, got {path}", setting=option)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         what = f"{path} exists already"
-        raise UserError(what, setting=option, remedy="remove it, or name another folder")
+        remedy = "use what it holds, remove it, or name another folder"
+        raise UserError(what, setting=option, remedy=remedy)
 
 
 @contextlib.contextmanager
@@ -249,15 +284,16 @@ def replace_folder(folder: StrPath) -> Iterator[pathlib.Path]:
     old one as `.NAME.old`; the next call renames it back first.
     """
     folder = pathlib.Path(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     beside = folder.with_name(f".{folder.name}.part")
     old = folder.with_name(f".{folder.name}.old")
-    if old.exists() and not folder.exists():
-        os.replace(old, folder)
-    for leftover in (beside, old):
-        if leftover.exists():
-            shutil.rmtree(leftover)
-    beside.mkdir()
+    with writable(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if old.exists() and not folder.exists():
+            os.replace(old, folder)
+        for leftover in (beside, old):
+            if leftover.exists():
+                shutil.rmtree(leftover)
+        beside.mkdir()
     try:
         with name_in_errors(folder):
             yield beside

@@ -8,6 +8,7 @@ import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
+    folder_lock,
     locked,
     parse_json,
     read_json,
@@ -47,6 +48,21 @@ def test_a_failed_write_or_a_power_cut_leaves_the_old_one(tmp_path, monkeypatch,
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert names(tmp_path) == ["target"]
     assert (tmp_path / "target").stat().st_ino == old
+
+
+def test_a_failure_removes_the_folders_that_it_made_and_nothing_of_others(tmp_path):
+    def fail(name, *others):
+        with folder_lock(tmp_path / name):
+            for other in others:
+                (tmp_path / other).touch()
+            raise KeyError
+
+    (tmp_path / "old").mkdir()
+    for arguments in (["old"], ["new/index"], ["kept/index", "kept/theirs"]):
+        with pytest.raises(KeyError):
+            fail(*arguments)
+    assert names(tmp_path) == ["kept", "old"]
+    assert (names(tmp_path / "kept"), names(tmp_path / "old")) == (["theirs"], [".lock"])
 
 
 def test_leftovers_of_a_kill_are_cleared_and_links_are_not_followed(tmp_path):

@@ -193,7 +193,6 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
 
     check_ending(out)
     names = _names(run, other)
-    pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
     pairs = read_pairs(run, split)
     first = cli.load_index(run)
     searches = [first.search]

@@ -40,6 +40,7 @@ from qpr_jax.files import (
     read_json,
     refuse_existing,
     replace_folder,
+    require_file,
     sha256_of,
     write_atomically,
     write_json,
@@ -64,11 +65,8 @@ def is_made(folder: StrPath) -> bool:
 
 def cluster_files(folder: StrPath) -> list[pathlib.Path]:
     """Return the files that `read_clusters` reads; UserError if one is missing."""
-    files = [pathlib.Path(folder, name) for name in (CLUSTERS, QUESTIONS, *map(_pairs_of, SPLITS))]
-    for file in files:
-        if not file.is_file():
-            raise UserError(f"{file}: expected a file, found none", remedy=_REMEDY)
-    return files
+    names = (CLUSTERS, QUESTIONS, *map(_pairs_of, SPLITS))
+    return [require_file(pathlib.Path(folder, name), remedy=_REMEDY) for name in names]
 
 
 def content_hash(path: StrPath) -> str:

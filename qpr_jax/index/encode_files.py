@@ -154,7 +154,6 @@ def encode_parquet(
     encoder = load_encoder(folder)
     parts, column = _parts(pathlib.Path(source).absolute(), out, text_column)
     job = _Job(str(folder), encoder.identity, column, skip_bad_rows, _ON_SPARK if spark else CHUNK)
-    out.mkdir(parents=True, exist_ok=True)
     busy = f"{out}: another process is writing it"
     with locked(out / ".lock", busy=busy), name_in_errors(out):
         asked = {"format": FORMAT, "encoder": encoder.identity, "dimension": encoder.dimension}
@@ -204,9 +203,8 @@ def _parts(source: pathlib.Path, out: pathlib.Path, column: str) -> tuple[list[P
 
 
 def _is_written(part: Part) -> bool:
-    if not os.path.exists(part.out):
-        return False
-    return (_metadata(part.out).metadata or {}).get(_SOURCE) == part.state.encode()
+    known = _metadata(part.out).metadata if os.path.exists(part.out) else None
+    return (known or {}).get(_SOURCE) == part.state.encode()
 
 
 def _metadata(path: StrPath) -> Any:
@@ -218,10 +216,8 @@ def _metadata(path: StrPath) -> Any:
         return parquet.read_metadata(path)
     except (pyarrow.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(
-            f"{path}: expected a Parquet file, got another or one cut off ({reason:.80})",
-            remedy="restore or remove it",
-        ) from None
+        what = f"{path}: expected a Parquet file, got another or one cut off ({reason:.80})"
+        raise UserError(what, remedy="restore or remove it") from None
 
 
 def _begin(out: pathlib.Path, asked: dict[str, Any], parts: Sequence[Part]) -> None:

@@ -44,7 +44,6 @@ def open_workdir(
     run, folder = {"format": FORMAT} | run, pathlib.Path(workdir)
     if not str(workdir) or (folder.exists() and not folder.is_dir()):
         raise UserError(f"expected a folder, got {str(workdir)!r}", setting="workdir")
-    folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock", busy=f"{folder}: another process works in this folder"):
         if not (folder / RUN_FILE).exists():
             if foreign := _names(folder):

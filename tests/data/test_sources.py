@@ -98,5 +98,5 @@ def test_the_files_of_the_sample_agree(tmp_path):
     for pair in found["pairs"]:
         same = answer(pair["question1"]) == answer(pair["question2"])
         assert same == (pair["is_duplicate"] == "1")
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="exists already; use what it holds"):
         write_sample(tmp_path / "a")

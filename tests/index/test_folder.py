@@ -217,7 +217,7 @@ def test_a_read_only_folder_is_read(tmp_path):
         "from tests.index.folders import contents, some\n"
         "from tests.store_contract import put\n"
         "contents(FolderStore(sys.argv[1]))\n"  # imports all that another user may not read
-        "if os.geteuid() == 0: os.seteuid(65534)\n"
+        "if os.geteuid() == 0: os.setuid(65534)\n"
         "store = FolderStore(sys.argv[1])\n"
         "print(len(contents(store)))\n"
         "try: put(store, *some(1, 99))\n"
