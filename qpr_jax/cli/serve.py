@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import ipaddress
 import json
@@ -13,7 +14,9 @@ import re
 import signal
 import socket
 import tempfile
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -90,23 +93,24 @@ def serve(folder: str, host: str, port: int, workers: int, **given: Any) -> None
     if {*hosts} <= {*LOOPBACK}:
         log.info("only requests to localhost are answered; see --allowed-host")
     with listen(host, port) as listening:
+        say = functools.partial(_say, settings, _url(host, listening), workers, cli.wants_json())
         if workers == 1:
-            _serve_alone(settings, host, listening, access_log=access_log)
+            _serve_alone(settings, listening, say, access_log=access_log)
             return
-        _say(settings, _url(host, listening), len(settings.open_index()), workers)
-        port = listening.getsockname()[1]
-    _serve_by_workers(settings, host, port, workers, access_log=access_log)
+        where = {"host": host, "port": listening.getsockname()[1], "workers": workers}
+        say = functools.partial(say, len(settings.open_index()))
+    _serve_by_workers(settings, say, where, access_log=access_log)
 
 
 def _serve_alone(
-    settings: Settings, host: str, listening: socket.socket, *, access_log: bool
+    settings: Settings, listening: socket.socket, say: Callable[[int], None], *, access_log: bool
 ) -> None:
     """Serve in this process."""
     from qpr_jax.serving.app import make_app
 
     def on_ready(count: int) -> None:
         gc.freeze()  # the index stays, so the collector need not scan it
-        _say(settings, _url(host, listening), count)
+        say(count)
 
     if hangup := getattr(signal, "SIGHUP", 0):  # Windows has none
         signal.signal(hangup, signal.SIG_IGN)  # until there is something to reload
@@ -115,35 +119,39 @@ def _serve_alone(
 
 
 def _serve_by_workers(
-    settings: Settings, host: str, port: int, workers: int, *, access_log: bool
+    settings: Settings, say: Callable[[], None], where: dict[str, Any], *, access_log: bool
 ) -> None:
-    """Serve in several processes, which uvicorn starts and watches."""
+    """Serve in several processes, which uvicorn starts and watches; `say` once all are ready."""
     import uvicorn
 
     from qpr_jax.serving.app import SETTINGS
 
+    def wait() -> None:
+        while len([*pathlib.Path(shared).glob("ready-*")]) < where["workers"]:
+            time.sleep(0.1)
+        say()
+
     with tempfile.TemporaryDirectory(prefix="qpr") as shared:
+        threading.Thread(target=wait, daemon=True).start()
         os.environ[SETTINGS] = settings.model_dump_json()
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = shared  # `/metrics` sums what is in it
         uvicorn.run(
             "qpr_jax.serving.app:create_app",
             factory=True,
-            host=host,
-            port=port,
-            workers=workers,
+            **where,
             timeout_worker_healthcheck=300,  # opening and compiling may hold up an answer
             **_uvicorn(access_log=access_log),
         )
 
 
-def _say(settings: Settings, url: str, count: int, workers: int = 1) -> None:
+def _say(settings: Settings, url: str, workers: int, as_json: bool, count: int) -> None:
     """Print what is served and where."""
     writing = "with the token" if settings.token else "off"
     by = f", by {workers} workers" if workers > 1 else ""
     log.info(
         "%s: %s questions at %s%s, writing %s", settings.folder, f"{count:,}", url, by, writing
     )
-    if cli.wants_json():
+    if as_json:
         facts = {"folder": settings.folder, "questions": count, "url": url}
         click.echo(json.dumps(facts | {"writing": bool(settings.token)}))
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import pathlib
 import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -71,9 +72,15 @@ def create_app() -> FastAPI:
 
         QPR_SERVE='{"folder": "my_index"}' uvicorn --factory qpr_jax.serving.app:create_app
     """
+    shared = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+
+    def on_ready(count: int) -> None:
+        if shared:  # `qpr serve` waits for this file of each worker
+            pathlib.Path(shared, f"ready-{os.getpid()}").touch()
+
     try:
         settings = Settings.model_validate_json(os.environ.get(SETTINGS, "{}"))
-        return make_app(settings.open_index(), settings)
+        return make_app(settings.open_index(), settings, on_ready=on_ready)
     except (UserError, OSError, ValidationError) as error:
         print(f"error: ${SETTINGS}: {error}", file=sys.stderr)
         sys.exit(3)
