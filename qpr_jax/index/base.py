@@ -33,9 +33,9 @@ class Hit(NamedTuple):
     payload: Payload | None = None
 
     @property
-    def close(self) -> bool:
-        """Whether it is shown as an answer: its score is at least CLOSE, or unknown."""
-        return self.score is None or self.score >= CLOSE
+    def close(self) -> bool | None:
+        """Whether its score is at least CLOSE; None if it has none."""
+        return None if self.score is None else self.score >= CLOSE
 
 
 class Question(NamedTuple):

@@ -184,14 +184,15 @@ def _add_searches(app: FastAPI, live: LiveIndex) -> None:
     @app.post("/search", response_model=models.SearchResponse)
     async def search(body: models.SearchRequest) -> Response:
         """Find the best questions for each query."""
-        found = await live.search(body.texts, body.k, body.rerank, distinct=body.distinct)
-        return _json(found)
+        return _json(await live.with_newest(lambda now: now.search(body)))
 
     @app.get("/search", response_model=models.SearchResponse)
     async def search_one(asked: Annotated[models.SearchQuery, Query()]) -> Response:
         """Find the best questions for one query."""
         rerank = False if asked.rerank == "false" else asked.rerank
-        return _json(await live.search([asked.q], asked.k, rerank, distinct=asked.distinct))
+        given = asked.model_dump(exclude={"q"}) | {"query": asked.q, "rerank": rerank}
+        body = models.SearchRequest(**given)
+        return _json(await live.with_newest(lambda now: now.search(body)))
 
     @app.post("/encode", response_model=models.EncodeResponse)
     async def encode(body: models.EncodeRequest) -> Response:

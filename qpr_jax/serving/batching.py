@@ -14,11 +14,13 @@ from starlette.exceptions import HTTPException
 from qpr_jax.retriever import Hit
 
 Found = Sequence[Sequence[Hit]]
+ToJson = Callable[[Found], bytes]  # makes the answer to a request, in the searching thread
 
 
 class _Request(NamedTuple):
     queries: list[str]
     k: int
+    to_json: ToJson
     answer: asyncio.Future[bytes]
 
 
@@ -33,14 +35,12 @@ class Batcher:
     def __init__(
         self,
         search: Callable[[Sequence[str], int], Found],
-        to_json: Callable[[Found], bytes],  # makes the answer to a request, in the searching thread
         *,
         max_queries: int,  # of a batch, unless one request has more
         max_waiting: int = 4096,  # queries
         on_batch: Callable[[int], object] = lambda size: None,  # gets the number of queries
     ) -> None:
-        self._search, self._to_json = search, to_json
-        self._max_queries, self._max_waiting = max_queries, max_waiting
+        self._search, self._max_queries, self._max_waiting = search, max_queries, max_waiting
         self._on_batch = on_batch
         self._pool = ThreadPoolExecutor(1, "search")
         self._lock = threading.Lock()  # guards the three below
@@ -48,10 +48,10 @@ class Batcher:
         self._waiting_queries = 0
         self._running = False
 
-    async def search(self, queries: list[str], k: int) -> bytes:
+    async def search(self, queries: list[str], k: int, to_json: ToJson) -> bytes:
         """Return the answer to a request; an HTTPException if too many queries wait."""
         loop = asyncio.get_running_loop()
-        request = _Request(queries, k, loop.create_future())
+        request = _Request(queries, k, to_json, loop.create_future())
         with self._lock:
             if self._waiting_queries >= self._max_waiting:
                 line = "too many requests are waiting; try again later"
@@ -94,7 +94,7 @@ class Batcher:
         queries = [query for request in batch for query in request.queries]
         self._on_batch(len(queries))
         hits = iter(self._search(queries, max(request.k for request in batch)))
-        return [self._to_json([next(hits)[: r.k] for _ in r.queries]) for r in batch]
+        return [r.to_json([next(hits)[: r.k] for _ in r.queries]) for r in batch]
 
 
 def _set_answers(batch: list[_Request], result: list[bytes] | Exception) -> None:

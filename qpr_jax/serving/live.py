@@ -19,11 +19,10 @@ from prometheus_fastapi_instrumentator.metrics import latency, requests
 from starlette.exceptions import HTTPException
 
 from qpr_jax.errors import UnavailableError, UserError
-from qpr_jax.reranking.base import Rerank
 from qpr_jax.retriever import Hit, Retriever
 from qpr_jax.serving.batching import Batcher
 from qpr_jax.serving.middleware import FIELDS
-from qpr_jax.serving.models import CROSS_QUERIES
+from qpr_jax.serving.models import CROSS_QUERIES, SearchRequest
 
 log = logging.getLogger("qpr_jax")
 T = TypeVar("T")
@@ -79,13 +78,14 @@ class Served:
         self.words = retriever.stages.words(retriever.store)
         # One for each re-ranker, so that no search waits for a cross-encoder.
         self._batchers = {
-            (word, distinct): Batcher(
-                functools.partial(retriever.search, rerank=word, distinct=distinct),
-                _search_json,
+            (word, distinct, least): Batcher(
+                functools.partial(
+                    retriever.search, rerank=word, distinct=distinct, min_score=least
+                ),
                 max_queries=CROSS_QUERIES if word == "cross_encoder" else 256,
                 on_batch=on_batch,
             )
-            for word, distinct in itertools.product(self.words, (False, True))
+            for word, distinct, least in itertools.product(self.words, (False, True), (None, 0))
         }
 
     def warm_up(self) -> None:
@@ -93,14 +93,16 @@ class Served:
         for word in self.words:
             self.retriever.search(["warm up"], rerank=word)
 
-    async def search(
-        self, queries: list[str], k: int, rerank: Rerank, *, distinct: bool = False
-    ) -> bytes:
+    async def search(self, asked: SearchRequest) -> bytes:
         """Return the JSON of the hits. 429 if many wait; 422 without this re-ranker."""
-        word = self.words[0] if rerank is None else rerank
+        word = self.words[0] if asked.rerank is None else asked.rerank
         if word not in self.words:
             raise HTTPException(422, f"`rerank`: this server has no re-ranker {word!r}")
-        return await self._batchers[word, distinct].search(queries, k)
+        # A least score of 0 leaves out none; each request has its own.
+        scored = None if asked.min_score is None else 0
+        to_json = functools.partial(_search_json, least=asked.min_score or 0)
+        batcher = self._batchers[word, asked.distinct, scored]
+        return await batcher.search(asked.texts, asked.k, to_json)
 
 
 class LiveIndex:
@@ -111,10 +113,7 @@ class LiveIndex:
     """
 
     def __init__(
-        self,
-        retriever: Retriever,
-        open_again: Open | None,
-        metrics: ServerMetrics,
+        self, retriever: Retriever, open_again: Open | None, metrics: ServerMetrics
     ) -> None:
         """open_again: opens the index of the folder for `reload`; None if there is no folder."""
         self._make = functools.partial(Served, on_batch=metrics.batches.observe)
@@ -155,22 +154,16 @@ class LiveIndex:
         self._metrics.questions.set(self._count)
         return self._count
 
-    async def search(self, queries: list[str], k: int, rerank: Rerank, *, distinct: bool) -> bytes:
-        """Return the JSON of the hits; 429 if many queries wait."""
-        return await self._with_newest(
-            lambda now: now.search(queries, k, rerank, distinct=distinct)
-        )
-
     async def read(self, look: Callable[[Retriever], T]) -> T:
         """Return `look(retriever)`, called in a thread."""
-        return await self._with_newest(lambda now: asyncio.to_thread(look, now.retriever))
+        return await self.with_newest(lambda now: asyncio.to_thread(look, now.retriever))
 
     async def write(self, change: Callable[[Retriever], T]) -> T:
         """Return `change(retriever)`, called in a thread, one change after the other."""
         async with self._writer:
             return await self.read(change)
 
-    async def _with_newest(self, work: Callable[[Served], Awaitable[T]]) -> T:
+    async def with_newest(self, work: Callable[[Served], Awaitable[T]]) -> T:
         """Return `work(served)`.
 
         A store follows the changes of other processes, but refuses a new index of another encoder:
@@ -222,7 +215,10 @@ class LiveIndex:
         return {"questions": count, "seconds": seconds}
 
 
-def _search_json(results: Sequence[Sequence[Hit]]) -> bytes:
-    found = [[{**hit._asdict(), "close": hit.close} for hit in hits] for hits in results]
+def _search_json(results: Sequence[Sequence[Hit]], least: float) -> bytes:
+    found = [
+        [{**hit._asdict(), "close": hit.close} for hit in hits if (hit.score or 0) >= least]
+        for hits in results
+    ]
     # ASCII, because an indexed text may have a lone surrogate.
     return json.dumps({"results": found}).encode()

@@ -62,7 +62,9 @@ class RequestChecks:
             await self._app(scope, receive, send)
             return
         headers, size, started = Headers(scope=scope), 0, False
-        name = _request_id(headers)
+        given = headers.getlist("x-request-id")
+        valid = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
+        name = given[0] if valid else secrets.token_hex(16)
         # The server drops the body of the answer to HEAD.
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
 
@@ -99,12 +101,6 @@ class RequestChecks:
         got = shorten(", ".join(given)) or "none"
         line = f"host not allowed: {got}; start the server with --allowed-host NAME"
         return error_response(400, line)
-
-
-def _request_id(headers: Headers) -> str:
-    given = headers.getlist("x-request-id")
-    valid = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
-    return given[0] if valid else secrets.token_hex(16)
 
 
 def _wrong_body(headers: Headers) -> Response | None:

@@ -74,16 +74,28 @@ Query = Annotated[
 Queries = Annotated[list[Query], Field(max_length=TEXTS)]
 
 
-class SearchRequest(Model):
+class SearchOptions(BaseModel):
+    """Which hits are answered."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    k: int = Field(5, ge=1, le=1000, description="Maximum number of hits of a query.")
+    distinct: bool = Field(False, description="Whether to find a text once, though many have it.")
+    min_score: float | None = Field(
+        None, ge=0, le=1, description="Leave out hits with a lower score or none."
+    )
+
+
+class SearchRequest(SearchOptions):
     """What to search for."""
+
+    model_config = ConfigDict(strict=True)
 
     queries: Queries | None = Field(None, examples=[["how can i learn french quickly"]])
     query: Query | None = Field(None, description="One query, instead of `queries`.")
-    k: int = Field(5, ge=1, le=1000, description="Maximum number of hits of a query.")
     rerank: Literal[False, "light", "cross_encoder"] | None = Field(
         None, description="Re-ranker of the nearest hits: false for none; null for light, if any."
     )
-    distinct: bool = Field(False, description="Whether to find a text once, though many have it.")
 
     @property
     def texts(self) -> list[str]:
@@ -103,17 +115,13 @@ class SearchRequest(Model):
         return self
 
 
-class SearchQuery(BaseModel):
+class SearchQuery(SearchOptions):
     """What to search for, in the address."""
 
-    model_config = ConfigDict(extra="forbid")
-
     q: Text
-    k: int = Field(5, ge=1, le=1000, description="Maximum number of hits.")
     rerank: Literal["false", "light", "cross_encoder"] | None = Field(
         None, description="Re-ranker of the nearest hits; none of these: light, if there is one."
     )
-    distinct: bool = Field(False, description="Whether to find a text once, though many have it.")
 
 
 class EncodeRequest(Model):
@@ -153,7 +161,9 @@ class HitModel(QuestionModel):
     score: float | None = Field(
         description="Probability that it means the same as the query; null if unknown."
     )
-    close: bool = Field(description=f"Whether the score is at least {CLOSE}, or null.")
+    close: bool | None = Field(
+        description=f"Whether the score is at least {CLOSE}; null without a score."
+    )
 
 
 class SearchResponse(Model):

@@ -91,11 +91,7 @@ def make_review_app(
     """
     page = render("review_page.html")
     headers = _headers(page) | {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
-    app = FastAPI(
-        openapi_url=None,
-        redirect_slashes=False,
-        exception_handlers=HANDLERS,
-    )
+    app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
 
     def check(given: str) -> None:
         if not secrets.compare_digest(given.encode(), token.encode()):

@@ -52,13 +52,23 @@ def test_in_two_stages(reranked):
     retriever, queries = Retriever.load(reranked), ["learn python", "cook rice"]
     with client_of(make_app(retriever)) as client:
         for word in (None, False, "light"):
-            answer = client.post("/search", json={"queries": queries, "k": 4, "rerank": word})
+            body = {"queries": queries, "k": 4, "rerank": word}
+            answer = client.post("/search", json=body)
             assert answer.json() == as_json(retriever.search(queries, 4, rerank=word))
+            unknown = {hit["close"] is None for hit in answer.json()["results"][0]}
+            assert unknown == {word is False}  # which hits have no score
             asked = {"q": queries[0], "k": 4} | (
                 {} if word is None else {"rerank": str(word).lower()}
             )
             answer = client.get("/search", params=asked)
             assert answer.json() == as_json(retriever.search(queries[:1], 4, rerank=word))
+            least = retriever.search(queries[:1], 4)[0][1].score
+            found = as_json(retriever.search(queries, 4, rerank=word, min_score=least))
+            assert 0 < len(found["results"][0]) < 4
+            answer = client.post("/search", json=body | {"min_score": least})
+            assert answer.json() == found
+            found = as_json(retriever.search(queries[:1], 4, rerank=word, min_score=least))
+            assert client.get("/search", params=asked | {"min_score": least}).json() == found
         page = client.get("/").text
     assert all(0 < hit.score <= 1 for hit in retriever.search(queries, 4)[0])
     assert re.findall('<option value="(.*)">', page) == ["&#34;light&#34;", "false"]
@@ -123,6 +133,7 @@ def test_writing_needs_the_token(client, given):
         ("/search", RICE | {"\n😀" * 99: 1}, r"`'\n\U0001f600\n"),
         ("/search", {"queries": ["a"] * 17, "rerank": "cross_encoder"}, "at most 16 queries for"),
         ("/search", {"queries": ["a"], "query": "b"}, "one of `queries` and `query`"),
+        ("/search", RICE | {"min_score": 2}, "`min_score`: Input should be less than or equal"),
         ("/search", {}, "one of `queries` and `query`"),
         ("/search", {"queries": ["a"] * 101, "k": 100}, "queries times k; got 10,100"),
         ("/questions", {"questions": ["a"], "ids": []}, "`ids`: expected one a question (1)"),

@@ -28,18 +28,19 @@ def test_what_waits_is_the_next_batch_up_to_its_size_without_clients_that_have_g
     requests = [("bc", 2), ("d", 1), ("x", 9), ("e", 3), ("f", 1), ("ghijklm", 1), ("n", 1)]
 
     async def run():
-        batcher = Batcher(search, to_json, max_queries=4, max_waiting=20)
-        tasks = [asyncio.create_task(batcher.search(["!"], 1))]
+        batcher = Batcher(search, max_queries=4, max_waiting=20)
+        tasks = [asyncio.create_task(batcher.search(["!"], 1, to_json))]
         await asyncio.sleep(0)
         await asyncio.to_thread(started.wait, 30)
-        tasks += [asyncio.create_task(batcher.search([*queries], k)) for queries, k in requests]
+        for queries, k in requests:
+            tasks.append(asyncio.create_task(batcher.search([*queries], k, to_json)))
         await asyncio.sleep(0)
         tasks[3].cancel()
         await asyncio.sleep(0)
         go.set()
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         for _ in range(40):  # there is room again
-            assert await batcher.search(["a"], 1) == to_json(found("a", 1))
+            assert await batcher.search(["a"], 1, to_json) == to_json(found("a", 1))
         return answers
 
     wrong, *answers = asyncio.run(run())

@@ -71,7 +71,7 @@ def test_questions_are_found_by_the_keyboard_and_are_text(page, reranked):
         assert page.evaluate(focused) == rank
     page.get_by_role("combobox", name="Order").select_option("by distance")
     hits = Retriever.load(reranked).search(["cook rice"], 4, rerank=False)[0]
-    expect(page.locator(".score")).to_have_count(0)
+    expect(page.locator(".score, .far")).to_have_count(0)
     assert shown(page) == [hit.question for hit in hits]
 
 
