@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
-_NAMES = ("query", "negative", "rank", "distance", "positive", "id", "score")
+_NAMES = ("query", "negative", "rank", "distance", "positive_distance", "id", "score")
 
 
 @cli.command("{out} is complete or unchanged")
@@ -69,9 +69,9 @@ def negatives(
     cross-encoder, drops hits that are probably paraphrases without a label (false negatives); with
     both, the cross-encoder scores what the re-ranker has left.
 
-    Writes query, negative, rank, distance, positive (its distance), id (of the negative in the
-    index) and, with a re-ranker or cross-encoder, score (the probability that the two mean the
-    same; with both, the cross-encoder's). A training reads the file as data.negatives.
+    Writes query, negative, rank, distance, positive_distance, id (of the negative in the index)
+    and, with a re-ranker or cross-encoder, score (the probability that the two mean the same; with
+    both, the cross-encoder's). A training reads the file as data.negatives.
 
     \b
     Example: qpr negatives runs/quora_sdml pairs.tsv --split train --out negatives.tsv \\

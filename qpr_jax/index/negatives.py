@@ -44,14 +44,14 @@ class Negative(NamedTuple):
     query: int
     hit: Hit
     rank: int
-    positive: float  # p
+    farthest: float  # p
     score: float | None = None
 
     def fields(self, questions: Sequence[str]) -> dict[str, object]:
         """Return a row of a file of negatives; `id` is that of the negative in the index."""
         fields: dict[str, object] = {"query": questions[self.query], "negative": self.hit.question}
-        fields |= {"rank": self.rank, "distance": self.hit.distance, "positive": self.positive}
-        fields |= {"id": self.hit.id}
+        fields |= {"rank": self.rank, "distance": self.hit.distance}
+        fields |= {"positive_distance": self.farthest, "id": self.hit.id}
         return fields if self.score is None else fields | {"score": self.score}
 
 
@@ -104,9 +104,9 @@ def find_negatives(
         if rerank is not None:
             hits = rerank(texts, hits)
         eligible = []
-        for row, positive, found in zip(rows, _farthest(vectors, chunk), hits, strict=True):
+        for row, farthest, found in zip(rows, _farthest(vectors, chunk), hits, strict=True):
             others = [h for h in found if group_of.get(normalized_text(h.question)) != groups[row]]
-            ranked = [Negative(row, h, i, positive, h.score) for i, h in enumerate(others, start=1)]
+            ranked = [Negative(row, h, i, farthest, h.score) for i, h in enumerate(others, start=1)]
             counts["paraphrases"] += len(found) - len(others)
             kept = _keep(ranked[: rules.to_rank], rules, counts, scored=rerank is not None)
             if rules.seed is not None:
@@ -125,7 +125,7 @@ def _keep(
     """Keep the negatives within the ranks, beyond the margin and, if scored, of a low score."""
     later = ranked[rules.from_rank - 1 :]
     margin = rules.relative_margin
-    kept = far = [n for n in later if margin is None or n.hit.distance >= n.positive * (1 + margin)]
+    kept = far = [n for n in later if margin is None or n.hit.distance >= n.farthest * (1 + margin)]
     if scored:
         kept = [n for n in far if n.score is not None and n.score <= rules.max_score]
     counts["rank"] += len(ranked) - len(later)

@@ -19,7 +19,10 @@ from tests.tables import read_table, write_table
 def test_columns_of_other_names_make_the_same(done, tmp_path):
     write_table(tmp_path / "log.csv", ("asked", "said"), log_rows())
     names = ("--question", "asked", "--answer", "said", "--min-coherence", "0.2")
-    done("clusters", "log.csv", "--out", "made", *names)
+    _, stderr = done("clusters", "log.csv", "--out", "made", *names)
+    report = json.loads((tmp_path / "made" / "report.json").read_text())
+    left_out = f"{report['clusters_removed']} of {report['clusters']} clusters were left out"
+    assert re.search(f"{left_out}: .* `--min-coherence 0.2`", stderr)
     write_rows(tmp_path / "rows.jsonl", log_rows())
     done("clusters", "rows.jsonl", "--out", "expected", "--min-coherence", "0.2")
     for name in ("clusters.jsonl", "pairs_train.tsv", "report.json"):
@@ -91,7 +94,7 @@ def test_the_questions_of_the_pairs_or_an_index_are_searched(done, run, index, p
     out, stderr = done("negatives", run, pairs, "--out", "n.tsv", "--count", "2")
     assert out == ""
     rows = read_table(tmp_path / "n.tsv")
-    assert [*rows[0]] == [*NEGATIVES, "rank", "distance", "positive", "id"]
+    assert [*rows[0]] == [*NEGATIVES, "rank", "distance", "positive_distance", "id"]
     assert len(rows) == 5 * 2
     assert "n.tsv: 5 queries, 10 negatives; 0 queries have fewer than 2" in stderr
     mined = {}
