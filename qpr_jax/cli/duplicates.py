@@ -178,6 +178,9 @@ def _read_one(path: str, how: dict[str, Any]) -> Iterable[Entry]:
     if named or not pair_columns(path, format=form):
         return cli.read_input(path, say=functools.cache(log.info), **how)
     data = read_question_pairs(path, format=form, skip_bad_rows=how["skip_bad_rows"])
+    text = "%s: labeled pairs: their %s questions are compared, the labels are not read; to score "
+    text += "the pairs, `qpr evaluate --task classification`"
+    log.info(text, path, f"{len(data.questions):,}")
     pairs = zip(data.ids.tolist(), data.questions, strict=True)
     return (Entry(line, *pair) for line, pair in enumerate(pairs))
 
@@ -236,10 +239,7 @@ def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
 @cli.argument("pairs", type=cli.PATH)
 @cli.option("--verdicts", type=cli.PATH, help="CSV.  [default: verdicts.csv beside PAIRS]")
 @cli.option(
-    "--precision",
-    default=0.9,
-    type=cli.PART,
-    help="Precision that the threshold must have.",
+    "--precision", default=0.9, type=cli.PART, help="Precision that the threshold must have."
 )
 @cli.option("--format", type=click.Choice(FORMATS), help="Format of PAIRS.  [default: by suffix]")
 @address_options(8001)

@@ -68,11 +68,13 @@ def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) 
     if is_address(folder):
         given = {"factory": AUTO, **given}  # Milvus lacks most of the recipes of runs
     recipe = run_recipe(read_encoder(source), **given)
+    entries = progress.count(cli.read_inputs(questions, **how), "read")
+    first = [*itertools.islice(entries, 1)]  # unreadable questions fail before the warning
     if pathlib.Path(folder, INDEX, MANIFEST).exists():
         log.info("%s: the new index will replace the old one and all that was added", folder)
     retriever = Retriever.build_in(
         folder,
-        progress.count(cli.read_inputs(questions, **how), "read"),
+        itertools.chain(first, entries),
         source,
         recipe=recipe,
         where=f"{cli.input_names(questions)}, line",

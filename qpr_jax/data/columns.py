@@ -67,6 +67,8 @@ class Columns:
         if not text:
             what = f"expected a column of questions ({', '.join(TEXT_NAMES[:4])}, ...)"
             other = ", or another format, such as `lines`" if in_text and len(names) == 1 else ""
+            if {"question1", "question2"} <= {*names}:
+                other = "; pairs are for `qpr train`, `qpr evaluate`, `qpr rerank`"
             raise UserError(f"{what}, got {listed(names)}", remedy=_NAME_TEXT + other)
         key = ""
         if self.id is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from qpr_jax.errors import UserError
 log = logging.getLogger("qpr_jax")
 CARD = "README.md"  # the model card in the folder of a published encoder
 _PART = 16_384  # questions that are encoded between two looks at the clock
+said_cut: set[int] = set()  # limits beyond which texts were, as a warning said
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ def accepted_identities(encoder: Encoder) -> tuple[str, ...]:
     return encoder.identity, *encoder.extends
 
 
-@functools.lru_cache(maxsize=1 << 10)  # each warning once: a training encodes its texts often
 def say_cut(cut: int, count: int, max_tokens: int) -> None:
-    """Warn of texts whose end an encoder does not read."""
-    if cut:
+    """Warn once of texts whose end an encoder does not read."""
+    if cut and max_tokens not in said_cut:
+        said_cut.add(max_tokens)
         message = "%s of %s texts have more than %d tokens: the rest of them is not read"
         log.warning(message, f"{cut:,}", f"{count:,}", max_tokens)
 

@@ -54,13 +54,16 @@ def run_encoder_folder(run: StrPath) -> pathlib.Path:
     export = folder / named
     if export.is_dir():
         return export
+    remedy = "name another folder"
+    if (folder / "run.json").exists():
+        remedy = "finish the run: the same command resumes it"
+    elif folder.name == INDEX and (folder / MANIFEST).exists():
+        remedy = f"name the folder of this index: {folder.parent}"
     raise UserError(
         f"{run}: expected a run with {EXPORT}/, or an encoder ({WEIGHTS}, with {CONFIG} or with "
         f"the {MANIFEST} of `qpr publish`), found neither",
         setting="run",
-        remedy="finish the run: the same command resumes it"
-        if (folder / "run.json").exists()
-        else "name another folder",
+        remedy=remedy,
     )
 
 

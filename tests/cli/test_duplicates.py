@@ -126,7 +126,8 @@ def test_quoras_own_file(done, run, tmp_path):
     rows = "0\t11\t12\tlearn python\tLearn Python?\t1\n1\t13\t11\tcook rice\tlearn python\t0\n"
     (tmp_path / "quora.tsv").write_text(header + rows)
     how = ("--run", run, "--max-distance", "0")
-    done("duplicates", "quora.tsv", *how, "--out", "m")
+    _, stderr = done("duplicates", "quora.tsv", *how, "--out", "m")
+    assert "quora.tsv: labeled pairs: their 3 questions are compared" in stderr
     (pair,) = read_table(tmp_path / "m" / "pairs.csv")
     assert (pair["id1"], pair["id2"]) == ("11", "12")
     (tmp_path / "new.csv").write_text("question\ncook rice\nwhat is rust\n")

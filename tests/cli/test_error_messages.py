@@ -41,6 +41,7 @@ def files(index, run, tmp_path):
         "deep.toml": "seed = " + "[" * 50_000,
         "bad_log.jsonl": (tmp_path / "bad_log.jsonl").read_text() + "{\n",
         "half.tsv": "How?\tWie?\nWho?\t\n",
+        "lab.csv": "question1,question2,label\nrice,cook rice,1\n",
         "evil.csv": "id,\x1b[2J\u202equestion\nerror: all is well,x\n",
     }
     for name, text in contents.items():
@@ -58,8 +59,13 @@ MISTAKES = (
     ("index made questions.jsonl --run run --factory LSH", "factory", "HNSW32"),
     ("index made twice.tsv --run run", "twice.tsv, line 4", ""),
     ("index made some_ids.jsonl --run run", "some_ids.jsonl, line 2", ""),
+    ("index mine gone.csv --run run", "gone.csv", "name a file"),
+    ("index some_ids.jsonl/made t.csv --run run", "some_ids.jsonl/made", "another folder"),
+    ("encode run t.csv --out /proc/x.npy", "/proc: cannot be written", "another folder"),
     ("search gone --query a", "gone", ""),
+    ("search mine/index --query a", "mine/index", "this index: mine"),
     # duplicates
+    ("duplicates lab.csv --run run --out made", "lab.csv", "`qpr evaluate`"),
     ("duplicates t.csv --run run --out made --pairs 1 --threshold 0.5", "one way", ""),
     ("duplicates t.csv --run run --out made --pairs 1 --keep best", "`keep`", "max:COLUMN"),
     ("duplicates t.csv --run run --out made --pairs 1 --keep max:likes", "`keep`", ""),
@@ -116,6 +122,8 @@ def test_an_error_is_one_line_that_says_where_and_what_to_do(qpr, files):
         assert remedy in line, arguments
         assert len(line) < 700, arguments
         made = {path.name for path in files.iterdir()} - before
+        assert not (made and arguments.startswith("index")), arguments
+        assert "will replace" not in stderr, arguments
         assert not [n for n in made if (files / n / "index" / "manifest.json").exists()], arguments
         assert not [n for n in made if (files / n).is_file() and n[0] != "."], arguments
         for name in made:
@@ -154,7 +162,7 @@ def test_a_wrong_use_of_options_is_named(qpr, tmp_path):
     for arguments, said in WRONG_OPTIONS:
         status, stdout, stderr = qpr(*arguments.split(" "))
         assert (status, stdout) == (2, ""), arguments
-        assert "Usage: qpr" in stderr, arguments
+        assert re.search(r"^error: .*\nsee `qpr.* --help`\n\Z", stderr, re.M), arguments
         assert said in stderr, arguments
         assert [*tmp_path.iterdir()] == before, arguments
 
@@ -171,7 +179,7 @@ def test_a_full_disk_is_one_line_and_a_bug_keeps_its_traceback(capsys):
 
     full = OSError(errno.ENOSPC, "No space left on device", "a.npy")
     assert run_program(lambda: fail(full)) == 1
-    assert re.fullmatch(r"error: \[Errno 28\] .*\n", capsys.readouterr().err)
+    assert re.fullmatch(r"error: No space left on device: 'a.npy'; .*\n", capsys.readouterr().err)
     with pytest.raises(ZeroDivisionError):
         run_program(lambda: fail(ZeroDivisionError()))
 
