@@ -92,13 +92,15 @@ def writable(path: StrPath) -> Iterator[None]:
 def locked(path: StrPath, *, wait: bool = False, busy: str = "") -> Iterator[bool]:
     """Lock the file `path` against other threads and processes; a killed process frees it.
 
-    The file is created if missing and never changed. OSError if it is a symbolic link.
+    The file is created if missing and never changed. OSError if it is a symbolic link. Missing
+    folders are created, and removed again if what is done in here fails and leaves nothing.
 
     wait: wait until the lock is free, and let the thread that holds it take it again; otherwise
       yield False if it is held.
     busy: what a UserError says if it is held, instead.
     """
     path = pathlib.Path(path).absolute()
+    made = [folder for folder in path.parents if not folder.exists()]
     timeout = -1.0 if wait else 0.0
     lock = filelock.FileLock(path, timeout, poll_interval=0.005, is_singleton=wait)
     try:
@@ -114,28 +116,20 @@ def locked(path: StrPath, *, wait: bool = False, busy: str = "") -> Iterator[boo
         return
     try:
         yield True
+    except BaseException:
+        if made and [*path.parent.iterdir()] == [path]:
+            with contextlib.suppress(OSError):  # what others have put there stays
+                path.unlink()
+                for folder in made:
+                    folder.rmdir()
+        raise
     finally:
         lock.release()
 
 
-@contextlib.contextmanager
-def folder_lock(folder: StrPath) -> Iterator[None]:
-    """Hold the lock of a folder; wait until it is free.
-
-    Missing folders are created, and removed again if what is done in here fails and leaves nothing.
-    """
-    folder = pathlib.Path(folder).resolve()
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    with locked(folder / LOCK_FILE, wait=True):
-        try:
-            yield
-        except BaseException:
-            if made:
-                with contextlib.suppress(OSError):
-                    (folder / LOCK_FILE).unlink()
-                    for path in made:
-                        path.rmdir()
-            raise
+def folder_lock(folder: StrPath) -> contextlib.AbstractContextManager[bool]:
+    """Hold the lock of a folder, which is created if missing; wait until it is free."""
+    return locked(pathlib.Path(folder).resolve() / LOCK_FILE, wait=True)
 
 
 def require_file(path: StrPath, *, remedy: str = _REMEDY) -> pathlib.Path:
