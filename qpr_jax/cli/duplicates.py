@@ -249,20 +249,22 @@ def review(
     """Judge found PAIRS in a browser.
 
     It shows one pair at a time, and which threshold the verdicts imply. PAIRS is what `qpr
-    duplicates` wrote (id1, id2, score, distance, question1, question2). The page takes y, n, s
-    (skip) and u (undo). Pairs are chosen so that few verdicts tell most. Each verdict is in the
-    file of verdicts before the next pair is shown; the same command goes on with them. They are
+    duplicates` wrote (id1, id2, score, distance, question1, question2), or its folder. The page
+    takes y, n, s (skip) and u (undo). Pairs are chosen so that few verdicts tell most. Each verdict
+    is in their file before the next pair is shown; the same command goes on with them. They are
     labeled pairs, for `qpr calibrate` and `qpr train --labels`. Ctrl-C ends the review.
 
     The address that is printed has a token, new at each start; without it nothing is shown or kept.
 
-    Example: qpr review found/pairs.csv --precision 0.9
+    Example: qpr review found --precision 0.9
     """
     with needs("`qpr review`", ".[serve]"):
         from qpr_jax.serving.middleware import LOOPBACK
         from qpr_jax.serving.pages import make_review_app
+    from qpr_jax.duplicates.files import pairs_file
     from qpr_jax.duplicates.review import open_review
 
+    pairs = pairs_file(pairs)
     if pairs == STANDARD_INPUT:
         raise UserError("expected a file of pairs, got standard input", setting="pairs")
     others = host_names(host, given["allowed_host"])

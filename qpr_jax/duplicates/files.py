@@ -66,6 +66,12 @@ def check_folder(folder: pathlib.Path, output: str, inputs: Iterable[str]) -> No
             raise UserError(what, setting="out", remedy="name another folder, or remove the file")
 
 
+def pairs_file(path: str) -> str:
+    """The file of pairs of an output folder, as its info.json lists it; any other path as it is."""
+    listed = _listed(pathlib.Path(path)) if os.path.isdir(path) else ()
+    return next((os.path.join(path, name) for name in listed if name.startswith("pairs.")), path)
+
+
 def remove_before(folder: pathlib.Path, output: str) -> None:
     """Remove the files of a run before, as its info.json lists them, but for those of `output`."""
     for name in _listed(folder) - {*file_names(output)}:

@@ -78,9 +78,9 @@ def test_while_modules_are_imported(start, module):
     assert interrupt(process) in {f"stopped: {what}" for what in kept}
 
 
-def review(start, *more):
-    """Start a review of pairs.csv; returns a client and the process."""
-    process = start("review", "pairs.csv", "--port", "0", "--precision", "0.6", *more)
+def review(start, pairs, *more):
+    """Start a review of pairs; returns a client and the process."""
+    process = start("review", pairs, "--port", "0", "--precision", "0.6", *more)
     url = re.compile(r"(http://\S+:\d+)/\?token=(\S+)")
     address = next(filter(None, map(url.search, iter(process.stderr.readline, ""))))
     headers = {"Authorization": f"Bearer {address[2]}"}
@@ -94,7 +94,7 @@ def judge(client, verdict):
 
 def test_a_kill_loses_no_verdict_and_ctrl_c_says_what_they_imply(start, tmp_path):
     write_found(tmp_path / "pairs.csv")
-    client, process = review(start, "--host", "0.0.0.0", "--allowed-host", "127.0.0.2")
+    client, process = review(start, "pairs.csv", "--host", "0.0.0.0", "--allowed-host", "127.0.0.2")
     assert client.base_url.host == "127.0.0.2"  # for other machines
     with client:
         for verdict in ("yes", "no", "yes"):
@@ -103,7 +103,8 @@ def test_a_kill_loses_no_verdict_and_ctrl_c_says_what_they_imply(start, tmp_path
         process.wait(30)
     text = (tmp_path / "verdicts.csv").read_text()
     assert len(re.findall(r",[01],0\.\d+,[\d.]+$", text, re.MULTILINE)) == 3
-    client, process = review(start)
+    (tmp_path / "info.json").write_text('{"files": ["pairs.csv", "groups.csv"]}')
+    client, process = review(start, ".")  # the output folder of `qpr duplicates`
     with client:
         assert client.get("/review").json()["yes"] == 2
         judge(client, "yes")
