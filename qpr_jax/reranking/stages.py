@@ -101,11 +101,9 @@ class Stages:
     def require_calibration(self) -> PairCalibration:
         """Return the calibration; UserError if there is none."""
         if self.calibration is None:
-            raise UserError(
-                "`threshold` and `precision` need an encoder with calibrated probabilities",
-                remedy="give a largest distance or a number of pairs, or calibrate the run with "
-                "`qpr calibrate`",
-            )
+            what = "the run has no calibration, so its pairs have no probabilities"
+            remedy = "fit one to verdicts with `qpr calibrate`, or take `--run open_student`"
+            raise UserError(what, remedy=remedy)
         return self.calibration
 
     def facts(self) -> dict[str, dict[str, Any]]:
