@@ -7,8 +7,10 @@ import hashlib
 import itertools
 import json
 import logging
+import os
 import pathlib
 import secrets
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -288,6 +290,25 @@ def review(
             run_app(app, listening)
         finally:  # Ctrl-C comes out of it
             log.info("%s", _implied(session))
+            if step := _next_step(session, pathlib.Path(pairs).parent):
+                log.info("%s", step)
+
+
+def _next_step(session: Review, folder: pathlib.Path) -> str:
+    """The command that fits the run of an output folder to the verdicts; "" for too few of them."""
+    from qpr_jax.duplicates.files import INFO
+    from qpr_jax.reranking.calibration import LEAST_VERDICTS
+
+    yes, no = (int(counts.sum()) for counts in session.counts())
+    if yes + no < LEAST_VERDICTS or not (yes and no):
+        return ""
+    run = str(read_object(folder / INFO).get("run", "RUN"))
+    fitted = run if os.path.isdir(run) else str(folder / f"{pathlib.Path(run).name}_calibrated")
+    command = ["qpr", "calibrate", fitted, str(session.path)]
+    if not os.path.isdir(fitted):
+        command = [*command[:2], run, command[3], "--out", fitted]
+    again = f"find duplicates again with `--run {shlex.quote(fitted)}`"
+    return f"next: `{shlex.join(command)}` fits the scores to the verdicts; then {again}"
 
 
 def _implied(session: Review) -> str:

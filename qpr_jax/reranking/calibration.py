@@ -19,6 +19,7 @@ from qpr_jax.reranking.model_folder import check_array, read_model
 
 FORMAT = "qpr_jax pair calibration 1"
 CALIBRATION = "calibration"  # sub-folder of an encoder's folder
+LEAST_VERDICTS = 20  # of people, to which it is fitted
 WEIGHTS = "calibration.safetensors"
 _ARRAYS = {"mean": 1, "scale": 1, "weights": 4}  # numbers of each for a feature
 _NUMBERS = ("reach", "bias", "slope", "shift")

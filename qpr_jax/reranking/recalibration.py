@@ -12,9 +12,8 @@ from qpr_jax.data.clusters import connect
 from qpr_jax.data.pairs import Verdicts
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import BINS, reliability
-from qpr_jax.reranking.calibration import PairCalibration, logistic
+from qpr_jax.reranking.calibration import LEAST_VERDICTS, PairCalibration, logistic
 
-LEAST = 20  # verdicts
 _HEAVIEST = 1e12  # the largest weight of a verdict: sums of larger ones lose the others
 FOLDS = 5
 _SLOPES = 0.3  # standard deviation around 0 of the weights of features, before any label is seen
@@ -105,9 +104,9 @@ def recalibrate(
 
 
 def _check(labels: np.ndarray, weights: np.ndarray) -> None:
-    if len(labels) < LEAST or not 0 < labels.sum() < len(labels):
+    if len(labels) < LEAST_VERDICTS or not 0 < labels.sum() < len(labels):
         raise UserError(
-            f"expected {LEAST} verdicts or more, of both kinds, got {int(labels.sum()):,} "
+            f"expected {LEAST_VERDICTS} verdicts or more, of both kinds, got {int(labels.sum()):,} "
             f"duplicates and {int((~labels).sum()):,} others"
         )
     if weights.max() > _HEAVIEST:

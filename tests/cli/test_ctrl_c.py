@@ -103,16 +103,20 @@ def test_a_kill_loses_no_verdict_and_ctrl_c_says_what_they_imply(start, tmp_path
         process.wait(30)
     text = (tmp_path / "verdicts.csv").read_text()
     assert len(re.findall(r",[01],0\.\d+,[\d.]+$", text, re.MULTILINE)) == 3
-    (tmp_path / "info.json").write_text('{"files": ["pairs.csv", "groups.csv"]}')
+    info = {"files": ["pairs.csv", "groups.csv"], "run": "open_student"}
+    (tmp_path / "info.json").write_text(json.dumps(info))
     client, process = review(start, ".")  # the output folder of `qpr duplicates`
     with client:
         assert client.get("/review").json()["yes"] == 2
-        judge(client, "yes")
+        for _ in range(17):
+            judge(client, "yes")
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    said, stopped = stderr.splitlines()
-    assert "4 verdicts: " in said
+    said, step, stopped = stderr.splitlines()
+    assert "20 verdicts: " in said
+    command = "qpr calibrate open_student verdicts.csv --out open_student_calibrated"
+    assert f"next: `{command}` fits" in step
     accepted = r"`--threshold 0\.\d+` of `qpr duplicates` accepts \d+ pairs at a precision of "
     assert re.search(accepted, said)
     assert stopped == "stopped: every verdict given is on disk"
