@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import logging
+import math
 import os
 import pathlib
 import secrets
@@ -226,15 +227,19 @@ def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
     for group in found.groups[:_SHOWN]:
         log.info("%s rows: %s", f"{len(group.ids):,}", shortened(group.questions[0], _WIDTH))
     least = [pair for pair in found.pairs if pair.distance][-_SHOWN:]
-    for pair in least:
+    place = "least sure" if least else "below the threshold"
+    for pair in least or found.below:
         how = f"distance {pair.distance:.3f}" if pair.score is None else f"score {pair.score:.2f}"
         first, second = (shortened(text, _WIDTH) for text in (pair.question1, pair.question2))
-        log.info("least sure, %s: %s | %s", how, first, second)
+        log.info("%s, %s: %s | %s", place, how, first, second)
+    review = f"qpr review {out}/{info['files'][0]}"
     if least:
-        log.info("next: qpr review %s judges pairs in a browser", f"{out}/{info['files'][0]}")
+        log.info("next: %s judges pairs in a browser", review)
     elif info["threshold"]:
-        lower = 0.4 * info["threshold"]
-        log.info("no texts of other words were found; --threshold %.2g is less strict", lower)
+        scores = [pair.score or 0.0 for pair in found.below]
+        lower = math.floor(100 * min(scores, default=0.4 * info["threshold"])) / 100
+        text = "no texts of other words were found; next: the same with --threshold %g, then %s"
+        log.info(text, lower, review)
 
 
 @cli.command("every verdict given is on disk")

@@ -115,7 +115,8 @@ class Duplicates:
     @functools.cached_property
     def pairs(self) -> Table[Pair]:
         """The pairs, most probable first; of rows of one text, each with the first of them."""
-        copies, others = map(self._pairs_of, (self._copies(), self._row_pairs()))
+        found = self._row_pairs(self._scores.pairs)
+        copies, others = map(self._pairs_of, (self._copies(), found))
         return Table(itertools.chain(copies, others), _pair_columns)
 
     @functools.cached_property
@@ -126,6 +127,11 @@ class Duplicates:
         """
         first, second = self._rows.first[self._scores.alike].T.reshape(2, -1)
         return Table(self._pairs_of(at_no_distance(first, second, np.nan)), _pair_columns)
+
+    @property
+    def below(self) -> list[Pair]:
+        """The most probable pairs below the threshold, where no pair of different texts has it."""
+        return [*self._pairs_of(self._row_pairs(self._scores.below))]
 
     @functools.cached_property
     def groups(self) -> Table[Group]:
@@ -205,9 +211,12 @@ class Duplicates:
         score = 1.0 if self._scores.calibrated else np.nan
         return at_no_distance(first[copied], second[copied], score)
 
-    def _row_pairs(self) -> Scored:
-        """The pairs of the rows that stand for entries; with `against` of all rows of the table."""
-        rows, pairs = self._rows, self._scores.pairs
+    def _row_pairs(self, pairs: Scored) -> Scored:
+        """Pairs of entries as those of the rows that stand for them.
+
+        With `against` of all rows of the table.
+        """
+        rows = self._rows
         if not rows.apart:
             return pairs._replace(first=rows.first[pairs.first], second=rows.first[pairs.second])
         is_new = rows.is_new[pairs.first]

@@ -19,6 +19,7 @@ from qpr_jax.reranking.calibration import threshold_of_precision
 from qpr_jax.reranking.stages import Stages
 
 THRESHOLD = 0.5  # where no way to choose pairs is given
+_BELOW = 5  # pairs that are shown where none counts
 _FARTHEST = 1e300  # a larger value is a mistake
 _NEAR = 1e-9  # how much of a strength the distance is: it orders pairs of equal probability
 # The ways to choose pairs, with what is expected of their values.
@@ -89,6 +90,7 @@ class Scores:
     """What a search has found; see also `Duplicates`."""
 
     pairs: Scored  # of entries, those that count, most probable first
+    below: Scored  # the first of the others, where no pair of different texts counts
     alike: np.ndarray  # int64 [K, 2], pairs of entries that the encoder cannot tell apart
     threshold: float | None
     max_distance: float
@@ -137,10 +139,12 @@ def find_pairs(
                     raise
                 threshold = 1.0  # new rows may well have no duplicates
         counts = scores >= threshold
-    close = Scored(first, second, scores, distances).where(counts)
+    close = Scored(first, second, scores, distances)
     copies = copies_across(rows, certain=calibration is not None)
+    both = Scored(*map(np.concatenate, zip(copies, close.where(counts), strict=True)))
     return Scores(
-        pairs=_strongest_first(close, copies),
+        pairs=_strongest_first(both),
+        below=_strongest_first(close.where(~counts & (not counts.any()))).where(slice(_BELOW)),
         alike=alike.pairs,
         threshold=threshold,
         max_distance=limit,
@@ -190,9 +194,8 @@ def copies_across(rows: Rows, *, certain: bool) -> Scored:
     return at_no_distance(new[one], old[other], 1.0 if certain else np.nan)
 
 
-def _strongest_first(close: Scored, copies: Scored) -> Scored:
+def _strongest_first(pairs: Scored) -> Scored:
     """By probability, then by distance; of equal ones, the first entries first."""
-    pairs = Scored(*map(np.concatenate, zip(copies, close, strict=True)))
     distances = pairs.distances.astype(np.float64)
     near = _NEAR * distances / (1 + distances)
     strength = np.where(np.isnan(pairs.scores), -distances, pairs.scores - near)
