@@ -1,6 +1,6 @@
 """Fit the probabilities of pairs by an encoder without labels of its own to the Quora pairs.
 
-    python -m experiments.calibration open_student --out FOLDER
+    python -m experiments.calibration open_student --order 3 --out FOLDER
 
 Writes FOLDER/export/calibration, which belongs into the folder of the encoder. The encoder and its
 re-ranker must not have been trained on the Quora pairs.
@@ -9,6 +9,7 @@ re-ranker must not have been trained on the Quora pairs.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 import pathlib
 import sys
@@ -33,6 +34,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", help="encoder")
     parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--order", type=float, default=0.0, help="see `benchmarks.opposites`")
     given = parser.parse_args()
     encoder, stages = read_stages(given.run)
     dataset = load_dataset(load_config("quora_sdml"), find_quora())
@@ -45,7 +47,8 @@ def main() -> int:
     scores = stages.pair_features().score_pairs(found, texts, first, second, distances)
     quantiles = ", ".join(f"{score:.2f}" for score in np.quantile(scores, [0.5, 0.9]))
     log.info("contrasts of test questions: 50 and 90 %% have scores below %s", quantiles)
-    save_calibration(given.out / "export" / CALIBRATION, found)
+    fitted = dataclasses.replace(found, order=given.order)
+    save_calibration(given.out / "export" / CALIBRATION, fitted)
     return 0
 
 

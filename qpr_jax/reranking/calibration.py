@@ -22,7 +22,7 @@ CALIBRATION = "calibration"  # sub-folder of an encoder's folder
 LEAST_VERDICTS = 20  # of people, to which it is fitted
 WEIGHTS = "calibration.safetensors"
 _ARRAYS = {"mean": 1, "scale": 1, "weights": 4}  # numbers of each for a feature
-_NUMBERS = ("reach", "bias", "slope", "shift")
+_NUMBERS = ("reach", "bias", "slope", "shift", "order")
 _FACTS = {"encoder": str, "reranker": str, "settings": dict} | dict.fromkeys(_NUMBERS, float)
 _CLIP = 4.0  # in standard deviations: features are clipped to it
 
@@ -42,6 +42,9 @@ class PairCalibration:
     reranker: str = ""
     slope: float = 1.0  # slope and shift are fitted to verdicts of people; they move the logit
     shift: float = 0.0
+    # The weight of the logit in the order of hits, beside the score of a light re-ranker that has
+    # learned from no labels.
+    order: float = 0.0
     settings: dict[str, Any] = field(default_factory=dict)  # facts of its fit and its test
 
     def inputs(self, features: np.ndarray) -> np.ndarray:

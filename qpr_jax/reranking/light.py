@@ -17,8 +17,10 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_folder
 from qpr_jax.machine import compile_loop
 from qpr_jax.reranking.base import Reranker, TextLists, owners_of
+from qpr_jax.reranking.calibration import PairCalibration
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
 from qpr_jax.reranking.model_folder import REMEDY, check_array, read_model
+from qpr_jax.reranking.pairs import pair_features
 from qpr_jax.reranking.terms import Frequencies
 
 if TYPE_CHECKING:
@@ -164,12 +166,14 @@ class LightReranker(Reranker):
         *,
         metric: str = "l2",
         scorer: CrossEncoder | None = None,
+        calibration: PairCalibration | None = None,
     ) -> None:
         """Use the encoder, and the cross-encoder, of the model's training.
 
         metric: of the distances of the hits; "ip" only for vectors of length 1.
+        calibration: of this model; its `order` says how much of its logit is added to the scores.
         """
-        self.model, self.scorer = model, scorer
+        self.model, self.scorer, self._calibration = model, scorer, calibration
         self.candidates, self.features = model.candidates, model.features
         self._products = metric == "ip"
         self.extractor = FeatureExtractor(encoder, model.frequencies, model.word_weights)
@@ -196,4 +200,9 @@ class LightReranker(Reranker):
             features = self.extractor.compute(lists)
         if self.scorer is not None:
             features = np.column_stack([features, self.scorer.predict(lists.pairs())])
-        return features, predict(self.model.network, features)
+        scores = predict(self.model.network, features)
+        if (fitted := self._calibration) and fitted.order:
+            # Rounded, so that equal texts stay equal.
+            logits = fitted.logits(pair_features(lists.distances, features)).round(6)
+            scores += fitted.order * logits
+        return features, scores

@@ -15,6 +15,13 @@ from qpr_jax.text.cleaning import spelling
 _BLOCK = 1 << 17  # pairs whose features are computed at once
 
 
+def pair_features(distances: np.ndarray, features: np.ndarray | None = None) -> np.ndarray:
+    """Join squared distances [m], their roots, and symmetric FEATURES, if given: float64 [m, f]."""
+    squares = np.maximum(np.asarray(distances, np.float64), 0)[:, None]
+    words = [] if features is None else [symmetric(features)]
+    return np.hstack([np.sqrt(squares), squares, *words])
+
+
 @dataclass(frozen=True)
 class PairFeatures:
     """The distance of two texts and its root and, with word statistics, how their words differ.
@@ -27,11 +34,8 @@ class PairFeatures:
 
     def of_hits(self, lists: TextLists) -> np.ndarray:
         """Compute the features of queries and their hits, float64 [m, f]; distances are squared."""
-        squares = np.maximum(np.asarray(lists.distances, np.float64), 0)[:, None]
-        parts = [np.sqrt(squares), squares]
-        if self.extractor is not None:
-            parts.append(symmetric(self.extractor.compute(lists)))
-        return np.hstack(parts)
+        found = None if self.extractor is None else self.extractor.compute(lists)
+        return pair_features(lists.distances, found)
 
     def of_pairs(
         self, texts: Sequence[str], first: np.ndarray, second: np.ndarray, distances: np.ndarray

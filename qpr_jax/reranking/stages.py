@@ -52,7 +52,7 @@ class Stages:
     stacked: LightModel | None = None  # has the logit of a cross-encoder as a feature
     cross_encoder: CrossEncoder | None = None
     calibration: PairCalibration | None = None
-    _made: dict[tuple[str, int, int], LightReranker] = field(default_factory=dict, init=False)
+    _made: dict[tuple[str, int, int, int], LightReranker] = field(default_factory=dict, init=False)
 
     @classmethod
     def read(
@@ -181,10 +181,13 @@ class Stages:
         self, model: LightModel, metric: str = "l2", cross: CrossEncoder | None = None
     ) -> LightReranker:
         # Another model assigned to this object gives another re-ranker.
-        key = (metric, id(model), id(cross))
+        fitted = None if cross else self.calibration
+        key = (metric, id(model), id(cross), id(fitted))
         # No lock, which a fork could leave held: two threads may each make an equal one.
         if key not in self._made:
-            self._made[key] = LightReranker(model, self.encoder, metric=metric, scorer=cross)
+            self._made[key] = LightReranker(
+                model, self.encoder, metric=metric, scorer=cross, calibration=fitted
+            )
         return self._made[key]
 
     def pair_features(self) -> PairFeatures:

@@ -10,11 +10,13 @@ from qpr_jax.errors import UserError
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import Recipe
+from qpr_jax.reranking.base import TextLists
 from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
 from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.reranking.features import FEATURES
 from qpr_jax.reranking.light import LIGHT, STACKED, save_light
 from qpr_jax.reranking.stages import Stages
+from qpr_jax.retriever import Retriever
 from tests.refused import check_refused
 from tests.reranking.models import WordEncoder, column, light_model, network, pair_calibration
 from tests.reranking.test_cross_encoder import TINY
@@ -120,6 +122,42 @@ def test_a_score_is_the_same_whatever_else_there_is():
     assert stages().calibration_facts() is None
     with pytest.raises(UserError, match=r"no calibration.* `qpr calibrate`, or .*open_student"):
         stages().require_calibration()
+
+
+def test_a_calibration_that_orders_adds_its_logit_to_the_score_of_a_hit():
+    model, query = light_model(candidates=6), "what is a car"
+    fitted = pair_calibration(light=model, order=2.0)
+    for metric in ("l2", "ip"):
+        known, store = Stages(WordEncoder(), model, calibration=fitted), store_of(metric=metric)
+        hits = store.search(WordEncoder().encode([query]), 6)
+        lists = TextLists.of([query], hits)
+        (found,) = known.reranker(None, store).rerank([query], hits)
+        added = known.reranker(None, store).score(lists)[1]
+        known.calibration = dataclasses.replace(fitted, order=0.0)
+        alone = known.reranker(None, store).score(lists)[1]
+        (scored,) = known.score_hits(store, [query], hits)
+        logits = [np.log(h.score / (1 - h.score)) for h in scored if h.question != query]
+        different = ~lists.copies()
+        np.testing.assert_allclose((added - alone)[different], 2 * np.array(logits), atol=1e-3)
+        ids = [hit.id for hit in hits[0] if hit.question != query]
+        expected = [ids[i] for i in np.argsort(-added[different], kind="stable")]
+        assert [hit.id for hit in found if hit.question != query] == expected
+
+
+TRIPLES = [  # a query, the same, and something else
+    ("why can I log in", "how is it that I can log in", "why can't I log in"),
+    ("pay 3 bills at once", "how to pay 3 bills together", "pay 5 bills at once"),
+    ("Can I cancel my order?", "Is it possible to cancel an order?", "Can I not cancel my order?"),
+    ("What happened in 1991?", "What are the events of 1991?", "What happened in 1992?"),
+]
+
+
+def test_the_packaged_re_ranker_puts_the_same_meaning_above_the_opposite():
+    found = Retriever.build([text for triple in TRIPLES for text in triple[1:]])
+    for query, same, other in TRIPLES:
+        (hits,) = found.search(query, k=8)
+        order = [hit.question for hit in hits]
+        assert order.index(same) < order.index(other)
 
 
 @pytest.fixture
