@@ -21,7 +21,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results" / "benchmarks"
 README = ROOT / "README.md"
 MARKERS = "<!-- results -->", "<!-- end -->"
-NAMES = ("compare", "encode", "search", "duplicates", "serve", "train", "loss", "install")
+_SEARCH = ("compare", "opposites", "encode", "search", "duplicates", "serve")
+NAMES = (*_SEARCH, "train", "loss", "install")
 NAMES_GPU = ("train_gpu", "loss_gpu")
 PAGE = """# Benchmarks
 
