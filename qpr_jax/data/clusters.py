@@ -66,6 +66,17 @@ def cluster_pairs(clusters: np.ndarray) -> np.ndarray:
     return np.stack([members[first], members[second]], axis=1)
 
 
+def linking_pairs(pairs: np.ndarray, clusters: np.ndarray, most: int, *, seed: int) -> np.ndarray:
+    """Sample about `most` of `cluster_pairs`, int [P, 2], that link each cluster.
+
+    With the questions of a cluster in a row, at random, those are kept that are nearest: each
+    question is in about as many.
+    """
+    order = np.lexsort((np.random.default_rng(seed).permutation(len(clusters)), clusters))
+    apart = np.abs(np.diff(np.argsort(order)[pairs], axis=1)[:, 0])
+    return pairs[apart < max(np.sort(apart)[most], 2)] if len(pairs) > most else pairs
+
+
 def pair_count(clusters: np.ndarray) -> int:
     """The number of pairs that `cluster_pairs` returns."""
     sizes = np.bincount(clusters[clusters >= 0])

@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.clusters import cluster_pairs, connect, in_one_cluster, transitive_clusters
+from qpr_jax.data.clusters import (
+    cluster_pairs,
+    connect,
+    in_one_cluster,
+    linking_pairs,
+    transitive_clusters,
+)
 from qpr_jax.data.pairs import COLUMNS, QuestionPairs
 from qpr_jax.data.tables import read_values, write_tsv
 from qpr_jax.errors import UserError
@@ -34,7 +40,7 @@ def no_pairs() -> dict[str, np.ndarray]:
 class Splits:
     """The split of each question, int8 [Q], a position in SPLITS or -1, and pairs int32 [P, 2].
 
-    pairs: by split, all of the split's clusters, the query first.
+    pairs: by split, those of the split's clusters, the query first; all, unless clusters are large.
     non_duplicates: by split, those labeled so, of two of its questions in different clusters.
     """
 
@@ -81,6 +87,9 @@ def split_by_cluster(
     id, are permuted. Each goes to validation unless that would then have more than
     `held_out_pairs` (0: a tenth of all pairs, at most MOST_HELD_OUT), else to test by the same
     rule, else to training. Questions in no cluster are split 80:10:10 by normalized text.
+
+    If validation or test would be empty, each gets a tenth of the groups that are for training or
+    do not fit, at least one, and a tenth of the others; their pairs are sampled.
     """
     groups = group_questions(data.questions, clusters)
     sizes = np.bincount(clusters[clusters >= 0])
@@ -106,14 +115,34 @@ def split_by_cluster(
                 split_of_group[group] = split
                 break
 
+    if not all(filled.values()):
+        large = held_back | ((pairs > most) & (most > 0))
+        orders = [_shuffle(kind & (pairs > 0), smallest, seed) for kind in (large, ~large)]
+        weights = np.bincount(groups[clusters >= 0], minlength=count)
+        split_of_group = _split_large(orders, weights, most)
     alone = _shuffle(pairs == 0, smallest, [seed, 1])
     _hold_out(split_of_group, alone, len(alone) // 10)
     splits = _collect_splits(data, clusters, split_of_group[groups])
+    for name in HELD_OUT:
+        splits.pairs[name] = linking_pairs(splits.pairs[name], clusters, most, seed=seed)
     for name in SPLITS:
         if not len(splits.pairs[name]):
             what = f"expected pairs in each split, got none for {name}, of {pairs.sum()} in all"
             raise UserError(what, remedy="give more pairs, or change `data.held_out_pairs`")
     return splits
+
+
+def _split_large(orders: Sequence[np.ndarray], questions: np.ndarray, most: int) -> np.ndarray:
+    """The split of each group, int8 [G]: a tenth of each of two orders is held out, twice.
+
+    These have at most `most` questions, but one group of the first order, of large ones, is taken.
+    """
+    split_of_group = np.full(len(questions), TRAIN, np.int8)
+    for order, least in zip(orders, (1, 0), strict=True):
+        room = int(np.searchsorted(np.cumsum(questions[order]), most, side="right"))
+        if len(order) > len(HELD_OUT):
+            _hold_out(split_of_group, order, max(min(len(order) // 10, room), least))
+    return split_of_group
 
 
 def split_by_text(questions: Sequence[str], *, most: int = 0) -> np.ndarray:

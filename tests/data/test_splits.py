@@ -165,9 +165,36 @@ def test_an_empty_split_is_refused():
         lambda rows, settings: split_by_cluster(*log_of(rows), **settings),
         (twos(9), {}, "none for validation, of 9 in all; give more pairs"),
         (twos(10), {"held_out_pairs": 5}, "none for train, of 10 in all"),
-        (twos(10), {"largest_cluster": 1}, "none for validation, of 10 in all"),
+        (twos(2), {"largest_cluster": 1}, "none for validation, of 2 in all"),
         ([(1, 2, "a", "b", False)], {}, "none for train, of 0 in all"),
     )
+
+
+@pytest.mark.parametrize(("clusters", "size", "alone"), [(100, 60, 40), (40, 25, 0), (3, 9, 0)])
+def test_large_clusters_are_held_out_where_small_ones_do_not_fill_a_split(clusters, size, alone):
+    rng = np.random.default_rng(0)
+    rows = [(i, i + 1, f"q{i}", f"q{i + 1}", True) for i in range(clusters * size)]
+    rows = [rows[i] for i in rng.permutation(len(rows)) if (i + 1) % size]
+    rows += twos(10_000 + alone, start=10_000)
+    data, of = log_of(rows)
+    splits = split_by_cluster(data, of)
+    again = split_by_cluster(data, of)
+    limit = min(len(cluster_pairs(of)) // 10, 5000)
+    for split, name in enumerate(SPLITS):
+        pairs, inside = splits.pairs[name], splits.split_of == split
+        assert not set(of[inside]) & set(of[~inside])
+        assert (splits.split_of[pairs] == split).all()
+        # The pairs link whole clusters, as those who read the files need.
+        np.testing.assert_array_equal(np.unique(pairs), np.flatnonzero(inside))
+        assert transitive_clusters(len(of), pairs).max() + 1 == len(set(of[inside]))
+        np.testing.assert_array_equal(pairs, again.pairs[name])
+        if name in HELD_OUT:
+            counts = np.bincount(of[inside], minlength=clusters)
+            assert (counts == size).sum() == max(clusters // 10, 1)
+            assert (counts == 2).sum() == alone // 10
+            assert len(pairs) <= max(limit, inside.sum())
+            of_pairs = np.bincount(of[pairs[:, 0]])
+            assert len({*of_pairs[counts[: len(of_pairs)] == size]}) == 1
 
 
 def test_written_splits(tmp_path):
