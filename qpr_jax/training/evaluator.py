@@ -41,8 +41,7 @@ def make_evaluator(
         scores = {}
         if len(pairs):
             scores["roc_auc"] = pair_roc_auc(vectors_of, dataset, "validation")
-        easy = scores.get("roc_auc", 0.0) > 0.99995  # as of few pairs: MRR decides
-        if (metric == "roc_auc" and not easy) or not all(map(math.isfinite, scores.values())):
+        if metric == "roc_auc" or not all(map(math.isfinite, scores.values())):
             return scores
         if metric == "translation" and dataset.translations:
             accuracies = []
@@ -52,7 +51,7 @@ def make_evaluator(
                 accuracies += [scored["to_source"], scored["to_target"]]
             return scores | {"translation": float(np.mean(accuracies))}
         vectors = encoder.encode(questions)
-        if metric == "mrr" or (metric == "roc_auc" and easy):
+        if metric == "mrr":
             queries = np.unique(pairs[:, 0])
             found = rank(exact_search(vectors), queries)
             per_pair = retrieval_scores(found, queries, pairs, dataset.clusters)["per_pair"]

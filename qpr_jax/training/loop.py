@@ -73,7 +73,7 @@ def fit(
         stop = False
         if start_counts and not done:
             scores = buffer.write_scores(0, evaluate(state))
-            best = best.update(0, _value(scores, watched))
+            best = best.update(0, scores[watched])
             checkpoints.save(state, best)
         while not stop and done < last.steps.stop and not 0 < patience <= best.without_gain:
             phase = next(phase for phase in phases if done < phase.steps.stop)
@@ -92,7 +92,7 @@ def fit(
             buffer.flush()
             if evaluates:
                 scores = buffer.write_scores(done, evaluate(state))
-                best = best.update(done, _value(scores, watched), counts=phase is last)
+                best = best.update(done, scores[watched], counts=phase is last)
             checkpoints.save(state, best)
             buffer.restart_clock()
         checkpoints.wait()
@@ -101,11 +101,6 @@ def fit(
             raise Interrupted(*(received or [signal.SIGTERM]))
         log.info("best %s at step %d", watched, best.best_step)
         return checkpoints.restore(state, best.best_step)[0]
-
-
-def _value(scores: dict[str, float], watched: str) -> float:
-    """What decides between steps; the evaluator adds MRR to a ROC AUC that is 1."""
-    return scores[watched] + (scores.get("mrr", 0.0) if watched == "roc_auc" else 0.0)
 
 
 class _MetricBuffer:

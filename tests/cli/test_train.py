@@ -19,7 +19,7 @@ def test_a_training_that_gains_nothing_keeps_the_encoder_that_it_started_from(do
     harm += ["batch_size=64", "rerank.candidates=0"]
     arguments = [part for one in harm for part in ("--set", one)]
     _, stderr = done("train", "run", "sample/pairs.csv", "--from", "open_student", *arguments)
-    assert "no step had a better roc_auc than open_student, which the run keeps" in stderr
+    assert "no step had a better mrr than open_student, which the run keeps" in stderr
     assert "bm25s" not in stderr
     questions = ["how do i reset my password", "Reset my password"]
     kept, start = (read_encoder(name).encode(questions) for name in ("run", "open_student"))
@@ -33,6 +33,15 @@ def test_a_training_that_gains_nothing_keeps_the_encoder_that_it_started_from(do
     text = (tmp_path / "run" / "report.md").read_text()
     for expected in ("| test | start | pairs |", "| test | bm25 | pairs |", "labeled duplicates"):
         assert expected in text
+
+
+def test_a_training_keeps_its_gain(done):
+    done("sample", "--out", "sample")
+    short = ["max_steps=10", "optimizer.learning_rate=1e-3", "batch_size=64", "rerank.candidates=0"]
+    arguments = [part for one in short for part in ("--set", one)]
+    _, stderr = done("train", "run", "sample/pairs.csv", "--from", "open_student", *arguments)
+    assert "best mrr at step 10" in stderr
+    assert "which the run keeps" not in stderr
 
 
 def test_without_pairs_a_preset_reads_its_own_data(refused, done, finished, tmp_path):
