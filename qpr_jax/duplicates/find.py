@@ -174,15 +174,7 @@ def find_duplicates(
         entries = as_entries(against, None, payload, *columns, name="against")
         other = Source(entries, "`against`, position")
     options = Options(
-        run=run,
-        incremental=incremental,
-        replace=replace,
-        within=within,
-        ignore_numbers=ignore_numbers,
-        clean=clean,
-        groups=groups,
-        keep=keep,
-        memory=memory,
+        run, incremental, replace, within, ignore_numbers, clean, groups, keep, memory
     )
     found, add_new = search(table, other, choice, options)
     add_new()
