@@ -21,8 +21,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results" / "benchmarks"
 README = ROOT / "README.md"
 MARKERS = "<!-- results -->", "<!-- end -->"
-_SEARCH = ("compare", "opposites", "encode", "search", "duplicates", "serve")
-NAMES = (*_SEARCH, "train", "loss", "install")
+_QUALITY = ("compare", "held_out", "opposites")
+NAMES = (*_QUALITY, "encode", "search", "duplicates", "serve", "train", "loss", "install")
 NAMES_GPU = ("train_gpu", "loss_gpu")
 PAGE = """# Benchmarks
 
