@@ -39,16 +39,15 @@ def main() -> int:
     encoder, stages = read_stages(given.run)
     dataset = load_dataset(load_config("quora_sdml"), find_quora())
     vectors = cached_vectors(encoder, dataset.data.questions)
-    if not (found := calibrate_pairs(dataset, encoder, vectors, stages.light)):
+    if not (known := calibrate_pairs(dataset, encoder, vectors, stages.light)):
         return 1
-    stages.calibration = found
+    stages.calibration = found = dataclasses.replace(known, order=given.order)
     texts, first, second = contrast_pairs(dataset, "test")
     distances = pair_distances(encoder.encode(texts), first, second)
     scores = stages.pair_features().score_pairs(found, texts, first, second, distances)
     quantiles = ", ".join(f"{score:.2f}" for score in np.quantile(scores, [0.5, 0.9]))
     log.info("contrasts of test questions: 50 and 90 %% have scores below %s", quantiles)
-    fitted = dataclasses.replace(found, order=given.order)
-    save_calibration(given.out / "export" / CALIBRATION, fitted)
+    save_calibration(given.out / "export" / CALIBRATION, found)
     return 0
 
 
