@@ -96,7 +96,7 @@ class LightModel:
     """A trained re-ranker."""
 
     encoder: str  # identity of the encoder that gives the distances
-    candidates: int  # the number of first-stage hits that it reorders
+    candidates: int  # the number of first-stage hits that it reorders; 0: scores alone read it
     network: Network  # from features to the raw score
     frequencies: Frequencies  # of the terms of the questions that it was trained with
     word_weights: np.ndarray = field(default_factory=zero_weights)  # float32 [2 ** BITS]
@@ -139,8 +139,8 @@ def read_light(folder: StrPath) -> LightModel:
     if manifest["features"] != features:
         what = f"{folder}: expected the {len(features)} features of this version, got others"
         raise UserError(what, remedy="train the re-ranker again with this version")
-    if not 1 <= manifest["candidates"] <= MAX_CANDIDATES:
-        what = f"expected 1 to {MAX_CANDIDATES} candidates, got {manifest['candidates']}"
+    if not 0 <= manifest["candidates"] <= MAX_CANDIDATES:
+        what = f"expected 0 to {MAX_CANDIDATES} candidates, got {manifest['candidates']}"
         raise UserError(f"{folder}: {what}", remedy=REMEDY)
     f, h = len(features), tensors["bias"].size if "bias" in tensors else 0
     shapes = ((f,), (f,), (f, h), (h,), (h,), (f,))

@@ -135,13 +135,14 @@ class Stages:
         UserError for any other value, or if there is no such second stage.
         """
         readable = self._reads(store.recipe.metric)
+        sorts = self.light is not None and self.light.candidates > 0
         match rerank:
             case None:
-                return "light" if self.light and readable else False
+                return "light" if sorts and readable else False
             case False:
                 return False
-            case "light" if self.light is None:
-                what = f"expected an encoder with a folder {LIGHT}/, found none"
+            case "light" if not sorts:
+                what = f"expected an encoder with a folder {LIGHT}/ that sorts hits, found none"
                 remedy = "train a run with `rerank.candidates=50`, or search without"
             case "light" if not readable:
                 what = (

@@ -30,7 +30,7 @@ from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.pair_calibration import calibrate_pairs
 from qpr_jax.training.phases import build_plan
 from qpr_jax.training.report import write_report
-from qpr_jax.training.reranker import read_scorer, train_reranker
+from qpr_jax.training.reranker import read_scorer, stages_mrr, train_reranker
 from qpr_jax.training.sources import listed_files
 from qpr_jax.training.teacher import read_teacher
 from qpr_jax.training.train_step import Params, TrainState
@@ -115,7 +115,8 @@ def _finish(
         rerankers["reranked"], stages.light = light, light.model
     if scorer and (stacked := train_reranker(config, dataset, encoder, vectors, scorer)):
         rerankers["reranked_cross"], stages.stacked = stacked, stacked.model
-    if not (dataset.start and not stages.light and inherit(stages, config.encoder.pretrained)):
+    start = config.encoder.pretrained
+    if not (dataset.start and not stages.light and inherit(stages, start, dataset, vectors)):
         stages.calibration = calibrate_pairs(dataset, encoder, vectors, stages.light)
     retriever.save(folder)
     report = write_report(
@@ -125,10 +126,11 @@ def _finish(
     return report
 
 
-def inherit(stages: Stages, start: str) -> bool:
+def inherit(stages: Stages, start: str, dataset: TrainDataset, vectors: np.ndarray) -> bool:
     """Take the light re-ranker and the calibration of the encoder that training started from.
 
-    A few pairs are not enough for others. Returns False where the start lacks one of them.
+    A few pairs are not enough for others. A re-ranker that lowers the MRR of validation reorders no
+    hits. Returns False where the start lacks one of them.
     """
     given = read_stages(start)[1]
     if not (given.light and given.calibration):
@@ -142,6 +144,13 @@ def inherit(stages: Stages, start: str) -> bool:
         settings=given.calibration.settings | {"start": start},
     )
     log.info("the re-ranker and the calibration are those of %s", start)
+    alone, reranked = stages_mrr(stages, dataset, vectors)
+    if reranked < alone:
+        text = "hits stay in the order of distance: the re-ranker lowers the MRR of validation from"
+        log.info(text + " %.3f to %.3f", alone, reranked)
+        stages.light = dataclasses.replace(stages.light, candidates=0)
+        known = dataclasses.replace(stages.calibration, reranker=stages.light.identity)
+        stages.calibration = known
     return True
 
 

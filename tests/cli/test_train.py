@@ -8,7 +8,7 @@ import tomllib
 import numpy as np
 import pytest
 
-from qpr_jax import read_encoder
+from qpr_jax import Retriever, read_encoder
 from qpr_jax.training.config import declarations, load_config
 from qpr_jax.training.presets import FACTS
 
@@ -42,6 +42,11 @@ def test_a_training_keeps_its_gain(done):
     _, stderr = done("train", "run", "sample/pairs.csv", "--from", "open_student", *arguments)
     assert "best mrr at step 10" in stderr
     assert "which the run keeps" not in stderr
+    assert "hits stay in the order of distance: the re-ranker lowers the MRR" in stderr
+    retriever = Retriever.load("run")
+    assert retriever.stages.words(retriever.store) == [False]
+    ((hit,),) = retriever.search("how can i change my password", k=1)
+    assert 0 < hit.score < 1
 
 
 def test_without_pairs_a_preset_reads_its_own_data(refused, done, finished, tmp_path):

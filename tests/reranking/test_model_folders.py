@@ -64,7 +64,7 @@ def facts_of(folder):
         ("light", {"format": "qpr_jax reranker 0"}),
         ("light", {"features": ["length"]}),
         ("light", {"candidates": True}),
-        ("light", {"candidates": 0}),
+        ("light", {"candidates": -1}),
         ("light", {"candidates": 10**30}),
         ("light", {"cross_encoder": "another"}),
         ("calibration", {"reach": "far"}),
