@@ -34,8 +34,7 @@ def deduplicate(table: pandas.DataFrame, max_distance: float) -> pandas.DataFram
         table, id_column="ticket", max_distance=max_distance, keep="max:votes", groups="complete"
     )
     print(found.pairs.to_pandas()[["id1", "id2", "distance", "question1", "question2"]])
-    rows = found.deduplicated.to_pandas().rename(columns={"id": "ticket", "rows": "stands_for"})
-    return table.merge(rows[["ticket", "stands_for"]], on="ticket")
+    return found.deduplicated.to_pandas().rename(columns={"rows": "stands_for"})
 
 
 if __name__ == "__main__":

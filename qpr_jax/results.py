@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from qpr_jax.errors import needs, shortened
@@ -20,10 +20,15 @@ _SHOWN_QUERIES, _SHOWN_HITS, _SHOWN_FIELDS = 10, 20, 8
 
 
 class TableColumns(NamedTuple):
-    """The columns of a table by name: those of every table, and those of the payloads."""
+    """The columns of a table by name.
 
-    fixed: dict[str, list[Any]]
-    payload: dict[str, list[Any]]
+    fixed: the names of those that every table has; the others are of payloads, or of the input.
+    typed: the columns of the input in their own types, as a table of narwhals; None: not known.
+    """
+
+    values: dict[str, list[Any]]
+    fixed: Collection[str]
+    typed: Any = None
 
 
 class Tabular:
@@ -42,9 +47,9 @@ class Tabular:
         with needs("to_pandas()", "pandas"):
             import pandas
 
-        fixed, payload = self.columns()
+        found, fixed, typed = self.columns()
         columns = {}
-        for name, values in {**fixed, **payload}.items():
+        for name, values in found.items():
             dtype = _TYPES.get(name) if name in fixed else None
             if dtype is None:
                 dtype = _WITH_GAPS.get(frozenset(map(type, values)))
@@ -52,7 +57,10 @@ class Tabular:
                 columns[name] = pandas.Series(values, dtype=dtype)
             except (OverflowError, TypeError):  # a number that no type of pandas holds
                 columns[name] = pandas.Series(values, dtype="object")
-        return pandas.DataFrame(columns)
+        table = pandas.DataFrame(columns)
+        if typed is None:
+            return table
+        return typed.to_pandas().assign(**{name: table[name].array for name in fixed})
 
     def to_arrow(self) -> pyarrow.Table:
         """Return the columns of `to_pandas` as a table of PyArrow, which Polars and DuckDB read.
@@ -64,15 +72,16 @@ class Tabular:
         with needs("to_arrow()", ".[parquet]"):
             import pyarrow as arrow
 
-        fixed, payload = self.columns()
-        ids = [value for name in _IDS for value in fixed.get(name, ())]
+        columns, fixed, typed = self.columns()
+        own = {} if typed is None else {f"{name}": typed.get_column(name) for name in typed.columns}
+        ids = [value for name in _IDS if name in fixed for value in columns[name]]
         kinds = dict.fromkeys(fixed, "string") | _TYPES
         kinds |= dict.fromkeys(_IDS, "int64" if all(type(i) is int for i in ids) else "")
         arrays = {}
-        for name, values in {**fixed, **payload}.items():
+        for name, values in columns.items():
             kind = arrow.type_for_alias(kinds[name]) if name in fixed and kinds[name] else None
             try:
-                found = arrow.array(values, kind)
+                found = own[name].to_arrow() if name in own else arrow.array(values, kind)
             except (arrow.ArrowException, OverflowError, UnicodeError):
                 texts = [None if value is None else _as_text(value) for value in values]
                 found = arrow.array(texts, arrow.string())
@@ -175,7 +184,7 @@ def with_payload(
             name = f"payload_{name}"
         taken.add(name)
         columns[name] = [(payload or {}).get(field) for payload in payloads]
-    return TableColumns(fixed, columns)
+    return TableColumns(fixed | columns, fixed)
 
 
 def _fields(payloads: Iterable[Mapping[str, Any] | None]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 import math
 import signal
 import sys
@@ -16,7 +15,7 @@ import click
 
 from qpr_jax.data.columns import Columns
 from qpr_jax.data.decoding import STANDARD_INPUT, input_name
-from qpr_jax.data.questions import Entry, read_questions
+from qpr_jax.data.questions import Entry, Say, log_columns, read_questions
 from qpr_jax.data.tables import FORMATS, tsv_cell
 from qpr_jax.distant.logs import log_files
 from qpr_jax.errors import printable
@@ -148,9 +147,7 @@ def payload_input(function: Function) -> Function:
     return ids_input(function)
 
 
-def read_input(
-    path: str, say: Callable[[str], object] | None = None, **given: Any
-) -> Iterator[Entry]:
+def read_input(path: str, say: Say | None = None, **given: Any) -> Iterator[Entry]:
     """Read questions with the options of `questions_input`, `ids_input` and `payload_input`."""
     no_ids, no_payload = given.get("no_ids", True), given.get("no_payload", True)
     key, payload = given.get("id_column") or "", given.get("payload") or ""
@@ -175,8 +172,8 @@ def several_files(function: Function) -> Function:
 
 def read_inputs(paths: Sequence[str], **how: Any) -> Iterator[Entry]:
     """Read the questions of files, and of files in folders; log their columns."""
-    say, files = logging.getLogger("qpr_jax").info, log_files(paths, format=how["format"] or "")
-    return itertools.chain.from_iterable([read_input(file, say=say, **how) for file in files])
+    files = log_files(paths, format=how["format"] or "")
+    return itertools.chain.from_iterable([read_input(f, say=log_columns, **how) for f in files])
 
 
 def input_names(paths: Sequence[str]) -> str:

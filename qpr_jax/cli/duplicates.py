@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import json
@@ -12,7 +11,7 @@ import os
 import pathlib
 import secrets
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,10 +19,12 @@ import click
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.cli.serve import address_options, host_names, listen, run_app
+from qpr_jax.data.columns import Chosen
 from qpr_jax.data.decoding import STANDARD_INPUT
 from qpr_jax.data.pairs import pair_columns, read_question_pairs
-from qpr_jax.data.questions import Entry
-from qpr_jax.data.tables import FORMATS, separator_of
+from qpr_jax.data.questions import NO_COLUMNS, Entry, Source, log_columns
+from qpr_jax.data.records import ARROW
+from qpr_jax.data.tables import FORMATS, format_of, separator_of
 from qpr_jax.distant.logs import log_files
 from qpr_jax.errors import UserError, needs, shortened
 from qpr_jax.files import locked, read_object, write_json
@@ -95,7 +96,11 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
     metavar="RULE",
     help="The row of a group that stays: first, longest, central or max:COLUMN.",
 )
-@cli.option("--output", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), default="csv")
+@cli.option(
+    "--output",
+    type=click.Choice(["csv", "tsv", "jsonl", "parquet"]),
+    help="Format of the files.  [default: parquet if QUESTIONS are Parquet or Arrow, else csv]",
+)
 @cli.option(
     "--excel",
     is_flag=True,
@@ -104,7 +109,7 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
 @cli.payload_input
 @cli.questions_input
 def duplicates(
-    questions: tuple[str, ...], out: str, against: str | None, output: str, **options: Any
+    questions: tuple[str, ...], out: str, against: str | None, output: str | None, **options: Any
 ) -> dict[str, Any]:
     """Find the duplicates in QUESTIONS, of one file or several, and their groups.
 
@@ -117,7 +122,7 @@ def duplicates(
 
     Writes pairs (id1, id2, score, distance, question1, question2; most probable first), groups (a
     row a member), deduplicated (QUESTIONS with one row a group) and indistinguishable (texts that
-    have the same vector) to --out, and info.json last.
+    have the same vector) to --out, and info.json last. Columns keep their names, order and types.
 
     \b
     Example: qpr duplicates tickets.csv
@@ -126,27 +131,28 @@ def duplicates(
              qpr duplicates tickets.csv --incremental my_index --max-distance 0.5 --out found
     """
     from qpr_jax.duplicates.files import INFO, check_folder, check_output, file_names
-    from qpr_jax.duplicates.find import Source, search
+    from qpr_jax.duplicates.find import search
 
     form, excel = options["format"] or "", ""
     files = log_files(questions, format=form)
     if options.pop("excel"):
         excel = separator_of(files[0], form)
-        if output not in ("csv", "tsv"):
+        if output not in (None, "csv", "tsv"):
             raise click.UsageError("--excel needs --output csv or tsv")
     folder = pathlib.Path(out)
+    typed = {form or format_of(file) for file in files} <= {*ARROW}
+    output = output or ("parquet" if typed and not excel else "csv")
     check_output(output)
     others = () if against is None else log_files((against,), format=form)
     check_folder(folder, output, (*files, *others))
     choice, what = _search_options(options)
-    table = [*progress.count(_read(files, options), "read")]
-    if not table:
-        raise UserError(f"{cli.input_names(questions)}: expected questions, got none")
-    other = Source(_read(others, options), f"{against}, line") if others else None
-    digest = _digest(table)
-    found, add_new = search(
-        Source(table, f"{cli.input_names(questions)}, line"), other, choice, what
-    )
+    name = cli.input_names(questions)
+    table = _read(files, options, f"{name}, line")
+    if not table.entries:
+        raise UserError(f"{name}: expected questions, got none")
+    other = _read(others, options, f"{against}, line") if others else None
+    digest = _digest(table.entries)
+    found, add_new = search(table, other, choice, what)
     info = {"complete": True, "run": str(what.run or what.incremental or "open_student")}
     info |= {**found.facts(), "files": file_names(output)}
     if what.incremental is not None:
@@ -170,16 +176,28 @@ def _search_options(options: dict[str, Any]) -> tuple[Choice, Options]:
     return choice, Options(**{name: options.pop(name) for name in _SEARCH})
 
 
-def _read(files: Sequence[str], how: dict[str, Any]) -> Iterator[Entry]:
-    """The questions of inputs; of a file of labeled pairs, the distinct ones."""
-    return itertools.chain.from_iterable(_read_one(file, how) for file in files)
+def _read(files: Sequence[str], how: dict[str, Any], where: str) -> Source:
+    """Read a table of one file or several."""
+    chosen: list[Chosen] = []
+    read = itertools.chain.from_iterable(_read_one(file, how, chosen) for file in files)
+    entries = [*progress.count(read, "read")]
+    own = None
+    if len(chosen) == len(files) and len({each[:2] for each in chosen}) == 1:
+        own = how["format"] or format_of(files[0]), files
+    return Source(entries, where, [*chosen, NO_COLUMNS][0], own, range(len(entries)))
 
 
-def _read_one(path: str, how: dict[str, Any]) -> Iterable[Entry]:
+def _read_one(path: str, how: dict[str, Any], chosen: list[Chosen]) -> Iterable[Entry]:
+    """The questions of an input, its columns in `chosen`; of labeled pairs the distinct ones."""
     form = how["format"] or ""
     named = how["text_column"] or how["id_column"] or how["no_ids"]
     if named or not pair_columns(path, format=form):
-        return cli.read_input(path, say=functools.cache(log.info), **how)
+
+        def say(found: Chosen, source: str) -> None:
+            chosen.append(found)
+            log_columns(found, source)
+
+        return cli.read_input(path, say=say, **how)
     data = read_question_pairs(path, format=form, skip_bad_rows=how["skip_bad_rows"])
     text = "%s: labeled pairs: their %s questions are compared, the labels are not read; to score "
     text += "the pairs, `qpr evaluate --task classification`"
@@ -188,7 +206,7 @@ def _read_one(path: str, how: dict[str, Any]) -> Iterable[Entry]:
     return (Entry(line, *pair) for line, pair in enumerate(pairs))
 
 
-def _digest(entries: list[Entry]) -> str:
+def _digest(entries: Sequence[Entry]) -> str:
     """What names the ids and texts of a table."""
     digest = hashlib.sha256()
     for entry in entries:

@@ -30,11 +30,12 @@ _NAME_ID = "name the id's column (`id_column`, `--id-column`)"
 
 
 class Chosen(NamedTuple):
-    """The columns of a table: of the question, of the id ("" for none), and of the payload."""
+    """The columns of the question, of the id ("" for none), of the payload, and all in order."""
 
     text: str
     id: str
     payload: tuple[str, ...]
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ class Columns:
         require(names, [key], remedy=_NAME_ID)
         if not optional:
             require(names, payload, remedy="name others with `--payload`")
-        return Chosen(text, key, payload)
+        chosen = {text, key, *payload} - {""}
+        return Chosen(text, key, payload, tuple(name for name in names if name in chosen))
 
 
 def distinct_names(names: Sequence[str], source: str) -> Sequence[str]:

@@ -26,6 +26,8 @@ log = logging.getLogger("qpr_jax")
 Payload = Mapping[str, object]  # names to values of JSON: str, int, float, bool, None, list, dict
 DEFAULT = Columns()
 _PLAIN = Columns("question", None)  # of lines and lists of texts, which have no columns
+NO_COLUMNS = _PLAIN.choose(["question"])
+Say = Callable[[Chosen, str], object]  # gets the columns of a table, and its name in messages
 
 
 class Entry(NamedTuple):
@@ -37,13 +39,27 @@ class Entry(NamedTuple):
     payload: Payload | None = None
 
 
+class Source(NamedTuple):
+    """A table as it was given.
+
+    where: what a UserError says before the line of a row, as `tickets.csv, line`. chosen: the
+    columns, of several files the first one's. own, places: as of `select_rows`.
+    """
+
+    entries: Sequence[Entry]
+    where: str
+    chosen: Chosen = NO_COLUMNS
+    own: Any = None
+    places: Sequence[int] = ()
+
+
 def read_questions(
     path: StrPath,
     *,
     format: str = "",
     columns: Columns = DEFAULT,
     skip_bad_rows: bool = False,
-    say: Callable[[str], object] | None = None,
+    say: Say | None = None,
 ) -> Iterator[Entry]:
     """Yield the questions of a file, or of standard input where `path` is "-", in their order.
 
@@ -55,7 +71,7 @@ def read_questions(
       columns: of the question, the id and the payload.
       skip_bad_rows: skip rows that cannot be read and log their number. Otherwise the first one is
         a UserError with its line.
-      say: gets a line that names the columns of a table.
+      say: gets the columns of a table, as `log_columns` does.
     """
     path = os.fspath(path)
     source, kind = input_name(path), format or format_of(path) or "lines"
@@ -80,6 +96,7 @@ def as_entries(
     skip_bad_rows: bool = False,
     *,
     name: str = "questions",
+    say: Say | None = None,
 ) -> Iterator[Entry]:
     """Yield the questions of a table, or of an iterable of strings or of mappings.
 
@@ -94,6 +111,7 @@ def as_entries(
         it is 0, 1, 2, ...; "": none.
       skip_bad_rows: as of `read_questions`.
       name: of the argument, which a UserError names.
+      say: as of `read_questions`.
     """
     source, skip = f"`{name}`", "leave bad rows out with `skip_bad_rows=True`"
     bad = BadRows(f"{source}, position", skip=skip_bad_rows, option=skip)
@@ -102,16 +120,18 @@ def as_entries(
     columns = Columns("" if text_column is None else str(text_column), key)
     if is_table(questions):
         columns = _keep(columns, payload)
-        entries = _entries(frame_rows(questions, _choice(columns, source), source), columns, bad)
+        rows = frame_rows(questions, _choice(columns, source), source)
+        entries = _entries(rows, columns, bad, say=say)
     elif isinstance(questions, str | os.PathLike) and os.path.isfile(questions):
         columns = _keep(columns, payload)
-        entries = read_questions(questions, columns=columns, skip_bad_rows=skip_bad_rows)
+        how: dict[str, Any] = {"skip_bad_rows": skip_bad_rows, "say": say}
+        entries = read_questions(questions, columns=columns, **how)
     else:
         first, questions = _peek(questions, source)
         if isinstance(first, Entry):
             entries = iter(questions)
         elif isinstance(first, Mapping):
-            entries = _entries(_mapping_rows(questions), _keep(columns, payload), bad)
+            entries = _entries(_mapping_rows(questions), _keep(columns, payload), bad, say=say)
         else:
             texts = as_texts(questions, name)
             entries = _entries(enumerate({"question": text} for text in texts), _PLAIN, bad)
@@ -145,12 +165,11 @@ def _keep(columns: Columns, payload: Any) -> Columns:
 def _choice(columns: Columns, source: str, *, in_text: bool = False) -> Choose:
     """From all names of a table to those that are read; a UserError names the source."""
 
-    def choose(names: Sequence[str]) -> list[str]:
+    def choose(names: Sequence[str]) -> Iterable[str]:
         try:
-            chosen = columns.choose(names, in_text=in_text)
+            return columns.choose(names, in_text=in_text).names
         except UserError as error:
             raise UserError(f"{source}: {error.what}", remedy=error.remedy) from None
-        return [*dict.fromkeys(name for name in (*chosen[:2], *chosen.payload) if name)]
 
     return choose
 
@@ -180,12 +199,7 @@ def _mapping_rows(questions: Iterable[object]) -> Rows:
 
 
 def _entries(
-    rows: Rows,
-    columns: Columns,
-    bad: BadRows,
-    *,
-    cells: bool = False,
-    say: Callable[[str], object] | None = None,
+    rows: Rows, columns: Columns, bad: BadRows, *, cells: bool = False, say: Say | None = None
 ) -> Iterator[Entry]:
     """Make entries of rows. The first row says which column is the question's.
 
@@ -206,7 +220,7 @@ def _entries(
                 if len(known) == 1:
                     columns = dataclasses.replace(columns, text=chosen.text)
                     if say is not None:
-                        say(_describe(chosen, source))
+                        say(chosen, source)
             entry = _entry(line, fields, known[names], cells)
         except UserError as error:
             bad.add(line, error.what, error.remedy)
@@ -217,12 +231,12 @@ def _entries(
     bad.warn()
 
 
-def _describe(chosen: Chosen, source: str) -> str:
-    """A line that says which columns were chosen."""
+def log_columns(chosen: Chosen, source: str) -> None:
+    """Log a line that says which columns of a table were chosen."""
     ids = f"ids from `{chosen.id}`" if chosen.id else "no ids"
     kept = ", ".join(f"`{name}`" for name in chosen.payload[:8]) or "none"
     more = f" and {len(chosen.payload) - 8} others" if len(chosen.payload) > 8 else ""
-    return f"{source}: questions from `{chosen.text}`, {ids}, payload {kept}{more}"
+    log.info("%s: questions from `%s`, %s, payload %s%s", source, chosen.text, ids, kept, more)
 
 
 def _entry(line: int, fields: Fields, chosen: Chosen, cells: bool) -> Entry:

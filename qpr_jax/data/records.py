@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from qpr_jax.data.columns import Choose, Fields, Rows, distinct_names
@@ -21,6 +21,7 @@ from qpr_jax.data.decoding import (
 from qpr_jax.errors import UserError, short
 from qpr_jax.ids import Id
 
+ARROW = ("parquet", "arrow")  # formats whose columns have types
 NO_JSON = (ValueError, RecursionError, MemoryError)  # what `parse_json` raises
 
 
@@ -60,6 +61,37 @@ def frame_rows(table: Any, choose: Choose, source: str) -> Iterator[tuple[int, F
     if isinstance(frame, nw.LazyFrame):
         frame = frame.collect()
     yield from enumerate(frame.select(names).iter_rows(named=True, buffer_size=4096))
+
+
+def select_rows(
+    source: Any, places: Sequence[int], rows: Iterable[int], names: Collection[str]
+) -> Any:
+    """Return rows and columns of a table with their own types, as a table of narwhals.
+
+    None where types are not known: of other formats, and of files of which rows were skipped.
+    source: a table in memory, or the format and the names of files. places: the positions of the
+    rows that were read; `rows` are some of these.
+    """
+    import narwhals.stable.v2 as nw
+
+    if isinstance(source, tuple):
+        kind, files = source
+        if kind not in ARROW:
+            return None
+        arrow = import_pyarrow(files[0])
+        import pyarrow.dataset
+
+        try:
+            data = pyarrow.dataset.dataset(files, format="ipc" if kind == "arrow" else kind)
+            source = data.to_table(columns=[name for name in data.schema.names if name in names])
+        except (arrow.ArrowException, OSError):  # compressed, a stream, or of several schemas
+            return None
+        places = range(len(source)) if len(source) == len(places) else []
+    frame = nw.from_native(source, pass_through=True)
+    if not isinstance(frame, nw.DataFrame) or not places:
+        return None
+    columns = [number for number, name in enumerate(frame.columns) if f"{name}" in names]
+    return frame[[places[row] for row in rows], columns]
 
 
 def row_labels(table: Any) -> list[Id] | None:

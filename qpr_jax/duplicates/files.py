@@ -1,9 +1,9 @@
 """The files of a search for duplicates, in any of OUTPUTS.
 
 pairs              id1, id2, score, distance, question1, question2; most probable first
-groups             a row for each member: group, id, kept, weakest, link1, link2, distance,
-                   question, of_table where there are rows of another table, and its payload
-deduplicated       id, question, rows (how many it stands for), and its payload
+groups             a row for each member: the columns of the input, group, kept, weakest, link1,
+                   link2, distance, and of_table where there are rows of another table
+deduplicated       the columns of the input, and rows: how many a row stands for
 indistinguishable  as pairs: texts that have equal vectors and are no duplicates
 """
 
@@ -92,9 +92,8 @@ def _write(path: pathlib.Path, table: Table[Any], output: str, *, excel: str) ->
         with write_atomically(path) as file:
             pyarrow.parquet.write_table(table.to_arrow(), file)
         return
-    fixed, payload = table.columns()
-    names = [*fixed, *payload]
-    rows = zip(*fixed.values(), *payload.values(), strict=True)
+    columns = table.columns().values
+    names, rows = [*columns], zip(*columns.values(), strict=True)
     with write_atomically(path, "w") as file:
         if output == "jsonl":
             lines = (json.dumps(dict(zip(names, row, strict=True))) for row in rows)

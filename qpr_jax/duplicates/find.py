@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.questions import Entry, as_entries
+from qpr_jax.data.questions import NO_COLUMNS, Source, as_entries
+from qpr_jax.data.records import is_table
+from qpr_jax.data.tables import format_of
 from qpr_jax.duplicates.groups import LINKAGES, Linkage, column_of, group_pairs, group_rows
 from qpr_jax.duplicates.result import Duplicates
 from qpr_jax.duplicates.rows import (
@@ -37,14 +39,6 @@ from qpr_jax.retriever import Retriever
 from qpr_jax.stores import numbered
 
 log = logging.getLogger("qpr_jax")
-
-
-@dataclass(frozen=True)
-class Source:
-    """Rows of a table, and what a UserError says before their line, as `tickets.csv, line`."""
-
-    entries: Iterable[Entry]
-    where: str
 
 
 @dataclass(frozen=True)
@@ -104,7 +98,8 @@ def search(
     scores = find_pairs(rows, vectors, stages, choice, memory=options.memory)
     joined = group_pairs(len(rows.first), scores.pairs.first, scores.pairs.second, linkage)
     own = group_rows(rows, joined, vectors, options.keep)
-    return Duplicates(rows, scores, own), functools.partial(_add_new, index, version, rows, vectors)
+    found = Duplicates(rows, scores, own, table if index is None else table._replace(own=None))
+    return found, functools.partial(_add_new, index, version, rows, vectors)
 
 
 def find_duplicates(
@@ -167,11 +162,15 @@ def find_duplicates(
     choice = choose(
         threshold=threshold, max_distance=max_distance, precision=precision, pairs=pairs
     )
-    columns = (text_column, id_column, skip_bad_rows)
-    table = Source(as_entries(questions, ids, payload, *columns), "`questions`, position")
-    other = None
+    columns, chosen = (text_column, id_column, skip_bad_rows), [NO_COLUMNS]
+    rows = [*as_entries(questions, ids, payload, *columns, say=lambda c, _: chosen.append(c))]
+    own = questions if is_table(questions) else None
+    if isinstance(questions, str | os.PathLike):
+        own = format_of(questions), [os.fspath(questions)]
+    places = [row.line for row in rows]
+    table, other = Source(rows, "`questions`, position", chosen[-1], own, places), None
     if against is not None:
-        entries = as_entries(against, None, payload, *columns, name="against")
+        entries = [*as_entries(against, None, payload, *columns, name="against")]
         other = Source(entries, "`against`, position")
     options = Options(
         run, incremental, replace, within, ignore_numbers, clean, groups, keep, memory

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from qpr_jax.data.questions import Payload
+from qpr_jax.data.questions import Payload, Source
+from qpr_jax.data.records import select_rows
 from qpr_jax.duplicates.groups import RowGroup
 from qpr_jax.duplicates.rows import Rows
 from qpr_jax.duplicates.scores import Scored, Scores, at_no_distance
 from qpr_jax.errors import shortened
 from qpr_jax.ids import Id, order_key
-from qpr_jax.results import TableColumns, Tabular, attributes, with_payload
+from qpr_jax.results import TableColumns, Tabular, attributes
 
 T = TypeVar("T")
 _SHOWN = 10  # pairs and groups that are printed
@@ -74,12 +75,13 @@ class Table(list[T], Tabular):
     """A list that converts to tables of pandas and PyArrow."""
 
     def __init__(self, values: Iterable[T], columns: Callable[[list[T]], TableColumns]) -> None:
-        super().__init__(values)
-        self._columns = columns
+        given = [*values]
+        super().__init__(given)
+        self._columns = functools.partial(columns, given)
 
     def columns(self) -> TableColumns:
         """The columns of all tables."""
-        return self._columns(self)
+        return self._columns()
 
     def __repr__(self) -> str:
         more = ["..."] if len(self) > _SHOWN else []
@@ -87,7 +89,7 @@ class Table(list[T], Tabular):
 
 
 def _pair_columns(pairs: list[Pair]) -> TableColumns:
-    return TableColumns(attributes(pairs, Pair._fields), {})
+    return TableColumns(attributes(pairs, Pair._fields), Pair._fields)
 
 
 class Duplicates:
@@ -107,8 +109,8 @@ class Duplicates:
       missed: 0.0 where `exact`.
     """
 
-    def __init__(self, rows: Rows, scores: Scores, groups: list[RowGroup]) -> None:
-        self._rows, self._scores, self._groups = rows, scores, groups
+    def __init__(self, rows: Rows, scores: Scores, groups: list[RowGroup], table: Source) -> None:
+        self._rows, self._scores, self._groups, self._table = rows, scores, groups, table
         self.threshold, self.max_distance = scores.threshold, scores.max_distance
         self.precision, self.exact, self.missed = scores.precision, scores.exact, scores.missed
 
@@ -135,18 +137,25 @@ class Duplicates:
 
     @functools.cached_property
     def groups(self) -> Table[Group]:
-        """The groups, largest first; as a table a row for each member."""
+        """The groups, largest first; as a table a row for each member, as of `deduplicated`."""
         return Table(self._make_groups(), self._group_columns)
 
     @functools.cached_property
     def deduplicated(self) -> Table[Row]:
-        """The rows of the table with one row a group, in the order of the table."""
+        """The rows of the table with one row a group, in the order of the table.
+
+        As a table it has the columns of the table, `id` if none of them has the ids, and `rows`.
+        """
+        rows, counts = self._rows, np.ones(len(self._rows), np.int64)
+        for members, _, kept in self._groups:
+            counts[members] = 0
+            counts[kept] = len(members)
+        stay = np.flatnonzero(counts[: rows.table_rows]).tolist()
 
         def columns(kept: list[Row]) -> TableColumns:
-            fixed = attributes(kept, ("id", "question", "rows"))
-            return with_payload(fixed, [row.payload for row in kept], self._rows.fields)
+            return self._with_own(stay, {"rows": [row.rows for row in kept]})
 
-        return Table(self._make_kept(), columns)
+        return Table((Row(*rows.questions[row], int(counts[row])) for row in stay), columns)
 
     @property
     def kept(self) -> list[Id]:
@@ -254,25 +263,33 @@ class Duplicates:
         numbered = [(i, group, n) for i, group in enumerate(groups) for n in range(len(group.ids))]
         fixed: dict[str, list[Any]] = {
             "group": [i for i, _, _ in numbered],
-            "id": [group.ids[n] for _, group, n in numbered],
             "kept": [group.stays[n] for _, group, n in numbered],
             "weakest": [group.weakest for _, group, _ in numbered],
             "link1": [group.link[0] for _, group, _ in numbered],
             "link2": [group.link[1] for _, group, _ in numbered],
             "distance": [group.distance for _, group, _ in numbered],
-            "question": [group.questions[n] for _, group, n in numbered],
         }
         if len(self._rows) > self._rows.table_rows:
             fixed["of_table"] = [group.of_table[n] for _, group, n in numbered]
-        payloads = [group.payloads[n] for _, group, n in numbered]
-        return with_payload(fixed, payloads, self._rows.fields)
+        return self._with_own([row for members, *_ in self._groups for row in members], fixed)
 
-    def _make_kept(self) -> Iterator[Row]:
-        rows = self._rows
-        stands_for = np.ones(len(rows), np.int64)
-        for members, _, kept in self._groups:
-            stands_for[members] = 0
-            stands_for[kept] = len(members)
-        for row, count in enumerate(stands_for[: rows.table_rows].tolist()):
-            if count:
-                yield Row(*rows.questions[row], count)
+    def _with_own(self, numbers: list[int], added: dict[str, list[Any]]) -> TableColumns:
+        """The columns of rows, named as in their table, then `id` if it has none, and others."""
+        table, rows = self._table, [self._rows.questions[number] for number in numbers]
+        names = dict.fromkeys(table.chosen.names)
+        for row in rows:
+            names |= dict.fromkeys(row.payload or ())
+        values: dict[str, list[Any]]
+        values = {name: [(row.payload or {}).get(name) for row in rows] for name in names}
+        values[table.chosen.text] = [row.text for row in rows]
+        if table.chosen.id:
+            values[table.chosen.id] = [row.id for row in rows]
+        else:
+            added = attributes(rows, ["id"]) | added
+        fixed = {}
+        for name, column in added.items():
+            while name in values:
+                name = f"qpr_{name}"
+            fixed[name] = column
+        own = None if "of_table" in added else table.own
+        return TableColumns(values | fixed, fixed, select_rows(own, table.places, numbers, names))

@@ -2,6 +2,8 @@
 
 import json
 
+import pandas as pd
+
 from qpr_jax import Retriever
 from qpr_jax.data.columns import Columns
 from qpr_jax.data.questions import read_questions
@@ -28,8 +30,8 @@ def test_files_are_written(done, calibrated_run, table, tmp_path):
     assert links == {("1.0", "7", "a", "0.0")}
     kept = read_table(tmp_path / "d" / "deduplicated.csv")
     assert kept == [
-        {"id": "a", "question": "learn python", "rows": "3", "product": "x", "votes": "3"},
-        {"id": "d", "question": 'cook, "rice"\n', "rows": "1", "product": "y", "votes": "1"},
+        {"id": "a", "question": "learn python", "product": "x", "votes": "3", "rows": "3"},
+        {"id": "d", "question": 'cook, "rice"\n', "product": "y", "votes": "1", "rows": "1"},
     ]
     info = json.loads((tmp_path / "d" / "info.json").read_text())
     assert info["precision"] is None
@@ -95,8 +97,26 @@ def test_every_format_says_the_same(done, calibrated_run, table, tmp_path):
         rows = read_questions(path, columns=Columns(payload=True))
         said.append([(str(row.id), row.question, *map(str, row.payload.values())) for row in rows])
     assert said[0] == said[1] == said[2] == said[3]
-    assert said[0][0] == ("7", "Learn Python", "3", "x", "20")
+    assert said[0][0] == ("7", "Learn Python", "x", "20", "3")
     done("index", "again", "d/deduplicated.parquet", "--run", calibrated_run)
+
+
+def test_columns_keep_their_names_order_and_types(done, run, tmp_path):
+    day, texts = pd.to_datetime(["2024-01-01"] * 3), ["learn python", "Learn python?", "rice"]
+    table = pd.DataFrame({"Day": day, "Betreff Text": texts, "Nr": [7, 8, 9], "on": day.date})
+    table.iloc[:2].to_parquet(tmp_path / "a.parquet")
+    table.iloc[2:].to_parquet(tmp_path / "b.parquet")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    how = ("--run", run, "--max-distance", 0, "--text-column", "Betreff Text", "--out", "d")
+    for more, added in (((), ["id", "rows"]), (("--id-column", "Nr"), ["rows"])):
+        done("duplicates", "t.csv", *how, *more)
+        assert [*pd.read_csv(tmp_path / "d" / "deduplicated.csv")] == [*table, *added]
+        done("duplicates", "a.parquet", "b.parquet", *how, *more)
+        kept = pd.read_parquet(tmp_path / "d" / "deduplicated.parquet")
+        assert [*kept] == [*table, *added]
+        assert kept[[*table]].equals(table.iloc[[0, 2]].reset_index(drop=True))
+        groups = pd.read_parquet(tmp_path / "d" / "groups.parquet")
+        assert groups[[*table]].equals(table.iloc[:2])
 
 
 def test_lines_of_standard_input(done, run, tmp_path):
@@ -146,10 +166,10 @@ def test_cells_that_spreadsheets_compute_are_marked(done, calibrated_run, tmp_pa
     how = ("duplicates", "q.csv", "--run", calibrated_run, "--out", "d")
     done(*how)
     plain = (tmp_path / "d" / "deduplicated.csv").read_text()
-    assert plain == "id,question,rows,=note\na,=1+1 learn python,2,+x\nc,@rice,1,plain\n"
+    assert plain == "id,question,=note,rows\na,=1+1 learn python,+x,2\nc,@rice,plain,1\n"
     done(*how, "--excel")
     marked = (tmp_path / "d" / "deduplicated.csv").read_text()
-    assert marked == "\ufeffid,question,rows,'=note\na,'=1+1 learn python,2,'+x\nc,'@rice,1,plain\n"
+    assert marked == "\ufeffid,question,'=note,rows\na,'=1+1 learn python,'+x,2\nc,'@rice,plain,1\n"
     assert "'-5" in (tmp_path / "d" / "groups.csv").read_text()
     (tmp_path / "q.csv").write_text(rows.replace(",", ";"))
     done(*how, "--excel")

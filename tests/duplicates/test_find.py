@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import polars
 import pytest
 
 from qpr_jax import Retriever, UserError, find_duplicates
@@ -128,9 +129,27 @@ def test_the_row_that_stays(run):
         (group,) = found.groups
         assert (group.ids, group.kept) == (["7", "a", "c", "e"], kept)
         assert {*found.kept} == {kept, "d"}
-        row = found.deduplicated.to_pandas().set_index("id").loc[kept]
+        row = found.deduplicated.to_pandas().set_index("key").loc[kept]
         assert (row["votes"], row["rows"]) == (table.loc[kept, "votes"], 4)
         assert found.groups.to_pandas()["kept"].sum() == 1
+
+
+def test_tables_keep_their_columns(run):
+    """Names, order, types, and the index of pandas; columns that are added come last."""
+    days = pd.to_datetime(["2024-01-01", "2024-01-02", "2024-01-03"])
+    texts = ["learn python", "Learn python?", "cook rice"]
+    columns = {"day": days, "Betreff Text": texts, "rows": pd.Categorical(["a", "b", "a"])}
+    table = pd.DataFrame(columns | {"date": days.date}, index=["x", "y", "z"])
+    how = {"run": run, "threshold": 0.9, "text_column": "Betreff Text"}
+    found = find_duplicates(table, **how)
+    kept = found.deduplicated.to_pandas()
+    assert kept[[*table]].equals(table.iloc[[0, 2]])
+    assert kept[[*kept][4:]].to_dict("list") == {"id": ["x", "z"], "qpr_rows": [2, 1]}
+    assert found.groups.to_pandas()[[*table]].equals(table.iloc[[0, 1]])
+    table = polars.from_pandas(table)
+    kept = polars.from_arrow(find_duplicates(table, **how).deduplicated.to_arrow())
+    assert kept[table.columns].equals(table[[0, 2]])
+    assert kept[table.columns].schema == table.schema
 
 
 def test_the_central_row_is_nearest_to_the_mean(run):
