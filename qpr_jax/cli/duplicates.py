@@ -11,7 +11,7 @@ import os
 import pathlib
 import secrets
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +21,6 @@ from qpr_jax.cli import command as cli
 from qpr_jax.cli.serve import address_options, host_names, listen, run_app
 from qpr_jax.data.columns import Chosen
 from qpr_jax.data.decoding import STANDARD_INPUT
-from qpr_jax.data.pairs import pair_columns, read_question_pairs
 from qpr_jax.data.questions import NO_COLUMNS, Entry, Source, log_columns
 from qpr_jax.data.records import ARROW
 from qpr_jax.data.tables import FORMATS, format_of, separator_of
@@ -115,7 +114,7 @@ def duplicates(
 
     Give one of --threshold, --max-distance, --precision and --pairs, or none for a threshold of
     0.5. Probabilities need a run with a calibration; those of another corpus than the run's need
-    `qpr calibrate`. QUESTIONS and --against can be labeled pairs, as Quora's file, too.
+    `qpr calibrate`.
 
     Texts that differ in case, blanks and punctuation are copies. Texts with different numbers are
     no duplicates, and texts that the encoder cannot tell apart are none.
@@ -179,31 +178,17 @@ def _search_options(options: dict[str, Any]) -> tuple[Choice, Options]:
 def _read(files: Sequence[str], how: dict[str, Any], where: str) -> Source:
     """Read a table of one file or several."""
     chosen: list[Chosen] = []
-    read = itertools.chain.from_iterable(_read_one(file, how, chosen) for file in files)
+
+    def say(found: Chosen, source: str) -> None:
+        chosen.append(found)
+        log_columns(found, source)
+
+    read = itertools.chain.from_iterable(cli.read_input(file, say=say, **how) for file in files)
     entries = [*progress.count(read, "read")]
     own = None
     if len(chosen) == len(files) and len({each[:2] for each in chosen}) == 1:
         own = how["format"] or format_of(files[0]), files
     return Source(entries, where, [*chosen, NO_COLUMNS][0], own, range(len(entries)))
-
-
-def _read_one(path: str, how: dict[str, Any], chosen: list[Chosen]) -> Iterable[Entry]:
-    """The questions of an input, its columns in `chosen`; of labeled pairs the distinct ones."""
-    form = how["format"] or ""
-    named = how["text_column"] or how["id_column"] or how["no_ids"]
-    if named or not pair_columns(path, format=form):
-
-        def say(found: Chosen, source: str) -> None:
-            chosen.append(found)
-            log_columns(found, source)
-
-        return cli.read_input(path, say=say, **how)
-    data = read_question_pairs(path, format=form, skip_bad_rows=how["skip_bad_rows"])
-    text = "%s: labeled pairs: their %s questions are compared, the labels are not read; to score "
-    text += "the pairs, `qpr evaluate --task classification`"
-    log.info(text, path, f"{len(data.questions):,}")
-    pairs = zip(data.ids.tolist(), data.questions, strict=True)
-    return (Entry(line, *pair) for line, pair in enumerate(pairs))
 
 
 def _digest(entries: Sequence[Entry]) -> str:

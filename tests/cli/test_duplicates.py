@@ -145,21 +145,6 @@ def test_an_index_gets_what_it_lacks(qpr, done, objects, calibrated_run, table, 
     assert objects(*how)[0].items() >= {"added": 0, "kept": 0, "pairs": 0}.items()
 
 
-def test_quoras_own_file(done, run, tmp_path):
-    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
-    rows = "0\t11\t12\tlearn python\tLearn Python?\t1\n1\t13\t11\tcook rice\tlearn python\t0\n"
-    (tmp_path / "quora.tsv").write_text(header + rows)
-    how = ("--run", run, "--max-distance", "0")
-    _, stderr = done("duplicates", "quora.tsv", *how, "--out", "m")
-    assert "quora.tsv: labeled pairs: their 3 questions are compared" in stderr
-    (pair,) = read_table(tmp_path / "m" / "pairs.csv")
-    assert (pair["id1"], pair["id2"]) == ("11", "12")
-    (tmp_path / "new.csv").write_text("question\ncook rice\nwhat is rust\n")
-    done("duplicates", "new.csv", *how, "--against", "quora.tsv", "--out", "n")
-    (pair,) = read_table(tmp_path / "n" / "pairs.csv")
-    assert (pair["id1"], pair["id2"], pair["question2"]) == ("0", "13", "cook rice")
-
-
 def test_cells_that_spreadsheets_compute_are_marked(done, calibrated_run, tmp_path):
     rows = "id,question,=note\na,=1+1 learn python,+x\nb,=1+1 Learn python,-5\nc,@rice,plain"
     (tmp_path / "q.csv").write_text(rows)

@@ -64,7 +64,7 @@ MISTAKES = (
     ("search gone --query a", "gone", ""),
     ("search mine/index --query a", "mine/index", "this index: mine"),
     # duplicates
-    ("duplicates lab.csv --run run --out made", "lab.csv", "`qpr evaluate`"),
+    ("duplicates other.tsv --run run --out made", "other.tsv", "`qpr evaluate`"),
     ("duplicates t.csv --run run --out made --pairs 1 --threshold 0.5", "one way", ""),
     ("duplicates t.csv --run run --out made --pairs 1 --keep best", "`keep`", "max:COLUMN"),
     ("duplicates t.csv --run run --out made --pairs 1 --keep max:likes", "`keep`", ""),
