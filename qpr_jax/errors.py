@@ -84,11 +84,9 @@ def needs(what: str, install: str, *, setting: str = "") -> Iterator[None]:
             raise  # a bug
         got = "found none" if isinstance(error, ModuleNotFoundError) else f"got an error ({error})"
         place = " in a checkout" if install.startswith(".") else ""
-        raise UserError(
-            f"{what}: expected the package {package or '?'}, {got}",
-            setting=setting,
-            remedy=f"pip install {shlex.quote(install)}{place}",
-        ) from None
+        what = f"{what}: expected the package {package or '?'}, {got}"
+        remedy = f"pip install {shlex.quote(install)}{place}"
+        raise UserError(what, setting=setting, remedy=remedy) from None
 
 
 def printable(text: str) -> str:

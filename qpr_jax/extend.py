@@ -61,9 +61,6 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
 
 def _require_extension(encoder: Encoder, present: Set[str], folder: StrPath, run: StrPath) -> None:
     if not present <= {*accepted_identities(encoder)}:
-        raise UserError(
-            f"{run}: its encoder does not extend that of {folder}",
-            setting="run",
-            remedy="train one with text.added_words and encoder.pretrained, or build the index "
-            "again with `qpr index`",
-        )
+        what = f"{run}: its encoder does not extend that of {folder}"
+        remedy = "train one with text.added_words and encoder.pretrained, or build the index again "
+        raise UserError(what, setting="run", remedy=f"{remedy}with `qpr index`")

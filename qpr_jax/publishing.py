@@ -49,11 +49,8 @@ def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "")
         what = f"{source}: expected a finished run, got one without a report"
         raise UserError(what, remedy="resume it with the command that started it")
     if (name := path.resolve().name) == load.MINILM or not name.isprintable():
-        raise UserError(
-            f"expected printable characters, and another name than {load.MINILM}, got {name!r}; "
-            "the name of the folder is the name of the model",
-            setting="to",
-        )
+        what = f"expected printable characters, and another name than {load.MINILM}, got {name!r}"
+        raise UserError(f"{what}; the name of the folder is the name of the model", setting="to")
     encoder, stages = read_stages(source)
     card = model_card(name, encoder, source, stages, licence=licence, data=data)
     save_encoder(path, encoder, card=card, also=stages.save)

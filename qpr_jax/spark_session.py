@@ -56,13 +56,11 @@ def session(master: str, name: str) -> Iterator[Any]:
         finally:
             spark.stop()
     except (PySparkException, Py4JError) as error:
-        raise UserError(
-            f"{master}: {_reason(error):.300}",
-            setting="spark",
-            remedy="install Java 17 or newer (JAVA_HOME), give Spark enough memory "
-            "(SPARK_DRIVER_MEMORY), and make sure that all machines can read the files and import "
-            "qpr_jax",
-        ) from error
+        remedy = "install Java 17 or newer (JAVA_HOME), give Spark enough memory "
+        remedy += "(SPARK_DRIVER_MEMORY), and make sure that all machines can read the files and "
+        remedy += "import qpr_jax"
+        what = f"{master}: {_reason(error):.300}"
+        raise UserError(what, setting="spark", remedy=remedy) from error
 
 
 def _reason(error: Exception) -> str:

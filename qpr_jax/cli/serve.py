@@ -93,7 +93,8 @@ def serve(folder: str, host: str, port: int, workers: int, **given: Any) -> None
     if {*hosts} <= {*LOOPBACK}:
         log.info("only requests to localhost are answered; see --allowed-host")
     with listen(host, port) as listening:
-        say = functools.partial(_say, settings, _url(host, listening), workers, cli.wants_json())
+        url = f"http://{_bracket_ipv6(host)}:{listening.getsockname()[1]}"
+        say = functools.partial(_say, settings, url, workers, cli.wants_json())
         if workers == 1:
             _serve_alone(settings, listening, say, access_log=access_log)
             return
@@ -182,10 +183,6 @@ def _uvicorn(*, access_log: bool) -> dict[str, Any]:
         "ws": "none",
         "timeout_graceful_shutdown": 30,
     }
-
-
-def _url(host: str, listening: socket.socket) -> str:
-    return f"http://{_bracket_ipv6(host)}:{listening.getsockname()[1]}"
 
 
 def origin_names(allowed: Sequence[str]) -> list[str]:

@@ -120,11 +120,10 @@ def write_clusters(folder: StrPath, log: LogQuestions, method: Method) -> dict[s
         splits = _write_files(part, clusters, split_of, method)
         for split, counts in splits.items():
             if not counts["clusters"]:
-                raise UserError(
-                    f"expected clusters in each split, got none for {split} without the "
-                    f"{overlap:,} questions that are also in train",
-                    remedy="give more logs, lower `min_coherence`, or try another `split_seed`",
-                )
+                what = f"expected clusters in each split, got none for {split} without the "
+                what += f"{overlap:,} questions that are also in train"
+                remedy = "give more logs, lower `min_coherence`, or try another `split_seed`"
+                raise UserError(what, remedy=remedy)
         texts = sorted(question.text for question in log.questions)
         with write_atomically(part / QUESTIONS, "w") as file:
             rows = (json.dumps({"question": text}, ensure_ascii=False) for text in texts)

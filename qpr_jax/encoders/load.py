@@ -74,13 +74,12 @@ def load_encoder(named: StrPath) -> Encoder:
     if format is None:
         files = f"{sentence_transformers.CONFIG} and {sentence_transformers.WEIGHTS}"
         other = manifest_format(folder)
-        raise UserError(
-            f"{folder}: expected an encoder: a {MANIFEST} with one of the formats "
-            f"{', '.join(map(repr, FORMATS))}, or {files}; "
-            f"{'found neither' if other is None else f'got {other!r}'}",
-            remedy="name another folder, fetch it again, or, for an encoder of your own, call "
-            "`qpr_jax.register_encoder` first",
-        )
+        got = "found neither" if other is None else f"got {other!r}"
+        what = f"{folder}: expected an encoder: a {MANIFEST} with one of the formats "
+        what += f"{', '.join(map(repr, FORMATS))}, or {files}; {got}"
+        remedy = "name another folder, fetch it again, or, for an encoder of your own, call "
+        remedy += "`qpr_jax.register_encoder` first"
+        raise UserError(what, remedy=remedy)
     return FORMATS[format](folder)
 
 

@@ -93,8 +93,6 @@ class Store(Protocol):
 def check_encoder(where: StrPath, found: str, accepted: Sequence[str]) -> None:
     """Raise a UserError unless an index is of an encoder of one of these identities; none: any."""
     if accepted and found not in accepted:
-        raise UserError(
-            f"{where}: expected an index of the encoder {accepted[0][:12]}, got one of "
-            f"{found[:12]}",
-            remedy="load the index again, or build it with this encoder",
-        )
+        what = f"expected an index of the encoder {accepted[0][:12]}, got one of {found[:12]}"
+        remedy = "load the index again, or build it with this encoder"
+        raise UserError(f"{where}: {what}", remedy=remedy)

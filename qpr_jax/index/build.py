@@ -287,10 +287,8 @@ def _write_vectors(
             found = stored.get(rows)
             vectors = encode([found[row].text for row in rows])
             if vectors.shape != (len(rows), shape[1]) or not np.isfinite(vectors).all():
-                raise UserError(
-                    f"expected {len(rows)} finite vectors of {shape[1]} numbers from the encoder, "
-                    "got others"
-                )
+                what = f"expected {len(rows)} finite vectors of {shape[1]} numbers"
+                raise UserError(f"{what} from the encoder, got others")
             file.write(np.ascontiguousarray(vectors, recipe.vectors).data)
             show(rows.stop, "")
         file.flush()

@@ -269,11 +269,9 @@ def _encoder(job: _Job) -> Encoder:
     """Read the encoder once a process of Spark; UserError if the driver has another."""
     found = load_encoder(job.run)
     if found.identity != job.identity:
-        raise UserError(
-            f"{job.run}: expected encoder {job.identity[:12]}, as on the machine that began, got "
-            f"{found.identity[:12]} on {os.uname().nodename}",
-            remedy="copy the folder to all machines",
-        )
+        what = f"expected encoder {job.identity[:12]}, as on the machine that began, got "
+        what += f"{found.identity[:12]} on {os.uname().nodename}"
+        raise UserError(f"{job.run}: {what}", remedy="copy the folder to all machines")
     return found
 
 
@@ -298,11 +296,9 @@ def _write(part: Part, job: _Job, encoder: Encoder) -> Iterator[int]:
             if not all(good):
                 if not job.skip_bad_rows:
                     first = good.index(False)
-                    raise UserError(
-                        f"{part.source}, row {at + first} of row group {part.group}: expected a "
-                        f"question in `{job.column}`, got {short(texts[first])}",
-                        remedy="correct the row, or skip bad rows",
-                    )
+                    where = f"{part.source}, row {at + first} of row group {part.group}"
+                    what = f"expected a question in `{job.column}`, got {short(texts[first])}"
+                    raise UserError(f"{where}: {what}", remedy="correct the row, or skip bad rows")
                 batch = batch.filter(pyarrow.array(good))
                 texts = [text for text, is_good in zip(texts, good, strict=True) if is_good]
             at += len(good)

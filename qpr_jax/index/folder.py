@@ -127,10 +127,8 @@ class FolderStore:
     def add(self, questions: Sequence[Question], vectors: np.ndarray) -> None:
         """See `Store`; vectors float32 [n, d]."""
         if vectors.shape != (len(questions), self.dimension) or not np.isfinite(vectors).all():
-            raise UserError(
-                f"`vectors`: expected finite numbers [{len(questions)}, {self.dimension}], got "
-                f"others, or {list(vectors.shape)}"
-            )
+            what = f"expected finite numbers [{len(questions)}, {self.dimension}]"
+            raise UserError(f"`vectors`: {what}, got others, or {list(vectors.shape)}")
         if not len(questions):
             return
         with self.changing():

@@ -40,12 +40,10 @@ def run_encoder_folder(run: StrPath) -> pathlib.Path:
     """
     folder = pathlib.Path(encoder_folder(MilvusStore(str(run)).run if is_address(run) else run))
     if not folder.is_dir():
-        raise UserError(
-            f"expected a run or an index, found none at {folder}, nor a model of this "
-            "name in $QPR_MODELS or ~/.cache/qpr_jax/models",
-            setting="run",
-            remedy="name another folder; `qpr train` makes a run, and `qpr index` an index",
-        )
+        what = f"expected a run or an index, found none at {folder}, nor a model of this name in "
+        what += "$QPR_MODELS or ~/.cache/qpr_jax/models"
+        remedy = "name another folder; `qpr train` makes a run, and `qpr index` an index"
+        raise UserError(what, setting="run", remedy=remedy)
     if is_encoder(folder):
         return folder
     named = index_manifest(folder).get("export")
@@ -59,12 +57,9 @@ def run_encoder_folder(run: StrPath) -> pathlib.Path:
         remedy = "finish the run: the same command resumes it"
     elif folder.name == INDEX and (folder / MANIFEST).exists():
         remedy = f"name the folder of this index: {folder.parent}"
-    raise UserError(
-        f"{run}: expected a run with {EXPORT}/, or an encoder ({WEIGHTS}, with {CONFIG} or with "
-        f"the {MANIFEST} of `qpr publish`), found neither",
-        setting="run",
-        remedy=remedy,
-    )
+    what = f"{run}: expected a run with {EXPORT}/, or an encoder ({WEIGHTS}, with {CONFIG} or with "
+    what += f"the {MANIFEST} of `qpr publish`), found neither"
+    raise UserError(what, setting="run", remedy=remedy)
 
 
 def export_name(run: pathlib.Path, encoder: Encoder, build: str) -> str:

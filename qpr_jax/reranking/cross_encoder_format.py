@@ -85,10 +85,8 @@ def parse_shape_and_limit(files: Mapping[str, bytes], where: StrPath) -> tuple[B
     config, model = (_object(files, name, where) for name in (CONFIG, MODEL_CONFIG))
     if (found := config.get("architectures")) != [ARCHITECTURE]:
         named = ", ".join(map(str, found)) if isinstance(found, list) else repr(found)
-        raise UserError(
-            f"{where}: {CONFIG}: expected a cross-encoder of the architecture {ARCHITECTURE}, got "
-            f"{named}"
-        )
+        what = f"expected a cross-encoder of the architecture {ARCHITECTURE}, got {named}"
+        raise UserError(f"{where}: {CONFIG}: {what}")
     labels = config.get("id2label")
     # The default of transformers is 2.
     count = len(labels) if isinstance(labels, dict) else config.get("num_labels", 2)
@@ -123,9 +121,8 @@ def parse_activation(files: Mapping[str, bytes], where: StrPath) -> str:
     )
     named = next(place for place in places if place is not None)
     if not isinstance(named, str) or named not in ACTIVATIONS:
-        raise UserError(
-            f"{where}: expected one of the activations {', '.join(ACTIVATIONS)}, got {named!r}"
-        )
+        what = f"expected one of the activations {', '.join(ACTIVATIONS)}, got {named!r}"
+        raise UserError(f"{where}: {what}")
     return ACTIVATIONS[named]
 
 
@@ -139,10 +136,9 @@ def parse_head(
         if kernel is None or bias is None:
             raise UserError(f"{where}: expected the tensors {name}.weight and .bias, found none")
         if kernel.shape != (outputs, size) or bias.shape != (outputs,):
-            raise UserError(
-                f"{where}: {name}: expected {[outputs, size]} and {[outputs]}, got "
-                f"{list(kernel.shape)} and {list(bias.shape)}"
-            )
+            got = f"{list(kernel.shape)} and {list(bias.shape)}"
+            what = f"expected {[outputs, size]} and {[outputs]}, got {got}"
+            raise UserError(f"{where}: {name}: {what}")
         head[part] = {"kernel": np.float32(kernel).T, "bias": np.float32(bias)}
     return head
 

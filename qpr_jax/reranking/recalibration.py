@@ -105,15 +105,12 @@ def recalibrate(
 
 def _check(labels: np.ndarray, weights: np.ndarray) -> None:
     if len(labels) < LEAST_VERDICTS or not 0 < labels.sum() < len(labels):
-        raise UserError(
-            f"expected {LEAST_VERDICTS} verdicts or more, of both kinds, got {int(labels.sum()):,} "
-            f"duplicates and {int((~labels).sum()):,} others"
-        )
+        got = f"{int(labels.sum()):,} duplicates and {int((~labels).sum()):,} others"
+        raise UserError(f"expected {LEAST_VERDICTS} verdicts or more, of both kinds, got {got}")
     if weights.max() > _HEAVIEST:
-        raise UserError(
-            f"expected weights of verdicts up to {_HEAVIEST:g}, got {weights.max():g}",
-            remedy="give the number of found pairs that each verdict stands for, or leave it out",
-        )
+        what = f"expected weights of verdicts up to {_HEAVIEST:g}, got {weights.max():g}"
+        remedy = "give the number of found pairs that each verdict stands for, or leave it out"
+        raise UserError(what, remedy=remedy)
 
 
 def _first_calibration(encoder: str, features: np.ndarray) -> PairCalibration:

@@ -157,12 +157,10 @@ def _initialize() -> None:
         )
     except (RuntimeError, ValueError) as error:
         reason = str(error).split("\n")[0]
-        raise UserError(
-            f"could not connect to the other processes ({reason})",
-            setting="distributed",
-            remedy="set JAX_COORDINATOR_ADDRESS to HOST:PORT of process 0, JAX_NUM_PROCESSES, and "
-            "JAX_PROCESS_ID of each, from 0; or start them under SLURM, MPI or on a TPU pod",
-        ) from error
+        what = f"could not connect to the other processes ({reason})"
+        remedy = "set JAX_COORDINATOR_ADDRESS to HOST:PORT of process 0, JAX_NUM_PROCESSES, and "
+        remedy += "JAX_PROCESS_ID of each, from 0; or start them under SLURM, MPI or on a TPU pod"
+        raise UserError(what, setting="distributed", remedy=remedy) from error
     # When JAX hears that a process was lost, it prints the reason and ends this one. Python's
     # stack, printed after it, would hide the reason.
     faulthandler.disable()

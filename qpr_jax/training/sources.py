@@ -194,12 +194,9 @@ def read_negatives(
         elif config.data.skip_bad_rows:
             unknown += 1
         else:
-            raise UserError(
-                f"{path}, line {line}: expected two questions of the data, "
-                f"got {texts or fields!r:.80}",
-                setting="data.negatives",
-                remedy="make the file from these pairs, or set `data.skip_bad_rows=True`",
-            )
+            what = f"expected two questions of the data, got {texts or fields!r:.80}"
+            remedy = "make the file from these pairs, or set `data.skip_bad_rows=True`"
+            raise UserError(f"{path}, line {line}: {what}", setting="data.negatives", remedy=remedy)
     found = np.array(pairs, np.int32).reshape(-1, 2)
     trained = (splits.split_of[found] == TRAIN).all(axis=1)
     others = ~in_one_cluster(clusters, found) & (found[:, 0] != found[:, 1])

@@ -171,12 +171,9 @@ def _given(model: str, questions: Sequence[Sequence[str]]) -> np.ndarray:
     with write_atomically(listed, "w") as file:
         for part in questions:
             file.writelines(json.dumps({"question": text}) + "\n" for text in part)
-    raise UserError(
-        f"{model}: expected a .npy file of floats, {count:,} rows, got {wrong}; the questions, in "
-        f"order, are in {listed}",
-        setting="teacher.model",
-        remedy="make the file from these questions",
-    )
+    what = f"{model}: expected a .npy file of floats, {count:,} rows, got {wrong}; the questions, "
+    what += f"in order, are in {listed}"
+    raise UserError(what, setting="teacher.model", remedy="make the file from these questions")
 
 
 def _components(vectors: np.ndarray, dimension: int) -> np.ndarray:
