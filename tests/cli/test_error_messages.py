@@ -34,12 +34,10 @@ def files(index, run, tmp_path):
         "pairs.tsv": (tmp_path / "good.tsv").read_text() + "one cell\n",
         "pairs.jsonl": PAIR,
         "other.tsv": "question1\tquestion2\tis_duplicate\na\tb\t0\n",
-        "numbers.jsonl": '{"question1": "a", "question2": 1}\n',
         "ids.tsv": "question\tid\na\t5\nb\t77\n",
         "no_id.tsv": "question\tid\na\t\n",
         "deep.toml": "seed = " + "[" * 50_000,
         "bad_log.jsonl": (tmp_path / "bad_log.jsonl").read_text() + "{\n",
-        "half.tsv": "How?\tWie?\nWho?\t\n",
         "lab.csv": "question1,question2,label\nrice,cook rice,1\n",
         "evil.csv": "id,\x1b[2J\u202equestion\nerror: all is well,x\n",
     }

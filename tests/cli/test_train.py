@@ -13,12 +13,17 @@ from qpr_jax.training.config import declarations, load_config
 from qpr_jax.training.presets import FACTS
 
 
-def test_a_training_that_gains_nothing_keeps_the_encoder_that_it_started_from(done, tmp_path):
+def train_further(done, *changes):
+    """What a training of the packaged encoder on the sample says."""
     done("sample", "--out", "sample")
-    harm = ["optimizer.learning_rate=9", "max_steps=4", "early_stopping.every_steps=2"]
-    harm += ["batch_size=64", "rerank.candidates=0"]
-    arguments = [part for one in harm for part in ("--set", one)]
-    _, stderr = done("train", "run", "sample/pairs.csv", "--from", "open_student", *arguments)
+    settings = ("batch_size=64", "rerank.candidates=0", *changes)
+    arguments = [part for one in settings for part in ("--set", one)]
+    return done("train", "run", "sample/pairs.csv", "--from", "open_student", *arguments)[1]
+
+
+def test_a_training_that_gains_nothing_keeps_the_encoder_that_it_started_from(done, tmp_path):
+    harm = ("optimizer.learning_rate=9", "max_steps=4", "early_stopping.every_steps=2")
+    stderr = train_further(done, *harm)
     assert "no step had a better mrr than open_student, which the run keeps" in stderr
     assert "bm25s" not in stderr
     questions = ["how do i reset my password", "Reset my password"]
@@ -36,10 +41,7 @@ def test_a_training_that_gains_nothing_keeps_the_encoder_that_it_started_from(do
 
 
 def test_a_training_keeps_its_gain(done):
-    done("sample", "--out", "sample")
-    short = ["max_steps=10", "optimizer.learning_rate=1e-3", "batch_size=64", "rerank.candidates=0"]
-    arguments = [part for one in short for part in ("--set", one)]
-    _, stderr = done("train", "run", "sample/pairs.csv", "--from", "open_student", *arguments)
+    stderr = train_further(done, "max_steps=10", "optimizer.learning_rate=1e-3")
     assert "best mrr at step 10" in stderr
     assert "which the run keeps" not in stderr
     assert "hits stay in the order of distance: the re-ranker lowers the MRR" in stderr

@@ -149,8 +149,6 @@ def test_weights_of_verdicts_are_optional_and_above_0(tmp_path):
     numbers = "line 2: expected a `weight` above 0, got"
     check_refused(
         lambda text: read_verdicts(write(tmp_path / "v.csv", text)),
-        (f"{VERDICTS}a,b,2,0.5,1", "line 2: expected `is_duplicate` 0 or 1, got '2'"),
         (f"{VERDICTS}a,b,1,0.5,0", numbers),
         (f"{VERDICTS}a,b,1,0.5,x", numbers),
-        ("question1,question2\na,b\n", "expected the columns .*is_duplicate"),
     )

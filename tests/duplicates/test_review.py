@@ -11,7 +11,6 @@ from qpr_jax.duplicates.review import (
     read_found_pairs,
     threshold_of,
 )
-from qpr_jax.errors import UserError
 from tests.refused import check_refused
 from tests.tables import read_table, write_table
 
@@ -123,19 +122,15 @@ def test_two_tables_may_have_the_same_ids(tmp_path):
 
 
 def test_other_reviews_and_verdicts_of_other_pairs_are_refused(pairs, tmp_path):
-    with open_review(pairs, tmp_path / "v.csv", precision=0.8) as review:
-        review.judge(review.current, True)
-        with (
-            pytest.raises(UserError, match="another review is writing this file"),
-            open_review(pairs, tmp_path / "v.csv", precision=0.8),
-        ):
-            pass
+    def start(path):
+        with open_review(path, tmp_path / "v.csv", precision=0.8) as review:
+            review.judge(review.current, True)
+
+    with open_review(pairs, tmp_path / "v.csv", precision=0.8):
+        check_refused(start, (pairs, "another review is writing this file"))
+    start(pairs)
     other = write_found(tmp_path / "other.csv", pair_rows(seed=1))
-    with (
-        pytest.raises(UserError, match=r"a verdict on a pair that .* lacks or scores otherwise"),
-        open_review(other, tmp_path / "v.csv", precision=0.8),
-    ):
-        pass
+    check_refused(start, (other, "a verdict on a pair that .* lacks or scores otherwise"))
 
 
 def test_files_that_are_no_pairs(tmp_path):

@@ -23,6 +23,7 @@ from tests.encoders.examples import (
     cnn_encoder,
     cnn_weights,
 )
+from tests.refused import check_refused
 
 
 def test_summary():
@@ -103,16 +104,15 @@ def test_wrong_contents_with_a_correct_hash_are_refused(tmp_path, name, data, me
     (tmp_path / name).write_bytes(data)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     write_manifest(tmp_path, list(manifest["files"]), format=manifest["format"])
-    with pytest.raises(UserError, match=message):
-        read_cnn(tmp_path)
+    check_refused(read_cnn, (tmp_path, message))
 
 
 def test_a_folder_of_another_format_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"expected an encoder: a manifest\.json with one of"):
-        load_encoder(tmp_path)
+    said = r"expected an encoder: a manifest\.json with one of .*; found neither"
+    check_refused(load_encoder, (tmp_path, said))
     write_manifest(tmp_path, [], format="another format 3")
-    with pytest.raises(UserError, match=r"qpr_jax model 1.*; got .another format 3.; "):
-        load_encoder(tmp_path)
+    said = "qpr_jax model 1.*; got .another format 3.; .*`qpr_jax.register_encoder` first"
+    check_refused(load_encoder, (tmp_path, said))
 
 
 def test_weights_of_half_precision_take_half_the_space_and_keep_the_identity(tmp_path):

@@ -209,14 +209,6 @@ def test_a_registered_one_is_saved_changed_and_loaded(tmp_path):
         read_encoder(tmp_path / "folder" / "export")
 
 
-def test_a_program_without_the_reader_says_what_it_reads(tmp_path):
-    register_encoder("lengths 1", lambda files: SavedLengths())
-    Retriever.build(OWN, run=SavedLengths()).save(tmp_path)
-    del FORMATS["lengths 1"]
-    with pytest.raises(UserError, match=r"got .lengths 1.; .*`qpr_jax.register_encoder` first"):
-        Retriever.load(tmp_path)
-
-
 def test_formats_of_the_package_are_refused():
     for format in ("", "qpr_jax model 1", "sentence-transformers"):
         with pytest.raises(UserError, match=r"`format`: expected the name of a format of your own"):

@@ -183,19 +183,16 @@ def test_those_of_another_encoder_or_re_ranker_are_refused(folder):
     class Other(WordEncoder):
         identity = "another"
 
-    with pytest.raises(UserError, match="of the encoder another"):
-        Stages.read(folder, Other())
+    check_refused(Stages.read, (folder, Other(), "of the encoder another"))
     save_light(folder / LIGHT, light_model(network=network(1)))
-    with pytest.raises(UserError, match="expected a calibration of the re-ranker"):
-        Stages.read(folder, WordEncoder())
+    said = "expected a calibration of the re-ranker"
+    check_refused(Stages.read, (folder, WordEncoder(), said))
     save_calibration(folder / CALIBRATION, pair_calibration())
     assert Stages.read(folder, WordEncoder()).calibration.reranker == ""
     (folder / LIGHT).rename(folder / STACKED)
-    with pytest.raises(UserError, match="belongs in reranker/"):
-        Stages.read(folder, WordEncoder())
+    check_refused(Stages.read, (folder, WordEncoder(), "belongs in reranker/"))
     (folder / LIGHT).write_text("")
-    with pytest.raises(UserError):
-        Stages.read(folder, WordEncoder())
+    check_refused(Stages.read, (folder, WordEncoder(), "."))
 
 
 def test_a_stacked_one_with_its_cross_encoder(folder, caplog):

@@ -93,12 +93,9 @@ def test_what_is_wrong_is_refused_and_changes_nothing(retriever, run):
     for questions, ids in (([], None), ("rice", None), (["a", None], None), (["a", "b"], [1, 1])):
         with pytest.raises(UserError, match="`"):
             Retriever.build(questions, ids, run=run)
-    for queries, k in (([None], 5), (["rice"], 0), (["rice"], 2.5)):
-        with pytest.raises(UserError, match="`"):
-            retriever.search(queries, k)
-    for ids in ([7, 5], [7, 7], ["7", 7], "12", [b"7"]):
-        with pytest.raises(UserError, match="`ids`"):
-            retriever.remove(ids)
+    check_refused(retriever.search, ([None], 5, "`"), (["rice"], 0, "`"), (["rice"], 2.5, "`"))
+    removed = ([7, 5], [7, 7], ["7", 7], "12", [b"7"])
+    check_refused(retriever.remove, *((ids, "`ids`") for ids in removed))
     for how in ({"ids": [1, 2]}, {"payload": [{}, {}]}, {"payload": [{"a": float("nan")}]}):
         with pytest.raises(UserError, match="`"):
             retriever.add(["one"], **how)
@@ -130,8 +127,7 @@ def test_a_failed_build_leaves_the_index_and_its_encoder(retriever, run, tmp_pat
     assert texts_of(again) == {0: "one"}
     assert again.encoder.identity != retriever.encoder.identity
     # The vectors of the first retriever do not fit any more.
-    with pytest.raises(UserError, match="expected an index of the encoder"):
-        retriever.add(["two"])
+    check_refused(retriever.add, (["two"], "expected an index of the encoder"))
     Retriever.build_in(tmp_path / "saved", [Entry(1, None, "one")], run=run)
     assert Retriever.load(tmp_path / "saved").encoder.identity == retriever.encoder.identity
     assert len([*(tmp_path / "saved").rglob("*")]) == names
@@ -170,16 +166,15 @@ def test_after_compaction_no_byte_of_a_removed_question_is_left(retriever, tmp_p
 
 def test_what_is_missing_or_does_not_fit_is_named(run, retriever, tmp_path):
     (tmp_path / "empty").mkdir()
+    retriever.save(tmp_path / "saved")
+    write_encoder(tmp_path / "saved", seed=1)
     check_refused(
         Retriever.load,
         (tmp_path / "nowhere", "`run`: expected a run or an index, found none at"),
         (tmp_path / "empty", r"empty: expected a run with export/, or an encoder"),
         (run, "run has no index/; finish the run"),
+        (tmp_path / "saved", "expected an index of the encoder"),
     )
-    retriever.save(tmp_path / "saved")
-    write_encoder(tmp_path / "saved", seed=1)
-    with pytest.raises(UserError, match="expected an index of the encoder"):
-        Retriever.load(tmp_path / "saved")
 
 
 THINGS = ["cook rice", "learn python", "what is rust", "a new car", "mend a bike", "rye?"]
