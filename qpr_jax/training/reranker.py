@@ -131,16 +131,15 @@ def stages_mrr(stages: Stages, dataset: TrainDataset, vectors: np.ndarray) -> tu
         return 0.0, 0.0
     finder = Finder(stages.encoder, questions, vectors, candidates=light.candidates)
     lists = finder.find(queries, light.candidates)
-    texts = ([questions[i] for i in rows.tolist()] for rows in (lists.queries, lists.rows))
-    scores = LightReranker(light, stages.encoder, calibration=stages.calibration).score(
-        TextLists(next(texts), next(texts), lists.distances, lists.starts)
-    )[1]
+    texts, hits = ([questions[i] for i in rows.tolist()] for rows in (lists.queries, lists.rows))
+    reranker = LightReranker(light, stages.encoder, calibration=stages.calibration)
+    scores = reranker.score(TextLists(texts, hits, lists.distances, lists.starts))[1]
     relevant = dataset.clusters[lists.rows] == dataset.clusters[lists.queries][lists.owners]
     found = []
     for order in (-lists.distances, scores):
         place = rank_hits(order, lists.distances, lists.rows, lists.starts)
-        hits = relevant[place].reshape(len(lists.queries), -1)
-        found.append(float(np.where(hits.any(axis=1), 1 / (1 + hits.argmax(axis=1)), 0).mean()))
+        right = relevant[place].reshape(len(lists.queries), -1)
+        found.append(float(np.where(right.any(axis=1), 1 / (1 + right.argmax(axis=1)), 0).mean()))
     return found[0], found[1]
 
 

@@ -16,8 +16,7 @@ from qpr_jax.training.presets import FACTS
 def train_further(done, *changes):
     """What a training of the packaged encoder on the sample says."""
     done("sample", "--out", "sample")
-    settings = ("batch_size=64", "rerank.candidates=0", *changes)
-    arguments = [part for one in settings for part in ("--set", one)]
+    arguments = [f"--set={one}" for one in ("batch_size=64", "rerank.candidates=0", *changes)]
     return done("train", "run", "sample/pairs.csv", "--from", "open_student", *arguments)[1]
 
 
@@ -43,7 +42,6 @@ def test_a_training_that_gains_nothing_keeps_the_encoder_that_it_started_from(do
 def test_a_training_keeps_its_gain(done):
     stderr = train_further(done, "max_steps=10", "optimizer.learning_rate=1e-3")
     assert "best mrr at step 10" in stderr
-    assert "which the run keeps" not in stderr
     assert "hits stay in the order of distance: the re-ranker lowers the MRR" in stderr
     retriever = Retriever.load("run")
     assert retriever.stages.words(retriever.store) == [False]

@@ -150,8 +150,7 @@ TRIPLES = [  # a query, the same, and something else
 def test_the_packaged_re_ranker_puts_the_same_meaning_above_the_opposite():
     found = Retriever.build([text for triple in TRIPLES for text in triple[1:]])
     for query, same, other in TRIPLES:
-        (hits,) = found.search(query, k=8)
-        order = [hit.question for hit in hits]
+        order = [hit.question for hit in found.search(query, k=8)[0]]
         assert order.index(same) < order.index(other)
 
 
