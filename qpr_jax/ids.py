@@ -98,7 +98,6 @@ def first_repeated(ids: Iterable[Id]) -> int | None:
 def repeated_id(value: Id, line: int, where: str) -> UserError:
     """Return the error of an id that occurs on an earlier line of a file."""
     what = f"{where} {line}: the id {value} occurs twice"
-    remedy = (
-        "give each its own, name another column with `--id-column`, or read none with `--no-ids`"
-    )
+    remedy = "give each its own, name another column with `--id-column`, or read none with "
+    remedy += "`--no-ids`"
     return UserError(what, remedy=remedy)

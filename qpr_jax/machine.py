@@ -76,7 +76,5 @@ def compile_loop(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 @functools.cache
 def _say_uncached() -> None:
-    log.warning(
-        "no folder can keep compiled code, so each start compiles again; set NUMBA_CACHE_DIR to a "
-        "folder that can be written"
-    )
+    text = "no folder can keep compiled code, so each start compiles again; set NUMBA_CACHE_DIR to "
+    log.warning(text + "a folder that can be written")

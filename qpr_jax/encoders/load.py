@@ -155,11 +155,9 @@ def packaged_folder() -> pathlib.Path:
 
 def default_folder() -> pathlib.Path:
     """The folder of the encoder of a call that names none; a log line says so."""
-    log.info(
-        "encoder: %s, the small English one of this package; more accurate: `--run minilm`, "
-        "or `qpr train` on your own questions (docs/how_it_works.md)",
-        PACKAGED,
-    )
+    text = "encoder: %s, the small English one of this package; more accurate: `--run minilm`, "
+    text += "or `qpr train` on your own questions (docs/how_it_works.md)"
+    log.info(text, PACKAGED)
     return packaged_folder()
 
 

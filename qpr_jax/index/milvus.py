@@ -251,10 +251,8 @@ def index_parameters(recipe: Recipe, dimension: int) -> dict[str, Any]:
     match = _FACTORY.fullmatch("HNSW32" if recipe.factory == "auto" else recipe.factory)
     lists, parts = (int(match[name] or 0) if match else 0 for name in ("lists", "parts"))
     if not match or lists > _MAX_LISTS or (parts and dimension % parts):
-        what = (
-            "Milvus has `auto` (HNSW32), `Flat`, `HNSW2` to `HNSW99`, and `IVF2000,` (up to "
-            f"{_MAX_LISTS}) before `Flat`, `SQ8` or `PQ50` (a divisor of {dimension}), got"
-        )
+        what = "Milvus has `auto` (HNSW32), `Flat`, `HNSW2` to `HNSW99`, and `IVF2000,` (up to "
+        what += f"{_MAX_LISTS}) before `Flat`, `SQ8` or `PQ50` (a divisor of {dimension}), got"
         raise UserError(f"{what} {recipe.factory!r}", setting="factory")
     kind, how = "FLAT", {}
     if match["links"]:
@@ -316,10 +314,9 @@ def _entity(question: Question, row: int) -> Entity:
     if _ODD.search(text):
         text = json.dumps({"exact": json.dumps(data)})
     if (size := len(text.encode())) > _MAX_DATA:
-        what = (
-            f"question {question.id!s:.60}: Milvus stores up to {_MAX_DATA:,} bytes, got {size:,}"
-        )
-        raise UserError(what, remedy="shorten it, or use a folder")
+        what = f"Milvus stores up to {_MAX_DATA:,} bytes, got {size:,}"
+        where = f"question {question.id!s:.60}"
+        raise UserError(f"{where}: {what}", remedy="shorten it, or use a folder")
     return {"id": _key(question.id), "data": text, "row": row}
 
 

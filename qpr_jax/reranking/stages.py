@@ -145,10 +145,8 @@ class Stages:
                 what = f"expected an encoder with a folder {LIGHT}/ that sorts hits, found none"
                 remedy = "train a run with `rerank.candidates=50`, or search without"
             case "light" if not readable:
-                what = (
-                    "the light re-ranker needs squared Euclidean distances or vectors of length 1, "
-                    "got inner products of vectors of other lengths"
-                )
+                what = "the light re-ranker needs squared Euclidean distances or vectors of length "
+                what += "1, got inner products of vectors of other lengths"
                 remedy = "index with the metric l2, or search without"
             case "cross_encoder" if self.cross_encoder is None:
                 what = "expected a cross-encoder, found none"

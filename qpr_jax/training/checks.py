@@ -45,12 +45,9 @@ def _check_targets(config: TrainConfig) -> None:
     refuse_if(taught and not (epochs or config.teacher.epochs), "teacher.epochs", what)
     what = f"must be 0: a list of questions has no pairs, got {epochs}"
     refuse_if(taught and epochs and not has_pairs, "max_epochs", what)
-    refuse_if(
-        not taught and not (epochs and has_pairs) and not config.encoder.pretrained,
-        "",
-        "there is nothing to train on: neither pairs nor a teacher",
-        "set `teacher.model`, or, with pairs, `max_epochs=10`",
-    )
+    nothing = not taught and not (epochs and has_pairs) and not config.encoder.pretrained
+    what = "there is nothing to train on: neither pairs nor a teacher"
+    refuse_if(nothing, "", what, "set `teacher.model`, or, with pairs, `max_epochs=10`")
     what = "reads the vectors of a teacher, and there is none"
     refuse_if(reads_teacher(config) and not taught, "loss.names", what, "set `teacher.model`")
     name = "early_stopping.metric"
@@ -65,12 +62,10 @@ def _check_targets(config: TrainConfig) -> None:
 def _check_translations(config: TrainConfig) -> None:
     parallel, added = config.data.parallel, config.text.added_words
     model = config.teacher.model
-    refuse_if(
-        parallel and config.job == "encoder" and not has_teacher(config),
-        "data.parallel",
-        "must be empty: translations learn the vectors of a teacher, and there is none",
-        "set `teacher.model`, or leave out `data.parallel`",
-    )
+    lacking = parallel and config.job == "encoder" and not has_teacher(config)
+    what = "must be empty: translations learn the vectors of a teacher, and there is none"
+    remedy = "set `teacher.model`, or leave out `data.parallel`"
+    refuse_if(lacking, "data.parallel", what, remedy)
     needing = {
         "text.added_words": added,
         "batch.translations": config.batch.translations,
@@ -79,12 +74,10 @@ def _check_translations(config: TrainConfig) -> None:
     for name, given in needing.items():
         what = "needs translations, got none"
         refuse_if(given and not parallel, name, what, "set `data.parallel`")
-    refuse_if(
-        added and (config.encoder.kind != "cnn" or not config.encoder.pretrained),
-        "text.added_words",
-        f"only a pretrained cnn gets words, got kind {config.encoder.kind!r}",
-        "set `encoder.pretrained` to its run, or `text.added_words=0`",
-    )
+    other = added and (config.encoder.kind != "cnn" or not config.encoder.pretrained)
+    what = f"only a pretrained cnn gets words, got kind {config.encoder.kind!r}"
+    remedy = "set `encoder.pretrained` to its run, or `text.added_words=0`"
+    refuse_if(other, "text.added_words", what, remedy)
     what = f"must be empty where words are added: the encoder imitates itself, got {model!r}"
     refuse_if(added and model, "teacher.model", what)
     what = f"must be 0 where words are added: few pairs have them, got {config.max_epochs}"

@@ -95,12 +95,9 @@ def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> P
         start_counts=(started := dataset.start is not None and not dataset.frozen_rows),
     )
     if started and not int(best.step):
-        log.warning(
-            "no step had a better %s than %s, which the run keeps; give more pairs, or hold more "
-            "of them out (`data.held_out_pairs`)",
-            stops.metric,
-            config.encoder.pretrained,
-        )
+        text = "no step had a better %s than %s, which the run keeps; give more pairs, or hold "
+        text += "more of them out (`data.held_out_pairs`)"
+        log.warning(text, stops.metric, config.encoder.pretrained)
     return best.params
 
 

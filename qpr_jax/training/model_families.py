@@ -83,13 +83,10 @@ def _cnn_vocabulary(
         known = tuple(words[: text.vocabulary_size])
         return Vocabulary(known, text.hash_bins, text.subwords)
     vocabulary = start.vocabulary.with_words(words, text.added_words)
-    refuse_if(
-        vocabulary == start.vocabulary,
-        "text.added_words",
-        f"found no words in {', '.join(config.data.parallel)} that {config.encoder.pretrained} "
-        "lacks",
-        "give other files in `data.parallel`, or lower `text.min_count`",
-    )
+    files = ", ".join(config.data.parallel)
+    what = f"found no words in {files} that {config.encoder.pretrained} lacks"
+    remedy = "give other files in `data.parallel`, or lower `text.min_count`"
+    refuse_if(vocabulary == start.vocabulary, "text.added_words", what, remedy)
     return vocabulary
 
 

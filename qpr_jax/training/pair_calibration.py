@@ -85,10 +85,8 @@ def calibrate_pairs(
     fitted.settings.update(
         fitted_pairs=len(labels), fitted_duplicates=int(labels.sum()), share=SHARE, test=scores
     )
-    log.info(
-        "probabilities of pairs: calibration error %.3f, Brier score %.3f (base rate %.3f)",
-        *(scores[name] for name in ("ece", "brier", "base_brier")),
-    )
+    text = "probabilities of pairs: calibration error %.3f, Brier score %.3f (base rate %.3f)"
+    log.info(text, *(scores[name] for name in ("ece", "brier", "base_brier")))
     return fitted
 
 

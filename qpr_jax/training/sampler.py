@@ -209,12 +209,8 @@ def hard_negatives(
     They are of each query of the batch, then of each candidate, then random ones. `pairs`, int32
     [N, 2], are of this number of questions and their negatives.
     """
-    refuse_if(
-        count and not len(pairs),
-        "batch.hard_negatives",
-        f"got {count}, but no training pair is labeled as a non-duplicate",
-        "set `batch.hard_negatives=0`",
-    )
+    setting, what = "batch.hard_negatives", "no training pair is labeled as a non-duplicate"
+    refuse_if(count and not len(pairs), setting, f"got {count}, but {what}", f"set `{setting}=0`")
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
     sizes = np.bincount(pairs[:, 0], minlength=questions)
     starts = np.cumsum(sizes) - sizes
@@ -271,13 +267,9 @@ def _draw_labeled(config: TrainConfig, dataset: TrainDataset) -> _Part:
     Pairs labeled as non-duplicates that other pairs link as duplicates are left out.
     """
     data, others = dataset.data, dataset.splits.non_duplicates["train"]
-    refuse_if(
-        not len(others),
-        "loss.names",
-        f"{','.join(config.loss.names)} reads pairs labeled as non-duplicates, but the training "
-        "split has none",
-        "give labeled pairs, or another loss",
-    )
+    what = f"{','.join(config.loss.names)} reads pairs labeled as non-duplicates, but the training "
+    what += "split has none"
+    refuse_if(not len(others), "loss.names", what, "give labeled pairs, or another loss")
     same = data.pairs[data.is_duplicate]
     same = same[(dataset.splits.split_of[same] == TRAIN).all(axis=1)]
     labels = np.repeat([1, 0], [len(same), len(others)])

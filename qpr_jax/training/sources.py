@@ -205,12 +205,9 @@ def read_negatives(
     paraphrases = f"{(trained & ~others).sum():,} paraphrases by the labels"
     what = f"left out: {left_out}, {paraphrases}, {unknown:,} of unknown questions"
     log.info("data: %s hard negatives; %s", f"{len(kept):,}", what)
-    refuse_if(
-        not len(kept),
-        "data.negatives",
-        f"{path}: expected negatives of training questions, got none",
-        "make the file of the training questions with `qpr negatives`",
-    )
+    what = f"{path}: expected negatives of training questions, got none"
+    remedy = "make the file of the training questions with `qpr negatives`"
+    refuse_if(not len(kept), "data.negatives", what, remedy)
     return kept
 
 

@@ -98,12 +98,9 @@ def make_teacher(config: TrainConfig, dataset: TrainDataset, encoder: Encoder | 
     dimension = dataset.start.dimension if dataset.start else config.encoder.output_dim
     parts = [] if encoder else [_given(config.teacher.model, questions)]
     size = encoder.dimension if encoder else parts[0].shape[1]
-    refuse_if(
-        dimension > size,
-        "encoder.output_dim",
-        f"expected at most {size} dimensions, as the teacher's, got {dimension}",
-        f"set `encoder.output_dim={size}`, or, for a transformer, another teacher",
-    )
+    what = f"expected at most {size} dimensions, as the teacher's, got {dimension}"
+    remedy = f"set `encoder.output_dim={size}`, or, for a transformer, another teacher"
+    refuse_if(dimension > size, "encoder.output_dim", what, remedy)
     if encoder:  # process 0 computes the vectors, and the others read them
         parts = distributed.in_turn(
             lambda: [cached_vectors(encoder, part) for part in questions if len(part)]

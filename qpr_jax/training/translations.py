@@ -153,12 +153,10 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
     refuse_if(len(languages) > 1, "data.parallel", what, "write it first, as in en-de:PATH")
     with naming("data.parallel"):
         splits = split_translations(files, tests, held_out)
-    refuse_if(
-        config.early_stopping.metric == "translation" and not splits.held_out["validation"],
-        "early_stopping.metric",
-        "expected sentences to hold out and score, got dictionaries alone or too few sentences",
-        "give sentences in `data.parallel`, or set another `early_stopping.metric`",
-    )
+    none = config.early_stopping.metric == "translation" and not splits.held_out["validation"]
+    what = "expected sentences to hold out and score, got dictionaries alone or too few sentences"
+    remedy = "give sentences in `data.parallel`, or set another `early_stopping.metric`"
+    refuse_if(none, "early_stopping.metric", what, remedy)
     sources: dict[str, int] = {}
     source_of: list[int] = []
     for file in splits.train:
