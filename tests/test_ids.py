@@ -1,9 +1,7 @@
 """Ids of questions: whole numbers and strings, which go out as they came."""
 
 import numpy as np
-import pytest
 
-from qpr_jax.errors import UserError
 from qpr_jax.ids import check_id, check_ids, id_key, parse_key
 from tests.refused import check_refused
 
@@ -17,8 +15,7 @@ def test_ids_that_print_alike_are_one_and_other_strings_are_ids_of_their_own():
     assert [parse_key(value) for value in ("", None, True, -1, 2**63, 1.5, [])] == [None] * 7
     for text in ("a" * 1024, "é" * 512, "\ud800" * 341):
         assert check_id(text, "") == text
-        with pytest.raises(UserError, match=r"1 to 1,024 bytes, got .* in line 3"):
-            check_id(text + "é", "in line 3")
+        check_refused(check_id, (text + "é", "in line 3", "1 to 1,024 bytes, got .* in line 3"))
 
 
 def test_ids_go_out_as_they_came():

@@ -12,6 +12,7 @@ import pytest
 
 from qpr_jax.cli.serve import host_names, listen, origin_names
 from qpr_jax.errors import UserError
+from tests.refused import check_refused
 from tests.runs import start_python
 from tests.serving.conftest import BEARER, TOKEN
 from tests.waiting import wait_until
@@ -85,11 +86,9 @@ def test_two_workers_share_the_index_and_the_metrics(mine):
 def test_an_address_that_cannot_be_listened_at():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=f"cannot listen at 127.0.0.1:{port}"):
-            listen("127.0.0.1", port)
-    for host in ("", "no.such.host.invalid"):
-        with pytest.raises(UserError, match="expected an address"):
-            listen(host, 0)
+        check_refused(listen, ("127.0.0.1", port, f"cannot listen at 127.0.0.1:{port}"))
+    wrong = ("", "no.such.host.invalid")
+    check_refused(listen, *((host, 0, "expected an address") for host in wrong))
 
 
 def test_hosts_and_origins():
