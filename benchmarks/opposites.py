@@ -2,11 +2,11 @@
 
     python -m benchmarks.opposites [--quick]
 
-`open_student`'s re-ranker has learned from no labels. The logit of its score is added to its order
-of hits, times a weight (`python -m experiments.calibration --order`). This program compares
-weights: H@1 and MRR of two stages, by exact search, and in how many triples of test questions the
-same meaning is above a contrast. A triple is a query, a paraphrase, and a negation, another number
-or an opposite of one of the two, made by rule (`qpr_jax.data.contrasts`).
+`open_student`'s re-ranker has learned from no labels. The logit of its score, of at least .05, is
+added to its order of hits, times a weight (`python -m experiments.calibration --order`). This
+program compares weights: H@1 and MRR of two stages, by exact search, and in how many triples of
+test questions the same meaning is above a contrast. A triple is a query, a paraphrase, and a
+negation, another number or an opposite of one of the two, made by rule (`qpr_jax.data.contrasts`).
 """
 
 from __future__ import annotations

@@ -135,15 +135,16 @@ def test_a_calibration_that_orders_adds_its_logit_to_the_score_of_a_hit(metric):
     known.calibration = dataclasses.replace(fitted, order=0.0)
     alone = known.reranker(None, store).score(lists)[1]
     scores = np.array([hit.score for hit in known.score_hits(store, [query], hits)[0]])
-    np.testing.assert_allclose(added - alone, 2 * np.log(scores / (1 - scores)), atol=1e-3)
+    logits = np.log(np.maximum(scores, 0.05) / (1 - np.maximum(scores, 0.05)))
+    np.testing.assert_allclose(added - alone, 2 * logits, atol=1e-3)
     assert [hit.id for hit in found] == [hits[0][i].id for i in np.argsort(-added, kind="stable")]
 
 
 TRIPLES = [  # a query, the same, and something else
-    ("why can I log in", "how is it that I can log in", "why can't I log in"),
     ("pay 3 bills at once", "how to pay 3 bills together", "pay 5 bills at once"),
     ("Can I cancel my order?", "Is it possible to cancel an order?", "Can I not cancel my order?"),
-    ("What happened in 1991?", "What are the events of 1991?", "What happened in 1992?"),
+    ("Can I return shoes?", "Is it possible to return shoes?", "Can't I return shoes?"),
+    ("Do I need a visa for Spain?", "Is a visa necessary for Spain?", "Do I not need a visa?"),
 ]
 
 
