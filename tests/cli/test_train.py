@@ -40,8 +40,8 @@ def test_a_training_that_gains_nothing_keeps_the_encoder_that_it_started_from(do
 
 
 def test_a_training_keeps_its_gain(done):
-    stderr = train_further(done, "max_steps=10", "optimizer.learning_rate=1e-3")
-    assert "best mrr at step 10" in stderr
+    stderr = train_further(done, "max_steps=20", "optimizer.learning_rate=2e-3")
+    assert "best mrr at step 20" in stderr
     assert "hits stay in the order of distance: the re-ranker lowers the MRR" in stderr
     retriever = Retriever.load("run")
     assert retriever.stages.words(retriever.store) == [False]
