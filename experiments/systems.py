@@ -13,8 +13,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from experiments.study import Trial
 from qpr_jax.data.sources import find_quora
+from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.evaluation.lexical import TextSearch, bm25_search, score_search
 from qpr_jax.evaluation.metrics import write_ranks
+from qpr_jax.evaluation.retrieval import rank
 from qpr_jax.files import StrPath
 from qpr_jax.retriever import Retriever, read_encoder, run_recipe
 from qpr_jax.text.tokenizer import tokenize
@@ -81,7 +83,7 @@ def baseline_trial(name: str, config: TrainConfig) -> Trial:
 
     def make(folder: pathlib.Path) -> None:
         from qpr_jax.training.dataset import load_dataset
-        from qpr_jax.training.report import score_searches
+        from qpr_jax.training.report import query_ranks
 
         dataset = load_dataset(config, find_quora())
         questions = dataset.data.questions
@@ -90,7 +92,10 @@ def baseline_trial(name: str, config: TrainConfig) -> Trial:
         def by_row(rows: np.ndarray, k: int) -> np.ndarray:
             return search([questions[row] for row in rows], k)[0]
 
-        _, _, ranks = score_searches({"exact": by_row}, dataset)
+        ranks: dict[str, np.ndarray] = {}
+        for split in HELD_OUT:
+            rankings = {"exact": rank(by_row, np.unique(dataset.splits.pairs[split][:, 0]))}
+            ranks |= query_ranks(dataset, split, rankings)
         write_ranks(folder / "ranks.npz", ranks)
 
     return Trial(name, make=make)

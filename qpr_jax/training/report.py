@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 TIMED_QUERIES = 200
 RANKS = "ranks.npz"
-SEARCHES = ("exact", "paper", "start", "bm25")  # beside the index of the run
+SEARCHES = ("exact", "paper", "start", "extended", "bm25")  # beside the index of the run
 # Scores of a second stage -> the entry of its facts, and what tables add to the name of a search.
 RERANKERS = {
     "reranked": ("reranker", ", re-ranked"),
@@ -120,9 +120,6 @@ def write_report(
     return report
 
 
-BySearch = dict[str, dict[str, Any]]
-
-
 def _score_splits(
     folder: pathlib.Path,
     dataset: TrainDataset,
@@ -133,36 +130,41 @@ def _score_splits(
     """Score the held-out splits, and write ranks.npz if they have pairs."""
     first = {"index": index_search(index, vectors), "exact": exact_search(vectors)}
     searches = first | {"paper": index_search(Vectors.build(PAPER, vectors), vectors)}
-    # A transformer as the start is left out: it would take minutes.
-    start = dataset.start if isinstance(dataset.start, CnnEncoder) else None
-    before = start.encode(dataset.data.questions) if start else vectors
-    if start:
+    report: dict[str, Any] = {}
+    if isinstance(dataset.start, CnnEncoder):  # a transformer would take minutes
+        before = dataset.start.encode(dataset.data.questions)
         searches |= _baselines(dataset, before, vectors)
+        if dataset.frozen_rows:
+            changed = (before.view(np.uint32) != vectors.view(np.uint32)).any(axis=1)
+            words = dataset.tokenizer.size - dataset.frozen_rows
+            report["added_words"] = {"words": words, "changed_questions": int(changed.sum())}
     for stage, reranker in rerankers.items():
         for name, one in first.items():
             searches[f"{stage}_{name}"] = functools.partial(reranker.search, one)
-    scores, rankings, ranks = score_searches(searches, dataset)
-    report: dict[str, Any] = {}
+    ranks: dict[str, np.ndarray] = {}
     for split in HELD_OUT:
         found: dict[str, Any] = {}
-        if by_search := scores.get(split):
-            found |= by_search["index"]
-            found |= {name: by_search[name] for name in SEARCHES if name in by_search}
+        pairs, queries = dataset.splits.pairs[split], eval_queries(dataset, split)
+        rankings = {name: rank(search, queries) for name, search in searches.items()}
+        if len(pairs):
+            ranks |= query_ranks(dataset, split, rankings)
+            scores = {
+                name: retrieval_scores(places, queries, pairs, dataset.clusters)
+                for name, places in rankings.items()
+            }
+            found |= scores["index"]
+            found |= {name: scores[name] for name in SEARCHES if name in scores}
             found["roc_auc"] = pair_roc_auc(vectors.__getitem__, dataset, split)
             for stage in rerankers:
-                found[stage] = by_search[f"{stage}_index"] | {
-                    "exact": by_search[f"{stage}_exact"],
+                found[stage] = scores[f"{stage}_index"] | {
+                    "exact": scores[f"{stage}_exact"],
                     "gain": {search: _gain(ranks, split, stage, search) for search in first},
                 }
-        ranked, queries = rankings[split], eval_queries(dataset, split)
-        recall = index_recall(ranked["index"], ranked["exact"], queries, vectors)
+        recall = index_recall(rankings["index"], rankings["exact"], queries, vectors)
         found["index_recall@10"] = recall
         if dataset.teacher:
             found["agreement"] = make_agreement(dataset, dataset.teacher, split)(vectors)
         report[split] = found
-    if dataset.frozen_rows:
-        changed = (before.view(np.uint32) != vectors.view(np.uint32)).any(axis=1)
-        report["added_words"] = _added_words(dataset, changed, ranks)
     if ranks:
         write_ranks(folder / RANKS, ranks)
     return report
@@ -185,28 +187,20 @@ def _baselines(dataset: TrainDataset, before: np.ndarray, vectors: np.ndarray) -
     return found
 
 
-def _added_words(
-    dataset: TrainDataset, changed: np.ndarray, ranks: dict[str, np.ndarray]
-) -> dict[str, Any]:
-    """Score what added words change, by hits@1 per query; `changed`, bool [Q]: other vectors."""
-    facts: dict[str, Any] = {
-        "words": dataset.tokenizer.size - dataset.frozen_rows,
-        "changed_questions": int(changed.sum()),
-    }
-    for split in HELD_OUT:
-        if f"{split}_start" not in ranks:
-            continue
-        hits = {"before": ranks[f"{split}_start"] == 1, "after": ranks[f"{split}_extended"] == 1}
-        other = changed[eval_queries(dataset, split)]
-        facts[split] = {"queries": len(other), "changed_queries": int(other.sum())}
-        facts[split]["hits@1"] = {
-            "all": {time: float(hit.mean()) for time, hit in hits.items()},
-            "changed": {
-                time: float(hit[other].mean()) if other.any() else None
-                for time, hit in hits.items()
-            },
-        }
-    return facts
+def query_ranks(
+    dataset: TrainDataset, split: str, rankings: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The arrays of ranks.npz for a split with pairs, of whose queries these are the rankings.
+
+    They are named `SPLIT_...` and have an entry per query: `ids`, `clusters`, `pairs` (how many
+    start with it), and by search the rank of the first relevant question, from 1, or 0 for none.
+    """
+    queries, counts = np.unique(dataset.splits.pairs[split][:, 0], return_counts=True)
+    clusters = dataset.clusters
+    found = {"ids": dataset.data.ids[queries], "clusters": clusters[queries], "pairs": counts}
+    for name, places in rankings.items():
+        found[name] = first_ranks(places, queries, clusters).astype(np.uint8)
+    return {f"{split}_{name}": values for name, values in found.items()}
 
 
 def _gain(ranks: dict[str, np.ndarray], split: str, stage: str, search: str) -> dict[str, Any]:
@@ -216,36 +210,6 @@ def _gain(ranks: dict[str, np.ndarray], split: str, stage: str, search: str) -> 
         table = rank_scores(ranks, split, f"{stage}_{search}", over, minus=search)
         found[f"per_{over}"] = dict(zip(names, table.T.tolist(), strict=True))
     return found
-
-
-def score_searches(
-    searches: dict[str, RankFn], dataset: TrainDataset
-) -> tuple[BySearch, BySearch, dict[str, np.ndarray]]:
-    """Search with the queries of the held-out splits, and score splits that have pairs.
-
-    Returns:
-      Scores by split and search; rankings by split and search; and the arrays of ranks.npz. These
-      are named `SPLIT_...` and have an entry per query: `ids`, `clusters`, `pairs` (how many start
-      with it), and by search the rank of the first relevant question, from 1, or 0 for none.
-    """
-    scores: BySearch = {}
-    rankings: BySearch = {}
-    kept: dict[str, np.ndarray] = {}
-    clusters = dataset.clusters
-    for split in HELD_OUT:
-        pairs, queries = dataset.splits.pairs[split], eval_queries(dataset, split)
-        rankings[split] = {name: rank(search, queries) for name, search in searches.items()}
-        if not len(pairs):
-            continue
-        scores[split] = {}
-        kept[f"{split}_ids"] = dataset.data.ids[queries]
-        kept[f"{split}_clusters"] = clusters[queries]
-        kept[f"{split}_pairs"] = np.unique(pairs[:, 0], return_counts=True)[1]
-        for name, places in rankings[split].items():
-            scores[split][name] = retrieval_scores(places, queries, pairs, clusters)
-            first = first_ranks(places, queries, clusters)
-            kept[f"{split}_{name}"] = first.astype(np.uint8)
-    return scores, rankings, kept
 
 
 def _translation_scores(
