@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-_END = "\n"
 _ASCII_WORD = re.compile(r"[a-z0-9_]+")
 _WORD = re.compile(r"\w+")
 _SIGNS = "\u3040-\u30ff\u3400-\u9fff"  # kana, Chinese characters
@@ -17,6 +16,7 @@ _SIGN_OR_REST = re.compile(f"[{_SIGNS}]|[^{_SIGNS}]+")
 _ASCII_SIGN = re.compile(
     r"[<>=+*/%$^]+|\#+|&&+|\|\|+|(?<!\w)-(?=\s?\d)|(?<!\S)\.(?=[^\W\d])|(?<!\S)\?\?(?=\s+\w)"
 )
+_ASCII_WORD_OR_SIGN = re.compile(f"{_ASCII_WORD.pattern}|{_ASCII_SIGN.pattern}")
 _SIGN_CHARACTER = re.compile(r"[-<>=+*/%$^#&|]")
 _FULL_WIDTH = {ord(sign): ord(sign) + 0xFEE0 for sign in "<>=+*/%$^#&|-.?"}
 # Product codes, addresses, file names: words that "-", "." and the like join.
@@ -44,8 +44,8 @@ def tokenize(text: str, *, signs: bool = False) -> list[str]:
     one emoji from another, is a word, too; ASCII signs are in full width (U+FF01 to U+FF5E).
     """
     if signs and (not text.isascii() or has_sign(text)):
-        words = _sign_pattern().findall(nfkc_lower(text))
-        return [word.translate(_FULL_WIDTH) for word in words]
+        pattern = _ASCII_WORD_OR_SIGN if text.isascii() else _sign_pattern()
+        return [word.translate(_FULL_WIDTH) for word in pattern.findall(nfkc_lower(text))]
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     text = nfkc_lower(text)
@@ -66,20 +66,6 @@ def join_codes(text: str, is_known: Callable[[str], bool]) -> str:
         return match[0] if plain else "_".join(words)
 
     return _CODE.sub(join, text) if _JOINT.search(text) else text
-
-
-def as_lines(texts: Sequence[str], *, signs: bool = False) -> bytearray:
-    """Join texts to lines of UTF-8, of which a byte loop finds the words of `tokenize`.
-
-    An ASCII text is as it was, with spaces for newlines, and another is its words. Each ends with
-    a newline. Words are runs of ASCII letters of any case, digits, "_" and bytes beyond ASCII.
-    """
-    lines = []
-    for text in texts:
-        plain = text.isascii() and not (signs and has_sign(text))
-        words = text.replace(_END, " ") if plain else " ".join(tokenize(text, signs=signs))
-        lines.append(words + _END)
-    return bytearray("".join(lines), "utf-8")
 
 
 def normalized_text(text: str) -> str:

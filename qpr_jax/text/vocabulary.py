@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import dataclasses
 import functools
@@ -12,17 +13,13 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import parse_json
 from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
-from qpr_jax.text.tokenizer import as_lines, join_codes, tokenize
-
-if TYPE_CHECKING:
-    from qpr_jax.text.word_table import WordTable
+from qpr_jax.text.tokenizer import join_codes, tokenize
 
 NGRAMS = (3, 4, 5)  # lengths of the n-grams of a word, with the markers of its start and end
 _MOST_CHARACTERS = 64  # of a word that are read: a million of them would take seconds
@@ -33,7 +30,6 @@ _LIMIT, _CODE_LIMIT = 1.5, 0.8
 _CODE = re.compile(r"[\d_]")
 _LONG_RUN, _SHORT_RUN = re.compile(r"([^\W\d])\1{3,}"), r"\1\1\1"  # soooooo: sooo
 _FIRST_ACCENT, _LAST_ACCENT = "\u0300", "\u036f"  # combining marks of Latin, Greek and Cyrillic
-_CHUNK = 10_000  # questions whose words are in memory at a time
 
 
 @dataclass(frozen=True)
@@ -92,41 +88,27 @@ class Vocabulary:
     def token_ids(self, questions: Sequence[str], max_tokens: int = 64) -> TokenIds:
         """The tokens of questions, of each at most `max_tokens`."""
         unknown: dict[str, int] = {}  # with their ids
-        chunks = [
-            self._read(questions[start : start + _CHUNK], max_tokens, unknown)
-            for start in range(0, len(questions), _CHUNK)
-        ]
+        ids, offsets, truncated = array.array("i"), [0], 0
+        id_of, other_id = self._ids.get, self._other_id
+        for question in questions:
+            if self.subwords:
+                question = join_codes(question, self._knows)
+            words = tokenize(question, signs=self.subwords)
+            truncated += len(words) > max_tokens
+            ids.extend([id_of(word) or other_id(word, unknown) for word in words[:max_tokens]])
+            offsets.append(len(ids))
         parts = _as_parts(unknown, self._rows) if self.subwords else NO_PARTS
-        if len(chunks) == 1:  # an eighth of the time that a single question takes
-            return TokenIds(*chunks[0], parts)
-        ids = np.concatenate([np.zeros(0, np.int32), *(ids for ids, _, _ in chunks)])
-        lengths = [np.diff(offsets) for _, offsets, _ in chunks]
-        offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
-        return TokenIds(ids, offsets, sum(truncated for _, _, truncated in chunks), parts)
+        return TokenIds(np.array(ids, np.int32), np.array(offsets), truncated, parts)
 
-    def _read(
-        self, questions: Sequence[str], max_tokens: int, unknown: dict[str, int]
-    ) -> tuple[np.ndarray, np.ndarray, int]:
-        """The ids, offsets and number of truncated of `token_ids`; more unknown words, in place.
+    def _other_id(self, word: str, unknown: dict[str, int]) -> int:
+        """The id of a word without one of its own; one of `unknown` is added there.
 
         An added word gives no other word its id: texts without added words keep their tokens.
         """
-        if self.subwords:
-            questions = [join_codes(question, self._knows) for question in questions]
-        lines = as_lines(questions, signs=self.subwords)
-        ids, offsets, truncated, others = self._table.read(lines, len(questions), max_tokens)
-        for place, start, stop in others.tolist():
-            word = lines[start:stop].decode()
-            id = unknown.get(word)
-            if id is None and not self.subwords:
-                id = unknown[word] = self.first_bin + zlib.crc32(word.encode()) % self.bins
-            if id is None and not word.isascii():
-                id = self._by_folded.get(fold(word))
-            if id is None:
-                id = unknown[word] = self.size + len(unknown)
-            if place >= 0:
-                ids[place] = id
-        return ids, offsets, truncated
+        if not self.subwords:
+            return self.first_bin + zlib.crc32(word.encode()) % self.bins
+        id = unknown.get(word) or self._by_folded.get(fold(word))
+        return id or unknown.setdefault(word, self.size + len(unknown))
 
     def is_known(self, token_ids: np.ndarray) -> np.ndarray:
         """Whether each id, int [...], is that of one word alone: bool [...]."""
@@ -155,15 +137,6 @@ class Vocabulary:
 
     def _knows(self, word: str) -> bool:
         return word in self._ids or fold(word) in self._by_folded
-
-    @functools.cached_property
-    def _table(self) -> WordTable:
-        from qpr_jax.text.word_table import WordTable
-
-        ids = self._ids
-        if self.subwords:  # of an ASCII word, `fold` is the word: these need no Python
-            ids = {word: id for word, id in self._by_folded.items() if word.isascii()} | ids
-        return WordTable(ids)
 
     @functools.cached_property
     def _by_folded(self) -> dict[str, int]:

@@ -1,11 +1,10 @@
-import random
 import re
 import time
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpr_jax.text.tokenizer import as_lines, canonical, join_codes, normalized_text, tokenize
+from qpr_jax.text.tokenizer import canonical, join_codes, normalized_text, tokenize
 
 
 def test_words():
@@ -113,18 +112,6 @@ def test_codes_are_joined():
         ("", ""),
     ]:
         assert join_codes(text, known.__contains__) == joined
-
-
-def test_the_words_of_lines_are_those_of_their_texts():
-    rng = random.Random(0)
-    odd = "aZ0_ \n\t\0?'-éÉΣςσ\u0130\u0301\ufe0f\uff9eﬁ你 योग😀\ud800\u2028\x85\u212a"
-    texts = ["".join(rng.choices(odd, k=rng.randrange(20))) for _ in range(5000)]
-    texts += [letter + "Σ" for letter in map(chr, range(0x3000))]
-    *lines, rest = as_lines(texts).decode().split("\n")
-    assert rest == ""
-    words = [re.findall(r"[a-z0-9_\x80-\U0010ffff]+", line.lower()) for line in lines]
-    assert words == [tokenize(text) for text in texts]
-    assert as_lines([]) == b""
 
 
 def test_normalized_text():

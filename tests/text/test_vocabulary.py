@@ -1,4 +1,4 @@
-"""From words to ids: what plain Python gives, by hand, and what encoders keep in files."""
+"""From words to ids: by hand, of any text, and what encoders keep in files."""
 
 import concurrent.futures
 import dataclasses
@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import (
@@ -25,7 +24,6 @@ from qpr_jax.text.vocabulary import (
     vocabulary_from_bytes,
     vocabulary_to_bytes,
 )
-from tests.text.plain_ids import PlainIds, ngram_rows
 
 WORDS = ("how", "straße", "café", "हिन्दी")
 VOCABULARY = Vocabulary(WORDS, bins=50, subwords=True)
@@ -38,51 +36,44 @@ ODD = (
 TEXTS = st.lists(st.text(st.sampled_from(ODD) | st.characters(), max_size=40), max_size=9)
 
 
-def assert_same(got, expected):
-    for ours, theirs in zip((*got[:3], *got.parts), (*expected[:3], *expected.parts), strict=True):
-        ours, theirs = np.asarray(ours), np.asarray(theirs)
-        assert ours.dtype == theirs.dtype
-        np.testing.assert_array_equal(ours, theirs)
+@given(TEXTS, st.sampled_from((1, 3, 64, sys.maxsize)))
+def test_any_text_has_the_ids_of_its_words(texts, most):
+    words = [tokenize(text) for text in texts]
+    known = tuple({*itertools.chain(*words)})[::2]
+    vocabulary = Vocabulary(known, bins=7)
+
+    def id_of(word):
+        return known.index(word) if word in known else len(known) + zlib.crc32(word.encode()) % 7
+
+    found = vocabulary.token_ids(texts, most)
+    assert found.ids.tolist() == [1 + id_of(word) for row in words for word in row[:most]]
+    assert np.diff(found.offsets).tolist() == [min(len(row), most) for row in words]
+    assert found.truncated == sum(len(row) > most for row in words)
+    assert (found.ids.dtype, found.offsets.dtype) == (np.int32, np.int64)
 
 
-def with_words_of(texts, rng, *, subwords=False):
-    """A vocabulary of half of the words of texts, some of them added ones, and of others."""
-    words = sorted({word for text in texts for word in tokenize(text, signs=subwords)})
-    rng.shuffle(words)
-    odd = ("", "\n", "A", "\ud800", "a b", "é?", "\udfffa")
-    several = tuple(dict.fromkeys((*odd, *words[: len(words) // 3])))
-    added = tuple(word for word in words[-len(words) // 6 :] if word not in several)
-    bins = rng.choice((1, 7, 5000))
-    return Vocabulary(several, bins, subwords, added)
+@given(TEXTS)
+def test_any_text_has_the_same_sums_alone_and_among_others(texts):
+    together = EXTENDED.token_ids(texts)
+    for i, text in enumerate(texts):
+        alone = EXTENDED.token_ids([text])
+        own = slice(*together.offsets[i : i + 2])
+        assert sums_of(alone, alone.ids) == sums_of(together, together.ids[own])
 
 
-@pytest.mark.parametrize("subwords", [False, True])
-@given(TEXTS, st.randoms(use_true_random=False), st.sampled_from((1, 3, 64, sys.maxsize)))
-def test_any_text_has_the_ids_of_plain_python(subwords, texts, rng, max_tokens):
-    vocabulary = with_words_of(texts, rng, subwords=subwords)
-    plain = PlainIds(vocabulary)
-    assert_same(vocabulary.token_ids(texts, max_tokens), plain.token_ids(texts, max_tokens))
-
-
-@pytest.mark.parametrize("subwords", [False, True])
-def test_questions_have_the_ids_of_plain_python(subwords, quora_file):
-    texts = read_question_pairs(quora_file, max_rows=9000).questions  # several chunks
-    assert len(texts) > 10_000
-    vocabulary = with_words_of(texts, random.Random(2), subwords=subwords)
-    plain = PlainIds(vocabulary)
-    for max_tokens in (5, 64):
-        got = vocabulary.token_ids(texts, max_tokens)
-        assert got.truncated
-        assert_same(got, plain.token_ids(texts, max_tokens))
+def sums_of(found, ids):
+    """The rows of each token, and the limit of those that are sums."""
+    size, parts = EXTENDED.size, found.parts
+    of_parts = [(rows, limit) for rows, limit in zip(rows_of(parts), parts.limits, strict=True)]
+    return [id if id < size else of_parts[id - size] for id in ids.tolist()]
 
 
 def test_threads_share_a_vocabulary_that_none_has_used():
     rng = random.Random(3)
     texts = ["".join(rng.choices(ODD, k=20)) for _ in range(500)]
-    first = with_words_of(texts, rng, subwords=True)
-    expected = PlainIds(first).token_ids(texts)
+    expected = EXTENDED.token_ids(texts)
     for _ in range(5):
-        vocabulary, barrier = dataclasses.replace(first), threading.Barrier(8)
+        vocabulary, barrier = dataclasses.replace(EXTENDED), threading.Barrier(8)
 
         def read(_, vocabulary=vocabulary, barrier=barrier):
             barrier.wait()
@@ -90,7 +81,8 @@ def test_threads_share_a_vocabulary_that_none_has_used():
 
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             for got in pool.map(read, range(8)):
-                assert_same(got, expected)
+                np.testing.assert_array_equal(got.ids, expected.ids)
+                assert rows_of(got.parts) == rows_of(expected.parts)
 
 
 def test_a_word_of_the_same_hash_is_another_word():
@@ -116,16 +108,27 @@ def rows_of(parts):
     return [part.tolist() for part in np.split(parts.rows, parts.offsets[1:-1])][: parts.tokens]
 
 
+def ngram_rows(word):
+    """The rows of the n-grams of a word in `VOCABULARY`."""
+    marked = f"<{word}>"
+    grams = [marked[i : i + n] for n in (3, 4, 5) for i in range(len(marked) - n + 1)]
+    return [5 + zlib.crc32(gram.encode()) % 50 for gram in grams]
+
+
 def test_an_unknown_word_is_one_token_with_the_rows_of_its_n_grams():
     assert (VOCABULARY.first_bin, VOCABULARY.size) == (5, 55)
     found = VOCABULARY.token_ids(["how zebra", "okapi zebra", ""])
     assert found.padded().tolist() == [[1, 55], [56, 55], [0, 0]]
-    assert rows_of(found.parts) == [ngram_rows(VOCABULARY, word) for word in ("zebra", "okapi")]
+    assert rows_of(found.parts) == [ngram_rows(word) for word in ("zebra", "okapi")]
+    found = VOCABULARY.token_ids(["How-9x, ZEBRÁ soooooo", "how-strasse CAFE"])
+    assert found.padded().tolist() == [[55, 56, 57], [1, 2, 3]]
+    assert rows_of(found.parts) == [[1, *ngram_rows("9x")], ngram_rows("zebra"), ngram_rows("sooo")]
+    assert found.parts.limits.tolist() == np.float32([0.8, 1.5, 1.5]).tolist()
     pieces = ["<ca", "cat", "at>", "<cat", "cat>", "<cat>"]
     spelled = Vocabulary(("cat", "a"), 1000, subwords=True).spelled()
     expected = [[3 + zlib.crc32(piece.encode()) % 1000 for piece in pieces]]
     assert rows_of(spelled) == [*expected, [3 + zlib.crc32(b"<a>") % 1000]]
-    assert rows_of(EXTENDED.spelled()) == [ngram_rows(EXTENDED, word) for word in WORDS]
+    assert rows_of(EXTENDED.spelled()) == [ngram_rows(fold(word)) for word in WORDS]
 
 
 def test_added_words_follow_the_bins_and_change_no_other_word():
