@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import pathlib
 import time
@@ -15,11 +16,13 @@ from qpr_jax.data.splits import write_splits
 from qpr_jax.distant.folder import content_hash
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import save_encoder
+from qpr_jax.evaluation.retrieval import relevance_scores
 from qpr_jax.files import sha256_of
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.reranking.cross_encoder import CrossEncoder
-from qpr_jax.reranking.stages import Stages, read_stages
+from qpr_jax.reranking.light import LightModel
+from qpr_jax.reranking.stages import read_stages
 from qpr_jax.retriever import Retriever, read_encoder, run_recipe
 from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig, read, trains
@@ -30,7 +33,7 @@ from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.pair_calibration import calibrate_pairs
 from qpr_jax.training.phases import build_plan
 from qpr_jax.training.report import write_report
-from qpr_jax.training.reranker import read_scorer, stages_mrr, train_reranker
+from qpr_jax.training.reranker import read_scorer, train_reranker
 from qpr_jax.training.sources import listed_files
 from qpr_jax.training.teacher import read_teacher
 from qpr_jax.training.train_step import Params, TrainState
@@ -113,7 +116,7 @@ def _finish(
     if scorer and (stacked := train_reranker(config, dataset, encoder, vectors, scorer)):
         rerankers["reranked_cross"], stages.stacked = stacked, stacked.model
     start = config.encoder.pretrained
-    if not (dataset.start and not stages.light and inherit(stages, start, dataset, vectors)):
+    if not (dataset.start and not stages.light and inherit(retriever, start, dataset)):
         stages.calibration = calibrate_pairs(dataset, encoder, vectors, stages.light)
     retriever.save(folder)
     report = write_report(
@@ -123,31 +126,45 @@ def _finish(
     return report
 
 
-def inherit(stages: Stages, start: str, dataset: TrainDataset, vectors: np.ndarray) -> bool:
+def inherit(retriever: Retriever, start: str, dataset: TrainDataset) -> bool:
     """Take the light re-ranker and the calibration of the encoder that training started from.
 
     A few pairs are not enough for others. A re-ranker that lowers the MRR of validation reorders no
     hits. Returns False where the start lacks one of them.
     """
-    given = read_stages(start)[1]
-    if not (given.light and given.calibration):
+    stages, given, identity = retriever.stages, read_stages(start)[1], retriever.encoder.identity
+    known, calibration = given.light, given.calibration
+    if not (known and calibration):
         return False
-    identity = stages.encoder.identity
-    stages.light = dataclasses.replace(given.light, encoder=identity)
-    stages.calibration = dataclasses.replace(
-        given.calibration,
-        encoder=identity,
-        reranker=given.calibration.reranker and stages.light.identity,
-        settings=given.calibration.settings | {"start": start},
-    )
+
+    def take(light: LightModel) -> None:
+        stages.light = light = dataclasses.replace(light, encoder=identity)
+        stages.calibration = dataclasses.replace(
+            calibration,
+            encoder=identity,
+            reranker=calibration.reranker and light.identity,
+            settings=calibration.settings | {"start": start},
+        )
+
+    take(known)
     log.info("the re-ranker and the calibration are those of %s", start)
-    alone, reranked = stages_mrr(stages, dataset, vectors)
-    if reranked < alone:
-        text = "hits stay in the order of distance: the re-ranker lowers the MRR of validation from"
-        log.info(text + " %.3f to %.3f", alone, reranked)
-        stages.light = dataclasses.replace(stages.light, candidates=0)
-        known = dataclasses.replace(stages.calibration, reranker=stages.light.identity)
-        stages.calibration = known
+    data, clusters = dataset.data, dataset.clusters[: len(dataset.data.questions)]
+    relevant = {
+        data.questions[row]: {*data.ids[clusters == clusters[row]].tolist()}
+        for row in np.unique(dataset.splits.pairs["validation"][:, 0]).tolist()
+    }
+    if relevant and known.candidates:
+        searches = (
+            functools.partial(retriever.search, rerank=False),
+            functools.partial(retriever.search, rerank="light"),
+        )
+        alone, reranked = (
+            relevance_scores(search, relevant, other_texts=True)["mrr@20"] for search in searches
+        )
+        if reranked < alone:
+            text = "hits stay in the order of distance: the re-ranker lowers the MRR of validation"
+            log.info(text + " from %.3f to %.3f", alone, reranked)
+            take(dataclasses.replace(known, candidates=0))
     return True
 
 
@@ -189,16 +206,15 @@ def _build_index(
 
 
 def reuse_vectors(
-    encoder: Encoder, known: Sequence[str], vectors: np.ndarray
+    encoder: Encoder, questions: Sequence[str], vectors: np.ndarray
 ) -> Callable[[Sequence[str]], np.ndarray]:
-    """Return a function that encodes texts; known ones get their rows of `vectors`."""
-    row_of = {text: row for row, text in enumerate(known)}
+    """Return a function that encodes texts; questions get their rows of `vectors`."""
+    known = dict(zip(questions, vectors, strict=True))
 
     def encode(texts: Sequence[str]) -> np.ndarray:
-        rows = np.array([row_of.get(text, -1) for text in texts], np.int64)
-        found = vectors[rows]
-        if (rows < 0).any():  # an index leaves HTML and shared sentences out
-            found[rows < 0] = encoder.encode([text for text in texts if text not in row_of])
-        return np.asarray(found)
+        # An index leaves HTML and shared sentences out.
+        if new := [text for text in texts if text not in known]:
+            known.update(zip(new, encoder.encode(new), strict=True))
+        return np.stack([known[text] for text in texts])
 
     return encode

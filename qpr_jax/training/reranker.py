@@ -23,11 +23,10 @@ from qpr_jax.data.splits import TEST
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import RankFn, rank
 from qpr_jax.machine import peak_memory
-from qpr_jax.reranking.base import TextLists, rank_hits
+from qpr_jax.reranking.base import rank_hits
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
 from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS, zero_weights
-from qpr_jax.reranking.light import LightModel, LightReranker, Network, predict, standardize
-from qpr_jax.reranking.stages import Stages
+from qpr_jax.reranking.light import LightModel, Network, predict, standardize
 from qpr_jax.training import rerank_data
 from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.dataset import TrainDataset
@@ -118,29 +117,6 @@ def train_reranker(
         "peak_memory_gib": peak_memory() / 2**30,
     }
     return TrainedReranker(model, facts, functools.partial(_search, finder, networks, folds))
-
-
-def stages_mrr(stages: Stages, dataset: TrainDataset, vectors: np.ndarray) -> tuple[float, float]:
-    """The MRR of the validation queries in one stage, and in two by the light re-ranker.
-
-    (0, 0) where there are no such queries, or it sorts no hits.
-    """
-    questions, light = dataset.data.questions, stages.light
-    queries = np.unique(dataset.splits.pairs["validation"][:, 0])
-    if not (light and light.candidates and len(queries)):
-        return 0.0, 0.0
-    finder = Finder(stages.encoder, questions, vectors, candidates=light.candidates)
-    lists = finder.find(queries, light.candidates)
-    texts, hits = ([questions[i] for i in rows.tolist()] for rows in (lists.queries, lists.rows))
-    reranker = LightReranker(light, stages.encoder, calibration=stages.calibration)
-    scores = reranker.score(TextLists(texts, hits, lists.distances, lists.starts))[1]
-    relevant = dataset.clusters[lists.rows] == dataset.clusters[lists.queries][lists.owners]
-    found = []
-    for order in (-lists.distances, scores):
-        place = rank_hits(order, lists.distances, lists.rows, lists.starts)
-        right = relevant[place].reshape(len(lists.queries), -1)
-        found.append(float(np.where(right.any(axis=1), 1 / (1 + right.argmax(axis=1)), 0).mean()))
-    return found[0], found[1]
 
 
 def _search(

@@ -185,12 +185,13 @@ def test_a_run_without_a_re_ranker_keeps_the_second_stages_of_its_start(encoder_
     start = shutil.copytree(encoder_run, tmp_path / "start")
     write_encoder(tmp_path / "run", seed=1)
     stages = Stages(load_encoder(tmp_path / "run" / "export"))
-    nothing = dataset([], [], pairs=False), np.zeros((0, 2), np.float32)
-    assert not inherit(stages, str(start), *nothing)
+    retriever = Retriever(stages.encoder, None, stages)
+    nothing = dataset([], [], pairs=False)
+    assert not inherit(retriever, str(start), nothing)
     assert stages.light is stages.calibration is None
     light = write_reranker(start)
     known = calibrate(start, light)
-    assert inherit(stages, str(start), *nothing)
+    assert inherit(retriever, str(start), nothing)
     assert stages.calibration.settings["start"] == str(start)
     stages.save(tmp_path / "run" / "export")  # as those of the new encoder
     encoder, found = read_stages(tmp_path / "run")
