@@ -15,17 +15,17 @@ from qpr_jax.files import read_json
 from qpr_jax.index.run import read_encoder
 from qpr_jax.reranking import cross_encoder as scoring
 from qpr_jax.reranking.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
-from qpr_jax.training import cross_data, cross_encoder_job
+from qpr_jax.training import cross_encoder_job
 from qpr_jax.training.config import load_config, override
-from qpr_jax.training.cross_data import (
+from qpr_jax.training.cross_encoder_job import (
     Validation,
     batches_by_length,
     draw_pairs,
     find_hits,
     lay_out_pairs,
+    make_cross_step,
     rerank_scores,
 )
-from qpr_jax.training.cross_encoder_job import make_cross_step
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.sources import SOURCES
@@ -58,7 +58,7 @@ def config_of(**changes):
 def one_width():
     """Each takes a second to compile."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (cross_data, scoring):
+        for module in (cross_encoder_job, scoring):
             patch.setattr(module, "WIDTHS", (64,))
         yield
 
@@ -173,7 +173,7 @@ def test_a_stopped_training_ends_with_the_same_bits(tmp_path, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
         return lay_out_pairs(*pairs)
 
-    monkeypatch.setattr(cross_data, "lay_out_pairs", load_and_stop)
+    monkeypatch.setattr(cross_encoder_job, "lay_out_pairs", load_and_stop)
     with pytest.raises(Interrupted):
         train_and_evaluate(config, tmp_path / "stopped")
     assert not (tmp_path / "stopped" / "export").exists()
