@@ -17,7 +17,7 @@ import numpy as np
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.data.decoding import input_name
-from qpr_jax.data.pairs import COLUMNS, IDS, QuestionPairs, pair_columns, read_question_pairs
+from qpr_jax.data.pairs import COLUMNS, IDS, QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import SPLITS, group_questions, read_split
 from qpr_jax.data.tables import read_values
 from qpr_jax.errors import UserError, needs
@@ -128,10 +128,10 @@ def _read_queries(
     from qpr_jax.data.clusters import transitive_clusters
     from qpr_jax.index.negatives import query_groups
 
-    if split is not None:
-        _check_ids(run, path, format)
     labeled = read_question_pairs(path, format=format)
     if split is not None:
+        if labeled.numbered:
+            _check_trained_on(run, path)
         labeled = labeled.subset(np.isin(labeled.ids, read_split(run, split)))
     same = labeled.pairs[labeled.is_duplicate]
     clusters = transitive_clusters(len(labeled.questions), same)
@@ -144,11 +144,10 @@ def _read_queries(
     return labeled, groups, queries
 
 
-def _check_ids(run: str, path: str, format: str) -> None:
-    """UserError unless the ids of these pairs are those of the run, which say the splits."""
-    if {*IDS} <= {*pair_columns(path, format=format)} or not pathlib.Path(path).is_file():
-        return  # a file that is not there is an error of its reader
-    if read_object(pathlib.Path(run, "run.json")).get("data.sha256") != sha256_of(path):
+def _check_trained_on(run: str, path: str) -> None:
+    """UserError unless these pairs are those of the run, whose numbers of questions are theirs."""
+    known = read_object(pathlib.Path(run, "run.json")).get("data.sha256")
+    if not pathlib.Path(path).is_file() or known != sha256_of(path):
         what = f"expected {path} to be the file that {run} was trained on, or to have the columns "
         what += f"{' and '.join(IDS)}, which say which split a question is in"
         raise UserError(what, setting="split", remedy="give the file of the training")
@@ -251,7 +250,6 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
 
     Example: qpr calibrate minilm verdicts.csv --out models/support
     """
-    from qpr_jax.data.pairs import read_verdicts
     from qpr_jax.encoders.load import save_encoder
     from qpr_jax.index.run import run_encoder_folder
     from qpr_jax.index.vectors import pair_distances
@@ -265,7 +263,7 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
         remedy = "name a folder for the calibrated copy with --out"
         raise UserError(what, setting="out", remedy=remedy)
     encoder, stages = read_stages(run)
-    given = read_verdicts(verdicts, format=format or "")
+    given = read_question_pairs(verdicts, format=format or "", weighted=True)
     with needs("`qpr calibrate`", ".[train]"):
         from qpr_jax.reranking.recalibration import recalibrate
     questions = given.questions

@@ -1,15 +1,13 @@
-"""Labeled pairs of questions: Quora's pair file, any table with its columns, and verdicts."""
+"""Labeled pairs of questions: Quora's pair file, and any table with its columns."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import math
-import pathlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -43,6 +41,8 @@ class QuestionPairs:
       report: counts: `rows` (good ones), `skipped_rows` (bad ones), `same_text_ids` (ids left out,
         since an earlier id has their text), `changed_texts` (ids with several texts, of which the
         first that is not blank is kept), `self_pairs` (rows that pair a question with itself).
+      numbered: whether the ids are not of the file, but numbers from 0.
+      weights: float64 [P], how many found pairs each stands for; None: one.
     """
 
     questions: list[str]
@@ -50,6 +50,8 @@ class QuestionPairs:
     pairs: np.ndarray
     is_duplicate: np.ndarray
     report: dict[str, Any]
+    numbered: bool = False
+    weights: np.ndarray | None = None
 
     @classmethod
     def of_duplicates(cls, questions: list[str], pairs: np.ndarray, **report: Any) -> Self:
@@ -58,27 +60,20 @@ class QuestionPairs:
         return cls(questions, ids, pairs, np.ones(len(pairs), np.bool_), report)
 
     def subset(self, kept: np.ndarray) -> QuestionPairs:
-        """The questions that are `kept`, bool [Q], and the pairs of two of them."""
+        """The questions that are `kept`, bool [Q], and the pairs of two of them; no weights."""
         rows = kept[self.pairs].all(axis=1)
         texts = [*itertools.compress(self.questions, kept)]
         pairs = (np.cumsum(kept, dtype=np.int32) - 1)[self.pairs[rows]]
         return QuestionPairs(texts, self.ids[kept], pairs, self.is_duplicate[rows], self.report)
 
 
-class Verdicts(NamedTuple):
-    """Verdicts on found pairs int64 [P, 2] of distinct questions, and weights float64 [P].
-
-    A weight is how many found pairs a verdict stands for, 1 by default.
-    """
-
-    questions: list[str]
-    pairs: np.ndarray
-    is_duplicate: np.ndarray
-    weights: np.ndarray
-
-
 def read_question_pairs(
-    path: StrPath, *, format: str = "", skip_bad_rows: bool = False, max_rows: int = 0
+    path: StrPath,
+    *,
+    format: str = "",
+    skip_bad_rows: bool = False,
+    max_rows: int = 0,
+    weighted: bool = False,
 ) -> QuestionPairs:
     """Read a file with the columns question1, question2 and is_duplicate, such as Quora's, or "-".
 
@@ -88,77 +83,28 @@ def read_question_pairs(
 
     format: of `data.tables`; if empty, the suffix of the file's name decides, else "tsv".
     max_rows: stop after so many good rows; 0: read all.
+    weighted: read `weight`, 1 where there is none, and no ids.
     """
     name, kind = input_name(str(path)), format or format_of(path) or "tsv"
     bad = BadRows(f"{name}, line", skip=skip_bad_rows, option=_SKIP)
-    data = gather_pairs(map(_with_ids, _read(str(path), IDS, kind, bad, max_rows)), name)
-    data.report["skipped_rows"] = bad.count
-    return data
-
-
-def read_verdicts(path: str, *, format: str = "") -> Verdicts:
-    """Read labeled pairs, maybe with a `weight`; a UserError names the line of a bad row."""
-    bad = BadRows(f"{input_name(path)}, line", skip=False, option=_SKIP)
-    rows = _read(path, (WEIGHT,), format, bad)
-    weights = np.ones(len(rows))
-    positions: dict[str, int] = {}
-    pairs = np.empty((len(rows), 2), np.int64)
-    for i, (line, texts, _, fields) in enumerate(rows):
-        pairs[i] = [positions.setdefault(text, len(positions)) for text in texts]
-        cell = fields.get(WEIGHT)
-        with contextlib.suppress(ValueError):
-            weights[i] = 1 if _is_blank(cell) else float(str(cell))
-            if 0 < weights[i] < math.inf:
-                continue
-        bad.add(line, f"expected a `{WEIGHT}` above 0, got {short(cell)}")
-    labels = np.array([row.label for row in rows], np.bool_)
-    return Verdicts([*positions], pairs, labels, weights)
-
-
-class _PairRow(NamedTuple):
-    """A labeled pair: its line, both texts, the label, and all fields that were read."""
-
-    line: int
-    texts: tuple[str, str]
-    label: bool
-    fields: Fields
-
-
-def _read(
-    path: str, columns: Sequence[str], format: str, bad: BadRows, most: int = 0
-) -> list[_PairRow]:
-    """Read `most` good rows (0: all) with COLUMNS and those of `columns` that are there."""
-    name = input_name(path)
 
     def choose(names: Sequence[str]) -> list[str]:
         if not {*COLUMNS} <= {*names}:
             what = f"{name}: expected the columns {', '.join(COLUMNS)}, got {short([*names])}"
             raise UserError(what, remedy="name its columns so, or another format with `--format`")
-        return [*COLUMNS, *(column for column in columns if column in names)]
+        return [*COLUMNS, *(column for column in (*IDS, WEIGHT) if column in names)]
 
-    parsed = ((line, _parse(line, row)) for line, row in read_rows(path, choose, format=format))
-    rows = [*itertools.islice(bad.good(parsed), most or None)]
+    rows = read_rows(str(path), choose, format=kind)
+    parsed = ((line, _parse(fields, weighted=weighted)) for line, fields in rows)
+    good = [*itertools.islice(bad.good(parsed), max_rows or None)]
     bad.warn()
-    if not rows:
+    if not good:
         what = f"{name}: expected rows of question pairs, got no good row and {bad.count} bad ones"
         raise UserError(what, remedy="give a file with pairs")
-    return rows
-
-
-def pair_columns(path: str, *, format: str = "") -> list[str]:
-    """Return the columns of a file of labeled pairs without its rows; [] for any other input."""
-    found: list[str] = []
-
-    def choose(names: Sequence[str]) -> Sequence[str]:
-        found.extend(names)
-        return names
-
-    if pathlib.Path(path).is_file():  # a pipe can be read only once
-        with contextlib.suppress(UserError):
-            kind = format or format_of(path) or "tsv"
-            _, fields = next(read_rows(path, choose, format=kind), (0, ""))
-            found = found if isinstance(fields, str) else [*fields]
-    return found if {*COLUMNS} <= {*found} else []
+    weights = np.array([weight for _, weight in good]) if weighted else None
+    data = gather_pairs([row for row, _ in good], name, weights)
+    data.report["skipped_rows"] = bad.count
+    return data
 
 
 def parse_label(cell: object) -> bool | None:
@@ -166,8 +112,8 @@ def parse_label(cell: object) -> bool | None:
     return _LABELS.get(str(cell).strip().lower())
 
 
-def _parse(line: int, fields: Fields | str) -> _PairRow | str:
-    """A labeled pair, or what is wrong with the row."""
+def _parse(fields: Fields | str, *, weighted: bool) -> tuple[Row, float] | str:
+    """A labeled pair and its weight, or what is wrong with the row."""
     if isinstance(fields, str):
         return fields
     if missing := [name for name in COLUMNS if name not in fields]:
@@ -176,30 +122,43 @@ def _parse(line: int, fields: Fields | str) -> _PairRow | str:
     for name, text in zip(COLUMNS, (first, second), strict=False):
         if not isinstance(text, str):
             return f"expected a question in `{name}`, got {short(text)}"
+    first, second = str(first), str(second)
     label = parse_label(cell)
     if label is None:
         return f"expected `{COLUMNS[2]}` 0 or 1, got {short(cell)}"
-    return _PairRow(line, (str(first), str(second)), label, fields)
+    cell = fields.get(WEIGHT) if weighted else None
+    weight = _weight(cell)
+    if not 0 < weight < math.inf:
+        return f"expected a `{WEIGHT}` above 0, got {short(cell)}"
+    both = {*IDS} <= fields.keys() and not weighted
+    id1, id2 = (fields[name] if both else None for name in IDS)
+    return (_id(id1, first), _id(id2, second), first, second, label), weight
 
 
 def _is_blank(cell: object) -> bool:
     return is_missing(cell) or not str(cell).strip()
 
 
-def _with_ids(row: _PairRow) -> Row:
-    """A row with the ids of both questions; "=" and the text for one without an id."""
-    both = {*IDS} <= row.fields.keys()
-    cells = [row.fields.get(name) if both else None for name in IDS]
-    found = zip(row.texts, cells, strict=True)
-    a, b = (f"={text}" if _is_blank(cell) else id_key(str(cell)) for text, cell in found)
-    return a, b, *row.texts, row.label
+def _id(cell: object, text: str) -> Id:
+    """The id in a cell, or "=" and the text of the question where it is blank."""
+    return f"={text}" if _is_blank(cell) else id_key(str(cell))
 
 
-def gather_pairs(rows: Iterable[Row], source: str = "") -> QuestionPairs:
+def _weight(cell: object) -> float:
+    """The number in a cell, 1 where it is blank, NaN for anything else."""
+    try:
+        return 1.0 if _is_blank(cell) else float(str(cell))
+    except ValueError:
+        return math.nan
+
+
+def gather_pairs(
+    rows: Iterable[Row], source: str = "", weights: np.ndarray | None = None
+) -> QuestionPairs:
     """Number the questions of `rows` by first appearance; equal texts are one question.
 
     Their ids are those of the rows, if all are whole numbers. Else they are numbered, too, and a
-    warning names the source unless no row has an id.
+    warning names the source unless no row has an id. weights: of the rows.
     """
     rows = list(rows)
     text_of: dict[Id, str] = {}
@@ -232,4 +191,12 @@ def gather_pairs(rows: Iterable[Row], source: str = "") -> QuestionPairs:
         "self_pairs": int((~kept).sum()),
     }
     labels = np.array([row[-1] for row in rows], np.bool_)
-    return QuestionPairs([*questions], np.array(ids, np.int64), pairs[kept], labels[kept], report)
+    return QuestionPairs(
+        [*questions],
+        np.array(ids, np.int64),
+        pairs[kept],
+        labels[kept],
+        report,
+        numbered=not whole,
+        weights=None if weights is None else weights[kept],
+    )

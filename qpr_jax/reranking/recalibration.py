@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from qpr_jax.data.clusters import connect
-from qpr_jax.data.pairs import Verdicts
+from qpr_jax.data.pairs import QuestionPairs
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import BINS, reliability
 from qpr_jax.reranking.calibration import LEAST_VERDICTS, PairCalibration, logistic
@@ -60,7 +60,7 @@ def rescale(
 
 
 def recalibrate(
-    encoder: str, first: PairCalibration | None, given: Verdicts, features: np.ndarray
+    encoder: str, first: PairCalibration | None, given: QuestionPairs, features: np.ndarray
 ) -> tuple[PairCalibration, dict[str, Any]]:
     """Fit slope and shift of the logit to verdicts; those of an earlier fit are replaced.
 
@@ -75,7 +75,8 @@ def recalibrate(
       The new calibration and facts: how well the probabilities fit the verdicts `before` and, by
       cross-validation, `after`.
     """
-    labels, weights = given.is_duplicate, given.weights
+    labels = given.is_duplicate
+    weights = np.ones(len(labels)) if given.weights is None else given.weights
     _check(labels, weights)
     old = first or _first_calibration(encoder, features)
     logits, shares = old.logits(features), weights * (len(weights) / weights.sum())

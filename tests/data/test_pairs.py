@@ -7,9 +7,7 @@ from qpr_jax.data.pairs import (
     HEADER,
     PAIRS_HEADER,
     gather_pairs,
-    pair_columns,
     read_question_pairs,
-    read_verdicts,
 )
 from qpr_jax.errors import UserError
 from tests.refused import check_refused
@@ -47,16 +45,14 @@ def test_every_format_has_the_same_pairs(tmp_path):
         assert found.report == {"rows": 3} | dict.fromkeys(
             ["skipped_rows", "same_text_ids", "changed_texts", "self_pairs"], 0
         )
-        assert {*HEADER} == {*pair_columns(str(path))}
-    for name in ("none.csv", "-"):
-        assert pair_columns(str(tmp_path / name) if name != "-" else name) == []
-    assert pair_columns(write(tmp_path / "q.csv", "id,question\n1,a\n")) == []
+        assert (found.numbered, found.weights) == (False, None)
 
 
 def test_without_whole_numbers_questions_are_numbered_by_their_text(tmp_path, caplog):
     caplog.set_level("WARNING", logger="qpr_jax")
     path = write_table(tmp_path / "pairs.csv", HEADER[3:], [row[3:] for row in ROWS])
-    assert read_question_pairs(path).ids.tolist() == [0, 1, 2, 3]
+    found = read_question_pairs(path)
+    assert (found.ids.tolist(), found.numbered) == ([0, 1, 2, 3], True)
     assert not caplog.messages
     rows = [("u1", "u2", "a", "b", True), ("u3", "u1", "a", "a", "1.0"), ("u4", "7", "x", None, 0)]
     found = read_question_pairs(write_table(tmp_path / "pairs.jsonl", PAIRS_HEADER, rows))
@@ -139,16 +135,17 @@ VERDICTS = "question1,question2,is_duplicate,score,weight\n"
 
 def test_weights_of_verdicts_are_optional_and_above_0(tmp_path):
     path = write(tmp_path / "v.csv", f"{VERDICTS}a,b,1,0.75,2\nb,c,0,0.25,\n")
-    found = read_verdicts(path)
+    found = read_question_pairs(path, weighted=True)
     assert found.questions == ["a", "b", "c"]
     assert found.pairs.tolist() == [[0, 1], [1, 2]]
     assert found.is_duplicate.tolist() == [True, False]
     assert found.weights.tolist() == [2, 1]
     lines = '{"question1": "a", "question2": "b", "is_duplicate": 1}\n'
-    assert read_verdicts(write(tmp_path / "v.jsonl", lines)).weights.tolist() == [1]
+    found = read_question_pairs(write(tmp_path / "v.jsonl", lines), weighted=True)
+    assert found.weights.tolist() == [1]
     numbers = "line 2: expected a `weight` above 0, got"
     check_refused(
-        lambda text: read_verdicts(write(tmp_path / "v.csv", text)),
+        lambda text: read_question_pairs(write(tmp_path / "v.csv", text), weighted=True),
         (f"{VERDICTS}a,b,1,0.5,0", numbers),
         (f"{VERDICTS}a,b,1,0.5,x", numbers),
     )

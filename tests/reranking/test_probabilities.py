@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
-from qpr_jax.data.pairs import Verdicts
+from qpr_jax.data.pairs import QuestionPairs
 from qpr_jax.errors import UserError
 from qpr_jax.reranking.base import TextLists
 from qpr_jax.reranking.calibration import calibrate, threshold_of_precision
@@ -88,11 +88,10 @@ def test_labels_give_an_order_and_weighted_labels_a_scale():
     assert (np.diff(probabilities[order]) >= 0).all()
 
 
-def verdicts(labels, weights=None) -> Verdicts:
-    texts = [str(i) for i in range(2 * len(labels))]
-    pairs = np.arange(2 * len(labels)).reshape(-1, 2)
-    weights = np.ones(len(labels)) if weights is None else weights
-    return Verdicts(texts, pairs, labels, weights)
+def verdicts(labels, weights=None) -> QuestionPairs:
+    ids = np.arange(2 * len(labels))
+    texts = [*map(str, ids)]
+    return QuestionPairs(texts, ids, ids.reshape(-1, 2), labels, {}, weights=weights)
 
 
 def test_verdicts_correct_a_shift_and_replace_those_before():
