@@ -10,10 +10,10 @@ import numpy as np
 from qpr_jax.data.splits import SPLITS, other_candidates
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import exact_search, overlap, rank, retrieval_scores, roc_auc
-from qpr_jax.evaluation.translation import score_translations
+from qpr_jax.evaluation.translation import score_set
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
-from qpr_jax.training.teacher import NEIGHBORS, Teacher, neighbors
+from qpr_jax.training.teacher import NEIGHBORS, neighbors
 
 MAX_QUERIES = 2000  # questions of a split to measure agreement on
 
@@ -28,11 +28,8 @@ def make_evaluator(
     `translation`, the mean accuracy over languages and both directions.
     """
     pairs, metric = dataset.splits.pairs["validation"], config.early_stopping.metric
-    agreement = None
-    if metric == "agreement" and dataset.teacher:
-        agreement = make_agreement(dataset, dataset.teacher, "validation")
-
-    questions = dataset.data.questions
+    questions, translations = dataset.data.questions, dataset.translations
+    agreement = make_agreement(dataset, "validation") if metric == "agreement" else None
 
     def score(encoder: Encoder) -> dict[str, float]:
         def vectors_of(rows: np.ndarray) -> np.ndarray:
@@ -43,36 +40,31 @@ def make_evaluator(
             scores["roc_auc"] = pair_roc_auc(vectors_of, dataset, "validation")
         if metric == "roc_auc" or not all(map(math.isfinite, scores.values())):
             return scores
-        if metric == "translation" and dataset.translations:
-            accuracies = []
-            for texts in dataset.translations.splits.held_out["validation"]:
-                sides = encoder.encode(texts.sources), encoder.encode(texts.targets)
-                scored = score_translations(*sides, None, texts.sources, texts.targets)
-                accuracies += [scored["to_source"], scored["to_target"]]
-            return scores | {"translation": float(np.mean(accuracies))}
+        if metric == "translation" and translations:
+            held_out = translations.splits.held_out["validation"]
+            scored = [score_set(texts, encoder.encode) for texts in held_out]
+            both = [(found["to_source"], found["to_target"]) for found in scored]
+            return scores | {"translation": float(np.mean(both))}
         vectors = encoder.encode(questions)
-        if metric == "mrr":
-            queries = np.unique(pairs[:, 0])
-            found = rank(exact_search(vectors), queries)
-            per_pair = retrieval_scores(found, queries, pairs, dataset.clusters)["per_pair"]
-            scores |= {"mrr": per_pair["mrr@20"], "hits@1": per_pair["hits@1"]}
-        elif agreement:
-            scores["agreement"] = agreement(vectors)
-        return scores
+        if agreement:
+            return scores | {"agreement": agreement(vectors)}
+        queries = np.unique(pairs[:, 0])
+        found = rank(exact_search(vectors), queries)
+        per_pair = retrieval_scores(found, queries, pairs, dataset.clusters)["per_pair"]
+        return scores | {"mrr": per_pair["mrr@20"], "hits@1": per_pair["hits@1"]}
 
     return score
 
 
-def make_agreement(
-    dataset: TrainDataset, teacher: Teacher, split: str
-) -> Callable[[np.ndarray], float]:
+def make_agreement(dataset: TrainDataset, split: str) -> Callable[[np.ndarray], float]:
     """Make a function from the vectors of all Q questions to their agreement with the teacher.
 
     Agreement is the share of the teacher's nearest `teacher.NEIGHBORS` questions that are among
     the student's nearest, averaged over at most MAX_QUERIES questions of the split.
     """
+    assert dataset.teacher  # else the settings were refused
     queries = sample_questions(dataset, split, MAX_QUERIES)
-    expected = neighbors(teacher, len(dataset.data.questions), queries)
+    expected = neighbors(dataset.teacher, len(dataset.data.questions), queries)
 
     def agreement(vectors: np.ndarray) -> float:
         found = rank(exact_search(vectors), queries, NEIGHBORS)

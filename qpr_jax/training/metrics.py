@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import pathlib
@@ -28,6 +27,9 @@ def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
         raise UserError(what, remedy="restore or remove the file") from None
 
 
+FILES = {"train": "metrics.jsonl", "validation": "evaluations.jsonl"}
+
+
 class MetricWriter:
     """Writes metrics.jsonl (a line per step), evaluations.jsonl and TensorBoard events.
 
@@ -36,13 +38,11 @@ class MetricWriter:
     """
 
     def __init__(self, workdir: pathlib.Path, *, resume_at: int) -> None:
-        self._lines = {}
-        for group, name in {"train": "metrics.jsonl", "validation": "evaluations.jsonl"}.items():
-            path = workdir / name
+        self._paths = {name: workdir / file for name, file in FILES.items()}
+        for path in self._paths.values():
             kept = [row for row in read_json_lines(path) if row["step"] <= resume_at]
             with write_atomically(path) as file:
                 file.write(_lines(kept))
-            self._lines[group] = io.FileIO(path, "ab")
         self._folder = workdir / "tensorboard"
         self._folder.mkdir(exist_ok=True)
         # Not SummaryWriter: its thread prints a traceback when the disk is full.
@@ -52,18 +52,16 @@ class MetricWriter:
         self._write_events([Event(step=resume_at + 1, session_log=start)])
 
     def close(self) -> None:
-        """Close all files."""
-        for file in self._lines.values():
-            file.close()
+        """Close the file of events."""
         with contextlib.suppress(OSError):  # a full disk, which `_write_events` has reported
             self._events.close()
 
     def write(self, group: str, rows: list[dict[str, Any]]) -> None:
         """Write metrics of steps, `group` "train", or scores of evaluations, "validation"."""
-        file, data = self._lines[group], _lines(rows)
-        with name_in_errors(pathlib.Path(file.name)):
-            while data:  # a write may take a part, as before the disk is full
-                data = data[file.write(data) :]
+        path = self._paths[group]
+        with name_in_errors(path), open(path, "ab") as file:
+            file.write(_lines(rows))
+            file.flush()
             os.fsync(file.fileno())
         events = []
         for row in rows:

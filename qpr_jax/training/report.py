@@ -163,7 +163,7 @@ def _score_splits(
         recall = index_recall(rankings["index"], rankings["exact"], queries, vectors)
         found["index_recall@10"] = recall
         if dataset.teacher:
-            found["agreement"] = make_agreement(dataset, dataset.teacher, split)(vectors)
+            found["agreement"] = make_agreement(dataset, split)(vectors)
         report[split] = found
     if ranks:
         write_ranks(folder / RANKS, ranks)

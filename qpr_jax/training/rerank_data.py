@@ -106,24 +106,22 @@ class Finder:
         found = rank(exact_search(self._vectors), queries, min(count, self.candidates))
         return self.collect(found, queries)
 
-    def features(
-        self, lists: Lists, *, logits: bool = True, rows: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Compute the features of hits, float32 [m, f]; without `logits` the cross-encoder's are 0.
-
-        rows: as of `FeatureExtractor.compute`.
-        """
+    def texts(self, lists: Lists) -> TextLists:
+        """The texts of queries and hits."""
         queries = [self._questions[i] for i in lists.queries.tolist()]
-        texts = [self._questions[i] for i in lists.rows.tolist()]
-        hits = TextLists(queries, texts, lists.distances, lists.starts)
-        features = self.extractor.compute(hits, rows)
+        hits = [self._questions[i] for i in lists.rows.tolist()]
+        return TextLists(queries, hits, lists.distances, lists.starts)
+
+    def features(self, lists: Lists) -> np.ndarray:
+        """Compute the features of hits, float32 [m, f]."""
+        texts = self.texts(lists)
+        features = self.extractor.compute(texts)
         if self.scorer is None:
             return features
-        found = np.zeros((len(lists.rows), 1), np.float32)
-        if logits:  # their last bits depend on the pairs that are computed together
-            scorer = self.scorer
-            found = cached_rows(scorer.identity, hits.pairs(), scorer.predict, 1, chunk=PART)
-        return np.column_stack([features, found])
+        # The last bits of logits depend on the pairs that are computed together.
+        predict = self.scorer.predict
+        logits = cached_rows(self.scorer.identity, texts.pairs(), predict, 1, chunk=PART)
+        return np.column_stack([features, logits])
 
 
 def assign_folds(clusters: np.ndarray, seed: int) -> np.ndarray:
@@ -132,10 +130,10 @@ def assign_folds(clusters: np.ndarray, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, 1]).permutation(len(distinct))[at] % FOLDS
 
 
-def suffices(examples: Examples) -> bool:
-    """Whether enough queries have a relevant hit and another. Logs if not."""
-    counts = np.diff(examples.lists.starts)
-    relevant = np.bincount(examples.lists.owners, examples.labels, len(counts))
+def suffices(lists: Lists, labels: np.ndarray) -> bool:
+    """Whether enough queries have a relevant hit, by labels, int8 [m], and another. Logs if not."""
+    counts = np.diff(lists.starts)
+    relevant = np.bincount(lists.owners, labels, len(counts))
     count = ((relevant > 0) & (relevant < counts)).sum()
     if count < MIN_QUERIES:
         expected = "validation questions or more with a relevant and another question"
@@ -190,9 +188,9 @@ def pretraining_examples(
     found = finder.find(np.sort(queries[order[:PRETRAINED]]), PRETRAINING_HITS)
     found = found.select(is_train[found.rows])
     rows = np.empty((len(found.rows), MOST), np.int32)
-    features = finder.features(found, logits=False, rows=rows)
-    unknown = np.arange(len(means)) >= len(FEATURES)
-    if trained:
-        unknown[: len(FEATURES)] = [name.startswith("distance") for name in FEATURES]
-    features[:, unknown] = means[unknown]
+    features = np.tile(means, (len(rows), 1))
+    computed = finder.extractor.compute(finder.texts(found), rows)
+    for column, name in enumerate(FEATURES):
+        if not (trained and name.startswith("distance")):
+            features[:, column] = computed[:, column]
     return Examples(found, relevant_hits(dataset, found), features), rows

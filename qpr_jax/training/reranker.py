@@ -22,7 +22,6 @@ import optax
 from qpr_jax.data.splits import TEST
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import RankFn, rank
-from qpr_jax.machine import peak_memory
 from qpr_jax.reranking.base import rank_hits
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
 from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS, zero_weights
@@ -87,12 +86,11 @@ def train_reranker(
     lists = finder.find(queries, candidates)
     # Test questions are among the hits, for gaps and ranks, but nothing is learned from them.
     learned = dataset.splits.split_of[lists.rows] != TEST
-    labels = rerank_data.relevant_hits(dataset, lists)[learned]
-    known = Examples(lists.select(learned), labels, np.empty((len(labels), 0), np.float32))
-    if not rerank_data.suffices(known):
+    labels, others = rerank_data.relevant_hits(dataset, lists)[learned], lists.select(learned)
+    if not rerank_data.suffices(others, labels):
         return None
     network, weights, features = _pretrain(config, dataset, finder, lists)
-    known = known._replace(features=features[learned])
+    known = Examples(others, labels, features[learned])
     # The last one, of a fold without queries, is fitted to all.
     networks = [
         train_network(network, known.without(folds, fold), epochs=EPOCHS, seed=config.seed)[0]
@@ -114,7 +112,6 @@ def train_reranker(
         "hits": len(known.labels),
         "relevant_hits": int(known.labels.sum()),
         "seconds": time.perf_counter() - start,
-        "peak_memory_gib": peak_memory() / 2**30,
     }
     return TrainedReranker(model, facts, functools.partial(_search, finder, networks, folds))
 
