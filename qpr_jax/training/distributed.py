@@ -51,7 +51,7 @@ def split_over(tree: Any, mesh: Mesh) -> Any:
 
 def replicate(tree: Any, mesh: Mesh) -> Any:
     """Place a tree of arrays whole on every device; of several processes, those of process 0."""
-    arrays = from_first(jax.tree.map(np.asarray, tree))
+    arrays = from_first(tree)
     whole = NamedSharding(mesh, PartitionSpec())
     return jax.make_array_from_process_local_data(jax.tree.map(lambda _: whole, arrays), arrays)
 
@@ -69,9 +69,7 @@ def is_first() -> bool:
 
 def from_first(tree: Any) -> Any:
     """The arrays of process 0, in all processes: processors of two types may round differently."""
-    if not jax.distributed.is_initialized():
-        return tree
-    return jax.tree.map(np.asarray, multihost_utils.broadcast_one_to_all(tree))
+    return multihost_utils.broadcast_one_to_all(tree)
 
 
 def broadcast_from_first(make: Callable[[], Any]) -> Any:
@@ -94,9 +92,7 @@ def in_turn(make: Callable[[], T]) -> T:
 
 def any_process(flag: bool) -> bool:
     """Whether `flag` is true in any process. All processes must call this together."""
-    if not jax.distributed.is_initialized():
-        return flag
-    return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
+    return bool(multihost_utils.process_allgather(np.asarray(flag)).any())
 
 
 @contextlib.contextmanager

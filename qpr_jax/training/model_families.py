@@ -67,10 +67,6 @@ def start_encoder(config: TrainConfig, kind: type[E]) -> E:
     return encoder
 
 
-def _read_cnn(config: TrainConfig) -> CnnEncoder | None:
-    return start_encoder(config, CnnEncoder) if config.encoder.pretrained else None
-
-
 def _cnn_vocabulary(
     config: TrainConfig, start: CnnEncoder | None, corpora: Sequence[list[str]], fill: list[str]
 ) -> Vocabulary:
@@ -127,14 +123,12 @@ def _init_cnn(config: TrainConfig, dataset: TrainDataset) -> Model:
     elif vocabulary.subwords:  # a word is the sum of many of these rows
         table = table.at[vocabulary.first_bin :].multiply(_NGRAM_SCALE)
     if teacher and teacher.encoder and not start:
-        width = config.encoder.embedding_dim
         # Words of other languages begin as their translations.
         glossary = dataset.translations.glossary() if dataset.translations else {}
         texts = [glossary.get(word, word) for word in vocabulary.words]
-        vectors = teacher.word_vectors(texts, width)
+        vectors = teacher.word_vectors(texts, config.encoder.embedding_dim)
         vectors *= EMBEDDING_SCALE / vectors.std()
-        rows, width = vectors.shape
-        table = table.at[1 : 1 + rows, :width].set(vectors)
+        table = table.at[1 : 1 + len(vectors), : vectors.shape[1]].set(vectors)
     model.embedding[...] = table
     return nnx.split(model)
 
@@ -153,14 +147,13 @@ def first_rows(
     `languages`: of each, n sources, in the language of the encoder, and their n translations.
     """
     rows = embed_words(encoder, words)
-    sums = np.zeros_like(rows)
-    counts = np.zeros(len(words), np.int32)  # of languages that have the word
+    sums, counts = np.zeros_like(rows), np.zeros(len(words), np.int32)  # of languages with the word
     for sources, targets in languages:
         lexicon = learn_lexicon(targets, sources)
         translated = embed_words(encoder, lexicon.targets)
         for number, word in enumerate(words):
-            if (entry := lexicon.of.get(word)) is not None:
-                translations, shares = entry
+            if word in lexicon.of:
+                translations, shares = lexicon.of[word]
                 sums[number] += shares @ translated[translations]
                 counts[number] += 1
     found = counts > 0
@@ -231,7 +224,9 @@ def _copy_to_host(params: nnx.State) -> dict[str, Any]:
 MODEL_FAMILIES = {
     "cnn": ModelFamily(
         length_blocks=8,
-        start=_read_cnn,
+        start=lambda config: (
+            start_encoder(config, CnnEncoder) if config.encoder.pretrained else None
+        ),
         tokenizer=_cnn_vocabulary,
         init=_init_cnn,
         export=_export_cnn,
