@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from qpr_jax.encoders.transformer_runtime import Runtime
 
 FORMAT = "qpr_jax sentence model 1"
-# Token counts that questions are padded to; each is compiled once.
-_WIDTHS = (8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +88,7 @@ class TransformerEncoder:
             del row[-2]  # the last one marks the end
         say_cut(len(cut), len(ids), self.max_tokens)
         vectors = np.empty((len(ids), self.dimension), np.float32)
-        self._runtime.fill(vectors, ids, self.max_tokens, _WIDTHS)
+        self._runtime.fill(vectors, ids, self.max_tokens)
         return vectors
 
     def files(self) -> dict[str, bytes]:
@@ -138,9 +136,9 @@ class TransformerEncoder:
     @functools.cached_property
     def _runtime(self) -> Runtime:
         with needs("a transformer", ".[transformer]"):
-            from qpr_jax.encoders.transformer_runtime import compile_layers
+            from qpr_jax.encoders.transformer_runtime import Runtime
 
-        return compile_layers(self.shape, self.weights, self.precision)
+        return Runtime(self.shape, self.weights, self.precision)
 
 
 def read_transformer(folder: StrPath) -> TransformerEncoder:

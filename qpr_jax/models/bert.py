@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from qpr_jax.arrays import product, unit_vectors
+from qpr_jax.arrays import in_tiles, join_tiles, product, unit_vectors
 from qpr_jax.models import BertShape
 
 
@@ -129,14 +129,24 @@ class BertEncoder(nnx.Module):
 
         vectors = []
         for block in map(jnp.asarray, blocks):
-            chunked = len(block) - len(block) % chunk if chunk else 0
-            if chunked:
-                chunks = block[:chunked].reshape(-1, chunk, block.shape[1])
-                encoded = lax.map(jax.checkpoint(encode), chunks)
-                vectors.append(encoded.reshape(chunked, -1))
-            if chunked < len(block):
-                vectors.append(encode(block[chunked:]))
+            if chunk:
+                tiles = lax.map(jax.checkpoint(encode), in_tiles(block, chunk))
+                vectors.append(join_tiles(tiles, len(block)))
+            else:
+                vectors.append(encode(block))
         return jnp.concatenate(vectors)
+
+    def __call__(self, token_ids: jax.Array, segments: jax.Array | None = None) -> jax.Array:
+        """Encode questions of token ids, int32 [n, L], padded with -1 on the right: float32 [n, h].
+
+        segments: as of `embed`.
+        """
+        mask = token_ids >= 0
+        x = self.embed(self.embedding[jnp.maximum(token_ids, 0)], segments)
+        # No scan: its gradient copies what each layer keeps, and takes longer on a CPU.
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.pool(x, mask)
 
     def embed(self, tokens: jax.Array, segments: jax.Array | None = None) -> jax.Array:
         """Compute the first layer's input from token embeddings [n, L, h].
@@ -154,7 +164,7 @@ class BertEncoder(nnx.Module):
         if self.shape.pooling == "cls":
             vectors = x[:, 0]
         elif self.shape.pooling == "max":
-            vectors = jnp.where(mask, x, -jnp.inf).max(axis=1)
+            vectors = jnp.where(mask, x, jnp.finfo(x.dtype).min).max(axis=1)
         else:
             vectors = jnp.where(mask, x, 0).sum(axis=1) / jnp.maximum(mask.sum(axis=1), 1)
         return unit_vectors(vectors) if self.shape.normalize else vectors
@@ -163,8 +173,9 @@ class BertEncoder(nnx.Module):
 class PairScorer(BertEncoder):
     """`[CLS] a [SEP] b [SEP]` to a logit: BERT, a pooler over the first token, a linear output.
 
-    The tokens of `b` and the second `[SEP]` are of segment 1. The parameters are those of
-    `BertForSequenceClassification` with one label; the dropout of its training is left out.
+    A call returns logits, float32 [n], instead of vectors. The tokens of `b` and the second `[SEP]`
+    are of segment 1. The parameters are those of `BertForSequenceClassification` with one label;
+    the dropout of its training is left out.
 
     Source: Devlin et al. (2019), section 4.1; Nogueira and Cho (2019), "Passage Re-ranking with
     BERT".
@@ -175,18 +186,6 @@ class PairScorer(BertEncoder):
         super().__init__(shape, rngs=rngs, **products)
         self.pooler = nnx.Linear(shape.hidden_size, shape.hidden_size, rngs=rngs)
         self.classifier = nnx.Linear(shape.hidden_size, 1, rngs=rngs)
-
-    def score(self, token_ids: jax.Array, segments: jax.Array) -> jax.Array:
-        """Score pairs of token ids, int32 [n, L], padded with -1 on the right: float32 [n], logits.
-
-        segments: int32 [n, L], 0 or 1.
-        """
-        mask = token_ids >= 0
-        x = self.embed(self.embedding[jnp.maximum(token_ids, 0)], segments)
-        # No scan: its gradient copies what each layer keeps, and takes longer on a CPU.
-        for layer in self.layers:
-            x = layer(x, mask)
-        return self.pool(x, mask)
 
     def pool(self, x: jax.Array, mask: jax.Array) -> jax.Array:
         """Compute the logits, float32 [n], from the last layer's output [n, L, h]."""

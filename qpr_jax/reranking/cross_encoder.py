@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from qpr_jax.encoders.transformer_runtime import Runtime
 
 FORMAT = "qpr_jax cross-encoder 1"
-# Lengths in tokens that pairs are padded to; JAX compiles once for each. Most pairs have 16 to 40.
-WIDTHS = (8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 64, 96, 128, 192, 256, 384)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +90,7 @@ class CrossEncoder:
         logits = np.empty(len(pairs), np.float32)
         if len(pairs):
             ids, segments = self.tokenizer.id_lists(pairs)
-            self._runtime.fill(logits, ids, self.max_tokens, WIDTHS, segments)
+            self._runtime.fill(logits, ids, self.max_tokens, segments)
         return logits
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
@@ -108,10 +106,10 @@ class CrossEncoder:
     @functools.cached_property
     def _runtime(self) -> Runtime:
         with needs("a cross-encoder", ".[transformer]"):
-            from qpr_jax.encoders.transformer_runtime import compile_layers
+            from qpr_jax.encoders.transformer_runtime import Runtime
             from qpr_jax.models.bert import PairScorer
 
-        return compile_layers(self.shape, self.weights, model=PairScorer)
+        return Runtime(self.shape, self.weights, model=PairScorer)
 
 
 class CrossReranker(Reranker):

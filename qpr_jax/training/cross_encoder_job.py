@@ -19,6 +19,7 @@ from qpr_jax.data.splits import TRAIN, SplitData, group_questions, write_splits
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
+from qpr_jax.encoders.transformer_runtime import WIDTHS
 from qpr_jax.evaluation.retrieval import DEPTH, exact_search, first_scores, index_search, rank
 from qpr_jax.files import write_json
 from qpr_jax.index.recipe import Recipe
@@ -27,7 +28,7 @@ from qpr_jax.index.vectors import Vectors
 from qpr_jax.models.bert import PairScorer, init_bert
 from qpr_jax.reranking import cross_encoder
 from qpr_jax.reranking.calibration import calibrate
-from qpr_jax.reranking.cross_encoder import WIDTHS, CrossEncoder
+from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.text.word_pieces import WordPieces
 from qpr_jax.training import train_step
 from qpr_jax.training.config import TrainConfig, identity
@@ -137,7 +138,7 @@ def make_cross_step(
     def loss(rest: nnx.State, batch: Any, key: jax.Array) -> tuple[jax.Array, Metrics]:
         table, token_ids, segments, labels = batch
         scorer = nnx.merge(graph, nnx.State({**rest, "embedding": table}))
-        logits = scorer.score(token_ids, segments)
+        logits = scorer(token_ids, segments)
         value = optax.sigmoid_binary_cross_entropy(logits, labels).mean()
         return value, {"cross_entropy": value}
 

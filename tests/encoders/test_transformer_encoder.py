@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.encoders.transformer_encoder import read_transformer
-from qpr_jax.encoders.transformer_runtime import compile_layers
+from qpr_jax.encoders.transformer_runtime import Runtime
 from qpr_jax.errors import UserError
 from tests.encoders.examples import TINY
 from tests.lowered import dots
@@ -51,7 +51,7 @@ def test_on_any_number_of_devices_vectors_are_the_same(monkeypatch, count):
 
 def test_products_are_full_float32():
     model = read_transformer(TINY)
-    runtime = compile_layers(model.shape, model.weights)
+    runtime = Runtime(model.shape, model.weights)
     found = dots(jax.jit(runtime.encode), np.ones((8, 8), np.int32), platform="cuda")
     assert {dot.precision for dot in found} == {"HIGHEST"}
     assert {kind for dot in found for kind in dot.types} == {"f32"}

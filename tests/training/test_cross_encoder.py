@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from qpr_jax.encoders import transformer_runtime
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.evaluation.retrieval import first_scores
 from qpr_jax.files import read_json
 from qpr_jax.index.run import read_encoder
-from qpr_jax.reranking import cross_encoder as scoring
 from qpr_jax.reranking.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
 from qpr_jax.training import cross_encoder_job
 from qpr_jax.training.config import load_config, override
@@ -58,7 +58,7 @@ def config_of(**changes):
 def one_width():
     """Each takes a second to compile."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (cross_encoder_job, scoring):
+        for module in (cross_encoder_job, transformer_runtime):
             patch.setattr(module, "WIDTHS", (64,))
         yield
 
