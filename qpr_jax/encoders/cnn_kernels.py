@@ -18,7 +18,7 @@ from qpr_jax.models import embedding_norm, unit_rows
 from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
 
 _TOKENS = 1024  # whose products are computed at once
-_UNROLLED = 8  # features that `_project` adds at once
+_UNROLLED = 8  # features that `_project` adds at once, in a loop that LLVM unrolls
 _ROWS = 16  # questions that `_project` keeps in the processor's cache
 # tanh x = x P(x^2) / Q(x^2) up to where it is 1, within 5 units of the last place: the
 # approximation of Eigen and XLA, so of the training. It is seven times as fast as NumPy's.
@@ -204,26 +204,11 @@ def _project(values, projection, out):  # type: ignore[no-untyped-def]
     count, columns = out.shape
     for start in range(0, count, _ROWS):
         for k in range(0, len(projection), _UNROLLED):
-            p0, p1, p2, p3 = projection[k], projection[k + 1], projection[k + 2], projection[k + 3]
-            k4 = k + 4
-            p4, p5, p6, p7 = (
-                projection[k4],
-                projection[k4 + 1],
-                projection[k4 + 2],
-                projection[k4 + 3],
-            )
-            for row in range(start, min(start + _ROWS, count)):
-                total, v = out[row], values[row]
-                v0, v1, v2, v3 = v[k], v[k + 1], v[k + 2], v[k + 3]
-                v4, v5, v6, v7 = v[k4], v[k4 + 1], v[k4 + 2], v[k4 + 3]
+            rows = projection[k : k + _UNROLLED]
+            for question in range(start, min(start + _ROWS, count)):
+                total, factors = out[question], values[question, k : k + _UNROLLED]
                 for i in range(columns):
-                    total[i] += (
-                        v0 * p0[i]
-                        + v1 * p1[i]
-                        + v2 * p2[i]
-                        + v3 * p3[i]
-                        + v4 * p4[i]
-                        + v5 * p5[i]
-                        + v6 * p6[i]
-                        + v7 * p7[i]
-                    )
+                    added = factors[0] * rows[0, i]
+                    for j in range(1, _UNROLLED):
+                        added += factors[j] * rows[j, i]
+                    total[i] += added
