@@ -8,7 +8,6 @@ import math
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,23 +33,14 @@ def wants_json() -> bool:
     return bool(click.get_current_context().meta[_JSON])
 
 
-@dataclass(frozen=True)
-class Output:
-    """What a command prints: `text`, or with `--json` the rows, a line of JSON each."""
-
-    text: str
-    rows: Sequence[Mapping[str, Any]]
-
-
 class Command(click.Command):
     """A command that returns what it prints, and ends on Ctrl-C with a line that says what is kept.
 
-    Its function returns an `Output`; or a mapping, which is printed with `--json` only; or an exit
-    status; or None, which is 0.
+    Its function returns a mapping, which is printed as JSON, or an exit status, or None for 0.
 
     Args:
       stopped: what Ctrl-C leaves, `{folder}` in it is the value of this parameter.
-      prints_json: the function prints lines of JSON itself, unless there is `--output tsv`.
+      prints_json: the command prints JSON without `--json`, too, unless there is `--output tsv`.
     """
 
     def __init__(self, *args: Any, stopped: str, prints_json: bool = False, **kwargs: Any) -> None:
@@ -66,16 +56,13 @@ class Command(click.Command):
             raise click.UsageError("--json goes without --output tsv", ctx)
         try:
             result = super().invoke(ctx)
-            if isinstance(result, int | None):
-                return result or 0
-            output = result if isinstance(result, Output) else Output("", [result])
-            sys.stdout.writelines(map(as_json, output.rows) if wants_json else [output.text])
-            sys.stdout.flush()
+            if isinstance(result, Mapping) and (wants_json or self.prints_json):
+                click.echo(json.dumps(result))
+            return result if isinstance(result, int) else 0
         except KeyboardInterrupt:
             start = "\n" if sys.stderr.isatty() else ""  # a terminal has just shown ^C
             print(f"{start}stopped: {self.stopped.format_map(ctx.params)}", file=sys.stderr)
             return 128 + signal.SIGINT
-        return 0
 
 
 class NamedPath(click.Path):
@@ -121,6 +108,9 @@ _FOLDER = OutPath(file_okay=False)
 out_folder = option("--out", required=True, type=_FOLDER, help="Output folder, new.")
 lines_output = option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
 skip_bad_rows = option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows.")
+several_files = argument(
+    "questions", nargs=-1, is_eager=True, callback=lambda *given: given[2] or (STANDARD_INPUT,)
+)
 
 
 def questions_input(function: Function) -> Function:
@@ -159,15 +149,6 @@ def read_input(path: str, say: Say | None = None, **given: Any) -> Iterator[Entr
     columns = Columns(given["text_column"] or "", None if no_ids else key, kept)
     how = {"format": given["format"] or "", "skip_bad_rows": given["skip_bad_rows"]}
     return read_questions(path, columns=columns, say=say, **how)
-
-
-def several_files(function: Function) -> Function:
-    """Add the argument QUESTIONS of a command that reads one file or several."""
-
-    def given(_: object, option: object, paths: tuple[str, ...]) -> tuple[str, ...]:
-        return paths or (STANDARD_INPUT,)
-
-    return argument("questions", nargs=-1, is_eager=True, callback=given)(function)
 
 
 def read_inputs(paths: Sequence[str], **how: Any) -> Iterator[Entry]:

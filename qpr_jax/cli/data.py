@@ -33,7 +33,7 @@ log = logging.getLogger("qpr_jax")
 @cli.option("--verdicts", type=cli.PATH, help="Score this sample.tsv with verdicts instead.")
 def clusters(
     logs: tuple[str, ...], out: str | None, verdicts: str | None, **how: Any
-) -> cli.Output | dict[str, Any]:
+) -> dict[str, Any] | None:
     """Make training pairs from LOGS of questions and answers.
 
     Questions with the same answer form a cluster; clusters with a low coherence are removed. LOGS
@@ -52,8 +52,8 @@ def clusters(
     if verdicts is not None:
         from qpr_jax.distant.folder import score_verdicts
 
-        scores = score_verdicts(verdicts)
-        return cli.Output(json.dumps(scores) + "\n", [scores])
+        click.echo(json.dumps(score_verdicts(verdicts)))
+        return None
     from qpr_jax.distant.folder import make_folder
     from qpr_jax.distant.logs import Logs, log_files
 

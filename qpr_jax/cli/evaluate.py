@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import pathlib
 from collections.abc import Mapping
@@ -27,7 +26,7 @@ log = logging.getLogger("qpr_jax")
 TASKS = ("retrieval", "classification", "mining", "translation")
 
 
-@cli.command("nothing was changed")
+@cli.command("nothing was changed", prints_json=True)
 @cli.argument("folder", type=cli.PATH)
 @cli.argument("pairs", default="-")
 @cli.option("--task", type=click.Choice(TASKS), default=TASKS[0])
@@ -39,7 +38,7 @@ TASKS = ("retrieval", "classification", "mining", "translation")
 @cli.option("--split", help="Split of --beir.  [default: test]")
 @cli.option("--cross-encoder", type=cli.PATH, help="Also score its order (retrieval).")
 @cli.option("--trec", type=cli.NamedPath(dir_okay=False), help="Write the rankings of --beir here.")
-def evaluate(folder: str, pairs: str, task: str, **given: Any) -> cli.Output:
+def evaluate(folder: str, pairs: str, task: str, **given: Any) -> dict[str, Any]:
     """Score the run or index of FOLDER; prints JSON.
 
     retrieval: each row of PAIRS is a query and the `id` of an indexed question with the same
@@ -72,14 +71,12 @@ def evaluate(folder: str, pairs: str, task: str, **given: Any) -> cli.Output:
         from qpr_jax.retriever import read_encoder
 
         encode, split = read_encoder(folder).encode, given["split"] or "test"
-        scores = beir_scores(encode, given["beir"], split, run_file=given["trec"])
-    elif task == "retrieval":
-        scores = _score_retrieval(folder, pairs, given)
-    elif task == "translation":
-        scores = _score_translations(folder, pairs)
-    else:
-        scores = _score_pairs(folder, pairs, given["validation"], given["format"] or "")
-    return cli.Output(json.dumps(scores) + "\n", [scores])
+        return beir_scores(encode, given["beir"], split, run_file=given["trec"])
+    if task == "retrieval":
+        return _score_retrieval(folder, pairs, given)
+    if task == "translation":
+        return _score_translations(folder, pairs)
+    return _score_pairs(folder, pairs, given["validation"], given["format"] or "")
 
 
 def _check_usage(pairs: str, task: str, given: Mapping[str, Any]) -> None:

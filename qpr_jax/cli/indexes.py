@@ -181,15 +181,13 @@ def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
 
     try:
         for batch in cli.chunked(progress.count(cli.read_inputs(questions, **how), "added")):
-            for some, given in _runs(batch):
-                texts = [entry.question for entry in some]
-                numbers = [entry.id for entry in some if entry.id is not None] if given else None
-                there = retriever.store.get(numbers or [])
-                ids = retriever.add(texts, numbers, [entry.payload for entry in some])
+            for some in _runs(batch):
+                there = retriever.store.get([entry.id for entry in some if entry.id is not None])
+                ids = retriever.add(some)
                 replaced += sum(question is not None for question in there)
                 count += len(ids)
-                pairs = zip(ids, texts, strict=True)
-                sys.stdout.writelines(cli.as_json({"id": i, "question": text}) for i, text in pairs)
+                for value, entry in zip(ids, some, strict=True):
+                    sys.stdout.write(cli.as_json({"id": value, "question": entry.question}))
             sys.stdout.flush()
     except Exception:
         if count:  # running it again would add these twice
@@ -198,7 +196,7 @@ def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
     summarize()
 
 
-def _runs(batch: list[Entry]) -> Iterator[tuple[list[Entry], bool]]:
+def _runs(batch: list[Entry]) -> Iterator[list[Entry]]:
     """Split into runs that all have ids or all lack them, with no repeated id."""
     run: list[Entry] = []
     seen: set[Id | None] = set()
@@ -206,12 +204,12 @@ def _runs(batch: list[Entry]) -> Iterator[tuple[list[Entry], bool]]:
         key = None if entry.id is None else id_key(entry.id)
         other = bool(run) and (run[0].id is None) != (key is None)
         if other or (key is not None and key in seen):
-            yield run, run[0].id is not None
+            yield run
             run, seen = [], set()
         run.append(entry)
         seen.add(key)
     if run:
-        yield run, run[0].id is not None
+        yield run
 
 
 @cli.command("either all these ids were removed from {folder}, or none")
@@ -258,20 +256,14 @@ def compact(folder: str) -> dict[str, Any]:
 
 @cli.command("nothing was changed")
 @cli.argument("folder", type=cli.PATH)
-def info(folder: str) -> cli.Output:
+def info(folder: str) -> dict[str, Any]:
     """Check all files of FOLDER and print what it holds.
 
     Example: qpr info my_index
     """
-    facts = index_facts(folder)
-    return cli.Output(json.dumps(facts, indent=2) + "\n", [facts])
-
-
-def index_facts(folder: str) -> dict[str, Any]:
-    """Return the facts of the index of a folder or an address; UserError if a file is damaged."""
     retriever = cli.load_index(folder)
     store, encoder = retriever.store, retriever.encoder
-    return {
+    facts = {
         "questions": len(store),
         **dataclasses.asdict(store.recipe),
         **store.facts(),
@@ -284,3 +276,6 @@ def index_facts(folder: str) -> dict[str, Any]:
         "calibration": retriever.stages.calibration_facts(),
         "integrity_check": "ok",
     }
+    if not cli.wants_json():
+        click.echo(json.dumps(facts, indent=2))
+    return facts

@@ -95,7 +95,7 @@ def train(
 @cli.command("nothing was changed")
 @cli.argument("names", nargs=-1, type=click.Choice([*PRESETS]), metavar="[NAMES]...")
 @cli.option("--all", "every", is_flag=True, help="Also print all other settings, as comments.")
-def presets(names: tuple[str, ...], every: bool) -> cli.Output:
+def presets(names: tuple[str, ...], every: bool) -> None:
     """List the presets of `qpr train`, or print their settings.
 
     With NAMES, print the settings of these presets, as TOML. A file of them is a start for settings
@@ -107,10 +107,14 @@ def presets(names: tuple[str, ...], every: bool) -> cli.Output:
     """
     if every and not names:
         raise click.UsageError("--all goes with NAMES only")
-    rows = [{"name": name, **FACTS[name], "settings": PRESETS[name]} for name in names or FACTS]
-    if names:
-        return cli.Output("\n".join(_toml(name, every=every) for name in names), rows)
-    return cli.Output("".join(_facts(name, facts) for name, facts in FACTS.items()) + _FOOTER, rows)
+    if cli.wants_json():
+        for name in names or FACTS:
+            click.echo(json.dumps({"name": name, **FACTS[name], "settings": PRESETS[name]}))
+    elif names:
+        click.echo("\n".join(_toml(name, every=every) for name in names), nl=False)
+    else:
+        table = "".join(_facts(name, facts) for name, facts in FACTS.items())
+        click.echo(table + _FOOTER, nl=False)
 
 
 def _facts(name: str, facts: Mapping[str, Any]) -> str:
