@@ -106,12 +106,13 @@ def test_a_run_gets_a_calibration(done, tmp_path):
     write_encoder(tmp_path / "run")
     out, err = done("calibrate", "run", verdicts, "--json")
     facts = json.loads(out)
-    assert (facts["verdicts"], facts["before"]) == (120, None)
+    verdicts_on_two_texts = sum(first != second for first, second, _ in rows)
+    assert (facts["verdicts"], facts["before"]) == (verdicts_on_two_texts, None)
     assert facts["after"]["brier"] < facts["after"]["base_brier"]
     assert "after: calibration error" in err
     stages = Retriever.load(tmp_path / "run" / "export").stages
     known = stages.require_calibration()
-    assert known.settings["verdicts"] == 120
+    assert known.settings["verdicts"] == verdicts_on_two_texts
     distances = np.array([0.0, known.reach])
     near, far = known.probabilities(np.stack([np.sqrt(distances), distances], axis=1))
     assert far < 0.3 < 0.6 < near
