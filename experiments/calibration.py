@@ -42,7 +42,8 @@ def main() -> int:
     if not (known := calibrate_pairs(dataset, encoder, vectors, stages.light)):
         return 1
     stages.calibration = found = dataclasses.replace(known, order=given.order)
-    texts, first, second = contrast_pairs(dataset, "test")
+    texts, pairs = contrast_pairs(dataset, "test")
+    first, second = pairs.T
     distances = pair_distances(encoder.encode(texts), first, second)
     scores = stages.pair_features().score_pairs(found, texts, first, second, distances)
     quantiles = ", ".join(f"{score:.2f}" for score in np.quantile(scores, [0.5, 0.9]))

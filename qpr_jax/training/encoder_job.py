@@ -108,8 +108,22 @@ def _finish(
     folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset, scorer: CrossEncoder | None
 ) -> dict[str, Any]:
     """All that follows the export of the encoder; `scorer`: of a stacked re-ranker."""
-    retriever, vectors, seconds = _build_index(folder, dataset)
-    encoder, stages = retriever.encoder, retriever.stages
+    encoder, questions = read_encoder(folder), dataset.data.questions
+    encoder.encode(questions[:_WARMED])  # compiles
+    began = time.perf_counter()
+    vectors = encoder.encode(questions)
+    seconds = time.perf_counter() - began
+    log.info("encoded %s questions in %.1f s", f"{len(vectors):,}", seconds)
+    store = FolderStore.create(
+        None,
+        map(Question, dataset.data.ids.tolist(), questions),
+        reuse_vectors(encoder, questions, vectors),
+        run_recipe(encoder),
+        encoder=encoder.identity,
+        dimension=encoder.dimension,
+    )
+    retriever = Retriever(encoder, store)
+    stages = retriever.stages
     rerankers = {}
     if light := train_reranker(config, dataset, encoder, vectors):
         rerankers["reranked"], stages.light = light, light.model
@@ -182,27 +196,6 @@ def content_of(
         if listed_files(config, name):
             found[f"{name}.sha256"] = content_hash(read(config, name))
     return found | translation_digests(config)
-
-
-def _build_index(
-    folder: pathlib.Path, dataset: TrainDataset
-) -> tuple[Retriever, np.ndarray, float]:
-    """Index all questions; return also their vectors and the seconds to encode them."""
-    encoder, questions = read_encoder(folder), dataset.data.questions
-    encoder.encode(questions[:_WARMED])  # compiles
-    start = time.perf_counter()
-    vectors = encoder.encode(questions)
-    seconds = time.perf_counter() - start
-    log.info("encoded %s questions in %.1f s", f"{len(vectors):,}", seconds)
-    store = FolderStore.create(
-        None,
-        map(Question, dataset.data.ids.tolist(), questions),
-        reuse_vectors(encoder, questions, vectors),
-        run_recipe(encoder),
-        encoder=encoder.identity,
-        dimension=encoder.dimension,
-    )
-    return Retriever(encoder, store), vectors, seconds
 
 
 def reuse_vectors(

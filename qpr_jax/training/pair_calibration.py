@@ -50,15 +50,12 @@ def calibrate_pairs(
     if len(dataset.splits.pairs["validation"]) < MIN_DUPLICATES:
         log.info("no probabilities of pairs: there are no clusters to fit them on")
         return None
-    features = PairFeatures()
-    if light:
-        words = FeatureExtractor(encoder, light.frequencies, light.word_weights)
-        features = PairFeatures(words)
+    words = FeatureExtractor(encoder, light.frequencies, light.word_weights) if light else None
+    features, questions = PairFeatures(words), dataset.data.questions
 
-    def read(pairs: np.ndarray) -> np.ndarray:
+    def read(pairs: np.ndarray, texts: list[str], vectors: np.ndarray) -> np.ndarray:
         first, second = pairs.T
-        distances = pair_distances(vectors, first, second)
-        return features.of_pairs(dataset.data.questions, first, second, distances)
+        return features.of_pairs(texts, first, second, pair_distances(vectors, first, second))
 
     (pairs, labels), (tested, truth) = (
         labeled_pairs(dataset, vectors, split) for split in HELD_OUT
@@ -67,21 +64,21 @@ def calibrate_pairs(
         log.info("no probabilities of pairs: expected duplicates and others among the hits")
         return None
     hits, same, reach = near_pairs(dataset, vectors, "validation")
-    known, shares = read(pairs), share_weights(labels)
-    inputs, same = [known, read(hits)], np.append(labels, same)
+    known, shares = read(pairs, questions, vectors), share_weights(labels)
+    inputs, same = [known, read(hits, questions, vectors)], np.append(labels, same)
     if light:  # by the distance alone a contrast would be like a paraphrase
-        texts, first, second = contrast_pairs(dataset, "validation")
-        if len(first):
-            distances = pair_distances(encoder.encode(texts), first, second)
-            inputs.append(features.of_pairs(texts, first, second, distances))
-            same = np.append(same, np.zeros(len(first), bool))
+        texts, others = contrast_pairs(dataset, "validation")
+        if len(others):
+            inputs.append(read(others, texts, encoder.encode(texts)))
+            same = np.append(same, np.zeros(len(others), bool))
     weights = np.append(shares, np.full(len(same) - len(labels), _UNLABELED))
     name = light.identity if light else ""
     ordered = fit_pairs(
         encoder.identity, np.vstack(inputs), same, weights, reach=reach, reranker=name
     )
     fitted = rescale(ordered, known, labels, shares)
-    scores = reliability(fitted.probabilities(read(tested)), truth, share_weights(truth))
+    found = fitted.probabilities(read(tested, questions, vectors))
+    scores = reliability(found, truth, share_weights(truth))
     fitted.settings.update(
         fitted_pairs=len(labels), fitted_duplicates=int(labels.sum()), share=SHARE, test=scores
     )
@@ -137,19 +134,12 @@ def _learnable(
     return pairs[kept], labels[kept]
 
 
-def contrast_pairs(dataset: TrainDataset, split: str) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Return questions of a split and their contrasts, and which form pairs.
-
-    Returns:
-      The texts; rows of a question and of its contrast, int64 [P] each.
-    """
+def contrast_pairs(dataset: TrainDataset, split: str) -> tuple[list[str], np.ndarray]:
+    """Return questions of a split and their contrasts, and the rows of pairs, int64 [P, 2]."""
     rng, texts = random.Random(0), list[str]()
-    first, second = list[int](), list[int]()
+    pairs = list[tuple[int, int]]()
     for row in sample_questions(dataset, split, _MOST).tolist():
-        texts.append(question := dataset.data.questions[row])
-        own = len(texts) - 1
-        for contrast in contrasts(question, rng):
-            first.append(own)
-            second.append(len(texts))
-            texts.append(contrast)
-    return texts, np.array(first, np.int64), np.array(second, np.int64)
+        own, question = len(texts), dataset.data.questions[row]
+        texts += [question, *contrasts(question, rng)]
+        pairs += [(own, contrast) for contrast in range(own + 1, len(texts))]
+    return texts, np.array(pairs, np.int64).reshape(-1, 2)

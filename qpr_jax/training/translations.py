@@ -84,19 +84,15 @@ class TranslationData(NamedTuple):
 
         With `added` only those of other languages. `words` stand beside those of dictionaries.
         """
-        sources = [*questions]
+        dictionaries = [file for file in self.splits.train if file.dictionary]
+        sentences = [file for file in self.splits.train if not file.dictionary]
         targets: dict[str, list[str]] = {}
-        entries: list[str] = []
-        foreign: list[str] = []
-        for file in self.splits.train:
-            if file.dictionary:
-                entries += file.targets + file.sources
-                foreign += file.targets
-            else:
-                sources += file.sources
-                targets.setdefault(file.language, []).extend(file.targets)
+        for file in sentences:
+            targets.setdefault(file.language, []).extend(file.targets)
         if added:
-            return [*targets.values()], foreign
+            return [*targets.values()], [text for file in dictionaries for text in file.targets]
+        sources = questions + [text for file in sentences for text in file.sources]
+        entries = [text for file in dictionaries for text in file.targets + file.sources]
         return [sources, *targets.values()], entries + words
 
     def glossary(self) -> dict[str, str]:
