@@ -19,7 +19,7 @@ from qpr_jax.errors import needs
 
 with needs("the losses", ".[train]"):
     from qpr_jax.losses.contrastive import contrastive_loss, online_contrastive_loss
-    from qpr_jax.losses.imitation import imitation_loss, similarities_loss
+    from qpr_jax.losses.imitation import imitation_loss, listwise_loss
     from qpr_jax.losses.ranking import ranking_loss
     from qpr_jax.losses.sdml import sdml_loss
     from qpr_jax.losses.triplet import triplet_loss
@@ -27,9 +27,9 @@ with needs("the losses", ".[train]"):
 __all__ = [
     "contrastive_loss",
     "imitation_loss",
+    "listwise_loss",
     "online_contrastive_loss",
     "ranking_loss",
     "sdml_loss",
-    "similarities_loss",
     "triplet_loss",
 ]

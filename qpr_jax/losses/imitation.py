@@ -1,4 +1,4 @@
-"""Imitation losses: a student learns the vectors of its teacher, or their similarities."""
+"""Imitation losses: a student learns the vectors of its teacher, or a judge's order of lists."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Hashable
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.special import logsumexp
+from jax.nn import log_softmax
 
-from qpr_jax.arrays import unit_vectors
-from qpr_jax.losses.distances import as_floats, device_mean, gather, own_rows, require
+from qpr_jax.losses.distances import as_floats, device_mean, require
 
 
 def imitation_loss(
@@ -41,51 +40,40 @@ def imitation_loss(
     return device_mean(0.5 * (difference**2).sum(axis=1).mean(), axis_name)
 
 
-def similarities_loss(
-    vectors: jax.Array,
-    targets: jax.Array,
+def listwise_loss(
+    queries: jax.Array,
+    candidates: jax.Array,
+    scores: jax.Array,
     *,
-    temperature: float = 0.05,
-    precision: lax.PrecisionLike = "highest",
     axis_name: Hashable | None = None,
 ) -> jax.Array:
-    """KL divergence of the student's neighbors in the batch from the teacher's.
+    """KL divergence of the student's order of lists from a judge's.
 
-    The cosines of a question to all others of the batch, over the temperature, are the logits of a
-    distribution; a question is no neighbor of itself. The loss is the mean over questions of
-    KL(teacher || student). It is 0 where the student has the teacher's cosines up to a constant
-    for each question, so it asks less than `imitation_loss`, and weighs near neighbors most.
+    The negative squared distances of a query to its candidates are the logits of the student, and
+    the scores those of the judge. The loss is the mean over queries of KL(judge || student).
 
     Args:
-      vectors: floating [n, d], of the student.
-      targets: floating [n, t], of the teacher for the same questions. A constant: no gradient.
-      temperature: above 0; a small one looks at the nearest neighbors alone.
+      queries: floating [n, d].
+      candidates: floating [n, k, d], of each query.
+      scores: floating [n, k], a greater one is nearer. A constant: no gradient.
 
-    For `axis_name` and `precision` see `qpr_jax.losses`.
+    For `axis_name` see `qpr_jax.losses`.
 
     Example:
-      >>> x = jnp.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
-      >>> float(similarities_loss(x, x))
+      >>> x = jnp.array([[1.0, 0.0]])
+      >>> float(listwise_loss(x, jnp.array([[[1.0, 0.0], [0.0, 1.0]]]), jnp.array([[0.0, -2.0]])))
       0.0
 
     Source:
-      Fang, Wang, Wang, Zhang, Yang and Liu (2021), "SEED: Self-supervised Distillation for Visual
-      Representation", equation (5), with the batch for the queue and KL for the cross-entropy,
-      which have the same gradient.
+      Cao, Qin, Liu, Tsai and Li (2007), "Learning to Rank: From Pairwise Approach to Listwise
+      Approach", section 4, with top-one probabilities and KL for the cross-entropy, which have the
+      same gradient.
     """
-    paired = vectors.ndim == targets.ndim == 2 and len(vectors) == len(targets)
-    got = f"{vectors.shape} and {targets.shape}"
-    require(paired, "`vectors` [n, d] and `targets` [n, t]", got)
-    require(0 < temperature < float("inf"), "`temperature` above 0 and finite", temperature)
-    sides = map(unit_vectors, as_floats(vectors, lax.stop_gradient(targets)))
-    own = own_rows(len(vectors), axis_name)[:, None]
-    shares = []
-    for side in sides:
-        everyone = gather(side, len(side), axis_name)
-        require(len(everyone) > 1, "`vectors` of 2 and more questions", len(everyone))
-        neighbors = own != jnp.arange(len(everyone), dtype=own.dtype)[None]
-        logits = jnp.matmul(side, everyone.T, precision=precision) / temperature
-        shares.append(logits - logsumexp(logits, axis=1, keepdims=True, where=neighbors))
-    student, teacher = shares  # the logarithms of the softmax over the neighbors
-    divergences = jnp.exp(teacher) * (teacher - student)
-    return device_mean(jnp.where(neighbors, divergences, 0).sum(axis=1).mean(), axis_name)
+    fits = candidates.ndim == 3 and candidates.shape[:2] == scores.shape
+    got = f"{queries.shape}, {candidates.shape} and {scores.shape}"
+    fits = fits and queries.shape == (len(candidates), candidates.shape[2])
+    require(fits, "`queries` [n, d], `candidates` [n, k, d] and `scores` [n, k]", got)
+    queries, candidates, scores = as_floats(queries, candidates, lax.stop_gradient(scores))
+    student = log_softmax(-((queries[:, None] - candidates) ** 2).sum(axis=2))
+    judge = log_softmax(scores)
+    return device_mean((jnp.exp(judge) * (judge - student)).sum(axis=1).mean(), axis_name)

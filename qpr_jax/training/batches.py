@@ -70,7 +70,8 @@ class BatchShape(NamedTuple):
 class Batch(NamedTuple):
     """One batch. The first axis of each array holds the shares of all devices, one after another.
 
-    A share has r = n + m + 2l questions: n queries, m candidates, l labeled pairs.
+    A share has r = n + m + 2l + s (k + 1) questions: n queries, m candidates, l labeled pairs, s
+    queries of lists, and k candidates of each list.
     """
 
     # int32 [devices * U], the row of each distinct token of a share in the embedding table; 0 for
@@ -78,10 +79,12 @@ class Batch(NamedTuple):
     unique_ids: Array
     blocks: tuple[Array, ...]  # int32 [devices * n_b, L_b] each, positions in `unique_ids`
     # int32 [devices * r], the row of each question in the concatenated blocks of its share:
-    # queries, candidates, first and second questions of labeled pairs.
+    # queries, candidates, first and second questions of labeled pairs, queries of lists, candidates
+    # of the first list, of the second, and so on.
     order: Array
     clusters: Array  # int32 [devices * m], the cluster of each candidate, -1 for none
     labels: Array  # int32 [devices * l], 1 for labeled pairs that are duplicates, else 0
+    list_scores: Array  # float32 [devices * s, k], of the candidates of lists; s is 0 without any
     targets: Array  # float32 [devices * r, d], vectors of the teacher; d is 0 without one
     part_rows: Array  # int32 [devices * P], rows of the table that tokens are sums of
     part_tokens: Array  # int32 [devices * P], the position in `unique_ids` that each is added to
@@ -94,10 +97,11 @@ class Batch(NamedTuple):
         return parts if len(self.part_rows) else None
 
     def split(self, vectors: jax.Array) -> list[jax.Array]:
-        """Split the vectors of a share, [r, d], into [n, d], [m, d], [l, d] and [l, d]."""
+        """Split the vectors of a share: [n, d], [m, d], [l, d], [l, d] and [s (k + 1), d]."""
         candidates, labeled = len(self.clusters), len(self.labels)
-        queries = len(vectors) - candidates - 2 * labeled
-        sizes = (queries, candidates, labeled)
+        listed = len(self.list_scores) + self.list_scores.size
+        queries = len(vectors) - candidates - 2 * labeled - listed
+        sizes = (queries, candidates, labeled, labeled)
         return jnp.split(vectors, list(itertools.accumulate(sizes)))
 
 
@@ -113,6 +117,7 @@ class Layout(NamedTuple):
         token_ids: np.ndarray,
         clusters: np.ndarray,
         labels: np.ndarray,
+        list_scores: np.ndarray,
         targets: np.ndarray,
         own: slice,
     ) -> Batch:
@@ -122,6 +127,7 @@ class Layout(NamedTuple):
           token_ids: int32 [devices, r, L], in the order of `Batch.order`.
           clusters: int32 [devices, m], of the candidates.
           labels: int32 [devices, l], of the labeled pairs.
+          list_scores: float32 [devices, s, k], of the candidates of lists.
           targets: float32 [own devices, r, d].
           own: the devices whose shares are laid out.
         """
@@ -150,6 +156,7 @@ class Layout(NamedTuple):
             order=order.ravel(),
             clusters=clusters[own].astype(np.int32).ravel(),
             labels=labels[own].astype(np.int32).ravel(),
+            list_scores=list_scores[own].reshape(-1, list_scores.shape[2]),
             targets=targets.reshape(devices * rows, targets.shape[2]),
             part_rows=_padded([share.part_rows for share in tokens], shape.parts),
             part_tokens=_padded([share.part_tokens for share in tokens], shape.parts),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from qpr_jax.index.recipe import Recipe, check_recipe
-from qpr_jax.training.config import TrainConfig, has_teacher
+from qpr_jax.training.config import TrainConfig, gives_vectors, has_teacher
 from qpr_jax.training.losses_config import LOSSES, reads_teacher
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sections import refuse_if
@@ -50,6 +50,9 @@ def _check_targets(config: TrainConfig) -> None:
     refuse_if(nothing, "", what, "set `teacher.model`, or, with pairs, `max_epochs=10`")
     what = "reads the vectors of a teacher, and there is none"
     refuse_if(reads_teacher(config) and not taught, "loss.names", what, "set `teacher.model`")
+    what = "needs pairs and an encoder as `teacher.model`"
+    unsorted = not (taught and epochs) or gives_vectors(config)
+    refuse_if(config.teacher.lists and unsorted, "teacher.lists", what)
     name = "early_stopping.metric"
     what = "cannot be agreement: there is no teacher"
     refuse_if(metric == "agreement" and not taught, name, what, "set `teacher.model`")

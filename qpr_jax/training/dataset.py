@@ -7,7 +7,7 @@ import functools
 import logging
 import pathlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,14 @@ from qpr_jax.training.teacher import Teacher, make_teacher, teacher_words
 from qpr_jax.training.translations import TranslationData, load_translations
 
 log = logging.getLogger(__name__)
+
+
+class SortedLists(NamedTuple):
+    """Questions and the scores of their candidates, rows of the dataset."""
+
+    queries: np.ndarray  # int [n]
+    candidates: np.ndarray  # int [n, k]
+    scores: np.ndarray  # float32 [n, k]; the softmax of a row is what a student learns
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,7 @@ class TrainDataset:
     hard_negatives: np.ndarray | None = None
     parts: Parts = NO_PARTS  # of the token ids that are not rows of the embedding table
     translations: TranslationData | None = None
+    lists: SortedLists | None = None  # of training questions, if `teacher.lists` is not 0
     # Rows of the embedding table that training leaves as they are, with all other parameters; 0
     # where it changes all.
     frozen_rows: int = 0

@@ -28,6 +28,7 @@ from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig, read, trains
 from qpr_jax.training.dataset import TrainDataset, load_dataset
 from qpr_jax.training.evaluator import make_evaluator
+from qpr_jax.training.lists import sort_lists
 from qpr_jax.training.loop import fit
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.pair_calibration import calibrate_pairs
@@ -79,6 +80,8 @@ def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> P
     family = MODEL_FAMILIES[config.encoder.kind]
     if not trains(config):
         return family.init(config, dataset)[1]
+    if config.teacher.lists:
+        dataset = dataclasses.replace(dataset, lists=sort_lists(config, dataset))
     phases, state = build_plan(config, dataset)
     stops, score = config.early_stopping, make_evaluator(dataset, config)
 

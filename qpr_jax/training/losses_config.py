@@ -53,7 +53,7 @@ LOSSES = {
     "contrastive": LossSpec(losses.contrastive_loss, "labeled"),
     "online_contrastive": LossSpec(losses.online_contrastive_loss, "labeled"),
 }
-_PACKAGED = {*LOSSES, "imitation", "similarities"}
+_PACKAGED = {*LOSSES, "imitation", "lists"}
 
 
 def register_loss(name: str, spec: LossSpec) -> None:
@@ -83,10 +83,9 @@ def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTer
     """The weighted losses of a batch by name: those of the config, and imitation of the teacher."""
     weights = {} if imitation_alone else weighted_losses(config)
     imitation = 1.0 if imitation_alone else config.teacher.weight
-    similarities = imitation * config.teacher.similarities
 
     def terms(vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str) -> Metrics:
-        queries, candidates, left, right = batch.split(config.loss.scale * vectors)
+        queries, candidates, left, right, lists = batch.split(config.loss.scale * vectors)
         targets = jnp.asarray(batch.targets)
         labeled = left, right, jnp.asarray(batch.labels)
         clusters = jnp.asarray(batch.clusters) if config.loss.mask_own_cluster else None
@@ -106,11 +105,12 @@ def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTer
         if imitation and targets.shape[1]:
             loss = losses.imitation_loss(vectors, targets, axis_name=axis_name)
             found["imitation"] = imitation * loss
-            if similarities:
-                loss = losses.similarities_loss(
-                    vectors, targets, precision=config.precision, axis_name=axis_name
-                )
-                found["similarities"] = similarities * loss
+        scores = jnp.asarray(batch.list_scores)
+        if len(scores):
+            first, rest = lists[: len(scores)], lists[len(scores) :]
+            rest = rest.reshape(*scores.shape, -1)
+            loss = losses.listwise_loss(first, rest, scores, axis_name=axis_name)
+            found["lists"] = config.teacher.lists * loss
         return found
 
     return terms

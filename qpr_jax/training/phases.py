@@ -47,6 +47,8 @@ class BatchLoader:
             distributed.require_shares("teacher.batch_size", config.teacher.batch_size, 2 * devices)
         else:
             distributed.require_shares("batch.hard_negatives", config.batch.hard_negatives, devices)
+            if dataset.lists:
+                distributed.require_shares("batch_size", config.batch_size, 4 * devices)
         draw = sampler.draw_questions if imitation else sampler.draw_pairs
         self.indices, self.epoch, self.size = draw(config, dataset)
         self._config, self._dataset, self._own = config, dataset, own
@@ -78,6 +80,7 @@ class BatchLoader:
             self._token_ids(step, indices),
             self._dataset.clusters[rows[:, self._candidates]],
             indices.labels.reshape(len(rows), -1),
+            indices.list_scores.reshape(len(rows), -1, sampler.READ),
             targets,
             self._own,
         )

@@ -10,13 +10,14 @@ import numpy as np
 
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.training.config import TrainConfig, weighted_losses
-from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.dataset import SortedLists, TrainDataset
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.sections import refuse_if
 
 # Streams of random numbers; plain pairs use [seed, epoch], beside these.
-CLUSTERS, CANDIDATES, DROPOUT, IMITATION, LABELED, TRANSLATIONS, SPELLING = range(1, 8)
+CLUSTERS, CANDIDATES, DROPOUT, IMITATION, LABELED, TRANSLATIONS, SPELLING, LISTS = range(1, 9)
 
+READ = 16  # candidates of a list that a step reads
 LEAST_IMITATION = 1_000  # steps, where there are no pairs to go on with
 
 
@@ -27,17 +28,24 @@ class BatchIndices(NamedTuple):
     extra_candidates: np.ndarray = np.zeros(0, np.int32)  # [K], of no query
     labeled_pairs: np.ndarray = np.zeros((0, 2), np.int32)  # [M, 2]
     labels: np.ndarray = np.zeros(0, np.int32)  # [M], 1 for duplicates, else 0
+    lists: np.ndarray = np.zeros((0, READ + 1), np.int32)  # [S, READ + 1], query and candidates
+    list_scores: np.ndarray = np.zeros((0, READ), np.float32)  # [S, READ], of the candidates
 
     @property
     def questions(self) -> np.ndarray:
-        """All rows, int32 [2N + K + 2M]: both sides of pairs, extra candidates, labeled pairs."""
-        return np.concatenate([*self.pairs.T, self.extra_candidates, *self.labeled_pairs.T])
+        """All rows, int32 [2N + K + 2M + S (READ + 1)], in the order of the fields.
+
+        First all queries of pairs, then all candidates; the same of labeled pairs and of lists.
+        """
+        pairs = [*self.pairs.T, self.extra_candidates, *self.labeled_pairs.T]
+        return np.concatenate([*pairs, self.lists[:, 0], self.lists[:, 1:].ravel()])
 
     def positions(self, devices: int) -> np.ndarray:
         """Positions in `questions` of each device's share, in the same order: int [devices, r]."""
-        pairs, labeled = len(self.pairs), len(self.labels)
+        pairs, labeled, lists = len(self.pairs), len(self.labels), self.list_scores
+        sizes = (pairs, pairs, len(self.extra_candidates), labeled, labeled, len(lists), lists.size)
         shares, start = [], 0
-        for size in (pairs, pairs, len(self.extra_candidates), labeled, labeled):
+        for size in sizes:
             shares.append(np.arange(start, start + size).reshape(devices, -1))
             start += size
         return np.concatenate(shares, axis=1)
@@ -60,6 +68,9 @@ def draw_pairs(config: TrainConfig, dataset: TrainDataset) -> Draws:
     parts = [
         (_draw_labeled if kind == "labeled" else _draw_linked)(config, dataset) for kind in kinds
     ]
+
+    if dataset.lists:
+        parts.append(_draw_lists(config, dataset.lists))
 
     def at(step: int) -> BatchIndices:
         fields: dict[str, np.ndarray] = {}
@@ -280,5 +291,23 @@ def _draw_labeled(config: TrainConfig, dataset: TrainDataset) -> _Part:
     def at(step: int) -> dict[str, np.ndarray]:
         chosen = rows_at(step)
         return {"labeled_pairs": chosen[:, :2], "labels": chosen[:, 2]}
+
+    return at, epoch
+
+
+def _draw_lists(config: TrainConfig, lists: SortedLists) -> _Part:
+    """Draw lists, one for each four pairs, and of each the best candidate and random others."""
+    count = config.batch_size // 4
+    epoch = steps_per_epoch(len(lists.queries), count, what="training questions")
+
+    def at(step: int) -> dict[str, np.ndarray]:
+        rng = random_of(config.seed, LISTS, step)
+        chosen = rng.choice(len(lists.queries), count, replace=False)
+        scores = lists.scores[chosen]
+        best = scores >= scores.max(axis=1, keepdims=True)
+        places = (rng.random(scores.shape) - best).argsort(axis=1)[:, :READ]
+        candidates = np.take_along_axis(lists.candidates[chosen], places, axis=1)
+        rows = np.column_stack([lists.queries[chosen], candidates]).astype(np.int32)
+        return {"lists": rows, "list_scores": np.take_along_axis(scores, places, axis=1)}
 
     return at, epoch

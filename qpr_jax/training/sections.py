@@ -175,7 +175,7 @@ class TeacherConfig(Section):
     epochs: Count = setting(9, "Epochs of imitation alone, over all questions.")
     batch_size: Positive = setting(512, "Questions of a batch of imitation alone.")
     weight: Weight = setting(0.0, "Weight of imitation beside the loss on pairs.")
-    similarities: Weight = setting(0.0, "Weight of similarities relative to vectors.")
+    lists: Weight = setting(0.0, "Weight of the order that a re-ranker gives the teacher's hits.")
     words: bool = setting(False, "Also learn the words of the teacher's vocabulary, as texts.")
 
 

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from qpr_jax.losses import imitation_loss, similarities_loss
+from qpr_jax.losses import imitation_loss, listwise_loss
 from qpr_jax.training.losses_config import LOSSES
 from tests.losses import references
 
-TAUGHT = {"imitation": imitation_loss, "similarities": similarities_loss}
+TAUGHT = {"imitation": imitation_loss, "listwise": listwise_loss}
 SPLIT, WHOLE = PartitionSpec("data"), PartitionSpec()
 
 
@@ -23,7 +23,7 @@ class Case(NamedTuple):
 
     @property
     def reads(self):
-        return "targets" if self.name in TAUGHT else LOSSES[self.name].reads
+        return self.name if self.name in TAUGHT else LOSSES[self.name].reads
 
     def loss(self, *arrays, **more):
         """The loss of a batch: for pairs, `arrays` are queries, candidates and clusters."""
@@ -71,7 +71,7 @@ CASES = [
     *_cases("contrastive", references.contrastive, {"margin": 0.5}),
     *_cases("online_contrastive", references.online_contrastive, {"margin": 1.2}),
     *_cases("imitation", references.imitation, {}),
-    *_cases("similarities", references.similarities, {}, {"temperature": 0.2}),
+    *_cases("listwise", references.listwise, {}),
 ]
 PAIRS = [case for case in CASES if case.reads == "pairs"]
 
@@ -94,6 +94,9 @@ def batch_of(case, n, d, extra=0, dtype=np.float32):
         return x, y, clusters
     if case.reads == "labeled":
         return x, y[:n], np.arange(n) % 3 == 0
+    if case.reads == "listwise":
+        lists = jnp.stack([x[::-1], y[:n], 2 * y[:n]], axis=1)
+        return x, lists, np.random.default_rng(1).normal(size=(n, 3)).astype(dtype)
     return x, y[:n]
 
 

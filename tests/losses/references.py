@@ -120,11 +120,6 @@ def imitation(vectors, targets):
     return 0.5 * ((vectors - targets) ** 2).sum(axis=1).mean()
 
 
-def similarities(vectors, targets, *, temperature=0.05):
-    """The targets are constants."""
-
-    def logits(rows):
-        own = np.eye(len(rows), dtype=bool)
-        return jnp.where(own, -jnp.inf, cosines(rows, rows) / temperature)
-
-    return divergence(jax.nn.softmax(logits(stop_gradient(targets)), axis=1), logits(vectors))
+def listwise(queries, candidates, scores):
+    squares = ((queries[:, None] - candidates) ** 2).sum(axis=2)
+    return divergence(jax.nn.softmax(scores, axis=1), -squares)

@@ -9,9 +9,9 @@ from qpr_jax import losses
 from qpr_jax.losses import (
     contrastive_loss,
     imitation_loss,
+    listwise_loss,
     ranking_loss,
     sdml_loss,
-    similarities_loss,
     triplet_loss,
 )
 from tests.losses.cases import (
@@ -36,7 +36,7 @@ def test_every_loss_is_here():
 
 @each_case
 def test_value_and_gradient_are_those_of_float64(case):
-    batch = batch_of(case, 2 if case.name == "similarities" else 1, 2)
+    batch = batch_of(case, 1, 2)
     check(value_and_gradients(case)(*batch), case.expected(*batch), 3e-6)
     with jax.enable_x64(True):
         batch = batch_of(case, 13, 5, 8, np.float64)
@@ -96,7 +96,7 @@ def test_cluster_ids_of_any_integer_type():
         case.loss(x, y, np.array([1, 1 + 2**32, 2]))
 
 
-@pytest.mark.parametrize("name", ["sdml", "ranking", "triplet", "similarities"])
+@pytest.mark.parametrize("name", ["sdml", "ranking", "triplet"])
 def test_products_have_the_precision_that_is_asked_for(name):
     options = {"negatives": "hard"} if name == "triplet" else {}
     for precision in ("highest", "high", "default"):
@@ -147,9 +147,7 @@ TARGETS = (jnp.zeros((4, 3)), jnp.zeros((3, 3)))
         (contrastive_loss, (*TARGETS, jnp.zeros(4)), {"left": None}),
         (contrastive_loss, (*LABELED[:2], jnp.zeros((4, 1))), {"labels": None}),
         (imitation_loss, TARGETS, {"targets": None}),
-        (similarities_loss, TARGETS, {"targets": None}),
-        (similarities_loss, (jnp.zeros((1, 3)),) * 2, {"vectors": None}),
-        (similarities_loss, LABELED[:2], {"temperature": 0.0}),
+        (listwise_loss, (TARGETS[0], jnp.zeros((4, 2, 3)), jnp.zeros((4, 3))), {"scores": None}),
     ],
 )
 def test_mistakes_are_named(loss, given, options):

@@ -45,6 +45,7 @@ def test_a_batch_that_fits_no_plan_takes_a_shape_that_holds_more_or_any():
     config = override(load_config("synthetic_sdml:smoke", DRAWS), half)
     dataset = load_dataset(config, None)
     layout, none = BatchLoader(config, dataset, devices=2).layout, np.zeros((2, 0), np.int32)
+    no_lists = np.zeros((2, 0, 1), np.float32)
     odd = dataset.token_ids[:72].reshape(2, 36, -1)
     odd[1] = dataset.token_ids[lengths_of(dataset.token_ids).argmax()]  # the other could take less
     # The worst: each token a sum, and all of the longest.
@@ -53,7 +54,7 @@ def test_a_batch_that_fits_no_plan_takes_a_shape_that_holds_more_or_any():
     parts = np.split(dataset.parts.rows, dataset.parts.offsets[1:-1])
     tokens = [*([row] for row in range(dataset.tokenizer.size)), *map(sorted, parts)]
     for token_ids, shape in zip((odd, worst), layout.shapes[1:], strict=True):
-        batch = layout.batch(token_ids, none, none, np.zeros((2, 36, 0)), slice(None))
+        batch = layout.batch(token_ids, none, none, no_lists, np.zeros((2, 36, 0)), slice(None))
         assert [block.shape for block in batch.blocks] == [(2 * r, w) for r, w in shape.blocks]
         texts = [[[tokens[t] for t in row if t] for row in share] for share in token_ids.tolist()]
         assert texts_of(batch) == texts
@@ -94,7 +95,7 @@ def test_several_losses_have_a_batch_of_either_data(config, dataset):
                 np.testing.assert_array_equal(getattr(draw, name), getattr(alone, name))
         batch = both.batch_at(step)
         sizes = [len(part) for part in batch.split(np.zeros((len(batch.order), 1)))]
-        assert sizes == [32, 40, 32, 32]
+        assert sizes == [32, 40, 32, 32, 0]
         np.testing.assert_array_equal(batch.labels, draw.labels)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.losses import contrastive_loss, imitation_loss, sdml_loss, similarities_loss
+from qpr_jax.losses import contrastive_loss, imitation_loss, listwise_loss, sdml_loss
 from qpr_jax.training.batches import Batch
 from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig, flatten, identity, load_config, override
@@ -154,8 +154,9 @@ def test_files_of_settings(tmp_path):
 
 LABELS = np.array([1, 0, 0, 1, 1, 0], np.int32)
 CLUSTERS = np.random.default_rng(1).integers(-1, 3, 10).astype(np.int32)
-VECTORS = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
-QUERIES, CANDIDATES, LEFT, RIGHT = np.split(VECTORS, (8, 18, 24))
+VECTORS = np.random.default_rng(0).normal(size=(36, 5)).astype(np.float32)
+QUERIES, CANDIDATES, LEFT, RIGHT, LISTS = np.split(VECTORS, (8, 18, 24, 30))
+SCORES = np.float32([[1, 0], [-1, 2]])
 TARGETS = np.roll(VECTORS, 1, axis=0)
 
 
@@ -163,10 +164,11 @@ def losses_of(changes, targets=None, **options):
     """What the losses of the settings give on one device; compiled whole."""
     terms = loss_terms(override(TrainConfig(), changes), **options)
     nothing = np.zeros(0, np.int32)
-    targets = np.zeros((len(VECTORS), 0), np.float32) if targets is None else targets
-    parts = nothing, nothing, np.zeros(0, np.float32)
-    batch = Batch(nothing, (), np.arange(30), CLUSTERS, LABELS, targets, *parts)
-    found = jax.jit(lambda vectors: terms(vectors, batch, jax.random.key(3), None))(VECTORS)
+    vectors, scores, parts = VECTORS, SCORES, (nothing, nothing, np.zeros(0, np.float32))
+    if targets is None:
+        vectors, scores, targets = VECTORS[:30], np.zeros((0, 2), np.float32), np.zeros((30, 0))
+    batch = Batch(nothing, (), np.arange(36), CLUSTERS, LABELS, scores, targets, *parts)
+    found = jax.jit(lambda vectors: terms(vectors, batch, jax.random.key(3), None))(vectors)
     return {name: float(value) for name, value in found.items()}
 
 
@@ -196,7 +198,7 @@ def test_every_setting_reaches_the_loss(name, changes, masked):
 
 def test_several_losses_are_weighed():
     changes = {"loss.names": "sdml,contrastive", "loss.weights": "1,2", "loss.scale": 0.5}
-    changes |= {"teacher.weight": 3.0, "teacher.similarities": 0.5}
+    changes |= {"teacher.weight": 3.0, "teacher.lists": 0.7}
 
     @jax.jit
     def weighed():
@@ -204,13 +206,12 @@ def test_several_losses_are_weighed():
             "sdml": sdml_loss(0.5 * QUERIES, 0.5 * CANDIDATES),
             "contrastive": 2 * contrastive_loss(0.5 * LEFT, 0.5 * RIGHT, labels=LABELS),
             "imitation": 3 * imitation_loss(VECTORS, TARGETS),
-            "similarities": 1.5 * similarities_loss(VECTORS, TARGETS),
+            "lists": 0.7 * listwise_loss(LISTS[:2] / 2, LISTS[2:].reshape(2, 2, 5) / 2, SCORES),
         }
 
     found = losses_of(changes, TARGETS)
     assert found == {name: pytest.approx(float(loss)) for name, loss in weighed().items()}
     alone = losses_of(changes, TARGETS, imitation_alone=True)
-    weights = {"imitation": 3, "similarities": 3}
-    assert alone == {name: pytest.approx(found[name] / by) for name, by in weights.items()}
+    assert alone["imitation"] == pytest.approx(found["imitation"] / 3)
     # Without targets there is no imitation.
     assert losses_of({"teacher.weight": 3.0}).keys() == {"sdml"}

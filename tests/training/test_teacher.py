@@ -1,5 +1,6 @@
 """A teacher's vectors: computed once, resumed, given by the user; lists of questions."""
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from qpr_jax import Retriever
+from qpr_jax.data.splits import TRAIN
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
@@ -16,8 +18,10 @@ from qpr_jax.training import rerank_data
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.encoder_job import reuse_vectors
+from qpr_jax.training.lists import sort_lists
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.phases import BatchLoader
+from qpr_jax.training.phases import BatchLoader, build_plan
+from qpr_jax.training.sampler import READ
 from qpr_jax.training.sources import listed_files, read_listed
 from qpr_jax.training.teacher import read_teacher, teacher_words
 from tests.encoders.examples import TINY
@@ -176,6 +180,40 @@ def test_words_of_the_teacher_are_texts_and_stand_in_spliced_questions(config):
     assert new
     assert {word.strip("?.,:") for word in new} <= {*words}
     assert {*words} <= {*dataset.tokenizer.words}
+
+
+def test_a_student_learns_how_a_judge_sorts_lists(config, finished):
+    changes = {"teacher.model": str(finished[0]), "teacher.lists": 0.5, "max_steps": 4}
+    changes |= {"data.held_out_pairs": 400}
+    config = override(config, changes)
+    dataset = taught(config)
+    lists = sort_lists(config, dataset)
+    rows = np.column_stack([lists.queries, lists.candidates])
+    assert (dataset.splits.split_of[rows] == TRAIN).all()
+    assert all(len({*row}) == rows.shape[1] for row in rows.tolist())
+    paraphrase = dataset.clusters[lists.candidates] == dataset.clusters[lists.queries, None]
+    assert lists.scores[paraphrase].mean() > lists.scores[~paraphrase].mean() + 0.1
+    dataset = dataclasses.replace(dataset, lists=lists)
+    draw = BatchLoader(config, dataset, devices=2).indices(3)
+    assert draw.list_scores.shape == (8, READ)
+    row_of = {query: row for row, query in enumerate(lists.queries.tolist())}
+    for (query, *found), scores in zip(draw.lists.tolist(), draw.list_scores, strict=True):
+        known = dict(zip(*(part[row_of[query]].tolist() for part in lists[1:]), strict=True))
+        assert [known[row] for row in found] == scores.tolist()
+        assert scores.max() == max(known.values())
+    own = draw.questions[draw.positions(2)][1, -4 * (READ + 1) :]
+    np.testing.assert_array_equal(own[:4], draw.lists[4:, 0])
+    np.testing.assert_array_equal(own[4:], draw.lists[4:, 1:].ravel())
+
+    def first_loss(devices):
+        plan, state = build_plan(override(config, {"devices": devices}), dataset)
+        return float(plan[1].step(state, plan[1].batch_at(plan[1].steps.start))[1]["loss_lists"])
+
+    assert first_loss(1) == pytest.approx(first_loss(4), rel=1e-5)
+    few = dataclasses.replace(dataset.splits, split_of=np.ones_like(dataset.splits.split_of))
+    check_refused(
+        sort_lists, (config, dataclasses.replace(dataset, splits=few), "`teacher.lists`: there are")
+    )
 
 
 @pytest.mark.slow
