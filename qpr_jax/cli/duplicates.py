@@ -21,7 +21,7 @@ from qpr_jax.cli import command as cli
 from qpr_jax.cli.serve import address_options, host_names, listen, run_app
 from qpr_jax.data.columns import Chosen
 from qpr_jax.data.decoding import STANDARD_INPUT
-from qpr_jax.data.questions import NO_COLUMNS, Entry, Source, log_columns
+from qpr_jax.data.questions import NO_COLUMNS, Source, log_columns
 from qpr_jax.data.records import ARROW
 from qpr_jax.data.tables import FORMATS, format_of, separator_of
 from qpr_jax.distant.logs import log_files
@@ -150,7 +150,8 @@ def duplicates(
     if not table.entries:
         raise UserError(f"{name}: expected questions, got none")
     other = _read(others, options, f"{against}, line") if others else None
-    digest = _digest(table.entries)
+    named = json.dumps([(entry.id, entry.question) for entry in table.entries])
+    digest = hashlib.sha256(named.encode()).hexdigest()
     found, add_new = search(table, other, choice, what)
     info = {"complete": True, "run": str(what.run or what.incremental or "open_student")}
     info |= {**found.facts(), "files": file_names(output)}
@@ -189,14 +190,6 @@ def _read(files: Sequence[str], how: dict[str, Any], where: str) -> Source:
     if len(chosen) == len(files) and len({each[:2] for each in chosen}) == 1:
         own = how["format"] or format_of(files[0]), files
     return Source(entries, where, [*chosen, NO_COLUMNS][0], own, range(len(entries)))
-
-
-def _digest(entries: Sequence[Entry]) -> str:
-    """What names the ids and texts of a table."""
-    digest = hashlib.sha256()
-    for entry in entries:
-        digest.update(json.dumps([entry.id, entry.question]).encode())
-    return digest.hexdigest()
 
 
 def _write(

@@ -19,6 +19,7 @@ from qpr_jax.errors import UserError, needs
 from qpr_jax.ids import Id, parse_key
 
 if TYPE_CHECKING:
+    from qpr_jax.evaluation.translation import Encode
     from qpr_jax.reranking.base import Rerank
 
 log = logging.getLogger("qpr_jax")
@@ -65,18 +66,19 @@ def evaluate(folder: str, pairs: str, task: str, **given: Any) -> dict[str, Any]
              qpr evaluate runs/multilingual_distilled test.en-de.tsv --task translation
              qpr evaluate runs/quora_sdml --beir datasets/scifact --trec scifact.run
     """
+    from qpr_jax.retriever import read_encoder
+
     _check_usage(pairs, task, given)
+    if task == "retrieval" and given["beir"] is None:
+        return _score_retrieval(folder, pairs, given)
+    encode = read_encoder(folder).encode
     if given["beir"] is not None:
         from qpr_jax.evaluation.beir import beir_scores
-        from qpr_jax.retriever import read_encoder
 
-        encode, split = read_encoder(folder).encode, given["split"] or "test"
-        return beir_scores(encode, given["beir"], split, run_file=given["trec"])
-    if task == "retrieval":
-        return _score_retrieval(folder, pairs, given)
+        return beir_scores(encode, given["beir"], given["split"] or "test", run_file=given["trec"])
     if task == "translation":
-        return _score_translations(folder, pairs)
-    return _score_pairs(folder, pairs, given["validation"], given["format"] or "")
+        return _score_translations(encode, pairs)
+    return _score_pairs(encode, pairs, given["validation"], given["format"] or "")
 
 
 def _check_usage(pairs: str, task: str, given: Mapping[str, Any]) -> None:
@@ -137,11 +139,9 @@ def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[
     return scores
 
 
-def _score_pairs(folder: str, pairs: str, validation: str | None, format: str) -> dict[str, Any]:
+def _score_pairs(encode: Encode, pairs: str, validation: str | None, format: str) -> dict[str, Any]:
     from qpr_jax.evaluation.pairs import require_both_labels, score_classification, score_mining
-    from qpr_jax.retriever import read_encoder
 
-    encode = read_encoder(folder).encode
     test = read_question_pairs(pairs, format=format)
     if validation is None:
         counts = {"questions": len(test.questions), "labelled_pairs": len(test.pairs)}
@@ -153,14 +153,12 @@ def _score_pairs(folder: str, pairs: str, validation: str | None, format: str) -
     return score_classification(encode, chosen_on, test)
 
 
-def _score_translations(folder: str, spec: str) -> dict[str, Any]:
+def _score_translations(encode: Encode, spec: str) -> dict[str, Any]:
     from qpr_jax.data.translations import file_names, read_translations
 
     with needs("the task translation", ".[train]"):
         from qpr_jax.evaluation.translation import score_set
-    from qpr_jax.retriever import read_encoder
 
-    encode = read_encoder(folder).encode
     return score_set(read_translations(spec)._replace(name=file_names(spec)), encode)
 
 

@@ -14,14 +14,6 @@ from qpr_jax.errors import format_error, printable
 log = logging.getLogger("qpr_jax")
 
 
-def show_log() -> None:
-    """Print the log lines of this project, and of no library, on standard error."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_LineFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
-    log.handlers, log.propagate = [handler], False
-    log.setLevel(logging.INFO)
-
-
 class _LineFormatter(logging.Formatter):
     """Prints each message on one line, without what a terminal would act on."""
 
@@ -31,8 +23,14 @@ class _LineFormatter(logging.Formatter):
 
 
 def run_program(main: Callable[[], int]) -> int:
-    """Run `main`; print a `UserError` as one line and return the exit status."""
-    show_log()
+    """Run `main`; print a `UserError` as one line and return the exit status.
+
+    Only the log lines of this project are shown, and none of a library.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(_LineFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(logging.INFO)
     before, sys.unraisablehook = sys.unraisablehook, _keep_interrupt
     try:
         unblock_interrupts()

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from qpr_jax import progress
 from qpr_jax.errors import UserError
@@ -130,9 +132,6 @@ def encode_in_parts(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
 
 def parse_tensors(data: bytes, where: str) -> dict[str, np.ndarray]:
     """Parse a file of safetensors; UserError, with `where` it is, for anything else."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     try:
         return dict(load(data))
     except (SafetensorError, KeyError) as error:  # a KeyError names a type such as BF16
@@ -142,6 +141,4 @@ def parse_tensors(data: bytes, where: str) -> dict[str, np.ndarray]:
 
 def serialize_tensors(tensors: Mapping[str, np.ndarray]) -> bytes:
     """Return the contents of a safetensors file."""
-    from safetensors.numpy import save
-
     return bytes(save({name: np.ascontiguousarray(array) for name, array in tensors.items()}))

@@ -147,12 +147,6 @@ def _add_rows(table, more, rows, offsets, out, column):  # type: ignore[no-untyp
                 total[i] += row[i]
 
 
-@compile_loop()
-def _row(table, more, row, tap):  # type: ignore[no-untyped-def]
-    """Return the products of a token with a kernel position; `more` follows the table."""
-    return table[row, tap] if row < len(table) else more[row - len(table), tap]
-
-
 @compile_loop(fastmath={"contract"})
 def _tanh(x):  # type: ignore[no-untyped-def]
     """tanh of a float32."""
@@ -167,10 +161,11 @@ def _tanh(x):  # type: ignore[no-untyped-def]
 def _add_maxima(table, more, token_ids, offsets, bias, space, out, column):  # type: ignore[no-untyped-def]
     """Write tanh of the maxima over time, plus `bias`, of each question to its row of `out`.
 
-    The f filters are written from `column` on. `space`, float32 [2, f], is made by the caller,
-    since compiling an allocation takes a quarter of a second.
+    `more` has the products of the tokens after those of `table`. The f filters are written from
+    `column` on. `space`, float32 [2, f], is made by the caller, since compiling an allocation takes
+    a quarter of a second.
     """
-    _, window, filters = table.shape
+    known, window, filters = table.shape
     left = window // 2
     total, best = space[0], space[1]
     for question in range(len(out)):
@@ -183,7 +178,8 @@ def _add_maxima(table, more, token_ids, offsets, bias, space, out, column):  # t
             for tap in range(window):
                 at = place - left + tap
                 if first <= at < stop:
-                    row = _row(table, more, token_ids[at], tap)
+                    token = token_ids[at]
+                    row = table[token, tap] if token < known else more[token - known, tap]
                     for i in range(filters):
                         total[i] += row[i]
             for i in range(filters):

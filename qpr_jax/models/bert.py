@@ -64,8 +64,7 @@ class BertLayer(nnx.Module):
         return attended.swapaxes(1, 2)
 
     def _apply(self, linear: nnx.Linear, x: jax.Array) -> jax.Array:
-        bias = cast(nnx.Param, linear.bias)[...]
-        return self._product("nlh,ho->nlo", x, linear.kernel[...]) + bias[None, None]
+        return _apply(linear, x, self.dtype, self.precision)
 
     def _product(self, spec: str, left: jax.Array, right: jax.Array) -> jax.Array:
         return product(spec, left, right, dtype=self.dtype, precision=self.precision)
@@ -189,8 +188,10 @@ class PairScorer(BertEncoder):
 
     def pool(self, x: jax.Array, mask: jax.Array) -> jax.Array:
         """Compute the logits, float32 [n], from the last layer's output [n, L, h]."""
-        pooled = jnp.tanh(_apply_float32(self.pooler, x[:, 0].astype(jnp.float32)))
-        return _apply_float32(self.classifier, pooled)[:, 0]
+        # In float32 whatever the layers' products are: it is a vector for each pair.
+        how = ("float32", lax.Precision.HIGHEST)
+        pooled = jnp.tanh(_apply(self.pooler, x[:, :1].astype(jnp.float32), *how))
+        return _apply(self.classifier, pooled, *how)[:, 0, 0]
 
 
 def init_bert(
@@ -207,8 +208,7 @@ def init_bert(
     return graph, params
 
 
-def _apply_float32(linear: nnx.Linear, x: jax.Array) -> jax.Array:
-    # In float32 whatever the layers' products are: it is a vector for each pair.
+def _apply(linear: nnx.Linear, x: jax.Array, dtype: str, precision: lax.PrecisionLike) -> jax.Array:
     kernel, bias = linear.kernel[...], cast(nnx.Param, linear.bias)[...]
-    products = product("nh,ho->no", x, kernel, dtype="float32", precision=lax.Precision.HIGHEST)
-    return products + bias[None]
+    products = product("nlh,ho->nlo", x, kernel, dtype=dtype, precision=precision)
+    return products + bias[None, None]

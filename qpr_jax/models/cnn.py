@@ -106,7 +106,8 @@ class ConvEncoder(nnx.Module):
             biases, projection, bag = weights
             features = [jnp.tanh(m + bias[None]) for m, bias in zip(maxima, biases, strict=True)]
             if self.bag_of_words:
-                features.append(_scaled_sum(bag, ids))
+                count = jnp.maximum((ids > 0).sum(axis=1, keepdims=True), 1)
+                features.append(bag[ids].sum(axis=1) / jnp.sqrt(count))
             vectors = self._product(jnp.concatenate(features, axis=1), projection)
             return unit_vectors(vectors) if self.normalize else vectors
 
@@ -129,12 +130,6 @@ def _limit_norms(embedded: jax.Array, limits: jax.Array) -> jax.Array:
     most = jnp.where(limits > 0, limits * embedding_norm(embedded.shape[1]), 1)
     norms = jnp.sqrt(jnp.maximum(jnp.square(embedded).sum(axis=1), most**2))
     return embedded * jnp.where(limits > 0, most / norms, 1)[:, None]
-
-
-def _scaled_sum(embedded: jax.Array, ids: jax.Array) -> jax.Array:
-    """Sum the rows `ids` [n, L] and divide by the root of their number; 0 is padding."""
-    count = jnp.maximum((ids > 0).sum(axis=1, keepdims=True), 1)
-    return embedded[ids].sum(axis=1) / jnp.sqrt(count)
 
 
 class Pooling(NamedTuple):
