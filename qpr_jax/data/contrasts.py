@@ -5,37 +5,16 @@ Rules for English. Of other texts they make few contrasts or none.
 
 from __future__ import annotations
 
+import importlib.resources
 import random
 import re
 
-_OPPOSITES = (
-    "enable/disable enabled/disabled activate/deactivate activated/deactivated up/down "
-    "open/close opened/closed lock/unlock locked/unlocked block/unblock mute/unmute "
-    "install/uninstall subscribe/unsubscribe upgrade/downgrade import/export upload/download "
-    "send/receive buy/sell start/stop starting/stopping begin/end first/last next/previous "
-    "before/after add/remove show/hide increase/decrease increasing/decreasing raise/lower "
-    "gain/lose gaining/losing win/lose accept/reject allow/forbid approve/decline "
-    "deposit/withdraw lend/borrow push/pull connect/disconnect login/logout with/without "
-    "more/less most/least many/few best/worst better/worse good/bad high/low higher/lower "
-    "highest/lowest big/small bigger/smaller biggest/smallest large/tiny long/short "
-    "longer/shorter old/new older/newer oldest/newest old/young fast/slow faster/slower "
-    "early/late earlier/later hot/cold warm/cool easy/hard easier/harder easiest/hardest "
-    "cheap/expensive rich/poor strong/weak safe/unsafe safe/dangerous true/false right/wrong "
-    "legal/illegal possible/impossible public/private free/paid full/empty hard/soft light/heavy "
-    "light/dark loud/quiet clean/dirty dry/wet happy/sad love/hate always/never "
-    "everyone/nobody everything/nothing all/none inside/outside above/below over/under near/far "
-    "male/female man/woman men/women boy/girl boys/girls husband/wife father/mother "
-    "brother/sister son/daughter he/she his/her day/night morning/evening today/tomorrow "
-    "summer/winter north/south east/west positive/negative advantage/disadvantage "
-    "advantages/disadvantages pros/cons success/failure succeed/fail black/white arrive/leave "
-    "arrival/departure increase/reduce monthly/yearly minimum/maximum major/minor "
-)
-_SERIES = (
-    "two three four five six seven eight nine ten",
-    "monday tuesday wednesday thursday friday saturday sunday",
-    "january february march april june july august september october november december",
-    "red blue green yellow black white",
-)
+# In each line, words of which each means something else than the others.
+_GROUPS = importlib.resources.files("qpr_jax.data").joinpath("contrasts.txt")
+_OTHERS: dict[str, list[str]] = {}  # the words that each word may be replaced by
+for _group in map(str.split, _GROUPS.read_text("utf-8").splitlines()):
+    for _word in _group:
+        _OTHERS.setdefault(_word, []).extend(other for other in _group if other != _word)
 _NEGATED = re.compile(
     r"\b(?:(can)(?:not|'t| not)"
     r"|(do|does|did|is|are|was|were|should|would|could|has|have)(?:n't| not))\b",
@@ -53,19 +32,6 @@ _YES_OR_NO = re.compile(
 _NEGATION = re.compile(r"\b(?:not?|never|cannot|without)\b|n't\b", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![\w.,])[1-9]\d{0,5}(?![\w.,]*\d|[a-z])")
 _WORD = re.compile(r"[^\W\d_]+")
-
-
-def _others() -> dict[str, list[str]]:
-    """The words that each word may be replaced by."""
-    found: dict[str, list[str]] = {}
-    groups = [pair.split("/") for pair in _OPPOSITES.split()] + [row.split() for row in _SERIES]
-    for group in groups:
-        for word in group:
-            found.setdefault(word, []).extend(other for other in group if other != word)
-    return found
-
-
-_OTHERS = _others()
 
 
 def contrasts(text: str, rng: random.Random) -> list[str]:

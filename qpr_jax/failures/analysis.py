@@ -18,7 +18,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH, SearchFn, search_in_blocks
 from qpr_jax.ids import id_key, order_key
 from qpr_jax.index.base import Hit, Store
-from qpr_jax.text.differences import names_differ, negation_differs, numbers_differ
+from qpr_jax.text.differences import names_differ, negates, numbers_differ
 from qpr_jax.text.tokenizer import tokenize
 
 ALL, NONE = "all", "none"  # rows of a table besides the groups
@@ -57,7 +57,7 @@ def groups_of(query: str, other: str, vocabulary: frozenset[str] | None) -> tupl
     count, size = len(words), len(others)
     contains = {
         "numbers": numbers_differ(query, other),
-        "negation": negation_differs(query, other),
+        "negation": negates(query) != negates(other),
         "names": names_differ(query, other),
         "order": words != others and sorted(words) == sorted(others),
         "same": words == others,

@@ -18,18 +18,13 @@ WordWeights = tuple[tuple[str, float], ...]
 
 # A number with commas, also the Indian ones (1,00,000), or one without.
 _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?:,\d{2,3}){0,6},\d{3}(?!,?\d)(?:\.\d+)?|\d+(?:\.\d+)?")
-_WORDS_TO_TWENTY = (
+_SPELLED_NUMBERS = (
     "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen twenty"
+    "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred "
+    "thousand million billion"
 )
-_WORDS_FROM_THIRTY = (
-    "thirty forty fifty sixty seventy eighty ninety hundred thousand million billion"
-)
-_FROM_THIRTY = (*range(30, 100, 10), 100, 1000, 10**6, 10**9)
-_SPELLED = {
-    **{word: str(number) for number, word in enumerate(_WORDS_TO_TWENTY.split(), start=2)},
-    **dict(zip(_WORDS_FROM_THIRTY.split(), map(str, _FROM_THIRTY), strict=True)),
-}
+_NUMBERS = (*range(2, 20), *range(20, 100, 10), 100, 1000, 10**6, 10**9)
+_SPELLED = dict(zip(_SPELLED_NUMBERS.split(), map(str, _NUMBERS), strict=True))
 
 
 def numbers(text: str) -> frozenset[str]:
@@ -84,11 +79,6 @@ def negates(text: str) -> bool:
     "or not", "not only", "no. 1".
     """
     return bool(_NEGATION.search(_NEUTRAL.sub(" ", nfkc_lower(text.translate(_APOSTROPHES)))))
-
-
-def negation_differs(first: str, second: str) -> bool:
-    """Whether exactly one of two texts has a negation."""
-    return negates(first) != negates(second)
 
 
 # Letters with dots between them (U.S.), or a word that may contain apostrophes.
@@ -236,5 +226,5 @@ def find_differences(
         weighted(missing_words(text, other)),
         tuple(sorted(first - second)),
         tuple(sorted(second - first)),
-        negation_differs(text, other),
+        negates(text) != negates(other),
     )

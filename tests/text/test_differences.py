@@ -7,7 +7,6 @@ from qpr_jax.text.differences import (
     names,
     names_differ,
     negates,
-    negation_differs,
     numbers,
     numbers_differ,
 )
@@ -65,11 +64,6 @@ DIFFER = {
         ("Is the U.S. large?", "Is the US large?", False),
         ("How Large Is The Town Of Delhi?", "How large is Delhi?", False),
     ],
-    negation_differs: [
-        ("Why do I sleep?", "Why can't I sleep?", True),
-        ("Why can't I sleep?", "Why do I never sleep?", False),
-        ("Is it good?", "Isn't it good?", False),
-    ],
 }
 
 
@@ -80,6 +74,7 @@ def test_what_differs():
 
 
 NEGATIONS = """
+Why do I never sleep?
 Why is water not blue?
 Why don't cats swim?
 Why don\u2019t cats swim?
