@@ -18,7 +18,7 @@ from qpr_jax.data.pairs import PAIRS_HEADER, QuestionPairs
 from qpr_jax.data.splits import group_questions
 from qpr_jax.data.tables import write_tsv
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, refuse_existing, replace_folder, write_atomically, write_json
+from qpr_jax.files import StrPath, replace_folder, write_atomically, write_json
 from qpr_jax.text.tokenizer import normalized_text
 
 PARTS = ("train", "dev", "test")
@@ -29,7 +29,7 @@ QUERIES = {"dev": 5_000, "test": 10_000}  # at most
 def write_tasks(
     folder: StrPath, data: QuestionPairs, *, dev: float = 0.05, test: float = 0.1
 ) -> dict[str, Any]:
-    """Divide the questions of a file, the same way on every machine, and write a new folder.
+    """Divide the questions of a file, the same way on every machine, and write a folder.
 
     Duplicates, by transitivity, and questions with the same normalized text are one component,
     which goes to one part as a whole. Components are taken in random order. Each goes with those
@@ -45,33 +45,33 @@ def write_tasks(
 
     `dev` and `test`: shares of all questions. UserError for a part without duplicates or queries.
     """
-    refuse_existing(folder)
-    if dev + test >= 1:
-        what = f"expected shares below 1 in all, got {dev + test:g}"
-        raise UserError(what, remedy="lower `--dev` or `--test`")
     labeled = len(data.pairs)
     data = data.subset(np.array([bool(text.strip()) for text in data.questions], np.bool_))
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     part_of = _assign_parts(data, group_questions(data.questions, clusters), dev, test)
-    for part, name in enumerate(PARTS):
-        if not (clusters[part_of == part] >= 0).any():
-            what = f"expected duplicates in each part, got none for {name}"
-            raise UserError(what, remedy="change `--dev` or `--test`, or give more pairs")
-    queries = _queries(data, clusters, part_of)
-    qrels = {name: _relevant(data, clusters, rows) for name, rows in queries.items()}
     ends = part_of[data.pairs]
     across = (ends[:, 0] != ends[:, 1]) & ~data.is_duplicate
     # A non-duplicate of one cluster is contradicted.
     inside = in_one_cluster(clusters, data.pairs) & ~data.is_duplicate
     part_of_pair = np.where(across | inside, -1, ends[:, 0])
-    asked = np.concatenate([*queries.values()])
-    corpus = np.setdiff1d(np.arange(len(data.ids)), asked)
     parts: dict[str, dict[str, int]] = {}
     for part, name in enumerate(PARTS):
-        labels = data.is_duplicate[part_of_pair == part]
-        parts[name] = _count(part_of == part, clusters, labels)
-        if name in qrels:
-            parts[name] |= {"queries": len(queries[name]), "relevant": len(qrels[name])}
+        there, labels = part_of == part, data.is_duplicate[part_of_pair == part]
+        parts[name] = {
+            "questions": int(there.sum()),
+            "clusters": len(np.unique(clusters[there & (clusters >= 0)])),
+            "duplicates": int(labels.sum()),
+            "non_duplicates": int((~labels).sum()),
+        }
+        if not parts[name]["clusters"]:
+            what = f"expected duplicates in each part, got none for {name}"
+            raise UserError(what, remedy="change `--dev` or `--test`, or give more pairs")
+    queries = _queries(data, clusters, part_of)
+    qrels = {name: _relevant(data, clusters, rows) for name, rows in queries.items()}
+    for name, rows in queries.items():
+        parts[name] |= {"queries": len(rows), "relevant": len(qrels[name])}
+    asked = np.concatenate([*queries.values()])
+    corpus = np.setdiff1d(np.arange(len(data.ids)), asked)
     dropped = {
         "non_duplicates_across_parts": int(across.sum()),
         "non_duplicates_of_one_cluster": int(inside.sum()),
@@ -88,18 +88,11 @@ def write_tasks(
     return report
 
 
-def _count(there: np.ndarray, clusters: np.ndarray, labels: np.ndarray) -> dict[str, int]:
-    """Counts of a part, by which questions and which labels are there."""
-    return {
-        "questions": int(there.sum()),
-        "clusters": len(np.unique(clusters[there & (clusters >= 0)])),
-        "duplicates": int(labels.sum()),
-        "non_duplicates": int((~labels).sum()),
-    }
-
-
 def _assign_parts(data: QuestionPairs, groups: np.ndarray, dev: float, test: float) -> np.ndarray:
     """The part of each question, int8 [Q]; see `write_tasks`."""
+    if dev + test >= 1:
+        what = f"expected shares below 1 in all, got {dev + test:g}"
+        raise UserError(what, remedy="lower `--dev` or `--test`")
     count = int(groups.max(initial=-1)) + 1
     weights = np.bincount(groups, minlength=count)
     smallest = np.full(count, np.iinfo(np.int64).max)
