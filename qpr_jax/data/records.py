@@ -134,20 +134,6 @@ def arrow_rows(file: BinaryIO, path: str, kind: str, choose: Choose) -> Rows:
         raise UserError(what, remedy=remedy) from None
 
 
-def folder_rows(path: str, choose: Choose) -> Rows:
-    """Yield the rows of all Parquet files in a folder, in the order of their names."""
-    arrow = import_pyarrow(path)
-    import pyarrow.dataset
-
-    try:
-        data = pyarrow.dataset.dataset(path, format="parquet")
-        names = [*choose(distinct_names(data.schema.names, path))]
-        yield from enumerate(_batch_rows(data.to_batches(columns=names)), start=1)
-    except arrow.ArrowException as error:
-        what = f"{path}: expected Parquet files ({first_line(error)})"
-        raise UserError(what, remedy="remove other files from the folder") from None
-
-
 def _batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
     """Yield the rows of Arrow batches, or NOT_UTF8 for a row with such text."""
     for batch in batches:

@@ -9,13 +9,14 @@ import functools
 import itertools
 import logging
 import os
+import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, TypeVar
 
 from qpr_jax.data.columns import TEXT_NAMES, Choose, Rows, distinct_names, require
 from qpr_jax.data.decoding import NOT_UTF8, Line, input_name, not_utf8, open_input, read_lines
-from qpr_jax.data.records import NO_JSON, arrow_rows, folder_rows, json_rows, parse_json
+from qpr_jax.data.records import NO_JSON, arrow_rows, json_rows, parse_json
 from qpr_jax.errors import UserError, short
 
 log = logging.getLogger("qpr_jax")
@@ -37,6 +38,7 @@ _NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
 csv.field_size_limit(1 << 30)  # characters of a quoted cell; the default refuses long texts
 
 Cells = tuple[int, list[str] | str]  # the line where a row begins; its cells, or what is wrong
+Ahead = collections.deque[Line]  # lines that were read while a quote was open
 T = TypeVar("T")
 
 
@@ -61,7 +63,9 @@ def read_rows(
     else:
         choose = functools.partial(require, required=columns, remedy=remedy, source=source)
     if kind == "parquet" and os.path.isdir(path):
-        yield from folder_rows(path, choose)
+        read = functools.partial(read_rows, columns=columns, format=kind, remedy=remedy)
+        rows = itertools.chain.from_iterable(map(read, map(str, parquet_files(path))))
+        yield from enumerate((row for _, row in rows), start=1)
         return
     with open_input(path) as file:
         if kind in ("parquet", "arrow"):
@@ -70,8 +74,9 @@ def read_rows(
             names = [*columns(["line"])] if callable(columns) else columns
             yield from _line_rows(read_lines(file, source), source, names, sniff=not format)
         elif kind in ("csv", "tsv"):
-            cells = _CellReader(read_lines(file, source), kind, source)
-            yield from _cell_rows(iter(cells), source, choose)
+            lines = read_lines(file, source)
+            separator, lines = _find_separator(lines) if kind == "csv" else ("\t", lines)
+            yield from _cell_rows(_read_cells(lines, separator, kind, source), source, choose)
         else:
             yield from json_rows(file, source, kind, () if callable(columns) else columns)
 
@@ -107,12 +112,21 @@ def format_of(path: str | os.PathLike[str]) -> str:
     return kind if kind in FORMATS[1:] else ""
 
 
+def parquet_files(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
+    """Return the Parquet files in a folder, in the order of their names; UserError for none."""
+    found = pathlib.Path(folder).rglob("*.parquet")
+    files = sorted(path for path in found if not path.name.startswith((".", "_")))
+    if not files:
+        raise UserError(f"{folder}: expected a folder of *.parquet files, found none")
+    return files
+
+
 def separator_of(path: str, format: str = "") -> str:
     """Return the separator of the cells of a CSV file; "," for other inputs."""
     if not os.path.isfile(path) or (format or format_of(path)) != "csv":
         return ","
     with open_input(path) as file:
-        return _CellReader(read_lines(file, path), "csv", path).separator
+        return _find_separator(read_lines(file, path))[0]
 
 
 def write_tsv(file: IO[str], header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -126,72 +140,64 @@ def tsv_cell(text: str) -> str:
     return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
 
 
-class _CellReader:
-    """The rows of a CSV or TSV file that have cells which are not blank.
+def _read_cells(lines: Iterator[Line], separator: str, kind: str, source: str) -> Iterator[Cells]:
+    """Yield the line where each row that is not blank begins, and its cells or what is wrong.
 
     Where quotes do not fit, they are characters in a TSV file, and a bad row of one line in CSV.
     """
+    ahead: Ahead = collections.deque()
+    width = 0  # cells of the first row
+    swallowed: list[int] = []  # lines in quoted cells that look like rows
+    while (item := _next_line(ahead, lines)) is not None:
+        number, line = item
+        if isinstance(line, bytes):
+            yield number, not_utf8(line)
+            continue
+        row: list[str] | str = line.removesuffix("\r").split(separator)
+        if line[:1] == '"' or f'{separator}"' in line:
+            quoted, rest = _quoted_cells(line, ahead, lines, separator)
+            signs = {isinstance(text, str) and text.count(separator) for _, text in (item, *rest)}
+            like_rows = bool(rest) and width > 1 and signs == {width - 1}
+            misfit = width not in (0, len(quoted)) and (bool(rest) or kind == "tsv")
+            if isinstance(quoted, list) and (misfit or (like_rows and kind == "tsv")):
+                quoted = _OPEN
+            if isinstance(quoted, str):
+                ahead.extendleft(reversed(rest))
+            elif no_text := [text for _, text in rest if isinstance(text, bytes)]:
+                quoted = not_utf8(no_text[0])
+            elif like_rows:
+                swallowed += [at for at, _ in rest]
+            if kind == "csv" or isinstance(quoted, list) or quoted.startswith(NOT_UTF8):
+                row = quoted
+        if isinstance(row, str) or any(map(str.strip, row)):
+            width = width or len(row)
+            yield number, row
+    if swallowed:
+        text = "%s, line %d: quoted cells hold lines that look like rows: %d; check the quotes"
+        log.warning(text, source, swallowed[0], len(swallowed))
 
-    def __init__(self, lines: Iterator[Line], kind: str, source: str) -> None:
-        self.kind, self.source = kind, source
-        self.separator, self.lines = _find_separator(lines) if kind == "csv" else ("\t", lines)
-        self.ahead: collections.deque[Line] = collections.deque()  # read while a quote was open
-        self.width = 0  # cells of the first row
-        self.swallowed: list[int] = []  # lines in quoted cells that look like rows
 
-    def __iter__(self) -> Iterator[Cells]:
-        """Yield the line where each row begins, and its cells or what is wrong with it."""
-        while (item := self.ahead.popleft() if self.ahead else next(self.lines, None)) is not None:
-            number, line = item
-            if isinstance(line, bytes):
-                yield number, not_utf8(line)
-                continue
-            row: list[str] | str = line.removesuffix("\r").split(self.separator)
-            if line[:1] == '"' or f'{self.separator}"' in line:
-                quoted = self._quoted_row(number, line)
-                if self.kind == "csv" or isinstance(quoted, list) or quoted.startswith(NOT_UTF8):
-                    row = quoted
-            if isinstance(row, str) or any(map(str.strip, row)):
-                self.width = self.width or len(row)
-                yield number, row
-        if self.swallowed:
-            text = "%s, line %d: quoted cells hold lines that look like rows: %d; check the quotes"
-            log.warning(text, self.source, self.swallowed[0], len(self.swallowed))
+def _next_line(ahead: Ahead, lines: Iterator[Line]) -> Line | None:
+    return ahead.popleft() if ahead else next(lines, None)
 
-    def _quoted_row(self, number: int, line: str) -> list[str] | str:
-        """Return the cells of a row, or what is wrong; its other lines leave `ahead`."""
-        texts = self._texts(line)
-        reader = csv.reader(texts, delimiter=self.separator, strict=True)
-        try:
-            cells = next(reader)
-        except csv.Error as error:
-            return _OPEN if "end of data" in str(error) else f"not CSV ({error})"
-        more, is_tsv = reader.line_num - 1, self.kind == "tsv"
-        rest = [text for _, text in itertools.islice(self.ahead, more)]
-        like_rows = more > 0 and all(self._is_like_row(text) for text in (line, *rest))
-        fits = self.width in (0, len(cells)) or not (more or is_tsv)
-        if not fits or (like_rows and is_tsv):
-            return _OPEN
-        if like_rows:
-            self.swallowed += range(number + 1, number + 1 + more)
-        for _ in rest:
-            self.ahead.popleft()
-        wrong = [not_utf8(text) for text in rest if isinstance(text, bytes)]
-        return wrong[0] if wrong else cells
 
-    def _texts(self, line: str) -> Iterator[str]:
-        """Yield a line and those after it, which stay in `ahead`."""
+def _quoted_cells(
+    line: str, ahead: Ahead, lines: Iterator[Line], separator: str
+) -> tuple[list[str] | str, list[Line]]:
+    """Return the cells of a row or what is wrong, and the lines after the first that were read."""
+    rest: list[Line] = []
+
+    def texts() -> Iterator[str]:
         yield f"{line}\n"
-        for place in range(_LONGEST_ROW):
-            if place == len(self.ahead):
-                self.ahead.extend(itertools.islice(self.lines, 1))
-            if place == len(self.ahead):
-                return
-            text = self.ahead[place][1]
+        while len(rest) < _LONGEST_ROW and (item := _next_line(ahead, lines)) is not None:
+            rest.append(item)
+            text = item[1]
             yield f"{text if isinstance(text, str) else text.decode(errors='replace')}\n"
 
-    def _is_like_row(self, text: str | bytes) -> bool:
-        return isinstance(text, str) and text.count(self.separator) == self.width - 1 > 0
+    try:
+        return next(csv.reader(texts(), delimiter=separator, strict=True)), rest
+    except csv.Error as error:
+        return (_OPEN if "end of data" in str(error) else f"not CSV ({error})"), rest
 
 
 def _find_separator(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:

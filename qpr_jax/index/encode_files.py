@@ -33,6 +33,7 @@ import numpy as np
 from qpr_jax import progress
 from qpr_jax.data.columns import Columns
 from qpr_jax.data.decoding import import_pyarrow
+from qpr_jax.data.tables import parquet_files
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError, short
@@ -175,11 +176,7 @@ def encode_parquet(
 
 def _parts(source: pathlib.Path, out: pathlib.Path, column: str) -> tuple[list[Part], str]:
     """Return the parts of a folder, and the column of the questions."""
-    files = sorted(
-        path for path in source.rglob("*.parquet") if not path.name.startswith((".", "_"))
-    )
-    if not files:
-        raise UserError(f"{source}: expected a folder of *.parquet files, found none")
+    files = parquet_files(source)
     parts: list[Part] = []
     metadata = [*map(_metadata, files)]
     schema = metadata[0].schema.to_arrow_schema()

@@ -215,6 +215,6 @@ def test_parquet_of_odd_columns(tmp_path):
         pyarrow.parquet.write_table(pa.table([[name]], names=["question"]), folder / name)
     assert [entry.question for entry in read(str(folder))] == ["part-0.parquet", "part-1.parquet"]
     (folder / "part-2.parquet").write_text("no Parquet")
-    check_refused(read, (str(folder), r"spark\.parquet: expected Parquet files \("))
+    check_refused(read, (str(folder), r"spark\.parquet/part-2\.parquet: expected Parquet \("))
     path = table(["asked", "__index_level_0__"], ["a"], [3])
     assert read(path, columns=Columns("asked", payload=True)) == [Entry(1, None, "a")]
