@@ -16,7 +16,6 @@ import optax
 from flax import nnx
 
 from qpr_jax.data.splits import TRAIN, SplitData, group_questions, write_splits
-from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.encoders.transformer_runtime import WIDTHS
@@ -79,8 +78,9 @@ def run(
     split = SOURCES[config.data.source].read(config, path or pathlib.Path())
     data = split.data
     write_splits(folder / "splits", data, split.splits)
-    hits, validation = find_hits(split, first_stage, HITS)
-    steps, load = make_batches(config, split, hits, start)
+    vectors = cached_vectors(first_stage, data.questions)
+    validation = find_hits(split, vectors, HITS)
+    steps, load = make_batches(config, split, find_negatives(split, vectors, HITS), start)
     began = time.perf_counter()
     model = _train(config, data.questions, steps, load, validation, start, folder)
     trained = time.perf_counter()
@@ -186,22 +186,13 @@ def _train(
     return export(best)
 
 
-def find_hits(split: SplitData, encoder: Encoder, count: int) -> tuple[np.ndarray, Validation]:
-    """Search with the first stage, whose vectors are cached.
+def find_negatives(split: SplitData, vectors: np.ndarray, count: int) -> np.ndarray:
+    """Find the nearest training questions of other clusters: int64 [Q, count], padded with -1.
 
-    Returns:
-      Negatives, int64 [Q, count]: of each clustered training question the nearest training ones of
-      other clusters, padded with -1; and the validation queries with `count` hits.
+    Only of training questions of a cluster. Questions with the words of one of it are of it, too.
+
+    vectors: float32 [Q, d], of the first stage.
     """
-    clusters, vectors = split.clusters, cached_vectors(encoder, split.data.questions)
-    queries = np.unique(split.splits.pairs["validation"][:, 0]).astype(np.int64)
-    hits = rank(exact_search(vectors), queries, count)
-    relevant = (hits >= 0) & (clusters[queries][:, None] == clusters[hits])
-    return _negatives(split, vectors, count), Validation(queries, hits, relevant)
-
-
-def _negatives(split: SplitData, vectors: np.ndarray, count: int) -> np.ndarray:
-    """Find the negatives of `find_hits`; leaves out hits with the same words as the query."""
     trained = np.flatnonzero(split.splits.split_of == TRAIN)
     groups = group_questions(split.data.questions, split.clusters)[trained]
     queries = np.flatnonzero(split.clusters[trained] >= 0)
@@ -213,6 +204,14 @@ def _negatives(split: SplitData, vectors: np.ndarray, count: int) -> np.ndarray:
     found = np.full((len(vectors), count), -1, np.int64)
     found[trained[queries]] = np.take_along_axis(others, others_first, axis=1)
     return found
+
+
+def find_hits(split: SplitData, vectors: np.ndarray, count: int) -> Validation:
+    """Search for the hits of the validation queries; `vectors` as of `find_negatives`."""
+    queries = np.unique(split.splits.pairs["validation"][:, 0]).astype(np.int64)
+    hits = rank(exact_search(vectors), queries, count)
+    relevant = (hits >= 0) & (split.clusters[queries][:, None] == split.clusters[hits])
+    return Validation(queries, hits, relevant)
 
 
 def rerank_scores(

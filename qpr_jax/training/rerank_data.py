@@ -6,19 +6,18 @@ The `Lists` have rows among the Q questions of a run, and no query among its own
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from qpr_jax.data.splits import TRAIN, VALIDATION
-from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.index.vectors import distances_to
 from qpr_jax.reranking.base import TextLists, owners_of, starts_of
 from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.reranking.feature_loops import MOST
-from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
-from qpr_jax.reranking.terms import Frequencies
+from qpr_jax.reranking.features import FEATURES, FeatureExtractor
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import sample_questions
 from qpr_jax.training.teacher import cached_rows, neighbors
@@ -69,47 +68,32 @@ class Examples(NamedTuple):
         return Examples(lists.select(kept), self.labels[kept], self.features[kept])
 
 
+@dataclass
 class Finder:
-    """Finds hits of questions of the run, and computes their features.
+    """Finds hits of the Q questions of a run, and computes their features."""
 
-    Attributes:
-      candidates: the number of hits of a query.
-      scorer: a cross-encoder, whose logits are the last feature; None for no such feature.
-      frequencies: of the terms of the questions.
-      extractor: of the features; its word weights are 0 at first.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        questions: list[str],
-        vectors: np.ndarray,
-        *,
-        candidates: int,
-        scorer: CrossEncoder | None = None,
-    ) -> None:
-        """Count the terms of Q questions; `vectors` are theirs, float32 [Q, d]."""
-        self.candidates, self.scorer = candidates, scorer
-        self.frequencies = Frequencies.count(questions)
-        self._questions, self._vectors = questions, vectors
-        self.extractor = FeatureExtractor(encoder, self.frequencies, zero_weights())
+    questions: list[str]
+    vectors: np.ndarray  # float32 [Q, d]
+    extractor: FeatureExtractor
+    candidates: int  # hits of a query
+    scorer: CrossEncoder | None = None  # whose logits are the last feature
 
     def collect(self, found: np.ndarray, queries: np.ndarray) -> Lists:
         """Take the first `candidates` rows of a ranking, int64 [q, k], -1 for none."""
         queries, found = np.asarray(queries, np.int64), found[:, : self.candidates]
-        distances = distances_to(self._vectors[queries], self._vectors, found)
+        distances = distances_to(self.vectors[queries], self.vectors, found)
         valid = found >= 0
         return Lists(queries, starts_of(valid.sum(axis=1)), found[valid], distances[valid])
 
     def find(self, queries: np.ndarray, count: int) -> Lists:
         """Find the nearest hits of queries, rows int [q], by exact search."""
-        found = rank(exact_search(self._vectors), queries, min(count, self.candidates))
+        found = rank(exact_search(self.vectors), queries, min(count, self.candidates))
         return self.collect(found, queries)
 
     def texts(self, lists: Lists) -> TextLists:
         """The texts of queries and hits."""
-        queries = [self._questions[i] for i in lists.queries.tolist()]
-        hits = [self._questions[i] for i in lists.rows.tolist()]
+        queries = [self.questions[i] for i in lists.queries.tolist()]
+        hits = [self.questions[i] for i in lists.rows.tolist()]
         return TextLists(queries, hits, lists.distances, lists.starts)
 
     def features(self, lists: Lists) -> np.ndarray:
@@ -124,10 +108,21 @@ class Finder:
         return np.column_stack([features, logits])
 
 
-def assign_folds(clusters: np.ndarray, seed: int) -> np.ndarray:
-    """Assign queries to folds, int64 [q], at random; a cluster is in one fold."""
-    distinct, at = np.unique(clusters, return_inverse=True)
-    return np.random.default_rng([seed, 1]).permutation(len(distinct))[at] % FOLDS
+def assign_folds(dataset: TrainDataset, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Assign queries to folds at random; a cluster is in one fold.
+
+    Returns the queries, int64 [q]: the members of the validation clusters or, without any, a sample
+    of validation questions; and the fold of each question, int64 [Q], -1 for one that is no query.
+    """
+    held_out = np.flatnonzero(dataset.splits.split_of == VALIDATION)
+    queries = held_out[dataset.clusters[held_out] >= 0]
+    groups = dataset.clusters[queries]
+    if not len(queries):
+        queries = groups = sample_questions(dataset, "validation", MAX_QUERIES)
+    distinct, at = np.unique(groups, return_inverse=True)
+    folds = np.full(len(dataset.data.questions), -1)
+    folds[queries] = np.random.default_rng([seed, 1]).permutation(len(distinct))[at] % FOLDS
+    return queries, folds
 
 
 def suffices(lists: Lists, labels: np.ndarray) -> bool:
@@ -141,19 +136,6 @@ def suffices(lists: Lists, labels: np.ndarray) -> bool:
         what = f"expected {MIN_QUERIES} {expected} among their hits, got {count}"
         log.warning("no re-ranker: %s; %s", what, remedy)
     return bool(count >= MIN_QUERIES)
-
-
-def training_queries(dataset: TrainDataset) -> tuple[np.ndarray, np.ndarray]:
-    """The members of the validation clusters or, without any, a sample of validation questions.
-
-    Returns their rows, int64 [q], and their groups for the folds, int64 [q].
-    """
-    held_out = np.flatnonzero(dataset.splits.split_of == VALIDATION)
-    clustered = held_out[dataset.clusters[held_out] >= 0]
-    if len(clustered):
-        return clustered, dataset.clusters[clustered]
-    sample = sample_questions(dataset, "validation", MAX_QUERIES)
-    return sample, sample
 
 
 def relevant_hits(dataset: TrainDataset, lists: Lists) -> np.ndarray:

@@ -24,8 +24,9 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import RankFn, rank
 from qpr_jax.reranking.base import rank_hits
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
-from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS, zero_weights
+from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS, FeatureExtractor, zero_weights
 from qpr_jax.reranking.light import LightModel, Network, predict, standardize
+from qpr_jax.reranking.terms import Frequencies
 from qpr_jax.training import rerank_data
 from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.dataset import TrainDataset
@@ -71,18 +72,17 @@ def train_reranker(
 ) -> TrainedReranker | None:
     """Train a re-ranker of a run; None if it has none, or there is too little to learn from.
 
-    Args:
-      config, dataset, encoder, vectors: of the run; vectors float32 [Q, d], of all questions.
-      scorer: a cross-encoder, whose logits become the last feature; fewer hits are reordered then.
+    vectors: float32 [Q, d], of all questions.
+    scorer: a cross-encoder, whose logits become the last feature; fewer hits are reordered then.
     """
     if not config.rerank.candidates:
         return None
     start, questions = time.perf_counter(), dataset.data.questions
     candidates = STACKED_CANDIDATES if scorer else config.rerank.candidates
-    finder = Finder(encoder, questions, vectors, candidates=candidates, scorer=scorer)
-    queries, groups = rerank_data.training_queries(dataset)
-    folds = np.full(len(questions), -1)
-    folds[queries] = rerank_data.assign_folds(groups, config.seed)
+    frequencies = Frequencies.count(questions)
+    extractor = FeatureExtractor(encoder, frequencies, zero_weights())
+    finder = Finder(questions, vectors, extractor, candidates, scorer)
+    queries, folds = rerank_data.assign_folds(dataset, config.seed)
     lists = finder.find(queries, candidates)
     # Test questions are among the hits, for gaps and ranks, but nothing is learned from them.
     learned = dataset.splits.split_of[lists.rows] != TEST
@@ -100,7 +100,7 @@ def train_reranker(
         encoder=encoder.identity,
         candidates=candidates,
         network=networks[-1],
-        frequencies=finder.frequencies,
+        frequencies=frequencies,
         word_weights=weights,
         cross_encoder=scorer.identity if scorer else "",
         settings={"seed": config.seed},

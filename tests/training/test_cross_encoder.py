@@ -22,6 +22,7 @@ from qpr_jax.training.cross_encoder_job import (
     batches_by_length,
     draw_pairs,
     find_hits,
+    find_negatives,
     lay_out_pairs,
     make_cross_step,
     rerank_scores,
@@ -123,8 +124,8 @@ def test_pairs_are_laid_out_as_the_tokenizer_encodes_them_and_scored_as_predict_
 def test_hits_are_of_other_meanings_and_of_the_training_split():
     config = config_of()
     split = SOURCES["synthetic"].read(config, pathlib.Path())
-    encoder = read_encoder(TINY)
-    negatives, validation = find_hits(split, encoder, 5)
+    vectors = read_encoder(TINY).encode(split.data.questions)
+    negatives, validation = find_negatives(split, vectors, 5), find_hits(split, vectors, 5)
     clusters, split_of = split.clusters, split.splits.split_of
     for row, found in enumerate(negatives):
         found = found[found >= 0]

@@ -12,9 +12,10 @@ from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.evaluation.retrieval import relevance_scores
 from qpr_jax.reranking.feature_loops import MOST
-from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS
+from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS, FeatureExtractor, zero_weights
 from qpr_jax.reranking.light import predict
 from qpr_jax.reranking.stages import Stages, read_stages
+from qpr_jax.reranking.terms import Frequencies
 from qpr_jax.retriever import Retriever
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
@@ -69,7 +70,9 @@ def test_training_questions_have_no_distances_and_no_hits_of_other_splits():
     made = dataset(np.arange(180) // 2, [TRAIN] * 120 + [TEST] * 60)
     made.data.questions = [f"what is {i // 2} of {i}" for i in range(180)]
     vectors = rng.normal(size=(180, 5)).astype(np.float32)
-    finder = Finder(WordEncoder(), made.data.questions, vectors, candidates=20)
+    frequencies = Frequencies.count(made.data.questions)
+    extractor = FeatureExtractor(WordEncoder(), frequencies, zero_weights())
+    finder = Finder(made.data.questions, vectors, extractor, candidates=20)
     means = np.arange(len(FEATURES), dtype=np.float32)
     for trained in (True, False):
         known, rows = pretraining_examples(made, finder, means, trained=trained, seed=0)
@@ -112,10 +115,12 @@ def test_word_weights_are_learned_and_added_to_the_score():
 
 
 def test_folds_are_whole_clusters_and_leave_out_their_questions():
-    clusters = np.arange(100) // 4
-    folds = assign_folds(clusters, seed=0)
+    clusters = np.append(np.arange(100) // 4, [-1, 25])
+    queries, folds = assign_folds(dataset(clusters, [VALIDATION] * 101 + [TEST]), seed=0)
+    assert queries.tolist() == [*range(100)]
     assert all(len({*folds[clusters == c]}) == 1 for c in range(25))
-    assert sorted({*folds}) == [*range(FOLDS)]
+    assert sorted({*folds[:100]}) == [*range(FOLDS)]
+    assert (folds[100:] == -1).all()
     known, folds = made_examples(), np.arange(80) % FOLDS
     rest = known.without(folds, 2)
     owners = folds[rest.lists.queries][rest.lists.owners]
