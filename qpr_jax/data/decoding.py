@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, TypeVar
 
-from qpr_jax.errors import UserError, needs
+from qpr_jax.errors import UserError, needs, shortened
 
 log = logging.getLogger("qpr_jax")
 
@@ -31,11 +31,6 @@ _ENCODINGS = {
 
 Line = tuple[int, str | bytes]  # its number from 1, and its text; bytes if it is not UTF-8
 T = TypeVar("T")
-
-
-def first_line(error: Exception) -> str:
-    """First line of the message of an error."""
-    return str(error).partition("\n")[0]
 
 
 def input_name(path: str) -> str:
@@ -77,7 +72,7 @@ def open_input(path: str) -> Iterator[BinaryIO]:
         except (OSError, EOFError, zlib.error) as error:
             gzipped = isinstance(error, gzip.BadGzipFile | EOFError | zlib.error)
             kind = "not whole gzip" if gzipped else "cannot be read"
-            what = f"{name}: {kind} ({first_line(error)})"
+            what = f"{name}: {kind} ({shortened(str(error))})"
             raise UserError(what, remedy="fetch it again") from None
 
 

@@ -161,39 +161,36 @@ def gather_pairs(
     warning names the source unless no row has an id. weights: of the rows.
     """
     rows = list(rows)
+    each = [pair for id1, id2, *texts, _ in rows for pair in zip((id1, id2), texts, strict=True)]
     text_of: dict[Id, str] = {}
     changed: set[Id] = set()
-    for id1, id2, text1, text2, _ in rows:
-        for identity, text in ((id1, text1), (id2, text2)):
-            known = text_of.setdefault(identity, text)
-            if known != text:
-                changed.add(identity)
-                if not known.strip():
-                    text_of[identity] = text
-    questions: dict[str, int] = {}
-    ids: list[Id] = []
-    position: dict[Id, int] = {}
+    for identity, text in each:
+        known = text_of.setdefault(identity, text)
+        if known != text:
+            changed.add(identity)
+            if not known.strip():
+                text_of[identity] = text
     whole = all(isinstance(identity, int) for identity in text_of)
     if not whole and any(not str(identity).startswith("=") for identity in text_of):
         text = "%s: not all ids are whole numbers; questions are numbered from 0 instead"
         log.warning(text, source)
+    id_of: dict[str, Id] = {}  # the first one of each text
     for number, (identity, text) in enumerate(text_of.items()):
-        at = position[identity] = questions.setdefault(text, len(questions))
-        if at == len(ids):
-            ids.append(identity if whole else number)
-    pairs = np.array([(position[a], position[b]) for a, b, *_ in rows], np.int32).reshape(-1, 2)
+        id_of.setdefault(text, identity if whole else number)
+    position = {text: at for at, text in enumerate(id_of)}
+    pairs = np.array([position[text_of[identity]] for identity, _ in each], np.int32).reshape(-1, 2)
     kept = pairs[:, 0] != pairs[:, 1]
     report = {
         "rows": len(rows),
         "skipped_rows": 0,
-        "same_text_ids": len(position) - len(ids),
+        "same_text_ids": len(text_of) - len(id_of),
         "changed_texts": len(changed),
         "self_pairs": int((~kept).sum()),
     }
     labels = np.array([row[-1] for row in rows], np.bool_)
     return QuestionPairs(
-        [*questions],
-        np.array(ids, np.int64),
+        [*id_of],
+        np.array([*id_of.values()], np.int64),
         pairs[kept],
         labels[kept],
         report,

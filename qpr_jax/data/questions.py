@@ -98,20 +98,13 @@ def as_entries(
     name: str = "questions",
     say: Say | None = None,
 ) -> Iterator[Entry]:
-    """Yield the questions of a table, or of an iterable of strings or of mappings.
+    """Yield the questions of a table, of a file, or of an iterable of strings, mappings or entries.
 
-    Args:
-      questions: a table of pandas, Polars, PyArrow or any with an Arrow C stream; the path of a
-        file; strings; mappings from names of columns to values; or what `read_questions` yields.
-      ids: one a question, in place of those of the table.
-      payload: of a table, the columns to keep: True (all others), False (none) or their names. Of
-        strings, a mapping for each.
-      text_column: of the questions; None: one with a usual name.
-      id_column: of the ids; None: one with a usual name, else the index of a pandas table unless
-        it is 0, 1, 2, ...; "": none.
-      skip_bad_rows: as of `read_questions`.
-      name: of the argument, which a UserError names.
-      say: as of `read_questions`.
+    Arguments are those of `Retriever.build`. Without `id_column` the index of a pandas table has
+    the ids, unless it is 0, 1, 2, ... or there is a column with a usual name.
+
+    name: of the argument, which a UserError names.
+    say: as of `read_questions`.
     """
     source, skip = f"`{name}`", "leave bad rows out with `skip_bad_rows=True`"
     bad = BadRows(f"{source}, position", skip=skip_bad_rows, option=skip)
@@ -123,9 +116,8 @@ def as_entries(
         rows = frame_rows(questions, _choice(columns, source), source)
         entries = _entries(rows, columns, bad, say=say)
     elif isinstance(questions, str | os.PathLike) and os.path.isfile(questions):
-        columns = _keep(columns, payload)
         how: dict[str, Any] = {"skip_bad_rows": skip_bad_rows, "say": say}
-        entries = read_questions(questions, columns=columns, **how)
+        entries = read_questions(questions, columns=_keep(columns, payload), **how)
     else:
         first, questions = _peek(questions, source)
         if isinstance(first, Entry):
@@ -248,8 +240,7 @@ def _entry(line: int, fields: Fields, chosen: Chosen, cells: bool) -> Entry:
     if value is not None:
         value = _as_id(value, chosen.id, cells)
     kept = {name: fields[name] for name in chosen.payload if name in fields}
-    # A cell of NaN is a missing one, as in pandas.
-    payload = {n: None if is_missing(v) else v for n, v in kept.items()}
+    payload = {name: None if is_missing(cell) else cell for name, cell in kept.items()}
     return Entry(line, value, str(question), to_json(payload) if payload else None)
 
 

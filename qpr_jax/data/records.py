@@ -10,15 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from qpr_jax.data.columns import Choose, Fields, Rows, distinct_names
-from qpr_jax.data.decoding import (
-    NOT_UTF8,
-    first_line,
-    import_pyarrow,
-    input_name,
-    not_utf8,
-    read_lines,
-)
-from qpr_jax.errors import UserError, short
+from qpr_jax.data.decoding import NOT_UTF8, import_pyarrow, input_name, not_utf8, read_lines
+from qpr_jax.errors import UserError, short, shortened
 from qpr_jax.ids import Id
 
 ARROW = ("parquet", "arrow")  # formats whose columns have types
@@ -99,11 +92,10 @@ def row_labels(table: Any) -> list[Id] | None:
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(table, pandas.DataFrame | pandas.Series):
         return None
-    index = table.index
-    if not index.is_unique or index.inferred_type not in ("integer", "string"):
+    index, kind = table.index, table.index.inferred_type
+    if not index.is_unique or kind not in ("integer", "string"):
         return None
-    is_number = index.inferred_type == "integer"
-    if is_number and (index.min() < 0 or index.equals(pandas.RangeIndex(len(index)))):
+    if kind == "integer" and (index.min() < 0 or index.equals(pandas.RangeIndex(len(index)))):
         return None
     return list(index.tolist())
 
@@ -129,7 +121,7 @@ def arrow_rows(file: BinaryIO, path: str, kind: str, choose: Choose) -> Rows:
             batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
         yield from enumerate(_batch_rows(batch.select(names) for batch in batches), start=1)
     except arrow.ArrowException as error:
-        what = f"{source}: expected {kind.capitalize()} ({first_line(error)})"
+        what = f"{source}: expected {kind.capitalize()} ({shortened(str(error))})"
         remedy = "fetch it again, or name another format with `--format`"
         raise UserError(what, remedy=remedy) from None
 
@@ -180,7 +172,7 @@ def _json_values(file: Any, source: str, kind: str) -> Iterator[tuple[int, Any, 
                 values = parse_json(data)
                 got = f"got {short(values)}"
             except NO_JSON as error:
-                values, got = None, first_line(error)
+                values, got = None, shortened(str(error))
             if not isinstance(values, list):
                 what = f"{source}: expected an array of JSON objects ({got})"
                 raise UserError(what, remedy="correct it, or name another format with `--format`")

@@ -246,8 +246,9 @@ def read_split(run: StrPath, split: str) -> np.ndarray:
     """Read the ids of all questions of a split in RUN/splits: int64 [n]."""
     path, columns, expected = _file(run, "questions.tsv"), ("id", "split"), "ids and splits"
 
-    def parse(value: object, name: object) -> tuple[int | None, bool]:
-        return parse_id(value), name == split
+    def parse(value: object, name: object) -> tuple[int, bool] | None:
+        number = parse_id(value)
+        return None if number is None else (number, name == split)
 
     rows = read_values(path, columns, parse, expected=expected, format="tsv", remedy="restore it")
     return np.array([number for _, (number, inside) in rows if inside], np.int64)

@@ -157,8 +157,7 @@ def _ngram_bins(word: str, bins: int) -> list[int]:
 def _as_parts(words: Collection[str], rows_of: Callable[[str], list[int]]) -> Parts:
     """Words as sums of rows."""
     rows = [*map(rows_of, words)]
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum([*map(len, rows)], out=offsets[1:])
+    offsets = np.cumsum([0, *map(len, rows)])
     limits = [_CODE_LIMIT if _CODE.search(word) else _LIMIT for word in words]
     flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
     return Parts(flat, offsets, np.array(limits, np.float32))
@@ -178,9 +177,7 @@ def frequent_words(
     """
     shares: dict[str, float] = {}
     for texts in corpora:
-        counts: collections.Counter[str] = collections.Counter()
-        for text in texts:
-            counts.update(tokenize(text))
+        counts = collections.Counter(itertools.chain.from_iterable(map(tokenize, texts)))
         total = counts.total()
         for word, count in counts.items():
             if count >= min_count:

@@ -225,14 +225,16 @@ def test_written_splits(tmp_path):
 def test_pairs_that_cannot_be_read(tmp_path):
     def read(text):
         (tmp_path / "splits").mkdir(exist_ok=True)
-        (tmp_path / "splits" / "test.tsv").write_text(text)
-        read_pairs(tmp_path, "test")
+        for name in ("test.tsv", "questions.tsv"):
+            (tmp_path / "splits" / name).write_text(text)
+        read_split(tmp_path, "test") if "split" in text else read_pairs(tmp_path, "test")
 
     check_refused(
         read,
         ("id1\tid2\n", "splits/test.tsv: expected pairs of the split, got none"),
         ("id1\tid2\n1\t2\n3\tx\n", r"test.tsv, line 3: expected two ids; got \['3', 'x'\]"),
         ("a\tb\n1\t2\n", "splits/test.tsv: expected a column `id1`"),
+        ("id\tsplit\nx\ttest\n", "questions.tsv, line 2: expected ids and splits; got"),
     )
     with pytest.raises(UserError, match="expected the folder of a run, with splits/, found none"):
         read_split(tmp_path / "none", "test")
