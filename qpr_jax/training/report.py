@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from markupsafe import Markup
 
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.data.translations import file_names
@@ -53,11 +52,8 @@ log = logging.getLogger(__name__)
 TIMED_QUERIES = 200
 RANKS = "ranks.npz"
 SEARCHES = ("exact", "paper", "start", "extended", "bm25")  # beside the index of the run
-# Scores of a second stage -> the entry of its facts, and what tables add to the name of a search.
-RERANKERS = {
-    "reranked": ("reranker", ", re-ranked"),
-    "reranked_cross": ("reranker_cross", ", with cross-encoder"),
-}
+# Scores of a second stage -> the entry of its facts.
+RERANKERS = {"reranked": "reranker", "reranked_cross": "reranker_cross"}
 PACKAGES = ("faiss-cpu", "flax", "jax", "numpy", "optax", "orbax-checkpoint")
 
 
@@ -90,7 +86,7 @@ def write_report(
     }
     timed = [dataset.data.questions[i] for i in eval_queries(dataset, "test")[:TIMED_QUERIES]]
     for name, reranker in rerankers.items():
-        report[RERANKERS[name][0]] = reranker.facts
+        report[RERANKERS[name]] = reranker.facts
     if "reranked" in rerankers:
         search = functools.partial(retriever.search, rerank="light")
         report["reranker"] |= time_queries(search, timed)
@@ -112,9 +108,14 @@ def write_report(
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in PACKAGES},
     }
-    evaluations = read_json_lines(folder / "evaluations.jsonl")
+    also = {
+        "folder": folder,
+        "evaluations": read_json_lines(folder / "evaluations.jsonl"),
+        "neighbors": NEIGHBORS,
+        "searches": ("index", *SEARCHES),
+    }
     with write_atomically(folder / "report.md", "w") as file:
-        file.write(_markdown(folder, report, evaluations))
+        file.write(render("report.md", **report, **also))
     # Last, because this file marks the run as finished.
     write_json(folder / "report.json", report)
     return report
@@ -259,24 +260,3 @@ def _training_times(
             found |= {f"{unit}_per_second": factor * rate, "epoch_seconds": epoch * size / rate}
             found["train_seconds"] += len(measured) * size / rate
     return found
-
-
-def _markdown(
-    folder: pathlib.Path, report: dict[str, Any], evaluations: list[dict[str, Any]]
-) -> str:
-    facts = {name: value for name, value in report["data"].items() if not isinstance(value, dict)}
-    for split, counts in report["data"]["splits"].items():
-        facts |= {f"{split}: {name}": value for name, value in counts.items()}
-    facts |= report["settings"] | report["machine"]
-    return render(
-        "report.md",
-        **report,
-        folder=folder,
-        evaluations=[{Markup(name): value for name, value in row.items()} for row in evaluations],
-        facts={Markup(name): Markup(value) for name, value in facts.items()},
-        neighbors=NEIGHBORS,
-        splits={split: report[split] for split in HELD_OUT},
-        searches=("index", *SEARCHES),
-        stages={"": ""} | {stage: title for stage, (_, title) in RERANKERS.items()},
-        unit="pairs" if "pairs_per_second" in report["timing"] else "questions",
-    )
