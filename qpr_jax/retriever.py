@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.questions import as_entries, as_queries, given_ids
+from qpr_jax.data.questions import as_entries, as_queries
 from qpr_jax.encoders.base import Encoder, accepted_identities
 from qpr_jax.encoders.load import PACKAGED, default_folder, encoder_folder, is_encoder
 from qpr_jax.errors import UserError, short
@@ -280,16 +280,16 @@ class Retriever:
         """
         questions = [questions] if isinstance(questions, str) else questions
         entries = [*as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)]
-        texts = [entry.question for entry in entries]
-        vectors = self.encode(texts)
+        where = "`questions`, position"
+        rows = [*numbered(entries, array.array("q"), where)] if entries else []
+        vectors = self.encode([row.text for row in rows])
         with self.store.changing():
-            given = given_ids(entries)
-            if given is None:
-                given = self.store.new_ids(len(entries))
-            checked = check_ids(given)
-            payloads = [entry.payload for entry in entries]
-            self.store.add([*map(Question, checked, texts, payloads)], vectors)
-        return checked
+            if entries and entries[0].id is None:
+                new = self.store.new_ids(len(rows))
+                rows = [row._replace(id=i) for row, i in zip(rows, new, strict=True)]
+            given = check_ids([row.id for row in rows])
+            self.store.add(rows, vectors)
+        return given
 
     def remove(self, ids: Id | Iterable[Id], *, ignore_missing: bool = False) -> int:
         """Remove the questions of ids, or of one, and return their number.

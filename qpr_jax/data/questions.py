@@ -258,16 +258,6 @@ def _as_id(value: Any, column: str, cells: bool) -> Id | None:
     return check_id(value, f"in `{column}`")
 
 
-def given_ids(entries: Sequence[Entry]) -> list[Id] | None:
-    """The ids of entries that all have one, None where none has; else a UserError."""
-    ids = [entry.id for entry in entries if entry.id is not None]
-    if 0 < len(ids) < len(entries):
-        first = next(entry.line for entry in entries if entry.id is None)
-        what = f"`ids`: expected one a question or none at all, got none at position {first}"
-        raise UserError(what, remedy="give all an id, or read none with `--no-ids`")
-    return ids or None
-
-
 def _with_ids(entries: Iterator[Entry], ids: Iterable[Id], skip_bad_rows: bool) -> Iterator[Entry]:
     """Give each entry the id at its position; a UserError where there are more or fewer."""
     checked = check_ids(ids)

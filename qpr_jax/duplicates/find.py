@@ -241,11 +241,11 @@ def _read(
     new_ids: gives ids to rows that have none; None: they are numbered.
     """
     lines, entries = array.array("q"), [*source.entries]
+    rows = [*numbered(entries, lines, source.where)] if entries else []
     has_ids = not entries or entries[0].id is not None
     if new_ids is not None and not has_ids:
-        given = new_ids(len(entries))
-        entries = [e._replace(id=i) for e, i in zip(entries, given, strict=True)]
-    rows = [*numbered(entries, lines, source.where)] if entries else []
+        new = new_ids(len(rows))
+        rows = [row._replace(id=i) for row, i in zip(rows, new, strict=True)]
     if (repeated := first_repeated(row.id for row in rows)) is not None:
         raise repeated_id(rows[repeated].id, lines[repeated], source.where)
     return rows, has_ids

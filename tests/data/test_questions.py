@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from qpr_jax.data.columns import Columns, to_json
-from qpr_jax.data.questions import Entry, as_entries, as_queries, given_ids, read_questions
+from qpr_jax.data.questions import Entry, as_entries, as_queries, read_questions
 from qpr_jax.errors import UserError
 from tests.refused import check_refused
 
@@ -109,11 +109,7 @@ def test_which_columns():
 
 def test_ids_of_columns():
     table = pd.DataFrame({"question": ["a", "b"], "id": [7.0, np.nan]})
-    entries = list(as_entries(table))
-    assert [entry.id for entry in entries] == [7, None]
-    with pytest.raises(UserError, match=r"`ids`: expected one a question or none at all"):
-        given_ids(entries)
-    assert given_ids(list(as_entries(table, id_column=""))) is None
+    assert [entry.id for entry in as_entries(table)] == [7, None]
     key = uuid.UUID(int=5)
     decimals = [decimal.Decimal("7"), decimal.Decimal("7.5"), np.uint64(2**63), -1, key]
     rows = [{"question": "a", "id": value} for value in decimals]

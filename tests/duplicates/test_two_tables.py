@@ -133,6 +133,8 @@ def test_an_index_is_compared_by_itself(run, caplog):
     index = Retriever.build(["cook rice"], run=run)
     with pytest.raises(UserError, match=r"`incremental`: .*leave one of them out"):
         find_duplicates(["a new car"], incremental=index, against=["a"])
+    with pytest.raises(UserError, match="`questions`, position 1: expected no id"):
+        find_duplicates([{"text": "a"}, {"text": "b", "id": 1}], incremental=index)
     index.remove([0])  # an empty index gets all rows
     found = find_duplicates(["a new car", "A new car"], incremental=index, threshold=0.9)
     assert (len(found.pairs), len(found.kept), len(index)) == (1, 1, 2)

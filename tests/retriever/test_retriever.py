@@ -99,6 +99,8 @@ def test_what_is_wrong_is_refused_and_changes_nothing(retriever, run):
     for how in ({"ids": [1, 2]}, {"payload": [{}, {}]}, {"payload": [{"a": float("nan")}]}):
         with pytest.raises(UserError, match="`"):
             retriever.add(["one"], **how)
+    some_ids = [{"question": "a"}, {"question": "b", "id": 1}]
+    check_refused(retriever.add, (some_ids, "`questions`, position 1: expected no id"))
     assert texts_of(retriever) == dict(zip([7, 8, 3, 4], QUESTIONS, strict=True))
 
 
