@@ -111,20 +111,10 @@ class BertEncoder(nnx.Module):
         graph, params = nnx.split(self)
         if axis_name is not None:  # so that the gradient is summed over the devices once
             params = jax.tree.map(lambda a: lax.pcast(a, axis_name, to="varying"), params)
-        encoder = nnx.merge(graph, params)
-        embedded = encoder.embedding[unique_ids]
-        layers, weights = zip(*map(nnx.split, encoder.layers), strict=True)
-        stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *weights)
+        model = nnx.merge(graph, params)
 
         def encode(block: jax.Array) -> jax.Array:
-            mask = block > 0
-
-            def apply_layer(x: jax.Array, layer: nnx.State) -> tuple[jax.Array, None]:
-                return nnx.merge(layers[0], layer)(x, mask), None
-
-            # A scan, so that a single layer is compiled for each width.
-            x, _ = lax.scan(apply_layer, encoder.embed(embedded[block]), stacked)
-            return encoder.pool(x, mask)
+            return model(jnp.where(block > 0, unique_ids[block], -1))
 
         vectors = []
         for block in map(jnp.asarray, blocks):
@@ -138,24 +128,15 @@ class BertEncoder(nnx.Module):
     def __call__(self, token_ids: jax.Array, segments: jax.Array | None = None) -> jax.Array:
         """Encode questions of token ids, int32 [n, L], padded with -1 on the right: float32 [n, h].
 
-        segments: as of `embed`.
+        segments: int32 [n, L], rows of `types`; None: all 0.
         """
-        mask = token_ids >= 0
-        x = self.embed(self.embedding[jnp.maximum(token_ids, 0)], segments)
-        # No scan: its gradient copies what each layer keeps, and takes longer on a CPU.
+        mask, tokens = token_ids >= 0, self.embedding[jnp.maximum(token_ids, 0)]
+        types = self.types[None, :1] if segments is None else self.types[segments]
+        x = self.norm(tokens + self.positions[None, : token_ids.shape[1]] + types)
+        # No scan: its gradient copies what each layer keeps, which takes time and memory.
         for layer in self.layers:
             x = layer(x, mask)
         return self.pool(x, mask)
-
-    def embed(self, tokens: jax.Array, segments: jax.Array | None = None) -> jax.Array:
-        """Compute the first layer's input from token embeddings [n, L, h].
-
-        segments: int32 [n, L], rows of `types`; None: all 0.
-        """
-        positions = self.positions[: tokens.shape[1]]
-        if segments is None:
-            return self.norm(tokens + (positions + self.types[:1])[None])
-        return self.norm(tokens + positions[None] + self.types[segments])
 
     def pool(self, x: jax.Array, mask: jax.Array) -> jax.Array:
         """Compute the vectors of questions, float32 [n, h], from the last layer's output."""
