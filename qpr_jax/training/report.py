@@ -231,7 +231,7 @@ def _translation_scores(
             among = corpus if split else None
             sets.append(score_set(own, encoder.encode, teacher=expected, corpus=among))
     return {
-        "source_language": translations.source_language,
+        "source_language": splits.train[0].source_language,
         "files": translations.files(),
         "counts": splits.report,
         "known": known_shares(dataset.tokenizer, splits.train),

@@ -17,6 +17,7 @@ import numpy as np
 
 from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
 from qpr_jax.data.columns import Columns
+from qpr_jax.data.decoding import BadRows
 from qpr_jax.data.pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.questions import read_questions
 from qpr_jax.data.sources import find_logs, find_quora
@@ -35,7 +36,6 @@ from qpr_jax.data.words import replace_words, splice_questions
 from qpr_jax.distant.folder import is_made, make_folder, read_clusters, read_report
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import LEAST, Method
-from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig, read
 from qpr_jax.training.sections import naming, refuse_if
@@ -181,33 +181,32 @@ def read_negatives(
     Leaves out and counts pairs with a held-out question, paraphrases by the labels and, with
     `data.skip_bad_rows`, unknown questions; else these are a UserError. Whitespace does not count.
     """
-    path = config.data.negatives
+    path, setting = config.data.negatives, "data.negatives"
+    option = "set `data.skip_bad_rows=True`"
+    bad = BadRows(f"{path}, line", skip=config.data.skip_bad_rows, option=option)
     row_of: dict[str, int] = {}
     for row, question in enumerate(questions):
         row_of.setdefault(_words(question), row)
-    pairs, unknown = [], 0
-    for line, fields in read_rows(path, NEGATIVES, remedy="make it with `qpr negatives`"):
-        texts = [] if isinstance(fields, str) else [_words(str(fields[n])) for n in NEGATIVES]
-        rows = [row_of[text] for text in texts if text in row_of]
-        if len(rows) == 2:
-            pairs.append(rows)
-        elif config.data.skip_bad_rows:
-            unknown += 1
-        else:
-            what = f"expected two questions of the data, got {texts or fields!r:.80}"
-            remedy = "make the file from these pairs, or set `data.skip_bad_rows=True`"
-            raise UserError(f"{path}, line {line}: {what}", setting="data.negatives", remedy=remedy)
+    pairs = []
+    with naming(setting):
+        for line, fields in read_rows(path, NEGATIVES, remedy="make it with `qpr negatives`"):
+            texts = [] if isinstance(fields, str) else [_words(str(fields[n])) for n in NEGATIVES]
+            rows = [row_of[text] for text in texts if text in row_of]
+            if len(rows) == 2:
+                pairs.append(rows)
+            else:
+                bad.add(line, f"expected two questions of the data, got {texts or fields!r:.80}")
     found = np.array(pairs, np.int32).reshape(-1, 2)
     trained = (splits.split_of[found] == TRAIN).all(axis=1)
     others = ~in_one_cluster(clusters, found) & (found[:, 0] != found[:, 1])
     kept = found[trained & others]
     left_out = f"{(~trained).sum():,} with a held-out question"
     paraphrases = f"{(trained & ~others).sum():,} paraphrases by the labels"
-    what = f"left out: {left_out}, {paraphrases}, {unknown:,} of unknown questions"
+    what = f"left out: {left_out}, {paraphrases}, {bad.count:,} of unknown questions"
     log.info("data: %s hard negatives; %s", f"{len(kept):,}", what)
     what = f"{path}: expected negatives of training questions, got none"
     remedy = "make the file of the training questions with `qpr negatives`"
-    refuse_if(not len(kept), "data.negatives", what, remedy)
+    refuse_if(not len(kept), setting, what, remedy)
     return kept
 
 

@@ -45,11 +45,6 @@ class TranslationData(NamedTuple):
     source_of: np.ndarray
     is_sentence: np.ndarray  # bool [T]; others: entries of dictionaries and glossed questions
 
-    @property
-    def source_language(self) -> str:
-        """Code of the language of the sources."""
-        return self.splits.train[0].source_language
-
     def files(self) -> list[dict[str, Any]]:
         """The `name`, `language` and `rows` of what is trained with, and if it is a dictionary."""
         names = ("name", "language", "rows", "dictionary")
@@ -193,7 +188,8 @@ def with_languages(encoder: E, start: Encoder | None, translations: TranslationD
     known = start.settings.get("translations", {}) if start else {}
     if translations is not None:
         files = [*known.get("files", []), *translations.files()]
-        known = {"source_language": translations.source_language, "files": files}
+        language = translations.splits.train[0].source_language
+        known = {"source_language": language, "files": files}
     added = {"translations": known} if known else {}
     # Every encoder that is trained is a dataclass.
     return dataclasses.replace(encoder, settings=encoder.settings | added)  # type: ignore[type-var]
