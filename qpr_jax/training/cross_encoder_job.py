@@ -48,8 +48,8 @@ EVALUATIONS = 5  # during the training
 _CLIP = 1.0  # the largest norm of a gradient
 _SPARE = 9  # further hits, since some are paraphrases
 _POOL = 64  # batches whose pairs are sorted by length at once
-# A step -> token ids and segments, int32 [n, L], and labels, float32 [n]: 1 if both mean the same.
-Load = Callable[[int], tuple[np.ndarray, np.ndarray, np.ndarray]]
+# Token ids and segments, int32 [n, L], and labels, float32 [n]: 1 if both mean the same.
+Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Validation(NamedTuple):
@@ -151,7 +151,7 @@ def _train(
     config: TrainConfig,
     questions: list[str],
     steps: int,
-    load: Load,
+    load: Callable[[int], Batch],
     validation: Validation,
     start: CrossEncoder,
     folder: pathlib.Path,
@@ -231,7 +231,7 @@ def rerank_scores(
 
 def make_batches(
     config: TrainConfig, split: SplitData, hits: np.ndarray, start: CrossEncoder
-) -> tuple[int, Load]:
+) -> tuple[int, Callable[[int], Batch]]:
     """Draw the pairs of a training, determined by the seed: its steps, and what loads one."""
     count = min(PAIRS, (config.max_steps or PAIRS) * config.batch_size)
     rows, labels = draw_pairs(
@@ -251,7 +251,7 @@ def make_batches(
     what = f"{steps.size:,} pairs, {labels.mean():.0%} positive, {lengths.mean():.1f} tokens each"
     log.info("%s; %s steps", what, f"{len(steps):,}")
 
-    def load(step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def load(step: int) -> Batch:
         chosen = steps[step]
         return *lay_out_pairs(rows[chosen], token_ids, start.max_tokens), labels[chosen]
 

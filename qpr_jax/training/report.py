@@ -50,7 +50,6 @@ from qpr_jax.training.translations import TranslationData
 log = logging.getLogger(__name__)
 
 TIMED_QUERIES = 200
-RANKS = "ranks.npz"
 SEARCHES = ("exact", "paper", "start", "extended", "bm25")  # beside the index of the run
 # Scores of a second stage -> the entry of its facts.
 RERANKERS = {"reranked": "reranker", "reranked_cross": "reranker_cross"}
@@ -167,7 +166,7 @@ def _score_splits(
             found["agreement"] = make_agreement(dataset, split)(vectors)
         report[split] = found
     if ranks:
-        write_ranks(folder / RANKS, ranks)
+        write_ranks(folder / "ranks.npz", ranks)
     return report
 
 

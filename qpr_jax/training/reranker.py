@@ -7,12 +7,12 @@ the other folds; the exported network is fitted to all.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import logging
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,15 +44,29 @@ _TRAINED = ("hidden", "bias", "output", "linear")
 _WORDS = "word_weights"
 
 
-class TrainedReranker(NamedTuple):
-    """The re-ranker of a run: the model, fitted to all queries, and facts for the report.
-
-    `search` takes the first stage, queries and k, as a `RankFn`; validation is out of fold.
-    """
+@dataclasses.dataclass
+class TrainedReranker:
+    """The re-ranker of a run: the model, fitted to all queries, and facts for the report."""
 
     model: LightModel
     facts: dict[str, Any]
-    search: Callable[[RankFn, np.ndarray, int], np.ndarray]
+    finder: Finder
+    networks: list[Network]  # one for each fold, fitted to the others; then that of the model
+    folds: np.ndarray  # int64 [Q], the fold of each question; -1 for one that is no query
+
+    def search(self, first: RankFn, queries: np.ndarray, k: int) -> np.ndarray:
+        """Search in two stages, as a `RankFn`, of which `first` is the first; out of fold."""
+        found = rank(first, queries, max(k, self.finder.candidates))
+        lists = self.finder.collect(found, queries)
+        fold = self.folds[lists.queries[lists.owners]]
+        features, scores = self.finder.features(lists), np.empty(len(lists.rows))
+        for number in np.unique(fold).tolist():
+            own = fold == number
+            scores[own] = predict(self.networks[number], features[own])
+        order = rank_hits(scores, lists.distances, lists.rows, lists.starts)
+        for i, (start, stop) in enumerate(itertools.pairwise(lists.starts.tolist())):
+            found[i, : stop - start] = lists.rows[order[start:stop]]
+        return found[:, :k]
 
 
 def read_scorer(config: TrainConfig) -> CrossEncoder | None:
@@ -113,33 +127,7 @@ def train_reranker(
         "relevant_hits": int(known.labels.sum()),
         "seconds": time.perf_counter() - start,
     }
-    return TrainedReranker(model, facts, functools.partial(_search, finder, networks, folds))
-
-
-def _search(
-    finder: Finder,
-    networks: list[Network],
-    folds: np.ndarray,
-    first: RankFn,
-    queries: np.ndarray,
-    k: int,
-) -> np.ndarray:
-    """Search in two stages, as a `RankFn` does, of which `first` is the first.
-
-    networks: one for each fold, fitted to the other folds; then that of the model.
-    folds: int64 [Q], the fold of each question; -1 for one that is not a training query.
-    """
-    found = rank(first, queries, max(k, finder.candidates))
-    lists = finder.collect(found, queries)
-    fold = folds[lists.queries[lists.owners]]
-    features, scores = finder.features(lists), np.empty(len(lists.rows))
-    for number in np.unique(fold).tolist():
-        own = fold == number
-        scores[own] = predict(networks[number], features[own])
-    order = rank_hits(scores, lists.distances, lists.rows, lists.starts)
-    for i, (start, stop) in enumerate(itertools.pairwise(lists.starts.tolist())):
-        found[i, : stop - start] = lists.rows[order[start:stop]]
-    return found[:, :k]
+    return TrainedReranker(model, facts, finder, networks, folds)
 
 
 def _pretrain(

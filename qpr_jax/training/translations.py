@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Container, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,6 @@ log = logging.getLogger(__name__)
 
 _LEXICON_SENTENCES = 100_000  # of a language; more would take minutes and gigabytes
 _SETTINGS = ("data.parallel", "data.parallel_tests")
-
-E = TypeVar("E", bound=Encoder)
 
 
 class TranslationData(NamedTuple):
@@ -183,13 +181,14 @@ def translation_digests(config: TrainConfig) -> dict[str, list[str]]:
     return found
 
 
-def with_languages(encoder: E, start: Encoder | None, translations: TranslationData | None) -> E:
+def with_languages(
+    encoder: Any, start: Encoder | None, translations: TranslationData | None
+) -> Encoder:
     """Note in the settings of an encoder the translations that it and its `start` have learned."""
     known = start.settings.get("translations", {}) if start else {}
     if translations is not None:
         files = [*known.get("files", []), *translations.files()]
         language = translations.splits.train[0].source_language
         known = {"source_language": language, "files": files}
-    added = {"translations": known} if known else {}
-    # Every encoder that is trained is a dataclass.
-    return dataclasses.replace(encoder, settings=encoder.settings | added)  # type: ignore[type-var]
+    settings = encoder.settings | ({"translations": known} if known else {})
+    return dataclasses.replace(encoder, settings=settings)
