@@ -15,7 +15,7 @@ import numpy as np
 from qpr_jax.evaluation import metrics
 from qpr_jax.ids import Id, id_key
 from qpr_jax.index.base import Hit
-from qpr_jax.index.vectors import Vectors, distances_to, exact_top_k
+from qpr_jax.index.vectors import Vectors, exact_top_k
 
 RankFn = Callable[[np.ndarray, int], np.ndarray]
 SearchFn = Callable[[Sequence[str], int], Sequence[Sequence[Hit]]]  # (queries, k) -> hits
@@ -122,24 +122,6 @@ def overlap(rankings: np.ndarray, others: np.ndarray, k: int = 10) -> float:
     valid = wanted >= 0
     hit = (wanted[:, :, None] == found[:, None, :]).any(axis=2) & valid
     return float(np.mean(hit.sum(axis=1) / np.maximum(valid.sum(axis=1), 1)))
-
-
-def index_recall(
-    rankings: np.ndarray,
-    exact: np.ndarray,
-    query_rows: np.ndarray,
-    vectors: np.ndarray,
-    k: int = 10,
-) -> float:
-    """Return the recall of an index: the share of `k` hits as near as the exact k-th; the mean.
-
-    It is by distance, so that which of several equal texts is found does not count. `rankings` of
-    the index and `exact` ones, int64 [n, K], are from `rank`; vectors: float32 [Q, d].
-    """
-    queries, wanted = vectors[query_rows], exact[:, :k] >= 0
-    nearest = np.where(wanted, distances_to(queries, vectors, exact[:, :k]), -np.inf)
-    found = distances_to(queries, vectors, rankings[:, :k]) <= nearest.max(axis=1, keepdims=True)
-    return float(np.mean(found.sum(axis=1) / np.maximum(wanted.sum(axis=1), 1)))
 
 
 def roc_auc(positive_distances: np.ndarray, negative_distances: np.ndarray) -> float:

@@ -24,7 +24,6 @@ from qpr_jax.evaluation.retrieval import (
     RankFn,
     exact_search,
     first_ranks,
-    index_recall,
     index_search,
     rank,
     retrieval_scores,
@@ -81,7 +80,7 @@ def write_report(
         "factory": store.vectors.factory,
         "probes": store.recipe.probes,
         "questions": len(retriever),
-        "recall@10": statistics.mean(report[split]["index_recall@10"] for split in HELD_OUT),
+        "recall@10": store.vectors.recall(),
     }
     timed = [dataset.data.questions[i] for i in eval_queries(dataset, "test")[:TIMED_QUERIES]]
     for name, reranker in rerankers.items():
@@ -144,9 +143,9 @@ def _score_splits(
     ranks: dict[str, np.ndarray] = {}
     for split in HELD_OUT:
         found: dict[str, Any] = {}
-        pairs, queries = dataset.splits.pairs[split], eval_queries(dataset, split)
-        rankings = {name: rank(search, queries) for name, search in searches.items()}
-        if len(pairs):
+        if len(pairs := dataset.splits.pairs[split]):
+            queries = eval_queries(dataset, split)
+            rankings = {name: rank(search, queries) for name, search in searches.items()}
             ranks |= query_ranks(dataset, split, rankings)
             scores = {
                 name: retrieval_scores(places, queries, pairs, dataset.clusters)
@@ -160,8 +159,6 @@ def _score_splits(
                     "exact": scores[f"{stage}_exact"],
                     "gain": {search: _gain(ranks, split, stage, search) for search in first},
                 }
-        recall = index_recall(rankings["index"], rankings["exact"], queries, vectors)
-        found["index_recall@10"] = recall
         if dataset.teacher:
             found["agreement"] = make_agreement(dataset, split)(vectors)
         report[split] = found

@@ -13,7 +13,6 @@ from qpr_jax.evaluation.pairs import (
 )
 from qpr_jax.evaluation.retrieval import (
     exact_search,
-    index_recall,
     overlap,
     rank,
     retrieval_scores,
@@ -155,18 +154,6 @@ def test_overlap():
     found = np.array([[3, 2, 1], [4, 9, -1], [7, -1, -1]])
     assert overlap(found, exact, k=3) == pytest.approx((1 + 1 / 3 + 1) / 3)
     assert overlap(found, exact, k=1) == pytest.approx((0 + 1 + 1) / 3)
-
-
-def test_the_recall_of_an_index_is_by_distance():
-    vectors = np.array([[0], [1], [1], [1], [3]], np.float32)
-    queries, exact = np.array([0, 4]), np.array([[1, 2, 3, 4], [1, 2, 3, 0]])
-    equal = np.array([[3, 1, 2, 4], [2, 3, -1, -1]])
-    assert index_recall(equal, exact, queries, vectors, k=2) == 1
-    assert index_recall(equal, exact, queries, vectors, k=3) == pytest.approx((1 + 2 / 3) / 2)
-    far = np.array([[4, 1, 2, 3], [0, 1, 2, 3]])
-    assert index_recall(far, exact, queries, vectors, k=1) == 0
-    none = np.full((2, 4), -1)
-    assert index_recall(none, none, queries, vectors) == 0
 
 
 def test_roc_auc():
