@@ -36,8 +36,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 def contrasts(text: str, rng: random.Random) -> list[str]:
     """Return at most three contrasts: negated or affirmed, another number, an opposite."""
-    found = [negated(text), other_number(text, rng), opposite(text, rng)]
-    return [contrast for contrast in found if contrast]
+    return [*filter(None, (negated(text), other_number(text, rng), opposite(text, rng)))]
 
 
 def negated(text: str) -> str:

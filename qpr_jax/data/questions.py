@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.columns import Choose, Chosen, Columns, Fields, Rows, is_missing, to_json
+from qpr_jax.data.columns import Choose, Chosen, Columns, Fields, Rows, is_missing, listed, to_json
 from qpr_jax.data.decoding import BadRows, input_name
 from qpr_jax.data.records import frame_rows, is_table, row_labels
 from qpr_jax.data.tables import format_of, read_rows
@@ -219,16 +219,15 @@ def _entries(
         else:
             yield entry
     if unseen:
-        log.warning("%s: no row has %s", source, ", ".join(f"`{name}`" for name in sorted(unseen)))
+        log.warning("%s: no row has %s", source, listed(sorted(unseen)))
     bad.warn()
 
 
 def log_columns(chosen: Chosen, source: str) -> None:
     """Log a line that says which columns of a table were chosen."""
     ids = f"ids from `{chosen.id}`" if chosen.id else "no ids"
-    kept = ", ".join(f"`{name}`" for name in chosen.payload[:8]) or "none"
-    more = f" and {len(chosen.payload) - 8} others" if len(chosen.payload) > 8 else ""
-    log.info("%s: questions from `%s`, %s, payload %s%s", source, chosen.text, ids, kept, more)
+    kept = listed(chosen.payload)
+    log.info("%s: questions from `%s`, %s, payload %s", source, chosen.text, ids, kept)
 
 
 def _entry(line: int, fields: Fields, chosen: Chosen, cells: bool) -> Entry:

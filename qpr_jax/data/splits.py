@@ -347,5 +347,4 @@ def join_apart(count: int, duplicates: np.ndarray, apart: np.ndarray) -> np.ndar
 
 def _keys(pairs: np.ndarray, count: int) -> np.ndarray:
     """A number for each pair, whichever question comes first: int64 [P]."""
-    low, high = pairs.min(axis=1), pairs.max(axis=1)
-    return low.astype(np.int64) * count + high
+    return np.sort(pairs, axis=1) @ np.array([count, 1], np.int64)

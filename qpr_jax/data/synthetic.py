@@ -67,7 +67,11 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
         texts.append(new_text(lambda: phrase(words, rng), seen))
         return len(texts) - 1
 
-    meanings = _meanings(clusters, rng)
+    # A number of concepts that keeps the density of neighbors, and so the difficulty, at any size.
+    each = min(*map(len, CONCEPTS.values()), max(4, round((4 * clusters) ** (1 / 3))))
+    meanings = sample_meanings(each, clusters + int(ALONE * clusters), rng)
+    twins = int(_FALSE_NEGATIVES * clusters)
+    meanings[clusters - twins : clusters] = meanings[:twins]
     asked: dict[Meaning, list[int]] = {}
     links: list[tuple[int, int, bool]] = []
     for meaning in meanings[:clusters]:
@@ -90,16 +94,6 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
         first, second = (b, a) if rng.random() < 0.5 else (a, b)
         rows.append((first + 1, second + 1, texts[first], texts[second], label))
     return gather_pairs(rows)
-
-
-def _meanings(clusters: int, rng: random.Random) -> list[Meaning]:
-    """The meaning of each cluster, then those of the questions in no cluster."""
-    # A number of concepts that keeps the density of neighbors, and so the difficulty, at any size.
-    each = min(*map(len, CONCEPTS.values()), max(4, round((4 * clusters) ** (1 / 3))))
-    meanings = sample_meanings(each, clusters + int(ALONE * clusters), rng)
-    twins = int(_FALSE_NEGATIVES * clusters)
-    meanings[clusters - twins : clusters] = meanings[:twins]
-    return meanings
 
 
 def sample_meanings(each: int, count: int, rng: random.Random) -> list[Meaning]:

@@ -153,12 +153,9 @@ def _relevant(
 ) -> list[tuple[str, str, int]]:
     """The ids of a query and of another question of its cluster, and their score, sorted."""
     query_of = dict(zip(clusters[queries].tolist(), queries.tolist(), strict=True))
-    pairs = [
-        (int(data.ids[query_of[cluster]]), int(data.ids[i]))
-        for i, cluster in enumerate(clusters.tolist())
-        if cluster in query_of and query_of[cluster] != i
-    ]
-    return [(f"{query}", f"{other}", 1) for query, other in sorted(pairs)]
+    others = np.setdiff1d(np.flatnonzero(np.isin(clusters, [*query_of])), queries)
+    pairs = sorted((data.ids[query_of[clusters[i]]], data.ids[i]) for i in others.tolist())
+    return [(f"{query}", f"{other}", 1) for query, other in pairs]
 
 
 def _texts(data: QuestionPairs, positions: np.ndarray) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -67,13 +67,10 @@ class TokenIds(NamedTuple):
 
 def as_texts(texts: Sequence[str], name: str = "questions") -> list[str]:
     """Return `texts` as a list; UserError about the argument `name` unless all are strings."""
-    try:
-        if isinstance(texts, str | bytes | Mapping):
-            raise TypeError
-        result = list(texts)
-    except TypeError:
+    if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
         what = f"`{name}`: expected a list of strings, got {type(texts).__name__}"
-        raise UserError(what, remedy=f"pass [{name}]") from None
+        raise UserError(what, remedy=f"pass [{name}]")
+    result = list(texts)
     for i, text in enumerate(result):
         if not isinstance(text, str):
             what = f"`{name}`: expected strings, got {type(text).__name__} at position {i}"

@@ -83,15 +83,12 @@ def shared_sentences(texts: Sequence[str]) -> dict[str, int]:
 
 def clean(text: str, shared: Mapping[str, int] | None) -> str:
     """Return what is encoded of a text: without HTML and shared sentences; None: as it is."""
-    if shared is None:
-        return text
-    plain = without_html(text)
-    return without_shared(plain, shared) if shared else plain
+    return text if shared is None else without_shared(without_html(text), shared)
 
 
 def without_shared(text: str, shared: Mapping[str, int]) -> str:
     """Leave shared sentences out; of a text that has no others, the rarest one stays."""
-    parts = [part for part in _split(text) if _plain(part)]
+    parts = [part for part in _split(text) if _plain(part)] if shared else []
     if len(parts) < 2:
         return text
     own = [part for part in parts if _plain(part) not in shared]

@@ -81,8 +81,7 @@ class Vocabulary:
 
     def with_words(self, words: Iterable[str], count: int) -> Vocabulary:
         """Give the first `count` of these words that have no row a row after all others."""
-        known = {*self._ids}
-        new = itertools.islice((word for word in words if word not in known), count)
+        new = itertools.islice((word for word in words if word not in self._ids), count)
         return dataclasses.replace(self, added=self.added + tuple(new))
 
     def token_ids(self, questions: Sequence[str], max_tokens: int = 64) -> TokenIds:
@@ -112,10 +111,7 @@ class Vocabulary:
 
     def is_known(self, token_ids: np.ndarray) -> np.ndarray:
         """Whether each id, int [...], is that of one word alone: bool [...]."""
-        first_added = self.first_bin + self.bins
-        added = (token_ids >= first_added) & (token_ids < self.size)
-        known: np.ndarray = added | ((token_ids > 0) & (token_ids < self.first_bin))
-        return known
+        return np.isin(token_ids, [*self._ids.values()])
 
     def spelled(self) -> Parts:
         """The `words` as sums of n-grams."""
