@@ -27,7 +27,7 @@ _MOST_IN_CODE = 256
 # The largest norms of unknown words, in units of `models.embedding_norm`. Without limits a word's
 # length is its weight. Words lose with a lower limit (names, typos), codes do not.
 _LIMIT, _CODE_LIMIT = 1.5, 0.8
-_CODE = re.compile(r"[\d_]")
+_CODE = re.compile(r"[\d_]|^\W+$")  # and runs of signs
 _LONG_RUN, _SHORT_RUN = re.compile(r"([^\W\d])\1{3,}"), r"\1\1\1"  # soooooo: sooo
 _FIRST_ACCENT, _LAST_ACCENT = "\u0300", "\u036f"  # combining marks of Latin, Greek and Cyrillic
 
