@@ -14,6 +14,7 @@ from qpr_jax.reranking.terms import NEGATION, NUMBER, QUESTION_WORD
 
 # Columns, which `features.FEATURES` names; SIDE columns for each of the two texts.
 BM25, COSINES, NEGATIONS, ORDER, WEIGHTS, QUERY, SIDE = 1, 2, 6, 8, 12, 13, 10
+NUMBERS = QUERY + 6
 QUESTION, GAPS = QUERY + SIDE, QUERY + 2 * SIDE
 # The most words of each text that have weights: those that the other lacks, and those in pairs.
 _UNMATCHED, _PAIRED = 6, 4
@@ -222,8 +223,8 @@ def write_order(terms, starts, words, run, out):  # type: ignore[no-untyped-def]
     """Write the features of the order of words.
 
     They are whether the first word is the same, and the last one, and the lengths of the longest
-    common run of words and of their longest common subsequence. `run` is working memory, int64
-    [2, MAX_WORDS + 1].
+    common run of words and of their longest common subsequence. Numbers in another order are added
+    to those that the other text lacks. `run` is working memory, int64 [2, MAX_WORDS + 1].
     """
     numbers, queries = words.numbers, len(starts) - 1
     for query in range(queries):
@@ -248,6 +249,32 @@ def write_order(terms, starts, words, run, out):  # type: ignore[no-untyped-def]
             out[row, ORDER + 1] = both and numbers[end - 1] == numbers[stop - 1]
             out[row, ORDER + 2] = longest / longer
             out[row, ORDER + 3] = run[1, stop - first] / longer
+            other, this = (first, stop), (begin, end)
+            out[row, NUMBERS] += _swapped_numbers(numbers, words.flags, this, other)
+            out[row, NUMBERS + SIDE] += _swapped_numbers(numbers, words.flags, other, this)
+
+
+@compile_loop()
+def _swapped_numbers(numbers, flags, own, other):  # type: ignore[no-untyped-def]
+    """Count pairs of numbers of a text that only the other text has the other way round.
+
+    They follow each other, or have a word between them, the same in both texts, as in 03/04/2024
+    and 04/03/2024. own, other: where the words of the texts begin and end.
+    """
+    swapped = 0
+    for i in range(own[0] + 1, own[1]):
+        for gap in range(1, min(2, i - own[0]) + 1):
+            left, right = numbers[i - gap], numbers[i]
+            if not flags[left] & flags[right] & NUMBER:
+                continue
+            same, turned = False, False
+            for j in range(other[0] + gap, other[1]):
+                first, last = numbers[j - gap], numbers[j]
+                same |= first == left and last == right
+                between = gap == 1 or numbers[j - 1] == numbers[i - 1]
+                turned |= first == right and last == left and between
+            swapped += turned and not same
+    return swapped
 
 
 @compile_loop()

@@ -40,7 +40,7 @@ _SIDES = (
     "miss",  # the greatest idf * (1 - match) of a word
     "far",  # the greatest idf of a word with a match below 0.5
     "missing",  # the sum of idf * (1 - match)
-    "numbers",  # words with a digit that the other text lacks
+    "numbers",  # words with a digit that the other text lacks, or turned numbers
     "far_words",  # words with a match below 0.5
     "idf",  # the sum
     "length",  # in words

@@ -271,6 +271,26 @@ def test_the_first_hits_are_ordered_by_score_and_the_others_follow():
     assert [hit.id for hit in found] == [hit.id for hit in expected]
 
 
+@pytest.mark.parametrize(
+    ("query", "question", "turned"),
+    [
+        ("paid on 03/04/2024", "paid on 04/03/2024", 1),
+        ("order AB-12-34", "order AB-34-12", 1),
+        ("10.0.12", "12.0.10", 3),
+        ("top 10 phones of 2016", "2016: top 10 phones", 0),
+        ("room 12, floor 3", "floor 3, room 12", 0),
+        ("1 2 1", "2 1 2", 0),
+    ],
+)
+def test_turned_numbers_count_as_those_that_the_other_text_lacks(
+    extractor, query, question, turned
+):
+    hits = TextLists([query], [question], np.zeros(1, np.float32), np.array([0, 1]))
+    (features,) = extractor.compute(hits)
+    for side in ("query", "question"):
+        assert features[FEATURES.index(f"numbers_{side}")] == turned
+
+
 def test_ties_and_scores_that_are_no_numbers_have_one_order():
     scores = np.array([np.nan, 1.0, np.inf, np.nan, np.inf, 1.0, -np.inf])
     distances = np.array([0.2, 0.5, 0.4, 0.1, 0.4, 0.3, 0.0], np.float32)
