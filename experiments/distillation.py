@@ -22,7 +22,6 @@ from qpr_jax.training.presets import FACTS, flat_settings
 STUDENT = "quora_distilled"
 DATA = os.environ.get("QPR_DATA_DIR", "")
 LOGS = os.path.join(DATA, "qa_logs")
-SUMS = flat_settings(FACTS["quora_distilled_sums"]["settings"])
 NO_PAIRS: dict[str, Any] = {"max_epochs": 0, "batch.token_dropout": 0.0}
 # The student with one change each: name -> what the page calls it, its settings.
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -34,11 +33,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "unlabelled": ("the questions of the logs", {"data.unlabeled": LOGS}),
     "epochs_6": ("6 epochs of imitation", {"teacher.epochs": 6}),
-    "sums": ("`quora_distilled_sums`", SUMS),
-    "lists": (
-        "`quora_distilled_lists`",
-        SUMS | flat_settings(FACTS["quora_distilled_lists"]["settings"]),
-    ),
+    "sums": ("`quora_distilled_sums`", flat_settings(FACTS["quora_distilled_sums"]["settings"])),
     "filters_600": ("600 filters for each window", {"encoder.filters": 600}),
     "windows_3_5": (
         "windows of 3 and 5 words, 450 filters",

@@ -1,4 +1,4 @@
-"""What a second stage adds to three encoders: the light re-ranker, and a cross-encoder.
+"""What a second stage adds to four encoders: the light re-ranker, and a cross-encoder.
 
     python -m experiments.two_stages                          the light re-ranker, three seeds
     python -m experiments.two_stages --cross_encoder=FOLDER   and a cross-encoder
@@ -20,7 +20,7 @@ from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.evaluation.metrics import read_ranks
 from qpr_jax.training.presets import PRESETS
 
-ROWS = ("quora_sdml", "quora_distilled", "quora_minilm")
+ROWS = ("quora_sdml", "quora_distilled", "quora_distilled_lists", "quora_minilm")
 CROSSED = "quora_distilled"
 # Stage -> the prefix of its searches in ranks.npz.
 STAGES = {"": "", "light": "reranked_", "light and cross-encoder": "reranked_cross_"}
