@@ -13,7 +13,7 @@ import numpy as np
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath
+from qpr_jax.files import MANIFEST, StrPath
 from qpr_jax.ids import Id, check_id
 from qpr_jax.index.base import Hit, Payload, Question, Store
 from qpr_jax.index.folder import FolderStore
@@ -50,6 +50,9 @@ def create_store(
     how: dict[str, Any] = {"encoder": identity, "dimension": encoder.dimension}
     if folder is not None:
         path = pathlib.Path(folder, INDEX)
+        if path.parent.name == INDEX and (path.parent / MANIFEST).exists():
+            what = f"expected the folder of a run or of an index, got a part of it, {folder}"
+            raise UserError(what, remedy=f"name {path.parent.parent}")
         how["export"] = functools.partial(export, path.parent, encoder, stages)
     return FolderStore.create(path, questions, encoder.encode, recipe, **how)
 

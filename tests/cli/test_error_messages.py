@@ -58,6 +58,7 @@ MISTAKES = (
     ("index made some_ids.jsonl --run run", "some_ids.jsonl, line 2", ""),
     ("index mine gone.csv --run run", "gone.csv", "name a file"),
     ("index some_ids.jsonl/made t.csv --run run", "some_ids.jsonl/made", "another folder"),
+    ("index mine/index t.csv --run run", "mine/index", "name mine"),
     ("encode run t.csv --out /proc/x.npy", "/proc: cannot be written", "another folder"),
     ("search gone --query a", "gone", ""),
     ("search mine/index --query a", "mine/index", "this index: mine"),
