@@ -55,11 +55,10 @@ def read_qrels(folder: StrPath, split: str) -> Qrels:
     expected = "two ids and a whole number, separated by tabs"
     for line, cells in read_values(path, ["row"], parse, expected=expected, format="lines"):
         query, document, score = cells
-        if line == 1 and not _SCORE.fullmatch(score):
-            continue  # the header, whatever it calls them
         if not _SCORE.fullmatch(score):
-            raise _bad_row(path, line, f"expected {expected}, got {score!r:.80}")
-        if qrels.setdefault(query, {}).setdefault(document, int(score)) != int(score):
+            if line > 1:  # else the header, whatever it calls them
+                raise _bad_row(path, line, f"expected {expected}, got {score!r:.80}")
+        elif qrels.setdefault(query, {}).setdefault(document, int(score)) != int(score):
             raise _bad_row(path, line, f"query {query} and {document} have two scores")
     if not qrels:
         what = f"{path}: expected relevant documents, got none"

@@ -71,16 +71,10 @@ class Columns:
             if {"question1", "question2"} <= {*names}:
                 other = "; pairs are for `qpr train`, `qpr evaluate`, `qpr rerank`"
             raise UserError(f"{what}, got {listed(names)}", remedy=_NAME_TEXT + other)
-        key = ""
-        if self.id is not None:
-            others = [name for name in names if name != text]
-            key = self.id or _usual(others, ID_NAMES, remedy=_NAME_ID)
-        payload: tuple[str, ...] = ()
-        if self.payload is True:
-            kept = (name for name in names if name and name not in (text, key))
-            payload = tuple(name for name in kept if not name.startswith(_PANDAS_INDEX))
-        elif self.payload:
-            payload = tuple(dict.fromkeys(self.payload))
+        others = [name for name in names if name and name != text]
+        key = "" if self.id is None else self.id or _usual(others, ID_NAMES, remedy=_NAME_ID)
+        others = [name for name in others if name != key and not name.startswith(_PANDAS_INDEX)]
+        payload = tuple(dict.fromkeys(others if self.payload is True else self.payload or ()))
         require(names, [text], remedy=_NAME_TEXT)
         require(names, [key], remedy=_NAME_ID)
         if not optional:

@@ -126,30 +126,21 @@ def _parse(fields: Fields | str, *, weighted: bool) -> tuple[Row, float] | str:
     label = parse_label(cell)
     if label is None:
         return f"expected `{COLUMNS[2]}` 0 or 1, got {short(cell)}"
-    cell = fields.get(WEIGHT) if weighted else None
-    weight = _weight(cell)
-    if not 0 < weight < math.inf:
-        return f"expected a `{WEIGHT}` above 0, got {short(cell)}"
-    both = {*IDS} <= fields.keys() and not weighted
-    id1, id2 = (fields[name] if both else None for name in IDS)
-    return (_id(id1, first), _id(id2, second), first, second, label), weight
-
-
-def _is_blank(cell: object) -> bool:
-    return is_missing(cell) or not str(cell).strip()
-
-
-def _id(cell: object, text: str) -> Id:
-    """The id in a cell, or "=" and the text of the question where it is blank."""
-    return f"={text}" if _is_blank(cell) else id_key(str(cell))
-
-
-def _weight(cell: object) -> float:
-    """The number in a cell, 1 where it is blank, NaN for anything else."""
+    given = _cell(fields.get(WEIGHT)) if weighted else ""
     try:
-        return 1.0 if _is_blank(cell) else float(str(cell))
+        weight = float(given or 1)
     except ValueError:
-        return math.nan
+        weight = math.nan
+    if not 0 < weight < math.inf:
+        return f"expected a `{WEIGHT}` above 0, got {short(given)}"
+    both = {*IDS} <= fields.keys() and not weighted
+    ids = [_cell(fields[name]) if both else "" for name in IDS]
+    a, b = (id_key(i) if i else f"={t}" for i, t in zip(ids, (first, second), strict=True))
+    return (a, b, first, second, label), weight
+
+
+def _cell(value: object) -> str:
+    return "" if is_missing(value) else str(value).strip()
 
 
 def gather_pairs(

@@ -235,9 +235,7 @@ def _entry(line: int, fields: Fields, chosen: Chosen, cells: bool) -> Entry:
     question = fields[chosen.text]
     if not isinstance(question, str) or not question.strip():
         raise UserError(f"expected a question in `{chosen.text}`, got {short(question)}")
-    value = fields[chosen.id] if chosen.id else None
-    if value is not None:
-        value = _as_id(value, chosen.id, cells)
+    value = _as_id(fields[chosen.id], chosen.id, cells) if chosen.id else None
     kept = {name: fields[name] for name in chosen.payload if name in fields}
     payload = {name: None if is_missing(cell) else cell for name, cell in kept.items()}
     return Entry(line, value, str(question), to_json(payload) if payload else None)

@@ -149,12 +149,12 @@ def parse_json(data: bytes | str) -> Any:
 
 def json_rows(file: Any, source: str, kind: str, columns: Sequence[str]) -> Rows:
     """Yield the objects of an array ("json") or of lines; each must have the columns."""
-    for number, value, reason in _json_values(file, source, kind):
+    for number, value in _json_values(file, source, kind):
         if kind == "jsonl" and isinstance(value, list):
             what = f"{source}, line {number}: expected an object in each line, got an array"
             raise UserError(what, remedy="name its format with `--format json`")
-        if reason:
-            yield number, reason
+        if isinstance(value, UserError):
+            yield number, value.what
         elif not isinstance(value, dict):
             yield number, f"expected a JSON object, got {short(value)}"
         elif missing := [name for name in columns if name not in value]:
@@ -163,8 +163,8 @@ def json_rows(file: Any, source: str, kind: str, columns: Sequence[str]) -> Rows
             yield number, value
 
 
-def _json_values(file: Any, source: str, kind: str) -> Iterator[tuple[int, Any, str]]:
-    """Yield the number of each value of an array or of lines, the value, and what is wrong."""
+def _json_values(file: Any, source: str, kind: str) -> Iterator[tuple[int, Any]]:
+    """Yield the number and the value of each of an array or of lines, a UserError for a bad one."""
     if kind == "json":
         data = file.read()
         if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] != b"{":
@@ -176,15 +176,14 @@ def _json_values(file: Any, source: str, kind: str) -> Iterator[tuple[int, Any, 
             if not isinstance(values, list):
                 what = f"{source}: expected an array of JSON objects ({got})"
                 raise UserError(what, remedy="correct it, or name another format with `--format`")
-            for number, value in enumerate(values, start=1):
-                yield number, value, ""
+            yield from enumerate(values, start=1)
             return
         file = io.BufferedReader(io.BytesIO(data))  # JSON lines in a file named .json
     for number, line in read_lines(file, source):
         if isinstance(line, bytes):
-            yield number, None, not_utf8(line)
+            yield number, UserError(not_utf8(line))
         elif line.strip():
             try:
-                yield number, parse_json(line), ""
+                yield number, parse_json(line)
             except NO_JSON as error:
-                yield number, None, f"expected a JSON object ({error})"
+                yield number, UserError(f"expected a JSON object ({error})")

@@ -101,18 +101,18 @@ def names(text: str) -> frozenset[str]:
     all capitals has no names.
     """
     text = nfkc(text.translate(_APOSTROPHES))
-    words = [(match.group(), match.start(), match.end()) for match in _WORD.finditer(text)]
+    pieces = re.split(f"({_WORD.pattern})", text)
+    gaps, words = pieces[::2], pieces[1::2]
     if len(words) > 3 and not any(c.islower() and c.isalpha() for c in text):
         return frozenset()
-    titled = _in_title_case([word for word, _, _ in words])
-    found, before, end = set(), "", 0
-    for word, start, stop in words:
+    titled = _in_title_case(words)
+    found = set()
+    for before, gap, word in zip(["", *words], gaps, words, strict=False):
         acronym = any(c.isupper() for c in word[1:])
         if word.lower() not in _SMALL:
-            starts = not before or _ends_sentence(before, text[end:start])
+            starts = not before or _ends_sentence(before, gap)
             if acronym or (word[0].isupper() and not starts and not titled):
                 found.add(_name(word))
-        before, end = word, stop
     return frozenset(found)
 
 

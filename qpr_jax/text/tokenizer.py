@@ -80,12 +80,12 @@ def split_at_words(text: str) -> list[tuple[str, str]]:
     """
     word, _, _ = _patterns()
     pieces: list[tuple[str, str]] = []
-    end = 0
-    for match in word.finditer(text):
-        pieces.append((text[end : match.start()], ""))
-        pieces += [(part, nfkc_lower(part)) for part in _SIGN_OR_REST.findall(match[0])]
-        end = match.end()
-    return [(piece, name) for piece, name in [*pieces, (text[end:], "")] if piece]
+    for number, part in enumerate(re.split(f"({word.pattern})", text)):
+        if number % 2:
+            pieces += [(piece, nfkc_lower(piece)) for piece in _SIGN_OR_REST.findall(part)]
+        elif part:
+            pieces.append((part, ""))
+    return pieces
 
 
 def canonical(text: str) -> str:
