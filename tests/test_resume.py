@@ -132,24 +132,18 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(unbroken, tmp_path,
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
-def test_a_signal_saves_and_the_same_command_resumes(unbroken, tmp_path, number):
-    given = (tmp_path / "run", unbroken)
-    process = start(*given, checkpoint_every=1000)
-    while lines(given[0]) < 2 and process.poll() is None:
+def test_a_signal_saves_the_last_step(unbroken, tmp_path, number):
+    """tests/training/test_cross_encoder.py resumes after one, in the same loop."""
+    workdir = tmp_path / "run"
+    process = start(workdir, unbroken, checkpoint_every=1000)
+    while lines(workdir) < 2 and process.poll() is None:
         time.sleep(0.001)
     process.send_signal(number)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 128 + number, errors
     assert f"{number.name}: saving, then stopping" in errors
-    saved = lines(given[0])
-    assert 2 <= saved < STEPS
-    if number == signal.SIGTERM:  # whose run resumes like the other's, and like a killed one
-        return
-    process = start(*given, checkpoint_every=1000)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    assert f"resuming from step {saved}" in errors
-    assert result(given[0]) == result(unbroken / "run")
+    assert 2 <= lines(workdir) < STEPS
+    assert (workdir / "checkpoints" / str(lines(workdir))).is_dir()
 
 
 @pytest.mark.parametrize("rename", [9, pytest.param(3, marks=pytest.mark.slow)])
