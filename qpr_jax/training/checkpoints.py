@@ -45,7 +45,7 @@ class Checkpoints:
     """The checkpoints of one run: that of the latest step and that of the best.
 
     Orbax renames a checkpoint into place when it is written. A kill leaves no checkpoint or a whole
-    one. Leaving the context waits for the last save.
+    one. Leaving the context waits for the last save, `wait` also raises what failed.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -64,14 +64,10 @@ class Checkpoints:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
-        try:
-            if kind is None:
-                self.wait()
-        finally:
-            # `save` and `wait` have raised what failed; Orbax raises it here once more.
-            with contextlib.suppress(ValueError, OSError):
-                self._manager.close()
+    def __exit__(self, *error: object) -> None:
+        # Orbax waits here, and raises once more what `save` or `wait` have raised.
+        with contextlib.suppress(ValueError, OSError):
+            self._manager.close()
 
     def save(self, state: TrainState, best: EarlyStopping) -> None:
         """Start to save the state, unless its step is saved. UserError if the last save failed."""

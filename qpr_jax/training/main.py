@@ -21,7 +21,6 @@ from qpr_jax.training.sources import SOURCES
 log = logging.getLogger(__name__)
 
 RUN_FILE = "run.json"
-FORMAT = 1  # of run.json
 _PREPARED = ("splits", "clusters")  # what a run writes before its first step
 # What `overwrite` removes. The first two mark what is finished, so that a kill leaves a whole run.
 # The last two are left by a kill: files and folders that are renamed when they are whole.
@@ -113,7 +112,7 @@ def open_workdir(
     `overwrite` removes a run that is there. UserError where the folder holds a run with other
     settings, or files that are not of a run, or another process uses it.
     """
-    run, folder = {"format": FORMAT} | run, pathlib.Path(workdir)
+    run, folder = {"format": 1} | run, pathlib.Path(workdir)
     if not str(workdir) or (folder.exists() and not folder.is_dir()):
         raise UserError(f"expected a folder, got {str(workdir)!r}", setting="workdir")
     with locked(folder / ".lock", busy=f"{folder}: another process works in this folder"):
