@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 
-from qpr_jax.data.pairs import (
-    HEADER,
-    PAIRS_HEADER,
-    gather_pairs,
-    read_question_pairs,
-)
+from qpr_jax.data.pairs import HEADER, PAIRS_HEADER, gather_pairs, read_question_pairs
 from qpr_jax.errors import UserError
 from tests.refused import check_refused
 from tests.tables import write_table
