@@ -68,16 +68,17 @@ class Runtime:
                 rows = group[start : start + size]
                 share = -(-len(rows) // self._devices)
                 shape = (self._devices << (share - 1).bit_length(), width)
-                types = None if segments is None else _padded(segments, rows, shape, 0)
-                started.append((rows, self.encode(_padded(ids, rows, shape, -1), types)))
+                types = None if segments is None else padded(segments, rows, shape, 0)
+                started.append((rows, self.encode(padded(ids, rows, shape, -1), types)))
         # Results are read when all work is started, so that no device waits for the host.
         for rows, encoded in started:
             results[rows] = np.asarray(encoded)[: len(rows)]
 
 
-def _padded(
+def padded(
     lists: Sequence[Sequence[int]], rows: np.ndarray, shape: tuple[int, int], fill: int
 ) -> np.ndarray:
+    """Rows of lists in an array, int32 of this shape, `fill` where they are shorter."""
     block = np.full(shape, fill, np.int32)
     for at, row in enumerate(rows):
         block[at, : len(lists[row])] = lists[row]

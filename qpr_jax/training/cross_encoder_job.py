@@ -18,7 +18,7 @@ from flax import nnx
 from qpr_jax.data.splits import TRAIN, SplitData, group_questions, write_splits
 from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
-from qpr_jax.encoders.transformer_runtime import WIDTHS
+from qpr_jax.encoders.transformer_runtime import WIDTHS, padded
 from qpr_jax.evaluation.retrieval import DEPTH, exact_search, first_scores, index_search, rank
 from qpr_jax.files import write_json
 from qpr_jax.index.recipe import Recipe
@@ -335,13 +335,10 @@ def lay_out_pairs(
     L is one of `WIDTHS`, and `max_tokens`, which no pair exceeds, at most. token_ids: of each
     question, with [CLS] and [SEP]; [CLS] is left out of the second question.
     """
-    pairs = [(token_ids[a], token_ids[b]) for a, b in rows.tolist()]
-    longest = max(len(a) + len(b) - 1 for a, b in pairs)
+    pairs = [(token_ids[a], token_ids[b][1:]) for a, b in rows.tolist()]
+    ids = [[*a, *b] for a, b in pairs]
+    segments = [[0] * len(a) + [1] * len(b) for a, b in pairs]
+    longest = max(map(len, ids))
     width = min(next((width for width in WIDTHS if width >= longest), longest), max_tokens)
-    ids = np.full((len(pairs), width), -1, np.int32)
-    segments = np.zeros((len(pairs), width), np.int32)
-    for i, (a, b) in enumerate(pairs):
-        end = len(a) + len(b) - 1
-        ids[i, : len(a)], ids[i, len(a) : end] = a, b[1:]
-        segments[i, len(a) : end] = 1
-    return ids, segments
+    every, shape = np.arange(len(ids)), (len(ids), width)
+    return padded(ids, every, shape, -1), padded(segments, every, shape, 0)
