@@ -1,5 +1,6 @@
 """The training of a cross-encoder: its pairs, its batches, its loss, and a run that is stopped."""
 
+import functools
 import itertools
 import os
 import pathlib
@@ -85,10 +86,11 @@ def test_a_round_has_each_cluster_once_and_all_labeled_pairs():
     assert (others[:, 0] == 1).sum() == (same[:, 0] == 1).sum()
     # Pairs of one kind are refused.
     none, no_hits = np.zeros((0, 2), int), np.full((10, 3), -1)
-    with pytest.raises(UserError, match="a known paraphrase"):
-        draw_pairs(np.arange(10), no_hits, none, count=5, negatives=2, seed=0)
-    with pytest.raises(UserError, match="labeled as non-duplicates"):
-        draw_pairs(CLUSTERS, no_hits, none, count=5, negatives=2, seed=0)
+    check_refused(
+        functools.partial(draw_pairs, count=5, negatives=2, seed=0),
+        (np.arange(10), no_hits, none, "a known paraphrase"),
+        (CLUSTERS, no_hits, none, "labeled as non-duplicates"),
+    )
 
 
 def test_batches_have_about_one_length_and_each_pair_once():

@@ -9,7 +9,6 @@ import pytest
 
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.encoders.load import load_encoder
-from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text, tokenize
 from qpr_jax.training.config import TrainConfig, override
 from qpr_jax.training.dataset import load_dataset
@@ -29,6 +28,7 @@ from tests.languages import (
     write_english,
     write_tsv,
 )
+from tests.refused import check_refused
 
 
 @pytest.fixture(scope="module")
@@ -67,29 +67,22 @@ def test_what_cannot_be_learned_or_scored_is_refused(config):
     changes = {"data.parallel": config.data.parallel[1:]}  # a dictionary alone
     assert not load_translations(override(config, changes), ()).splits.held_out["validation"]
     changes["early_stopping.metric"] = "translation"
-    with pytest.raises(UserError, match="expected sentences to hold out and score"):
-        load_translations(override(config, changes), ())
+    said = "expected sentences to hold out and score"
+    check_refused(load_translations, (override(config, changes), (), said))
     start = load_encoder(f"{config.teacher.model}/export")  # which has no sums to spell words
     changed = override(config, {"encoder.pretrained": config.teacher.model})
-    with pytest.raises(UserError) as caught:
-        load_dataset(changed, None, start)
-    assert caught.value.setting == "batch.subword_dropout"
+    check_refused(load_dataset, (changed, None, start, r"`batch\.subword_dropout`: "))
 
 
-@pytest.mark.parametrize(
-    ("setting", "spec", "message"),
-    [
-        ("data.parallel", "en-de:{}/none.tsv", "none.tsv; name a file"),
-        ("data.parallel_tests", "{}/words.tsv", "expected sentences to score, got a dictionary"),
-        ("data.parallel", "en-de:$QPR_NOT_SET/a.tsv", r"none at \$QPR_NOT_SET"),
-    ],
-)
-def test_a_wrong_file_is_named_with_its_setting(config, tmp_path, setting, spec, message):
-    write_tsv(tmp_path / "words.tsv", [("dog", "hund"), ("cat", "katze")])
-    spec = spec.format(f"en-xx:{tmp_path}" if spec[0] == "{" else tmp_path)
-    with pytest.raises(UserError, match=message) as caught:
-        load_translations(override(config, {setting: (spec,)}), ())
-    assert caught.value.setting == setting
+def test_a_wrong_file_is_named_with_its_setting(config, tmp_path):
+    words = write_tsv(tmp_path / "words.tsv", [("dog", "hund"), ("cat", "katze")])
+    gone, unset = f"en-de:{tmp_path}/none.tsv", "en-de:$QPR_NOT_SET/a.tsv"
+    check_refused(
+        lambda setting, spec: load_translations(override(config, {setting: (spec,)}), ()),
+        ("data.parallel", gone, "`data.parallel`: .*none.tsv; name a file"),
+        ("data.parallel_tests", words, "`data.parallel_tests`: .*sentences to score, got a dict"),
+        ("data.parallel", unset, r"`data.parallel`: .*none at \$QPR_NOT_SET"),
+    )
 
 
 def test_languages_and_files_name_a_run_and_rows_of_each_file_are_limited(config, tmp_path):
@@ -345,5 +338,5 @@ def test_files_without_a_new_word_are_refused(folder, tmp_path):
     (tmp_path / "words.tsv").write_text("how do i\tdo i how\nhow can i\ti can how\n")
     known = {"data.parallel": (f"en-de:{tmp_path / 'words.tsv'}",), "early_stopping.metric": "mrr"}
     config = config_of(tmp_path, folder / "english", **known)
-    with pytest.raises(UserError, match=r"`text\.added_words`: found no words"):
-        load_dataset(config, None, MODEL_FAMILIES["cnn"].start(config))
+    start = MODEL_FAMILIES["cnn"].start(config)
+    check_refused(load_dataset, (config, None, start, r"`text\.added_words`: found no words"))
