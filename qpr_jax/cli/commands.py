@@ -20,8 +20,6 @@ _GROUPS = {
 
 
 class _Grouped(click.Group):
-    """Commands under the titles of `_GROUPS`."""
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in _GROUPS.items():
             limit = formatter.width - 6 - max(len(name) for name in self.commands)

@@ -9,7 +9,12 @@ from typing import Any
 import click
 
 from qpr_jax.cli import command as cli
+from qpr_jax.data.pairs import read_question_pairs
+from qpr_jax.data.task_splits import write_tasks
+from qpr_jax.distant.folder import make_folder, score_verdicts
+from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import LEAST, Method
+from qpr_jax.files import refuse_existing
 
 log = logging.getLogger("qpr_jax")
 
@@ -50,13 +55,8 @@ def clusters(
     if (verdicts is None) is not bool(logs) or bool(logs) is (out is None):
         raise click.UsageError("give LOGS and --out, or --verdicts only")
     if verdicts is not None:
-        from qpr_jax.distant.folder import score_verdicts
-
         click.echo(json.dumps(score_verdicts(verdicts)))
         return None
-    from qpr_jax.distant.folder import make_folder
-    from qpr_jax.distant.logs import Logs, log_files
-
     form, kind, least = how["format"] or "", how["coherence"], how["min_coherence"]
     report = make_folder(
         str(out),
@@ -106,10 +106,6 @@ def splits(
              qpr evaluate runs/mine parts/test.tsv --task classification --validation parts/dev.tsv
              qpr evaluate runs/mine --beir parts/beir
     """
-    from qpr_jax.data.pairs import read_question_pairs
-    from qpr_jax.data.task_splits import write_tasks
-    from qpr_jax.files import refuse_existing
-
     refuse_existing(out)
     data = read_question_pairs(pairs, format=format or "", skip_bad_rows=skip_bad_rows)
     report = write_tasks(out, data, dev=dev, test=test)

@@ -177,7 +177,6 @@ def _search_options(options: dict[str, Any]) -> tuple[Choice, Options]:
 
 
 def _read(files: Sequence[str], how: dict[str, Any], where: str) -> Source:
-    """Read a table of one file or several."""
     chosen: list[Chosen] = []
 
     def say(found: Chosen, source: str) -> None:
@@ -313,7 +312,6 @@ def _next_step(session: Review, folder: pathlib.Path) -> str:
 
 
 def _implied(session: Review) -> str:
-    """What the verdicts imply, in a line."""
     from qpr_jax.duplicates.review import threshold_of
 
     estimate = session.estimate()

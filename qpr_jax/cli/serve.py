@@ -79,7 +79,7 @@ def serve(folder: str, host: str, port: int, workers: int, **given: Any) -> None
     # By default FAISS's threads spin while they wait for the next batch.
     use_huge_pages(OMP_WAIT_POLICY="passive", OMP_NUM_THREADS=str(given["threads"] or cpu_count()))
     with needs("`qpr serve`", ".[serve]"):
-        from qpr_jax.serving.app import Settings
+        from qpr_jax.serving.app import Settings, make_app
         from qpr_jax.serving.middleware import LOOPBACK
     hosts, access_log = host_names(host, given["allowed_host"]), given["access_log"]
     settings = Settings(
@@ -96,27 +96,14 @@ def serve(folder: str, host: str, port: int, workers: int, **given: Any) -> None
         url = f"http://{_bracket_ipv6(host)}:{listening.getsockname()[1]}"
         say = functools.partial(_say, settings, url, workers, cli.wants_json())
         if workers == 1:
-            _serve_alone(settings, listening, say, access_log=access_log)
+            if hangup := getattr(signal, "SIGHUP", 0):  # Windows has none
+                signal.signal(hangup, signal.SIG_IGN)  # until there is something to reload
+            app = make_app(settings.open_index(), settings, reload_signal=hangup, on_ready=say)
+            run_app(app, listening, access_log=access_log)
             return
         where = {"host": host, "port": listening.getsockname()[1], "workers": workers}
         say = functools.partial(say, len(settings.open_index()))
     _serve_by_workers(settings, say, where, access_log=access_log)
-
-
-def _serve_alone(
-    settings: Settings, listening: socket.socket, say: Callable[[int], None], *, access_log: bool
-) -> None:
-    """Serve in this process."""
-    from qpr_jax.serving.app import make_app
-
-    def on_ready(count: int) -> None:
-        gc.freeze()  # the index stays, so the collector need not scan it
-        say(count)
-
-    if hangup := getattr(signal, "SIGHUP", 0):  # Windows has none
-        signal.signal(hangup, signal.SIG_IGN)  # until there is something to reload
-    app = make_app(settings.open_index(), settings, reload_signal=hangup, on_ready=on_ready)
-    run_app(app, listening, access_log=access_log)
 
 
 def _serve_by_workers(
@@ -146,7 +133,7 @@ def _serve_by_workers(
 
 
 def _say(settings: Settings, url: str, workers: int, as_json: bool, count: int) -> None:
-    """Print what is served and where."""
+    gc.freeze()  # the index stays, so the collector need not scan it
     writing = "with the token" if settings.token else "off"
     by = f", by {workers} workers" if workers > 1 else ""
     log.info(

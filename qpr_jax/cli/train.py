@@ -141,7 +141,6 @@ def _toml(name: str, *, every: bool) -> str:
 
 
 def _value(value: Any) -> str:
-    """The value of a setting as TOML."""
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 

@@ -179,9 +179,7 @@ class CnnEncoder:
 
     @functools.cached_property
     def _folded(self) -> FoldedCnn:
-        return FoldedCnn(
-            self.embedding, self.kernels, self.biases, self.projection, normalize=self.normalize
-        )
+        return FoldedCnn(self)
 
 
 def read_cnn(folder: StrPath) -> CnnEncoder:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from qpr_jax.machine import compile_loop
 from qpr_jax.models import embedding_norm, unit_rows
 from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
 
-_TOKENS = 1024  # whose products are computed at once
+if TYPE_CHECKING:
+    from qpr_jax.encoders.cnn_encoder import CnnEncoder
+
 _UNROLLED = 8  # features that `_project` adds at once, in a loop that LLVM unrolls
 _ROWS = 16  # questions that `_project` keeps in the processor's cache
 # tanh x = x P(x^2) / Q(x^2) up to where it is 1, within 5 units of the last place: the
@@ -39,41 +41,30 @@ class FoldedCnn:
     Source: Bonadiman, Kumar and Mittal (2019), section 2.1.1, equation (1).
     """
 
-    def __init__(
-        self,
-        embedding: np.ndarray,
-        kernels: Sequence[np.ndarray],
-        biases: Sequence[np.ndarray],
-        projection: np.ndarray,
-        *,
-        normalize: bool,
-    ) -> None:
-        """Reserve the tables; the arguments are those of `CnnEncoder`."""
-        self._embedding = embedding
-        self._kernels = [[_padded(tap) for tap in kernel] for kernel in kernels]
-        self._bias = np.concatenate(biases)
-        self._bag_of_words = len(projection) > len(self._bias)
-        self._projection = _padded(projection)
-        self._normalize = normalize
-        self._computed = np.zeros(len(embedding), bool)
-        shapes = ((len(embedding), len(kernel), kernel.shape[2]) for kernel in kernels)
+    def __init__(self, encoder: CnnEncoder) -> None:
+        """Reserve the tables."""
+        self._embedding, self._normalize = encoder.embedding, encoder.normalize
+        self._kernels = [[_padded(tap) for tap in kernel] for kernel in encoder.kernels]
+        self._bias = np.concatenate(encoder.biases)
+        self._bag_of_words = len(encoder.projection) > len(self._bias)
+        self._projection = _padded(encoder.projection)
+        self._computed = np.zeros(len(self._embedding), bool)
+        shapes = ((len(self._embedding), len(k), k.shape[2]) for k in encoder.kernels)
         self._tables = [_reserve(shape) for shape in shapes]
 
     def compute(self, token_ids: np.ndarray) -> None:
         """Compute the products of these tokens."""
         if self._computed[token_ids].all():
             return
-        missing = np.unique(token_ids[~self._computed[token_ids]])
+        tokens = np.unique(token_ids[~self._computed[token_ids]])
         more = -self._embedding.shape[1] % _UNROLLED
-        for start in range(0, len(missing), _TOKENS):
-            tokens = missing[start : start + _TOKENS]
-            rows = np.pad(self._embedding[tokens], ((0, 0), (0, more)))
-            for table, kernel in zip(self._tables, self._kernels, strict=True):
-                for tap, weights in enumerate(kernel):
-                    products = np.zeros((len(tokens), weights.shape[1]), np.float32)
-                    _project(rows, weights, products)
-                    table[tokens, tap] = products
-            self._computed[tokens] = True
+        rows = np.pad(self._embedding[tokens], ((0, 0), (0, more)))
+        for table, kernel in zip(self._tables, self._kernels, strict=True):
+            for tap, weights in enumerate(kernel):
+                products = np.zeros((len(tokens), weights.shape[1]), np.float32)
+                _project(rows, weights, products)
+                table[tokens, tap] = products
+        self._computed[tokens] = True
 
     def encode(self, tokens: TokenIds) -> np.ndarray:
         """Compute the vectors of n questions, float32 [n, d]."""
@@ -149,7 +140,6 @@ def _add_rows(table, more, rows, offsets, out, column):  # type: ignore[no-untyp
 
 @compile_loop(fastmath={"contract"})
 def _tanh(x):  # type: ignore[no-untyped-def]
-    """tanh of a float32."""
     x = _ONE if x > _ONE else x
     x = -_ONE if x < -_ONE else x
     y = x * x

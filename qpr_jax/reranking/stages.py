@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from qpr_jax.encoders.base import Encoder, accepted_identities
-from qpr_jax.encoders.load import MINILM, MINILM_PACKAGE, load_encoder, packaged_folder
+from qpr_jax.encoders.load import MINILM, MINILM_PACKAGE, PACKAGED_FOLDER, load_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, id_key
@@ -259,7 +259,7 @@ def read_stages(
     encoder = load_encoder(folder)
     stages = Stages.read(folder, encoder, cross_encoder)
     if folder.parent.name == MINILM_PACKAGE:  # whose calibration comes with this package
-        carried = read_calibration(packaged_folder().with_name(MINILM) / CALIBRATION)
+        carried = read_calibration(PACKAGED_FOLDER.with_name(MINILM) / CALIBRATION)
         stages.calibration = carried if carried.encoder == encoder.identity else None
     return encoder, stages
 

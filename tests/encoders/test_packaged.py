@@ -8,7 +8,7 @@ import pytest
 from qpr_jax import Retriever, read_encoder
 from qpr_jax.data.sources import write_sample
 from qpr_jax.duplicates.find import find_duplicates
-from qpr_jax.encoders.load import PACKAGED, packaged_folder
+from qpr_jax.encoders.load import PACKAGED, PACKAGED_FOLDER
 
 QUESTIONS = [
     "How do I get a stain out of a wool coat?",
@@ -26,9 +26,9 @@ def retriever():
 
 
 def test_it_is_small_and_the_one_of_its_card():
-    files = [path for path in packaged_folder().rglob("*") if path.is_file()]
+    files = [path for path in PACKAGED_FOLDER.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 25e6
-    card = (packaged_folder() / "README.md").read_text()
+    card = (PACKAGED_FOLDER / "README.md").read_text()
     encoder = read_encoder(PACKAGED)
     assert encoder.identity in card
     assert encoder.settings["encoder.stored_dtype"] == "float16"
