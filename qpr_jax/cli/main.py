@@ -10,23 +10,20 @@ import sys
 
 def main() -> int:
     """Run the program and return the exit status."""
-    status = _run()
-    if status == 128 + signal.SIGINT:
-        # Python, where it ran source when the signal came, would end by the signal in spite of the
-        # status; to run source again makes it forget that.
-        exec("")
-    return status
-
-
-def _run() -> int:
     try:  # imported late, since Ctrl-C may come before they are there
         from qpr_jax.cli import commands, program
 
         program.unblock_interrupts()
     except KeyboardInterrupt:
         print("stopped: nothing was changed", file=sys.stderr)
-        return 128 + signal.SIGINT
-    return program.run_program(commands.run)
+        status = 128 + signal.SIGINT
+    else:
+        status = program.run_program(commands.run)
+    if status == 128 + signal.SIGINT:
+        # Python, where it ran source when the signal came, would end by the signal in spite of the
+        # status; to run source again makes it forget that.
+        exec("")
+    return status
 
 
 if __name__ == "__main__":

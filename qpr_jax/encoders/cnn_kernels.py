@@ -15,7 +15,7 @@ import numpy as np
 
 from qpr_jax.machine import compile_loop
 from qpr_jax.models import embedding_norm, unit_rows
-from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
+from qpr_jax.text.base import Parts, TokenIds
 
 if TYPE_CHECKING:
     from qpr_jax.encoders.cnn_encoder import CnnEncoder
@@ -68,14 +68,9 @@ class FoldedCnn:
 
     def encode(self, tokens: TokenIds) -> np.ndarray:
         """Compute the vectors of n questions, float32 [n, d]."""
-        token_ids, offsets, parts = tokens.ids, tokens.offsets, NO_PARTS
-        sums = token_ids >= len(self._embedding)
-        if sums.any():
-            summed, number = np.unique(token_ids[sums] - len(self._embedding), return_inverse=True)
-            token_ids, parts = token_ids.copy(), tokens.parts.take(summed)
-            token_ids[sums] = len(self._embedding) + number
+        token_ids, offsets, _, parts = tokens
         rows, scales = sum_parts(self._embedding, parts)
-        self.compute(np.append(token_ids[~sums], parts.rows))
+        self.compute(np.append(token_ids[token_ids < len(self._embedding)], parts.rows))
         values = np.zeros((len(offsets) - 1, len(self._projection)), np.float32)
         at = 0
         for table in self._tables:
