@@ -22,7 +22,7 @@ from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, read_values
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST
-from qpr_jax.ids import EXPECTED, Id, id_key, parse_key
+from qpr_jax.ids import EXPECTED, Id, first_repeated, id_key, parse_key
 
 log = logging.getLogger("qpr_jax")
 
@@ -198,18 +198,12 @@ def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
 
 def _runs(batch: list[Entry]) -> Iterator[list[Entry]]:
     """Split into runs that all have ids or all lack them, with no repeated id."""
-    run: list[Entry] = []
-    seen: set[Id | None] = set()
-    for entry in batch:
-        key = None if entry.id is None else id_key(entry.id)
-        other = bool(run) and (run[0].id is None) != (key is None)
-        if other or (key is not None and key in seen):
-            yield run
-            run, seen = [], set()
-        run.append(entry)
-        seen.add(key)
-    if run:
-        yield run
+    for _, group in itertools.groupby(batch, lambda entry: entry.id is None):
+        run = [*group]
+        while run:
+            stop = first_repeated(entry.id for entry in run if entry.id is not None)
+            yield run[:stop]
+            run = run[stop:] if stop else []
 
 
 @cli.command("either all these ids were removed from {folder}, or none")

@@ -24,7 +24,8 @@ from qpr_jax.errors import UserError, needs
 from qpr_jax.files import read_object, refuse_existing, sha256_of, write_atomically
 
 if TYPE_CHECKING:
-    from qpr_jax.index.negatives import Rules, Score
+    from qpr_jax.index.negatives import Rules
+    from qpr_jax.reranking.cross_encoder import CrossEncoder
     from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
@@ -80,6 +81,7 @@ def negatives(
                  --set batch.hard_negatives=128
     """
     from qpr_jax.index.negatives import Rules, find_negatives
+    from qpr_jax.reranking.cross_encoder import read_cross_encoder
 
     _check_out(out, pairs)
     rerank, cross_encoder = options.pop("rerank"), options.pop("cross_encoder")
@@ -88,7 +90,7 @@ def negatives(
         what = f"expected at most {rules.to_rank}, the last rank, got {rules.from_rank}"
         raise UserError(what, setting="from_rank")
     labeled, groups, queries = _read_queries(run, pairs, split, format or "")
-    score = _cross_encoder_score(cross_encoder) if cross_encoder else None
+    score = functools.partial(_score, read_cross_encoder(cross_encoder)) if cross_encoder else None
     retriever = _retriever(run, labeled.questions, rules, alone=split is not None)
     if rerank and not retriever.stages.scores(retriever.store):
         raise UserError(f"{run}: has no scores of pairs", setting="rerank")
@@ -167,18 +169,11 @@ def _retriever(folder: str, questions: list[str], rules: Rules, *, alone: bool) 
     return Retriever.build(questions, run=folder)
 
 
-def _cross_encoder_score(folder: str) -> Score:
-    """Make a function from pairs to their probabilities, calibrated or the sigmoid of the logit."""
-    from qpr_jax.reranking.cross_encoder import read_cross_encoder
-
-    model = read_cross_encoder(folder)
-
-    def score(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        logits = model.predict(pairs)
-        calibrated = model.probabilities(logits)
-        return 1 / (1 + np.exp(-logits.astype(np.float64))) if calibrated is None else calibrated
-
-    return score
+def _score(model: CrossEncoder, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    """The probabilities of pairs, calibrated or the sigmoid of the logit."""
+    logits = model.predict(pairs)
+    calibrated = model.probabilities(logits)
+    return 1 / (1 + np.exp(-logits.astype(np.float64))) if calibrated is None else calibrated
 
 
 def _summarize(out: str, rules: Rules, counts: Counter[str]) -> None:
