@@ -129,19 +129,15 @@ def _toml(name: str, *, every: bool) -> str:
     lines = [f"# {line}" for line in _facts(name, FACTS[name]).splitlines()]
     changes = PRESETS[name]
     if not every:
-        return "\n".join([*lines, *(f"{key} = {_value(v)}" for key, v in changes.items()), ""])
+        return "\n".join([*lines, *(f"{key} = {json.dumps(v)}" for key, v in changes.items()), ""])
     with needs("`qpr presets --all`", ".[train]"):
         from qpr_jax.training.config import TrainConfig, declarations, flatten
     values = flatten(TrainConfig()) | changes
     for key, field in declarations().items():
         help = textwrap.wrap(field.description or "", 98)
         mark = "" if key in changes else "# "
-        lines += ["", *(f"# {line}" for line in help), f"{mark}{key} = {_value(values[key])}"]
+        lines += ["", *(f"# {line}" for line in help), f"{mark}{key} = {json.dumps(values[key])}"]
     return "\n".join(lines) + "\n"
-
-
-def _value(value: Any) -> str:
-    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
 @cli.command("the same command resumes {out}")

@@ -166,16 +166,6 @@ class SavedLengths(Lengths):
         return {"format": "lengths 1"}
 
 
-@pytest.fixture
-def _registered():
-    read = []
-    register_encoder("lengths 1", lambda files: read.append(files) or SavedLengths())
-    yield
-    del FORMATS["lengths 1"]
-    assert read == [{"a.txt": b"a"}] * len(read)
-    assert read
-
-
 def ids(retriever):
     return [hits[0].id for hits in retriever.search(["zz", "z", "zzzzz"], k=1)]
 
@@ -198,12 +188,15 @@ def test_what_it_lacks_is_named(tmp_path):
         Lengths().word_embeddings()
 
 
-@pytest.mark.usefixtures("_registered")
-def test_a_registered_one_is_saved_changed_and_loaded(tmp_path):
+def test_a_registered_one_is_saved_changed_and_loaded(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setitem(FORMATS, "lengths 1", None)  # which is undone
+    register_encoder("lengths 1", lambda files: read.append(files) or SavedLengths())
     Retriever.build_in(tmp_path / "folder", [(1, None, "aa", None)], run=SavedLengths())
     again = Retriever.load(tmp_path / "folder")
     again.add(OWN[1:])
     assert ids(Retriever.load(tmp_path / "folder")) == [0, 1, 2]
+    assert read == [{"a.txt": b"a"}] * len(read) != []
     (tmp_path / "folder" / "export" / "a.txt").write_bytes(b"b")
     with pytest.raises(UserError, match="the bytes differ"):
         read_encoder(tmp_path / "folder" / "export")
