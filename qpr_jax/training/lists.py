@@ -12,8 +12,9 @@ import time
 import numpy as np
 
 from qpr_jax.data.splits import TRAIN
+from qpr_jax.evaluation.retrieval import index_search, rank
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.vectors import Vectors
+from qpr_jax.index.vectors import Vectors, distances_to
 from qpr_jax.reranking.base import TextLists
 from qpr_jax.reranking.light import LightReranker
 from qpr_jax.training import distributed
@@ -48,21 +49,17 @@ def sort_lists(config: TrainConfig, dataset: TrainDataset) -> SortedLists:
     refuse_if(not trained or len(rows) <= LENGTH, "teacher.lists", what, "give more pairs")
     assert trained
     judge = LightReranker(trained.model, teacher.encoder)
-    known, candidates, scores = vectors[rows], [], []
-    index = Vectors.build(Recipe(), known)
+    known, numbers = vectors[rows], np.arange(len(rows))
+    nearest = rank(index_search(Vectors.build(Recipe(), known), known), numbers, LENGTH)
+    scores = np.empty(nearest.shape, np.float32)
     for first in range(0, len(rows), _PART):
-        own = np.arange(first, min(first + _PART, len(rows)))
-        distances, found = index.search(known[own], LENGTH + 1)
-        others = found != own[:, None]
-        others[others.all(axis=1), -1] = False  # it has not found itself
-        distances, found = distances[others], rows[found[others]]
+        own = numbers[first : first + _PART]
+        distances = distances_to(known[own], known, nearest[own]).ravel()
         queries = [questions[row] for row in rows[own].tolist()]
-        texts = [questions[row] for row in found.tolist()]
+        texts = [questions[row] for row in rows[nearest[own].ravel()].tolist()]
         starts = np.arange(len(own) + 1) * LENGTH
-        candidates.append(found)
-        scores.append(judge.score(TextLists(queries, texts, distances, starts))[1])
+        raw = judge.score(TextLists(queries, texts, distances, starts))[1]
+        scores[own] = raw.reshape(len(own), LENGTH)
     seconds = time.perf_counter() - start
     log.info("sorted %s lists of %d in %.0f s", f"{len(rows):,}", LENGTH, seconds)
-    shares = np.concatenate(scores).astype(np.float32) / TEMPERATURE
-    arrays = rows, np.concatenate(candidates).reshape(-1, LENGTH), shares.reshape(-1, LENGTH)
-    return SortedLists(*distributed.from_first(arrays))
+    return SortedLists(*distributed.from_first((rows, rows[nearest], scores / TEMPERATURE)))
