@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import collections
 import dataclasses
 import functools
@@ -86,18 +85,23 @@ class Vocabulary:
 
     def token_ids(self, questions: Sequence[str], max_tokens: int = 64) -> TokenIds:
         """The tokens of questions, of each at most `max_tokens`."""
-        unknown: dict[str, int] = {}  # with their ids
-        ids, offsets, truncated = array.array("i"), [0], 0
-        id_of, other_id = self._ids.get, self._other_id
+        words: list[str] = []
+        offsets, truncated = [0], 0
         for question in questions:
             if self.subwords:
                 question = join_codes(question, self._knows)
-            words = tokenize(question, signs=self.subwords)
-            truncated += len(words) > max_tokens
-            ids.extend([id_of(word) or other_id(word, unknown) for word in words[:max_tokens]])
-            offsets.append(len(ids))
+            found = tokenize(question, signs=self.subwords)
+            if len(found) > max_tokens:
+                truncated += 1
+                del found[max_tokens:]
+            words += found
+            offsets.append(len(words))
+        ids = np.fromiter(map(self._ids.get, words, itertools.repeat(0)), np.int32, len(words))
+        unknown: dict[str, int] = {}  # with their ids
+        for place in np.flatnonzero(ids == 0).tolist():
+            ids[place] = self._other_id(words[place], unknown)
         parts = _as_parts(unknown, self._rows) if self.subwords else NO_PARTS
-        return TokenIds(np.array(ids, np.int32), np.array(offsets), truncated, parts)
+        return TokenIds(ids, np.array(offsets), truncated, parts)
 
     def _other_id(self, word: str, unknown: dict[str, int]) -> int:
         """The id of a word without one of its own; one of `unknown` is added there.
