@@ -8,7 +8,6 @@ Needs the extra `transformer`. `python -m benchmarks.encode` measures how fast e
 
 from __future__ import annotations
 
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -20,8 +19,6 @@ from experiments.systems import BASELINES, baseline_trial
 from qpr_jax.training.presets import FACTS, flat_settings
 
 STUDENT = "quora_distilled"
-DATA = os.environ.get("QPR_DATA_DIR", "")
-LOGS = os.path.join(DATA, "qa_logs")
 NO_PAIRS: dict[str, Any] = {"max_epochs": 0, "batch.token_dropout": 0.0}
 # The student with one change each: name -> what the page calls it, its settings.
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -31,7 +28,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
         "no pairs, and 150,000 spliced questions",
         NO_PAIRS | {"data.spliced": 150_000},
     ),
-    "unlabelled": ("the questions of the logs", {"data.unlabeled": LOGS}),
+    "unlabelled": ("the questions of the logs", {"data.unlabeled": "$QPR_DATA_DIR/qa_logs"}),
     "epochs_6": ("6 epochs of imitation", {"teacher.epochs": 6}),
     "sums": ("`quora_distilled_sums`", flat_settings(FACTS["quora_distilled_sums"]["settings"])),
     "filters_600": ("600 filters for each window", {"encoder.filters": 600}),
@@ -42,8 +39,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "no_decay": ("a constant learning rate", {"optimizer.learning_rate_decay": "none"}),
     "output_128": ("vectors of 128 numbers", {"encoder.output_dim": 128}),
 }
-# The transformer trained further for as long as 2 cores allow:
-# name -> what the page calls it, the preset, its changes.
+# The transformer trained further, likewise, with the preset.
 OTHERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "minilm_triplet": (
         "`quora_minilm_triplet`, at most 8,000 triplets",

@@ -13,7 +13,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.pages import Column, difference, number, score_table
+from experiments.pages import Column, difference, number, score_table, section
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Options, Study, Trial
 from qpr_jax.files import read_json
@@ -120,15 +120,12 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     for name in ("H@1", "MRR"):
         metric = f"test {name} per query, exact"
         columns += [Column(name, metric, number), Column("difference", metric, difference)]
-    return [
-        *lines,
-        "## English",
-        "",
+    about = (
         "Held-out Quora questions (test, per query) among all, by exact search. Differences are to",
         "the student of English alone. All students have the same encoder and as many embeddings.",
-        "",
-        *score_table(scores, {name: title for name, (title, _) in ROWS.items()}, columns),
-    ]
+    )
+    table = score_table(scores, {name: title for name, (title, _) in ROWS.items()}, columns)
+    return [*lines, *section("English", table, *about)]
 
 
 def _both(scores: Scores, row: str, metric: str) -> str:
