@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 
 from qpr_jax.errors import format_error, printable
@@ -53,12 +52,11 @@ def unblock_interrupts() -> None:
 
 
 def _keep_interrupt(ignored: sys.UnraisableHookArgs) -> None:
-    """Raise a KeyboardInterrupt again that came where Python ignores errors, as in `__del__`."""
+    """Repeat a Ctrl-C that came where Python ignores errors, as in `__del__`."""
     if ignored.exc_type is KeyboardInterrupt:
-        # A moment later, since it would be ignored here too; to this thread, so that a call that
-        # waits ends.
-        main = threading.main_thread().ident
-        threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT)).start()
+        # A moment later, since it would be ignored here too.
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
     else:
         sys.__unraisablehook__(ignored)
 
