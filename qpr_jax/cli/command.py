@@ -40,7 +40,7 @@ class Command(click.Command):
 
     Args:
       stopped: what Ctrl-C leaves, `{folder}` in it is the value of this parameter.
-      prints_json: the command prints JSON without `--json`, too, unless there is `--output tsv`.
+      prints_json: the command prints JSON without `--json`, too: a mapping in several lines then.
     """
 
     def __init__(self, *args: Any, stopped: str, prints_json: bool = False, **kwargs: Any) -> None:
@@ -52,12 +52,10 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> int:
         """Run the function and print what it returns; the exit status."""
         wants_json = ctx.meta[_JSON] = ctx.params.pop("wants_json")
-        if wants_json and self.prints_json and ctx.params.get("output") == "tsv":
-            raise click.UsageError("--json goes without --output tsv", ctx)
         try:
             result = super().invoke(ctx)
             if isinstance(result, Mapping) and (wants_json or self.prints_json):
-                click.echo(json.dumps(result))
+                click.echo(json.dumps(result, indent=None if wants_json else 2))
             return result if isinstance(result, int) else 0
         except KeyboardInterrupt:
             start = "\n" if sys.stderr.isatty() else ""  # a terminal has just shown ^C
@@ -66,18 +64,11 @@ class Command(click.Command):
 
 
 class NamedPath(click.Path):
-    """A path that is not empty, as the value of an unset shell variable would be."""
+    """A path that is not empty, as an unset shell variable is; what is written is never -."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: D102
-        return super().convert(value or self.fail("expected a path, got none", param), param, ctx)
-
-
-class OutPath(NamedPath):
-    """A path to write, which is never standard output."""
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: D102
-        if value == "-":
-            self.fail("expected a path, got -; this command does not write to standard output")
+        if not value or (value == "-" and param.name in ("out", "to")):
+            self.fail(f"expected the path of a file or a folder, got {value!r}", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -89,7 +80,8 @@ class FiniteRange(click.FloatRange):
         return number if math.isfinite(number) else self.fail(f"{value} is no number", param, ctx)
 
 
-PATH, COUNT, SHARE, DISTANCE = NamedPath(), click.IntRange(1), FiniteRange(0, 1), FiniteRange(0)
+PATH, FILE, FOLDER = NamedPath(), NamedPath(dir_okay=False), NamedPath(file_okay=False)
+COUNT, SHARE, DISTANCE = click.IntRange(1), FiniteRange(0, 1), FiniteRange(0)
 PART = FiniteRange(0, 1, min_open=True, max_open=True)
 argument, option = click.argument, click.option
 
@@ -104,8 +96,7 @@ def table_format(what: str) -> Function:
     return option("--format", type=click.Choice(FORMATS[1:]), help=f"Format of {what}.")
 
 
-_FOLDER = OutPath(file_okay=False)
-out_folder = option("--out", required=True, type=_FOLDER, help="Output folder, new.")
+out_folder = option("--out", required=True, type=FOLDER, help="Output folder, new.")
 lines_output = option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
 skip_bad_rows = option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows.")
 several_files = argument(
@@ -139,14 +130,10 @@ def payload_input(function: Function) -> Function:
 
 def read_input(path: str, say: Say | None = None, **given: Any) -> Iterator[Entry]:
     """Read questions with the options of `questions_input`, `ids_input` and `payload_input`."""
-    no_ids, no_payload = given.get("no_ids", True), given.get("no_payload", True)
-    key, payload = given.get("id_column") or "", given.get("payload") or ""
-    if key and no_ids:
-        raise click.UsageError("--id-column and --no-ids exclude each other")
-    if payload and no_payload:
-        raise click.UsageError("--payload and --no-payload exclude each other")
-    kept = tuple(filter(None, map(str.strip, payload.split(",")))) or not no_payload
-    columns = Columns(given["text_column"] or "", None if no_ids else key, kept)
+    key = None if given.get("no_ids", True) else given["id_column"] or ""
+    names = tuple(filter(None, map(str.strip, (given.get("payload") or "").split(","))))
+    payload = not given.get("no_payload", True) and (names or True)
+    columns = Columns(given["text_column"] or "", key, payload)
     how = {"format": given["format"] or "", "skip_bad_rows": given["skip_bad_rows"]}
     return read_questions(path, columns=columns, say=say, **how)
 
@@ -175,16 +162,14 @@ def chunked(entries: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
     return iter(lambda: list(itertools.islice(stream, size)), [])
 
 
-def as_json(fields: Mapping[str, object]) -> str:
-    """Return a line of JSON."""
-    return json.dumps(fields) + "\n"
+def as_line(fields: Mapping[str, object], output: str = "jsonl") -> str:
+    """Return a line of JSON, or, for "tsv", of cells that `data.tables` reads.
 
-
-def as_tsv(fields: Mapping[str, object]) -> str:
-    """Return a line of cells that `data.tables` reads, without what a terminal would act on.
-
-    Whitespace in a text becomes spaces, except in an id; None is an empty cell; a mapping is JSON.
+    Cells have nothing that a terminal would act on. Whitespace in a text becomes spaces, except in
+    an id; None is an empty cell; a mapping is JSON.
     """
+    if output == "jsonl":
+        return json.dumps(fields) + "\n"
     cells = []
     for name, value in fields.items():
         if isinstance(value, Mapping):

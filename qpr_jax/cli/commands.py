@@ -9,7 +9,7 @@ import sys
 import click
 
 from qpr_jax.cli import data, duplicates, evaluate, indexes, pairs, serve, train
-from qpr_jax.errors import UserError, printable
+from qpr_jax.errors import UserError
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
 _GROUPS = {
@@ -54,11 +54,7 @@ def run() -> int:
     try:
         return qpr.main(standalone_mode=False) or 0
     except click.UsageError as error:
-        if not sys.argv[1:]:
-            error.show()  # the help
-            return error.exit_code
-        print(printable(f"error: {' '.join(error.format_message().split())}"), file=sys.stderr)
-        print(f"see `{error.ctx.command_path if error.ctx else 'qpr'} --help`", file=sys.stderr)
+        error.show()
         return error.exit_code
     except click.Abort:  # Ctrl-C before the command began
         print("stopped: nothing was changed", file=sys.stderr)

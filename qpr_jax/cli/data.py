@@ -18,16 +18,14 @@ from qpr_jax.files import refuse_existing
 
 log = logging.getLogger("qpr_jax")
 
+_LEAST = f"Minimum for a cluster.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]"
+
 
 @cli.command("the output folder is complete or absent")
 @cli.argument("logs", nargs=-1)
-@cli.option("--out", type=cli.OutPath(file_okay=False), help="Output folder, new.")
+@cli.option("--out", type=cli.FOLDER, help="Output folder, new.")
 @cli.option("--coherence", type=click.Choice(list(LEAST)), default="pairwise")
-@cli.option(
-    "--min-coherence",
-    type=cli.SHARE,
-    help=f"Minimum for a cluster.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]",
-)
+@cli.option("--min-coherence", type=cli.SHARE, help=_LEAST)
 @cli.option("--pairs", default=100, type=cli.COUNT, help="Maximum number of pairs from a cluster.")
 @cli.option("--seed", default=0, help="Seed of the splits and of the sampled pairs.")
 @cli.option("--question", default="question", help="Column of the question.")
@@ -35,18 +33,16 @@ log = logging.getLogger("qpr_jax")
 @cli.table_format("LOGS")
 @cli.skip_bad_rows
 @cli.option("--spark", help="Spark master: local[4], spark://host:7077, yarn.  [default: none]")
-@cli.option("--verdicts", type=cli.PATH, help="Score this sample.tsv with verdicts instead.")
+@cli.option("--verdicts", type=cli.PATH, help="Print the share of right clusters of a sample.tsv.")
 def clusters(
     logs: tuple[str, ...], out: str | None, verdicts: str | None, **how: Any
 ) -> dict[str, Any] | None:
     """Make training pairs from LOGS of questions and answers.
 
-    Questions with the same answer form a cluster; clusters with a low coherence are removed. LOGS
-    are files or folders of JSON lines, CSV, TSV (no quoting) or Parquet, also compressed with gzip
-    or zstd. Writes clusters.jsonl, pairs_{train,validation,test}.tsv and questions.jsonl, and
-    report.json, with their counts and coherence. sample.tsv has 200 random clusters and an empty
-    column for verdicts: 1 or yes where the questions mean the same, 0 or no. --verdicts prints the
-    share of right clusters in a sample.tsv with verdicts.
+    LOGS are files or folders. Questions with the same answer form a cluster; clusters with a low
+    coherence are removed. Writes clusters.jsonl, pairs_{train,validation,test}.tsv,
+    questions.jsonl, and report.json with counts. sample.tsv has 200 random clusters and an empty
+    column for verdicts: 1 or yes where the questions mean the same, 0 or no.
 
     \b
     Example: qpr clusters logs.jsonl.gz --out clusters
@@ -91,9 +87,9 @@ def splits(
 ) -> dict[str, Any]:
     """Divide labeled PAIRS into train, dev and test.
 
-    They share no question. PAIRS has question1, question2 and is_duplicate, as Quora's file.
+    These share no question. PAIRS has question1, question2 and is_duplicate, as Quora's file.
     Duplicates, by transitivity, and questions with the same words go to one part; pairs of two
-    parts are left out. Writes to --out:
+    parts are left out. Writes:
 
     \b
     train.tsv, dev.tsv, test.tsv  pairs with their labels
@@ -118,7 +114,7 @@ def splits(
 @cli.command("{out} is complete or absent")
 @cli.out_folder
 def sample(out: str) -> dict[str, Any]:
-    """Write sample files: questions to a help desk, queries, pairs and logs.
+    """Write a sample: questions, queries, pairs and logs of a help desk.
 
     \b
     questions.csv    id, question, product, date

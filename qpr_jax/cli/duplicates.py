@@ -7,7 +7,6 @@ import itertools
 import json
 import logging
 import math
-import os
 import pathlib
 import secrets
 import shlex
@@ -18,7 +17,7 @@ import click
 
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
-from qpr_jax.cli.serve import address_options, host_names, listen, run_app
+from qpr_jax.cli.serve import PORT, allowed_hosts, host_names, host_option, listen, run_app
 from qpr_jax.data.columns import Chosen
 from qpr_jax.data.decoding import STANDARD_INPUT
 from qpr_jax.data.questions import NO_COLUMNS, Source, log_columns
@@ -29,16 +28,22 @@ from qpr_jax.errors import UserError, needs, shortened
 from qpr_jax.files import locked, read_object, write_json
 
 if TYPE_CHECKING:
-    from qpr_jax.duplicates.find import Options
     from qpr_jax.duplicates.result import Duplicates
     from qpr_jax.duplicates.review import Review
-    from qpr_jax.duplicates.scores import Choice
 
 log = logging.getLogger("qpr_jax")
 
 _SHOWN, _WIDTH = 5, 70  # groups and pairs in the summary, and characters of a text
 _WAYS = ("threshold", "max_distance", "precision", "pairs")
 _SEARCH = ("run", "incremental", "replace", "within", "ignore_numbers", "clean", "groups", "keep")
+_SUMMARY = (
+    "pairs: {pairs:,}; copies: {copies:,}; groups: {groups:,} of {grouped_questions:,} questions, "
+    "the largest of {largest_group:,}; {kept:,} of {questions:,} stay"
+)
+_OUT = "Output folder.  [default: NAME_duplicates beside QUESTIONS]"
+_RUN = "The encoder's folder, or minilm.  [default: that of --incremental, or open_student]"
+_GROUPS = "How pairs join.  [default: complete; closure with --against or --incremental]"
+_OUTPUT = "Format.  [default: parquet if QUESTIONS are Parquet or Arrow, else csv]"
 
 
 def _beside(context: click.Context, option: click.Parameter, out: str | None) -> str:
@@ -53,75 +58,36 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
 
 @cli.command("{out} is complete where its info.json says so")
 @cli.several_files
-@cli.option(
-    "--out",
-    type=cli.OutPath(file_okay=False),
-    callback=_beside,
-    help="Output folder.  [default: NAME_duplicates beside QUESTIONS]",
-)
-@cli.option(
-    "--run",
-    type=cli.PATH,
-    help="The encoder's folder, or minilm.  [default: that of --incremental, or open_student]",
-)
-@cli.option("--threshold", type=cli.SHARE, help="Minimum probability.  [default: 0.5]")
-@cli.option("--max-distance", type=cli.DISTANCE, help="Maximum squared distance.")
-@cli.option(
-    "--precision",
-    type=cli.FiniteRange(0, 1, min_open=True),
-    help="Expected precision of the pairs.",
-)
-@cli.option("--pairs", type=cli.COUNT, help="Number of closest pairs.")
+@cli.option("--out", type=cli.FOLDER, callback=_beside, help=_OUT)
+@cli.option("--run", type=cli.PATH, help=_RUN)
+@cli.option("--threshold", type=float, help="Minimum probability.  [default: 0.5]")
+@cli.option("--max-distance", type=float, help="Maximum squared distance.")
+@cli.option("--precision", type=float, help="Expected precision of the pairs.")
+@cli.option("--pairs", type=int, help="Number of closest pairs.")
 @cli.option("--against", type=cli.PATH, help="Compare only with the rows of this file.")
 @cli.option("--incremental", type=cli.PATH, help="Index of known questions; it gets the new ones.")
 @cli.option("--replace", is_flag=True, help="Let rows replace questions that have their ids.")
 @cli.option("--within", metavar="COLUMN", help="Compare only rows with the same value.")
-@cli.option(
-    "--ignore-numbers", is_flag=True, help="Texts that differ only in numbers are duplicates."
-)
-@cli.option(
-    "--clean/--no-clean",
-    default=True,
-    help="Compare without HTML and without sentences that many rows share.",
-)
-@cli.option(
-    "--groups",
-    type=click.Choice(["complete", "closure"]),
-    help="How pairs make groups.  [default: complete; closure with --against or --incremental]",
-)
-@cli.option(
-    "--keep",
-    default="first",
-    metavar="RULE",
-    help="The row of a group that stays: first, longest, central or max:COLUMN.",
-)
-@cli.option(
-    "--output",
-    type=click.Choice(["csv", "tsv", "jsonl", "parquet"]),
-    help="Format of the files.  [default: parquet if QUESTIONS are Parquet or Arrow, else csv]",
-)
-@cli.option(
-    "--excel",
-    is_flag=True,
-    help="For spreadsheets: the separator of QUESTIONS, a byte order mark, ' before formulas.",
-)
+@cli.option("--ignore-numbers", is_flag=True, help="Compare texts without their numbers.")
+@cli.option("--clean/--no-clean", default=True, help="Leave out HTML and shared sentences.")
+@cli.option("--groups", type=click.Choice(["complete", "closure"]), help=_GROUPS)
+@cli.option("--keep", default="first", help="Which row stays: first, longest, central, max:COLUMN.")
+@cli.option("--output", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), help=_OUTPUT)
+@cli.option("--excel", is_flag=True, help="Write CSV or TSV for spreadsheets.")
 @cli.payload_input
 @cli.questions_input
 def duplicates(
     questions: tuple[str, ...], out: str, against: str | None, output: str | None, **options: Any
 ) -> dict[str, Any]:
-    """Find the duplicates in QUESTIONS, of one file or several, and their groups.
+    """Find the duplicates in QUESTIONS and their groups.
 
-    Give one of --threshold, --max-distance, --precision and --pairs, or none for a threshold of
-    0.5. Probabilities need a run with a calibration; those of another corpus than the run's need
-    `qpr calibrate`.
+    QUESTIONS are files or folders. Give one of --threshold, --max-distance, --precision and
+    --pairs. Probabilities need a run with a calibration. Texts that differ in case, blanks and
+    punctuation are copies; texts with different numbers are no duplicates.
 
-    Texts that differ in case, blanks and punctuation are copies. Texts with different numbers are
-    no duplicates, and texts that the encoder cannot tell apart are none.
-
-    Writes pairs (id1, id2, score, distance, question1, question2; most probable first), groups (a
-    row a member), deduplicated (QUESTIONS with one row a group) and indistinguishable (texts that
-    have the same vector) to --out, and info.json last. Columns keep their names, order and types.
+    Writes pairs (most probable first), groups (a row a member), deduplicated (QUESTIONS with one
+    row a group, chosen by --keep) and indistinguishable (texts that have the same vector) to --out,
+    and info.json last.
 
     \b
     Example: qpr duplicates tickets.csv
@@ -130,50 +96,41 @@ def duplicates(
              qpr duplicates tickets.csv --incremental my_index --max-distance 0.5 --out found
     """
     from qpr_jax.duplicates.files import INFO, check_folder, check_output, file_names
-    from qpr_jax.duplicates.find import search
+    from qpr_jax.duplicates.find import Options, search
+    from qpr_jax.duplicates.scores import choose
 
     form, excel = options["format"] or "", ""
     files = log_files(questions, format=form)
+    others = () if against is None else log_files((against,), format=form)
     if options.pop("excel"):
         excel = separator_of(files[0], form)
         if output not in (None, "csv", "tsv"):
             raise click.UsageError("--excel needs --output csv or tsv")
-    folder = pathlib.Path(out)
     typed = {form or format_of(file) for file in files} <= {*ARROW}
     output = output or ("parquet" if typed and not excel else "csv")
     check_output(output)
-    others = () if against is None else log_files((against,), format=form)
+    folder, name = pathlib.Path(out), cli.input_names(questions)
     check_folder(folder, output, (*files, *others))
-    choice, what = _search_options(options)
-    name = cli.input_names(questions)
+    choice = choose(**{name: options.pop(name) for name in _WAYS})
+    what = Options(**{name: options.pop(name) for name in _SEARCH})
     table = _read(files, options, f"{name}, line")
     if not table.entries:
         raise UserError(f"{name}: expected questions, got none")
     other = _read(others, options, f"{against}, line") if others else None
-    named = json.dumps([(entry.id, entry.question) for entry in table.entries])
-    digest = hashlib.sha256(named.encode()).hexdigest()
     found, add_new = search(table, other, choice, what)
     info = {"complete": True, "run": str(what.run or what.incremental or "open_student")}
     info |= {**found.facts(), "files": file_names(output)}
     if what.incremental is not None:
-        info |= {"added": info["questions"], "rows": digest}
+        named = json.dumps([(entry.id, entry.question) for entry in table.entries])
+        info |= {"added": info["questions"], "rows": hashlib.sha256(named.encode()).hexdigest()}
         before = read_object(folder / INFO)
-        if not info["added"] and before.get("rows") == digest:
+        if not info["added"] and before.get("rows") == info["rows"]:
             log.info("%s: unchanged; the index has all these rows already", out)
             return {"out": out, **before}
     _write(folder, found, info, output, excel=excel)
     add_new()
     _summarize(out, info, found)
     return {"out": out, **info}
-
-
-def _search_options(options: dict[str, Any]) -> tuple[Choice, Options]:
-    """Take the arguments of `search` from the options; those of reading are left."""
-    from qpr_jax.duplicates.find import Options
-    from qpr_jax.duplicates.scores import choose
-
-    choice = choose(**{name: options.pop(name) for name in _WAYS})
-    return choice, Options(**{name: options.pop(name) for name in _SEARCH})
 
 
 def _read(files: Sequence[str], how: dict[str, Any], where: str) -> Source:
@@ -205,20 +162,15 @@ def _write(
 
 
 def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
+    log.info("%s: %s", out, _SUMMARY.format_map(info))
     if not info["exact"]:
         log.info("about %.1f%% of the pairs were missed", 100 * info["missed"])
     if info["precision"] is not None:
         threshold = "" if info["threshold"] is None else f", threshold {info['threshold']:.3g}"
         log.info("expected precision of the pairs: %.3f%s", info["precision"], threshold)
-    if info["indistinguishable"]:
+    if count := info["indistinguishable"]:
         what = "%s: the encoder cannot tell %s texts from others, so they stay: see %s"
-        file = next(name for name in info["files"] if name.startswith("indistinguishable"))
-        log.info(what, out, f"{info['indistinguishable']:,}", file)
-    names = ("pairs", "copies", "groups", "grouped_questions", "largest_group", "kept", "questions")
-    log.info(
-        "%s: pairs: %s; copies: %s; groups: %s of %s questions, the largest of %s; %s of %s stay",
-        *(out, *(f"{info[name]:,}" for name in names)),
-    )
+        log.info(what, out, f"{count:,}", info["files"][-1])
     for group in found.groups[:_SHOWN]:
         log.info("%s rows: %s", f"{len(group.ids):,}", shortened(group.questions[0], _WIDTH))
     least = [pair for pair in found.pairs if pair.distance][-_SHOWN:]
@@ -240,21 +192,21 @@ def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
 @cli.command("every verdict given is on disk")
 @cli.argument("pairs", type=cli.PATH)
 @cli.option("--verdicts", type=cli.PATH, help="CSV.  [default: verdicts.csv beside PAIRS]")
-@cli.option(
-    "--precision", default=0.9, type=cli.PART, help="Precision that the threshold must have."
-)
+@cli.option("--precision", default=0.9, type=cli.PART, help="Precision of the threshold sought.")
 @cli.option("--format", type=click.Choice(FORMATS), help="Format of PAIRS.  [default: by suffix]")
-@address_options(8001)
+@host_option
+@cli.option("--port", default=8001, type=PORT)
+@allowed_hosts
 def review(
     pairs: str, verdicts: str | None, precision: float, host: str, port: int, **given: Any
 ) -> None:
     """Judge found PAIRS in a browser.
 
     It shows one pair at a time, and which threshold the verdicts imply. PAIRS is what `qpr
-    duplicates` wrote (id1, id2, score, distance, question1, question2), or its folder. The page
-    takes y, n, s (skip) and u (undo). Pairs are chosen so that few verdicts tell most. Each verdict
-    is in their file before the next pair is shown; the same command goes on with them. They are
-    labeled pairs, for `qpr calibrate` and `qpr train --labels`. Ctrl-C ends the review.
+    duplicates` wrote, or its folder. The page takes y, n, s (skip) and u (undo). Pairs are chosen
+    so that few verdicts tell most. Each verdict is in their file before the next pair is shown; the
+    same command goes on with them. They are labeled pairs, for `qpr calibrate` and
+    `qpr train --labels`. Ctrl-C ends the review.
 
     The address that is printed has a token, new at each start; without it nothing is shown or kept.
 
@@ -302,13 +254,10 @@ def _next_step(session: Review, folder: pathlib.Path) -> str:
     yes, no = (int(counts.sum()) for counts in session.counts())
     if yes + no < LEAST_VERDICTS or not (yes and no):
         return ""
-    run = str(read_object(folder / INFO).get("run", "RUN"))
-    fitted = run if os.path.isdir(run) else str(folder / f"{pathlib.Path(run).name}_calibrated")
-    command = ["qpr", "calibrate", fitted, str(session.path)]
-    if not os.path.isdir(fitted):
-        command = [*command[:2], run, command[3], "--out", fitted]
+    run, fitted = read_object(folder / INFO).get("run", "RUN"), str(folder / "calibrated")
+    command = shlex.join(["qpr", "calibrate", run, str(session.path), "--out", fitted])
     again = f"find duplicates again with `--run {shlex.quote(fitted)}`"
-    return f"next: `{shlex.join(command)}` fits the scores to the verdicts; then {again}"
+    return f"next: `{command}` fits the scores to the verdicts; then {again}"
 
 
 def _implied(session: Review) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,41 +23,48 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
-TASKS = ("retrieval", "classification", "mining", "translation")
+# The options of each way to score, besides --beir and --task.
+_OPTIONS = {
+    "retrieval": ("format", "text_column", "other_texts", "cross_encoder"),
+    "classification": ("format", "validation"),
+    "mining": ("format",),
+    "translation": (),
+    "--beir": ("split", "trec"),
+}
 
 
 @cli.command("nothing was changed", prints_json=True)
 @cli.argument("folder", type=cli.PATH)
 @cli.argument("pairs", default="-")
-@cli.option("--task", type=click.Choice(TASKS), default=TASKS[0])
+@cli.option("--task", type=click.Choice([*_OPTIONS][:-1]), default="retrieval")
 @cli.option("--validation", type=cli.PATH, help="Labeled pairs to choose thresholds on.")
 @cli.table_format("PAIRS and --validation")
-@cli.option("--text-column", default="question", help="Column of the query (retrieval).")
+@cli.option("--text-column", help="Column of the query.  [default: question]")
 @cli.option("--other-texts", is_flag=True, help="Skip hits with the text of the query.")
+@cli.option("--cross-encoder", type=cli.PATH, help="Also score the order of this folder's model.")
 @cli.option("--beir", type=cli.PATH, help="A folder in BEIR's format, instead of PAIRS.")
 @cli.option("--split", help="Split of --beir.  [default: test]")
-@cli.option("--cross-encoder", type=cli.PATH, help="Also score its order (retrieval).")
-@cli.option("--trec", type=cli.NamedPath(dir_okay=False), help="Write the rankings of --beir here.")
+@cli.option("--trec", type=cli.FILE, help="Write the rankings of --beir here, in TREC's format.")
 def evaluate(folder: str, pairs: str, task: str, **given: Any) -> dict[str, Any]:
     """Score the run or index of FOLDER; prints JSON.
 
     retrieval: each row of PAIRS is a query and the `id` of an indexed question with the same
     meaning; a query can have several rows. Scores are averages over queries, of hits in the order
-    of distance; where there is a re-ranker, `reranked` has those in its order, and with
-    --cross-encoder `cross_encoded` in that one's.
+    of distance; `reranked` has those in the order of the re-ranker, `cross_encoded` in that of
+    --cross-encoder.
 
     classification: PAIRS are question1, question2, is_duplicate (0 or 1; Quora's format too). A
-    pair counts as duplicate up to a threshold, which is the best one on the pairs of --validation.
+    pair counts as duplicate up to a threshold, the best one on the pairs of --validation.
 
-    mining: PAIRS as for classification. The task is to find all duplicates among all questions of
-    PAIRS, including those linked by several pairs.
+    mining: find all duplicates among all questions of PAIRS, including those linked by several
+    pairs.
 
     translation: PAIRS are sentences with their translations, named as for the setting
     data.parallel: FILE or FILE+FILE. Scores are how often the nearest sentence of the other
     language is the right one.
 
     --beir is a folder with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv. All documents are
-    searched and scored as BEIR does. --trec writes the rankings in TREC's format.
+    searched and scored as BEIR does.
 
     \b
     Example: qpr evaluate my_index held_out.tsv
@@ -68,36 +74,24 @@ def evaluate(folder: str, pairs: str, task: str, **given: Any) -> dict[str, Any]
     """
     from qpr_jax.retriever import read_encoder
 
-    _check_usage(pairs, task, given)
-    if task == "retrieval" and given["beir"] is None:
+    way = task if given["beir"] is None else "--beir"
+    if way == "--beir" and (task, pairs) != ("retrieval", STANDARD_INPUT):
+        raise click.UsageError("--beir goes without PAIRS and --task")
+    for name, value in given.items():
+        if value and name not in (*_OPTIONS[way], "beir"):
+            raise click.UsageError(f"--{name.replace('_', '-')} does not go with {way}")
+    if way == "classification" and given["validation"] is None:
+        raise click.UsageError("classification needs --validation")
+    if way == "retrieval":
         return _score_retrieval(folder, pairs, given)
     encode = read_encoder(folder).encode
-    if given["beir"] is not None:
-        from qpr_jax.evaluation.beir import beir_scores
-
-        return beir_scores(encode, given["beir"], given["split"] or "test", run_file=given["trec"])
-    if task == "translation":
+    if way == "translation":
         return _score_translations(encode, pairs)
-    return _score_pairs(encode, pairs, given["validation"], given["format"] or "")
+    if way != "--beir":
+        return _score_pairs(encode, pairs, given["validation"], given["format"] or "")
+    from qpr_jax.evaluation.beir import beir_scores
 
-
-def _check_usage(pairs: str, task: str, given: Mapping[str, Any]) -> None:
-    """Raise click's error for options, by name, that do not go together."""
-    of_pairs = given["other_texts"] or given["text_column"] != "question" or given["cross_encoder"]
-    if given["beir"] is not None:
-        if task != "retrieval" or of_pairs or given["format"] or pairs != STANDARD_INPUT:
-            raise click.UsageError("--beir goes with --split and --trec only")
-    elif (given["split"], given["trec"]) != (None, None):
-        raise click.UsageError("--split and --trec go with --beir")
-    if (task == "classification") is (given["validation"] is None):
-        raise click.UsageError("--validation goes with --task classification, which needs it")
-    if task != "retrieval" and of_pairs:
-        names = "--text-column, --other-texts and --cross-encoder"
-        raise click.UsageError(f"{names} go with --task retrieval only")
-    if task == "translation" and given["format"]:
-        raise click.UsageError("--format does not go with --task translation")
-    if pairs == given["validation"] == STANDARD_INPUT:
-        raise click.UsageError("standard input is one file: name all but one")
+    return beir_scores(encode, given["beir"], given["split"] or "test", run_file=given["trec"])
 
 
 def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,7 +107,7 @@ def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[
 
     remedy = "name the query's column with `--text-column`, or the format with `--format`"
     how = {"expected": "a query and an id", "format": given["format"] or "", "remedy": remedy}
-    rows = read_values(pairs, [given["text_column"], "id"], parse, **how)
+    rows = read_values(pairs, [given["text_column"] or "question", "id"], parse, **how)
     for line, (query, value) in rows:
         relevant.setdefault(query, set()).add(value)
         line_of.setdefault(value, line)
@@ -166,18 +160,16 @@ def _score_translations(encode: Encode, spec: str) -> dict[str, Any]:
 @cli.argument("run", type=cli.PATH)
 @cli.argument("other", required=False, type=cli.PATH)
 @cli.option("--split", type=click.Choice(HELD_OUT), default="test")
-@cli.option(
-    "--out", required=True, type=cli.OutPath(dir_okay=False), help="A .html, .md or .json file."
-)
+@cli.option("--out", required=True, type=cli.FILE, help="A .html, .md or .json file.")
 @cli.option("--examples", type=click.IntRange(min=0), default=10, help="Examples per group.")
 def errors(run: str, other: str | None, split: str, out: str, examples: int) -> dict[str, Any]:
     """Show the held-out queries at which RUN fails.
 
-    They are grouped by what differs, with examples. RUN is a work directory with splits/ and
-    index/. A query fails if its first hit, without the query itself, is not a known paraphrase.
-    Groups: numbers, negation, names, word order, unseen words, length. OTHER, a folder with an
-    index of the same questions, is compared with RUN on the splits of RUN. Writes an HTML page that
-    loads nothing from the network, Markdown, or JSON, which has all failing queries.
+    They are grouped by what differs: numbers, negation, names, word order, unseen words, length.
+    RUN is a work directory with splits/ and index/. A query fails if its first hit, without the
+    query itself, is not a known paraphrase. OTHER, a folder with an index of the same questions, is
+    compared with RUN on the splits of RUN. An HTML page loads nothing from the network; JSON has
+    all failing queries.
 
     \b
     Example: qpr errors runs/quora_sdml --out errors.html
@@ -187,17 +179,15 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     from qpr_jax.failures.page import check_ending, summarize, write_failures
 
     check_ending(out)
-    names = _names(run, other)
-    pairs = read_pairs(run, split)
-    first = cli.load_index(run)
-    searches = [first.search]
+    pairs, first = read_pairs(run, split), cli.load_index(run)
+    searches = {run: first.search}
     if other is not None:
         second = cli.load_index(other)
-        searches.append(second.search)
+        searches[other] = second.search
         require_same_questions(first.store, second.store, other)
     words = first.encoder.summary().words
     analysis = analyze(
-        dict(zip(names, searches, strict=True)),
+        searches,
         questions_of_pairs(first.store, pairs, f"{run}: splits/{split}.tsv"),
         pairs,
         split=split,
@@ -207,12 +197,3 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     log.info("%s: %s", out, summarize(analysis))
     failing = dict(zip(analysis.runs, analysis.failing(analysis.cases), strict=True))
     return {"out": out, "split": split, "queries": len(analysis.cases), "failing": failing}
-
-
-def _names(run: str, other: str | None) -> list[str]:
-    """Name the runs on the page by their folders, or by whole paths if those names are equal."""
-    paths = [pathlib.Path(folder).resolve() for folder in (run, other) if folder is not None]
-    if len({*paths}) < len(paths):
-        raise UserError(f"expected another folder than {run}, got {other}", setting="other")
-    last = [path.name for path in paths]
-    return last if len({*last}) == len(last) else [str(path) for path in paths]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import logging
 import os
 import pathlib
@@ -26,27 +25,25 @@ from qpr_jax.ids import EXPECTED, Id, first_repeated, id_key, parse_key
 
 log = logging.getLogger("qpr_jax")
 
-_RUN_HELP = "The encoder's folder, or minilm.  [default: that of FOLDER, else open_student]"
+_RUN = "The encoder's folder, or minilm.  [default: that of FOLDER, else open_student]"
+_CLEAN = "Leave out HTML and shared sentences.  [default: --clean]"
+_RERANK = "The re-ranker of the first hits.  [default: light, if there is one]"
 _RECIPE = ("factory", "metric", "probes", "vectors", "clean")
 
 
 @cli.command("{folder} keeps its old index or has the new one")
-@cli.argument("folder", type=cli.NamedPath(file_okay=False))
+@cli.argument("folder", type=cli.FOLDER)
 @cli.several_files
-@cli.option("--run", type=cli.PATH, help=_RUN_HELP)
+@cli.option("--run", type=cli.PATH, help=_RUN)
 @cli.option("--factory", help="FAISS index: auto, Flat, HNSW32, IVF2000,Flat (or SQ8, PQ50).")
 @cli.option("--metric", help="l2, or ip: the inner product.")
 @cli.option("--probes", type=int, help="Number of lists that a search probes.")
 @cli.option("--vectors", help="float32, or float16 for half the disk.")
-@cli.option(
-    "--clean/--no-clean",
-    default=None,
-    help="Encode without HTML and without sentences that many rows share.  [default: --clean]",
-)
+@cli.option("--clean/--no-clean", default=None, help=_CLEAN)
 @cli.payload_input
 @cli.questions_input
 def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) -> dict[str, Any]:
-    """Index QUESTIONS, of one file or several, in FOLDER.
+    """Index QUESTIONS, files or folders, in FOLDER.
 
     The encoder of --run is copied to FOLDER. Ids come from the input, otherwise 0, 1, 2, ...; its
     other columns are kept as payload and come back with a hit. Other options default to the run's
@@ -69,17 +66,11 @@ def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) 
         given = {"factory": AUTO, **given}  # Milvus lacks most of the recipes of runs
     recipe = run_recipe(read_encoder(source), **given)
     entries = progress.count(cli.read_inputs(questions, **how), "read")
-    first = [*itertools.islice(entries, 1)]  # unreadable questions fail before the warning
-    if pathlib.Path(folder, INDEX, MANIFEST).exists():
-        log.info("%s: the new index will replace the old one and all that was added", folder)
-    retriever = Retriever.build_in(
-        folder,
-        itertools.chain(first, entries),
-        source,
-        recipe=recipe,
-        where=f"{cli.input_names(questions)}, line",
-    )
-    log.info("%s: %s questions", folder, f"{len(retriever):,}")
+    where = f"{cli.input_names(questions)}, line"
+    old = pathlib.Path(folder, INDEX, MANIFEST).exists()
+    retriever = Retriever.build_in(folder, entries, source, recipe=recipe, where=where)
+    text = "%s: %s questions" + ", in place of the old index and all that was added" * old
+    log.info(text, folder, f"{len(retriever):,}")
     return {"folder": folder, "questions": len(retriever), **dataclasses.asdict(recipe)}
 
 
@@ -87,15 +78,9 @@ def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) 
 @cli.argument("folder", type=cli.PATH)
 @cli.argument("queries", default="-")
 @cli.option("-k", default=5, type=cli.COUNT, help="Hits per query.")
-@cli.option(
-    "--query", multiple=True, help="Search for this text instead of reading QUERIES; repeatable."
-)
+@cli.option("--query", multiple=True, help="A text, instead of QUERIES; repeatable.")
 @cli.lines_output
-@cli.option(
-    "--rerank",
-    type=click.Choice(["false", "light", "cross_encoder"]),
-    help="The re-ranker of the first hits.  [default: light, if there is one]",
-)
+@cli.option("--rerank", type=click.Choice(["false", "light", "cross_encoder"]), help=_RERANK)
 @cli.option("--cross-encoder", type=cli.PATH, help="Folder of a cross-encoder.")
 @cli.option("--distinct", is_flag=True, help="Of hits with equal texts, print the first.")
 @cli.option("--min-score", type=cli.PART, help="Leave out hits with a lower score or none.")
@@ -104,11 +89,12 @@ def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) 
 def search(
     folder: str, queries: str, k: int, query: tuple[str, ...], output: str, **how: Any
 ) -> None:
-    """Print the best indexed questions for each of QUERIES: a text, a file, or - for input.
+    """Print the best indexed questions for each of QUERIES.
 
-    Each line is a hit, best first: query, query_id, if QUERIES have ids, id, question, distance
-    (squared Euclidean, or, for ip, the inner product times -1), score, the probability that the two
-    mean the same, if a re-ranker has scored the hit, and payload, if the question has one.
+    QUERIES is a text, a file, or - for input. Each line is a hit, best first: query, query_id, if
+    QUERIES have ids, id, question, distance (squared Euclidean, or, for ip, the inner product times
+    -1), score, the probability that the two mean the same, and payload, if the question has one. In
+    TSV what is missing is an empty cell.
 
     \b
     Example: qpr search runs/quora_sdml "how can i learn python quickly" -k 3
@@ -127,24 +113,20 @@ def search(
     entries: Iterator[Entry] = (Entry(0, None, text) for text in query)
     if not query:
         entries = cli.read_input(queries, **how)
-    first = [*itertools.islice(entries, 1)]
-    with_ids = bool(first) and first[0].id is not None
     if output == "tsv":
-        click.echo("\t".join(["query", *(["query_id"] if with_ids else []), *Hit._fields]))
+        click.echo("\t".join(["query", "query_id", *Hit._fields]))
     typed = not query and queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty()
     # The results of a batch must fit into memory.
     batch_size = max(1, min(cli.CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
-    line = cli.as_tsv if output == "tsv" else cli.as_json
-    for batch in cli.chunked(itertools.chain(first, entries), 1 if typed else batch_size):
-        texts = [entry.question for entry in batch]
-        found = retriever.search(texts, k, rerank=word, **options)
+    for batch in cli.chunked(entries, 1 if typed else batch_size):
+        found = retriever.search([entry.question for entry in batch], k, rerank=word, **options)
         for entry, hits in zip(batch, found, strict=True):
-            start = {"query": entry.question} | ({"query_id": entry.id} if with_ids else {})
             for hit in hits:
-                fields = start | hit._asdict()
-                if output == "jsonl" and hit.payload is None:
-                    del fields["payload"]
-                sys.stdout.write(line(fields))
+                fields = {"query": entry.question, "query_id": entry.id, **hit._asdict()}
+                for name in ("query_id", "payload"):
+                    if output == "jsonl" and fields[name] is None:
+                        del fields[name]
+                sys.stdout.write(cli.as_line(fields, output))
         sys.stdout.flush()
 
 
@@ -174,11 +156,6 @@ def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
     """
     retriever = cli.load_index(folder)
     count = replaced = 0
-
-    def summarize() -> None:
-        added, now = f"{count - replaced:,} added", f"{len(retriever):,} questions"
-        log.info("%s: %s, %s replaced, %s", folder, added, f"{replaced:,}", now)
-
     try:
         for batch in cli.chunked(progress.count(cli.read_inputs(questions, **how), "added")):
             for some in _runs(batch):
@@ -187,13 +164,11 @@ def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
                 replaced += sum(question is not None for question in there)
                 count += len(ids)
                 for value, entry in zip(ids, some, strict=True):
-                    sys.stdout.write(cli.as_json({"id": value, "question": entry.question}))
+                    sys.stdout.write(cli.as_line({"id": value, "question": entry.question}))
             sys.stdout.flush()
-    except Exception:
-        if count:  # running it again would add these twice
-            summarize()
-        raise
-    summarize()
+    finally:  # after an error, too: the same command would add these twice
+        added, now = f"{count - replaced:,} added", f"{len(retriever):,} questions"
+        log.info("%s: %s, %s replaced, %s", folder, added, f"{replaced:,}", now)
 
 
 def _runs(batch: list[Entry]) -> Iterator[list[Entry]]:
@@ -209,7 +184,7 @@ def _runs(batch: list[Entry]) -> Iterator[list[Entry]]:
 @cli.command("either all these ids were removed from {folder}, or none")
 @cli.argument("folder", type=cli.PATH)
 @cli.argument("ids", default="-")
-@cli.option("--id", "one", multiple=True, help="Remove this id instead of reading IDS; repeatable.")
+@cli.option("--id", "one", multiple=True, help="An id, instead of IDS; repeatable.")
 @cli.option("--format", type=click.Choice(FORMATS))
 @cli.option("--id-column", default="id", help="Column of the id.")
 @cli.option("--ignore-missing", is_flag=True, help="Ignore ids that are not in the index.")
@@ -248,7 +223,7 @@ def compact(folder: str) -> dict[str, Any]:
     return {"folder": folder, "questions": len(retriever)}
 
 
-@cli.command("nothing was changed")
+@cli.command("nothing was changed", prints_json=True)
 @cli.argument("folder", type=cli.PATH)
 def info(folder: str) -> dict[str, Any]:
     """Check all files of FOLDER and print what it holds.
@@ -257,7 +232,7 @@ def info(folder: str) -> dict[str, Any]:
     """
     retriever = cli.load_index(folder)
     store, encoder = retriever.store, retriever.encoder
-    facts = {
+    return {
         "questions": len(store),
         **dataclasses.asdict(store.recipe),
         **store.facts(),
@@ -270,6 +245,3 @@ def info(folder: str) -> dict[str, Any]:
         "calibration": retriever.stages.calibration_facts(),
         "integrity_check": "ok",
     }
-    if not cli.wants_json():
-        click.echo(json.dumps(facts, indent=2))
-    return facts

@@ -14,11 +14,10 @@ def main() -> int:
         from qpr_jax.cli import commands, program
 
         program.unblock_interrupts()
+        status = program.run_program(commands.run)
     except KeyboardInterrupt:
         print("stopped: nothing was changed", file=sys.stderr)
         status = 128 + signal.SIGINT
-    else:
-        status = program.run_program(commands.run)
     if status == 128 + signal.SIGINT:
         # Python, where it ran source when the signal came, would end by the signal in spite of the
         # status; to run source again makes it forget that.

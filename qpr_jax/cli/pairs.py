@@ -31,29 +31,28 @@ if TYPE_CHECKING:
 log = logging.getLogger("qpr_jax")
 
 _NAMES = ("query", "negative", "rank", "distance", "positive_distance", "id", "score")
+_COUNTS = (
+    "{queries:,} queries, {negatives:,} negatives; {short:,} queries have fewer than asked for; "
+    "hits dropped: {paraphrases:,} known paraphrases or the query itself, {rank:,} before the "
+    "first rank, {margin:,} within the margin, {score:,} paraphrases by score"
+)
+_FITTED = "fitted to {verdicts:,} verdicts, {duplicates:,} duplicates"
+_FIT = "calibration error {ece:.3f}, Brier score {brier:.3f} (base rate {base_brier:.3f})"
 
 
 @cli.command("{out} is complete or unchanged")
 @cli.argument("run", type=cli.PATH)
 @cli.argument("pairs", default="-")
-@cli.option("--out", required=True, type=cli.OutPath(dir_okay=False), help="A .tsv or .jsonl file.")
+@cli.option("--out", required=True, type=cli.FILE, help="A .tsv or .jsonl file.")
 @cli.option("--from-rank", default=1, type=cli.COUNT, help="First rank to keep.")
 @cli.option("--to-rank", default=50, type=cli.COUNT, help="Last rank to keep.")
 @cli.option("--count", default=4, type=cli.COUNT, help="Negatives per query.")
-@cli.option(
-    "--relative-margin",
-    type=cli.DISTANCE,
-    help="Minimum distance: (1 + this) times the positive's.",
-)
+@cli.option("--relative-margin", type=cli.DISTANCE, help="Distance: 1 + this times the positive's.")
 @cli.option("--rerank", type=click.Choice(["light"]), help="Score hits by RUN's re-ranker.")
 @cli.option("--cross-encoder", type=cli.PATH, help="Score hits by this folder's model.")
 @cli.option("--max-score", default=0.5, type=cli.SHARE, help="Drop higher scores.")
-@cli.option(
-    "--seed", type=click.IntRange(0), help="Choose at random.  [default: choose the nearest]"
-)
-@cli.option(
-    "--split", type=click.Choice(SPLITS), help="Use only questions of PAIRS in this split of RUN."
-)
+@cli.option("--seed", type=click.IntRange(0), help="Choose at random.  [default: the nearest]")
+@cli.option("--split", type=click.Choice(SPLITS), help="Use only questions in this split of RUN.")
 @cli.table_format("PAIRS")
 def negatives(
     run: str, pairs: str, out: str, split: str | None, format: str | None, **options: Any
@@ -62,13 +61,12 @@ def negatives(
 
     These are near hits of the questions of PAIRS that are not known paraphrases. PAIRS has
     question1, question2, is_duplicate (0 or 1), or Quora's format. Each question with a known
-    paraphrase is a query. Known paraphrases of a query are the questions that duplicates link to
-    it, by transitivity, and those of the same words. Searches the index of RUN; without an index,
-    all questions of PAIRS; with --split, those of the split alone, so that a training reads no
-    held-out question. Ranks count the hits that are not known paraphrases. The positive of a query
-    is its farthest known paraphrase; distances are squared. The light re-ranker of RUN, or a
-    cross-encoder, drops hits that are probably paraphrases without a label (false negatives); with
-    both, the cross-encoder scores what the re-ranker has left.
+    paraphrase is a query; those are the questions that duplicates link to it, by transitivity, and
+    those of the same words. Searches the index of RUN; without an index, all questions of PAIRS;
+    with --split, those of the split alone, so that a training reads no held-out question. Ranks
+    count the hits that are not known paraphrases. The positive of a query is its farthest known
+    paraphrase; distances are squared. --rerank and --cross-encoder drop hits that are probably
+    paraphrases without a label (false negatives).
 
     Writes query, negative, rank, distance, positive_distance, id (of the negative in the index)
     and, with a re-ranker or cross-encoder, score (the probability that the two mean the same; with
@@ -97,21 +95,25 @@ def negatives(
     names = _NAMES if score or rerank else _NAMES[:-1]
     counts: Counter[str] = Counter()
     found = find_negatives(
-        *(labeled.questions, groups, queries, rules),
+        labeled.questions,
+        groups,
+        queries,
+        rules,
         encode=retriever.encode,
         find=retriever.store.search,
         rerank=functools.partial(retriever.stages.score_hits, retriever.store) if rerank else None,
         score=score,
         counts=counts,
     )
-    line = cli.as_tsv if out.endswith(".tsv") else cli.as_json
+    output = out.rpartition(".")[2]
     with progress.bar("query", sum(map(len, queries))) as show, write_atomically(out, "w") as file:
-        if line is cli.as_tsv:
+        if output == "tsv":
             file.write("\t".join(names) + "\n")
         for some in found:
-            file.writelines(line(negative.fields(labeled.questions)) for negative in some)
+            rows = (negative.fields(labeled.questions) for negative in some)
+            file.writelines(cli.as_line(row, output) for row in rows)
             show(counts["queries"], "")
-    _summarize(out, rules, counts)
+    log.info("%s: %s", out, _COUNTS.format_map(counts))
     return {"out": out, **counts}
 
 
@@ -176,20 +178,6 @@ def _score(model: CrossEncoder, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
     return 1 / (1 + np.exp(-logits.astype(np.float64))) if calibrated is None else calibrated
 
 
-def _summarize(out: str, rules: Rules, counts: Counter[str]) -> None:
-    log.info(
-        "%s: %s queries, %s negatives; %s queries have fewer than %d",
-        *(out, f"{counts['queries']:,}", f"{counts['negatives']:,}"),
-        *(f"{counts['short']:,}", rules.count),
-    )
-    log.info(
-        "hits dropped: %s known paraphrases or the query itself, %s before rank %d, %s within the "
-        "margin, %s paraphrases by score",
-        *(f"{counts['paraphrases']:,}", f"{counts['rank']:,}", rules.from_rank),
-        *(f"{counts['margin']:,}", f"{counts['score']:,}"),
-    )
-
-
 @cli.command("the lines printed are complete", prints_json=True)
 @cli.argument("model", type=cli.PATH)
 @cli.argument("pairs", default="-")
@@ -216,7 +204,6 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
     names = [*columns, "score"]
     if scorer.calibration is not None:
         names.append("probability")
-    line = cli.as_tsv if output == "tsv" else cli.as_json
     if output == "tsv":
         click.echo("\t".join(names))
     for part in cli.chunked(progress.count((pair for _, pair in found), "scored")):
@@ -224,13 +211,13 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
         values = (scorer.scores(logits), scorer.probabilities(logits))
         scores = [column.tolist() for column in values if column is not None]
         for pair, *row in zip(part, *scores, strict=True):
-            sys.stdout.write(line(dict(zip(names, (*pair, *row), strict=True))))
+            sys.stdout.write(cli.as_line(dict(zip(names, (*pair, *row), strict=True)), output))
 
 
 @cli.command("the calibration is the old one or the new one")
 @cli.argument("run", type=cli.PATH)
 @cli.argument("verdicts", default="-")
-@cli.option("--out", type=cli.OutPath(file_okay=False), help="New folder, instead of changing RUN.")
+@cli.option("--out", type=cli.FOLDER, help="New folder, instead of changing RUN.")
 @cli.table_format("VERDICTS")
 def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> dict[str, Any]:
     """Fit the probabilities of found pairs to VERDICTS.
@@ -255,8 +242,7 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
         refuse_existing(out)
     elif not pathlib.Path(run).is_dir():
         what = f"expected the folder of a run to change, got the name {run!r}"
-        remedy = "name a folder for the calibrated copy with --out"
-        raise UserError(what, setting="out", remedy=remedy)
+        raise UserError(what, remedy="name a folder for the calibrated copy with --out")
     encoder, stages = read_stages(run)
     given = read_question_pairs(verdicts, format=format or "", weighted=True)
     with needs("`qpr calibrate`", ".[train]"):
@@ -272,12 +258,10 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
     else:
         save_encoder(out, encoder, also=stages.save)
     where = run if out is None else out
-    counts = (f"{facts[name]:,}" for name in ("verdicts", "duplicates"))
-    log.info("%s: fitted to %s verdicts, %s duplicates", where, *counts)
+    log.info("%s: %s", where, _FITTED.format_map(facts))
     for name in ("before", "after"):
         if facts[name]:
-            scores = (facts[name][score] for score in ("ece", "brier", "base_brier"))
-            log.info("%s: calibration error %.3f, Brier score %.3f (base rate %.3f)", name, *scores)
+            log.info("%s: %s", name, _FIT.format_map(facts[name]))
     if facts["after"]["brier"] >= facts["after"]["base_brier"]:
         log.warning(
             "the probabilities say less than the share of duplicates alone; judge found pairs, as "

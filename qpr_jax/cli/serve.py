@@ -35,36 +35,26 @@ TOKEN = "QPR_TOKEN"
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]+)?", re.ASCII)
 
 
-def address_options(port: int) -> cli.Function:
-    """Add the options of a command that listens: --host, --port and --allowed-host."""
-    others = "Host that requests may name, besides --host and localhost; repeatable; *: any."
+_HOSTS = "Host that requests may name, besides --host and localhost; repeatable; *: any."
+_ORIGINS = "Web pages that may read answers (CORS), as https://shop.example; repeatable."
 
-    def add(function: cli.Function) -> cli.Function:
-        allowed = click.option("--allowed-host", metavar="NAME", multiple=True, help=others)
-        number = click.option("--port", default=port, type=click.IntRange(0, 65535))
-        host = click.option("--host", default="127.0.0.1", help="Address; 0.0.0.0: all of them.")
-        return host(number(allowed(function)))
-
-    return add
+PORT = click.IntRange(0, 65535)
+host_option = cli.option("--host", default="127.0.0.1", help="Address; 0.0.0.0: all of them.")
+allowed_hosts = cli.option("--allowed-host", metavar="NAME", multiple=True, help=_HOSTS)
 
 
 @cli.command("changes that were answered are on disk")
 @cli.argument("folder", type=cli.PATH)
-@address_options(8000)
-@cli.option(
-    "--allowed-origin",
-    metavar="ORIGIN",
-    multiple=True,
-    help="Web pages that may read answers (CORS), such as https://shop.example; repeatable.",
-)
+@host_option
+@cli.option("--port", default=8000, type=PORT)
+@allowed_hosts
+@cli.option("--allowed-origin", metavar="ORIGIN", multiple=True, help=_ORIGINS)
 @cli.option("--access-log", is_flag=True, help="Print a line for each request.")
 @cli.option("--token-file", type=cli.PATH, help=f"File with the token for writing; else ${TOKEN}.")
 @cli.option("--cross-encoder", type=cli.PATH, help="Folder of a cross-encoder.")
 @cli.option("--workers", default=1, type=cli.COUNT, help="Number of processes.")
 @cli.option("--threads", type=cli.COUNT, help="Threads of a worker.  [default: cores]")
-@cli.option(
-    "--max-body", default=1 << 20, type=cli.COUNT, help="Largest body of a request, in bytes."
-)
+@cli.option("--max-body", default=1 << 20, type=cli.COUNT, help="Largest body of a request, bytes.")
 def serve(folder: str, host: str, port: int, workers: int, **given: Any) -> None:
     """Serve the index of FOLDER over HTTP, with a search page at /.
 
@@ -82,12 +72,13 @@ def serve(folder: str, host: str, port: int, workers: int, **given: Any) -> None
         from qpr_jax.serving.app import Settings, make_app
         from qpr_jax.serving.middleware import LOOPBACK
     hosts, access_log = host_names(host, given["allowed_host"]), given["access_log"]
+    check_origins(given["allowed_origin"])
     settings = Settings(
         folder=folder,
         token=_token(given["token_file"]),
         max_body=given["max_body"],
         allowed_hosts=hosts,
-        allowed_origins=origin_names(given["allowed_origin"]),
+        allowed_origins=given["allowed_origin"],
         cross_encoder=given["cross_encoder"],
     )
     if {*hosts} <= {*LOOPBACK}:
@@ -172,13 +163,12 @@ def _uvicorn(*, access_log: bool) -> dict[str, Any]:
     }
 
 
-def origin_names(allowed: Sequence[str]) -> list[str]:
-    """The origins of `--allowed-origin`; UserError for what is none."""
+def check_origins(allowed: Sequence[str]) -> None:
+    """UserError for what is no origin in `--allowed-origin`."""
     for origin in allowed:
         if not _ORIGIN.fullmatch(origin):
             what = f"expected an origin, as https://shop.example, got {origin!r}"
             raise UserError(what, setting="allowed_origin")
-    return [*allowed]
 
 
 def host_names(host: str, allowed: Sequence[str]) -> list[str]:
@@ -206,9 +196,6 @@ def _bracket_ipv6(name: str) -> str:
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens at an address; UserError where it cannot."""
-    if not host:
-        what = "expected an address, got none"
-        raise UserError(what, setting="host", remedy="give --host 0.0.0.0 for all addresses")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)

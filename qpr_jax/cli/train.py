@@ -24,27 +24,19 @@ H@1 and MRR: test queries among all questions of the preset's data. Minutes: the
 2 cores of an AMD EPYC (quora_best and openqa_sdml: one core). `qpr presets NAME` prints the
 settings of a preset, `qpr train RUN --config NAME` trains it.
 """
+_CONFIG = "A preset, or a TOML file.  [default: quora_sdml; with --from, fine_tune]"
+
+
+def _complete(context: click.Context, parameter: click.Parameter, text: str) -> list[str]:
+    return [name for name in PRESETS if name.startswith(text)]
 
 
 @cli.command("the same command, without --overwrite, resumes {workdir}")
-@cli.argument("workdir", metavar="RUN", type=cli.NamedPath(file_okay=False))
+@cli.argument("workdir", metavar="RUN", type=cli.FOLDER)
 @cli.argument("pairs", required=False, type=cli.PATH)
-@cli.option(
-    "--config",
-    metavar="SPEC",
-    shell_complete=lambda context, parameter, text: [n for n in PRESETS if n.startswith(text)],
-    help="A preset, or a TOML file.  [default: quora_sdml; with --from, fine_tune]",
-)
-@cli.option(
-    "--set",
-    "changes",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Change a setting; wins over other options; repeatable.",
-)
-@cli.option(
-    "--labels", type=cli.PATH, help="Also train on these labeled pairs (from `qpr review`)."
-)
+@cli.option("--config", metavar="SPEC", shell_complete=_complete, help=_CONFIG)
+@cli.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
+@cli.option("--labels", type=cli.PATH, help="Train on these pairs, too (from `qpr review`).")
 @cli.option("--from", "start", type=cli.PATH, help="Start from the encoder of this run.")
 @cli.option("--overwrite", is_flag=True, help="Replace the run in the folder.")
 def train(
@@ -54,11 +46,11 @@ def train(
 
     Then index and score their questions. SPEC is the NAME of a preset (`qpr presets` lists them),
     NAME:smoke for a tiny run, or the path of a TOML file (`qpr presets NAME --all` prints one).
-    Without PAIRS the data are those of the preset or file; PAIRS (question1, question2,
-    is_duplicate; CSV or another format) replace them. The same command resumes after a kill.
+    PAIRS (question1, question2, is_duplicate) replace the data of SPEC. --set may be repeated, and
+    wins over other options. The same command resumes after a kill.
 
-    --labels adds labeled pairs (question1, question2, is_duplicate) to the training split, but for
-    those of a held-out question: scores stay those of the same held-out pairs.
+    --labels adds labeled pairs to the training split, but for those of a held-out question: scores
+    stay those of the same held-out pairs.
 
     \b
     Example: qpr train runs/synthetic --config synthetic_sdml
@@ -69,22 +61,20 @@ def train(
     use_huge_pages()
     with needs("`qpr train`", ".[train]"):
         from qpr_jax.training.config import load_config, override
-    source = None if pairs is None else "quora"
-    named = {"data.source": source, "data.path": pairs, "data.labels": given["labels"]}
-    named["encoder.pretrained"] = given["start"]
+    named = {"data.path": pairs, "data.labels": given["labels"]}
+    named |= {"data.source": pairs and "quora", "encoder.pretrained": given["start"]}
     preset = config or ("fine_tune" if given["start"] else "quora_sdml")
     settings = load_config(preset, {name: v for name, v in named.items() if v is not None})
     for change in changes:
         name, equals, value = change.partition("=")
         if not equals:
-            raise UserError(f"expected NAME=VALUE, got {change!r}", setting="changes")
+            raise UserError(f"expected NAME=VALUE, got {change!r}", setting="set")
         settings = override(settings, {name: value})
     if preset == "fine_tune" and not settings.data.path:
         example = f"`qpr train {workdir} pairs.tsv --from {given['start']}`"
         raise UserError("expected a file of pairs to train with", remedy=f"name it: {example}")
     with needs("`qpr train`", ".[train]"):
         from qpr_jax.training.main import train_and_evaluate
-
     try:
         report = train_and_evaluate(settings, workdir, overwrite=given["overwrite"])
     except Interrupted as interrupted:
@@ -143,7 +133,7 @@ def _toml(name: str, *, every: bool) -> str:
 @cli.command("the same command resumes {out}")
 @cli.argument("folder", type=cli.PATH)
 @cli.argument("questions", default="-")
-@cli.option("--out", type=cli.OutPath(), required=True, help="Output file, .npy, or folder.")
+@cli.option("--out", type=cli.PATH, required=True, help="Output file, .npy, or folder.")
 @cli.option("--spark", help="Spark master, as of `qpr clusters`; for a folder.  [default: none]")
 @cli.questions_input
 def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any) -> dict[str, Any]:
@@ -180,10 +170,8 @@ def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any)
 
 
 @cli.command("{folder} keeps its old encoder or has the new one")
-@cli.argument("folder", type=cli.NamedPath(file_okay=False))
-@cli.option(
-    "--run", required=True, type=cli.PATH, help="The run that added words to the encoder of FOLDER."
-)
+@cli.argument("folder", type=cli.FOLDER)
+@cli.option("--run", required=True, type=cli.PATH, help="The run that added words.")
 def extend(folder: str, run: str) -> dict[str, Any]:
     """Give an index an encoder with another language.
 
@@ -201,7 +189,7 @@ def extend(folder: str, run: str) -> dict[str, Any]:
 
 @cli.command("{to} is complete or absent")
 @cli.argument("run", type=cli.PATH)
-@cli.option("--to", required=True, type=cli.OutPath(file_okay=False), help="New folder.")
+@cli.option("--to", required=True, type=cli.FOLDER, help="New folder.")
 @cli.option("--licence", help="License of the weights, such as apache-2.0.")
 @cli.option("--data", help="The training data and its terms, in a sentence.")
 def publish(run: str, to: str, licence: str | None, data: str | None) -> dict[str, Any]:

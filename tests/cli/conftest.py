@@ -95,7 +95,8 @@ def objects(done):
     """The objects that the program prints as JSON: arguments -> a list."""
 
     def call(*arguments, given=b""):
-        return [json.loads(line) for line in done(*arguments, given=given)[0].splitlines()]
+        lines = done(*arguments, "--json", given=given)[0].splitlines()
+        return [json.loads(line) for line in lines]
 
     return call
 

@@ -115,7 +115,7 @@ def test_a_kill_loses_no_verdict_and_ctrl_c_says_what_they_imply(start, tmp_path
     assert process.returncode == 130
     said, step, stopped = stderr.splitlines()
     assert "20 verdicts: " in said
-    command = "qpr calibrate open_student verdicts.csv --out open_student_calibrated"
+    command = "qpr calibrate open_student verdicts.csv --out calibrated"
     assert f"next: `{command}` fits" in step
     accepted = r"`--threshold 0\.\d+` of `qpr duplicates` accepts \d+ pairs at a precision of "
     assert re.search(accepted, said)

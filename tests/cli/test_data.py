@@ -96,7 +96,7 @@ def test_the_questions_of_the_pairs_or_an_index_are_searched(done, run, index, p
     rows = read_table(tmp_path / "n.tsv")
     assert [*rows[0]] == [*NEGATIVES, "rank", "distance", "positive_distance", "id"]
     assert len(rows) == 5 * 2
-    assert "n.tsv: 5 queries, 10 negatives; 0 queries have fewer than 2" in stderr
+    assert "n.tsv: 5 queries, 10 negatives; 0 queries have fewer than asked for" in stderr
     mined = {}
     for row in rows:
         mined.setdefault(row["query"], []).append(row["negative"])

@@ -65,6 +65,7 @@ MISTAKES = (
     # duplicates
     ("duplicates other.tsv --run run --out made", "other.tsv", "`qpr evaluate`"),
     ("duplicates t.csv --run run --out made --pairs 1 --threshold 0.5", "one way", ""),
+    ("duplicates t.csv --out made --threshold nan", "`threshold`", ""),
     ("duplicates t.csv --run run --out made --pairs 1 --keep best", "`keep`", "max:COLUMN"),
     ("duplicates t.csv --run run --out made --pairs 1 --keep max:likes", "`keep`", ""),
     ("duplicates t.csv --out made --pairs 1 --incremental mine --run run", "run", "leave one"),
@@ -102,7 +103,7 @@ MISTAKES = (
     ("train r --config distill", "`data.path`", ""),
     ("train r --config deep.toml", "deep.toml", "fix the file"),
     ("train r --config synthetic_sdml --set devices=9", "at most 8, got 9", ""),
-    ("train r --config synthetic_sdml --set loss.scale", "`changes`", ""),
+    ("train r --config synthetic_sdml --set loss.scale", "`set`", ""),
     ("train r --config synthetic_sdml --labels gone.csv", "`data.labels`", ""),
     ("train r --config synthetic_sdml --from gone", "`encoder.pretrained`", ""),
 )
@@ -120,31 +121,25 @@ def test_an_error_is_one_line_that_says_where_and_what_to_do(qpr, files):
         assert where in line, arguments
         assert remedy in line, arguments
         assert len(line) < 700, arguments
-        assert "will replace" not in stderr, arguments
         assert {path.name for path in files.iterdir()} == before, arguments
 
 
 WRONG_OPTIONS = (
     ("serch mine", "No such command 'serch'"),
     ("search mine --query rice --cross-encoder x", "--rerank cross_encoder"),
-    ("search mine --query rice --output tsv --json", "--json goes without --output tsv"),
-    ("index mine --id-column a --no-ids", "exclude each other"),
-    ("index mine --payload a --no-payload", "exclude each other"),
-    ("duplicates t.csv --out -", "does not write to standard output"),
-    ("publish run --to -", "does not write to standard output"),
+    ("duplicates t.csv --out -", "expected the path of a file or a folder, got '-'"),
     ("encode run x.tsv --out y.npy --spark local[1]", "folder of Parquet files"),
-    ("duplicates t.csv --out d --threshold nan", "'--threshold'"),
     ("duplicates t.csv --out d --excel --output jsonl", "--excel needs --output csv or tsv"),
     ("splits pairs.tsv --out made --dev 0", "'--dev'"),
     ("splits pairs.tsv --out made --test nan", "'--test'"),
     ("clusters", "give LOGS and --out"),
     ("clusters rows.jsonl --out made --verdicts sample.tsv", "give LOGS and --out"),
-    ("evaluate run p.tsv --task classification", "--validation goes"),
-    ("evaluate run p.tsv --validation p.tsv", "--validation goes"),
-    ("evaluate run - --task classification --validation -", "standard input"),
-    ("evaluate run p.tsv --task mining --other-texts", "--task retrieval"),
+    ("evaluate run p.tsv --task classification", "needs --validation"),
+    ("evaluate run p.tsv --validation p.tsv", "--validation does not go with retrieval"),
+    ("evaluate run p.tsv --task mining --other-texts", "--other-texts does not go with mining"),
     ("evaluate run p.tsv --task translation --format tsv", "--format"),
-    ("evaluate run --split dev", "--beir"),
+    ("evaluate run --split dev", "--split does not go with retrieval"),
+    ("evaluate run --beir set --format tsv", "--format does not go with --beir"),
     ("evaluate run p.tsv --beir set", "--beir"),
     ("evaluate run --beir set --task mining", "--beir"),
     ("presets --all", "--all"),
@@ -156,7 +151,7 @@ def test_a_wrong_use_of_options_is_named(qpr, tmp_path):
     for arguments, said in WRONG_OPTIONS:
         status, stdout, stderr = qpr(*arguments.split(" "))
         assert (status, stdout) == (2, ""), arguments
-        assert re.search(r"^error: .*\nsee `qpr.* --help`\n\Z", stderr, re.M), arguments
+        assert stderr.startswith("Usage: qpr "), arguments
         assert said in stderr, arguments
         assert [*tmp_path.iterdir()] == before, arguments
 

@@ -26,10 +26,10 @@ def test_indexed_and_searched(done, objects, index):
     assert [row["query"] for row in found] == ["how can i learn python quickly", "rice"]
     out, _ = done("search", index, "--output", "tsv", "-k", 9, "--query", "a\tb")
     table = [line.split("\t") for line in out.splitlines()]
-    assert table[0] == ["query", "id", "question", "distance", "score", "payload"]
-    assert [len(row) for row in table] == [6] * 5
-    assert {(row[4], row[5]) for row in table[1:]} == {("", "")}
-    assert {int(row[1]) for row in table[1:]} == {*QUESTIONS}
+    assert table[0] == ["query", "query_id", "id", "question", "distance", "score", "payload"]
+    assert [len(row) for row in table] == [7] * 5
+    assert {(row[1], row[5], row[6]) for row in table[1:]} == {("", "", "")}
+    assert {int(row[2]) for row in table[1:]} == {*QUESTIONS}
 
 
 def test_hits_have_the_ids_of_their_queries(qpr, objects, index, tmp_path):
@@ -58,7 +58,7 @@ def test_searched_in_two_stages(qpr, done, objects, index, tmp_path):
     assert [row["distance"] for row in one_stage] == sorted(row["distance"] for row in one_stage)
     assert {row["score"] for row in one_stage} == {None}
     table = qpr(*asked, "--output", "tsv")[1].splitlines()
-    assert [row.split("\t")[4] for row in table[1:]] == [*map(str, scores)]
+    assert [row.split("\t")[5] for row in table[1:]] == [*map(str, scores)]
     (facts,) = objects("info", index, "--json")[0]["rerankers"].values()
     assert facts["candidates"] == 3
     done("index", "other", "questions.jsonl", "--run", index)
@@ -108,7 +108,7 @@ def test_strings_are_ids_and_a_payload_comes_back(qpr, refused, done, objects, r
     (first,) = objects("search", "mine", "--query", "how to cook rice", "-k", 1)
     assert (first["id"], first["payload"]) == ("007", PAYLOAD)
     table = qpr("search", "mine", "--query", "rice", "--output", "tsv")[1].splitlines()
-    payloads = {row[1]: row[5] for row in (line.split("\t") for line in table[1:])}
+    payloads = {row[2]: row[6] for row in (line.split("\t") for line in table[1:])}
     assert json.loads(payloads.pop("007")) == PAYLOAD
     assert payloads == {"7": "", "q-3": ""}
     refused("got '07' that no question has", "remove", "mine", "--id", "07")
@@ -118,7 +118,7 @@ def test_strings_are_ids_and_a_payload_comes_back(qpr, refused, done, objects, r
 
 
 def test_standard_input_and_another_recipe_for_an_index_that_is_replaced(done, objects, run):
-    said = "mine: the new index will replace the old one"
+    said = "in place of the old index"
     assert said not in done("index", "mine", "--run", run, given=b"rice\n")[1]
     given = "".join(f"question {i}\n" for i in range(1000)).encode()
     flags = ("--factory", "IVF20,SQ8", "--metric", "ip", "--probes", 5, "--vectors", "float16")

@@ -85,7 +85,7 @@ def test_two_runs_side_by_side(done, runs, tmp_path):
     out, stderr = done("errors", *runs, "--out", "made/errors.json")
     assert out == ""
     value = json.loads((tmp_path / "made" / "errors.json").read_text())
-    assert value["runs"] == ["first", "second"]
+    assert value["runs"] == [*map(str, runs)]
     assert value["queries"] == 15
     assert "unseen" in value["groups"]
     both = [all(answer["failed"] for answer in case["answers"]) for case in value["failing"]]
@@ -95,6 +95,5 @@ def test_two_runs_side_by_side(done, runs, tmp_path):
 def test_runs_that_cannot_be_compared(refused, runs, tmp_path):
     first, _ = runs
     other = make_run(tmp_path / "other", 0, {**ASKED, 7: "another"})
-    for second, said in ((first, "`other`"), (other, "another one for id 7")):
-        refused(said, "errors", first, second, "--out", "e.md")
+    refused("another one for id 7", "errors", first, other, "--out", "e.md")
     assert not (tmp_path / "e.md").exists()

@@ -10,7 +10,7 @@ import subprocess
 import httpx
 import pytest
 
-from qpr_jax.cli.serve import host_names, listen, origin_names
+from qpr_jax.cli.serve import check_origins, host_names, listen
 from qpr_jax.errors import UserError
 from tests.refused import check_refused
 from tests.runs import start_python
@@ -99,6 +99,5 @@ def test_hosts_and_origins():
     assert host_names("2001:db8::2", ["10.0.0.1", "*"]) == ["[2001:db8::2]", "10.0.0.1", "*"]
     for origin in ("*", "shop.example", "https://a/b"):
         with pytest.raises(UserError, match="expected an origin"):
-            origin_names([origin])
-    names = ["https://shop.example", "http://localhost:3000", "http://[::1]:80"]
-    assert origin_names(names) == names
+            check_origins([origin])
+    check_origins(["https://shop.example", "http://localhost:3000", "http://[::1]:80"])
