@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import io
+import json
 import logging
 import re
 import sys
@@ -90,7 +92,7 @@ def _open(path: str, stack: contextlib.ExitStack) -> Any:
 
 
 def read_lines(file: BinaryIO, source: str) -> Iterator[Line]:
-    """Yield the lines of a text file, UTF-8 or UTF-16, without line feeds.
+    """Yield the lines of a text file, UTF-8, UTF-16 or UTF-32, without line feeds.
 
     A carriage return stays, unless there are no line feeds.
     """
@@ -107,16 +109,15 @@ def _as_utf8(file: Any, source: str) -> BinaryIO:
     if kind := _ARROW.get(start[:4]):
         what = f"{source}: expected text, got {kind.capitalize()}"
         raise UserError(what, remedy=f"name its format with `--format {kind}`")
-    wide = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}.get(start[:2], "")
-    wide = wide or {b"\0": "utf-16-be"}.get(start[:1], "utf-16-le" if start[1:2] == b"\0" else "")
-    if wide:
+    encoding = json.detect_encoding(start)
+    if encoding == "utf-8-sig":
+        file.read(len(codecs.BOM_UTF8))
+    elif encoding != "utf-8":
         try:
-            file = io.BytesIO(file.read().decode(wide).encode())
+            file = io.BytesIO(file.read().decode(encoding).encode())
         except UnicodeError as error:
-            what = f"{source}: expected {wide.upper()} ({error.args[-1]})"
+            what = f"{source}: expected {encoding.upper()} ({error.args[-1]})"
             raise UserError(what, remedy="save the file as UTF-8") from None
-    elif start.startswith(b"\xef\xbb\xbf"):
-        file.read(3)
     if b"\r" in start[:-1] and b"\n" not in start:
         file = io.BytesIO(file.read().replace(b"\r", b"\n"))
     return file

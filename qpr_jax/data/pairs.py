@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from qpr_jax.data.columns import Fields, is_missing
+from qpr_jax.data.columns import Fields, is_missing, require
 from qpr_jax.data.decoding import BadRows, input_name
-from qpr_jax.data.tables import format_of, read_rows
+from qpr_jax.data.tables import NAME_COLUMNS, format_of, read_rows
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, id_key
@@ -89,10 +89,8 @@ def read_question_pairs(
     bad = BadRows(f"{name}, line", skip=skip_bad_rows, option=_SKIP)
 
     def choose(names: Sequence[str]) -> list[str]:
-        if not {*COLUMNS} <= {*names}:
-            what = f"{name}: expected the columns {', '.join(COLUMNS)}, got {short([*names])}"
-            raise UserError(what, remedy="name its columns so, or another format with `--format`")
-        return [*COLUMNS, *(column for column in (*IDS, WEIGHT) if column in names)]
+        require(names, COLUMNS, remedy=NAME_COLUMNS, source=name)
+        return [column for column in names if column in (*PAIRS_HEADER, WEIGHT)]
 
     rows = read_rows(str(path), choose, format=kind)
     parsed = ((line, _parse(fields, weighted=weighted)) for line, fields in rows)

@@ -66,7 +66,7 @@ def read_questions(
     Args:
       path: gzip and zstd are recognized by their first bytes.
       format: "lines" (a question in each; blank lines are skipped), "tsv", "csv" (both with a
-        header), "jsonl" (an object in each line), "json" (an array of objects), "parquet" or
+        header), "jsonl" or "json" (an object in each line, or an array of them), "parquet" or
         "arrow". If empty, the suffix of the file's name decides, and "lines" is the default.
       columns: of the question, the id and the payload.
       skip_bad_rows: skip rows that cannot be read and log their number. Otherwise the first one is

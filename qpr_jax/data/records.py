@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sys
@@ -15,6 +14,7 @@ from qpr_jax.errors import UserError, short, shortened
 from qpr_jax.ids import Id
 
 ARROW = ("parquet", "arrow")  # formats whose columns have types
+_BEFORE_JSON = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"  # byte order marks and blanks
 NO_JSON = (ValueError, RecursionError, MemoryError)  # what `parse_json` raises
 
 
@@ -147,12 +147,10 @@ def parse_json(data: bytes | str) -> Any:
     return json.loads(data, parse_constant=refuse)
 
 
-def json_rows(file: Any, source: str, kind: str, columns: Sequence[str]) -> Rows:
-    """Yield the objects of an array ("json") or of lines; each must have the columns."""
-    for number, value in _json_values(file, source, kind):
-        if kind == "jsonl" and isinstance(value, list):
-            what = f"{source}, line {number}: expected an object in each line, got an array"
-            raise UserError(what, remedy="name its format with `--format json`")
+def json_rows(file: Any, source: str, columns: Sequence[str]) -> Rows:
+    """Yield the objects of an array, or of lines; each must have the columns."""
+    is_array = file.peek(1).lstrip(_BEFORE_JSON).startswith(b"[")
+    for number, value in _array(file, source) if is_array else _values(file, source):
         if isinstance(value, UserError):
             yield number, value.what
         elif not isinstance(value, dict):
@@ -163,22 +161,18 @@ def json_rows(file: Any, source: str, kind: str, columns: Sequence[str]) -> Rows
             yield number, value
 
 
-def _json_values(file: Any, source: str, kind: str) -> Iterator[tuple[int, Any]]:
-    """Yield the number and the value of each of an array or of lines, a UserError for a bad one."""
-    if kind == "json":
-        data = file.read()
-        if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] != b"{":
-            try:
-                values = parse_json(data)
-                got = f"got {short(values)}"
-            except NO_JSON as error:
-                values, got = None, shortened(str(error))
-            if not isinstance(values, list):
-                what = f"{source}: expected an array of JSON objects ({got})"
-                raise UserError(what, remedy="correct it, or name another format with `--format`")
-            yield from enumerate(values, start=1)
-            return
-        file = io.BufferedReader(io.BytesIO(data))  # JSON lines in a file named .json
+def _array(file: Any, source: str) -> Iterator[tuple[int, Any]]:
+    """Yield the number and the value of each item."""
+    try:
+        values = parse_json(file.read())
+    except NO_JSON as error:
+        what = f"{source}: expected an array of JSON objects ({shortened(str(error))})"
+        raise UserError(what, remedy="correct it, or name another format with `--format`") from None
+    yield from enumerate(values, start=1)
+
+
+def _values(file: Any, source: str) -> Iterator[tuple[int, Any]]:
+    """Yield the number and the value of each line that is not blank, a UserError for a bad one."""
     for number, line in read_lines(file, source):
         if isinstance(line, bytes):
             yield number, UserError(not_utf8(line))

@@ -29,7 +29,7 @@ _SUFFIXES = {
     "arrows": "arrow",
     "pq": "parquet",
 }
-_REMEDY = "name its columns so, or another format with `--format`"
+NAME_COLUMNS = "name its columns so, or another format with `--format`"
 _LONGEST_ROW = 5000  # lines of a row whose cells hold line ends
 _SHOWN_LINES = 20  # that show the separator of a CSV file
 _OPEN = "not CSV (a quote is not closed)"
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 def read_rows(
-    path: str, columns: Sequence[str] | Choose, *, format: str = "", remedy: str = _REMEDY
+    path: str, columns: Sequence[str] | Choose, *, format: str = "", remedy: str = NAME_COLUMNS
 ) -> Rows:
     """Yield the line number and the fields of each row, or the reason why it cannot be read.
 
@@ -78,7 +78,7 @@ def read_rows(
             separator, lines = _find_separator(lines) if kind == "csv" else ("\t", lines)
             yield from _cell_rows(_read_cells(lines, separator, kind, source), source, choose)
         else:
-            yield from json_rows(file, source, kind, () if callable(columns) else columns)
+            yield from json_rows(file, source, () if callable(columns) else columns)
 
 
 def read_values(
@@ -88,7 +88,7 @@ def read_values(
     *,
     expected: str,
     format: str = "",
-    remedy: str = _REMEDY,
+    remedy: str = NAME_COLUMNS,
 ) -> Iterator[tuple[int, T]]:
     """Yield the line number of each row and what `parse` makes of its values of `columns`.
 

@@ -111,11 +111,15 @@ def test_max_rows(tmp_path):
 
 NUMBER = '{"question1": 1, "question2": "b", "is_duplicate": 1}\n'
 WRONG = [
-    ("a.csv", "question1,question2\na,b\n", "expected the columns question1, question2, is_d"),
+    (
+        "a.csv",
+        "question1,question2\na,b\n",
+        "expected a column `is_duplicate`, got `question1`, `qu",
+    ),
     ("a.csv", "question1,question2,is_duplicate\n", "got no good row and 0 bad ones"),
     ("a.jsonl", '{"question1": "a"}\n', "line 1: expected `question2`, got"),
     ("a.jsonl", NUMBER, "line 1: expected a question in `question1`, got 1"),
-    ("a.txt", "one\ntwo\n", "expected the columns question1"),
+    ("a.txt", "one\ntwo\n", "expected a column `question1`, got `one`; name its columns so"),
 ]
 
 
