@@ -103,21 +103,16 @@ def _texts(path: str, *, titled: bool) -> Iterator[tuple[str, str]]:
     for line, fields in read_rows(path, ["_id", "text"], format="jsonl", remedy=_REMEDY):
         if isinstance(fields, str):
             raise _bad_row(path, line, fields)
-        value, text = fields["_id"], fields["text"]
-        title = (fields.get("title") or "") if titled else ""
-        identity = f"{value}" if type(value) is int else value
-        if (
-            not isinstance(identity, str)
-            or not identity
-            or replace_surrogates(identity) != identity
-        ):
-            raise _bad_row(path, line, f"expected a string as `_id`, got {identity!r:.60}")
-        if not isinstance(text, str) or not isinstance(title, str):
+        text, title = fields["text"], fields.get("title") if titled else None
+        identity = str(fields["_id"]) if isinstance(fields["_id"], str | int) else ""
+        if not identity or replace_surrogates(identity) != identity:
+            raise _bad_row(path, line, f"expected a string as `_id`, got {fields['_id']!r:.60}")
+        if not isinstance(text, str) or not isinstance(title, str | None):
             raise _bad_row(path, line, "expected strings as `text` and `title`, got another type")
         if identity in seen:
             raise _bad_row(path, line, f"expected distinct ids, got {identity} twice")
         seen.add(identity)
-        yield identity, f"{title} {text}".strip()
+        yield identity, f"{title or ''} {text}".strip()
 
 
 def _bad_row(path: str, line: int, reason: str) -> UserError:

@@ -15,7 +15,9 @@ def transitive_clusters(count: int, duplicates: np.ndarray) -> np.ndarray:
     """
     components = connect(count, duplicates)
     clustered = np.bincount(components, minlength=1)[components] > 1
-    return dense_clusters(np.where(clustered, components, -1))
+    clusters = np.full(count, -1, np.int32)
+    clusters[clustered] = np.unique(components[clustered], return_inverse=True)[1]
+    return clusters
 
 
 def connect(count: int, links: np.ndarray) -> np.ndarray:
@@ -42,17 +44,6 @@ def numbered(values: Iterable[Hashable]) -> np.ndarray:
     """Number values in order of first appearance, equal ones alike: int64 [n]."""
     known: dict[Hashable, int] = {}
     return np.array([known.setdefault(value, len(known)) for value in values], np.int64)
-
-
-def dense_clusters(clusters: np.ndarray) -> np.ndarray:
-    """Number clusters 0, 1, ... in the order of their ids, any integers: int32 [n]; -1 stays.
-
-    A device would cut 64-bit ids, such as hashes, to 32 bits, and one could equal another.
-    """
-    dense = np.full(len(clusters), -1, np.int32)
-    clustered = clusters != -1
-    _, dense[clustered] = np.unique(clusters[clustered], return_inverse=True)
-    return dense
 
 
 def cluster_pairs(clusters: np.ndarray) -> np.ndarray:

@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from qpr_jax.data.columns import is_missing
-from qpr_jax.data.decoding import NOT_UTF8, BadRows, open_input, read_lines
+from qpr_jax.data.decoding import BadRows, not_utf8, open_input, read_lines
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError, short
@@ -109,7 +108,6 @@ def find_files(spec: str) -> tuple[Pair, list[str]]:
 
 def _aligned_rows(first: str, second: str) -> PairRows:
     """Yield the pairs of two files, line by line; UserError at the end if one is longer."""
-    names = (os.path.basename(first), os.path.basename(second))
     with open_input(first) as left, open_input(second) as right:
         lines = read_lines(left, first), read_lines(right, second)
         for a, b in itertools.zip_longest(*lines):
@@ -118,7 +116,7 @@ def _aligned_rows(first: str, second: str) -> PairRows:
                 raise UserError(what, remedy="give files whose lines translate each other")
             texts = a[1], b[1]
             if any(text.strip() for text in texts):
-                yield a[0], _pair(texts, names)
+                yield a[0], _pair(texts)
 
 
 def _table_rows(path: str, languages: Pair) -> PairRows:
@@ -127,28 +125,27 @@ def _table_rows(path: str, languages: Pair) -> PairRows:
     JSON may be nested as {"translation": {"en": ..., "de": ...}}.
     """
     kind = format_of(path) or "tsv"
-    header: list[str] = []
+    header: list[str] = []  # the first row of a text without a header
 
-    def find(names: Sequence[str]) -> Pair:
+    def find(names: Sequence[str]) -> Sequence[str]:
         known = {name.strip().lower(): name for name in names}
-        for first, second in (languages, _NAMED):
-            if first in known and second in known:
-                return known[first], known[second]
+        for pair in (languages, _NAMED):
+            if known.keys() >= {*pair}:
+                return [known[name] for name in pair]
         if kind in ("csv", "tsv") and len(names) == 2:
-            header.extend(names)
-            return names[0], names[1]
+            header[:] = names
+            return header
         what = f"{path}: expected columns {' and '.join(languages)}, got {short([*names])}"
         raise UserError(what, remedy="name the two columns so, or `source` and `target`")
 
     def choose(names: Sequence[str]) -> Sequence[str]:
         return ["translation"] if "translation" in names else find(names)
 
-    columns: Pair | None = None
+    columns: Sequence[str] = ()
     rows = read_rows(path, choose, format=kind)
     start = [*itertools.islice(rows, 1)]
-    if header:  # the first row of a text without a header
-        columns = (header[0], header[1])
-        yield 1, _pair(columns, ("column 1", "column 2"))
+    if header:
+        yield 1, _pair(header)
     for line, fields in itertools.chain(start, rows):
         if isinstance(fields, str):
             yield line, fields
@@ -156,21 +153,18 @@ def _table_rows(path: str, languages: Pair) -> PairRows:
         inner = fields.get("translation")
         row = inner if isinstance(inner, Mapping) else fields
         columns = columns or find([*row])
-        names = ("column 1", "column 2") if header else [f"`{name}`" for name in columns]
-        yield line, _pair([row.get(name) for name in columns], names)
+        yield line, _pair([row.get(name) for name in columns])
 
 
-def _pair(values: Sequence[object], names: Sequence[str]) -> Pair | str:
-    """Two texts, stripped, or what is wrong with them; names: of their columns or files."""
-    texts = []
-    for value, name in zip(values, names, strict=True):
+def _pair(values: Sequence[object]) -> Pair | str:
+    """Two texts, stripped, or what is wrong with them."""
+    for value in values:
         if isinstance(value, bytes):
-            return f"{name}: {NOT_UTF8}"
-        text = "" if is_missing(value) else value
-        if not isinstance(text, str) or not text.strip():
-            return f"expected a text in {name}, got {short(text)}"
-        texts.append(replace_surrogates(text.strip()))  # JSON can hold what UTF-8 cannot
-    return texts[0], texts[1]
+            return not_utf8(value)
+        if not isinstance(value, str) or not value.strip():
+            return f"expected a text and its translation, got {short([*values])}"
+    first, second = (replace_surrogates(str(value).strip()) for value in values)
+    return first, second
 
 
 class TranslationSplits(NamedTuple):

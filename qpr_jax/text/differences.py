@@ -103,34 +103,25 @@ def names(text: str) -> frozenset[str]:
     text = nfkc(text.translate(_APOSTROPHES))
     pieces = re.split(f"({_WORD.pattern})", text)
     gaps, words = pieces[::2], pieces[1::2]
-    if len(words) > 3 and not any(c.islower() and c.isalpha() for c in text):
+    if len(words) > 3 and text.isupper():
         return frozenset()
     titled = _in_title_case(words)
     found = set()
-    for before, gap, word in zip(["", *words], gaps, words, strict=False):
+    for number, (gap, word) in enumerate(zip(gaps, words, strict=False)):
+        starts = number == 0 or _SENTENCE_END.search(gap) is not None
         acronym = any(c.isupper() for c in word[1:])
-        if word.lower() not in _SMALL:
-            starts = not before or _ends_sentence(before, gap)
-            if acronym or (word[0].isupper() and not starts and not titled):
-                found.add(_name(word))
+        named = acronym or (word[0].isupper() and not starts and not titled)
+        if named and word.lower() not in _SMALL:
+            found.add(_name(word))
     return frozenset(found)
 
 
-def _ends_sentence(word: str, between: str) -> bool:
-    """Whether a sentence ends between a word and the next one; not after "Dr." or an initial."""
-    ends = _SENTENCE_END.search(between)
-    short = word == "vs" or (len(word) <= 3 and word[0].isupper())
-    return ends is not None and not (short and ends.group() == ".")
-
-
 def _in_title_case(words: list[str]) -> bool:
-    """Whether most words are capitalized, among them a small word or five long words."""
-    later = [word for word in words[1:] if word[0].isalpha() and not re.match(r"I\b", word)]
-    capital = [word for word in later if word[0].isupper()]
-    small = [word for word in capital if word.lower() in _SMALL]
+    """Whether all long words have a capital, and so has a small word, or there are four of them."""
+    later = [word for word in words[1:] if not re.match(r"I\b", word)]
     long = [word for word in later if len(word) > 3 and word.lower() not in _SMALL]
-    mostly = len(later) >= 3 and len(capital) >= 0.8 * len(later) and bool(small)
-    return mostly or (len(long) >= 5 and all(word[0].isupper() for word in long))
+    small = any(word[0].isupper() for word in later if word.lower() in _SMALL)
+    return (small or len(long) > 3) and all(word[0].isupper() for word in long)
 
 
 def _name(word: str) -> str:

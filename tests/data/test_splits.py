@@ -15,7 +15,6 @@ from qpr_jax.data.clusters import (
     cluster_pairs,
     cluster_report,
     connect,
-    dense_clusters,
     in_one_cluster,
     transitive_clusters,
 )
@@ -54,13 +53,6 @@ def test_linked_against_scipy():
         assert ((clusters[linked, None] == clusters) == same[linked]).all()
     chain = np.stack([np.arange(999), np.arange(1, 1000)], axis=1)
     assert not transitive_clusters(1000, chain[::-1]).any()
-
-
-def test_ids_of_64_bits_are_numbered_and_minus_one_stays():
-    signed = np.array([-5 * 10**18, 7 * 10**18, -1, -5 * 10**18, -2, 7 * 10**18])
-    assert dense_clusters(signed).tolist() == [0, 2, -1, 0, 1, 2]
-    unsigned = np.array([2**64 - 1, 3, 2**64 - 1, 2**33], np.uint64)
-    assert dense_clusters(unsigned).tolist() == [2, 0, 2, 1]
 
 
 def test_pairs_of_clusters_against_plain_loops():

@@ -83,10 +83,14 @@ BROKEN = [
     ("p.jsonl", "\n", "expected translations, got no row"),
     ("p.tsv", "How?\n", "expected columns en and de, got .*How"),
     ("p.tsv", "1\tHow?\tWie?\n", "expected columns en and de, got .*; name the two columns so"),
-    ("p.tsv", "How?\tWie?\nWho?\t \n", r"line 2: expected a text in column 2, got ' '"),
-    ("p.tsv", "id\tde\ten\n1\tWer?\t\n", "line 2: .* in `en`, got ''"),
+    (
+        "p.tsv",
+        "How?\tWie?\nWho?\t \n",
+        r"line 2: expected a text and its translation, got \['Who\?', ' '\]",
+    ),
+    ("p.tsv", "id\tde\ten\n1\tWer?\t\n", r"line 2: .* got \['', 'Wer\?'\]"),
     ("p.jsonl", '{"en": "How?", "text": "Wie?"}', "expected columns en and de, got"),
-    ("p.jsonl", '{"en": "a", "de": "b"}\n{"en": "a"}', "line 2: .* in `de`, got ''"),
+    ("p.jsonl", '{"en": "a", "de": "b"}\n{"en": "a"}', r"line 2: .* got \['a', None\]"),
     ("p.tsv", "en\tde\n" + "Who is it?\tWho is it?\n" * 20, "20 of 20 rows have the same text"),
 ]
 
@@ -117,7 +121,7 @@ def test_files_that_do_not_fit_each_other(tmp_path):
     with pytest.raises(UserError, match=r"expected as many lines in .*/a as in .*/b, got more in"):
         read(f"{first}+{second}")
     (tmp_path / "b").write_bytes(b"eins\n\xff\n")
-    check_refused(read, (f"{first}+{second}", "line 2: b: expected UTF-8"))
+    check_refused(read, (f"{first}+{second}", "line 2: expected UTF-8"))
 
 
 def test_specifications_that_cannot_be_read(tmp_path):

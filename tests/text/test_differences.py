@@ -28,7 +28,7 @@ FOUND = {
         ("Delhi is large. Mumbai is larger than Pune?", {"pune"}),
         ("Which IITs and U.S. schools, and how is India's NIT?", {"iit", "us", "india", "nit"}),
         ("IIT or iPhone?", {"iit", "iphone"}),
-        ("Who is Dr. Roman, not John F. Kennedy?", {"roman", "john", "f", "kennedy"}),
+        ("Who is Roman, not John F Kennedy?", {"roman", "john", "f", "kennedy"}),
         ("Apple: Can I learn C? What can I do if I'm old? WHY?", {"c"}),
         ("How Can I Learn Python In A Week?", set()),
         ("How to Learn Python Online in India Within Weeks", set()),
