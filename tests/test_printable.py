@@ -5,7 +5,7 @@ import logging
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qpr_jax.cli.command import as_line
+from qpr_jax.cli.command import as_lines, as_tsv
 from qpr_jax.cli.program import run_program
 from qpr_jax.errors import UserError, printable, shortened
 
@@ -47,8 +47,8 @@ def test_an_error_is_one_line_whatever_a_file_says(capsys):
 
 
 def test_a_row_of_a_table_is_one_line():
-    row = as_line({"id": EVIL, "question": EVIL, "payload": {"x": EVIL}, "score": None}, "tsv")
+    row = as_tsv({"id": EVIL, "question": EVIL, "payload": {"x": EVIL}, "score": None})
     assert row.count("\n") == 1
     assert row.removesuffix("\n").replace("\t", "").isprintable()
     assert row.split("\t")[1] == r"a\x1b[2J\u202etxt error: all is well\x9b\ud800 \x7f"
-    assert as_line({"question": EVIL}).encode().isascii()
+    assert next(as_lines([{"question": EVIL}], "jsonl")).encode().isascii()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -72,17 +71,9 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-class FiniteRange(click.FloatRange):
-    """A number in a range, neither NaN nor infinite."""
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: D102
-        number = super().convert(value, param, ctx)
-        return number if math.isfinite(number) else self.fail(f"{value} is no number", param, ctx)
-
-
 PATH, FILE, FOLDER = NamedPath(), NamedPath(dir_okay=False), NamedPath(file_okay=False)
-COUNT, SHARE, DISTANCE = click.IntRange(1), FiniteRange(0, 1), FiniteRange(0)
-PART = FiniteRange(0, 1, min_open=True, max_open=True)
+COUNT, SHARE, DISTANCE = click.IntRange(1), click.FloatRange(0, 1), click.FloatRange(0)
+PART = click.FloatRange(0, 1, min_open=True, max_open=True)
 argument, option = click.argument, click.option
 
 
@@ -162,14 +153,20 @@ def chunked(entries: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
     return iter(lambda: list(itertools.islice(stream, size)), [])
 
 
-def as_line(fields: Mapping[str, object], output: str = "jsonl") -> str:
-    """Return a line of JSON, or, for "tsv", of cells that `data.tables` reads.
+def as_lines(rows: Iterable[Mapping[str, object]], output: str) -> Iterator[str]:
+    """Yield a line of JSON for each row, or, for "tsv", a header and lines of cells."""
+    for number, row in enumerate(rows):
+        if output == "tsv":
+            yield ("" if number else "\t".join(row) + "\n") + as_tsv(row)
+        else:
+            yield json.dumps(row) + "\n"
 
-    Cells have nothing that a terminal would act on. Whitespace in a text becomes spaces, except in
-    an id; None is an empty cell; a mapping is JSON.
+
+def as_tsv(fields: Mapping[str, object]) -> str:
+    """Return a line of cells that `data.tables` reads, without what a terminal would act on.
+
+    Whitespace in a text becomes spaces, except in an id; None is an empty cell; a mapping is JSON.
     """
-    if output == "jsonl":
-        return json.dumps(fields) + "\n"
     cells = []
     for name, value in fields.items():
         if isinstance(value, Mapping):

@@ -99,7 +99,6 @@ def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[
 
     retriever = cli.load_index(folder, given["cross_encoder"])
     relevant: dict[str, set[Id]] = {}
-    line_of: dict[Id, int] = {}
 
     def parse(query: object, cell: object) -> tuple[str, Id] | None:
         value = parse_key(cell)
@@ -108,17 +107,15 @@ def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[
     remedy = "name the query's column with `--text-column`, or the format with `--format`"
     how = {"expected": "a query and an id", "format": given["format"] or "", "remedy": remedy}
     rows = read_values(pairs, [given["text_column"] or "question", "id"], parse, **how)
-    for line, (query, value) in rows:
+    for _, (query, value) in rows:
         relevant.setdefault(query, set()).add(value)
-        line_of.setdefault(value, line)
     if not relevant:
         raise UserError(f"{input_name(pairs)}: expected pairs to score, got none")
-    found = zip(line_of, retriever.store.get([*line_of]), strict=True)
-    if missing := [value for value, question in found if question is None]:
-        first = min(missing, key=line_of.__getitem__)  # no search could find it
-        what = f"{input_name(pairs)}, line {line_of[first]}: expected the id of a question in "
-        what += f"{folder}, got {first}; {len(missing):,} of {len(line_of):,} ids are missing in "
-        what += "the index"
+    ids = [*dict.fromkeys(value for values in relevant.values() for value in values)]
+    there = zip(ids, retriever.store.get(ids), strict=True)
+    if missing := [value for value, question in there if question is None]:
+        counts = f"{len(missing):,} of {len(ids):,}"
+        what = f"{input_name(pairs)}: {counts} ids are not in {folder}, such as {missing[0]}"
         raise UserError(what, remedy="remove their rows, or name the index of these ids")
 
     def score(word: Rerank) -> dict[str, Any]:

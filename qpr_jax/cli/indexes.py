@@ -100,8 +100,6 @@ def search(
     Example: qpr search runs/quora_sdml "how can i learn python quickly" -k 3
              qpr search my_index new_tickets.csv --id-column ticket --output tsv
     """
-    from qpr_jax.retriever import Hit
-
     rerank, cross_encoder = how.pop("rerank"), how.pop("cross_encoder")
     options = {"distinct": how.pop("distinct"), "min_score": how.pop("min_score")}
     word: Any = False if rerank == "false" else rerank
@@ -113,21 +111,23 @@ def search(
     entries: Iterator[Entry] = (Entry(0, None, text) for text in query)
     if not query:
         entries = cli.read_input(queries, **how)
-    if output == "tsv":
-        click.echo("\t".join(["query", "query_id", *Hit._fields]))
     typed = not query and queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty()
     # The results of a batch must fit into memory.
     batch_size = max(1, min(cli.CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
-    for batch in cli.chunked(entries, 1 if typed else batch_size):
-        found = retriever.search([entry.question for entry in batch], k, rerank=word, **options)
-        for entry, hits in zip(batch, found, strict=True):
-            for hit in hits:
-                fields = {"query": entry.question, "query_id": entry.id, **hit._asdict()}
-                for name in ("query_id", "payload"):
-                    if output == "jsonl" and fields[name] is None:
-                        del fields[name]
-                sys.stdout.write(cli.as_line(fields, output))
-        sys.stdout.flush()
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for batch in cli.chunked(entries, 1 if typed else batch_size):
+            found = retriever.search([entry.question for entry in batch], k, rerank=word, **options)
+            for entry, hits in zip(batch, found, strict=True):
+                for hit in hits:
+                    fields = {"query": entry.question, "query_id": entry.id, **hit._asdict()}
+                    for name in ("query_id", "payload"):
+                        if output == "jsonl" and fields[name] is None:
+                            del fields[name]
+                    yield fields
+            sys.stdout.flush()
+
+    sys.stdout.writelines(cli.as_lines(rows(), output))
 
 
 def _is_text(queries: str) -> bool:
@@ -163,8 +163,9 @@ def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
                 ids = retriever.add(some)
                 replaced += sum(question is not None for question in there)
                 count += len(ids)
-                for value, entry in zip(ids, some, strict=True):
-                    sys.stdout.write(cli.as_line({"id": value, "question": entry.question}))
+                rows = zip(ids, (entry.question for entry in some), strict=True)
+                lines = cli.as_lines(({"id": i, "question": text} for i, text in rows), "jsonl")
+                sys.stdout.writelines(lines)
             sys.stdout.flush()
     finally:  # after an error, too: the same command would add these twice
         added, now = f"{count - replaced:,} added", f"{len(retriever):,} questions"

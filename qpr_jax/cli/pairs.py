@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import pathlib
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,13 +23,10 @@ from qpr_jax.errors import UserError, needs
 from qpr_jax.files import read_object, refuse_existing, sha256_of, write_atomically
 
 if TYPE_CHECKING:
-    from qpr_jax.index.negatives import Rules
     from qpr_jax.reranking.cross_encoder import CrossEncoder
-    from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
 
-_NAMES = ("query", "negative", "rank", "distance", "positive_distance", "id", "score")
 _COUNTS = (
     "{queries:,} queries, {negatives:,} negatives; {short:,} queries have fewer than asked for; "
     "hits dropped: {paraphrases:,} known paraphrases or the query itself, {rank:,} before the "
@@ -80,49 +76,43 @@ def negatives(
     """
     from qpr_jax.index.negatives import Rules, find_negatives
     from qpr_jax.reranking.cross_encoder import read_cross_encoder
+    from qpr_jax.retriever import Retriever
 
-    _check_out(out, pairs)
+    output = pathlib.Path(out).suffix.removeprefix(".")
+    if output not in ("tsv", "jsonl"):
+        raise UserError(f"expected a file .tsv or .jsonl, got {out}", setting="out")
     rerank, cross_encoder = options.pop("rerank"), options.pop("cross_encoder")
-    rules = Rules(**options)
-    if rules.from_rank > rules.to_rank:
-        what = f"expected at most {rules.to_rank}, the last rank, got {rules.from_rank}"
-        raise UserError(what, setting="from_rank")
     labeled, groups, queries = _read_queries(run, pairs, split, format or "")
     score = functools.partial(_score, read_cross_encoder(cross_encoder)) if cross_encoder else None
-    retriever = _retriever(run, labeled.questions, rules, alone=split is not None)
+    if split is None and pathlib.Path(run, "index").is_dir():
+        retriever = Retriever.load(run)
+    else:
+        log.info("indexing %s questions", f"{len(labeled.questions):,}")
+        retriever = Retriever.build(labeled.questions, run=run)
     if rerank and not retriever.stages.scores(retriever.store):
         raise UserError(f"{run}: has no scores of pairs", setting="rerank")
-    names = _NAMES if score or rerank else _NAMES[:-1]
     counts: Counter[str] = Counter()
     found = find_negatives(
         labeled.questions,
         groups,
         queries,
-        rules,
+        Rules(**options),
         encode=retriever.encode,
         find=retriever.store.search,
         rerank=functools.partial(retriever.stages.score_hits, retriever.store) if rerank else None,
         score=score,
         counts=counts,
     )
-    output = out.rpartition(".")[2]
     with progress.bar("query", sum(map(len, queries))) as show, write_atomically(out, "w") as file:
-        if output == "tsv":
-            file.write("\t".join(names) + "\n")
-        for some in found:
-            rows = (negative.fields(labeled.questions) for negative in some)
-            file.writelines(cli.as_line(row, output) for row in rows)
-            show(counts["queries"], "")
+
+        def rows() -> Iterator[dict[str, object]]:
+            for some in found:
+                yield from (negative.fields(labeled.questions) for negative in some)
+                show(counts["queries"], "")
+
+        file.writelines(cli.as_lines(rows(), output))
     log.info("%s: %s", out, _COUNTS.format_map(counts))
     return {"out": out, **counts}
-
-
-def _check_out(out: str, pairs: str) -> None:
-    """UserError for a format that is not written, and for the file that is read."""
-    if pathlib.Path(out).suffix not in (".tsv", ".jsonl"):
-        raise UserError(f"expected a file .tsv or .jsonl, got {out}", setting="out")
-    if os.path.exists(out) and os.path.exists(pairs) and os.path.samefile(out, pairs):
-        raise UserError(f"expected another file than that of the pairs, got {out}", setting="out")
 
 
 def _read_queries(
@@ -157,20 +147,6 @@ def _check_trained_on(run: str, path: str) -> None:
         raise UserError(what, setting="split", remedy="give the file of the training")
 
 
-def _retriever(folder: str, questions: list[str], rules: Rules, *, alone: bool) -> Retriever:
-    """Load the index of a folder; with `alone`, or without an index, index these questions."""
-    from qpr_jax.retriever import Retriever
-
-    if not alone and pathlib.Path(folder, "index").is_dir():
-        retriever = Retriever.load(folder)
-        if retriever.store.recipe.metric != "l2" and rules.relative_margin is not None:
-            what = f"{folder}: expected an index by distance, got one by inner product"
-            raise UserError(what, remedy="leave out --relative-margin")
-        return retriever
-    log.info("indexing %s questions", f"{len(questions):,}")
-    return Retriever.build(questions, run=folder)
-
-
 def _score(model: CrossEncoder, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
     """The probabilities of pairs, calibrated or the sigmoid of the logit."""
     logits = model.predict(pairs)
@@ -198,20 +174,19 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
     def parse(first: object, second: object) -> tuple[str, str] | None:
         return (first, second) if isinstance(first, str) and isinstance(second, str) else None
 
-    scorer = read_cross_encoder(model)
-    columns = COLUMNS[:2]
-    found = read_values(pairs, columns, parse, expected="two questions", format=format or "")
-    names = [*columns, "score"]
-    if scorer.calibration is not None:
-        names.append("probability")
-    if output == "tsv":
-        click.echo("\t".join(names))
-    for part in cli.chunked(progress.count((pair for _, pair in found), "scored")):
-        logits = scorer.predict(part)
-        values = (scorer.scores(logits), scorer.probabilities(logits))
-        scores = [column.tolist() for column in values if column is not None]
-        for pair, *row in zip(part, *scores, strict=True):
-            sys.stdout.write(cli.as_line(dict(zip(names, (*pair, *row), strict=True)), output))
+    scorer, columns = read_cross_encoder(model), COLUMNS[:2]
+    given = read_values(pairs, columns, parse, expected="two questions", format=format or "")
+
+    def rows() -> Iterator[dict[str, object]]:
+        for part in cli.chunked(progress.count((pair for _, pair in given), "scored")):
+            logits = scorer.predict(part)
+            values = {"score": scorer.scores(logits), "probability": scorer.probabilities(logits)}
+            known = {name: column.tolist() for name, column in values.items() if column is not None}
+            for at, pair in enumerate(part):
+                scores = {name: column[at] for name, column in known.items()}
+                yield dict(zip(columns, pair, strict=True)) | scores
+
+    sys.stdout.writelines(cli.as_lines(rows(), output))
 
 
 @cli.command("the calibration is the old one or the new one")

@@ -5,19 +5,27 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from qpr_jax.encoders.base import parse_tensors
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, parse_json
+from qpr_jax.files import (
+    StrPath,
+    manifest_format,
+    parse_json,
+    read_manifest,
+    read_verified,
+    require_file,
+)
 from qpr_jax.models import BertShape
 
 FORMAT = "sentence-transformers"
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 MODULES = "modules.json"
+_WHOLE = "fetch the whole folder, with its weights in safetensors"
 # Files that limit the tokens of a question, and the key; the first limit counts.
 LENGTHS = (
     ("sentence_bert_config.json", "max_seq_length"),
@@ -47,18 +55,28 @@ _TABLES = {
 }
 
 
-def file_names(folder: StrPath) -> list[str]:
-    """List the files of a folder that define the model; UserError where one is missing."""
-    path = pathlib.Path(folder)
-    names = [CONFIG, WEIGHTS, TOKENIZER]
-    for name in names:
-        if not (path / name).is_file():
-            raise missing_file(path, name)
-    optional = [name for name, _ in LENGTHS]
-    if (path / MODULES).is_file():
-        modules = parse_modules({MODULES: (path / MODULES).read_bytes()}, path)
-        optional += [MODULES, *(f"{place}/{CONFIG}" for place in modules.values() if place)]
-    return names + [name for name in optional if (path / name).is_file()]
+def read_files(
+    folder: StrPath, format: str, optional: Sequence[str]
+) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Read the files that define a model, and the settings of its training.
+
+    They are verified if the manifest has this format; other programs write a manifest.json, too.
+    """
+    path, required = pathlib.Path(folder), (CONFIG, TOKENIZER, WEIGHTS)
+    if manifest_format(path) == format:
+        manifest = read_manifest(path, format=format)
+        names = (*required, *(name for name in optional if name in manifest["files"]))
+        contents = {name: read_verified(path, name, manifest) for name in names}
+        return contents, manifest.get("settings", {})
+    names = (*required, *(name for name in optional if (path / name).is_file()))
+    return {name: require_file(path / name, remedy=_WHOLE).read_bytes() for name in names}, {}
+
+
+def optional_files(folder: StrPath) -> list[str]:
+    """List the files that may say how an encoder reads and pools a text."""
+    names, path = [MODULES, *(name for name, _ in LENGTHS)], pathlib.Path(folder, MODULES)
+    modules = parse_modules({MODULES: path.read_bytes()}, folder) if path.is_file() else {}
+    return names + [f"{place}/{CONFIG}" for place in modules.values() if place]
 
 
 def parse_model(
@@ -151,17 +169,11 @@ def named_tensors(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 def _object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[str, Any]:
     if name not in files:
-        raise missing_file(where, name)
+        raise UserError(f"{where}: expected the file {name}, found none", remedy=_WHOLE)
     value = parse_json(files[name], f"{where}: {name}")
     if not isinstance(value, dict):
         raise UserError(f"{where}: {name}: expected a JSON object, got {type(value).__name__}")
     return value
-
-
-def missing_file(where: StrPath, name: str) -> UserError:
-    """The error of a file that a folder lacks."""
-    what = f"{where}: expected the file {name}, found none"
-    return UserError(what, remedy="fetch the whole folder")
 
 
 def parse_modules(files: Mapping[str, bytes], where: StrPath) -> dict[str, str]:

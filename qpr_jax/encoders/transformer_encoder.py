@@ -5,25 +5,24 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpr_jax.encoders.base import CARD, EncoderSummary, say_cut, serialize_tensors
+from qpr_jax.encoders.base import EncoderSummary, say_cut, serialize_tensors
 from qpr_jax.encoders.sentence_transformers import (
     LENGTHS,
     TOKENIZER,
     WEIGHTS,
-    file_names,
-    missing_file,
     named_tensors,
+    optional_files,
     parse_model,
+    read_files,
 )
 from qpr_jax.errors import needs
-from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified
+from qpr_jax.files import StrPath
 from qpr_jax.models import BertShape
 from qpr_jax.text.base import as_texts
 from qpr_jax.text.word_pieces import WordPieces
@@ -145,15 +144,5 @@ class TransformerEncoder:
 
 def read_transformer(folder: StrPath) -> TransformerEncoder:
     """Read a folder of sentence-transformers, verified if `save_encoder` wrote it."""
-    path = pathlib.Path(folder)
-    names, settings = file_names(path), {}
-    if manifest_format(path) == FORMAT:  # other programs write a file of this name, too
-        manifest = read_manifest(path, format=FORMAT)
-        settings = manifest.get("settings", {})
-        contents = {name: read_verified(path, name, manifest) for name in names}
-        # `names` are the files that exist; without the one on pooling, the encoder would differ.
-        if missing := sorted(manifest["files"].keys() - {*names, CARD}):
-            raise missing_file(path, missing[0])
-    else:
-        contents = {name: (path / name).read_bytes() for name in names}
-    return TransformerEncoder(*parse_model(contents, path), contents, settings)
+    contents, settings = read_files(folder, FORMAT, optional_files(folder))
+    return TransformerEncoder(*parse_model(contents, folder), contents, settings)

@@ -14,16 +14,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpr_jax.encoders.base import parse_tensors, serialize_tensors
-from qpr_jax.encoders.sentence_transformers import TOKENIZER, WEIGHTS, named_tensors, parse_weights
+from qpr_jax.encoders.sentence_transformers import (
+    TOKENIZER,
+    WEIGHTS,
+    named_tensors,
+    parse_weights,
+    read_files,
+)
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError, needs
-from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified, write_folder
+from qpr_jax.files import StrPath, write_folder
 from qpr_jax.models import BertShape
 from qpr_jax.reranking.base import Reranker, TextLists
 from qpr_jax.reranking.cross_encoder_format import (
     CALIBRATION,
     HEAD,
-    file_names,
+    OPTIONAL,
     is_cross_encoder,
     new_files,
     parse_activation,
@@ -136,14 +142,7 @@ def read_cross_encoder(named: StrPath) -> CrossEncoder:
     No code of the folder is executed.
     """
     path = cross_encoder_folder(named) or pathlib.Path(named)
-    names = file_names(path)
-    settings: dict[str, Any] = {}
-    if manifest_format(path) == FORMAT:
-        manifest = read_manifest(path, format=FORMAT)
-        files = {name: read_verified(path, name, manifest) for name in names}
-        settings = manifest.get("settings", {})
-    else:
-        files = {name: (path / name).read_bytes() for name in names}
+    files, settings = read_files(path, FORMAT, OPTIONAL)
     shape, max_tokens = parse_shape_and_limit(files, path)
     tensors = parse_tensors(files.pop(WEIGHTS), f"{path}: {WEIGHTS}")
     calibration = files.pop(CALIBRATION, None)

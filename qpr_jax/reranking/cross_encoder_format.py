@@ -13,7 +13,6 @@ from qpr_jax.encoders.sentence_transformers import (
     CONFIG,
     MODULES,
     TOKENIZER,
-    WEIGHTS,
     parse_modules,
     parse_shape,
 )
@@ -34,7 +33,7 @@ ACTIVATIONS = {
 }
 # The two linear layers after the BERT layers, and the names of their tensors.
 HEAD = {"pooler": "bert.pooler.dense", "classifier": "classifier"}
-_OPTIONAL = (TOKENIZER_CONFIG, LENGTH_CONFIG, MODEL_CONFIG, MODULES, CALIBRATION)
+OPTIONAL = (TOKENIZER_CONFIG, LENGTH_CONFIG, MODEL_CONFIG, MODULES, CALIBRATION)
 
 
 def is_cross_encoder(folder: StrPath) -> bool:
@@ -42,16 +41,6 @@ def is_cross_encoder(folder: StrPath) -> bool:
     path = pathlib.Path(folder, CONFIG)
     config = parse_json(path.read_bytes(), path) if path.is_file() else None
     return isinstance(config, dict) and config.get("architectures") == [ARCHITECTURE]
-
-
-def file_names(folder: StrPath) -> list[str]:
-    """List the files of a folder that define the model; UserError if one is missing."""
-    path, required = pathlib.Path(folder), (CONFIG, TOKENIZER, WEIGHTS)
-    for name in required:
-        if not (path / name).is_file():
-            what = f"{path}: expected a cross-encoder with {', '.join(required)}, found no {name}"
-            raise UserError(what, remedy="fetch the whole folder, with its weights in safetensors")
-    return [*required, *(name for name in _OPTIONAL if (path / name).is_file())]
 
 
 def new_files(encoder: Mapping[str, bytes], max_tokens: int) -> dict[str, bytes]:
