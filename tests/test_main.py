@@ -87,7 +87,7 @@ def test_the_report_holds_the_promised_keys_and_sane_numbers(finished):
     assert 0 < report["index"]["recall@10"] <= 1
     timing = report["timing"]
     assert all(math.isfinite(value) and value > 0 for value in timing.values())
-    assert {"query_ms_p50", "epoch_seconds", "encode_questions_per_second"} <= set(timing)
+    assert {"query_ms_p50", "train_seconds", "encode_questions_per_second"} <= set(timing)
     assert report["data"]["questions"] == report["index"]["questions"] == 992
     text = (workdir / "report.md").read_text()
     assert f"| test | index | queries | {report['test']['per_query']['hits@1']:.4f} |" in text

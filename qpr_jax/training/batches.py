@@ -50,12 +50,7 @@ class BatchShape(NamedTuple):
 
     blocks: tuple[tuple[int, int], ...]
     unique_ids: int
-    parts: int = 0
-
-    @property
-    def positions(self) -> int:
-        """Encoded positions, padding included."""
-        return sum(rows * width for rows, width in self.blocks)
+    parts: int
 
     def holds(self, lengths: np.ndarray, tokens: Sequence[ShareTokens]) -> bool:
         """Whether it holds shares of these tokens, whose i-th shortest row has length i."""

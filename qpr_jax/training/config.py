@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import json
 import pathlib
 import re
 from collections.abc import Mapping
@@ -38,20 +37,13 @@ def read(config: TrainConfig, name: str) -> Any:
 
 def flatten(config: TrainConfig) -> dict[str, Any]:
     """All settings by dotted name, as `early_stopping.metric`."""
-    return {name: read(config, name) for name in declarations()}
+    return flat_settings(config.model_dump())
 
 
 def identity(config: TrainConfig) -> dict[str, Any]:
     """The settings that the result of a run depends on, flat, as JSON gives them back."""
-    fields = declarations()
-    kept = {n: v for n, v in flatten(config).items() if MAY_CHANGE not in fields[n].metadata}
-    return dict(json.loads(json.dumps(kept)))
-
-
-def weighted_losses(config: TrainConfig) -> dict[str, float]:
-    """The losses in their order, with their weights."""
-    weights = config.loss.weights or (1.0,) * len(config.loss.names)
-    return dict(zip(config.loss.names, weights, strict=True))
+    fields, values = declarations(), flat_settings(config.model_dump(mode="json"))
+    return {name: values[name] for name in fields if MAY_CHANGE not in fields[name].metadata}
 
 
 def has_teacher(config: TrainConfig) -> bool:

@@ -105,8 +105,7 @@ class TrainDataset:
 
     def translation_pairs(self) -> np.ndarray:
         """The rows of sentences and of their translations, int32 [P, 2]; no dictionary's."""
-        if not self.translations:
-            return np.zeros((0, 2), np.int32)
+        assert self.translations  # else the settings were refused
         rows = self.first_target + np.flatnonzero(self.translations.is_sentence)
         return np.column_stack([self.target_rows[rows], rows]).astype(np.int32)
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from qpr_jax import losses
 from qpr_jax.errors import UserError
 from qpr_jax.training.batches import Batch
-from qpr_jax.training.config import TrainConfig, weighted_losses
+from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.sections import LossConfig
 from qpr_jax.training.train_step import LossTerms, Metrics
 
@@ -76,12 +76,13 @@ def register_loss(name: str, spec: LossSpec) -> None:
 
 def reads_teacher(config: TrainConfig) -> bool:
     """Whether a loss of pairs of the config reads the teacher's vectors."""
-    return any("teacher" in LOSSES[name].arguments for name in weighted_losses(config))
+    return any("teacher" in LOSSES[name].arguments for name in config.loss.names)
 
 
 def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTerms:
     """The weighted losses of a batch by name: those of the config, and imitation of the teacher."""
-    weights = {} if imitation_alone else weighted_losses(config)
+    names = () if imitation_alone else config.loss.names
+    weights = config.loss.weights or (1.0,) * len(names)
     imitation = 1.0 if imitation_alone else config.teacher.weight
 
     def terms(vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str) -> Metrics:
@@ -96,7 +97,7 @@ def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTer
             "teacher": tuple(batch.split(targets)[:2]),
         }
         found = {}
-        for name, weight in weights.items():
+        for name, weight in zip(names, weights, strict=False):
             spec = LOSSES[name]
             options: dict[str, Any] = {name: given[name] for name in spec.arguments & given.keys()}
             options |= {name: getattr(config.loss, name) for name in spec.settings}

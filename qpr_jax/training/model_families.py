@@ -181,7 +181,7 @@ def _export_cnn(config: TrainConfig, dataset: TrainDataset, params: nnx.State) -
         settings |= {name: start.settings[name] for name in _KEPT if name in start.settings}
         if not trains(config):
             return dataclasses.replace(start, settings=settings)
-    tree = _copy_to_host(params)
+    tree = copy_to_host(params)
     if start and config.text.added_words:
         return start.with_words(vocabulary, tree["embedding"][len(start.embedding) :], settings)
     tree["embedding"][0] = 0
@@ -212,11 +212,11 @@ def _export_bert(config: TrainConfig, dataset: TrainDataset, params: nnx.State) 
     start = cast(TransformerEncoder, dataset.start)
     # Without a training the encoder keeps its own limit.
     limit = config.text.max_tokens if trains(config) else start.max_tokens
-    return start.trained(_copy_to_host(params), identity(config), max_tokens=limit)
+    return start.trained(copy_to_host(params), identity(config), max_tokens=limit)
 
 
-def _copy_to_host(params: nnx.State) -> dict[str, Any]:
-    # A copy: a step donates its state, and must not overwrite memory that is still read here.
+def copy_to_host(params: nnx.State) -> dict[str, Any]:
+    """The arrays by name: copies, since a step donates its state, whose memory is overwritten."""
     tree: dict[str, Any] = jax.tree.map(np.array, nnx.to_pure_dict(jax.device_get(params)))
     return tree
 

@@ -47,8 +47,6 @@ class BatchLoader:
             distributed.require_shares("teacher.batch_size", config.teacher.batch_size, 2 * devices)
         else:
             distributed.require_shares("batch.hard_negatives", config.batch.hard_negatives, devices)
-            if dataset.lists:
-                distributed.require_shares("batch_size", config.batch_size, 4 * devices)
         draw = sampler.draw_questions if imitation else sampler.draw_pairs
         self.indices, self.epoch, self.size = draw(config, dataset)
         self._config, self._dataset, self._own = config, dataset, own
@@ -116,7 +114,8 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase],
     """
     mesh = distributed.make_mesh(config.devices)
     if config.max_epochs:
-        distributed.require_shares("batch_size", config.batch_size, mesh.size)
+        parts = mesh.size * (4 if dataset.lists else 1)  # a list for each four pairs
+        distributed.require_shares("batch_size", config.batch_size, parts)
     imitation = total = sampler.imitation_steps(config, dataset)
     if config.max_epochs:
         steps = config.max_epochs * sampler.draw_pairs(config, dataset).epoch

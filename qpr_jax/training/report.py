@@ -238,21 +238,13 @@ def _translation_scores(
 def _training_times(
     folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset
 ) -> dict[str, float]:
-    """Times of the steps. After a stage of imitation, rates and epoch are those of the pairs."""
+    """The number of steps, and their seconds at the median rate: without compiling."""
     rates = [row["pairs_per_second"] for row in read_json_lines(folder / "metrics.jsonl")]
-    if not rates:
-        return {}
     imitated = imitation_steps(config, dataset)
-    # Of imitation, half as many pairs as questions are counted.
-    stages = (
-        ("questions", 2, draw_questions, rates[:imitated]),
-        ("pairs", 1, draw_pairs, rates[imitated:]),
-    )
-    found: dict[str, float] = {"steps": len(rates), "train_seconds": 0.0}
-    for unit, factor, draw, measured in stages:
-        if measured:
-            rate = statistics.median(measured)  # leaves out the first steps, which compile
-            _, epoch, size = draw(config, dataset)
-            found |= {f"{unit}_per_second": factor * rate, "epoch_seconds": epoch * size / rate}
-            found["train_seconds"] += len(measured) * size / rate
-    return found
+    stages = ((draw_questions, rates[:imitated]), (draw_pairs, rates[imitated:]))
+    seconds = [
+        len(measured) * draw(config, dataset).size / statistics.median(measured)
+        for draw, measured in stages
+        if measured
+    ]
+    return {"steps": len(rates), "train_seconds": sum(seconds)} if rates else {}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qpr_jax.data.splits import TRAIN
-from qpr_jax.training.config import TrainConfig, weighted_losses
+from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import SortedLists, TrainDataset
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.sections import refuse_if
@@ -32,23 +32,21 @@ class BatchIndices(NamedTuple):
     list_scores: np.ndarray = np.zeros((0, READ), np.float32)  # [S, READ], of the candidates
 
     @property
-    def questions(self) -> np.ndarray:
-        """All rows, int32 [2N + K + 2M + S (READ + 1)], in the order of the fields.
-
-        First all queries of pairs, then all candidates; the same of labeled pairs and of lists.
-        """
+    def columns(self) -> list[np.ndarray]:
+        """The rows of queries, of candidates and so on, in the order of the fields."""
         pairs = [*self.pairs.T, self.extra_candidates, *self.labeled_pairs.T]
-        return np.concatenate([*pairs, self.lists[:, 0], self.lists[:, 1:].ravel()])
+        return [*pairs, self.lists[:, 0], self.lists[:, 1:].ravel()]
+
+    @property
+    def questions(self) -> np.ndarray:
+        """All rows, int32 [2N + K + 2M + S (READ + 1)], a column after another."""
+        return np.concatenate(self.columns)
 
     def positions(self, devices: int) -> np.ndarray:
-        """Positions in `questions` of each device's share, in the same order: int [devices, r]."""
-        pairs, labeled, lists = len(self.pairs), len(self.labels), self.list_scores
-        sizes = (pairs, pairs, len(self.extra_candidates), labeled, labeled, len(lists), lists.size)
-        shares, start = [], 0
-        for size in sizes:
-            shares.append(np.arange(start, start + size).reshape(devices, -1))
-            start += size
-        return np.concatenate(shares, axis=1)
+        """Positions in `questions` of each device's share of each column: int [devices, r]."""
+        ends = np.cumsum([len(column) for column in self.columns])
+        parts = np.split(np.arange(ends[-1]), ends[:-1])
+        return np.concatenate([part.reshape(devices, -1) for part in parts], axis=1)
 
 
 class Draws(NamedTuple):
@@ -64,7 +62,7 @@ class Draws(NamedTuple):
 
 def draw_pairs(config: TrainConfig, dataset: TrainDataset) -> Draws:
     """Draw what the losses read, `batch_size` of each kind; the first loss has the epoch."""
-    kinds = dict.fromkeys(LOSSES[name].reads for name in weighted_losses(config))
+    kinds = dict.fromkeys(LOSSES[name].reads for name in config.loss.names)
     parts = [
         (_draw_labeled if kind == "labeled" else _draw_linked)(config, dataset) for kind in kinds
     ]

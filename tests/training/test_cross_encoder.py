@@ -1,6 +1,5 @@
 """The training of a cross-encoder: its pairs, its batches, its loss, and a run that is stopped."""
 
-import functools
 import itertools
 import os
 import pathlib
@@ -84,13 +83,8 @@ def test_a_round_has_each_cluster_once_and_all_labeled_pairs():
         assert is_labeled or b in HITS[a]
     # All that a query has, where it has fewer than asked for.
     assert (others[:, 0] == 1).sum() == (same[:, 0] == 1).sum()
-    # Pairs of one kind are refused.
-    none, no_hits = np.zeros((0, 2), int), np.full((10, 3), -1)
-    check_refused(
-        functools.partial(draw_pairs, count=5, negatives=2, seed=0),
-        (np.arange(10), no_hits, none, "a known paraphrase"),
-        (CLUSTERS, no_hits, none, "labeled as non-duplicates"),
-    )
+    with pytest.raises(UserError, match="a known paraphrase"):
+        draw_pairs(np.arange(10), HITS, labeled, count=5, negatives=2, seed=0)
 
 
 def test_batches_have_about_one_length_and_each_pair_once():
