@@ -48,23 +48,19 @@ _OPTIONS = {
 def evaluate(folder: str, pairs: str, task: str, **given: Any) -> dict[str, Any]:
     """Score the run or index of FOLDER; prints JSON.
 
-    retrieval: each row of PAIRS is a query and the `id` of an indexed question with the same
-    meaning; a query can have several rows. Scores are averages over queries, of hits in the order
-    of distance; `reranked` has those in the order of the re-ranker, `cross_encoded` in that of
-    --cross-encoder.
+    retrieval: a row of PAIRS is a query and the `id` of an indexed question with the same meaning.
+    A query can have several rows. Hits are in the order of distance; `reranked` has the scores of
+    the re-ranker's order, `cross_encoded` those of --cross-encoder's.
 
-    classification: PAIRS are question1, question2, is_duplicate (0 or 1; Quora's format too). A
-    pair counts as duplicate up to a threshold, the best one on the pairs of --validation.
+    classification: is a pair of PAIRS (question1, question2, is_duplicate) one of duplicates? The
+    threshold is the best one on --validation.
 
-    mining: find all duplicates among all questions of PAIRS, including those linked by several
-    pairs.
+    mining: find all duplicates among the questions of PAIRS, including those linked by several.
 
-    translation: PAIRS are sentences with their translations, named as for the setting
-    data.parallel: FILE or FILE+FILE. Scores are how often the nearest sentence of the other
-    language is the right one.
+    translation: PAIRS are FILE or FILE+FILE of sentences and their translations, as of the setting
+    data.parallel. Scores are how often the nearest sentence of the other language is the right one.
 
-    --beir is a folder with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv. All documents are
-    searched and scored as BEIR does.
+    --beir is a folder with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv, scored as BEIR does.
 
     \b
     Example: qpr evaluate my_index held_out.tsv

@@ -55,18 +55,16 @@ def negatives(
 ) -> dict[str, Any]:
     """Mine hard negatives for a training.
 
-    These are near hits of the questions of PAIRS that are not known paraphrases. PAIRS has
-    question1, question2, is_duplicate (0 or 1), or Quora's format. Each question with a known
-    paraphrase is a query; those are the questions that duplicates link to it, by transitivity, and
-    those of the same words. Searches the index of RUN; without an index, all questions of PAIRS;
-    with --split, those of the split alone, so that a training reads no held-out question. Ranks
-    count the hits that are not known paraphrases. The positive of a query is its farthest known
-    paraphrase; distances are squared. --rerank and --cross-encoder drop hits that are probably
-    paraphrases without a label (false negatives).
+    These are near hits of the questions of PAIRS (question1, question2, is_duplicate) that are not
+    known paraphrases: those that duplicates link to a question, by transitivity, and those of the
+    same words. Searches the index of RUN; without an index, all questions of PAIRS; with --split,
+    those of the split alone, so that a training reads no held-out question. Ranks count the hits
+    that are not known paraphrases; the positive is the farthest of those. --rerank and
+    --cross-encoder drop hits that are probably paraphrases without a label.
 
     Writes query, negative, rank, distance, positive_distance, id (of the negative in the index)
-    and, with a re-ranker or cross-encoder, score (the probability that the two mean the same; with
-    both, the cross-encoder's). A training reads the file as data.negatives.
+    and, with a model, score (the probability that the two mean the same). A training reads the file
+    as data.negatives.
 
     \b
     Example: qpr negatives runs/quora_sdml pairs.tsv --split train --out negatives.tsv \\
@@ -163,9 +161,9 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
     """Score PAIRS with a cross-encoder.
 
     PAIRS has the columns question1 and question2. MODEL is a run that trained a cross-encoder, or a
-    folder in the format of sentence-transformers' CrossEncoder. Prints a line for each pair, in the
-    order of PAIRS: question1, question2, score (the output of the model after its activation) and,
-    for a run, probability (that the two mean the same, calibrated on validation pairs).
+    folder of sentence-transformers' CrossEncoder. Prints a line for each pair: question1,
+    question2, score (the output of the model after its activation) and, for a run, probability
+    (that the two mean the same, calibrated on validation pairs).
 
     Example: qpr rerank runs/quora_cross_encoder pairs.tsv --output tsv
     """
@@ -197,13 +195,11 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
 def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> dict[str, Any]:
     """Fit the probabilities of found pairs to VERDICTS.
 
-    VERDICTS are found pairs with the columns question1, question2 and is_duplicate (0 or 1) and,
-    where known, weight (the number of found pairs that it stands for), as qpr review writes them.
-    Without weights, they must be a random sample of the found pairs.
-
-    RUN is changed, or copied to --out with the new calibration. A model that is given by name, as
-    minilm, is not changed. Verdicts replace those of an earlier fit: give all of them in one file.
-    Prints how well the probabilities fit before and after, by cross-validation.
+    VERDICTS has question1, question2 and is_duplicate (0 or 1) and, where known, weight (the number
+    of found pairs that it stands for), as `qpr review` writes them. Without weights, they must be a
+    random sample of the found pairs. They replace those of an earlier fit: give all in one file.
+    RUN is changed, or copied to --out. Prints how well the probabilities fit before and after, by
+    cross-validation.
 
     Example: qpr calibrate minilm verdicts.csv --out models/support
     """

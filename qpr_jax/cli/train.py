@@ -27,14 +27,10 @@ settings of a preset, `qpr train RUN --config NAME` trains it.
 _CONFIG = "A preset, or a TOML file.  [default: quora_sdml; with --from, fine_tune]"
 
 
-def _complete(context: click.Context, parameter: click.Parameter, text: str) -> list[str]:
-    return [name for name in PRESETS if name.startswith(text)]
-
-
 @cli.command("the same command, without --overwrite, resumes {workdir}")
 @cli.argument("workdir", metavar="RUN", type=cli.FOLDER)
 @cli.argument("pairs", required=False, type=cli.PATH)
-@cli.option("--config", metavar="SPEC", shell_complete=_complete, help=_CONFIG)
+@cli.option("--config", metavar="SPEC", help=_CONFIG)
 @cli.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
 @cli.option("--labels", type=cli.PATH, help="Train on these pairs, too (from `qpr review`).")
 @cli.option("--from", "start", type=cli.PATH, help="Start from the encoder of this run.")

@@ -124,27 +124,21 @@ class CnnEncoder:
 
     def summary(self) -> EncoderSummary:
         """Facts for people."""
-        sizes = [len(kernel) for kernel in self.kernels]
-        filters = sum(len(bias) for bias in self.biases)
-        words, bins = len(self.vocabulary.all_words), self.vocabulary.bins
-        known = f"It knows {words:,} words; others share {bins:,} embeddings, so that rare names "
-        known += "and numbers are easily confused."
-        if self.vocabulary.subwords:
-            known = (
-                f"It knows {words:,} words; any other is the sum of its runs of 3 to 5 characters, "
-                f"which share {bins:,} embeddings. So rare names and numbers are easily confused, "
-                "and of a language that it was not trained with it sees the spelling alone."
-            )
+        words = self.vocabulary.all_words
+        runs = "are sums of their runs of 3 to 5 characters, which " * self.vocabulary.subwords
+        rest = f"others {runs}share {self.vocabulary.bins:,} embeddings"
+        windows = ", ".join(str(len(kernel)) for kernel in self.kernels)
+        filters, longest = sum(map(len, self.biases)), max(map(len, self.kernels))
         return EncoderSummary(
             library="qpr_jax",
-            description=f"A convolutional encoder (windows of {', '.join(map(str, sizes))} words, "
-            f"{filters:,} filters, embeddings of {self.embedding.shape[1]}) that needs no "
-            "accelerator.",
+            description=f"A convolutional encoder (windows of {windows} words, {filters:,} "
+            f"filters, embeddings of {self.embedding.shape[1]}) that needs no accelerator.",
             vocabulary_size=self.vocabulary.size,
-            words=self.vocabulary.all_words,
+            words=words,
             limits=(
-                known,
-                f"It sees the order of words within {max(sizes)} of them, and reads at most "
+                f"It knows {len(words):,} words; {rest}. So rare names and numbers are easily "
+                "confused, and of a language that it was not trained with it sees the spelling.",
+                f"It sees the order of words within {longest} of them, and reads at most "
                 f"{self.max_tokens:,} of a question.",
             ),
         )

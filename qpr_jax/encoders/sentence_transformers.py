@@ -177,15 +177,16 @@ def _object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[str, 
 
 
 def parse_modules(files: Mapping[str, bytes], where: StrPath) -> dict[str, str]:
-    """The folder of each kind of module."""
+    """The folder of each kind of module; UserError for one outside, since copies write there."""
     try:
         listed = parse_json(files[MODULES], f"{where}: {MODULES}")
         modules = {m["type"].rpartition(".")[2]: m["path"] for m in listed}
         inside = all(re.fullmatch(r"|[\w-][\w.-]*", path) for path in modules.values())
     except (TypeError, KeyError, AttributeError):
-        raise UserError(f"{where}: {MODULES}: expected modules with `type` and `path`") from None
-    if not inside:  # `save_encoder` writes there, too
-        raise UserError(f"{where}: {MODULES}: expected folders of this folder for `path`s")
+        inside = False
+    if not inside:
+        what = f"{where}: {MODULES}: expected modules with `type`, and a folder inside as `path`"
+        raise UserError(what)
     return modules
 
 
