@@ -22,6 +22,7 @@ from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.text.word_pieces import Tokenizer
 from qpr_jax.training.config import TrainConfig, gives_vectors, trains
 from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.sources import SOURCES, read_negatives, unlabeled_texts
 from qpr_jax.training.teacher import Teacher, make_teacher, teacher_words
 from qpr_jax.training.translations import TranslationData, load_translations
@@ -133,6 +134,9 @@ def load_dataset(
     """
     words = teacher_words(config, teacher)
     data, clusters, splits = SOURCES[config.data.source].read(config, path or pathlib.Path())
+    unread = config.data.labels and "added_labels" not in data.report
+    what = f"must be empty: `data.source={config.data.source}` has no labels to add to"
+    refuse_if(unread, "data.labels", what)
     kept_out = np.flatnonzero(splits.split_of != TRAIN)
     held_out = {normalized_text(data.questions[i]) for i in kept_out}
     translations = load_translations(config, held_out)

@@ -14,8 +14,7 @@ import numpy as np
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.evaluation.retrieval import index_search, rank
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.vectors import Vectors, distances_to
-from qpr_jax.reranking.base import TextLists
+from qpr_jax.index.vectors import Vectors
 from qpr_jax.reranking.light import LightReranker
 from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig, override
@@ -37,10 +36,10 @@ def sort_lists(config: TrainConfig, dataset: TrainDataset) -> SortedLists:
     The judge learns from the validation questions, as the re-ranker of a run does. UserError if
     they are too few.
     """
-    start, teacher, questions = time.perf_counter(), dataset.teacher, dataset.data.questions
+    start, teacher = time.perf_counter(), dataset.teacher
     assert teacher
     assert teacher.encoder  # else the settings were refused
-    vectors = teacher.vectors(np.arange(len(questions)))
+    vectors = teacher.vectors(np.arange(len(dataset.data.questions)))
     # The teacher was not trained on these questions.
     judging = {"max_epochs": 0, "teacher.model": "", "rerank.candidates": CANDIDATES}
     trained = train_reranker(override(config, judging), dataset, teacher.encoder, vectors)
@@ -49,17 +48,14 @@ def sort_lists(config: TrainConfig, dataset: TrainDataset) -> SortedLists:
     refuse_if(not trained or len(rows) <= LENGTH, "teacher.lists", what, "give more pairs")
     assert trained
     judge = LightReranker(trained.model, teacher.encoder)
-    known, numbers = vectors[rows], np.arange(len(rows))
-    nearest = rank(index_search(Vectors.build(Recipe(), known), known), numbers, LENGTH)
+    known = vectors[rows]
+    search = index_search(Vectors.build(Recipe(), known), known)
+    nearest = rows[rank(search, np.arange(len(rows)), LENGTH)]
     scores = np.empty(nearest.shape, np.float32)
     for first in range(0, len(rows), _PART):
-        own = numbers[first : first + _PART]
-        distances = distances_to(known[own], known, nearest[own]).ravel()
-        queries = [questions[row] for row in rows[own].tolist()]
-        texts = [questions[row] for row in rows[nearest[own].ravel()].tolist()]
-        starts = np.arange(len(own) + 1) * LENGTH
-        raw = judge.score(TextLists(queries, texts, distances, starts))[1]
-        scores[own] = raw.reshape(len(own), LENGTH)
+        own = slice(first, first + _PART)
+        lists = trained.finder.collect(nearest[own], rows[own])
+        scores[own] = judge.score(trained.finder.texts(lists))[1].reshape(-1, LENGTH)
     seconds = time.perf_counter() - start
     log.info("sorted %s lists of %d in %.0f s", f"{len(rows):,}", LENGTH, seconds)
-    return SortedLists(*distributed.from_first((rows, rows[nearest], scores / TEMPERATURE)))
+    return SortedLists(*distributed.from_first((rows, nearest, scores / TEMPERATURE)))

@@ -243,3 +243,7 @@ def test_labels_are_trained_on_and_count_to_the_identity(tmp_path):
     for name in ("validation", "test"):
         np.testing.assert_array_equal(dataset.splits.pairs[name], plain.splits.pairs[name])
     assert [*content_of(config)] == ["data.labels.sha256"]
+    (tmp_path / "list.txt").write_text("\n".join(plain.data.questions[:20]))
+    unread = {"data.source": "questions", "data.path": str(tmp_path / "list.txt")}
+    with pytest.raises(UserError, match=r"`data\.labels`: must be empty: `data\.source=questions`"):
+        load_dataset(override(config, unread), tmp_path / "list.txt")
