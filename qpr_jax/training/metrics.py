@@ -13,18 +13,13 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
-from qpr_jax.errors import UserError
 from qpr_jax.files import name_in_errors, write_atomically
 
 
 def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
     """Read a file of JSON lines, without a last line that was cut short; none without a file."""
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    try:
-        return [json.loads(line) for line in lines]
-    except ValueError as error:
-        what = f"{path}: expected JSON lines, got {error}"
-        raise UserError(what, remedy="restore or remove the file") from None
+    return [json.loads(line) for line in lines]
 
 
 FILES = {"train": "metrics.jsonl", "validation": "evaluations.jsonl"}
