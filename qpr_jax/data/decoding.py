@@ -72,9 +72,7 @@ def open_input(path: str) -> Iterator[BinaryIO]:
         try:
             yield file
         except (OSError, EOFError, zlib.error) as error:
-            gzipped = isinstance(error, gzip.BadGzipFile | EOFError | zlib.error)
-            kind = "not whole gzip" if gzipped else "cannot be read"
-            what = f"{name}: {kind} ({shortened(str(error))})"
+            what = f"{name}: cannot be read ({shortened(str(error))})"
             raise UserError(what, remedy="fetch it again") from None
 
 
@@ -139,22 +137,24 @@ def not_utf8(line: bytes) -> str:
 class BadRows:
     """What to do about bad rows of a table: refuse the first one, or skip and `count` them.
 
-    where: start of a message before the number of a row: `tickets.csv, line`.
+    source: of the rows, in messages.
     option: remedy that skips them.
+    place: what numbers the rows, as `line`.
     """
 
-    def __init__(self, where: str, *, skip: bool, option: str) -> None:
-        self.where, self.skip, self.option = where, skip, option
+    def __init__(self, source: str, *, skip: bool, option: str, place: str = "line") -> None:
+        self.source, self.skip, self.option, self.place = source, skip, option, place
         self.count = 0
         self._first = ""
 
-    def add(self, line: int, reason: str, remedy: str = "") -> None:
+    def add(self, number: int, reason: str, remedy: str = "") -> None:
         """Count a bad row; UserError unless bad rows are skipped."""
+        what = f"{self.place} {number}: {reason}"
         if not self.skip:
             remedy = remedy or f"correct it, or {self.option}"
-            raise UserError(f"{self.where} {line}: {reason}", remedy=remedy)
+            raise UserError(f"{self.source}, {what}", remedy=remedy)
         self.count += 1
-        self._first = self._first or f"{self.where.rpartition(', ')[2]} {line}: {reason}"
+        self._first = self._first or what
 
     def good(self, rows: Iterable[tuple[int, T | str]]) -> Iterator[T]:
         """Yield the good rows; the others are reasons why a row is bad."""
@@ -167,6 +167,5 @@ class BadRows:
     def warn(self) -> None:
         """Log how many rows were skipped, and where and why the first was."""
         if self.count:
-            source = self.where.rpartition(", ")[0]
             rows = f"{self.count:,} bad row{'s' if self.count > 1 else ''}"
-            log.warning("%s: %s left out; %s", source, rows, self._first)
+            log.warning("%s: %s left out; %s", self.source, rows, self._first)

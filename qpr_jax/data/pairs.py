@@ -86,7 +86,7 @@ def read_question_pairs(
     weighted: read `weight`, 1 where there is none, and no ids.
     """
     name, kind = input_name(str(path)), format or format_of(path) or "tsv"
-    bad = BadRows(f"{name}, line", skip=skip_bad_rows, option=_SKIP)
+    bad = BadRows(name, skip=skip_bad_rows, option=_SKIP)
 
     def choose(names: Sequence[str]) -> list[str]:
         require(names, COLUMNS, remedy=NAME_COLUMNS, source=name)

@@ -83,7 +83,7 @@ def read_questions(
             raise UserError(what, remedy="name its format with `--format`")
         columns, say, choose = _PLAIN, None, lambda names: ["question"]
     skip = "skip bad rows with `--skip-bad-rows`"
-    bad = BadRows(f"{source}, line", skip=skip_bad_rows, option=skip)
+    bad = BadRows(source, skip=skip_bad_rows, option=skip)
     yield from _entries(read_rows(path, choose, format=format), columns, bad, cells=cells, say=say)
 
 
@@ -107,7 +107,7 @@ def as_entries(
     say: as of `read_questions`.
     """
     source, skip = f"`{name}`", "leave bad rows out with `skip_bad_rows=True`"
-    bad = BadRows(f"{source}, position", skip=skip_bad_rows, option=skip)
+    bad = BadRows(source, skip=skip_bad_rows, option=skip, place="position")
     labels = row_labels(questions) if ids is None and id_column is None else None
     key = None if ids is not None or id_column == "" else str(id_column or "")
     columns = Columns("" if text_column is None else str(text_column), key)
@@ -197,7 +197,6 @@ def _entries(
 
     cells: the rows are those of a text file, whose ids are numbers where they look like it.
     """
-    source = bad.where.rpartition(", ")[0]
     known: dict[tuple[str, ...], Chosen] = {}
     unseen = {*columns.payload} if isinstance(columns.payload, tuple) else set()
     for line, fields in rows:
@@ -212,14 +211,14 @@ def _entries(
                 if len(known) == 1:
                     columns = dataclasses.replace(columns, text=chosen.text)
                     if say is not None:
-                        say(chosen, source)
+                        say(chosen, bad.source)
             entry = _entry(line, fields, known[names], cells)
         except UserError as error:
             bad.add(line, error.what, error.remedy)
         else:
             yield entry
     if unseen:
-        log.warning("%s: no row has %s", source, listed(sorted(unseen)))
+        log.warning("%s: no row has %s", bad.source, listed(sorted(unseen)))
     bad.warn()
 
 

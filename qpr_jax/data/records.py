@@ -20,17 +20,18 @@ NO_JSON = (ValueError, RecursionError, MemoryError)  # what `parse_json` raises
 
 def is_table(value: object) -> bool:
     """Whether narwhals reads this as a table, or it has an Arrow C stream."""
-    has_stream = hasattr(value, "__arrow_c_stream__")
-    if isinstance(value, str | bytes | list | tuple | Mapping | Iterator):
-        return has_stream
-    import narwhals.stable.v2 as nw
-    from narwhals.exceptions import DuplicateError
+    if isinstance(value, str | bytes | list | tuple | Mapping):
+        return False
+    from narwhals.stable.v2 import dependencies
 
-    try:
-        wrapped = nw.from_native(value, pass_through=True, allow_series=True)
-    except DuplicateError:  # two columns have one name, which `frame_rows` refuses
-        return True
-    return has_stream if wrapped is value else isinstance(wrapped, nw.DataFrame | nw.LazyFrame)
+    if dependencies.is_into_series(value):
+        return False
+    has_stream = hasattr(value, "__arrow_c_stream__")
+    return (
+        has_stream
+        or dependencies.is_into_dataframe(value)
+        or dependencies.is_polars_lazyframe(value)
+    )
 
 
 def frame_rows(table: Any, choose: Choose, source: str) -> Iterator[tuple[int, Fields]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,16 +18,16 @@ from qpr_jax.data.clusters import (
     transitive_clusters,
 )
 from qpr_jax.data.pairs import COLUMNS, QuestionPairs
-from qpr_jax.data.tables import read_values, write_tsv
+from qpr_jax.data.tables import write_tsv
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_atomically
-from qpr_jax.ids import parse_id
 from qpr_jax.text.tokenizer import normalized_text
 
 SPLITS = ("train", "validation", "test")
 HELD_OUT = ("validation", "test")
 PAIR = ("id1", "id2")
 TRAIN, VALIDATION, TEST = range(3)
+T = TypeVar("T")
 MOST_HELD_OUT = 5000  # pairs or questions of each held-out split, by default
 
 
@@ -59,14 +59,14 @@ class SplitData(NamedTuple):
 
 def without_texts(splits: Splits, questions: Sequence[str], texts: Set[str]) -> Splits:
     """Take training questions with these normalized texts, and their pairs, out of all splits."""
-    trained = np.flatnonzero(splits.split_of == TRAIN)
-    rows = trained[[normalized_text(questions[i]) in texts for i in trained.tolist()]]
     split_of = splits.split_of.copy()
-    split_of[rows] = -1
+    for row in np.flatnonzero(split_of == TRAIN).tolist():
+        if normalized_text(questions[row]) in texts:
+            split_of[row] = -1
 
     def kept(pairs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         train = pairs["train"]
-        return pairs | {"train": train[~np.isin(train, rows).any(axis=1)]}
+        return pairs | {"train": train[(split_of[train] == TRAIN).all(axis=1)]}
 
     return Splits(split_of, kept(splits.pairs), kept(splits.non_duplicates))
 
@@ -228,38 +228,31 @@ def write_splits(folder: StrPath, data: QuestionPairs, splits: Splits) -> None:
 
 def read_pairs(run: StrPath, split: str) -> np.ndarray:
     """Read the pairs of ids of a split in RUN/splits: int64 [P, 2], the query first."""
-    path = _file(run, f"{split}.tsv")
-
-    def parse(*cells: object) -> list[int] | None:
-        ids = [i for i in map(parse_id, cells) if i is not None]
-        return ids if len({*ids}) == len(PAIR) else None
-
-    rows = read_values(path, PAIR, parse, expected="two ids", format="tsv", remedy="restore it")
-    pairs = [pair for _, pair in rows]
+    pairs = _read(run, f"{split}.tsv", lambda first, second: (int(first), int(second)))
     if not pairs:
-        what = f"{path}: expected pairs of the split, got none"
+        what = f"{run}: expected pairs of the split {split}, got none"
         raise UserError(what, remedy="train again with a higher `data.held_out_pairs`")
     return np.array(pairs, np.int64)
 
 
 def read_split(run: StrPath, split: str) -> np.ndarray:
     """Read the ids of all questions of a split in RUN/splits: int64 [n]."""
-    path, columns, expected = _file(run, "questions.tsv"), ("id", "split"), "ids and splits"
-
-    def parse(value: object, name: object) -> tuple[int, bool] | None:
-        number = parse_id(value)
-        return None if number is None else (number, name == split)
-
-    rows = read_values(path, columns, parse, expected=expected, format="tsv", remedy="restore it")
-    return np.array([number for _, (number, inside) in rows if inside], np.int64)
+    rows = _read(run, "questions.tsv", lambda value, name: (int(value), name))
+    return np.array([value for value, name in rows if name == split], np.int64)
 
 
-def _file(run: StrPath, name: str) -> str:
+def _read(run: StrPath, name: str, parse: Callable[[str, str], T]) -> list[T]:
+    """What `parse` makes of each row of a file in RUN/splits, as `write_splits` writes it."""
     folder = pathlib.Path(run) / "splits"
     if not folder.is_dir():
         what = f"{run}: expected the folder of a run, with splits/, found none"
         raise UserError(what, remedy="give one that `qpr train` or experiments.main made")
-    return str(folder / name)
+    try:
+        lines = (folder / name).read_text("utf-8").splitlines()[1:]
+        return [parse(*line.split("\t")) for line in lines]
+    except (OSError, TypeError, ValueError) as error:
+        what = f"{folder / name}: expected rows of two cells ({error})"
+        raise UserError(what, remedy="restore it") from None
 
 
 def _shuffle(chosen: np.ndarray, smallest: np.ndarray, seed: int | list[int]) -> np.ndarray:

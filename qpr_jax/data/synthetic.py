@@ -11,22 +11,8 @@ from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 
 # A paragraph for actions, for objects and for contexts; in each line, the ways to say one concept.
-# No two concepts share a way.
+# No two concepts share a way. Then phrases.
 _WORDS = importlib.resources.files("qpr_jax.data").joinpath("synthetic_words.txt")
-_TEMPLATES = (
-    "How do I {action} my {object} {context}?",
-    "How can I {action} a {object} {context}?",
-    "What is the best way to {action} a {object} {context}?",
-    "Is it possible to {action} the {object} {context}?",
-    "Where should I start if I want to {action} a {object} {context}?",
-    "Can someone tell me how to {action} this {object} {context}?",
-    "{context}, how would you {action} a {object}?",
-    "{context}, what should I know to {action} my {object}?",
-    "My {object}: how could I {action} it {context}?",
-    "I have a {object}. What does it take to {action} it {context}?",
-    "Should I {action} my {object} {context}, and how?",
-    "Any tips to {action} the {object} {context}?",
-)
 _FILLERS = ("please", "actually", "exactly", "these days", "really", "honestly", "in general")
 
 _REPEATED = 0.6  # chance that a question takes all three ways from an earlier one of its cluster
@@ -40,11 +26,10 @@ _FILLER, _PLAIN, _TYPO = 0.2, 0.15, 0.02  # shares of questions
 Meaning = tuple[int, int, int]  # an action, an object, a context
 Words = tuple[str, ...]  # one way to say each
 
+*_CONCEPTS, _TEMPLATES = map(str.splitlines, _WORDS.read_text("utf-8").split("\n\n"))
 CONCEPTS = {
-    name: [line.split("|") for line in lines.splitlines()]
-    for name, lines in zip(
-        ("action", "object", "context"), _WORDS.read_text("utf-8").split("\n\n"), strict=True
-    )
+    name: [line.split("|") for line in lines]
+    for name, lines in zip(("action", "object", "context"), _CONCEPTS, strict=True)
 }
 
 

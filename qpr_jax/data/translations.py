@@ -63,7 +63,7 @@ def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations
     languages, paths = find_files(spec)
     source = "+".join(paths)
     option = "train without bad rows: `data.skip_bad_rows=True`"
-    bad = BadRows(f"{source}, line", skip=skip_bad_rows, option=option)
+    bad = BadRows(source, skip=skip_bad_rows, option=option)
     rows = _aligned_rows(*paths) if len(paths) == 2 else _table_rows(paths[0], languages)
     pairs = [*bad.good(rows)]
     bad.warn()

@@ -77,7 +77,7 @@ def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
 def read_log(logs: Logs, file: str, *, skip_bad_rows: bool = False) -> Iterator[LogRow | None]:
     """Yield the rows of a file, None for a bad one if these are skipped, else raise UserError."""
     columns = (logs.question_column, logs.answer_column)
-    bad = BadRows(f"{file}, line", skip=skip_bad_rows, option=_SKIP)
+    bad = BadRows(file, skip=skip_bad_rows, option=_SKIP)
     for line, fields in read_rows(file, columns, format=logs.format, remedy=NAME_COLUMNS):
         row = fields if isinstance(fields, str) else _log_row([fields[name] for name in columns])
         if isinstance(row, str):

@@ -183,7 +183,7 @@ def read_negatives(
     """
     path, setting = config.data.negatives, "data.negatives"
     option = "set `data.skip_bad_rows=True`"
-    bad = BadRows(f"{path}, line", skip=config.data.skip_bad_rows, option=option)
+    bad = BadRows(path, skip=config.data.skip_bad_rows, option=option)
     row_of: dict[str, int] = {}
     for row, question in enumerate(questions):
         row_of.setdefault(_words(question), row)

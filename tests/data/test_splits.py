@@ -223,10 +223,10 @@ def test_pairs_that_cannot_be_read(tmp_path):
 
     check_refused(
         read,
-        ("id1\tid2\n", "splits/test.tsv: expected pairs of the split, got none"),
-        ("id1\tid2\n1\t2\n3\tx\n", r"test.tsv, line 3: expected two ids; got \['3', 'x'\]"),
-        ("a\tb\n1\t2\n", "splits/test.tsv: expected a column `id1`"),
-        ("id\tsplit\nx\ttest\n", "questions.tsv, line 2: expected ids and splits; got"),
+        ("id1\tid2\n", "expected pairs of the split test, got none"),
+        ("id1\tid2\n1\t2\n3\tx\n", "splits/test.tsv: expected rows of two cells .*'x'"),
+        ("id1\tid2\n1\t2\n3\n", "splits/test.tsv: expected rows of two cells"),
+        ("id\tsplit\nx\ttest\n", "questions.tsv: expected rows of two cells .*'x'"),
     )
     with pytest.raises(UserError, match="expected the folder of a run, with splits/, found none"):
         read_split(tmp_path / "none", "test")
