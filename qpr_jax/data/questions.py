@@ -115,7 +115,9 @@ def as_entries(
         columns = _keep(columns, payload)
         rows = frame_rows(questions, _choice(columns, source), source)
         entries = _entries(rows, columns, bad, say=say)
-    elif isinstance(questions, str | os.PathLike) and os.path.isfile(questions):
+    elif isinstance(questions, os.PathLike) or (
+        isinstance(questions, str) and os.path.exists(questions)
+    ):
         how: dict[str, Any] = {"skip_bad_rows": skip_bad_rows, "say": say}
         entries = read_questions(questions, columns=_keep(columns, payload), **how)
     else:

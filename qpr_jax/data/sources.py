@@ -35,12 +35,10 @@ def find_quora(path: str = "") -> pathlib.Path:
             what = f"expected a file of question pairs, found none at {path}"
             raise UserError(what, setting="data.path")
         return given
-    folder = os.environ.get("QPR_DATA_DIR")
-    if folder and (found := pathlib.Path(folder) / "quora" / NAME).is_file():
-        return found
     cached = user_cache() / NAME
-    if cached.is_file():
-        return cached
+    for found in (pathlib.Path(os.environ.get("QPR_DATA_DIR", ""), "quora", NAME), cached):
+        if found.is_file():
+            return found
     log.info("downloading %s to %s", ADDRESS, cached)
     try:
         _download(cached)

@@ -170,14 +170,13 @@ def _hold_out(split_of_group: np.ndarray, order: np.ndarray, count: int) -> None
 
 def group_questions(questions: Sequence[str], clusters: np.ndarray) -> np.ndarray:
     """The group of each question, int64 [Q]: linked by cluster or by normalized text."""
-    first_of_text: dict[str, int] = {}
-    same_text = [first_of_text.setdefault(normalized_text(q), i) for i, q in enumerate(questions)]
-    # One node for each question and, after them, one for each cluster.
-    count = len(questions)
-    clustered = np.flatnonzero(clusters >= 0)
-    ends = np.concatenate([np.array(same_text, np.int64), count + clusters[clustered]])
-    links = np.stack([np.concatenate([np.arange(count), clustered]), ends], axis=1)
-    return connect(count + int(clusters.max(initial=-1)) + 1, links)[:count]
+    known: dict[str, int] = {}
+    first_of_text = [known.setdefault(normalized_text(q), i) for i, q in enumerate(questions)]
+    own = np.arange(len(questions))
+    _, first, cluster = np.unique(clusters, return_index=True, return_inverse=True)
+    first_of_cluster = np.where(clusters >= 0, first[cluster], own)
+    ends = np.concatenate([np.array(first_of_text, np.int64), first_of_cluster])
+    return connect(len(own), np.stack([np.tile(own, 2), ends], axis=1))
 
 
 def other_candidates(pairs: np.ndarray, clusters: np.ndarray, *, seed: int) -> np.ndarray:

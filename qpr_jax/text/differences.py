@@ -144,7 +144,7 @@ def names_differ(first: str, second: str) -> bool:
 
 def mark_words(text: str, other: str) -> list[tuple[str, bool]]:
     """Split a text into pieces that join to it, each with whether `other` lacks its words."""
-    words = {*tokenize(other)}
+    words = {word for _, word in split_at_words(other)}
     pieces = split_at_words(text)
     differs = [bool(word) and word not in words for _, word in pieces]
     for at in range(1, len(pieces) - 1):

@@ -74,6 +74,8 @@ def test_the_path_of_a_file_and_what_it_has(tmp_path):
     path.write_text("id,question,n\n7,how?,1\nx,b,2\n")
     entries = [Entry(2, 7, "how?", {"n": "1"}), Entry(3, "x", "b", {"n": "2"})]
     assert [*as_entries(path)] == [*as_entries(str(path))] == [*as_entries(entries)] == entries
+    with pytest.raises(UserError, match=r"none.csv: cannot be read \(No such file"):
+        list(as_entries(tmp_path / "none.csv"))
 
 
 TEXTS = ["a", "b"]
@@ -209,7 +211,9 @@ def test_parquet_of_odd_columns(tmp_path):
     (folder / "_SUCCESS").write_text("")
     for name in ("part-1.parquet", "part-0.parquet"):
         pyarrow.parquet.write_table(pa.table([[name]], names=["question"]), folder / name)
-    assert [entry.question for entry in read(str(folder))] == ["part-0.parquet", "part-1.parquet"]
+    entries = read(str(folder))
+    assert [entry.question for entry in entries] == ["part-0.parquet", "part-1.parquet"]
+    assert [*as_entries(folder)] == [*as_entries(str(folder))] == entries
     (folder / "part-2.parquet").write_text("no Parquet")
     check_refused(read, (str(folder), r"spark\.parquet/part-2\.parquet: expected Parquet \("))
     path = table(["asked", "__index_level_0__"], ["a"], [3])

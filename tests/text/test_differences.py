@@ -137,6 +137,7 @@ def test_words_that_differ_are_marked():
     assert [piece for piece, differs in pieces if differs] == ["better", "Yes and", "no way"]
     assert mark_words("Is it?", "it is") == [("Is it?", False)]
     assert mark_words("", "it is") == []
+    assert mark_words("天気は", "天気") == [("天気", False), ("は", True)]
     assert missing_words("Is it red?", "how red is IT, how") == ["how"]
 
 
