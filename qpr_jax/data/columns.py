@@ -82,6 +82,13 @@ class Columns:
         chosen = {text, key, *payload} - {""}
         return Chosen(text, key, payload, tuple(name for name in names if name in chosen))
 
+    def choose_of(self, source: str, names: Sequence[str], *, in_text: bool = False) -> Chosen:
+        """As `choose`; a UserError names the source."""
+        try:
+            return self.choose(names, in_text=in_text)
+        except UserError as error:
+            raise UserError(f"{source}: {error.what}", remedy=error.remedy) from None
+
 
 def distinct_names(names: Sequence[str], source: str) -> Sequence[str]:
     """Return the names of columns; a UserError names one that two columns have."""

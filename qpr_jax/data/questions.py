@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.columns import Choose, Chosen, Columns, Fields, Rows, is_missing, listed, to_json
+from qpr_jax.data.columns import Chosen, Columns, Fields, Rows, is_missing, listed, to_json
 from qpr_jax.data.decoding import BadRows, input_name
 from qpr_jax.data.records import frame_rows, is_table, row_labels
 from qpr_jax.data.tables import format_of, read_rows
@@ -76,12 +76,15 @@ def read_questions(
     path = os.fspath(path)
     source, kind = input_name(path), format or format_of(path) or "lines"
     cells = kind in ("csv", "tsv")
-    choose = _choice(columns, source, in_text=cells)
     if kind == "lines":
         if columns.text or columns.id or isinstance(columns.payload, tuple):
             what = f"{source}: expected a table with these columns, got lines of text"
             raise UserError(what, remedy="name its format with `--format`")
-        columns, say, choose = _PLAIN, None, lambda names: ["question"]
+        columns, say = _PLAIN, None
+
+    def choose(names: Sequence[str]) -> Iterable[str]:
+        return columns.choose_of(source, names, in_text=cells).names
+
     skip = "skip bad rows with `--skip-bad-rows`"
     bad = BadRows(source, skip=skip_bad_rows, option=skip)
     yield from _entries(read_rows(path, choose, format=format), columns, bad, cells=cells, say=say)
@@ -113,7 +116,7 @@ def as_entries(
     columns = Columns("" if text_column is None else str(text_column), key)
     if is_table(questions):
         columns = _keep(columns, payload)
-        rows = frame_rows(questions, _choice(columns, source), source)
+        rows = frame_rows(questions, lambda n: columns.choose_of(source, n).names, source)
         entries = _entries(rows, columns, bad, say=say)
     elif isinstance(questions, os.PathLike) or (
         isinstance(questions, str) and os.path.exists(questions)
@@ -154,18 +157,6 @@ def _keep(columns: Columns, payload: Any) -> Columns:
         return dataclasses.replace(columns, payload=bool(payload))
     names = (payload,) if isinstance(payload, str) else tuple(map(str, payload))
     return dataclasses.replace(columns, payload=names)
-
-
-def _choice(columns: Columns, source: str, *, in_text: bool = False) -> Choose:
-    """From all names of a table to those that are read; a UserError names the source."""
-
-    def choose(names: Sequence[str]) -> Iterable[str]:
-        try:
-            return columns.choose(names, in_text=in_text).names
-        except UserError as error:
-            raise UserError(f"{source}: {error.what}", remedy=error.remedy) from None
-
-    return choose
 
 
 def _peek(questions: Any, source: str) -> tuple[Any, Any]:

@@ -71,7 +71,7 @@ def read_rows(
         if kind in ("parquet", "arrow"):
             yield from arrow_rows(file, path, kind, choose)
         elif kind == "lines":
-            names = [*columns(["line"])] if callable(columns) else columns
+            names = [*columns(["question"])] if callable(columns) else columns
             yield from _line_rows(read_lines(file, source), source, names, sniff=not format)
         elif kind in ("csv", "tsv"):
             lines = read_lines(file, source)

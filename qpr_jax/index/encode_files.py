@@ -189,10 +189,7 @@ def _parts(source: pathlib.Path, out: pathlib.Path, column: str) -> tuple[list[P
             name = out / f"part-{number:05d}-{group:05d}.parquet"
             rows = found.row_group(group).num_rows
             parts.append(Part(str(path), group, rows, state, str(name)))
-    try:
-        chosen = Columns(column, None).choose(schema.names).text
-    except UserError as error:
-        raise UserError(f"{files[0]}: {error.what}", remedy=error.remedy) from None
+    chosen = Columns(column, None).choose_of(str(files[0]), schema.names).text
     if VECTOR in schema.names:
         what = f"{files[0]}: the column `{VECTOR}` is there already"
         raise UserError(what, remedy="rename it")
