@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from qpr_jax.training.config import TrainConfig, declarations, read
+from qpr_jax.training.config import TrainConfig, declarations, flatten
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.presets import PRESETS
@@ -70,7 +70,7 @@ def _row(name: str, field: FieldInfo) -> str:
     cells = (
         f"`{name}`{' `*`' if MAY_CHANGE in field.metadata else ''}",
         _type(field.annotation),
-        _value(read(TrainConfig(), name)),
+        _value(flatten(TrainConfig())[name]),
         ", ".join([*(f"`{choice}`" for choice in _choices(name, field)), *_bounds(field)]),
         field.description or "",
     )
@@ -78,7 +78,7 @@ def _row(name: str, field: FieldInfo) -> str:
 
 
 def _section_help(section: str) -> str:
-    return str(type(read(TrainConfig(), section)).__doc__)
+    return str(type(getattr(TrainConfig(), section)).__doc__)
 
 
 def _type(kind: Any) -> str:

@@ -37,7 +37,7 @@ def test_a_run_leaves_all_that_it_promises(finished):
     }
     steps = read_json_lines(workdir / "metrics.jsonl")
     assert [row["step"] for row in steps] == list(range(1, 13))
-    names = {"step", "loss", "grad_norm", "pairs_per_second"}
+    names = {"step", "loss", "grad_norm", "seconds", "pairs_per_second"}
     names |= {"false_negatives", "rows_with_false_negatives"}
     assert all(set(row) == names for row in steps)
     assert len(list((workdir / "tensorboard").glob("events.out.tfevents.*"))) == 1

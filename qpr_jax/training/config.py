@@ -7,7 +7,7 @@ import functools
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -28,11 +28,6 @@ def declarations() -> dict[str, FieldInfo]:
         else:
             found[name] = field
     return found
-
-
-def read(config: TrainConfig, name: str) -> Any:
-    """The value of a setting, by its dotted name."""
-    return functools.reduce(getattr, name.split("."), cast(Any, config))
 
 
 def flatten(config: TrainConfig) -> dict[str, Any]:
@@ -97,7 +92,8 @@ def load_config(spec: str, changes: Mapping[str, Any] | None = None) -> TrainCon
     if name == spec:
         return config
     rows = 300 if config.data.source == "synthetic" else 3000
-    limits = {name: min(read(config, name), most) for name, most in _SMOKE_LIMITS.items()}
+    values = flatten(config)
+    limits = {name: min(values[name], most) for name, most in _SMOKE_LIMITS.items()}
     return override(config, {**_SMOKE, "data.max_rows": rows, **limits})
 
 

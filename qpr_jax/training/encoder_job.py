@@ -25,7 +25,7 @@ from qpr_jax.reranking.light import LightModel
 from qpr_jax.reranking.stages import read_stages
 from qpr_jax.retriever import Retriever, read_encoder, run_recipe
 from qpr_jax.training import distributed
-from qpr_jax.training.config import TrainConfig, read, trains
+from qpr_jax.training.config import TrainConfig, flatten, trains
 from qpr_jax.training.dataset import TrainDataset, load_dataset
 from qpr_jax.training.evaluator import make_evaluator
 from qpr_jax.training.lists import sort_lists
@@ -197,7 +197,7 @@ def content_of(
         found["teacher.identity"] = sha256_of(given) if given.is_file() else ""
     for name in ("data.unlabeled", "data.negatives", "data.labels"):
         if listed_files(config, name):
-            found[f"{name}.sha256"] = content_hash(read(config, name))
+            found[f"{name}.sha256"] = content_hash(flatten(config)[name])
     return found | translation_digests(config)
 
 

@@ -142,12 +142,13 @@ class _MetricBuffer:
         seconds = time.perf_counter() - self._since
         self.restart_clock()
         rate = round(sum(pairs for _, pairs, _ in ready) / seconds, 1)
+        times = {"seconds": round(seconds / count, 6), "pairs_per_second": rate}
         rows = []
         for (step, *_), metrics in zip(ready, read, strict=True):
             values = {name: float(value) for name, value in metrics.items()}
             if not all(map(math.isfinite, values.values())):
                 break
-            rows.append({"step": step, **values, "pairs_per_second": rate})
+            rows.append({"step": step, **values, **times})
         if self._writer:
             self._writer.write("train", rows)
         if len(rows) < len(ready):

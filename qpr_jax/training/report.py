@@ -7,7 +7,6 @@ import importlib.metadata
 import logging
 import pathlib
 import platform
-import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,7 +41,6 @@ from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.reranker import TrainedReranker
-from qpr_jax.training.sampler import draw_pairs, draw_questions, imitation_steps
 from qpr_jax.training.teacher import NEIGHBORS
 from qpr_jax.training.translations import TranslationData
 
@@ -91,9 +89,10 @@ def write_report(
     if dataset.translations:
         scores = _translation_scores(dataset, dataset.translations, retriever.encoder, vectors)
         report["translations"] = scores
+    seconds = [row["seconds"] for row in read_json_lines(folder / "metrics.jsonl")]
     report["timing"] = {
         **time_queries(functools.partial(retriever.search, rerank=False), timed),
-        **_training_times(folder, config, dataset),
+        **({"steps": len(seconds), "train_seconds": sum(seconds)} if seconds else {}),
         "encode_questions_per_second": len(vectors) / encode_seconds,
         "peak_memory_gib": peak_memory() / 2**30,
     }
@@ -233,18 +232,3 @@ def _translation_scores(
         "known": known_shares(dataset.tokenizer, splits.train),
         "sets": sets,
     }
-
-
-def _training_times(
-    folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset
-) -> dict[str, float]:
-    """The number of steps, and their seconds at the median rate: without compiling."""
-    rates = [row["pairs_per_second"] for row in read_json_lines(folder / "metrics.jsonl")]
-    imitated = imitation_steps(config, dataset)
-    stages = ((draw_questions, rates[:imitated]), (draw_pairs, rates[imitated:]))
-    seconds = [
-        len(measured) * draw(config, dataset).size / statistics.median(measured)
-        for draw, measured in stages
-        if measured
-    ]
-    return {"steps": len(rates), "train_seconds": sum(seconds)} if rates else {}

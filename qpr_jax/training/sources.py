@@ -37,7 +37,7 @@ from qpr_jax.distant.folder import is_made, make_folder, read_clusters, read_rep
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.text.tokenizer import normalized_text
-from qpr_jax.training.config import TrainConfig, read
+from qpr_jax.training.config import TrainConfig, flatten
 from qpr_jax.training.sections import naming, refuse_if
 
 log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ SOURCES = {
 
 def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
     """The files of a list, none if it has no name; UserError where it is missing."""
-    path = read(config, setting)
+    path = flatten(config)[setting]
     if not path:
         return []
     what = f"expected a file or a folder, found none at {path}"

@@ -23,7 +23,7 @@ from qpr_jax.data.words import gloss, learn_lexicon
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.files import sha256_of
 from qpr_jax.text.tokenizer import normalized_text
-from qpr_jax.training.config import TrainConfig, read
+from qpr_jax.training.config import TrainConfig, flatten
 from qpr_jax.training.sections import naming, refuse_if
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
     if not config.data.parallel:
         return None
     files, tests = (
-        [_read(config, name, spec) for spec in read(config, name)] for name in _SETTINGS
+        [_read(config, name, spec) for spec in flatten(config)[name]] for name in _SETTINGS
     )
     for test in tests:
         what = f"{test.name}: expected sentences to score, got a dictionary"
@@ -174,7 +174,7 @@ def translation_digests(config: TrainConfig) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name in _SETTINGS if config.data.parallel else ():
         digests = found[f"{name}.sha256"] = []
-        for spec in read(config, name):
+        for spec in flatten(config)[name]:
             with naming(name):
                 languages, paths = find_files(spec)
             digests.append(" ".join(["-".join(languages), *map(sha256_of, paths)]))
