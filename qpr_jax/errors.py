@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import reprlib
 import shlex
@@ -92,6 +93,12 @@ def needs(what: str, install: str, *, setting: str = "") -> Iterator[None]:
 def printable(text: str) -> str:
     r"""Escape characters that a terminal would act on, such as `\x1b` and `\u202e`."""
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def printable_json(value: object) -> str:
+    """Return JSON on one line, in which `printable` has nothing to escape."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def short(value: object) -> str:

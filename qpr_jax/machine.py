@@ -64,6 +64,8 @@ def compile_loop(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """
     import numba
 
+    _watch_compiling()
+
     def decorate(loop: Callable[..., Any]) -> Any:
         try:
             return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(loop)
@@ -72,6 +74,25 @@ def compile_loop(**options: Any) -> Callable[[Callable[..., Any]], Any]:
             return numba.njit(nogil=True, error_model="numpy", **options)(loop)
 
     return decorate
+
+
+@functools.cache
+def _watch_compiling() -> None:
+    """Log the first compilation of a process: it may take half a minute, without another line."""
+    from numba.core import event
+
+    class FirstStart(event.Listener):
+        said = False
+
+        def on_start(self, event: event.Event) -> None:
+            if not self.said:
+                log.info("compiling loops, which takes up to half a minute the first time")
+            self.said = True
+
+        def on_end(self, event: event.Event) -> None:
+            pass
+
+    event.register("numba:compile", FirstStart())
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """Text from files cannot act on a terminal, forge a line of it, or become a formula."""
 
+import json
 import logging
 
 from hypothesis import given, settings
@@ -51,4 +52,7 @@ def test_a_row_of_a_table_is_one_line():
     assert row.count("\n") == 1
     assert row.removesuffix("\n").replace("\t", "").isprintable()
     assert row.split("\t")[1] == r"a\x1b[2J\u202etxt error: all is well\x9b\ud800 \x7f"
-    assert next(as_lines([{"question": EVIL}], "jsonl")).encode().isascii()
+    (line,) = as_lines([{"question": f"é {EVIL}"}], "jsonl")
+    assert line.removesuffix("\n").isprintable()
+    assert json.loads(line)["question"] == f"é {EVIL}"
+    assert "é" in line

@@ -16,7 +16,7 @@ from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.questions import Entry, Say, log_columns, read_questions
 from qpr_jax.data.tables import FORMATS, tsv_cell
 from qpr_jax.distant.logs import log_files
-from qpr_jax.errors import printable
+from qpr_jax.errors import printable, printable_json
 
 if TYPE_CHECKING:
     from qpr_jax.retriever import Retriever
@@ -159,7 +159,7 @@ def as_lines(rows: Iterable[Mapping[str, object]], output: str) -> Iterator[str]
         if output == "tsv":
             yield ("" if number else "\t".join(row) + "\n") + as_tsv(row)
         else:
-            yield json.dumps(row) + "\n"
+            yield printable_json(row) + "\n"
 
 
 def as_tsv(fields: Mapping[str, object]) -> str:

@@ -253,7 +253,7 @@ def _next_step(session: Review, folder: pathlib.Path) -> str:
         return ""
     run, fitted = read_object(folder / INFO).get("run", "RUN"), str(folder / "calibrated")
     command = shlex.join(["qpr", "calibrate", run, str(session.path), "--out", fitted])
-    again = f"find duplicates again with `--run {shlex.quote(fitted)}`"
+    again = f"find duplicates again with `--run {shlex.quote(fitted)}` in another --out"
     return f"next: `{command}` fits the scores to the verdicts; then {again}"
 
 

@@ -100,7 +100,7 @@ def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[
         value = parse_key(cell)
         return (query, value) if isinstance(query, str) and value is not None else None
 
-    remedy = "name the query's column with `--text-column`, or the format with `--format`"
+    remedy = "name the query's column with `--text-column`, and that of the right hit `id`"
     how = {"expected": "a query and an id", "format": given["format"] or "", "remedy": remedy}
     rows = read_values(pairs, [given["text_column"] or "question", "id"], parse, **how)
     for _, (query, value) in rows:

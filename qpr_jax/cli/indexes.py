@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import logging
@@ -20,7 +21,7 @@ from qpr_jax.data.decoding import STANDARD_INPUT
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, read_values
 from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST
+from qpr_jax.files import MANIFEST, StrPath
 from qpr_jax.ids import EXPECTED, Id, first_repeated, id_key, parse_key
 
 log = logging.getLogger("qpr_jax")
@@ -54,13 +55,18 @@ def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) 
     Example: qpr index my_index tickets.csv
              qpr index my_index questions.jsonl --run runs/quora_sdml --payload product,date
     """
-    from qpr_jax.encoders.load import default_folder, is_encoder
+    from qpr_jax.encoders.load import default_folder
     from qpr_jax.index.milvus_server import is_address
     from qpr_jax.index.recipe import AUTO
-    from qpr_jax.index.run import INDEX, read_encoder, run_recipe
+    from qpr_jax.index.run import INDEX, read_encoder, run_encoder_folder, run_recipe
     from qpr_jax.retriever import Retriever
 
-    source = run or (folder if is_encoder(folder) else default_folder())
+    source: StrPath | None = run
+    if source is None and os.path.isdir(folder):
+        with contextlib.suppress(UserError):  # it has no encoder yet
+            run_encoder_folder(folder)
+            source = folder
+    source = source or default_folder()
     given = {name: value for name in _RECIPE if (value := how.pop(name)) is not None}
     if is_address(folder):
         given = {"factory": AUTO, **given}  # Milvus lacks most of the recipes of runs

@@ -123,7 +123,11 @@ def test_standard_input_and_another_recipe_for_an_index_that_is_replaced(done, o
     given = "".join(f"question {i}\n" for i in range(1000)).encode()
     flags = ("--factory", "IVF20,SQ8", "--metric", "ip", "--probes", 5, "--vectors", "float16")
     assert said in done("index", "mine", "--run", run, *flags, given=given)[1]
-    facts = objects("info", "mine", "--json")[0]
+    before = objects("info", "mine")[0]["encoder"]
+    assert before == load_encoder(run / "export").identity
+    assert "open_student" not in done("index", "mine", *flags, given=given)[1]
+    facts = objects("info", "mine")[0]
+    assert facts["encoder"] == before
     assert facts["integrity_check"] == "ok"
     recipe = [facts[name] for name in ("factory", "metric", "probes", "vectors")]
     assert recipe == ["IVF20,SQ8", "ip", 5, "float16"]
