@@ -14,8 +14,7 @@ import click
 from qpr_jax.data.columns import Columns
 from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.questions import Entry, Say, log_columns, read_questions
-from qpr_jax.data.tables import FORMATS, tsv_cell
-from qpr_jax.distant.logs import log_files
+from qpr_jax.data.tables import FORMATS, table_files, tsv_cell
 from qpr_jax.errors import printable, printable_json
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ def read_input(path: str, say: Say | None = None, **given: Any) -> Iterator[Entr
 
 def read_inputs(paths: Sequence[str], **how: Any) -> Iterator[Entry]:
     """Read the questions of files, and of files in folders; log their columns."""
-    files = log_files(paths, format=how["format"] or "")
+    files = table_files(paths, format=how["format"] or "")
     return itertools.chain.from_iterable([read_input(f, say=log_columns, **how) for f in files])
 
 

@@ -10,9 +10,10 @@ import click
 
 from qpr_jax.cli import command as cli
 from qpr_jax.data.pairs import read_question_pairs
+from qpr_jax.data.tables import table_files
 from qpr_jax.data.task_splits import write_tasks
 from qpr_jax.distant.folder import make_folder, score_verdicts
-from qpr_jax.distant.logs import Logs, log_files
+from qpr_jax.distant.logs import Logs
 from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.files import refuse_existing
 
@@ -56,7 +57,7 @@ def clusters(
     form, kind, least = how["format"] or "", how["coherence"], how["min_coherence"]
     report = make_folder(
         str(out),
-        Logs(log_files(logs, format=form), how["question"], how["answer"], form),
+        Logs(table_files(logs, format=form), how["question"], how["answer"], form),
         Method(kind, LEAST[kind] if least is None else least, how["pairs"], how["seed"]),
         skip_bad_rows=how["skip_bad_rows"],
         spark=how["spark"] or "",

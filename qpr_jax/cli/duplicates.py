@@ -21,8 +21,7 @@ from qpr_jax.data.columns import Chosen
 from qpr_jax.data.decoding import STANDARD_INPUT
 from qpr_jax.data.questions import NO_COLUMNS, Source, log_columns
 from qpr_jax.data.records import ARROW
-from qpr_jax.data.tables import FORMATS, format_of, separator_of
-from qpr_jax.distant.logs import log_files
+from qpr_jax.data.tables import FORMATS, format_of, separator_of, table_files
 from qpr_jax.errors import UserError, needs, shortened
 from qpr_jax.files import locked, read_object, write_json
 
@@ -99,8 +98,8 @@ def duplicates(
     from qpr_jax.duplicates.scores import choose
 
     form, excel = options["format"] or "", ""
-    files = log_files(questions, format=form)
-    others = () if against is None else log_files((against,), format=form)
+    files = table_files(questions, format=form)
+    others = () if against is None else table_files((against,), format=form)
     if options.pop("excel"):
         excel = separator_of(files[0], form)
         if output not in (None, "csv", "tsv"):

@@ -18,6 +18,7 @@ from qpr_jax.data.columns import TEXT_NAMES, Choose, Rows, distinct_names, requi
 from qpr_jax.data.decoding import NOT_UTF8, Line, input_name, not_utf8, open_input, read_lines
 from qpr_jax.data.records import NO_JSON, arrow_rows, json_rows, parse_json
 from qpr_jax.errors import UserError, short
+from qpr_jax.files import StrPath
 
 log = logging.getLogger("qpr_jax")
 
@@ -64,7 +65,7 @@ def read_rows(
         choose = functools.partial(require, required=columns, remedy=remedy, source=source)
     if kind == "parquet" and os.path.isdir(path):
         read = functools.partial(read_rows, columns=columns, format=kind, remedy=remedy)
-        rows = itertools.chain.from_iterable(map(read, map(str, parquet_files(path))))
+        rows = itertools.chain.from_iterable(map(read, table_files([path], format=kind)))
         yield from enumerate((row for _, row in rows), start=1)
         return
     with open_input(path) as file:
@@ -104,7 +105,7 @@ def read_values(
         yield line, result
 
 
-def format_of(path: str | os.PathLike[str]) -> str:
+def format_of(path: StrPath) -> str:
     """Return the format that the suffix of a file's name says, compressed or not; "" for none."""
     base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")
     kind = os.path.splitext(base)[1].removeprefix(".")
@@ -112,13 +113,24 @@ def format_of(path: str | os.PathLike[str]) -> str:
     return kind if kind in FORMATS[1:] else ""
 
 
-def parquet_files(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
-    """Return the Parquet files in a folder, in the order of their names; UserError for none."""
-    found = pathlib.Path(folder).rglob("*.parquet")
-    files = sorted(path for path in found if not path.name.startswith((".", "_")))
-    if not files:
-        raise UserError(f"{folder}: expected a folder of *.parquet files, found none")
-    return files
+def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...]:
+    """Return the files of `paths` and of its folders: by their names, else with `format` all."""
+    files: list[str] = []
+    for path in paths:
+        if not path:
+            raise UserError("expected files, got an empty name", remedy="name a file or a folder")
+        if not os.path.isdir(path):
+            files.append(os.fspath(path))
+            continue
+        inside = [str(file) for file in pathlib.Path(path).rglob("[!._]*") if file.is_file()]
+        named = [file for file in inside if format_of(file) in ([format] if format else FORMATS)]
+        found = named or (inside if format else [])
+        if not found:
+            formats = ".jsonl, .csv, .tsv, .parquet, also .gz and .zst"
+            what = f"{path}: expected a folder with tables ({formats}), found none"
+            raise UserError(what, remedy="name its files, or give their format with `--format`")
+        files += sorted(found)
+    return tuple(files)
 
 
 def separator_of(path: str, format: str = "") -> str:
@@ -263,9 +275,8 @@ def _table_format(line: str) -> str:
         value = parse_json(line)
         if isinstance(value, dict) and value:
             return "jsonl"
-    for separator, kind in (("\t", "tsv"), (",", "csv"), (";", "csv")):
-        cells = [cell.strip('" \r').lower() for cell in line.split(separator)]
-        names = {*cells} & {*TEXT_NAMES, "question1"}
-        if len(cells) > 1 and names and all(len(c.split()) <= 3 and "?" not in c for c in cells):
-            return kind
+    cells = [cell.strip('" \r').lower() for cell in re.split("[\t,;]", line)]
+    short_cells = all(len(cell.split()) <= 3 and "?" not in cell for cell in cells)
+    if len(cells) > 1 and short_cells and not {*cells}.isdisjoint((*TEXT_NAMES, "question1")):
+        return "tsv" if "\t" in line else "csv"
     return ""

@@ -16,13 +16,12 @@ import numpy as np
 
 from qpr_jax.data.pairs import QuestionPairs
 from qpr_jax.data.splits import SPLITS, SplitData, Splits
-from qpr_jax.data.tables import read_values
+from qpr_jax.data.tables import read_values, table_files
 from qpr_jax.distant.logs import (
     NAME_COLUMNS,
     UNDECIDED,
     LogQuestions,
     Logs,
-    log_files,
     read_questions,
 )
 from qpr_jax.distant.method import (
@@ -71,7 +70,7 @@ def cluster_files(folder: StrPath) -> list[pathlib.Path]:
 
 def content_hash(path: StrPath) -> str:
     """Return a hash of tables at `path`, in any order, or of a folder of `make_folder`."""
-    files = cluster_files(path) if is_made(path) else log_files([str(path)])
+    files = cluster_files(path) if is_made(path) else table_files([str(path)])
     digests = sorted(map(sha256_of, files))
     every = hashlib.sha256("".join(digests).encode()).hexdigest()
     return digests[0] if len(digests) == 1 else every

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import pathlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from qpr_jax.data.decoding import BadRows
-from qpr_jax.data.tables import format_of, read_rows
-from qpr_jax.errors import UserError
+from qpr_jax.data.tables import read_rows
 from qpr_jax.text.tokenizer import canonical
 
 NAME_COLUMNS = "name the columns with `qpr clusters --question --answer`"
@@ -51,27 +48,6 @@ class LogQuestions(NamedTuple):
     questions: list[Question]
     rows: int
     bad_rows: int
-
-
-def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
-    """Return the files of `paths` and of its folders: of a known format, or with `format` all."""
-    files: list[str] = []
-    for path in paths:
-        if not path:
-            raise UserError("expected files, got an empty name", remedy="name a file or a folder")
-        if not os.path.isdir(path):
-            files.append(path)
-            continue
-        inside = filter(pathlib.Path.is_file, pathlib.Path(path).rglob("*"))
-        found = sorted(str(f) for f in inside if format_of(f) or (format and f.name[0] not in "._"))
-        if not found:
-            formats = ".jsonl, .csv, .tsv, .parquet, also .gz and .zst"
-            what = f"{path}: expected a folder with tables ({formats}), found none"
-            raise UserError(what, remedy="name its files, or give their format with `--format`")
-        files += found
-    if not files:
-        raise UserError("expected files of logs, got none")
-    return tuple(files)
 
 
 def read_log(logs: Logs, file: str, *, skip_bad_rows: bool = False) -> Iterator[LogRow | None]:

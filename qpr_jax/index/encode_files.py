@@ -33,7 +33,7 @@ import numpy as np
 from qpr_jax import progress
 from qpr_jax.data.columns import Columns
 from qpr_jax.data.decoding import import_pyarrow
-from qpr_jax.data.tables import parquet_files
+from qpr_jax.data.tables import table_files
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError, short
@@ -176,7 +176,7 @@ def encode_parquet(
 
 def _parts(source: pathlib.Path, out: pathlib.Path, column: str) -> tuple[list[Part], str]:
     """Return the parts of a folder, and the column of the questions."""
-    files = parquet_files(source)
+    files = [*map(pathlib.Path, table_files([source], format="parquet"))]
     parts: list[Part] = []
     metadata = [*map(_metadata, files)]
     schema = metadata[0].schema.to_arrow_schema()

@@ -31,10 +31,10 @@ from qpr_jax.data.splits import (
     split_by_text,
 )
 from qpr_jax.data.synthetic import synthetic_pairs
-from qpr_jax.data.tables import read_rows
+from qpr_jax.data.tables import read_rows, table_files
 from qpr_jax.data.words import replace_words, splice_questions
 from qpr_jax.distant.folder import is_made, make_folder, read_clusters, read_report
-from qpr_jax.distant.logs import Logs, log_files
+from qpr_jax.distant.logs import Logs
 from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig, flatten
@@ -88,7 +88,7 @@ def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Pat
         return logs
     folder = workdir / "clusters"
     if not folder.exists():
-        given, method = Logs(log_files([str(logs)])), Method(coherence, LEAST[coherence])
+        given, method = Logs(table_files([str(logs)])), Method(coherence, LEAST[coherence])
         make_folder(folder, given, method, skip_bad_rows=config.data.skip_bad_rows)
     return folder
 
@@ -130,7 +130,7 @@ def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
     remedy = "name another; files in runs/ are made by programs of experiments/"
     refuse_if(not os.path.exists(path), setting, what, remedy)
     with naming(setting):
-        return [*map(pathlib.Path, log_files([path]))]
+        return [*map(pathlib.Path, table_files([path]))]
 
 
 def read_listed(config: TrainConfig, setting: str) -> Iterator[str]:

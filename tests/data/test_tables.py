@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from qpr_jax.data.columns import Columns
 from qpr_jax.data.questions import Entry, read_questions
-from qpr_jax.data.tables import FORMATS, read_rows, write_tsv
+from qpr_jax.data.tables import FORMATS, read_rows, table_files, write_tsv
 from qpr_jax.errors import UserError
 from tests.refused import check_refused
 
@@ -304,3 +304,19 @@ def test_the_first_row_of_json_says_which_key_is_the_question(tmp_path, caplog):
     path = write(tmp_path, "b.jsonl", '{"question": "a"}\n')
     assert read(path, columns=Columns(payload=("url",))) == [Entry(1, None, "a")]
     assert caplog.messages == [f"{path}: no row has `url`"]
+
+
+def test_the_tables_of_a_folder(tmp_path):
+    names = ("b.jsonl", "c.parquet", "d.tsv.zst", "deep/a.csv.gz")
+    for folder in ("deep", "empty"):
+        (tmp_path / folder).mkdir()
+    for name in (*names[::-1], "README.md", "._b.jsonl"):
+        (tmp_path / name).touch()
+    assert table_files([tmp_path]) == tuple(str(tmp_path / name) for name in names)
+    assert table_files([tmp_path], format="csv") == (f"{tmp_path}/deep/a.csv.gz",)
+    empty = str(tmp_path / "empty")
+    nothing = "expected a folder with tables"
+    check_refused(table_files, ([empty], nothing), ([""], "got an empty name"))
+    for name in ("part-0", "_SUCCESS"):
+        (tmp_path / "empty" / name).touch()
+    assert table_files([empty], format="jsonl") == (f"{empty}/part-0",)

@@ -16,7 +16,7 @@ from qpr_jax.distant.folder import (
     score_verdicts,
     wilson,
 )
-from qpr_jax.distant.logs import UNDECIDED, LogRow, Logs, Question, distinct_questions, log_files
+from qpr_jax.distant.logs import UNDECIDED, LogRow, Logs, Question, distinct_questions
 from qpr_jax.distant.method import (
     Cluster,
     Method,
@@ -186,21 +186,6 @@ def test_logs_of_which_nothing_is_left_are_refused(tmp_path):
         (alike, "expected clusters in each split, got none for "),
     )
     assert not (tmp_path / "made").exists()
-
-
-def test_logs_of_a_folder(tmp_path):
-    names = ("b.jsonl", "c.parquet", "d.tsv.zst", "deep/a.csv.gz")
-    for folder in ("deep", "empty"):
-        (tmp_path / folder).mkdir()
-    for name in (*names[::-1], "README.md"):
-        (tmp_path / name).touch()
-    assert log_files([str(tmp_path)]) == tuple(str(tmp_path / name) for name in names)
-    empty = str(tmp_path / "empty")
-    nothing = "expected a folder with tables"
-    check_refused(log_files, ([empty], nothing), ([""], "got an empty name"))
-    for name in ("part-0", "_SUCCESS"):
-        (tmp_path / "empty" / name).touch()
-    assert log_files([empty], format="jsonl") == (f"{empty}/part-0",)
 
 
 def test_the_histogram_counts_each_cluster_once():
