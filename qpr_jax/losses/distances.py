@@ -49,7 +49,9 @@ def pair_sides(
     if clusters is not None:
         clusters = gather(_cluster_ids(clusters, len(candidates)), n, axis_name)
     queries, candidates = as_floats(queries, candidates)
-    own, paired = own_rows(n, axis_name), candidates[:n]
+    own, paired = jnp.arange(n, dtype=jnp.int32), candidates[:n]
+    if axis_name is not None:
+        own += lax.axis_index(axis_name) * n
     sides = [Side(queries, paired, gather(candidates, n, axis_name), own, clusters)]
     if symmetric:
         sides.append(Side(paired, queries, gather(queries, n, axis_name), own, clusters))
@@ -80,12 +82,6 @@ def as_floats(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     """Convert to the common floating type, or float32 if that is more precise."""
     kind = jnp.promote_types(jnp.result_type(*arrays), jnp.float32)
     return tuple(jnp.asarray(array, kind) for array in arrays)
-
-
-def own_rows(pairs: int, axis_name: Hashable | None) -> jax.Array:
-    """The row of each of this device's pairs in the global batch, int32 [n]."""
-    own = jnp.arange(pairs, dtype=jnp.int32)
-    return own if axis_name is None else own + lax.axis_index(axis_name) * pairs
 
 
 def gather(rows: jax.Array, pairs: int, axis_name: Hashable | None) -> jax.Array:
