@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import signal
@@ -74,11 +75,7 @@ PATH, FILE, FOLDER = NamedPath(), NamedPath(dir_okay=False), NamedPath(file_okay
 COUNT, SHARE, DISTANCE = click.IntRange(1), click.FloatRange(0, 1), click.FloatRange(0)
 PART = click.FloatRange(0, 1, min_open=True, max_open=True)
 argument, option = click.argument, click.option
-
-
-def command(stopped: str, **how: Any) -> Function:
-    """Make a function a `Command`."""
-    return click.command(cls=Command, stopped=stopped, **how)
+command = functools.partial(click.command, cls=Command)
 
 
 def table_format(what: str) -> Function:
@@ -86,36 +83,34 @@ def table_format(what: str) -> Function:
     return option("--format", type=click.Choice(FORMATS[1:]), help=f"Format of {what}.")
 
 
+def options(*several: Function) -> Function:
+    """Return a decorator that adds several options, in their order."""
+    return lambda function: functools.reduce(lambda f, add: add(f), reversed(several), function)
+
+
+_ID = "Column of the id.  [default: id, qid, ..., if there is one]"
+_PAYLOAD = "Columns to keep with a question, as a,b.  [default: all others]"
+_FORMAT = "Format of the input.  [default: by the file's suffix, or lines]"
+_TEXT = "Column of the question.  [default: question, text, query, title, ...]"
 out_folder = option("--out", required=True, type=FOLDER, help="Output folder, new.")
 lines_output = option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
 skip_bad_rows = option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows.")
 several_files = argument(
     "questions", nargs=-1, is_eager=True, callback=lambda *given: given[2] or (STANDARD_INPUT,)
 )
-
-
-def questions_input(function: Function) -> Function:
-    """Add the options of a command that reads questions."""
-    text_help = "Column of the question.  [default: question, text, query, title, ...]"
-    format_help = "Format of the input.  [default: by the file's suffix, or lines]"
-    function = skip_bad_rows(function)
-    function = option("--text-column", help=text_help)(function)
-    return option("--format", type=click.Choice(FORMATS), help=format_help)(function)
-
-
-def ids_input(function: Function) -> Function:
-    """Add the options of a command that reads questions with ids."""
-    id_help = "Column of the id.  [default: id, qid, ..., if there is one]"
-    function = option("--no-ids", is_flag=True, help="Read no ids.")(function)
-    return option("--id-column", help=id_help)(function)
-
-
-def payload_input(function: Function) -> Function:
-    """Add the options of a command that reads questions with ids and payload."""
-    payload_help = "Columns to keep with a question, as a,b.  [default: all others]"
-    function = option("--no-payload", is_flag=True, help="Keep no other columns.")(function)
-    function = option("--payload", metavar="NAMES", help=payload_help)(function)
-    return ids_input(function)
+questions_input = options(
+    option("--format", type=click.Choice(FORMATS), help=_FORMAT),
+    option("--text-column", help=_TEXT),
+    skip_bad_rows,
+)
+ids_input = options(
+    option("--id-column", help=_ID), option("--no-ids", is_flag=True, help="Read no ids.")
+)
+payload_input = options(
+    ids_input,
+    option("--payload", metavar="NAMES", help=_PAYLOAD),
+    option("--no-payload", is_flag=True, help="Keep no other columns."),
+)
 
 
 def read_input(path: str, say: Say | None = None, **given: Any) -> Iterator[Entry]:

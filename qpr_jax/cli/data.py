@@ -22,7 +22,7 @@ log = logging.getLogger("qpr_jax")
 _LEAST = f"Minimum for a cluster.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]"
 
 
-@cli.command("the output folder is complete or absent")
+@cli.command(stopped="the output folder is complete or absent")
 @cli.argument("logs", nargs=-1)
 @cli.option("--out", type=cli.FOLDER, help="Output folder, new.")
 @cli.option("--coherence", type=click.Choice(list(LEAST)), default="pairwise")
@@ -76,7 +76,7 @@ def _counts(numbers: dict[str, int]) -> str:
     return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in numbers.items())
 
 
-@cli.command("{out} is complete or absent")
+@cli.command(stopped="{out} is complete or absent")
 @cli.argument("pairs", type=cli.PATH)
 @cli.out_folder
 @cli.option("--dev", default=0.05, type=cli.PART, help="Share of the questions in dev.")
@@ -112,7 +112,7 @@ def splits(
     return {"out": out, **report}
 
 
-@cli.command("{out} is complete or absent")
+@cli.command(stopped="{out} is complete or absent")
 @cli.out_folder
 def sample(out: str) -> dict[str, Any]:
     """Write a sample: questions, queries, pairs and logs of a help desk.

@@ -54,7 +54,7 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
     return out or str(pathlib.Path(first).with_name(f"{stem}_duplicates"))
 
 
-@cli.command("{out} is complete where its info.json says so")
+@cli.command(stopped="{out} is complete where its info.json says so")
 @cli.several_files
 @cli.option("--out", type=cli.FOLDER, callback=_beside, help=_OUT)
 @cli.option("--run", type=cli.PATH, help=_RUN)
@@ -185,7 +185,7 @@ def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
         log.info(text, lower, review)
 
 
-@cli.command("every verdict given is on disk")
+@cli.command(stopped="every verdict given is on disk")
 @cli.argument("pairs", type=cli.PATH)
 @cli.option("--verdicts", type=cli.PATH, help="CSV.  [default: verdicts.csv beside PAIRS]")
 @cli.option("--precision", default=0.9, type=cli.PART, help="Precision of the threshold sought.")

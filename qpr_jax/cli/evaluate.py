@@ -33,7 +33,7 @@ _OPTIONS = {
 }
 
 
-@cli.command("nothing was changed", prints_json=True)
+@cli.command(stopped="nothing was changed", prints_json=True)
 @cli.argument("folder", type=cli.PATH)
 @cli.argument("pairs", default="-")
 @cli.option("--task", type=click.Choice([*_OPTIONS][:-1]), default="retrieval")
@@ -149,7 +149,7 @@ def _score_translations(encode: Encode, spec: str) -> dict[str, Any]:
     return score_set(read_translations(spec)._replace(name=file_names(spec)), encode)
 
 
-@cli.command("{out} is complete or unchanged")
+@cli.command(stopped="{out} is complete or unchanged")
 @cli.argument("run", type=cli.PATH)
 @cli.argument("other", required=False, type=cli.PATH)
 @cli.option("--split", type=click.Choice(HELD_OUT), default="test")

@@ -22,7 +22,7 @@ from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, read_values
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, StrPath
-from qpr_jax.ids import EXPECTED, Id, first_repeated, id_key, parse_key
+from qpr_jax.ids import EXPECTED, Id, id_key, parse_key
 
 log = logging.getLogger("qpr_jax")
 
@@ -32,7 +32,7 @@ _RERANK = "The re-ranker of the first hits.  [default: light, if there is one]"
 _RECIPE = ("factory", "metric", "probes", "vectors", "clean")
 
 
-@cli.command("{folder} keeps its old index or has the new one")
+@cli.command(stopped="{folder} keeps its old index or has the new one")
 @cli.argument("folder", type=cli.FOLDER)
 @cli.several_files
 @cli.option("--run", type=cli.PATH, help=_RUN)
@@ -80,7 +80,7 @@ def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) 
     return {"folder": folder, "questions": len(retriever), **dataclasses.asdict(recipe)}
 
 
-@cli.command("the lines printed are complete", prints_json=True)
+@cli.command(stopped="the lines printed are complete", prints_json=True)
 @cli.argument("folder", type=cli.PATH)
 @cli.argument("queries", default="-")
 @cli.option("-k", default=5, type=cli.COUNT, help="Hits per query.")
@@ -147,7 +147,7 @@ def _is_text(queries: str) -> bool:
     return bool(queries.strip()) and not (is_file or has_suffix or queries == STANDARD_INPUT)
 
 
-@cli.command("the lines printed are in {folder}; the others may not be", prints_json=True)
+@cli.command(stopped="the lines printed are in {folder}; the others may not be", prints_json=True)
 @cli.argument("folder", type=cli.PATH)
 @cli.several_files
 @cli.payload_input
@@ -164,7 +164,10 @@ def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
     count = replaced = 0
     try:
         for batch in cli.chunked(progress.count(cli.read_inputs(questions, **how), "added")):
-            for some in _runs(batch):
+            for _, group in itertools.groupby(batch, lambda entry: entry.id is None):
+                some = [*group]
+                if keys := [id_key(entry.id) for entry in some if entry.id is not None]:
+                    some = [*dict(zip(keys, some, strict=True)).values()]  # the last of each id
                 there = retriever.store.get([entry.id for entry in some if entry.id is not None])
                 ids = retriever.add(some)
                 replaced += sum(question is not None for question in there)
@@ -178,17 +181,7 @@ def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
         log.info("%s: %s, %s replaced, %s", folder, added, f"{replaced:,}", now)
 
 
-def _runs(batch: list[Entry]) -> Iterator[list[Entry]]:
-    """Split into runs that all have ids or all lack them, with no repeated id."""
-    for _, group in itertools.groupby(batch, lambda entry: entry.id is None):
-        run = [*group]
-        while run:
-            stop = first_repeated(entry.id for entry in run if entry.id is not None)
-            yield run[:stop]
-            run = run[stop:] if stop else []
-
-
-@cli.command("either all these ids were removed from {folder}, or none")
+@cli.command(stopped="either all these ids were removed from {folder}, or none")
 @cli.argument("folder", type=cli.PATH)
 @cli.argument("ids", default="-")
 @cli.option("--id", "one", multiple=True, help="An id, instead of IDS; repeatable.")
@@ -214,7 +207,7 @@ def remove(folder: str, ids: str, one: tuple[str, ...], **given: Any) -> dict[st
     return {"folder": folder, "removed": count, "questions": len(retriever)}
 
 
-@cli.command("{folder} holds the same questions as before")
+@cli.command(stopped="{folder} holds the same questions as before")
 @cli.argument("folder", type=cli.PATH)
 def compact(folder: str) -> dict[str, Any]:
     """Rebuild the index of FOLDER without removed questions.
@@ -230,7 +223,7 @@ def compact(folder: str) -> dict[str, Any]:
     return {"folder": folder, "questions": len(retriever)}
 
 
-@cli.command("nothing was changed", prints_json=True)
+@cli.command(stopped="nothing was changed", prints_json=True)
 @cli.argument("folder", type=cli.PATH)
 def info(folder: str) -> dict[str, Any]:
     """Check all files of FOLDER and print what it holds.

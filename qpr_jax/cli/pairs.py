@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import pathlib
 import sys
 from collections import Counter
@@ -36,7 +37,7 @@ _FITTED = "fitted to {verdicts:,} verdicts, {duplicates:,} duplicates"
 _FIT = "calibration error {ece:.3f}, Brier score {brier:.3f} (base rate {base_brier:.3f})"
 
 
-@cli.command("{out} is complete or unchanged")
+@cli.command(stopped="{out} is complete or unchanged")
 @cli.argument("run", type=cli.PATH)
 @cli.argument("pairs", default="-")
 @cli.option("--out", required=True, type=cli.FILE, help="A .tsv or .jsonl file.")
@@ -122,8 +123,11 @@ def _read_queries(
 
     labeled = read_question_pairs(path, format=format)
     if split is not None:
-        if labeled.numbered:
-            _check_trained_on(run, path)
+        known = read_object(pathlib.Path(run, "run.json")).get("data.sha256")
+        if labeled.numbered and not (os.path.isfile(path) and known == sha256_of(path)):
+            what = f"expected {path} to be the file that {run} was trained on, or to have the "
+            what += f"columns {' and '.join(IDS)}, which say which split a question is in"
+            raise UserError(what, setting="split", remedy="give the file of the training")
         labeled = labeled.subset(np.isin(labeled.ids, read_split(run, split)))
     same = labeled.pairs[labeled.is_duplicate]
     clusters = transitive_clusters(len(labeled.questions), same)
@@ -136,15 +140,6 @@ def _read_queries(
     return labeled, groups, queries
 
 
-def _check_trained_on(run: str, path: str) -> None:
-    """UserError unless these pairs are those of the run, whose numbers of questions are theirs."""
-    known = read_object(pathlib.Path(run, "run.json")).get("data.sha256")
-    if not pathlib.Path(path).is_file() or known != sha256_of(path):
-        what = f"expected {path} to be the file that {run} was trained on, or to have the columns "
-        what += f"{' and '.join(IDS)}, which say which split a question is in"
-        raise UserError(what, setting="split", remedy="give the file of the training")
-
-
 def _score(model: CrossEncoder, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
     """The probabilities of pairs, calibrated or the sigmoid of the logit."""
     logits = model.predict(pairs)
@@ -152,7 +147,7 @@ def _score(model: CrossEncoder, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
     return 1 / (1 + np.exp(-logits.astype(np.float64))) if calibrated is None else calibrated
 
 
-@cli.command("the lines printed are complete", prints_json=True)
+@cli.command(stopped="the lines printed are complete", prints_json=True)
 @cli.argument("model", type=cli.PATH)
 @cli.argument("pairs", default="-")
 @cli.table_format("PAIRS")
@@ -187,7 +182,7 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
     sys.stdout.writelines(cli.as_lines(rows(), output))
 
 
-@cli.command("the calibration is the old one or the new one")
+@cli.command(stopped="the calibration is the old one or the new one")
 @cli.argument("run", type=cli.PATH)
 @cli.argument("verdicts", default="-")
 @cli.option("--out", type=cli.FOLDER, help="New folder, instead of changing RUN.")

@@ -33,17 +33,14 @@ log = logging.getLogger("qpr_jax")
 
 TOKEN = "QPR_TOKEN"
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]+)?", re.ASCII)
-
-
 _HOSTS = "Host that requests may name, besides --host and localhost; repeatable; *: any."
 _ORIGINS = "Web pages that may read answers (CORS), as https://shop.example; repeatable."
-
 PORT = click.IntRange(0, 65535)
 host_option = cli.option("--host", default="127.0.0.1", help="Address; 0.0.0.0: all of them.")
 allowed_hosts = cli.option("--allowed-host", metavar="NAME", multiple=True, help=_HOSTS)
 
 
-@cli.command("changes that were answered are on disk")
+@cli.command(stopped="changes that were answered are on disk")
 @cli.argument("folder", type=cli.PATH)
 @host_option
 @cli.option("--port", default=8000, type=PORT)
@@ -85,7 +82,7 @@ def serve(folder: str, host: str, port: int, workers: int, **given: Any) -> None
         log.info("only requests to localhost are answered; see --allowed-host")
     with listen(host, port) as listening:
         url = f"http://{_bracket_ipv6(host)}:{listening.getsockname()[1]}"
-        say = functools.partial(_say, settings, url, workers, cli.wants_json())
+        say = functools.partial(_say, settings, url, cli.wants_json())
         if workers == 1:
             if hangup := getattr(signal, "SIGHUP", 0):  # Windows has none
                 signal.signal(hangup, signal.SIG_IGN)  # until there is something to reload
@@ -123,13 +120,10 @@ def _serve_by_workers(
         )
 
 
-def _say(settings: Settings, url: str, workers: int, as_json: bool, count: int) -> None:
+def _say(settings: Settings, url: str, as_json: bool, count: int) -> None:
     gc.freeze()  # the index stays, so the collector need not scan it
     writing = "with the token" if settings.token else "off"
-    by = f", by {workers} workers" if workers > 1 else ""
-    log.info(
-        "%s: %s questions at %s%s, writing %s", settings.folder, f"{count:,}", url, by, writing
-    )
+    log.info("%s: %s questions at %s, writing %s", settings.folder, f"{count:,}", url, writing)
     if as_json:
         facts = {"folder": settings.folder, "questions": count, "url": url}
         click.echo(json.dumps(facts | {"writing": bool(settings.token)}))

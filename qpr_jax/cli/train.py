@@ -27,7 +27,7 @@ settings of a preset, `qpr train RUN --config NAME` trains it.
 _CONFIG = "A preset, or a TOML file.  [default: quora_sdml; with --from, fine_tune]"
 
 
-@cli.command("the same command, without --overwrite, resumes {workdir}")
+@cli.command(stopped="the same command, without --overwrite, resumes {workdir}")
 @cli.argument("workdir", metavar="RUN", type=cli.FOLDER)
 @cli.argument("pairs", required=False, type=cli.PATH)
 @cli.option("--config", metavar="SPEC", help=_CONFIG)
@@ -78,7 +78,7 @@ def train(
     return {"run": workdir, "report": report}
 
 
-@cli.command("nothing was changed")
+@cli.command(stopped="nothing was changed")
 @cli.argument("names", nargs=-1, type=click.Choice([*PRESETS]), metavar="[NAMES]...")
 @cli.option("--all", "every", is_flag=True, help="Also print all other settings, as comments.")
 def presets(names: tuple[str, ...], every: bool) -> None:
@@ -126,7 +126,7 @@ def _toml(name: str, *, every: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-@cli.command("the same command resumes {out}")
+@cli.command(stopped="the same command resumes {out}")
 @cli.argument("folder", type=cli.PATH)
 @cli.argument("questions", default="-")
 @cli.option("--out", type=cli.PATH, required=True, help="Output file, .npy, or folder.")
@@ -165,7 +165,7 @@ def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any)
     return {"out": out, "vectors": rows, "dimension": dimension, "encoder": identity}
 
 
-@cli.command("{folder} keeps its old encoder or has the new one")
+@cli.command(stopped="{folder} keeps its old encoder or has the new one")
 @cli.argument("folder", type=cli.FOLDER)
 @cli.option("--run", required=True, type=cli.PATH, help="The run that added words.")
 def extend(folder: str, run: str) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def extend(folder: str, run: str) -> dict[str, Any]:
     return {"folder": folder, "extended": extended}
 
 
-@cli.command("{to} is complete or absent")
+@cli.command(stopped="{to} is complete or absent")
 @cli.argument("run", type=cli.PATH)
 @cli.option("--to", required=True, type=cli.FOLDER, help="New folder.")
 @cli.option("--licence", help="License of the weights, such as apache-2.0.")
