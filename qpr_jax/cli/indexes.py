@@ -82,7 +82,7 @@ def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) 
 
 @cli.command(stopped="the lines printed are complete", prints_json=True)
 @cli.argument("folder", type=cli.PATH)
-@cli.argument("queries", default="-")
+@cli.argument("queries", default="-", type=cli.PATH)
 @cli.option("-k", default=5, type=cli.COUNT, help="Hits per query.")
 @cli.option("--query", multiple=True, help="A text, instead of QUERIES; repeatable.")
 @cli.lines_output

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.data.columns import Chosen, Columns, Fields, Rows, is_missing, listed, to_json
-from qpr_jax.data.decoding import BadRows, input_name
+from qpr_jax.data.decoding import BadRows, input_name, open_input
 from qpr_jax.data.records import frame_rows, is_table, row_labels
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError, short
@@ -78,6 +78,8 @@ def read_questions(
     cells = kind in ("csv", "tsv")
     if kind == "lines":
         if columns.text or columns.id or isinstance(columns.payload, tuple):
+            with open_input(path):  # an error for a name that is wrong, and for a spreadsheet
+                pass
             what = f"{source}: expected a table with these columns, got lines of text"
             raise UserError(what, remedy="name its format with `--format`")
         columns, say = _PLAIN, None

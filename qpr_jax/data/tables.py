@@ -277,6 +277,8 @@ def _table_format(line: str) -> str:
             return "jsonl"
     cells = [cell.strip('" \r').lower() for cell in re.split("[\t,;]", line)]
     short_cells = all(len(cell.split()) <= 3 and "?" not in cell for cell in cells)
-    if len(cells) > 1 and short_cells and not {*cells}.isdisjoint((*TEXT_NAMES, "question1")):
+    # A sentence has commas, but no tabs: a word of a name is enough between these.
+    names = re.split(r"\W+", line.lower()) if "\t" in line else cells
+    if len(cells) > 1 and short_cells and not {*names}.isdisjoint((*TEXT_NAMES, "question1")):
         return "tsv" if "\t" in line else "csv"
     return ""

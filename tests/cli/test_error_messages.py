@@ -62,6 +62,7 @@ MISTAKES = (
     ("encode run t.csv --out /proc/x.npy", "/proc: cannot be written", "another folder"),
     ("search gone --query a", "gone", ""),
     ("search mine/index --query a", "mine/index", "this index: mine"),
+    ("duplicates gone --text-column a --out made", "gone: cannot be read", "name a file"),
     # duplicates
     ("duplicates other.tsv --run run --out made", "other.tsv", "`qpr evaluate`"),
     ("duplicates t.csv --run run --out made --pairs 1 --threshold 0.5", "one way", ""),
@@ -125,6 +126,7 @@ def test_an_error_is_one_line_that_says_where_and_what_to_do(qpr, files):
 WRONG_OPTIONS = (
     ("serch mine", "No such command 'serch'"),
     ("search mine --query rice --cross-encoder x", "--rerank cross_encoder"),
+    ("search mine ", "expected the path of a file or a folder, got ''"),
     ("duplicates t.csv --out -", "expected the path of a file or a folder, got '-'"),
     ("encode run x.tsv --out y.npy --spark local[1]", "folder of Parquet files"),
     ("duplicates t.csv --out d --excel --output jsonl", "--excel needs --output csv or tsv"),

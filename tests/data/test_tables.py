@@ -245,6 +245,7 @@ WRONG = [
     ("a.xlsx", "PK", "got an archive or a spreadsheet; decompress it, or export it as CSV"),
     ("a.csv", "PAR1", "expected text, got Parquet; name its format with `--format parquet`"),
     ("a.txt", "id,question\n", "expected lines of text, got what looks like csv; name"),
+    ("a.txt", "Ticket\tCustomer question\n", "expected lines of text, got what looks like tsv"),
     ("a.txt", '{"question": "a"}\n', "expected lines of text, got what looks like jsonl"),
     ("a.txt", b"a\n\x81\n", "line 2: expected UTF-8; correct it, or skip"),
     ("a.csv", b"question\nWhere\x92s it?\n", "line 2: expected UTF-8, got .*iconv -f WINDOWS-1252"),
