@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import logging
@@ -93,7 +94,7 @@ def duplicates(
              qpr duplicates new.csv --against tickets.csv --max-distance 0.5 --out found
              qpr duplicates tickets.csv --incremental my_index --max-distance 0.5 --out found
     """
-    from qpr_jax.duplicates.files import check_folder, check_output, file_names
+    from qpr_jax.duplicates.files import INFO, check_folder, check_output, file_names
     from qpr_jax.duplicates.find import Options, search
     from qpr_jax.duplicates.scores import choose
 
@@ -119,10 +120,12 @@ def duplicates(
     info = {"complete": True, "run": str(what.run or what.incremental or "open_student")}
     info |= {**found.facts(), "files": file_names(output)}
     if what.incremental is not None:
-        info["added"] = info["questions"]
-        if not info["added"]:
+        named = json.dumps([(entry.id, entry.question) for entry in table.entries])
+        info |= {"added": info["questions"], "rows": hashlib.sha256(named.encode()).hexdigest()}
+        before = read_object(folder / INFO)
+        if not info["added"] and before.get("rows") == info["rows"]:
             log.info("%s: unchanged; the index has all these rows already", out)
-            return {"out": out, **info}
+            return {"out": out, **before}
     _write(folder, found, info, output, excel=excel)
     add_new()
     _summarize(out, info, found)

@@ -25,7 +25,7 @@ log = logging.getLogger("qpr_jax")
 
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
-    "retrieval": ("format", "text_column", "other_texts", "cross_encoder"),
+    "retrieval": ("format", "text_column", "id_column", "other_texts", "cross_encoder"),
     "classification": ("format", "validation"),
     "mining": ("format",),
     "translation": (),
@@ -40,6 +40,7 @@ _OPTIONS = {
 @cli.option("--validation", type=cli.PATH, help="Labeled pairs to choose thresholds on.")
 @cli.table_format("PAIRS and --validation")
 @cli.option("--text-column", help="Column of the query.  [default: question]")
+@cli.option("--id-column", help="Column of the id.  [default: id]")
 @cli.option("--other-texts", is_flag=True, help="Skip hits with the text of the query.")
 @cli.option("--cross-encoder", type=cli.PATH, help="Also score the order of this folder's model.")
 @cli.option("--beir", type=cli.PATH, help="A folder in BEIR's format, instead of PAIRS.")
@@ -100,9 +101,10 @@ def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[
         value = parse_key(cell)
         return (query, value) if isinstance(query, str) and value is not None else None
 
-    remedy = "name the query's column with `--text-column`, and that of the right hit `id`"
+    columns = [given["text_column"] or "question", given["id_column"] or "id"]
+    remedy = "name the columns with `--text-column` and `--id-column`"
     how = {"expected": "a query and an id", "format": given["format"] or "", "remedy": remedy}
-    rows = read_values(pairs, [given["text_column"] or "question", "id"], parse, **how)
+    rows = read_values(pairs, columns, parse, **how)
     for _, (query, value) in rows:
         relevant.setdefault(query, set()).add(value)
     if not relevant:

@@ -57,6 +57,9 @@ def test_a_set_of_beir_is_scored(done, objects, run, tmp_path):
 def test_both_stages_are_scored(objects, index, tmp_path):
     (tmp_path / "pairs.tsv").write_text("question\tid\nhow to learn python\t5\ncook rice\t8\n")
     (first,) = objects("evaluate", index, "pairs.tsv")
+    (tmp_path / "named.tsv").write_text("asked\tticket\nhow to learn python\t5\ncook rice\t8\n")
+    named = ("named.tsv", "--text-column", "asked", "--id-column", "ticket")
+    assert objects("evaluate", index, *named) == [first]
     assert "reranked" not in first
     write_reranker(index, candidates=3)
     (both,) = objects("evaluate", index, "pairs.tsv")
