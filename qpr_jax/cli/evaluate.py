@@ -83,7 +83,11 @@ def evaluate(folder: str, pairs: str, task: str, **given: Any) -> dict[str, Any]
         return _score_retrieval(folder, pairs, given)
     encode = read_encoder(folder).encode
     if way == "translation":
-        return _score_translations(encode, pairs)
+        from qpr_jax.data.translations import file_names, read_translations
+
+        with needs("the task translation", ".[train]"):
+            from qpr_jax.evaluation.translation import score_set
+        return score_set(read_translations(pairs)._replace(name=file_names(pairs)), encode)
     if way != "--beir":
         return _score_pairs(encode, pairs, given["validation"], given["format"] or "")
     from qpr_jax.evaluation.beir import beir_scores
@@ -140,15 +144,6 @@ def _score_pairs(encode: Encode, pairs: str, validation: str | None, format: str
     require_both_labels(chosen_on.is_duplicate, f"{input_name(validation)}: ")
     require_both_labels(test.is_duplicate, f"{input_name(pairs)}: ")
     return score_classification(encode, chosen_on, test)
-
-
-def _score_translations(encode: Encode, spec: str) -> dict[str, Any]:
-    from qpr_jax.data.translations import file_names, read_translations
-
-    with needs("the task translation", ".[train]"):
-        from qpr_jax.evaluation.translation import score_set
-
-    return score_set(read_translations(spec)._replace(name=file_names(spec)), encode)
 
 
 @cli.command(stopped="{out} is complete or unchanged")

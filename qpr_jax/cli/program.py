@@ -38,7 +38,6 @@ def run_program(main: Callable[[], int]) -> int:
         line_and_status = format_error(error)
         if line_and_status is None:
             raise
-        log.debug("traceback:", exc_info=True)
         print(line_and_status[0], file=sys.stderr)
         return line_and_status[1]
     finally:
