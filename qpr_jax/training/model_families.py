@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -90,39 +91,20 @@ def _init_cnn(config: TrainConfig, dataset: TrainDataset) -> Model:
     """Parameters of the start, or random; embeddings may start at the teacher's of the words."""
     start = cast("CnnEncoder | None", dataset.start)
     vocabulary = cast(Vocabulary, dataset.tokenizer)
-    teacher, shape = dataset.teacher, config.encoder.model_dump(include=set(_SHAPE))
-    if start:
-        (embedding_dim, filters), features = start.kernels[0].shape[1:], len(start.projection)
-        shape = {
-            "embedding_dim": embedding_dim,
-            "kernel_sizes": tuple(map(len, start.kernels)),
-            "filters": filters,
-            "output_dim": start.dimension,
-            "bag_of_words": features > filters * len(start.kernels),
-            "normalize": start.normalize,
-        }
-    model = ConvEncoder(
+    make = functools.partial(
+        ConvEncoder,
         vocabulary_size=vocabulary.size,
         compute_dtype=config.encoder.compute_dtype,
         precision=config.precision,
-        rngs=nnx.Rngs(config.seed),
-        **shape,
     )
-    table = model.embedding[...]
     if start:
-        table = table.at[: len(start.embedding)].set(start.embedding)
-        for i, (kernel, bias) in enumerate(zip(start.kernels, start.biases, strict=True)):
-            model.kernels[i][...] = jnp.array(kernel.transpose(1, 0, 2))  # [e, w, f]
-            model.biases[i][...] = jnp.array(bias)
-        model.projection[...] = jnp.array(start.projection)
-        if dataset.frozen_rows and dataset.translations:
-            words = vocabulary.added[dataset.frozen_rows - vocabulary.size :]
-            rows, known = first_rows(start, words, dataset.translations.lexicon_texts())
-            table = table.at[dataset.frozen_rows + np.flatnonzero(known)].set(rows[known])
-            log.info("added words: %d, %d begin at a known embedding", len(words), known.sum())
-    elif vocabulary.subwords:  # a word is the sum of many of these rows
+        return _continued(make, start, vocabulary, dataset, config.seed)
+    shape, teacher = config.encoder.model_dump(include=set(_SHAPE)), dataset.teacher
+    model = make(rngs=nnx.Rngs(config.seed), **shape)
+    table = model.embedding[...]
+    if vocabulary.subwords:  # a word is the sum of many of these rows
         table = table.at[vocabulary.first_bin :].multiply(_NGRAM_SCALE)
-    if teacher and teacher.encoder and not start:
+    if teacher and teacher.encoder:
         # Words of other languages begin as their translations.
         glossary = dataset.translations.glossary() if dataset.translations else {}
         texts = [glossary.get(word, word) for word in vocabulary.words]
@@ -131,6 +113,47 @@ def _init_cnn(config: TrainConfig, dataset: TrainDataset) -> Model:
         table = table.at[1 : 1 + len(vectors), : vectors.shape[1]].set(vectors)
     model.embedding[...] = table
     return nnx.split(model)
+
+
+def _continued(
+    make: Callable[..., ConvEncoder],
+    start: CnnEncoder,
+    vocabulary: Vocabulary,
+    dataset: TrainDataset,
+    seed: int,
+) -> Model:
+    """The model with the parameters of the start; words that are added begin at a known place."""
+    known, width = start.embedding.shape
+    new = jax.random.normal(nnx.Rngs(seed).params(), (vocabulary.size, width))[known:]
+    table = jnp.concatenate([jnp.array(start.embedding), EMBEDDING_SCALE * new])
+    if dataset.frozen_rows and dataset.translations:
+        words = vocabulary.added[dataset.frozen_rows - vocabulary.size :]
+        rows, found = first_rows(start, words, dataset.translations.lexicon_texts())
+        table = table.at[dataset.frozen_rows + np.flatnonzero(found)].set(rows[found])
+        log.info("added words: %d, %d begin at a known embedding", len(words), found.sum())
+    filters = len(start.biases[0])
+    # Shapes alone: random weights would take seconds to compile, and be replaced.
+    model = nnx.eval_shape(
+        lambda: make(
+            embedding_dim=width,
+            kernel_sizes=tuple(map(len, start.kernels)),
+            filters=filters,
+            output_dim=start.dimension,
+            bag_of_words=len(start.projection) > filters * len(start.kernels),
+            normalize=start.normalize,
+            rngs=nnx.Rngs(0),
+        )
+    )
+    graph, params = nnx.split(model)
+    kernels = [jnp.array(kernel.transpose(1, 0, 2)) for kernel in start.kernels]  # [e, w, f]
+    weights = {
+        "embedding": table,
+        "kernels": dict(enumerate(kernels)),
+        "biases": dict(enumerate(map(jnp.array, start.biases))),
+        "projection": jnp.array(start.projection),
+    }
+    nnx.replace_by_pure_dict(params, weights)
+    return graph, params
 
 
 def first_rows(
