@@ -2,11 +2,11 @@
 
     python -m benchmarks.opposites [--quick]
 
-`open_student`'s re-ranker has learned from no labels. The logit of its score, of at least .05, is
-added to its order of hits, times a weight (`python -m experiments.calibration --order`). This
-program compares weights: H@1 and MRR of two stages, by exact search, and in how many triples of
-test questions the same meaning is above a contrast. A triple is a query, a paraphrase, and a
-negation, another number or an opposite of one of the two, made by rule (`qpr_jax.data.contrasts`).
+H@1 and MRR of test questions by exact search, and in how many triples of test questions the same
+meaning is above a contrast. A triple is a query, a paraphrase, and a negation, another number or an
+opposite of one of the two, made by rule (`qpr_jax.data.contrasts`). `open_student`'s re-ranker has
+learned from no labels: the logit of the score, times a weight, is added to its order of hits
+(`python -m experiments.calibration --order`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from qpr_jax.evaluation.retrieval import exact_search, rank, retrieval_scores
 from qpr_jax.index.vectors import distances_to, pair_distances
 from qpr_jax.reranking.base import TextLists
 from qpr_jax.reranking.light import LightReranker
-from qpr_jax.reranking.stages import Stages, read_stages
+from qpr_jax.reranking.stages import read_stages
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import TrainDataset, load_dataset
 from qpr_jax.training.teacher import cached_vectors
 
-WEIGHTS = 0.0, 1.0, 2.0, 3.0, 4.0, 6.0
 TRIPLES = 500
+WEIGHTS = 0.0, 2.0, 3.0, 4.0, 5.0, 6.0
 
 
 def make_triples(dataset: TrainDataset) -> list[str]:
@@ -52,52 +52,50 @@ def make_triples(dataset: TrainDataset) -> list[str]:
     return texts
 
 
-def triple_distances(encoder: Encoder, texts: list[str]) -> np.ndarray:
-    """Distances of the queries to the same and to the contrasts, float32 [2 T], in turns."""
-    queries = np.repeat(np.arange(0, len(texts), 3), 2)
-    others = queries + np.tile([1, 2], len(texts) // 3)
-    return pair_distances(encoder.encode(texts), queries, others)
-
-
-def as_lists(queries: list[str], hits: list[str], distances: np.ndarray) -> TextLists:
-    """Lists of equally many hits."""
-    starts = np.arange(len(queries) + 1) * (len(hits) // len(queries))
-    return TextLists(queries, hits, distances.ravel(), starts)
+def as_lists(encoder: Encoder, texts: list[str]) -> TextLists:
+    """The paraphrase and the contrast of each triple as hits of the query."""
+    rows = np.arange(len(texts)).reshape(-1, 3)
+    vectors = encoder.encode(texts)
+    distances = pair_distances(vectors, np.repeat(rows[:, 0], 2), rows[:, 1:].ravel())
+    hits = [text for i, text in enumerate(texts) if i % 3]
+    return TextLists(texts[::3], hits, distances, np.arange(0, len(hits) + 1, 2))
 
 
 def share(scores: np.ndarray) -> str:
-    """Of the scores of the same and of the contrasts, in turns: how many times the same wins."""
+    """Of the scores of paraphrases and contrasts, in turns: how many paraphrases are ahead."""
     return f"{(scores[::2] > scores[1::2]).mean():.3f}"
 
 
-def measure_weights(
-    dataset: TrainDataset, vectors: np.ndarray, stages: Stages, triples: TextLists
-) -> list[list[str]]:
-    """One row for each weight."""
+def measure(dataset: TrainDataset, texts: list[str]) -> list[list[str]]:
+    """One row of each order of hits of `open_student`."""
+    encoder, stages = read_stages("open_student")
     light, known, questions = stages.light, stages.calibration, dataset.data.questions
     assert light
     assert known
-    searched = {}
-    for split in ("validation", "test"):
-        queries = np.unique(dataset.splits.pairs[split][:, 0])
-        found = rank(exact_search(vectors), queries, light.candidates)
-        distances = distances_to(vectors[queries], vectors, found)
-        texts, hits = ([questions[i] for i in rows.ravel().tolist()] for rows in (queries, found))
-        searched[split] = queries, found, as_lists(texts, hits, distances)
-    rows = []
+    vectors = np.asarray(cached_vectors(encoder, questions), np.float32)
+    triples, scored = as_lists(encoder, texts), stages.pair_features()
+    rows = [["distance", "", "", share(-triples.distances)]]
+    rows.append(["score", "", "", share(scored.score_hits(known, triples))])
+    pairs = dataset.splits.pairs["test"]
+    queries = np.unique(pairs[:, 0])
+    found = rank(exact_search(vectors), queries, light.candidates)
+    hits, starts = found.ravel().tolist(), np.arange(len(queries) + 1) * light.candidates
+    lists = TextLists(
+        [questions[i] for i in queries.tolist()],
+        [questions[i] for i in hits],
+        distances_to(vectors[queries], vectors, found).ravel(),
+        starts,
+    )
     for weight in WEIGHTS:
         fitted = dataclasses.replace(known, order=weight)
-        reranker = LightReranker(light, stages.encoder, calibration=fitted)
-        row = [f"{weight:g}"]
-        for split, (queries, found, lists) in searched.items():
-            scores = reranker.score(lists)[1].reshape(found.shape)
-            places = np.argsort(-scores, axis=1, kind="stable")
-            ranking = np.take_along_axis(found, places, axis=1)
-            pairs = dataset.splits.pairs[split]
-            per = retrieval_scores(ranking, queries, pairs, dataset.clusters)["per_query"]
-            row += [f"{per['hits@1']:.3f}", f"{per['mrr@20']:.4f}"]
-        rows.append([*row, share(reranker.score(triples)[1])])
-    return rows
+        reranker = LightReranker(light, encoder, calibration=fitted)
+        places = np.argsort(-reranker.score(lists)[1].reshape(found.shape), kind="stable")
+        ranking = np.take_along_axis(found, places, axis=1)
+        per = retrieval_scores(ranking, queries, pairs, dataset.clusters)["per_query"]
+        metrics = (f"{per[metric]:.3f}" for metric in ("hits@1", "mrr@20"))
+        scores = share(reranker.score(triples)[1])
+        rows.append([f"two stages, weight {weight:g}", *metrics, scores])
+    return [[f"`open_student`, {row[0]}", *row[1:]] for row in rows]
 
 
 def main() -> int:
@@ -105,29 +103,12 @@ def main() -> int:
     given = report.parser(__doc__).parse_args()
     changes = {"data.max_rows": 20_000} if given.quick else {}
     dataset = load_dataset(load_config("quora_sdml", changes), find_quora())
-    encoder, stages = read_stages("open_student")
     texts = make_triples(dataset)
-    distances = triple_distances(encoder, texts)
-    hits = [text for i, text in enumerate(texts) if i % 3]
-    triples = as_lists(texts[::3], hits, distances)
-    assert stages.calibration
-    scores = stages.pair_features().score_hits(stages.calibration, triples)
-    minilm = read_stages("minilm")[0]
-    others = [
-        ["all-MiniLM-L6-v2, distance", share(-triple_distances(minilm, texts))],
-        ["`open_student`, distance", share(-distances)],
-        ["`open_student`, score", share(scores)],
-    ]
-    vectors = np.asarray(cached_vectors(encoder, dataset.data.questions), np.float32)
-    rows = measure_weights(dataset, vectors, stages, triples)
-    head = ["weight", "validation H@1", "MRR", "test H@1", "MRR", "same above the contrast"]
-    title = "Two stages of `open_student`, by the weight of the score's logit in their order"
-    note = f"{len(texts) // 3} triples. The package has the weight 3."
-    tables = [
-        report.Table(title, head, rows, note),
-        report.Table("Triples with the same above the contrast", ["by", "share"], others),
-    ]
-    report.finish("opposites", given, tables)
+    minilm = share(-as_lists(read_stages("minilm")[0], texts).distances)
+    rows = [["all-MiniLM-L6-v2, distance", "", "", minilm], *measure(dataset, texts)]
+    head = ["by", "test H@1", "MRR", "same above the contrast"]
+    note = f"{len(texts) // 3} triples. The package has the weight 5."
+    report.finish("opposites", given, [report.Table("Orders of hits", head, rows, note)])
     return 0
 
 

@@ -1,9 +1,11 @@
 """Fit the probabilities of pairs by an encoder without labels of its own to the Quora pairs.
 
-    python -m experiments.calibration open_student --order 3 --out FOLDER
+    python -m experiments.calibration open_student --texts TEXTS --order 5 --out FOLDER
 
 Writes FOLDER/export/calibration, which belongs into the folder of the encoder. The encoder and its
-re-ranker must not have been trained on the Quora pairs.
+re-ranker must not have been trained on the Quora pairs. With --texts, the file of
+`experiments.open_texts`, it is also fitted to the
+probabilities of all-MiniLM-L6-v2 for pairs of these texts, which are of other kinds.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ import numpy as np
 
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.sources import find_quora
+from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.index.vectors import pair_distances
 from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
-from qpr_jax.reranking.stages import read_stages
+from qpr_jax.reranking.pairs import pair_features
+from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.pair_calibration import calibrate_pairs, contrast_pairs
@@ -28,18 +32,35 @@ from qpr_jax.training.teacher import cached_vectors
 
 log = logging.getLogger("qpr_jax")
 
+QUERIES, HITS = 6000, 20  # of --texts
+
+
+def read_taught(path: pathlib.Path, stages: Stages) -> tuple[np.ndarray, np.ndarray]:
+    """Features of texts and their nearest, and the probabilities of all-MiniLM-L6-v2."""
+    texts = path.read_text().splitlines()
+    teacher, known = read_stages("minilm")
+    vectors, taught = (cached_vectors(encoder, texts) for encoder in (stages.encoder, teacher))
+    queries = np.sort(np.random.default_rng(0).permutation(len(texts))[:QUERIES])
+    found = rank(exact_search(np.asarray(vectors, np.float32)), queries, HITS).ravel()
+    queries = np.repeat(queries, HITS)
+    distances, others = (pair_distances(v, queries, found) for v in (vectors, taught))
+    features = stages.pair_features().of_pairs(texts, queries, found, distances)
+    return features, known.require_calibration().probabilities(pair_features(others))
+
 
 def main() -> int:
     """Fit, test, and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", help="encoder")
     parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--texts", type=pathlib.Path, help="one a line")
     parser.add_argument("--order", type=float, default=0.0, help="see `benchmarks.opposites`")
     given = parser.parse_args()
     encoder, stages = read_stages(given.run)
     dataset = load_dataset(load_config("quora_sdml"), find_quora())
     vectors = cached_vectors(encoder, dataset.data.questions)
-    if not (known := calibrate_pairs(dataset, encoder, vectors, stages.light)):
+    taught = read_taught(given.texts, stages) if given.texts else None
+    if not (known := calibrate_pairs(dataset, encoder, vectors, stages.light, taught)):
         return 1
     stages.calibration = found = dataclasses.replace(known, order=given.order)
     texts, pairs = contrast_pairs(dataset, "test")

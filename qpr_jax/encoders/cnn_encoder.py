@@ -68,7 +68,7 @@ class CnnEncoder:
         facts = ["qpr_jax encoder 1", self.max_tokens, self.normalize]
         facts += [vocabulary.bins, 0, vocabulary.words]
         if vocabulary.subwords or vocabulary.added:
-            facts += [vocabulary.subwords and "limited", vocabulary.added]
+            facts += [vocabulary.subwords and "familiar", vocabulary.added]
         if vocabulary.subwords:
             facts.append("signs")
         digest = hashlib.sha256(json.dumps(facts).encode())

@@ -21,8 +21,11 @@ FORMAT = "qpr_jax pair calibration 1"
 CALIBRATION = "calibration"  # sub-folder of an encoder's folder
 LEAST_VERDICTS = 20  # of people, to which it is fitted
 WEIGHTS = "calibration.safetensors"
-_ARRAYS = {"mean": 1, "scale": 1, "weights": 4}  # numbers of each for a feature
+_ARRAYS = ("mean", "scale", "weights")
 _NUMBERS = ("reach", "bias", "slope", "shift", "order")
+# Features that all are multiplied by: root of the squared distance, words in common order, cosine
+# of words, negations. A word more or less says more of two close texts than of two distant ones.
+_FACTORS = (0, 11, 2, 6)
 _FACTS = {"encoder": str, "reranker": str, "settings": dict} | dict.fromkeys(_NUMBERS, float)
 _CLIP = 4.0  # in standard deviations: features are clipped to it
 
@@ -35,7 +38,7 @@ class PairCalibration:
     reach: float  # the largest squared distance at which duplicates are looked for
     mean: np.ndarray  # float64 [f]; with the scale, it standardizes the features
     scale: np.ndarray  # float64 [f]
-    weights: np.ndarray  # float64 [4 f], of `inputs`
+    weights: np.ndarray  # float64 [g], of `inputs`
     bias: float = 0.0  # added to their sum
     # The `LightModel.identity` of the re-ranker whose word statistics the features need; "": they
     # are of the distance alone.
@@ -48,14 +51,11 @@ class PairCalibration:
     settings: dict[str, Any] = field(default_factory=dict)  # facts of its fit and its test
 
     def inputs(self, features: np.ndarray) -> np.ndarray:
-        """Standardize and clip features [P, f]: [P, 4 f].
-
-        Each feature, two hinges of it, and its product with the first one, the root of the squared
-        distance: one word more or less says more of two close texts than of two distant ones.
-        """
+        """Standardize and clip features [P, f]: [P, g], with two hinges of each, and products."""
         values = ((features - self.mean) * self.scale).clip(-_CLIP, _CLIP)
         hinges = np.maximum(values, 0), np.maximum(-1 - values, 0)
-        return np.hstack([values, *hinges, values * values[:, :1]])
+        factors = [values[:, i, None] for i in _FACTORS if i < values.shape[1]]
+        return np.hstack([values, *hinges, *(values * factor for factor in factors)])
 
     def logits(self, features: np.ndarray) -> np.ndarray:
         """Compute the logits before verdicts of people, float64 [P], of features [P, f]."""
@@ -67,6 +67,11 @@ class PairCalibration:
         Rounded, since the last bits depend on the number of pairs.
         """
         return logistic(self.slope * self.logits(features) + self.shift).round(6)
+
+
+def inputs_of(features: int) -> int:
+    """Return how many inputs f features make: g."""
+    return features * (3 + sum(i < features for i in _FACTORS))
 
 
 def logistic(x: np.ndarray) -> np.ndarray:
@@ -85,9 +90,10 @@ def read_calibration(folder: StrPath) -> PairCalibration:
     """Read and verify a calibration; UserError if it is damaged or of another version."""
     manifest, arrays = read_model(folder, WEIGHTS, format=FORMAT, facts=_FACTS)
     size = arrays["mean"].size if "mean" in arrays else 0
+    sizes = {"mean": size, "scale": size, "weights": inputs_of(size)}
     known: dict[str, Any] = {
-        name: check_array(arrays, name, np.float64, (count * size,), str(folder))
-        for name, count in _ARRAYS.items()
+        name: check_array(arrays, name, np.float64, (size,), str(folder))
+        for name, size in sizes.items()
     }
     return PairCalibration(**known, **{name: manifest[name] for name in _FACTS})
 

@@ -15,7 +15,6 @@ import numpy as np
 from qpr_jax.encoders.base import Encoder, serialize_tensors
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_folder
-from qpr_jax.index.base import CLOSE
 from qpr_jax.machine import compile_loop
 from qpr_jax.reranking.base import Reranker, TextLists, owners_of
 from qpr_jax.reranking.calibration import PairCalibration
@@ -32,7 +31,7 @@ LIGHT, STACKED = "reranker", "reranker_cross"  # sub-folders of an encoder's fol
 WEIGHTS = "reranker.safetensors"
 CROSS = "cross"  # the last feature of a stacked model: the logit of a cross-encoder
 MAX_CANDIDATES = 1000
-_NOT_CLOSE = np.log(CLOSE / (1 - CLOSE))  # below it a logit tells hits apart no more
+_NOT_CLOSE = np.log(0.01 / 0.99)  # below it a logit tells hits apart no more
 CLIP = 4.0  # in standard deviations: standardized features are clipped to it
 # Fields of a model in its manifest, and their types in JSON.
 _FACTS = {

@@ -12,7 +12,7 @@ from qpr_jax.data.clusters import connect
 from qpr_jax.data.pairs import QuestionPairs
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import BINS, reliability
-from qpr_jax.reranking.calibration import LEAST_VERDICTS, PairCalibration, logistic
+from qpr_jax.reranking.calibration import LEAST_VERDICTS, PairCalibration, inputs_of, logistic
 
 _HEAVIEST = 1e12  # the largest weight of a verdict: sums of larger ones lose the others
 FOLDS = 5
@@ -37,7 +37,7 @@ def fit_pairs(
     mean, spread = features.mean(axis=0), features.std(axis=0)
     # A constant feature gets the scale 0, so that it is ignored on other data, too.
     scale = np.where(spread > 1e-9, 1 / np.maximum(spread, 1e-9), 0)
-    count = 4 * len(mean)
+    count = inputs_of(len(mean))
     blank = PairCalibration(encoder, reach, mean, scale, np.zeros(count), 0.0, reranker)
     spread = np.append(np.full(count, _SLOPES), np.inf)
     values = blank.inputs(features)

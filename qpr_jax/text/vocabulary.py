@@ -24,9 +24,11 @@ NGRAMS = (3, 4, 5)  # lengths of the n-grams of a word, with the markers of its 
 _MOST_CHARACTERS = 64  # of a word that are read: a million of them would take seconds
 _MOST_IN_CODE = 256
 # The largest norms of unknown words, in units of `models.embedding_norm`. Without limits a word's
-# length is its weight. Words lose with a lower limit (names, typos), codes do not.
+# length is its weight. Words lose with a lower limit (names, typos), codes do not. A word of whose
+# 4-grams few occur in known words ("xqzvbt") is nearly a code; typos share half or more.
 _LIMIT, _CODE_LIMIT = 1.5, 0.8
-_CODE = re.compile(r"[\d_]|^\W+$")  # and runs of signs
+_CODE = re.compile(r"[\d_]")
+_FAMILIAR = 0.5  # the share of known 4-grams from which on a word is no code
 _LONG_RUN, _SHORT_RUN = re.compile(r"([^\W\d])\1{3,}"), r"\1\1\1"  # soooooo: sooo
 _FIRST_ACCENT, _LAST_ACCENT = "\u0300", "\u036f"  # combining marks of Latin, Greek and Cyrillic
 
@@ -100,7 +102,7 @@ class Vocabulary:
         unknown: dict[str, int] = {}  # with their ids
         for place in np.flatnonzero(ids == 0).tolist():
             ids[place] = self._other_id(words[place], unknown)
-        parts = _as_parts(unknown, self._rows) if self.subwords else NO_PARTS
+        parts = self._as_parts(unknown, self._rows) if self.subwords else NO_PARTS
         return TokenIds(ids, np.array(offsets), truncated, parts)
 
     def _other_id(self, word: str, unknown: dict[str, int]) -> int:
@@ -119,7 +121,25 @@ class Vocabulary:
 
     def spelled(self) -> Parts:
         """The `words` as sums of n-grams."""
-        return _as_parts(self.words, self._ngram_rows)
+        return self._as_parts(self.words, self._ngram_rows)
+
+    def _as_parts(self, words: Collection[str], rows_of: Callable[[str], list[int]]) -> Parts:
+        rows = [*map(rows_of, words)]
+        offsets = np.cumsum([0, *map(len, rows)])
+        limits = np.fromiter(map(self._limit, words), np.float32, len(words))
+        return Parts(np.fromiter(itertools.chain.from_iterable(rows), np.int32), offsets, limits)
+
+    def _limit(self, word: str) -> float:
+        """The largest norm of an unknown word."""
+        if _CODE.search(word):
+            return _CODE_LIMIT
+        grams = _ngrams(fold(word), 4)
+        known = sum(gram in self._known_grams for gram in grams) / max(1, len(grams))
+        return _CODE_LIMIT + (_LIMIT - _CODE_LIMIT) * min(1.0, known / _FAMILIAR)
+
+    @functools.cached_property
+    def _known_grams(self) -> frozenset[str]:
+        return frozenset(itertools.chain.from_iterable(_ngrams(w, 4) for w in self._by_folded))
 
     def _rows(self, word: str) -> list[int]:
         """The rows of a word's n-grams, or of the words that "_" joins; "____" has none."""
@@ -148,19 +168,15 @@ class Vocabulary:
 
 @functools.lru_cache(1 << 16)
 def _ngram_bins(word: str, bins: int) -> list[int]:
-    """The bins of all n-grams of a word, with "<" before it and ">" after it."""
-    marked = f"<{_LONG_RUN.sub(_SHORT_RUN, word)[:_MOST_CHARACTERS]}>"
-    grams = (marked[i : i + n] for n in NGRAMS for i in range(len(marked) - n + 1))
+    """The bins of all n-grams of a word."""
+    grams = itertools.chain.from_iterable(_ngrams(word, n) for n in NGRAMS)
     return [zlib.crc32(gram.encode("utf-8", "surrogatepass")) % bins for gram in grams]
 
 
-def _as_parts(words: Collection[str], rows_of: Callable[[str], list[int]]) -> Parts:
-    """Words as sums of rows."""
-    rows = [*map(rows_of, words)]
-    offsets = np.cumsum([0, *map(len, rows)])
-    limits = [_CODE_LIMIT if _CODE.search(word) else _LIMIT for word in words]
-    flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
-    return Parts(flat, offsets, np.array(limits, np.float32))
+def _ngrams(word: str, n: int) -> list[str]:
+    """The n-grams of a word, with "<" before it and ">" after it."""
+    marked = f"<{_LONG_RUN.sub(_SHORT_RUN, word)[:_MOST_CHARACTERS]}>"
+    return [marked[i : i + n] for i in range(len(marked) - n + 1)]
 
 
 def frequent_words(

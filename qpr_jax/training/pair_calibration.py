@@ -41,11 +41,17 @@ _MOST = 5000  # questions of a split whose hits are looked at
 
 
 def calibrate_pairs(
-    dataset: TrainDataset, encoder: Encoder, vectors: np.ndarray, light: LightModel | None
+    dataset: TrainDataset,
+    encoder: Encoder,
+    vectors: np.ndarray,
+    light: LightModel | None,
+    taught: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> PairCalibration | None:
     """Fit and test the calibration of a run; None without clusters.
 
     `vectors` are those of all questions, float32 [Q, d]; `light` is the re-ranker of the run.
+    `taught`: features of other pairs, float64 [P, f], and the probabilities that a teacher gives
+    them, float64 [P]; each counts as a hit.
     """
     if len(dataset.splits.pairs["validation"]) < MIN_DUPLICATES:
         log.info("no probabilities of pairs: there are no clusters to fit them on")
@@ -72,6 +78,10 @@ def calibrate_pairs(
             inputs.append(read(others, texts, encoder.encode(texts)))
             same = np.append(same, np.zeros(len(others), bool))
     weights = np.append(shares, np.full(len(same) - len(labels), _UNLABELED))
+    if taught:
+        inputs += [taught[0]] * 2
+        same = np.append(same, np.repeat([True, False], len(taught[1])))
+        weights = np.append(weights, _UNLABELED * np.append(taught[1], 1 - taught[1]))
     name = light.identity if light else ""
     ordered = fit_pairs(
         encoder.identity, np.vstack(inputs), same, weights, reach=reach, reranker=name

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.reranking.calibration import PairCalibration
+from qpr_jax.reranking.calibration import PairCalibration, inputs_of
 from qpr_jax.reranking.features import FEATURES, symmetric
 from qpr_jax.reranking.light import LightModel, Network
 from qpr_jax.reranking.terms import Frequencies
@@ -60,7 +60,7 @@ def pair_calibration(
 ) -> PairCalibration:
     """Probability .5 at a squared distance of `middle`; with a re-ranker, less for other words."""
     words = symmetric(np.zeros((1, len(FEATURES)))).shape[1] if light else 0
-    weights = np.zeros(4 * (2 + words))
+    weights = np.zeros(inputs_of(2 + words))
     weights[1], weights[2 : 2 + words] = -2, np.random.default_rng(0).normal(0, 0.2, words)
     known = PairCalibration(
         encoder, 4.0, np.zeros(2 + words), np.ones(2 + words), weights, 2.0 * middle

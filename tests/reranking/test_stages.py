@@ -135,7 +135,7 @@ def test_a_calibration_that_orders_adds_its_logit_to_the_score_of_a_hit(metric):
     known.calibration = dataclasses.replace(fitted, order=0.0)
     alone = known.reranker(None, store).score(lists)[1]
     scores = np.array([hit.score for hit in known.score_hits(store, [query], hits)[0]])
-    logits = np.log(np.maximum(scores, 0.05) / (1 - np.maximum(scores, 0.05)))
+    logits = np.log(np.maximum(scores, 0.01) / (1 - np.maximum(scores, 0.01)))
     np.testing.assert_allclose(added - alone, 2 * logits, atol=1e-3)
     assert [hit.id for hit in found] == [hits[0][i].id for i in np.argsort(-added, kind="stable")]
 
