@@ -63,14 +63,15 @@ def without_html(text: str) -> str:
 def shared_sentences(texts: Sequence[str]) -> dict[str, int]:
     """Find the sentences and lines that many texts have beside others, and their counts.
 
-    A sentence that is often the whole text is a question, not a shared part. Most frequent first.
+    A sentence that is often the whole text is a question, not a shared part. Most frequent first,
+    of equally frequent ones the one that comes first.
     """
     counts: collections.Counter[str] = collections.Counter()
     whole: collections.Counter[str] = collections.Counter()
     for text in texts:
         parts = _split(text)
         if len(parts) > 1:
-            counts.update({*map(_plain, parts)} - {""})
+            counts.update([*dict.fromkeys(filter(None, map(_plain, parts)))])
         else:
             whole[text] += 1
     least = max(_LEAST, _SHARE * len(texts))

@@ -103,6 +103,9 @@ def test_html_and_shared_sentences_are_left_out(run):
     texts = [f"Hi there,\n{thing}\n-- \nSent from my phone" for thing in things] + ["thanks"] * 9
     shared = shared_sentences(texts)
     assert {*shared} == {"hi there", "sent from my phone"}
+    ends = [f"end {letter}" for letter in "dbace"]
+    equal = [f"question {i}.\n" + "\n".join(ends) for i in range(9)]
+    assert [*shared_sentences(equal)] == ends  # in every process
     assert [without_shared(text, shared) for text in texts[:5]] == things
     assert without_shared("Hi there,\nSent from my phone", shared) == "Hi there,"
     how = {"run": run, "max_distance": 0, "against": texts}
