@@ -76,7 +76,7 @@ def inputs_of(features: int) -> int:
 
 def logistic(x: np.ndarray) -> np.ndarray:
     """Convert logits to probabilities."""
-    return np.asarray(1 / (1 + np.exp(-x)))
+    return np.asarray(1 / (1 + np.exp(-np.clip(x, -500, 500))))
 
 
 def save_calibration(folder: StrPath, calibration: PairCalibration) -> None:

@@ -135,15 +135,20 @@ def _fit_logistic(
     that starts at 1 stays positive.
     """
     sign = np.where(labels, 1.0, -1.0)
+    x = np.column_stack([x, np.ones(len(x))])
 
     def loss(found: np.ndarray) -> tuple[float, np.ndarray]:
-        margin = sign * (x @ found[:-1] + found[-1])
-        slopes = -weights * sign / (1 + np.exp(np.clip(margin, -500, 500)))
+        margin = sign * (x @ found)
+        slopes = -weights * sign * logistic(-margin)
         away = (found - start) / spread**2
         value = (weights * np.logaddexp(0, -margin)).sum() + ((found - start) @ away) / 2
-        return float(value), np.append(slopes @ x, slopes.sum()) + away
+        return float(value), slopes @ x + away
 
-    bounds = [(0 if value else None, None) for value in start]
-    options = {"maxiter": 500}
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    return np.asarray(found.x)
+    def curvature(found: np.ndarray) -> np.ndarray:
+        shares = logistic(x @ found)
+        return (x.T * (weights * shares * (1 - shares))) @ x + np.diag(1 / spread**2)
+
+    if start.any():
+        bounds = [(0 if value else None, None) for value in start]
+        return np.asarray(minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x)
+    return np.asarray(minimize(loss, start, jac=True, hess=curvature, method="trust-exact").x)
