@@ -12,9 +12,11 @@ import os
 import pathlib
 import sys
 
+import pandas as pd
+
 from benchmarks import report
-from experiments.open_texts import read_log
-from experiments.question_sets import Labeled, QuestionSet, choose, relevance_of
+from experiments.open_texts import split_logs
+from experiments.question_sets import Labeled, QuestionSet, make_set
 from experiments.systems import TWO_STAGES, TextSearch, baseline, run_system, search_others
 from qpr_jax.cli.program import run_program
 from qpr_jax.text.tokenizer import normalized_text
@@ -22,22 +24,10 @@ from qpr_jax.text.tokenizer import normalized_text
 MOST, QUICK = 10_000, 1_000  # questions of a part
 
 
-def read_parts(data: pathlib.Path) -> dict[str, Labeled]:
-    """Questions with their labels."""
-    clinc, web = ([*read_log(data, name)] for name in ("clinc150", "webquestions"))
-    intents = {*sorted({intent for _, intent in clinc})[::3]}
-    return {
-        "clinc150, 50 intents": _distinct([pair for pair in clinc if pair[1] in intents]),
-        "webquestions, a third": _distinct(web[len(web) * 2 // 3 :]),
-    }
-
-
-def _distinct(pairs: list[tuple[str, str]]) -> Labeled:
-    """Each text once, with all its labels."""
-    labels: dict[str, dict[str, None]] = {}
-    for text, label in pairs:
-        labels.setdefault(text, {})[normalized_text(label)] = None
-    return [*labels], [tuple(own) for own in labels.values()]
+def distinct(log: pd.DataFrame) -> Labeled:
+    """Each question once, with all its answers."""
+    answers = log["answer"].map(normalized_text).groupby(log["question"], sort=False).unique()
+    return [*answers.index], [*answers.map(tuple)]
 
 
 def measure(part: QuestionSet, searches: dict[str, TextSearch]) -> list[list[str]]:
@@ -55,16 +45,15 @@ def main() -> int:
     """Measure."""
     given = report.parser(__doc__).parse_args()
     rows = []
-    for name, (texts, labels) in read_parts(pathlib.Path(os.environ["QPR_DATA_DIR"])).items():
-        chosen = choose(labels, QUICK if given.quick else MOST, 0, whole=True)
-        relevance = relevance_of([labels[i] for i in chosen])
-        part = QuestionSet([texts[i] for i in chosen], relevance)
-        packaged = run_system(pathlib.Path("open_student"), part.texts)
+    (_, clinc), (_, web) = split_logs(pathlib.Path(os.environ["QPR_DATA_DIR"])).values()
+    for name, log in {"clinc150, 50 intents": clinc, "webquestions, a third": web}.items():
+        part = make_set(distinct(log), QUICK if given.quick else MOST)
+        packaged = run_system("open_student", part.texts)
         searches = {
             "BM25": baseline("bm25")(part.texts)[""],
             "`open_student`": packaged[""],
             "`open_student`, two stages": packaged[TWO_STAGES],
-            "all-MiniLM-L6-v2": run_system(pathlib.Path("minilm"), part.texts)[""],
+            "all-MiniLM-L6-v2": run_system("minilm", part.texts)[""],
         }
         rows += [[name, *row] for row in measure(part, searches)]
     table = report.Table(

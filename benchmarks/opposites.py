@@ -22,13 +22,14 @@ from qpr_jax.cli.program import run_program
 from qpr_jax.data.contrasts import contrasts
 from qpr_jax.data.sources import find_quora
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.evaluation.retrieval import exact_search, rank, retrieval_scores
-from qpr_jax.index.vectors import distances_to, pair_distances
+from qpr_jax.evaluation.retrieval import retrieval_scores
+from qpr_jax.index.vectors import pair_distances
 from qpr_jax.reranking.base import TextLists
 from qpr_jax.reranking.light import LightReranker
 from qpr_jax.reranking.stages import read_stages
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import TrainDataset, load_dataset
+from qpr_jax.training.rerank_data import Finder
 from qpr_jax.training.teacher import cached_vectors
 
 TRIPLES = 500
@@ -69,23 +70,18 @@ def share(scores: np.ndarray) -> str:
 def measure(dataset: TrainDataset, texts: list[str]) -> list[list[str]]:
     """One row of each order of hits of `open_student`."""
     encoder, stages = read_stages("open_student")
-    light, known, questions = stages.light, stages.calibration, dataset.data.questions
+    light, known = stages.light, stages.require_calibration()
     assert light
-    assert known
-    vectors = np.asarray(cached_vectors(encoder, questions), np.float32)
+    vectors = np.asarray(cached_vectors(encoder, dataset.data.questions), np.float32)
     triples, scored = as_lists(encoder, texts), stages.pair_features()
     rows = [["distance", "", "", share(-triples.distances)]]
     rows.append(["score", "", "", share(scored.score_hits(known, triples))])
     pairs = dataset.splits.pairs["test"]
     queries = np.unique(pairs[:, 0])
-    found = rank(exact_search(vectors), queries, light.candidates)
-    hits, starts = found.ravel().tolist(), np.arange(len(queries) + 1) * light.candidates
-    lists = TextLists(
-        [questions[i] for i in queries.tolist()],
-        [questions[i] for i in hits],
-        distances_to(vectors[queries], vectors, found).ravel(),
-        starts,
-    )
+    assert scored.extractor
+    finder = Finder(dataset.data.questions, vectors, scored.extractor, light.candidates)
+    hits = finder.find(queries, light.candidates)
+    lists, found = finder.texts(hits), hits.rows.reshape(len(queries), -1)
     for weight in WEIGHTS:
         fitted = dataclasses.replace(known, order=weight)
         reranker = LightReranker(light, encoder, calibration=fitted)

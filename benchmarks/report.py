@@ -64,6 +64,8 @@ def finish(name: str, given: argparse.Namespace, tables: list[Table], readme: st
     for table in tables:
         print(f"\n{table.title}\n\n{table.markdown()}")
     if given.save:
+        from experiments.scores import commit  # loads pandas, whose memory no program measures
+
         words = [word for word in sys.argv[1:] if word != "--save"]
         if accelerator():
             name += "_gpu"
@@ -131,19 +133,6 @@ def peak_gib() -> str:
 
     stats = jax.devices()[0].memory_stats() or {}  # none for a CPU
     return f"{stats.get('peak_bytes_in_use', peak_memory()) / 2**30:.2f}"
-
-
-def commit() -> str:
-    """Return the commit of this checkout, with "-dirty" if its code has changed since."""
-
-    def git(*words: str) -> str:
-        command = ["git", "-C", str(ROOT), *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.stdout.strip()
-
-    found = git("rev-parse", "--short=10", "HEAD") or "unknown"
-    changed = git("status", "--porcelain", "--untracked-files=no", ":!results", ":!*.md")
-    return f"{found}-dirty" if changed else found
 
 
 def median_seconds(

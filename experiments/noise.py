@@ -40,6 +40,9 @@ LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
     "sigmoid": ("SigLIP", {"loss.names": ("sigmoid",)}),
     "tl_rand": ("TL (Rand)", {"loss.names": ("triplet",)}),
     "tl_hard": ("TL (Hard)", {"loss.names": ("triplet",), "loss.negatives": "hard"}),
+}
+# Of questions that the teacher knows something about, so not of generated ones.
+TAUGHT: dict[str, tuple[str, dict[str, Any]]] = {
     "teacher": ("SDML, prior of a teacher", TEACHER | {"loss.names": ("teacher_prior",)}),
     "guided": ("InfoNCE, filtered by a teacher", TEACHER | {"loss.names": ("guided",)}),
 }
@@ -51,22 +54,15 @@ MRR = "test MRR per query, index"
 
 def trials(options: Options) -> list[Trial]:
     """Every loss on Quora, and those without a teacher at every rate."""
-    return [
-        *(
-            Trial(f"{loss}_quora", "quora_sdml", CHANGES | QUORA | changes)
-            for loss, (_, changes) in LOSSES.items()
-        ),
-        *(
-            Trial(
-                f"{loss}_{rate}",
-                "synthetic_sdml",
-                CHANGES | GENERATED | changes | {"data.source": f"noisy_{rate}"},
-            )
-            for rate in RATES
-            for loss, (_, changes) in LOSSES.items()
-            if "teacher.model" not in changes  # which knows nothing about generated questions
-        ),
+    found = [
+        Trial(f"{loss}_quora", "quora_sdml", CHANGES | QUORA | changes)
+        for loss, (_, changes) in (LOSSES | TAUGHT).items()
     ]
+    for rate in RATES:
+        noisy = CHANGES | GENERATED | {"data.source": f"noisy_{rate}"}
+        for loss, (_, changes) in LOSSES.items():
+            found.append(Trial(f"{loss}_{rate}", "synthetic_sdml", noisy | changes))
+    return found
 
 
 def compare(row: str) -> list[str]:
@@ -77,18 +73,15 @@ def compare(row: str) -> list[str]:
 
 def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     """The scores of each loss on Quora and at each rate, and the plot."""
-    rows = {f"{loss}_quora": title for loss, (title, _) in LOSSES.items()}
+    rows = {f"{loss}_quora": title for loss, (title, _) in (LOSSES | TAUGHT).items()}
     columns = [*split_columns("index", with_spread), Column("difference to SDML", MRR, difference)]
     quora = score_table(scores, rows, columns, "loss")
-    generated = []
-    for loss, (title, changes) in LOSSES.items():
-        if "teacher.model" not in changes:
-            found = [scores.get(f"{loss}_{rate}", MRR) for rate in RATES]
-            generated.append([title, *(with_spread(record) if record else "" for record in found)])
-    curves = [
-        Curve(title, [(rate, f"{loss}_{rate}") for rate in RATES])
-        for loss, (title, changes) in LOSSES.items()
-    ]
+    generated, curves = [], []
+    for loss, (title, _) in LOSSES.items():
+        points = [(rate, f"{loss}_{rate}") for rate in RATES]
+        curves.append(Curve(title, points))
+        found = [scores.get(row, MRR) for _, row in points]
+        generated.append([title, *(with_spread(record) if record else "" for record in found)])
     xlabel = "share of rows with an unknown paraphrase in their batch"
     plot_curves(folder / "curves.png", scores, curves, {"MRR, test": MRR}, xlabel=xlabel)
     return [

@@ -19,10 +19,10 @@ import random
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+
+import pandas as pd
 
 from qpr_jax.cli.program import run_program
-from qpr_jax.data.tables import read_rows
 from qpr_jax.data.translations import read_translations
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically
@@ -40,17 +40,15 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 def texts_of(data: pathlib.Path, wordnet: pathlib.Path) -> dict[str, list[str]]:
     """Read or make the texts of each source."""
-    logs = {name: [*read_log(data, name)] for name in ("clinc150", "webquestions")}
-    intents = sorted({answer for _, answer in logs["clinc150"]})[::3]
-    web = logs["webquestions"]
-    simple = [question for question, _ in read_log(data, "simplequestions")]
+    (clinc, _), (web, _) = split_logs(data).values()
+    simple = read_log(data, "simplequestions")["question"].tolist()
     tatoeba = read_translations(f"en-de:{data}/parallel/tatoeba.en-de.tsv.gz").sources
     definitions, examples, phrases = read_wordnet(wordnet)
     rng = random.Random(0)
     return {
         "Tatoeba": tatoeba,
-        "WebQuestions": [question for question, _ in web[: len(web) * 2 // 3]],
-        "CLINC150": [question for question, intent in logs["clinc150"] if intent not in intents],
+        "WebQuestions": web["question"].tolist(),
+        "CLINC150": clinc["question"].tolist(),
         "SimpleQuestions": rng.sample(simple, SIMPLE),
         "WordNet, examples": examples,
         "WordNet, definitions": rng.sample(definitions, DEFINITIONS),
@@ -59,12 +57,20 @@ def texts_of(data: pathlib.Path, wordnet: pathlib.Path) -> dict[str, list[str]]:
     }
 
 
-def read_log(data: pathlib.Path, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the questions of a log with their answers."""
-    columns = ("question", "answer")
-    for _, fields in read_rows(f"{data}/qa_logs/{name}.jsonl.gz", columns, remedy=""):
-        assert not isinstance(fields, str)
-        yield str(fields["question"]), str(fields["answer"])
+def read_log(data: pathlib.Path, name: str) -> pd.DataFrame:
+    """Read the columns `question` and `answer` of a log."""
+    return pd.read_json(data / "qa_logs" / f"{name}.jsonl.gz", lines=True, dtype=False)
+
+
+def split_logs(data: pathlib.Path) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
+    """Return the rows of logs to learn from, and those held out."""
+    clinc, web = (read_log(data, name) for name in ("clinc150", "webquestions"))
+    held_out = clinc["answer"].isin(sorted(clinc["answer"].unique())[::3])
+    learned = len(web) * 2 // 3
+    return {
+        "clinc150": (clinc[~held_out], clinc[held_out]),
+        "webquestions": (web[:learned], web[learned:]),
+    }
 
 
 def read_wordnet(folder: pathlib.Path) -> tuple[list[str], list[str], list[str]]:

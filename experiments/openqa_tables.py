@@ -12,8 +12,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.pages import Claim, claim_lines, section
-from experiments.paper_numbers import OPEN_DOMAIN, paper_table
+from experiments.pages import section
+from experiments.paper_numbers import OPEN_DOMAIN, Claim, claim_lines, paper_table
 from experiments.paper_tables import CHANGES, ROWS, measure, preset_table
 from experiments.scores import Scores
 from experiments.study import Options, Study, Trial
@@ -59,7 +59,7 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     lines = []
     for name in FILTERS:
         prefix = f"{name}_"
-        claims = claim_lines(scores, CLAIMS, lambda table: OPEN_DOMAIN[table].split, prefix)
+        claims = claim_lines(scores, CLAIMS, prefix)
         lines += section(f"The paper's claims, {name} coherence", claims)
         for number, table in OPEN_DOMAIN.items():
             lines += paper_table(scores, number, table, prefix)

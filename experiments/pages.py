@@ -111,45 +111,6 @@ def score_table(
     return table_lines([head, *(column.head for column in columns)], lines) if lines else []
 
 
-class Claim(NamedTuple):
-    """An ordering of two rows, by scores of a split per pair."""
-
-    text: str
-    better: str
-    worse: str
-    table: int  # of the paper, which has both rows
-
-
-def claim_lines(
-    scores: Scores, claims: Sequence[Claim], split: Callable[[int], str], prefix: str = ""
-) -> list[str]:
-    """A table of claims: the differences and whether each holds.
-
-    split: table -> the split of its scores. prefix: of the names of rows.
-    """
-    rows = []
-    for text, better, worse, table in claims:
-        metrics = [f"{split(table)} {name} per pair, index" for name in ("H@1", "MRR")]
-        found = [scores.get(prefix + better, metric, prefix + worse) for metric in metrics]
-        records = [record for record in found if record]
-        if len(records) == len(metrics):
-            rows.append([text, _verdict(records), *map(difference, records), str(table)])
-    if not rows:
-        return []
-    return [
-        "A difference is the score of the better row minus that of the worse. A claim holds where",
-        "both intervals are above 0, does not hold where one is below, and is undecided otherwise.",
-        "",
-        *table_lines(("claim", "verdict", "H@1", "MRR", "table"), rows),
-    ]
-
-
-def _verdict(records: Sequence[dict[str, Any]]) -> str:
-    if any(record["difference high"] < 0 for record in records):
-        return "does not hold"
-    return "holds" if all(record["difference low"] > 0 for record in records) else "undecided"
-
-
 class Curve(NamedTuple):
     """Points to plot: x, and the rows whose scores are y."""
 

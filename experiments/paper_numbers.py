@@ -1,12 +1,13 @@
-"""The paper's tables (paper_numbers.csv), and our scores beside them."""
+"""The paper's tables (paper_numbers.csv) and claims, and our scores beside them."""
 
 from __future__ import annotations
 
 import csv
 import pathlib
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from experiments.pages import table_lines, with_interval
+from experiments.pages import difference, table_lines, with_interval
 from experiments.scores import Scores
 from qpr_jax.evaluation.metrics import SCORE_NAMES
 
@@ -64,3 +65,38 @@ def paper_table(scores: Scores, number: int, table: Table, prefix: str = "") -> 
 def paper_points(table: Table, metric: str) -> list[tuple[float, float]]:
     """The paper's scores against the number in the first column."""
     return [(float(row["label"]), float(row[metric])) for row in table.rows if row[metric]]
+
+
+class Claim(NamedTuple):
+    """An ordering of two rows, by scores of a split per pair."""
+
+    text: str
+    better: str
+    worse: str
+    table: int  # of the paper, which has both rows
+
+
+def claim_lines(scores: Scores, claims: Sequence[Claim], prefix: str = "") -> list[str]:
+    """A table of claims: the differences and whether each holds. prefix: of the names of rows."""
+    rows = []
+    for text, better, worse, table in claims:
+        split = (TABLES | OPEN_DOMAIN)[table].split
+        metrics = [f"{split} {name} per pair, index" for name in ("H@1", "MRR")]
+        found = [scores.get(prefix + better, metric, prefix + worse) for metric in metrics]
+        records = [record for record in found if record]
+        if len(records) == len(metrics):
+            rows.append([text, _verdict(records), *map(difference, records), str(table)])
+    if not rows:
+        return []
+    return [
+        "A difference is the score of the better row minus that of the worse. A claim holds where",
+        "both intervals are above 0, does not hold where one is below, and is undecided otherwise.",
+        "",
+        *table_lines(("claim", "verdict", "H@1", "MRR", "table"), rows),
+    ]
+
+
+def _verdict(records: Sequence[dict[str, Any]]) -> str:
+    if any(record["difference high"] < 0 for record in records):
+        return "does not hold"
+    return "holds" if all(record["difference low"] > 0 for record in records) else "undecided"

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.pages import (
-    Claim,
     Curve,
-    claim_lines,
     difference,
     plot_curves,
     score_table,
@@ -21,7 +19,7 @@ from experiments.pages import (
     split_columns,
     with_interval,
 )
-from experiments.paper_numbers import TABLES, paper_points, paper_table
+from experiments.paper_numbers import TABLES, Claim, claim_lines, paper_points, paper_table
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Options, Study, Trial
 from experiments.systems import baseline_trial
@@ -120,9 +118,8 @@ def compare(row: str) -> Sequence[str]:
 
 def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     """The claims, the ideas, and the paper's tables with their plots."""
-    claims = claim_lines(scores, CLAIMS, lambda table: TABLES[table].split)
     lines = [
-        *section("The paper's claims", claims),
+        *section("The paper's claims", claim_lines(scores, CLAIMS)),
         *section(
             "Ideas beyond the paper",
             _ideas(scores),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -65,13 +64,10 @@ def read_corpus(smoke: bool) -> Corpus:
     dataset = load_dataset(Trial("data", "quora_sdml").config(smoke=smoke), find_quora())
     questions, clusters = dataset.data.questions, dataset.clusters
     rows = np.unique(dataset.splits.pairs["test"][:, 0])
-    of_cluster = defaultdict(list)
-    for row in np.flatnonzero(clusters >= 0).tolist():
-        of_cluster[clusters[row]].append(row)
     texts = [questions[row] for row in rows]
     paraphrases = [
-        [questions[other] for other in of_cluster[clusters[row]] if other != row]
-        for row in rows.tolist()
+        [questions[other] for other in np.flatnonzero(clusters == clusters[row]) if other != row]
+        for row in rows
     ]
     most = SMALL if smoke else CHANGED
     changed = {UNCHANGED: Changed(np.arange(len(rows)), texts)}

@@ -7,8 +7,6 @@ translations of a sentence.
 
 from __future__ import annotations
 
-import gzip
-import itertools
 import os
 import pathlib
 from collections import defaultdict
@@ -18,7 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
+from sklearn.preprocessing import MultiLabelBinarizer
 
+from qpr_jax.data.translations import read_translations
 from qpr_jax.distant.logs import UNDECIDED, Logs, distinct_questions, read_log
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
@@ -88,9 +88,8 @@ def read_set(name: str, most: int = MOST) -> QuestionSet:
     if not path.is_file():
         what = f"{path}: expected the file of `{name}`, found none"
         raise UserError(what, remedy="set $QPR_DATA_DIR to the folder that contains it")
-    texts, labels = (_read_log if source.file.startswith(LOGS) else _read_translations)(path)
-    chosen = choose(labels, most, source.most_alike, whole=source.whole)
-    return QuestionSet([texts[i] for i in chosen], relevance_of([labels[i] for i in chosen]))
+    labeled = (_read_log if source.file.startswith(LOGS) else _read_translations)(path)
+    return make_set(labeled, most, source.most_alike, whole=source.whole)
 
 
 def _read_log(path: pathlib.Path) -> Labeled:
@@ -102,21 +101,33 @@ def _read_log(path: pathlib.Path) -> Labeled:
 
 def _read_translations(path: pathlib.Path) -> Labeled:
     """The English sentences of lines `English TAB German`, with all their German translations."""
+    found = read_translations(f"en-de:{path}")
     german: defaultdict[str, set[str]] = defaultdict(set)
     texts: dict[str, str] = {}
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        for line in file:
-            english, _, other = line.rstrip("\n").partition("\t")
-            key = normalized_text(english)
-            texts.setdefault(key, english)
-            german[key].add(normalized_text(other))
+    for english, other in zip(found.sources, found.targets, strict=True):
+        key = normalized_text(english)
+        texts.setdefault(key, english)
+        german[key].add(normalized_text(other))
     return [*texts.values()], [tuple(sorted(german[key])) for key in texts]
 
 
-def choose(
-    labels: Sequence[tuple[str, ...]], most: int, most_alike: int, *, whole: bool
+def make_set(
+    labeled: Labeled, most: int, most_alike: int = 0, *, whole: bool = True
+) -> QuestionSet:
+    """Make a set of at most `most` questions; the other arguments are as of `Source`."""
+    texts, labels = labeled
+    chosen = _choose(labels, most, most_alike, whole)
+    member = MultiLabelBinarizer(sparse_output=True).fit_transform([labels[i] for i in chosen])
+    common = (member @ member.T).tocsr()
+    common.setdiag(0)
+    common.eliminate_zeros()
+    return QuestionSet([texts[i] for i in chosen], common.astype(bool))
+
+
+def _choose(
+    labels: Sequence[tuple[str, ...]], most: int, most_alike: int, whole: bool
 ) -> list[int]:
-    """Choose at most `most` questions, at random but the same each time; see `Source`."""
+    """Choose questions at random, but the same each time."""
     by_label: defaultdict[str, list[int]] = defaultdict(list)
     for i, own in enumerate(labels):
         for label in own:
@@ -133,19 +144,6 @@ def choose(
             chosen.update(dict.fromkeys(sorted(alike)))
     alone = [i for i in order if all(len(by_label[label]) == 1 for label in labels[i])]
     return sorted([*chosen, *alone[: most - len(chosen)]])
-
-
-def relevance_of(labels: Sequence[tuple[str, ...]]) -> csr_matrix:
-    """Which questions have a label in common: bool [n, n], without a question itself."""
-    number: defaultdict[str, int] = defaultdict(itertools.count().__next__)
-    columns = [number[label] for own in labels for label in own]
-    rows = np.repeat(np.arange(len(labels)), [len(own) for own in labels])
-    shape = len(labels), len(number)
-    member = csr_matrix((np.ones(len(rows), np.int32), (rows, columns)), shape=shape)
-    common = (member @ member.T).tocsr()
-    common.setdiag(0)
-    common.eliminate_zeros()
-    return common.astype(bool)
 
 
 def has_seen(settings: Mapping[str, Any]) -> set[str]:

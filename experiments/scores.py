@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import pathlib
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.errors import needs
 from qpr_jax.evaluation.metrics import SCORE_NAMES, mean_interval, query_scores, read_ranks
 from qpr_jax.files import write_atomically
-
-with needs("Studies", ".[train]"):
-    import pandas as pd
 
 FILE = "scores.csv"
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -30,11 +27,23 @@ COLUMNS = [
 
 
 class PerQuery(NamedTuple):
-    """The values of a metric: one for each query."""
+    """The values of a metric: one for each query, or a single one that has no interval."""
 
     values: np.ndarray  # float [n]
     clusters: np.ndarray  # int [n], equal where queries depend on each other
     repeats: np.ndarray | None = None  # int [n], how often each query counts; None: once
+
+    @property
+    def mean(self) -> float:
+        """The mean over queries."""
+        return float(np.average(self.values, weights=self.repeats))
+
+    def interval(self, *names: str) -> dict[str, float]:
+        """The two ends of the interval of the mean, by these names."""
+        if len(self.values) == 1:
+            return {}
+        ends = mean_interval(self.values, self.clusters, self.repeats)
+        return dict(zip(names, ends.tolist(), strict=True))
 
 
 Measured = Mapping[str, PerQuery | float]  # by metric
@@ -78,51 +87,41 @@ def score_rows(
     records = []
     for row, seeds in rows.items():
         for metric in seeds[0]:
-            own = [one[metric] for one in seeds if metric in one]
-            means, averaged = [_mean(one) for one in own], _averaged(own)
+            own = _values(metric, seeds)
+            means, averaged = [one.mean for one in own], _averaged(own)
             record = {"row": row, "metric": metric, "minus": "", "seeds": len(own)}
-            record |= {"mean": float(np.mean(means))} | _interval(averaged, "low", "high")
+            record |= {"mean": averaged.mean} | averaged.interval("low", "high")
             if len(means) > 1:
                 record["spread"] = float(np.std(means, ddof=1))
             others = [other for other in compare(row) if metric in rows.get(other, [{}])[0]]
             for other in others:
-                theirs = [one[metric] for one in rows[other]]
-                difference = _difference(averaged, _averaged(theirs))
+                difference = _difference(averaged, _averaged(_values(metric, rows[other])))
                 records.append(record | {"minus": other} | difference)
             if not others:
                 records.append(record)
     return records
 
 
-def _difference(own: PerQuery | float, theirs: PerQuery | float) -> dict[str, float]:
+def _values(metric: str, seeds: Sequence[Measured]) -> list[PerQuery]:
+    """What each seed measured."""
+    found = [one[metric] for one in seeds if metric in one]
+    return [
+        one if isinstance(one, PerQuery) else PerQuery(np.array([one]), np.zeros(1))
+        for one in found
+    ]
+
+
+def _averaged(seeds: Sequence[PerQuery]) -> PerQuery:
+    """The value of each query, averaged over seeds."""
+    return seeds[0]._replace(values=np.mean([one.values for one in seeds], axis=0))
+
+
+def _difference(own: PerQuery, theirs: PerQuery) -> dict[str, float]:
     """The difference and its interval; nothing where the scores are of other queries."""
-    found = {"difference": _mean(own) - _mean(theirs)}
-    if not (isinstance(own, PerQuery) and isinstance(theirs, PerQuery)):
-        return found
     if not np.array_equal(own.clusters, theirs.clusters):
         return {}
-    values = own._replace(values=own.values - theirs.values)
-    return found | _interval(values, "difference low", "difference high")
-
-
-def _mean(measured: PerQuery | float) -> float:
-    if isinstance(measured, PerQuery):
-        return float(np.average(measured.values, weights=measured.repeats))
-    return measured
-
-
-def _averaged(seeds: Sequence[PerQuery | float]) -> PerQuery | float:
-    """The number, or the value of each query, averaged over seeds."""
-    values = [one.values if isinstance(one, PerQuery) else one for one in seeds]
-    mean, first = np.array(values).mean(axis=0), seeds[0]
-    return first._replace(values=mean) if isinstance(first, PerQuery) else float(mean)
-
-
-def _interval(measured: PerQuery | float, *names: str) -> dict[str, float]:
-    if not isinstance(measured, PerQuery):
-        return {}
-    ends = mean_interval(measured.values, measured.clusters, measured.repeats)
-    return dict(zip(names, ends.tolist(), strict=True))
+    apart = own._replace(values=own.values - theirs.values)
+    return {"difference": apart.mean} | apart.interval("difference low", "difference high")
 
 
 def commit() -> str:
@@ -155,12 +154,11 @@ class Scores:
             return cls(pd.DataFrame(columns=COLUMNS))
         return cls(pd.read_csv(path, dtype={"row": str, "commit": str}))
 
-    def updated(self, records: Iterable[Mapping[str, Any]]) -> Scores:
+    def updated(self, records: Sequence[dict[str, Any]]) -> Scores:
         """Return a table in which these records replace all earlier ones of their rows."""
-        new = [dict(record) for record in records]
-        rows = {record["row"] for record in new}
-        old = self.table[~self.table["row"].isin(rows)].to_dict("records")
-        return Scores(pd.DataFrame([*old, *new], columns=COLUMNS))
+        rows = {record["row"] for record in records}
+        old = [record for record in self._records if record["row"] not in rows]
+        return Scores(pd.DataFrame([*old, *records]))
 
     def write(self, folder: pathlib.Path) -> None:
         """Write scores.csv, atomically."""

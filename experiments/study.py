@@ -146,12 +146,9 @@ class Study:
                 )
             except Interrupted as interrupted:
                 return 128 + int(interrupted.args[0])
-        target.mkdir(parents=True, exist_ok=True)
-        scores = Scores.read(target)
-        if not page:
             names = [trial.name for trial in self.trials(options)]
-            scores = scores.updated(self.score(names, folder))
-        scores.write(target)
+            target.mkdir(parents=True, exist_ok=True)
+            Scores.read(target).updated(self.score(names, folder)).write(target)
         # Of the rounded scores, as `--page` would.
         write_page(target, self.name, self.page(Scores.read(target), target))
         log.info("see %s", target / "README.md")
@@ -194,9 +191,9 @@ def make_trials(
     trials: Sequence[Trial],
     workdir: pathlib.Path,
     *,
-    smoke: bool = False,
-    train: Train | None = None,
-    command: str = "",
+    smoke: bool,
+    train: Train | None,
+    command: str,
 ) -> list[str]:
     """Make the trials that are not finished.
 
@@ -210,7 +207,7 @@ def make_trials(
             continue
         log.info("%s of %s: %s", number, len(trials), trial.folder)
         try:
-            _make(trial, folder, smoke, train or _train)
+            _make(trial, folder, smoke, train)
             settings = trial.settings(smoke=smoke)
             write_json(
                 folder / DONE, {"settings": settings, "command": command, "commit": commit()}
@@ -234,20 +231,16 @@ def _is_done(trial: Trial, folder: pathlib.Path, smoke: bool) -> bool:
     return True
 
 
-def _make(trial: Trial, folder: pathlib.Path, smoke: bool, train: Train) -> None:
+def _make(trial: Trial, folder: pathlib.Path, smoke: bool, train: Train | None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if trial.preset:
-        train(trial.config(smoke=smoke), folder)
+        # Imported late, so that a wrong option is reported at once.
+        from qpr_jax.training.main import train_and_evaluate
+
+        (train or train_and_evaluate)(trial.config(smoke=smoke), folder)
     if trial.make:
         trial.make(folder)
     if trial.preset:
         for part in folder.iterdir():  # checkpoints and index take over a gigabyte
             if part.is_dir() and not (trial.keep and part.name == "export"):
                 shutil.rmtree(part)
-
-
-def _train(config: TrainConfig, folder: pathlib.Path) -> None:
-    # Imported late, so that a wrong option is reported at once.
-    from qpr_jax.training.main import train_and_evaluate
-
-    train_and_evaluate(config, folder)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.pages import Claim, claim_lines
+from experiments.paper_numbers import Claim, claim_lines
 from experiments.scores import PerQuery, Scores, retrieval, score_rows
 from tests.runs import keep_row
 
@@ -83,7 +83,7 @@ def test_the_verdict_of_a_claim(tmp_path):
     for gain, verdict in ((0.2, "holds"), (-0.2, "does not hold"), (0.0, "undecided")):
         rows = score_rows({"a": [both(0.5 + gain)], "b": [both(0.5)]}, compare)
         scores = Scores.read(tmp_path).updated(rows)
-        lines = claim_lines(scores, claims, lambda table: "test")
+        lines = claim_lines(scores, claims)
         assert lines[-2].startswith(f"| a is better | {verdict} | ")
     missing = [Claim("a is better", "a", "c", 4)]
-    assert claim_lines(scores, missing, lambda table: "test") == []
+    assert claim_lines(scores, missing) == []
