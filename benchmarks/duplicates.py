@@ -13,11 +13,9 @@ pairs within .2 of so many vectors near those of the questions.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable
 
 import numpy as np
 
@@ -90,20 +88,6 @@ def spelled(count: int) -> list[str]:
     return texts
 
 
-TABLES: dict[str, Callable[[int], list[str]]] = {
-    "equal rows": lambda count: ["How do I reset my password?"] * count,
-    "spellings of 30 questions": spelled,
-    "one sentence with a number": lambda count: [
-        f"Where is my order number {number}?" for number in range(count)
-    ],
-}
-COUNTS = {
-    "equal rows": 20_000,
-    "spellings of 30 questions": 3_000,
-    "one sentence with a number": 10_000,
-}
-
-
 def time_search(run: str, texts: list[str]) -> list[str]:
     """Return seconds, peak memory, pairs and groups; runs in a process for its peak memory."""
     find_duplicates(["a", "b"], run=run, max_distance=0.3)  # loads what is compiled
@@ -117,8 +101,12 @@ def time_search(run: str, texts: list[str]) -> list[str]:
 
 def whole_searches(run: str, questions: list[str]) -> report.Table:
     """Return the time of searches from texts to groups."""
-    tables = {"Quora questions": questions}
-    tables |= {name: make(COUNTS[name]) for name, make in TABLES.items()}
+    tables = {
+        "Quora questions": questions,
+        "equal rows": ["How do I reset my password?"] * 20_000,
+        "spellings of 30 questions": spelled(3_000),
+        "one sentence with a number": [f"Where is my order number {i}?" for i in range(10_000)],
+    }
     rows = []
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for name, texts in tables.items():
@@ -128,18 +116,13 @@ def whole_searches(run: str, questions: list[str]) -> report.Table:
     return report.Table("`find_duplicates` within .3", head, rows)
 
 
-def parse() -> argparse.Namespace:
-    """Read the flags."""
+def main() -> int:
+    """Measure."""
     parser = report.parser(__doc__)
     parser.add_argument("--run", default="open_student", help="encoder")
     parser.add_argument("--distances", type=float, nargs="+", default=[0.1, 0.2, 0.3])
     parser.add_argument("--generated", type=int, nargs="*", default=[], metavar="COUNT")
-    return parser.parse_args()
-
-
-def main() -> int:
-    """Measure."""
-    given = parse()
+    given = parser.parse_args()
     data = read_question_pairs(find_quora())
     count = QUICK if given.quick else len(data.questions)
     tables = [

@@ -107,20 +107,15 @@ def row(given: argparse.Namespace, size: int, symmetric: bool, precision: str) -
     return cells
 
 
-def parse() -> argparse.Namespace:
-    """Read the flags."""
+def main() -> int:
+    """Measure."""
     parser = report.parser(__doc__)
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
     parser.add_argument("--precisions", nargs="+", default=["highest"])
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--against", type=pathlib.Path, help="a checkout to compare with")
-    return parser.parse_args()
-
-
-def main() -> int:
-    """Measure."""
-    given = parse()
+    given = parser.parse_args()
     if given.worker:
         size, symmetric, precision = given.worker
         print(json.dumps(measure(int(size), symmetric == "1", precision)))

@@ -135,14 +135,12 @@ def peak_gib() -> str:
     return f"{stats.get('peak_bytes_in_use', peak_memory()) / 2**30:.2f}"
 
 
-def median_seconds(
-    calls: Mapping[str, Callable[[], Any]], rounds: int, *, best: bool = False
-) -> dict[str, float]:
-    """Return the median (or best) time of each call over rounds, the calls in turns."""
+def median_seconds(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Return the median time of each call over rounds, the calls in turns."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
             start = time.perf_counter()
             call()
             times[name].append(time.perf_counter() - start)
-    return {name: min(some) if best else statistics.median(some) for name, some in times.items()}
+    return {name: statistics.median(some) for name, some in times.items()}

@@ -1,21 +1,19 @@
 """Search of an index in a folder: recall, time, memory and opening; one thread.
 
     python -m benchmarks.search [--quick] [--run open_student] [--generated 2000000]
-    python -m benchmarks.search --against CHECKOUT INDEX
 
 Indexes the Quora questions by `--run`. Queries are questions of the index with their first word
 moved to the end. `--generated` also measures an index of so many vectors near those of the
-questions. `--against` compares with an index that the code of another checkout has made.
+questions.
 """
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import functools
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,69 +33,7 @@ from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.vectors import Vectors, exact_top_k
 from qpr_jax.retriever import Retriever
 
-K, QUERIES, ROUNDS, QUICK = 20, 2000, 5, 30_000
-# Opens an index, by the code of any checkout. Prints CPU seconds to open it, seconds a query of the
-# first 100 queries, and bytes (RssAnon). Then it answers a name of `KINDS` with seconds a query.
-WORKER = """
-import sys, time, faiss
-faiss.omp_set_num_threads(1)
-from qpr_jax.retriever import Retriever
-def anonymous():
-    lines = open("/proc/self/status").read().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
-queries = open(sys.argv[2]).read().splitlines()
-before, start = anonymous(), time.process_time()
-retriever = Retriever.load(sys.argv[1])
-opened = time.process_time() - start
-def search(some, rerank):
-    return [retriever.search([query], 20, rerank=rerank) for query in some]
-cold = time.perf_counter()
-search(queries[:100], False)
-cold = (time.perf_counter() - cold) / 100
-search(queries[:1000], False)
-print(opened, cold, 1024 * (anonymous() - before), flush=True)
-search(queries[:100], None)
-for line in sys.stdin:
-    start, name = time.perf_counter(), line.strip()
-    if name == "batch":
-        some = queries[:1000]
-        retriever.search(some, 20, rerank=False)
-    else:
-        some = queries[1000:1500]
-        search(some, None if name == "two" else False)
-    print((time.perf_counter() - start) / len(some), flush=True)
-"""
-KINDS = {
-    "one": "text to 20 hits, one stage, µs",
-    "two": "text to 20 hits, two stages, µs",
-    "batch": "a query of a batch of 1,000, one stage, µs",
-}
-
-
-class Worker:
-    """A process that searches an index by the code of a checkout."""
-
-    def __init__(self, checkout: pathlib.Path, index: str, queries: pathlib.Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, index, str(queries)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=checkout,
-            env={**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"},
-        )
-        self.opened, self.cold, self.bytes = map(float, self._line().split())
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
-
-    def seconds(self, kind: str) -> float:
-        """Return the seconds of a query of one of `KINDS`."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{kind}\n")
-        self.process.stdin.flush()
-        return float(self._line())
+K, QUERIES, QUICK = 20, 2000, 30_000
 
 
 def microseconds(call: Callable[[Any], Any], parts: Sequence[Any]) -> float:
@@ -142,21 +78,6 @@ def query_parts(retriever: Retriever, queries: list[str]) -> report.Table:
     }
     rows = [[name, f"{microseconds(*part):.0f}"] for name, part in parts.items()]
     return report.Table("Where the time of a query goes", ["part", "µs, median"], rows)
-
-
-def compared(workers: list[Worker]) -> report.Table:
-    """Return the times of another checkout and of this one, in turns."""
-    theirs, ours = workers
-    rows = []
-    for kind, name in KINDS.items():
-        rounds = [(theirs.seconds(kind), ours.seconds(kind)) for _ in range(ROUNDS)]
-        before, now = (1e6 * statistics.median(times) for times in zip(*rounds, strict=True))
-        ratio = statistics.median(new / old for old, new in rounds)
-        rows.append([name, f"{before:.0f}", f"{now:.0f}", f"{ratio:.2f}"])
-    rows.append(["opening, CPU s", f"{theirs.opened:.2f}", f"{ours.opened:.2f}", ""])
-    megabytes = [f"{worker.bytes / 1e6:.0f}" for worker in workers]
-    rows.append(["memory after 1,000 queries, MB (RssAnon)", *megabytes, ""])
-    return report.Table("Against another checkout", ["", "before", "now", "ratio"], rows)
 
 
 def near(vectors: np.ndarray, count: int, size: int = 16_384) -> Iterator[np.ndarray]:
@@ -209,20 +130,14 @@ GENERATED = ["vectors", "precision", "index", "build, s", "disk, GiB", "memory, 
 GENERATED += ["opening, CPU s", "first 100 queries, ms", "a query, ms", "recall@10"]
 
 
-def parse() -> argparse.Namespace:
-    """Read the flags."""
+def main() -> int:
+    """Measure."""
     parser = report.parser(__doc__)
     parser.add_argument("--run", default="open_student", help="encoder of the index")
     parser.add_argument("--generated", type=int, nargs="*", default=[], metavar="COUNT")
     parser.add_argument("--vectors", default="float32", help="precision of generated vectors")
     parser.add_argument("--folder", help="for temporary indexes")
-    parser.add_argument("--against", nargs=2, metavar=("CHECKOUT", "INDEX"))
-    return parser.parse_args()
-
-
-def main() -> int:
-    """Measure."""
-    given = parse()
+    given = parser.parse_args()
     texts = read_question_pairs(find_quora()).questions
     texts = texts[:QUICK] if given.quick else texts
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
@@ -236,14 +151,6 @@ def main() -> int:
         faiss.omp_set_num_threads(1)
         tables = [curve(store.vectors, retriever.encode(queries))]
         tables.append(query_parts(retriever, queries[:500]))
-        if given.against:
-            path = folder / "queries.txt"
-            path.write_text("\n".join(queries), encoding="utf-8")
-            retriever.save(folder / "index")
-            other, index = map(os.path.abspath, given.against)
-            theirs = Worker(pathlib.Path(other), index, path)
-            ours = Worker(report.ROOT, str(folder / "index"), path)
-            tables.append(compared([theirs, ours]))
         faiss.omp_set_num_threads(os.cpu_count() or 1)
         made = [
             generated(store, count, given.vectors, folder / f"generated_{count}")
@@ -252,7 +159,7 @@ def main() -> int:
         if made:
             tables.append(report.Table("Generated vectors", GENERATED, made))
     note = f"{len(texts):,} Quora questions by `{given.run}`; one thread."
-    tables[0] = report.Table(tables[0].title, tables[0].head, tables[0].rows, note)
+    tables[0] = dataclasses.replace(tables[0], note=note)
     report.finish("search", given, tables)
     return 0
 

@@ -9,7 +9,6 @@ search; the server is killed and the index must have every change that it acknow
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import http.client
 import itertools
@@ -133,16 +132,11 @@ def _read_until_killed(address: str, queries: list[str]) -> None:
         search_for(address, queries, 1e9)
 
 
-def parse() -> argparse.Namespace:
-    """Read the flags."""
-    parser = report.parser(__doc__)
-    parser.add_argument("--run", default="open_student", help="encoder of the index")
-    return parser.parse_args()
-
-
 def main() -> int:
     """Measure; 1 if an acknowledged change is lost."""
-    given = parse()
+    parser = report.parser(__doc__)
+    parser.add_argument("--run", default="open_student", help="encoder of the index")
+    given = parser.parse_args()
     texts = read_question_pairs(find_quora()).questions[: QUICK if given.quick else None]
     seconds = 5 if given.quick else SECONDS
     queries = [" ".join(reversed(text.split(" "))) for text in texts[:: len(texts) // 2000]]

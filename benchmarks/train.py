@@ -60,19 +60,14 @@ def measure(given: argparse.Namespace, size: int, seconds: float) -> list[str]:
     return [*cells, f"{whole[0]:.1f}", report.peak_gib()]
 
 
-def parse() -> argparse.Namespace:
-    """Read the flags."""
+def main() -> int:
+    """Measure."""
     parser = report.parser(__doc__)
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--preset", default="quora_sdml")
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    return parser.parse_args()
-
-
-def main() -> int:
-    """Measure."""
-    given = parse()
+    given = parser.parse_args()
     if given.worker:
         print(json.dumps(measure(given, *map(int, given.worker))))
         return 0
