@@ -147,13 +147,14 @@ def chunked(entries: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
     return iter(lambda: list(itertools.islice(stream, size)), [])
 
 
-def as_lines(rows: Iterable[Mapping[str, object]], output: str) -> Iterator[str]:
-    """Yield a line of JSON for each row, or, for "tsv", a header and lines of cells."""
-    for number, row in enumerate(rows):
-        if output == "tsv":
-            yield ("" if number else "\t".join(row) + "\n") + as_tsv(row)
-        else:
-            yield printable_json(row) + "\n"
+def as_lines(
+    rows: Iterable[Mapping[str, object]], output: str, header: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield a line of JSON for each row, or, for "tsv", the header and lines of cells."""
+    if output == "tsv":
+        yield "\t".join(header) + "\n"
+    for row in rows:
+        yield as_tsv(row) if output == "tsv" else printable_json(row) + "\n"
 
 
 def as_tsv(fields: Mapping[str, object]) -> str:

@@ -53,10 +53,10 @@ def evaluate(folder: str, pairs: str, task: str, **given: Any) -> dict[str, Any]
     A query can have several rows. Hits are in the order of distance; `reranked` has the scores of
     the re-ranker's order, `cross_encoded` those of --cross-encoder's.
 
-    classification: is a pair of PAIRS (question1, question2, is_duplicate) one of duplicates? The
-    threshold is the best one on --validation.
+    classification: say which of PAIRS (question1, question2, is_duplicate) are duplicates, by the
+    distance that is the best threshold on --validation.
 
-    mining: find all duplicates among the questions of PAIRS, including those linked by several.
+    mining: find all duplicates among the questions of PAIRS, also those linked through others.
 
     translation: PAIRS are FILE or FILE+FILE of sentences and their translations, as of the setting
     data.parallel. Scores are how often the nearest sentence of the other language is the right one.

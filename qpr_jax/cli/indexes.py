@@ -106,6 +106,8 @@ def search(
     Example: qpr search runs/quora_sdml "how can i learn python quickly" -k 3
              qpr search my_index new_tickets.csv --id-column ticket --output tsv
     """
+    from qpr_jax.retriever import Hit
+
     rerank, cross_encoder = how.pop("rerank"), how.pop("cross_encoder")
     options = {"distinct": how.pop("distinct"), "min_score": how.pop("min_score")}
     word: Any = False if rerank == "false" else rerank
@@ -133,7 +135,8 @@ def search(
                     yield fields
             sys.stdout.flush()
 
-    sys.stdout.writelines(cli.as_lines(rows(), output))
+    header = ("query", "query_id", *Hit._fields)
+    sys.stdout.writelines(cli.as_lines(rows(), output, header))
 
 
 def _is_text(queries: str) -> bool:

@@ -56,12 +56,12 @@ def negatives(
 ) -> dict[str, Any]:
     """Mine hard negatives for a training.
 
-    These are near hits of the questions of PAIRS (question1, question2, is_duplicate) that are not
-    known paraphrases: those that duplicates link to a question, by transitivity, and those of the
-    same words. Searches the index of RUN; without an index, all questions of PAIRS; with --split,
-    those of the split alone, so that a training reads no held-out question. Ranks count the hits
-    that are not known paraphrases; the positive is the farthest of those. --rerank and
-    --cross-encoder drop hits that are probably paraphrases without a label.
+    A negative is a near hit of a question of PAIRS (question1, question2, is_duplicate) that is not
+    a known paraphrase. Known paraphrases are linked by duplicates, also through others, or have the
+    same words; the farthest one is the positive. Ranks leave them out. Searches the index of RUN;
+    without an index, all questions of PAIRS; with --split, those of the split alone, so that a
+    training reads no held-out question. --rerank and --cross-encoder drop hits that are probably
+    paraphrases without a label.
 
     Writes query, negative, rank, distance, positive_distance, id (of the negative in the index)
     and, with a model, score (the probability that the two mean the same). A training reads the file
@@ -73,13 +73,15 @@ def negatives(
              qpr train runs/mine pairs.tsv --set data.negatives=negatives.tsv \\
                  --set batch.hard_negatives=128
     """
-    from qpr_jax.index.negatives import Rules, find_negatives
+    from qpr_jax.index.negatives import FIELDS, Rules, find_negatives
     from qpr_jax.reranking.cross_encoder import read_cross_encoder
     from qpr_jax.retriever import Retriever
 
     output = pathlib.Path(out).suffix.removeprefix(".")
     if output not in ("tsv", "jsonl"):
         raise UserError(f"expected a file .tsv or .jsonl, got {out}", setting="out")
+    if pathlib.Path(out).resolve() == pathlib.Path(pairs).resolve():
+        raise UserError(f"expected another file than that of the pairs, got {out}", setting="out")
     rerank, cross_encoder = options.pop("rerank"), options.pop("cross_encoder")
     labeled, groups, queries = _read_queries(run, pairs, split, format or "")
     score = functools.partial(_score, read_cross_encoder(cross_encoder)) if cross_encoder else None
@@ -109,7 +111,8 @@ def negatives(
                 yield from (negative.fields(labeled.questions) for negative in some)
                 show(counts["queries"], "")
 
-        file.writelines(cli.as_lines(rows(), output))
+        header = FIELDS if score or rerank else FIELDS[:-1]
+        file.writelines(cli.as_lines(rows(), output, header))
     log.info("%s: %s", out, _COUNTS.format_map(counts))
     return {"out": out, **counts}
 
@@ -179,7 +182,8 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
                 scores = {name: column[at] for name, column in known.items()}
                 yield dict(zip(columns, pair, strict=True)) | scores
 
-    sys.stdout.writelines(cli.as_lines(rows(), output))
+    header = [*columns, "score", *(["probability"] if scorer.calibration is not None else [])]
+    sys.stdout.writelines(cli.as_lines(rows(), output, header))
 
 
 @cli.command(stopped="the calibration is the old one or the new one")

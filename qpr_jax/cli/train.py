@@ -196,6 +196,7 @@ def publish(run: str, to: str, licence: str | None, data: str | None) -> dict[st
     takes the folder of a run also takes the name of a published folder in $QPR_MODELS or in
     ~/.cache/qpr_jax/models.
 
+    \b
     Example: qpr publish runs/quora_sdml --to models/quora-cnn --licence apache-2.0
              QPR_MODELS=models qpr encode quora-cnn questions.tsv --out vectors.npy
     """

@@ -35,10 +35,11 @@ def find_quora(path: str = "") -> pathlib.Path:
             what = f"expected a file of question pairs, found none at {path}"
             raise UserError(what, setting="data.path")
         return given
-    cached = user_cache() / NAME
-    for found in (pathlib.Path(os.environ.get("QPR_DATA_DIR", ""), "quora", NAME), cached):
-        if found.is_file():
-            return found
+    folder, cached = os.environ.get("QPR_DATA_DIR"), user_cache() / NAME
+    if folder and (found := pathlib.Path(folder, "quora", NAME)).is_file():
+        return found
+    if cached.is_file():
+        return cached
     log.info("downloading %s to %s", ADDRESS, cached)
     try:
         _download(cached)

@@ -75,9 +75,8 @@ def load_encoder(named: StrPath) -> Encoder:
     folder = encoder_folder(named)
     format = _folder_format(folder)
     if format is None:
-        what = (
-            f"{folder}: expected an encoder ({', '.join(FORMATS)}), got {manifest_format(folder)}"
-        )
+        got = manifest_format(folder) or "none"
+        what = f"{folder}: expected an encoder ({', '.join(FORMATS)}), got {got}"
         remedy = "name another folder, or first register one of your own"
         raise UserError(what, remedy=f"{remedy} with `qpr_jax.register_encoder`")
     return FORMATS[format](folder)

@@ -13,6 +13,8 @@ from qpr_jax.index.base import Hit
 from qpr_jax.index.close_pairs import rows_of_blocks
 from qpr_jax.text.tokenizer import normalized_text
 
+# Of a row of a file of negatives; the last one is there if a model has scored the pair.
+FIELDS = ("query", "negative", "rank", "distance", "positive_distance", "id", "score")
 _CHUNK = 1024  # queries that are encoded and searched together
 
 Encode = Callable[[Sequence[str]], np.ndarray]
@@ -48,10 +50,10 @@ class Negative(NamedTuple):
     score: float | None = None
 
     def fields(self, questions: Sequence[str]) -> dict[str, object]:
-        """Return a row of a file of negatives; `id` is that of the negative in the index."""
-        fields: dict[str, object] = {"query": questions[self.query], "negative": self.hit.question}
-        fields |= {"rank": self.rank, "distance": self.hit.distance}
-        fields |= {"positive_distance": self.farthest, "id": self.hit.id}
+        """Return the FIELDS; `id` is that of the negative in the index."""
+        hit, query = self.hit, questions[self.query]
+        values = query, hit.question, self.rank, hit.distance, self.farthest, hit.id
+        fields: dict[str, object] = dict(zip(FIELDS, values, strict=False))
         return fields if self.score is None else fields | {"score": self.score}
 
 

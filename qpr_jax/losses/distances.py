@@ -73,7 +73,7 @@ def _cluster_ids(clusters: Any, count: int) -> jax.Array:
     require(
         ids.shape == (count,) and ids.dtype.kind in "iu" and not cut,
         f"`clusters`, [{count}] integers that fit int32",
-        f"{ids.dtype} {ids.shape}; `qpr_jax.data.clusters.dense_clusters` numbers any ids",
+        f"{ids.dtype} {ids.shape}; number the clusters 0, 1, 2, ...; -1 is none",
     )
     return jnp.asarray(ids, jnp.int32)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from qpr_jax.encoders.base import parse_tensors, serialize_tensors
 from qpr_jax.encoders.sentence_transformers import (
+    CONFIG,
     TOKENIZER,
     WEIGHTS,
     named_tensors,
@@ -142,6 +143,9 @@ def read_cross_encoder(named: StrPath) -> CrossEncoder:
     No code of the folder is executed.
     """
     path = cross_encoder_folder(named) or pathlib.Path(named)
+    if not (path / CONFIG).is_file():
+        remedy = "name the run of one, or a folder of sentence-transformers' CrossEncoder"
+        raise UserError(f"{path}: expected a cross-encoder, found no {CONFIG}", remedy=remedy)
     files, settings = read_files(path, FORMAT, OPTIONAL)
     shape, max_tokens = parse_shape_and_limit(files, path)
     tensors = parse_tensors(files.pop(WEIGHTS), f"{path}: {WEIGHTS}")

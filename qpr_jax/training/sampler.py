@@ -163,8 +163,8 @@ def cluster_sampled_pairs(
 def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
     """The share of a query's other candidates that are of its cluster, and of queries with one.
 
-    `clusters` int [m] are those of the candidates, numbered as by `data.clusters.dense_clusters`;
-    the first `pairs` of them are also those of the queries.
+    `clusters` int [m] are those of the candidates, 0, 1, ... or -1; the first `pairs` of them are
+    also those of the queries.
     """
     sizes = np.bincount(clusters[clusters >= 0], minlength=1)
     same = np.where(clusters[:pairs] >= 0, sizes[clusters[:pairs]] - 1, 0)

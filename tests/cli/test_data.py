@@ -103,6 +103,9 @@ def test_the_questions_of_the_pairs_or_an_index_are_searched(done, run, index, p
     assert "How to cook rice?" not in mined["what is the way to cook rice"]
     assert all("python" not in text for text in mined[LABELED[0][0]])
 
+    done("negatives", run, pairs, "--out", "none.tsv", "--from-rank", "40")
+    assert (tmp_path / "none.tsv").read_text().split() == [*rows[0]]
+
     done("negatives", index, pairs, "--out", "n.jsonl", "--count", "9")
     lines = read_table(tmp_path / "n.jsonl")
     of_rice = {line["id"] for line in lines if line["query"] == LABELED[1][0]}

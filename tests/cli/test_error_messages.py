@@ -85,7 +85,8 @@ MISTAKES = (
     ("negatives run pairs.jsonl --out made.tsv --split train", "pairs.jsonl", ""),
     ("negatives run pairs.jsonl --out made.tsv --rerank light", "re", ""),
     ("negatives run other.tsv --out made.tsv", "other.tsv", ""),
-    ("rerank run pairs.jsonl", "run/config.json", "fetch the whole folder"),
+    ("negatives run pairs.jsonl --out ./pairs.jsonl", "`out`", "another file"),
+    ("rerank run pairs.jsonl", "run: expected a cross-encoder", "name the run of one"),
     ("calibrate minilm pairs.jsonl", "minilm", "--out"),
     # evaluate, errors, publish
     ("evaluate mine no_id.tsv", "no_id.tsv, line 2", ""),

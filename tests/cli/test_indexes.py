@@ -30,6 +30,8 @@ def test_indexed_and_searched(done, objects, index):
     assert [len(row) for row in table] == [7] * 5
     assert {(row[1], row[5], row[6]) for row in table[1:]} == {("", "", "")}
     assert {int(row[2]) for row in table[1:]} == {*QUESTIONS}
+    nothing = ("--output", "tsv", "--query", "rice", "--min-score", 0.5)  # the run has no scores
+    assert done("search", index, *nothing)[0].split() == table[0]
 
 
 def test_hits_have_the_ids_of_their_queries(qpr, objects, index, tmp_path):

@@ -47,6 +47,8 @@ def put(path):
 
 def test_the_order_of_the_four_ways(cache, tmp_path, monkeypatch, answer):
     answer(CONTENT)
+    put(tmp_path / "quora" / NAME)
+    monkeypatch.chdir(tmp_path)  # where nothing names the file
     assert find_quora() == cache / NAME
     assert (cache / NAME).read_bytes() == CONTENT
     answer(TimeoutError())

@@ -108,7 +108,7 @@ def test_wrong_contents_with_a_correct_hash_are_refused(tmp_path, name, data, me
 
 
 def test_a_folder_of_another_format_is_refused(tmp_path):
-    check_refused(load_encoder, (tmp_path, r"expected an encoder \(.*\), got None"))
+    check_refused(load_encoder, (tmp_path, r"expected an encoder \(.*\), got none"))
     write_manifest(tmp_path, [], format="another format 3")
     said = "qpr_jax model 1.*, got another format 3; .*`qpr_jax.register_encoder`"
     check_refused(load_encoder, (tmp_path, said))
