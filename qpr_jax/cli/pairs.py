@@ -87,6 +87,9 @@ def negatives(
     score = functools.partial(_score, read_cross_encoder(cross_encoder)) if cross_encoder else None
     if split is None and pathlib.Path(run, "index").is_dir():
         retriever = Retriever.load(run)
+        if retriever.store.recipe.metric != "l2" and options["relative_margin"] is not None:
+            what = f"{run}: expected an index by distance, got one by inner product"
+            raise UserError(what, remedy="leave out --relative-margin")
     else:
         log.info("indexing %s questions", f"{len(labeled.questions):,}")
         retriever = Retriever.build(labeled.questions, run=run)

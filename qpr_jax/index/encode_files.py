@@ -211,7 +211,7 @@ def _metadata(path: StrPath) -> Any:
     except (pyarrow.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         what = f"{path}: expected a Parquet file, got another or one cut off ({reason:.80})"
-        raise UserError(what, remedy="restore or remove it") from None
+        raise UserError(what, remedy="restore it, or name a folder of Parquet files") from None
 
 
 def _begin(out: pathlib.Path, asked: dict[str, Any], parts: Sequence[Part]) -> None:

@@ -90,7 +90,9 @@ def pairs(tmp_path):
     return write_table(tmp_path / "pairs.jsonl", HEADER[3:], LABELED)
 
 
-def test_the_questions_of_the_pairs_or_an_index_are_searched(done, run, index, pairs, tmp_path):
+def test_the_questions_of_the_pairs_or_an_index_are_searched(
+    refused, done, run, index, pairs, tmp_path
+):
     out, stderr = done("negatives", run, pairs, "--out", "n.tsv", "--count", "2")
     assert out == ""
     rows = read_table(tmp_path / "n.tsv")
@@ -110,6 +112,10 @@ def test_the_questions_of_the_pairs_or_an_index_are_searched(done, run, index, p
     lines = read_table(tmp_path / "n.jsonl")
     of_rice = {line["id"] for line in lines if line["query"] == LABELED[1][0]}
     assert of_rice == {5, 3, 2**63 - 1}
+
+    done("index", "ip", "--run", run, "--metric", "ip", given=b"how to cook rice")
+    with_margin = ("--out", "n.jsonl", "--relative-margin", 0.1)
+    refused("by inner product", "negatives", "ip", pairs, *with_margin)
 
 
 def test_a_split_of_a_run_is_searched_alone(refused, done, run, tmp_path):
