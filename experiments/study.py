@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 import click
 
+from experiments.main import run_command
 from experiments.pages import write_page
 from experiments.scores import Measured, Scores, commit, retrieval, score_rows
 from qpr_jax.cli.program import run_program, use_huge_pages
@@ -105,11 +106,7 @@ class Study:
             *own,
         ]
         name = f"python -m experiments.{self.name}"
-        command = click.Command(name, params=[*options], callback=self.run)
-        try:
-            return command.main(arguments, standalone_mode=False) or 0
-        except click.ClickException as error:
-            raise UserError(error.format_message()) from None
+        return run_command(click.Command(name, params=[*options], callback=self.run), arguments)
 
     def run(
         self,
