@@ -58,15 +58,16 @@ def evaluate(folder: str, pairs: str, task: str, **given: Any) -> dict[str, Any]
 
     mining: find all duplicates among the questions of PAIRS, also those linked through others.
 
-    translation: PAIRS are FILE or FILE+FILE of sentences and their translations, as of the setting
-    data.parallel. Scores are how often the nearest sentence of the other language is the right one.
+    translation: PAIRS are sentences and their translations, named as in the setting data.parallel:
+    en-de:FILE or en-de:FILE+FILE. Scores are how often the nearest sentence of the other language
+    is the right one.
 
     --beir is a folder with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv, scored as BEIR does.
 
     \b
     Example: qpr evaluate my_index held_out.tsv
              qpr evaluate runs/quora_sdml test.jsonl --task classification --validation val.jsonl
-             qpr evaluate runs/multilingual_distilled test.en-de.tsv --task translation
+             qpr evaluate runs/multilingual_distilled en-de:test.tsv --task translation
              qpr evaluate runs/quora_sdml --beir datasets/scifact --trec scifact.run
     """
     from qpr_jax.retriever import read_encoder
