@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from experiments import paper_tables
-from experiments.pages import Column, Curve, plot_curves, score_table, with_interval
+from experiments.pages import Column, Curve, plot_curves, score_table, section, with_interval
 from experiments.paper_numbers import TABLES, paper_points
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Options, Study, Trial
@@ -95,18 +95,14 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
         log_scale=True,
         paper={metric: paper_points(TABLES[2], metric) for metric in ("H@1", "MRR")},
     )
-    return [
-        "## Quality",
-        "",
+    about = (
         "`quora_sdml` with 150 filters. Validation, per pair, through the index. All rows except",
         "those to early stop see four epochs of pairs; a twentieth of the steps are warm-up.",
         "*False negatives*: the share of a query's other candidates that are in its cluster;",
         "*queries with one*: the share of queries that have such a candidate.",
-        "",
-        *score_table(scores, rows, columns, "learning rate | N"),
-        "![quality](plots/quality.png)",
-        "",
-    ]
+    )
+    table = score_table(scores, rows, columns, "learning rate | N")
+    return section("Quality", [*table, "![quality](plots/quality.png)"], *about)
 
 
 STUDY = Study(

@@ -99,14 +99,12 @@ def compare(row: str) -> Sequence[str]:
 def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     """A table for each language, and English retrieval."""
     titles = {name: title for name, (title, _) in ROWS.items()} | EARLIER
-    lines = [
-        "## Translations",
-        "",
+    about = (
         "The share of sentences whose nearest sentence of the other language is the translation,",
         "to English / from English. H@1: held-out sentences search the Quora questions and their",
         "own English sides.",
-        "",
-    ]
+    )
+    lines: list[str] = []
     for code, language in LANGUAGES.items():
         rows = {}
         for name, title in titles.items():
@@ -120,12 +118,12 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     for name in ("H@1", "MRR"):
         metric = f"test {name} per query, exact"
         columns += [Column(name, metric, number), Column("difference", metric, difference)]
-    about = (
+    english = (
         "Held-out Quora questions (test, per query) among all, by exact search. Differences are to",
         "the student of English alone. All students have the same encoder and as many embeddings.",
     )
-    table = score_table(scores, {name: title for name, (title, _) in ROWS.items()}, columns)
-    return [*lines, *section("English", table, *about)]
+    table = score_table(scores, {name: titles[name] for name in ROWS}, columns)
+    return [*section("Translations", lines, *about), *section("English", table, *english)]
 
 
 def _both(scores: Scores, row: str, metric: str) -> str:

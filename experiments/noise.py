@@ -84,13 +84,9 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
         generated.append([title, *(with_spread(record) if record else "" for record in found)])
     xlabel = "share of rows with an unknown paraphrase in their batch"
     plot_curves(folder / "curves.png", scores, curves, {"MRR, test": MRR}, xlabel=xlabel)
-    return [
-        *section("Quora", quora),
-        "## Generated questions",
-        "",
-        *table_lines(["MRR at rate", *(f"{rate:g}" for rate in RATES)], generated),
-        "![MRR over the rate of false negatives](curves.png)",
-    ]
+    table = table_lines(["MRR at rate", *(f"{rate:g}" for rate in RATES)], generated)
+    plot = "![MRR over the rate of false negatives](curves.png)"
+    return [*section("Quora", quora), *section("Generated questions", [*table, plot])]
 
 
 STUDY = Study(

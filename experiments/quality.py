@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.pages import Column, difference, score_table, with_interval
+from experiments.pages import Column, difference, score_table, section, with_interval
 from experiments.query_changes import CHANGES, OTHER, SAME, Changed, change_queries
 from experiments.question_sets import MOST, SOURCES, has_seen, read_set
 from experiments.scores import Measured, PerQuery, Scores
@@ -187,25 +187,28 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
         name, _, stage = row.partition(", ")
         title = BASELINES.get(name, f"`{name}`")
         rows[row] = f"{title}, {TWO_STAGES}" if stage else title
-    lines = ["## Questions of other kinds", ""]
+    kinds: list[str] = []
     for metric, title in SET_METRICS.items():
         columns = [Column(name, f"{name} {metric}") for name in SOURCES]
-        lines += score_table(scores, rows, columns, title)
+        kinds += score_table(scores, rows, columns, title)
     columns = [Column(name, f"{name} ndcg@10", difference) for name in SOURCES]
     others = {row: title for row, title in rows.items() if row != BM25}
-    lines += score_table(scores, others, columns, "nDCG@10 less BM25's")
+    kinds += score_table(scores, others, columns, "nDCG@10 less BM25's")
     columns = [Column("unchanged", f"H@1, {UNCHANGED}")]
     columns += [Column(CHANGES[name].title, f"H@1, {name}") for name in SAME]
-    lines += ["## The same meaning: how many first hits are right", ""]
-    lines += score_table(scores, rows, columns, "H@1")
+    same = score_table(scores, rows, columns, "H@1")
     columns = []
     for name in OTHER:
         start = "old hit still first"
         columns += [Column(CHANGES[name].title, f"{start}, {name}", with_interval)]
         metric = f"{start} and above the threshold, {name}"
         columns += [Column("and above the threshold", metric, with_interval)]
-    lines += ["## Another meaning: how many first hits stay, though they are wrong now", ""]
-    return [*lines, *score_table(scores, rows, columns)]
+    other = score_table(scores, rows, columns)
+    return [
+        *section("Questions of other kinds", kinds),
+        *section("The same meaning: how many first hits are right", same),
+        *section("Another meaning: how many first hits stay, though they are wrong now", other),
+    ]
 
 
 STUDY = Study(

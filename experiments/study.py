@@ -94,19 +94,18 @@ class Study:
         """Parse the arguments and run."""
         page = f"Folder of the page; results/{self.results} to publish. Default: WORKDIR/page."
         where = f"Where models are trained. Default: runs/{self.name}."
-        more = self.options.items()
-        own = [click.Option([f"--{name}"], default="", help=text) for name, text in more]
-        options = [
+        options: list[click.Parameter] = [
             click.Option(["--rows"], default="", help="Only these rows, separated by commas."),
             click.Option(["--seeds"], type=click.IntRange(1), help="Trainings of each row."),
             click.Option(["--workdir"], help=where),
             click.Option(["--results"], help=page),
             click.Option(["--smoke"], is_flag=True, help="Try the study with tiny models."),
             click.Option(["--page"], is_flag=True, help="Write the page from its scores.csv."),
-            *own,
         ]
+        for name, text in self.options.items():
+            options.append(click.Option([f"--{name}"], default="", help=text))
         name = f"python -m experiments.{self.name}"
-        return run_command(click.Command(name, params=[*options], callback=self.run), arguments)
+        return run_command(click.Command(name, params=options, callback=self.run), arguments)
 
     def run(
         self,
