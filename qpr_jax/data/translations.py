@@ -115,7 +115,11 @@ def _aligned_rows(first: str, second: str) -> PairRows:
                 what = f"expected as many lines in {first} as in {second}, got more in one of them"
                 raise UserError(what, remedy="give files whose lines translate each other")
             texts = a[1], b[1]
-            if any(text.strip() for text in texts):
+            if isinstance(texts[0], bytes):
+                yield a[0], f"{first}: {not_utf8(texts[0])}"
+            elif isinstance(texts[1], bytes):
+                yield a[0], f"{second}: {not_utf8(texts[1])}"
+            elif any(text.strip() for text in texts):
                 yield a[0], _pair(texts)
 
 
@@ -159,8 +163,6 @@ def _table_rows(path: str, languages: Pair) -> PairRows:
 def _pair(values: Sequence[object]) -> Pair | str:
     """Two texts, stripped, or what is wrong with them."""
     for value in values:
-        if isinstance(value, bytes):
-            return not_utf8(value)
         if not isinstance(value, str) or not value.strip():
             return f"expected a text and its translation, got {short([*values])}"
     first, second = (replace_surrogates(str(value).strip()) for value in values)
