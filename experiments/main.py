@@ -10,31 +10,23 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-import click
+from absl import flags
 
 from qpr_jax.cli.program import run_program, use_huge_pages
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.training.config import load_config, override
+from qpr_jax.training.presets import PRESETS
 
-
-@click.command(help=__doc__, context_settings={"ignore_unknown_options": True})
-@click.option("--config", default="", help="A preset, NAME:smoke for a tiny run, or a TOML file.")
-@click.option("--workdir", help="Where the run is kept, and resumed from.  [default: runs/NAME]")
-@click.option("--overwrite", is_flag=True, help="Replace the run in the work directory.")
-@click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="")
-def train(config: str, workdir: str | None, overwrite: bool, changes: Sequence[str]) -> int:
-    """Train by a config and changes of it; return the exit status."""
-    settings = override(load_config(config), read_changes(changes))
-    name, _, variant = config.partition(":")
-    folder = pathlib.Path(name).stem + f"_{variant}" * bool(variant)
-    # Imported late, so that a wrong option is reported at once.
-    from qpr_jax.training.main import train_and_evaluate
-
-    try:
-        train_and_evaluate(settings, workdir or os.path.join("runs", folder), overwrite=overwrite)
-    except Interrupted as interrupted:
-        return 128 + int(interrupted.args[0])
-    return 0
+FLAGS = flags.FlagValues()
+CONFIG = flags.DEFINE_string(
+    "config", "", "A preset, NAME:smoke for a tiny run, or a TOML file.", flag_values=FLAGS
+)
+WORKDIR = flags.DEFINE_string(
+    "workdir", "", "Where the run is kept, and resumed from; runs/NAME if empty.", flag_values=FLAGS
+)
+OVERWRITE = flags.DEFINE_bool(
+    "overwrite", False, "Replace the run in the work directory.", flag_values=FLAGS
+)
 
 
 def read_changes(arguments: Sequence[str]) -> dict[str, str]:
@@ -48,16 +40,33 @@ def read_changes(arguments: Sequence[str]) -> dict[str, str]:
     return changes
 
 
-def run_command(command: click.Command, arguments: Sequence[str]) -> int:
-    """Run a command; return its exit status. UserError for wrong arguments."""
+def run(arguments: Sequence[str]) -> int:
+    """Train by the flags in `arguments`, the name of the program first; return the exit status."""
+    FLAGS.set_gnu_getopt(True)
     try:
-        return command.main([*arguments], standalone_mode=False) or 0
-    except click.ClickException as error:
-        raise UserError(error.format_message()) from None
-    except click.Abort:  # Ctrl-C
-        raise KeyboardInterrupt from None
+        left = FLAGS(arguments, known_only=True)[1:]
+    except flags.Error as error:
+        raise UserError(f"cannot read the flags: {' '.join(str(error).split())}") from error
+    if "--help" in left:
+        print(__doc__, FLAGS, sep="\n")
+        return 0
+    changes, spec = read_changes(left), CONFIG.value
+    if not spec:
+        raise UserError(f"expected one of {', '.join(sorted(PRESETS))}, got none", setting="config")
+    config = override(load_config(spec), changes)
+    name, _, variant = spec.partition(":")
+    folder = pathlib.Path(name).stem + f"_{variant}" * bool(variant)
+    workdir = WORKDIR.value or os.path.join("runs", folder)
+    # Imported late, so that a wrong flag is reported at once.
+    from qpr_jax.training.main import train_and_evaluate
+
+    try:
+        train_and_evaluate(config, workdir, overwrite=OVERWRITE.value)
+    except Interrupted as interrupted:
+        return 128 + int(interrupted.args[0])
+    return 0
 
 
 if __name__ == "__main__":
     use_huge_pages()
-    sys.exit(run_program(lambda: run_command(train, sys.argv[1:])))
+    sys.exit(run_program(lambda: run(sys.argv)))

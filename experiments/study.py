@@ -26,7 +26,6 @@ from typing import Any, NoReturn
 
 import click
 
-from experiments.main import run_command
 from experiments.pages import write_page
 from experiments.scores import Measured, Scores, commit, retrieval, score_rows
 from qpr_jax.cli.program import run_program, use_huge_pages
@@ -105,7 +104,13 @@ class Study:
         for name, text in self.options.items():
             options.append(click.Option([f"--{name}"], default="", help=text))
         name = f"python -m experiments.{self.name}"
-        return run_command(click.Command(name, params=options, callback=self.run), arguments)
+        command = click.Command(name, params=options, callback=self.run)
+        try:
+            return command.main(arguments, standalone_mode=False) or 0
+        except click.ClickException as error:
+            raise UserError(error.format_message()) from None
+        except click.Abort:  # Ctrl-C
+            raise KeyboardInterrupt from None
 
     def run(
         self,
