@@ -3,9 +3,9 @@
     python -m experiments.calibration open_student --texts TEXTS --order 5 --out FOLDER
 
 Writes FOLDER/export/calibration, which belongs into the folder of the encoder. The encoder and its
-re-ranker must not have been trained on the Quora pairs. With --texts, the file of
-`experiments.open_texts`, it is also fitted to the
-probabilities of all-MiniLM-L6-v2 for pairs of these texts, which are of other kinds.
+re-ranker must not have been trained on the Quora pairs. TEXTS is the file of
+`experiments.open_texts`: texts of other kinds, for whose pairs the probabilities of
+all-MiniLM-L6-v2 are learned, too.
 """
 
 from __future__ import annotations

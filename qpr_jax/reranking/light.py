@@ -31,7 +31,7 @@ LIGHT, STACKED = "reranker", "reranker_cross"  # sub-folders of an encoder's fol
 WEIGHTS = "reranker.safetensors"
 CROSS = "cross"  # the last feature of a stacked model: the logit of a cross-encoder
 MAX_CANDIDATES = 1000
-_NOT_CLOSE = np.log(0.01 / 0.99)  # below it a logit tells hits apart no more
+_LEAST_LOGIT = np.log(0.01 / 0.99)  # lower ones tell hits apart no more
 CLIP = 4.0  # in standard deviations: standardized features are clipped to it
 # Fields of a model in its manifest, and their types in JSON.
 _FACTS = {
@@ -205,5 +205,5 @@ class LightReranker(Reranker):
         if (fitted := self._calibration) and fitted.order:
             logits = fitted.logits(pair_features(lists.distances, features))
             # Rounded, so that equal texts stay equal.
-            scores += fitted.order * np.maximum(logits.round(6), _NOT_CLOSE)
+            scores += fitted.order * np.maximum(logits.round(6), _LEAST_LOGIT)
         return features, scores

@@ -24,11 +24,11 @@ NGRAMS = (3, 4, 5)  # lengths of the n-grams of a word, with the markers of its 
 _MOST_CHARACTERS = 64  # of a word that are read: a million of them would take seconds
 _MOST_IN_CODE = 256
 # The largest norms of unknown words, in units of `models.embedding_norm`. Without limits a word's
-# length is its weight. Words lose with a lower limit (names, typos), codes do not. A word of whose
-# 4-grams few occur in known words ("xqzvbt") is nearly a code; typos share half or more.
+# length is its weight. Words lose with a lower limit (names, typos), codes do not. A word counts as
+# a code in so far as its 4-grams occur in no known word ("xqzvbt"); most typos share half or more.
 _LIMIT, _CODE_LIMIT = 1.5, 0.8
 _CODE = re.compile(r"[\d_]")
-_FAMILIAR = 0.5  # the share of known 4-grams from which on a word is no code
+_FAMILIAR = 0.5  # a word with this share of known 4-grams, or more, is no code
 _LONG_RUN, _SHORT_RUN = re.compile(r"([^\W\d])\1{3,}"), r"\1\1\1"  # soooooo: sooo
 _FIRST_ACCENT, _LAST_ACCENT = "\u0300", "\u036f"  # combining marks of Latin, Greek and Cyrillic
 
