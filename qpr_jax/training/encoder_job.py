@@ -180,7 +180,7 @@ def inherit(retriever: Retriever, start: str, dataset: TrainDataset) -> bool:
         )
         if reranked < alone:
             text = "hits stay in the order of distance: the re-ranker lowers the MRR of validation"
-            log.info(text + " from %.3f to %.3f", alone, reranked)
+            log.info(text + " from %.4f to %.4f", alone, reranked)
             take(dataclasses.replace(known, candidates=0))
     return True
 
