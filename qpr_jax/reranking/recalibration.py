@@ -136,6 +136,7 @@ def _fit_logistic(
     """
     sign = np.where(labels, 1.0, -1.0)
     x = np.column_stack([x, np.ones(len(x))])
+    single = x.astype(np.float32)  # enough for the steps; where they end depends on the slopes
 
     def loss(found: np.ndarray) -> tuple[float, np.ndarray]:
         margin = sign * (x @ found)
@@ -146,7 +147,8 @@ def _fit_logistic(
 
     def curvature(found: np.ndarray) -> np.ndarray:
         shares = logistic(x @ found)
-        return (x.T * (weights * shares * (1 - shares))) @ x + np.diag(1 / spread**2)
+        rows = single * np.sqrt(weights * shares * (1 - shares)).astype(np.float32)[:, None]
+        return rows.T @ rows + np.diag(1 / spread**2)
 
     if start.any():
         bounds = [(0 if value else None, None) for value in start]

@@ -20,6 +20,7 @@ from qpr_jax.evaluation.retrieval import relevance_scores
 from qpr_jax.files import sha256_of
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
+from qpr_jax.index.run import EXPORT, INDEX
 from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.reranking.light import LightModel
 from qpr_jax.reranking.stages import read_stages
@@ -62,7 +63,7 @@ def run(
     dataset = load_dataset(config, path, start, models["teacher"])
     if first:
         write_splits(folder / "splits", dataset.data, dataset.splits)
-    trained = distributed.broadcast_from_first((folder / "export").exists)
+    trained = distributed.broadcast_from_first((folder / EXPORT).exists)
     params = None if trained else train(config, dataset, folder)
     distributed.disconnect()
     if not first:
@@ -118,12 +119,13 @@ def _finish(
     seconds = time.perf_counter() - began
     log.info("encoded %s questions in %.1f s", f"{len(vectors):,}", seconds)
     store = FolderStore.create(
-        None,
+        folder / INDEX,
         map(Question, dataset.data.ids.tolist(), questions),
         reuse_vectors(encoder, questions, vectors),
         run_recipe(encoder),
         encoder=encoder.identity,
         dimension=encoder.dimension,
+        export=lambda build: EXPORT,
     )
     retriever = Retriever(encoder, store)
     stages = retriever.stages
@@ -135,7 +137,7 @@ def _finish(
     start = config.encoder.pretrained
     if not (dataset.start and not stages.light and inherit(retriever, start, dataset)):
         stages.calibration = calibrate_pairs(dataset, encoder, vectors, stages.light)
-    retriever.save(folder)
+    stages.save(folder / EXPORT)
     report = write_report(
         folder, config, dataset, retriever, vectors, rerankers, encode_seconds=seconds
     )
