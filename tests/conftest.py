@@ -36,10 +36,9 @@ import hypothesis
 import jax
 import pytest
 
-from qpr_jax.data.pairs import HEADER
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.files import read_json
-from tests.tables import write_table
+from tests.tables import HEADER, write_table
 
 ROOT = pathlib.Path(__file__).parent.parent
 

@@ -6,6 +6,10 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from qpr_jax.data.pairs import PAIRS_HEADER
+
+HEADER = ("id", *PAIRS_HEADER)  # of Quora's file
+
 
 def write_table(path: Any, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Write .csv, .tsv, .jsonl or .json; returns the path."""

@@ -109,8 +109,7 @@ def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[
     columns = [given["text_column"] or "question", given["id_column"] or "id"]
     remedy = "name the columns with `--text-column` and `--id-column`"
     how = {"expected": "a query and an id", "format": given["format"] or "", "remedy": remedy}
-    rows = read_values(pairs, columns, parse, **how)
-    for _, (query, value) in rows:
+    for query, value in read_values(pairs, columns, parse, **how):
         relevant.setdefault(query, set()).add(value)
     if not relevant:
         raise UserError(f"{input_name(pairs)}: expected pairs to score, got none")

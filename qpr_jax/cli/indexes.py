@@ -203,8 +203,8 @@ def remove(folder: str, ids: str, one: tuple[str, ...], **given: Any) -> dict[st
     retriever = cli.load_index(folder)
     remedy = "name the column with `--id-column`, or another format with `--format`"
     how = {"expected": EXPECTED, "format": given["format"] or "", "remedy": remedy}
-    rows: Iterator[tuple[int, Id]] = read_values(ids, [given["id_column"]], parse_key, **how)
-    found = [*map(id_key, one)] if one else [value for _, value in rows]
+    read: Iterator[Id] = read_values(ids, [given["id_column"]], parse_key, **how)
+    found = map(id_key, one) if one else read
     count = retriever.remove(dict.fromkeys(found), ignore_missing=given["ignore_missing"])
     log.info("%s: %s removed, %s questions", folder, f"{count:,}", f"{len(retriever):,}")
     return {"folder": folder, "removed": count, "questions": len(retriever)}

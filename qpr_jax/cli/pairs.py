@@ -177,7 +177,7 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
     given = read_values(pairs, columns, parse, expected="two questions", format=format or "")
 
     def rows() -> Iterator[dict[str, object]]:
-        for part in cli.chunked(progress.count((pair for _, pair in given), "scored")):
+        for part in cli.chunked(progress.count(given, "scored")):
             logits = scorer.predict(part)
             values = {"score": scorer.scores(logits), "probability": scorer.probabilities(logits)}
             known = {name: column.tolist() for name, column in values.items() if column is not None}

@@ -14,7 +14,7 @@ import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from qpr_jax.data.tables import read_rows, read_values
+from qpr_jax.data.tables import read_rows, write_tsv
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.text.tokenizer import replace_surrogates
@@ -47,18 +47,17 @@ def read_qrels(folder: StrPath, split: str) -> Qrels:
     """
     path = _file(folder, f"{QRELS}/{split}.tsv")
     qrels: Qrels = {}
-
-    def parse(row: str) -> list[str] | None:
+    for line, fields in read_rows(path, ["row"], format="lines"):
+        row = "" if isinstance(fields, str) else str(fields["row"])
         cells = [cell.strip() for cell in row.split("\t")]
-        return cells if len(cells) == len(COLUMNS) and all(cells) else None
-
-    expected = "two ids and a whole number, separated by tabs"
-    for line, cells in read_values(path, ["row"], parse, expected=expected, format="lines"):
+        is_row = len(cells) == len(COLUMNS) and all(cells)
+        if is_row and line == 1 and not _SCORE.fullmatch(cells[-1]):
+            continue  # the header, whatever it calls them
+        if not is_row or not _SCORE.fullmatch(cells[-1]):
+            expected = "two ids and a whole number, separated by tabs"
+            raise _bad_row(path, line, f"expected {expected}, got {fields!r:.80}")
         query, document, score = cells
-        if not _SCORE.fullmatch(score):
-            if line > 1:  # else the header, whatever it calls them
-                raise _bad_row(path, line, f"expected {expected}, got {score!r:.80}")
-        elif qrels.setdefault(query, {}).setdefault(document, int(score)) != int(score):
+        if qrels.setdefault(query, {}).setdefault(document, int(score)) != int(score):
             raise _bad_row(path, line, f"query {query} and {document} have two scores")
     if not qrels:
         what = f"{path}: expected relevant documents, got none"
@@ -83,9 +82,7 @@ def write_beir(
     with write_atomically(path / QUERIES, "w") as file:
         file.writelines(json.dumps({"_id": i, "text": text}) + "\n" for i, text in queries)
     for split, scores in qrels.items():
-        with write_atomically(path / QRELS / f"{split}.tsv", "w") as file:
-            file.write("\t".join(COLUMNS) + "\n")
-            file.writelines(f"{query}\t{document}\t{score}\n" for query, document, score in scores)
+        write_tsv(path / QRELS / f"{split}.tsv", COLUMNS, scores)
 
 
 def _file(folder: StrPath, name: str) -> str:

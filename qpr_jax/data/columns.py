@@ -53,14 +53,11 @@ class Columns:
     id: str | None = ""
     payload: bool | tuple[str, ...] = False
 
-    def choose(
-        self, names: Sequence[str], *, in_text: bool = False, optional: bool = False
-    ) -> Chosen:
+    def choose(self, names: Sequence[str], *, in_text: bool = False) -> Chosen:
         """The columns among these names; a UserError lists them where it cannot choose.
 
         in_text: the names are the first line of a text file. An only column is the question's then
           if a word of its name is usual; else there may be no header, or another separator.
-        optional: names of the payload may be missing, as other rows may have others.
         """
         text = self.text or _usual(names, TEXT_NAMES, remedy=_NAME_TEXT)
         if not text and len(names) == 1 and names[0].lower() not in ID_NAMES:
@@ -77,17 +74,17 @@ class Columns:
         payload = tuple(dict.fromkeys(others if self.payload is True else self.payload or ()))
         require(names, [text], remedy=_NAME_TEXT)
         require(names, [key], remedy=_NAME_ID)
-        if not optional:
-            require(names, payload, remedy="name others with `--payload`")
         chosen = {text, key, *payload} - {""}
         return Chosen(text, key, payload, tuple(name for name in names if name in chosen))
 
     def choose_of(self, source: str, names: Sequence[str], *, in_text: bool = False) -> Chosen:
-        """As `choose`; a UserError names the source."""
+        """As `choose`, with all columns of the payload; a UserError names the source."""
         try:
-            return self.choose(names, in_text=in_text)
+            chosen = self.choose(names, in_text=in_text)
+            require(names, chosen.payload, remedy="name others with `--payload`")
         except UserError as error:
             raise UserError(f"{source}: {error.what}", remedy=error.remedy) from None
+        return chosen
 
 
 def distinct_names(names: Sequence[str], source: str) -> Sequence[str]:

@@ -23,7 +23,6 @@ log = logging.getLogger("qpr_jax")
 COLUMNS = ("question1", "question2", "is_duplicate")
 IDS = ("qid1", "qid2")
 PAIRS_HEADER = (*IDS, *COLUMNS)  # of the pair files that `qpr splits` writes
-HEADER = ("id", *PAIRS_HEADER)  # of Quora's file
 WEIGHT = "weight"
 _LABELS = {"1": True, "0": False, "true": True, "false": False, "1.0": True, "0.0": False}
 _SKIP = "skip bad rows with `--skip-bad-rows`, or `--set data.skip_bad_rows=True` in a training"

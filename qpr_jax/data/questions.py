@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.data.columns import Chosen, Columns, Fields, Rows, is_missing, listed, to_json
-from qpr_jax.data.decoding import BadRows, input_name, open_input
+from qpr_jax.data.decoding import BadRows, input_name
 from qpr_jax.data.records import frame_rows, is_table, row_labels
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError, short
@@ -25,8 +25,7 @@ log = logging.getLogger("qpr_jax")
 
 Payload = Mapping[str, object]  # names to values of JSON: str, int, float, bool, None, list, dict
 DEFAULT = Columns()
-_PLAIN = Columns("question", None)  # of lines and lists of texts, which have no columns
-NO_COLUMNS = _PLAIN.choose(["question"])
+NO_COLUMNS = DEFAULT.choose(["question"])  # of lines and lists of texts
 Say = Callable[[Chosen, str], object]  # gets the columns of a table, and its name in messages
 
 
@@ -76,19 +75,17 @@ def read_questions(
     path = os.fspath(path)
     source, kind = input_name(path), format or format_of(path) or "lines"
     cells = kind in ("csv", "tsv")
-    if kind == "lines":
-        if columns.text or columns.id or isinstance(columns.payload, tuple):
-            with open_input(path):  # an error for a name that is wrong, and for a spreadsheet
-                pass
-            what = f"{source}: expected a table with these columns, got lines of text"
-            raise UserError(what, remedy="name its format with `--format`")
-        columns, say = _PLAIN, None
 
     def choose(names: Sequence[str]) -> Iterable[str]:
+        named = columns.text or columns.id or isinstance(columns.payload, tuple)
+        if kind == "lines" and named:
+            what = f"{source}: expected a table with these columns, got lines of text"
+            raise UserError(what, remedy="name its format with `--format`")
         return columns.choose_of(source, names, in_text=cells).names
 
     skip = "skip bad rows with `--skip-bad-rows`"
     bad = BadRows(source, skip=skip_bad_rows, option=skip)
+    say = None if kind == "lines" else say
     yield from _entries(read_rows(path, choose, format=format), columns, bad, cells=cells, say=say)
 
 
@@ -133,7 +130,7 @@ def as_entries(
             entries = _entries(_mapping_rows(questions), _keep(columns, payload), bad, say=say)
         else:
             texts = as_texts(questions, name)
-            entries = _entries(enumerate({"question": text} for text in texts), _PLAIN, bad)
+            entries = _entries(enumerate({"question": text} for text in texts), DEFAULT, bad)
             if not isinstance(payload, bool | None):
                 entries = _with_payload(entries, list(payload), len(texts))
     if labels is not None:
@@ -202,7 +199,7 @@ def _entries(
         names = tuple(fields)
         try:
             if names not in known:
-                chosen = known[names] = columns.choose(names, in_text=cells, optional=True)
+                chosen = known[names] = columns.choose(names)
                 if len(known) == 1:
                     columns = dataclasses.replace(columns, text=chosen.text)
                     if say is not None:

@@ -150,35 +150,28 @@ def parse_json(data: bytes | str) -> Any:
 
 def json_rows(file: Any, source: str, columns: Sequence[str]) -> Rows:
     """Yield the objects of an array, or of lines; each must have the columns."""
-    is_array = file.peek(1).lstrip(_BEFORE_JSON).startswith(b"[")
-    for number, value in _array(file, source) if is_array else _values(file, source):
-        if isinstance(value, UserError):
-            yield number, value.what
-        elif not isinstance(value, dict):
-            yield number, f"expected a JSON object, got {short(value)}"
-        elif missing := [name for name in columns if name not in value]:
-            yield number, f"expected the key `{missing[0]}`, got {short(sorted(value))}"
-        else:
-            yield number, value
 
+    def check(value: Any) -> Fields | str:
+        if not isinstance(value, dict):
+            return f"expected a JSON object, got {short(value)}"
+        if missing := [name for name in columns if name not in value]:
+            return f"expected the key `{missing[0]}`, got {short(sorted(value))}"
+        return value
 
-def _array(file: Any, source: str) -> Iterator[tuple[int, Any]]:
-    """Yield the number and the value of each item."""
-    try:
-        values = parse_json(file.read())
-    except NO_JSON as error:
-        what = f"{source}: expected an array of JSON objects ({shortened(str(error))})"
-        raise UserError(what, remedy="correct it, or name another format with `--format`") from None
-    yield from enumerate(values, start=1)
-
-
-def _values(file: Any, source: str) -> Iterator[tuple[int, Any]]:
-    """Yield the number and the value of each line that is not blank, a UserError for a bad one."""
+    if file.peek(1).lstrip(_BEFORE_JSON).startswith(b"["):
+        try:
+            values = parse_json(file.read())
+        except NO_JSON as error:
+            what = f"{source}: expected an array of JSON objects ({shortened(str(error))})"
+            remedy = "correct it, or name another format with `--format`"
+            raise UserError(what, remedy=remedy) from None
+        yield from enumerate(map(check, values), start=1)
+        return
     for number, line in read_lines(file, source):
         if isinstance(line, bytes):
-            yield number, UserError(not_utf8(line))
+            yield number, not_utf8(line)
         elif line.strip():
             try:
-                yield number, parse_json(line)
+                yield number, check(parse_json(line))
             except NO_JSON as error:
-                yield number, UserError(f"expected a JSON object ({error})")
+                yield number, f"expected a JSON object ({error})"

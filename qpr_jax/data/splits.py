@@ -212,11 +212,9 @@ def write_splits(folder: StrPath, data: QuestionPairs, splits: Splits) -> None:
     """
     ids, questions, path = data.ids, data.questions, pathlib.Path(folder)
     names = [(*SPLITS, "none")[i] for i in splits.split_of.tolist()]  # the last is that of -1
-    with write_atomically(path / "questions.tsv", "w") as file:
-        write_tsv(file, ("id", "split"), zip(ids.tolist(), names, strict=True))
+    write_tsv(path / "questions.tsv", ("id", "split"), zip(ids.tolist(), names, strict=True))
     for name in SPLITS:
-        with write_atomically(path / f"{name}.tsv", "w") as file:
-            write_tsv(file, PAIR, ids[splits.pairs[name]].tolist())
+        write_tsv(path / f"{name}.tsv", PAIR, ids[splits.pairs[name]].tolist())
     for name in HELD_OUT:
         with write_atomically(path / f"labelled_{name}.jsonl", "w") as file:
             for pairs, label in ((splits.pairs[name], 1), (splits.non_duplicates[name], 0)):

@@ -12,13 +12,13 @@ import os
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, TypeVar
+from typing import TypeVar
 
 from qpr_jax.data.columns import TEXT_NAMES, Choose, Rows, distinct_names, require
 from qpr_jax.data.decoding import NOT_UTF8, Line, input_name, not_utf8, open_input, read_lines
 from qpr_jax.data.records import NO_JSON, arrow_rows, json_rows, parse_json
 from qpr_jax.errors import UserError, short
-from qpr_jax.files import StrPath
+from qpr_jax.files import StrPath, write_atomically
 
 log = logging.getLogger("qpr_jax")
 
@@ -90,8 +90,8 @@ def read_values(
     expected: str,
     format: str = "",
     remedy: str = NAME_COLUMNS,
-) -> Iterator[tuple[int, T]]:
-    """Yield the line number of each row and what `parse` makes of its values of `columns`.
+) -> Iterator[T]:
+    """Yield what `parse` makes of the values of `columns` of each row.
 
     UserError if that is None: the row is not what is `expected`.
     """
@@ -102,7 +102,7 @@ def read_values(
             got = fields if isinstance(fields, str) else f"got {values!r:.80}"
             what = f"{input_name(path)}, line {line}: expected {expected}; {got}"
             raise UserError(what, remedy="correct the line")
-        yield line, result
+        yield result
 
 
 def format_of(path: StrPath) -> str:
@@ -141,10 +141,11 @@ def separator_of(path: str, format: str = "") -> str:
         return _find_separator(read_lines(file, path))[0]
 
 
-def write_tsv(file: IO[str], header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a header and rows of numbers and texts; `read_rows` reads back the same."""
-    for row in itertools.chain([header], rows):
-        file.write("\t".join(tsv_cell(f"{value}") for value in row) + "\n")
+def write_tsv(path: StrPath, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a file of a header and rows of numbers and texts; `read_rows` reads back the same."""
+    with write_atomically(path, "w") as file:
+        for row in itertools.chain([header], rows):
+            file.write("\t".join(tsv_cell(f"{value}") for value in row) + "\n")
 
 
 def tsv_cell(text: str) -> str:

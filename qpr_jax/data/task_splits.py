@@ -18,7 +18,7 @@ from qpr_jax.data.pairs import PAIRS_HEADER, QuestionPairs
 from qpr_jax.data.splits import group_questions
 from qpr_jax.data.tables import write_tsv
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, replace_folder, write_atomically, write_json
+from qpr_jax.files import StrPath, replace_folder, write_json
 from qpr_jax.text.tokenizer import normalized_text
 
 PARTS = ("train", "dev", "test")
@@ -81,8 +81,7 @@ def write_tasks(
     report = {**data.report, **counts, "dropped": dropped, "parts": parts}
     with replace_folder(folder) as path:
         for part, name in enumerate(PARTS):
-            with write_atomically(path / f"{name}.tsv", "w") as file:
-                write_tsv(file, PAIRS_HEADER, _pair_rows(data, part_of_pair == part))
+            write_tsv(path / f"{name}.tsv", PAIRS_HEADER, _pair_rows(data, part_of_pair == part))
         write_beir(path / "beir", _texts(data, corpus), _texts(data, asked), qrels)
         write_json(path / "report.json", report)
     return report

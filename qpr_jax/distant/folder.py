@@ -266,8 +266,8 @@ def score_verdicts(path: str) -> dict[str, Any]:
         return word if word in ("", *_YES, *_NO) else None
 
     columns, expected = ["verdict"], "a `verdict` 1 or yes, 0 or no, or nothing"
-    rows = read_values(path, columns, parse, expected=expected, format="tsv", remedy=_FILL_IN)
-    given = [word for _, word in rows]
+    how = {"expected": expected, "format": "tsv", "remedy": _FILL_IN}
+    given = [*read_values(path, columns, parse, **how)]
     verdicts = [word in _YES for word in given if word]
     if not verdicts:
         what = f"{path}: expected verdicts, got {len(given)} blank ones"

@@ -67,8 +67,7 @@ def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
     not count. format: as of `data.tables.read_rows`.
     """
     source, pairs = input_name(path), dict[int, FoundPair]()
-    rows = read_values(path, FoundPair._fields, _parse, expected=_EXPECTED, format=format)
-    for _, pair in rows:
+    for pair in read_values(path, FoundPair._fields, _parse, expected=_EXPECTED, format=format):
         key = pair_key(pair.id1, pair.id2)
         if key in pairs:
             ids = f"{pair.id1!r:.50} and {pair.id2!r:.50}"
@@ -279,8 +278,7 @@ def _read_verdicts(path: pathlib.Path) -> list[tuple[int, bool, float]]:
         return None if verdict is None else (pair_key(id1, id2), verdict, number)
 
     columns, expected = ("id1", "id2", "is_duplicate", "score"), "two ids, 0 or 1, and a score"
-    found = read_values(str(path), columns, parse, expected=expected, format="csv")
-    rows = [row for _, row in found]
+    rows = [*read_values(str(path), columns, parse, expected=expected, format="csv")]
     if len({key for key, *_ in rows}) < len(rows):
         raise UserError(f"{path}: expected one verdict on a pair, got several", remedy="keep one")
     return rows

@@ -7,13 +7,13 @@ import shutil
 
 import pytest
 
-from qpr_jax.data.pairs import HEADER, read_question_pairs
+from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.training.sources import NEGATIVES
 from tests.cli.conftest import TINY
 from tests.distant.rows import log_rows, write_rows
 from tests.runs import calibrate, write_reranker
-from tests.tables import read_table, write_table
+from tests.tables import HEADER, read_table, write_table
 
 
 def test_columns_of_other_names_make_the_same(done, tmp_path):

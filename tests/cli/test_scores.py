@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.beir import write_beir
-from qpr_jax.data.pairs import HEADER
 from qpr_jax.reranking.cross_encoder import read_cross_encoder, save_cross_encoder
 from qpr_jax.retriever import Retriever
 from tests.cli.conftest import QUESTIONS, TINY
 from tests.runs import WORDS, write_encoder, write_reranker
-from tests.tables import write_table
+from tests.tables import HEADER, write_table
 
 
 def test_verdicts_are_scored(objects, run, tmp_path):

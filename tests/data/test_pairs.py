@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from qpr_jax.data.pairs import HEADER, PAIRS_HEADER, gather_pairs, read_question_pairs
+from qpr_jax.data.pairs import PAIRS_HEADER, gather_pairs, read_question_pairs
 from qpr_jax.errors import UserError
 from tests.refused import check_refused
-from tests.tables import write_table
+from tests.tables import HEADER, write_table
 
 GOOD = "1\t11\t12\tHow?\tHow so?\t1\n"
 ROWS = [

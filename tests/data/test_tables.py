@@ -4,8 +4,10 @@ import csv
 import gzip
 import io
 import json
+import pathlib
 import re
 import sys
+import tempfile
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -50,9 +52,10 @@ def as_csv(rows, **how):
 
 
 def as_tsv(rows):
-    text = io.StringIO(newline="")
-    write_tsv(text, NAMES, rows)
-    return text.getvalue().encode()
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "a.tsv")
+        write_tsv(path, NAMES, rows)
+        return path.read_bytes()
 
 
 def as_json(rows, lines):
