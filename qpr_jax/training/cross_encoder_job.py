@@ -48,7 +48,8 @@ EVALUATIONS = 5  # during the training
 _CLIP = 1.0  # the largest norm of a gradient
 _SPARE = 9  # further hits, since some are paraphrases
 _POOL = 64  # batches whose pairs are sorted by length at once
-# Token ids and segments, int32 [n, L], and labels, float32 [n]: 1 if both mean the same.
+# Token ids, padded with -1, and segments, int32 [n, L] with L one of `WIDTHS` or the limit of the
+# model, and labels, float32 [n]: 1 if both mean the same.
 Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -241,17 +242,22 @@ def make_batches(
         seed=config.seed,
     )
     rows, labels = rows[:count], labels[:count]
+    questions = split.data.questions
     pieces = WordPieces(start.contents[TOKENIZER], start.shape.vocab_size)
-    longest = min(config.text.max_tokens, start.max_tokens // 2)
-    token_ids = pieces.id_lists(split.data.questions, longest)
-    lengths = np.array([len(ids) for ids in token_ids])[rows].sum(axis=1) - 1
+    sizes = np.array([*map(len, pieces.id_lists(questions, start.max_tokens))])
+    lengths = sizes[rows].sum(axis=1) - 1
     steps = batches_by_length(lengths, config.batch_size, seed=config.seed)
     what = f"{steps.size:,} pairs, {labels.mean():.0%} positive, {lengths.mean():.1f} tokens each"
     log.info("%s; %s steps", what, f"{len(steps):,}")
+    widths = [*(width for width in WIDTHS if width < start.max_tokens), start.max_tokens]
 
     def load(step: int) -> Batch:
         chosen = steps[step]
-        return *lay_out_pairs(rows[chosen], token_ids, start.max_tokens), labels[chosen]
+        pairs = [(questions[a], questions[b]) for a, b in rows[chosen].tolist()]
+        ids, segments = start.tokenizer.id_lists(pairs)
+        width = next(width for width in widths if width >= max(map(len, ids)))
+        every, shape = np.arange(len(ids)), (len(ids), width)
+        return padded(ids, every, shape, -1), padded(segments, every, shape, 0), labels[chosen]
 
     return len(steps), load
 
@@ -320,20 +326,3 @@ def batches_by_length(lengths: np.ndarray, batch_size: int, *, seed: int) -> np.
         ordered = pool[np.argsort(lengths[pool], kind="stable")].reshape(-1, batch_size)
         batches.append(ordered[rng.permutation(len(ordered))])
     return np.concatenate(batches)
-
-
-def lay_out_pairs(
-    rows: np.ndarray, token_ids: Sequence[Sequence[int]], max_tokens: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Make token ids, padded with -1, and segments of pairs, int [n, 2]: int32 [n, L] both.
-
-    L is one of `WIDTHS`, and `max_tokens`, which no pair exceeds, at most. token_ids: of each
-    question, with [CLS] and [SEP]; [CLS] is left out of the second question.
-    """
-    pairs = [(token_ids[a], token_ids[b][1:]) for a, b in rows.tolist()]
-    ids = [[*a, *b] for a, b in pairs]
-    segments = [[0] * len(a) + [1] * len(b) for a, b in pairs]
-    longest = max(map(len, ids))
-    width = min(next((width for width in WIDTHS if width >= longest), longest), max_tokens)
-    every, shape = np.arange(len(ids)), (len(ids), width)
-    return padded(ids, every, shape, -1), padded(segments, every, shape, 0)

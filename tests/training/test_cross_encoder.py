@@ -23,7 +23,7 @@ from qpr_jax.training.cross_encoder_job import (
     draw_pairs,
     find_hits,
     find_negatives,
-    lay_out_pairs,
+    make_batches,
     make_cross_step,
     rerank_scores,
 )
@@ -95,26 +95,27 @@ def test_batches_have_about_one_length_and_each_pair_once():
     assert np.ptp(lengths[batches], axis=1).mean() < 3
 
 
-def test_pairs_are_laid_out_as_the_tokenizer_encodes_them_and_scored_as_predict_does():
+def test_a_step_scores_the_pairs_of_its_batch_as_predict_does():
     config = config_of()
     encoder = read_encoder(TINY)
     model = from_encoder(encoder, max_tokens=40, seed=0)
-    texts = ["how can i learn python", "what is rice", "a [PAD] b", ""]
-    rows, labels = np.array([[0, 1], [1, 0], [2, 3]]), np.array([1, 1, 0], np.float32)
-    batch = ids, segments = lay_out_pairs(rows, encoder.tokenizer.id_lists(texts, 20), 40)
-    expected = model.tokenizer.id_lists([(texts[a], texts[b]) for a, b in rows])
-    assert ids.shape == segments.shape == (3, 40)
-    for i in range(3):
-        length = len(expected[0][i])
-        assert ids[i, :length].tolist() == expected[0][i]
-        assert segments[i, :length].tolist() == expected[1][i]
-        assert (ids[i, length:] == -1).all()
+    split = SOURCES["synthetic"].read(config, pathlib.Path())
+    hits = find_negatives(split, encoder.encode(split.data.questions), 5)
+    given = []
+
+    def id_lists(pairs):
+        given[:] = pairs
+        return model.tokenizer.id_lists(pairs)
+
+    known = {name: getattr(model, name) for name in ("contents", "shape", "max_tokens")}
+    start = SimpleNamespace(tokenizer=SimpleNamespace(id_lists=id_lists), **known)
+    batch = make_batches(config, split, hits, start)[1](0)
     step, state = make_cross_step(config, model, 10)
-    state, metrics = step(state, (*batch, labels))
-    logits = model.predict([(texts[a], texts[b]) for a, b in rows]).astype(np.float64)
+    state, metrics = step(state, batch)
+    logits, labels = model.predict(given).astype(np.float64), batch[2]
     expected = np.mean(np.log1p(np.exp(logits)) - labels * logits)
     np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-5)
-    assert int(state.step) == 1
+    assert (int(state.step), len(labels)) == (1, 16)
 
 
 def test_hits_are_of_other_meanings_and_of_the_training_split():
@@ -163,14 +164,14 @@ def test_a_stopped_training_ends_with_the_same_bits(tmp_path, monkeypatch):
     assert whole.calibration is not None
     assert train_and_evaluate(config, tmp_path / "whole") == report  # finished
 
-    batches = itertools.count()
+    arrays = itertools.count()
 
-    def load_and_stop(*pairs):
-        if next(batches) == 3:
+    def pad_and_stop(*given):
+        if next(arrays) == 6:  # two of each batch
             os.kill(os.getpid(), signal.SIGTERM)
-        return lay_out_pairs(*pairs)
+        return transformer_runtime.padded(*given)
 
-    monkeypatch.setattr(cross_encoder_job, "lay_out_pairs", load_and_stop)
+    monkeypatch.setattr(cross_encoder_job, "padded", pad_and_stop)
     with pytest.raises(Interrupted):
         train_and_evaluate(config, tmp_path / "stopped")
     assert not (tmp_path / "stopped" / "export").exists()
