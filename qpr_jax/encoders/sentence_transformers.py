@@ -87,7 +87,7 @@ def parse_model(
     The limit includes markers. The weights are parameters of `models.bert.BertEncoder` as pure
     nested dictionaries.
     """
-    config = _object(files, CONFIG, where)
+    config = parse_object(files, CONFIG, where)
     if "ForSequenceClassification" in str(config.get("architectures")):
         what = f"{where}: expected an encoder of questions, got a cross-encoder, which scores pairs"
         remedy = "score pairs with `qpr rerank`, or search with `--cross-encoder`"
@@ -95,10 +95,17 @@ def parse_model(
     shape = parse_shape(config, where)
     pooling, normalize = _pooling(files, where)
     shape = dataclasses.replace(shape, pooling=pooling, normalize=normalize)
-    limits = [_object(files, name, where).get(key) for name, key in LENGTHS if name in files]
-    max_tokens = min(shape.max_position_embeddings, next(filter(None, limits), 1 << 30))
     tensors = parse_tensors(files[WEIGHTS], f"{where}: {WEIGHTS}")
-    return shape, max_tokens, parse_weights(tensors, shape, where)
+    return shape, parse_limit(files, shape, where, 1), parse_weights(tensors, shape, where)
+
+
+def parse_limit(files: Mapping[str, bytes], shape: BertShape, where: StrPath, least: int) -> int:
+    """The most tokens of an input, including markers; UserError if these are fewer than `least`."""
+    limits = (parse_object(files, name, where).get(key) for name, key in LENGTHS)
+    limit = next(filter(None, limits), shape.max_position_embeddings)
+    if not isinstance(limit, int | float) or limit < least:
+        raise UserError(f"{where}: expected room for {least} tokens or more, got {limit!r}")
+    return int(min(limit, shape.max_position_embeddings))
 
 
 def parse_shape(config: Mapping[str, Any], where: StrPath) -> BertShape:
@@ -116,8 +123,16 @@ def parse_shape(config: Mapping[str, Any], where: StrPath) -> BertShape:
         raise UserError(f"{where}: {CONFIG}: expected the sizes of a BERT ({error})") from None
 
 
-def parse_weights(tensors: Mapping[str, np.ndarray], shape: BertShape, where: StrPath) -> Any:
-    """Convert named tensors to the parameters of `BertEncoder`, pure nested dictionaries."""
+def parse_weights(
+    tensors: Mapping[str, np.ndarray],
+    shape: BertShape,
+    where: StrPath,
+    head: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Convert named tensors to the parameters of `BertEncoder`, pure nested dictionaries.
+
+    head: names of the pooler and the classifier of a cross-encoder, here and in the file.
+    """
 
     def tensor(name: str, *sizes: int) -> np.ndarray:
         array = tensors.get(name, tensors.get(f"bert.{name}"))
@@ -146,7 +161,9 @@ def parse_weights(tensors: Mapping[str, np.ndarray], shape: BertShape, where: St
         ours: tensor(f"embeddings.{theirs}.weight", count, size)
         for (ours, theirs), count in zip(_TABLES.items(), rows, strict=True)
     }
-    return tables | {"norm": norm("embeddings.LayerNorm"), "layers": layers}
+    ends = zip((head or {}).items(), (size, 1), strict=False)
+    last = {ours: linear(theirs, size, outputs) for (ours, theirs), outputs in ends}
+    return tables | last | {"norm": norm("embeddings.LayerNorm"), "layers": layers}
 
 
 def named_tensors(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -167,10 +184,9 @@ def named_tensors(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return tensors
 
 
-def _object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[str, Any]:
-    if name not in files:
-        raise UserError(f"{where}: expected the file {name}, found none", remedy=_WHOLE)
-    value = parse_json(files[name], f"{where}: {name}")
+def parse_object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[str, Any]:
+    """Parse the object of a JSON file; an empty one if the file is missing."""
+    value = parse_json(files.get(name, b"{}"), f"{where}: {name}")
     if not isinstance(value, dict):
         raise UserError(f"{where}: {name}: expected a JSON object, got {type(value).__name__}")
     return value
@@ -201,7 +217,9 @@ def _pooling(files: Mapping[str, bytes], where: StrPath) -> tuple[str, bool]:
     if "Pooling" not in modules:
         return "mean", "Normalize" in modules
     name = f"{modules['Pooling']}/{CONFIG}"
-    config = _object(files, name, where)
+    if name not in files:
+        raise UserError(f"{where}: expected the file {name}, found none", remedy=_WHOLE)
+    config = parse_object(files, name, where)
     flags = [flag for flag in config if flag.startswith("pooling_mode_") and config[flag] is True]
     mode = config.get("pooling_mode", _FLAGS.get(flags[0], flags) if len(flags) == 1 else flags)
     if mode not in _FLAGS.values():

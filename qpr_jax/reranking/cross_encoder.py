@@ -35,7 +35,6 @@ from qpr_jax.reranking.cross_encoder_format import (
     new_files,
     parse_activation,
     parse_calibration,
-    parse_head,
     parse_shape_and_limit,
 )
 from qpr_jax.text.word_pieces import PairPieces
@@ -153,7 +152,7 @@ def read_cross_encoder(named: StrPath) -> CrossEncoder:
     model = CrossEncoder(
         shape=shape,
         max_tokens=max_tokens,
-        weights=parse_weights(tensors, shape, path) | parse_head(tensors, shape, path),
+        weights=parse_weights(tensors, shape, path, HEAD),
         activation=parse_activation(files, path),
         contents=files,
         calibration=None if calibration is None else parse_calibration(calibration, path),
@@ -196,6 +195,6 @@ def from_encoder(encoder: TransformerEncoder, *, max_tokens: int, seed: int) -> 
         known = {f"{name}.weight": drawn, f"{name}.bias": np.zeros(outputs)} | known
     limit = min(max_tokens, shape.max_position_embeddings)
     contents = new_files(encoder.contents, limit)
-    weights = encoder.weights | parse_head(known, shape, where)
+    weights = parse_weights(known, shape, where, HEAD)
     activation = parse_activation(contents, where)
     return CrossEncoder(shape, limit, weights, activation, contents)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import pathlib
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from qpr_jax.encoders.sentence_transformers import (
     CONFIG,
+    LENGTHS,
     MODULES,
     TOKENIZER,
+    parse_limit,
     parse_modules,
+    parse_object,
     parse_shape,
 )
 from qpr_jax.errors import UserError
@@ -22,7 +24,6 @@ from qpr_jax.models import BertShape
 from qpr_jax.reranking.model_folder import REMEDY
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
-LENGTH_CONFIG = "sentence_bert_config.json"
 MODEL_CONFIG = "config_sentence_transformers.json"  # of sentence-transformers 5.4 and later
 CALIBRATION = "calibration.json"  # our own; sentence-transformers ignores it
 ARCHITECTURE = "BertForSequenceClassification"
@@ -33,7 +34,7 @@ ACTIVATIONS = {
 }
 # The two linear layers after the BERT layers, and the names of their tensors.
 HEAD = {"pooler": "bert.pooler.dense", "classifier": "classifier"}
-OPTIONAL = (TOKENIZER_CONFIG, LENGTH_CONFIG, MODEL_CONFIG, MODULES, CALIBRATION)
+OPTIONAL = (*(name for name, _ in LENGTHS), MODEL_CONFIG, MODULES, CALIBRATION)
 
 
 def is_cross_encoder(folder: StrPath) -> bool:
@@ -46,24 +47,18 @@ def is_cross_encoder(folder: StrPath) -> bool:
 def new_files(encoder: Mapping[str, bytes], max_tokens: int) -> dict[str, bytes]:
     """Make the files of a cross-encoder, without weights, from those of an encoder."""
     sigmoid = next(iter(ACTIVATIONS))
-    config = _object(encoder, CONFIG, "encoder") | {
+    config = parse_object(encoder, CONFIG, "encoder") | {
         "architectures": [ARCHITECTURE],
         "id2label": {"0": "LABEL_0"},
         "label2id": {"LABEL_0": 0},
         "sentence_transformers": {"activation_fn": sigmoid},
         "sbert_ce_default_activation_function": sigmoid,  # for versions before 4
     }
-    tokenizer = _object(encoder, TOKENIZER_CONFIG, "encoder") | {"model_max_length": max_tokens}
+    limit = {"model_max_length": max_tokens}
+    tokenizer = parse_object(encoder, TOKENIZER_CONFIG, "encoder") | limit
     written = ((CONFIG, config), (TOKENIZER_CONFIG, tokenizer))
     files = {name: json.dumps(value, indent=2).encode() + b"\n" for name, value in written}
     return files | {TOKENIZER: encoder[TOKENIZER]}
-
-
-def _object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[str, Any]:
-    value = parse_json(files.get(name, b"{}"), f"{where}: {name}")
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: {name}: expected a JSON object, got {type(value).__name__}")
-    return value
 
 
 def parse_shape_and_limit(files: Mapping[str, bytes], where: StrPath) -> tuple[BertShape, int]:
@@ -71,7 +66,7 @@ def parse_shape_and_limit(files: Mapping[str, bytes], where: StrPath) -> tuple[B
 
     UserError if it is no BERT cross-encoder, has several outputs, or changes the texts.
     """
-    config, model = (_object(files, name, where) for name in (CONFIG, MODEL_CONFIG))
+    config, model = (parse_object(files, name, where) for name in (CONFIG, MODEL_CONFIG))
     if (found := config.get("architectures")) != [ARCHITECTURE]:
         named = ", ".join(map(str, found)) if isinstance(found, list) else repr(found)
         what = f"expected a cross-encoder of the architecture {ARCHITECTURE}, got {named}"
@@ -88,22 +83,15 @@ def parse_shape_and_limit(files: Mapping[str, bytes], where: StrPath) -> tuple[B
         what = f"expected no prompt before a text, got {prompt!r}"
         raise UserError(f"{where}: {MODEL_CONFIG}: {what}")
     shape = parse_shape(config, where)
-    limit = (
-        _object(files, LENGTH_CONFIG, where).get("max_seq_length")
-        or _object(files, TOKENIZER_CONFIG, where).get("model_max_length")
-        or shape.max_position_embeddings
-    )
-    if not isinstance(limit, int | float) or limit < 3:
-        raise UserError(f"{where}: expected room for 3 tokens or more, got {limit!r}")
-    return shape, int(min(limit, shape.max_position_embeddings))
+    return shape, parse_limit(files, shape, where, 3)
 
 
 def parse_activation(files: Mapping[str, bytes], where: StrPath) -> str:
     """Parse the activation as sentence-transformers does: newest place first, default sigmoid."""
-    config = _object(files, CONFIG, where)
+    config = parse_object(files, CONFIG, where)
     new = config.get("sentence_transformers")
     places = (
-        _object(files, MODEL_CONFIG, where).get("activation_fn"),
+        parse_object(files, MODEL_CONFIG, where).get("activation_fn"),
         new.get("activation_fn") if isinstance(new, dict) else None,
         config.get("sbert_ce_default_activation_function"),
         next(iter(ACTIVATIONS)),
@@ -113,23 +101,6 @@ def parse_activation(files: Mapping[str, bytes], where: StrPath) -> str:
         what = f"expected one of the activations {', '.join(ACTIVATIONS)}, got {named!r}"
         raise UserError(f"{where}: {what}")
     return ACTIVATIONS[named]
-
-
-def parse_head(
-    tensors: Mapping[str, np.ndarray], shape: BertShape, where: StrPath
-) -> dict[str, Any]:
-    """Parse the parameters of the pooler and the classifier."""
-    size, head = shape.hidden_size, {}
-    for (part, name), outputs in zip(HEAD.items(), (size, 1), strict=True):
-        kernel, bias = tensors.get(f"{name}.weight"), tensors.get(f"{name}.bias")
-        if kernel is None or bias is None:
-            raise UserError(f"{where}: expected the tensors {name}.weight and .bias, found none")
-        if kernel.shape != (outputs, size) or bias.shape != (outputs,):
-            got = f"{list(kernel.shape)} and {list(bias.shape)}"
-            what = f"expected {[outputs, size]} and {[outputs]}, got {got}"
-            raise UserError(f"{where}: {name}: {what}")
-        head[part] = {"kernel": np.float32(kernel).T, "bias": np.float32(bias)}
-    return head
 
 
 def parse_calibration(data: bytes, where: StrPath) -> np.ndarray:

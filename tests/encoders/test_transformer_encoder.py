@@ -115,6 +115,7 @@ WRONG = [
     ("config.json", "{}"),
     *(("config.json", {name: "a"}) for name in ("model_type", "hidden_act", "hidden_size")),
     *(("config.json", {name: 24}) for name in ("hidden_size", "num_hidden_layers")),
+    ("sentence_bert_config.json", {"max_seq_length": "long"}),
     ("model.safetensors", "nothing"),
 ]
 
