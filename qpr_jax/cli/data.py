@@ -108,7 +108,8 @@ def splits(
     report = write_tasks(out, data, dev=dev, test=test)
     for name, counts in report["parts"].items():
         log.info("%s: %s", name, _counts(counts))
-    log.info("left out: %s", _counts(report["dropped"]))
+    more = {name: report[name] for name in ("blank_pairs", "self_pairs")}
+    log.info("left out: %s", _counts(report["dropped"] | more))
     return {"out": out, **report}
 
 

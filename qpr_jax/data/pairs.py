@@ -39,7 +39,8 @@ class QuestionPairs:
       pairs, is_duplicate: int32 [P, 2], positions of two questions, and bool [P].
       report: counts: `rows` (good ones), `skipped_rows` (bad ones), `same_text_ids` (ids left out,
         since an earlier id has their text), `changed_texts` (ids with several texts, of which the
-        first that is not blank is kept), `self_pairs` (rows that pair a question with itself).
+        first that is not blank is kept), `blank_pairs` and `self_pairs` (rows left out, that have
+        a blank question, or pair a question with itself).
       numbered: whether the ids are not of the file, but numbers from 0.
       weights: float64 [P], how many found pairs each stands for; None: one.
     """
@@ -143,7 +144,7 @@ def _cell(value: object) -> str:
 def gather_pairs(
     rows: Iterable[Row], source: str = "", weights: np.ndarray | None = None
 ) -> QuestionPairs:
-    """Number the questions of `rows` by first appearance; equal texts are one question.
+    """Number the questions of `rows` by first appearance; equal texts are one, blank ones none.
 
     Their ids are those of the rows, if all are whole numbers. Else they are numbered, too, and a
     warning names the source unless no row has an id. weights: of the rows.
@@ -165,15 +166,20 @@ def gather_pairs(
     id_of: dict[str, Id] = {}  # the first one of each text
     for number, (identity, text) in enumerate(text_of.items()):
         id_of.setdefault(text, identity if whole else number)
+    same_text_ids = len(text_of) - len(id_of)
+    id_of = {text: identity for text, identity in id_of.items() if text.strip()}
     position = {text: at for at, text in enumerate(id_of)}
-    pairs = np.array([position[text_of[identity]] for identity, _ in each], np.int32).reshape(-1, 2)
-    kept = pairs[:, 0] != pairs[:, 1]
+    found = [position.get(text_of[identity], -1) for identity, _ in each]  # -1: blank
+    pairs = np.array(found, np.int32).reshape(-1, 2)
+    blank = (pairs < 0).any(axis=1)
+    kept = ~blank & (pairs[:, 0] != pairs[:, 1])
     report = {
         "rows": len(rows),
         "skipped_rows": 0,
-        "same_text_ids": len(text_of) - len(id_of),
+        "same_text_ids": same_text_ids,
         "changed_texts": len(changed),
-        "self_pairs": int((~kept).sum()),
+        "blank_pairs": int(blank.sum()),
+        "self_pairs": int((~kept & ~blank).sum()),
     }
     labels = np.array([row[-1] for row in rows], np.bool_)
     return QuestionPairs(

@@ -45,8 +45,6 @@ def write_tasks(
 
     `dev` and `test`: shares of all questions. UserError for a part without duplicates or queries.
     """
-    labeled = len(data.pairs)
-    data = data.subset(np.array([bool(text.strip()) for text in data.questions], np.bool_))
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     part_of = _assign_parts(data, group_questions(data.questions, clusters), dev, test)
     ends = part_of[data.pairs]
@@ -75,7 +73,6 @@ def write_tasks(
     dropped = {
         "non_duplicates_across_parts": int(across.sum()),
         "non_duplicates_of_one_cluster": int(inside.sum()),
-        "pairs_with_a_blank_question": labeled - len(data.pairs),
     }
     counts = {"questions": len(data.questions), "corpus": len(corpus)}
     report = {**data.report, **counts, "dropped": dropped, "parts": parts}

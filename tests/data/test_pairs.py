@@ -38,7 +38,7 @@ def test_every_format_has_the_same_pairs(tmp_path):
         assert (found.pairs.tolist(), found.pairs.dtype) == ([[0, 1], [0, 2], [3, 2]], np.int32)
         assert found.is_duplicate.tolist() == [True, False, False]
         assert found.report == {"rows": 3} | dict.fromkeys(
-            ["skipped_rows", "same_text_ids", "changed_texts", "self_pairs"], 0
+            ["skipped_rows", "same_text_ids", "changed_texts", "blank_pairs", "self_pairs"], 0
         )
         assert (found.numbered, found.weights) == (False, None)
 
@@ -51,8 +51,8 @@ def test_without_whole_numbers_questions_are_numbered_by_their_text(tmp_path, ca
     assert not caplog.messages
     rows = [("u1", "u2", "a", "b", True), ("u3", "u1", "a", "a", "1.0"), ("u4", "7", "x", None, 0)]
     found = read_question_pairs(write_table(tmp_path / "pairs.jsonl", PAIRS_HEADER, rows))
-    assert found.questions == ["a", "b", "x", ""]
-    assert found.ids.tolist() == [0, 1, 3, 4]
+    assert found.questions == ["a", "b", "x"]
+    assert found.ids.tolist() == [0, 1, 3]
     assert found.is_duplicate.tolist() == [True, False]  # the second pairs a question with itself
     assert "not all ids are whole numbers; questions are numbered from 0" in caplog.messages[0]
     write_table(path, PAIRS_HEADER, [(1, "", "a", "b", 1), ("", 2, "c", "d", 0)])
@@ -73,10 +73,14 @@ def test_identity_of_questions(tmp_path):
     assert data.ids.tolist() == [1, 2, 4, 5]
     assert data.pairs.tolist() == [[0, 1], [0, 1], [1, 0], [3, 0]]
     assert data.is_duplicate.tolist() == [True, True, False, False]
-    counts = {"rows": 6, "skipped_rows": 0, "same_text_ids": 1, "changed_texts": 1, "self_pairs": 2}
-    assert data.report == counts
+    counts = {"rows": 6, "skipped_rows": 0, "same_text_ids": 1, "changed_texts": 1}
+    assert data.report == counts | {"blank_pairs": 0, "self_pairs": 2}
     blank = gather_pairs([(1, 2, "", "b", False), (3, 1, "c", "a", True)])
     assert blank.questions == ["a", "b", "c"]  # a blank text gives way to the first that is not
+    rows = [("=a", "=", "a", "", True), ("= ", "=b", " ", "b", True), ("=a", "=b", "a", "b", True)]
+    blank = gather_pairs(rows)  # what is left blank is no question, and joins no others
+    assert (blank.questions, blank.pairs.tolist()) == (["a", "b"], [[0, 1]])
+    assert (blank.report["blank_pairs"], blank.report["self_pairs"]) == (2, 0)
     assert gather_pairs([]).pairs.shape == (0, 2)
 
 
