@@ -80,7 +80,7 @@ def measure(dataset: TrainDataset, texts: list[str]) -> list[list[str]]:
     queries = np.unique(pairs[:, 0])
     assert scored.extractor
     finder = Finder(dataset.data.questions, vectors, scored.extractor, light.candidates)
-    hits = finder.find(queries, light.candidates)
+    hits = finder.find(queries)
     lists, found = finder.texts(hits), hits.rows.reshape(len(queries), -1)
     for weight in WEIGHTS:
         fitted = dataclasses.replace(known, order=weight)

@@ -130,9 +130,12 @@ def _finish(
     retriever = Retriever(encoder, store)
     stages = retriever.stages
     rerankers = {}
-    if light := train_reranker(config, dataset, encoder, vectors):
+    learn = functools.partial(
+        train_reranker, config, dataset, encoder, vectors, index=store.vectors
+    )
+    if light := learn():
         rerankers["reranked"], stages.light = light, light.model
-    if scorer and (stacked := train_reranker(config, dataset, encoder, vectors, scorer)):
+    if scorer and (stacked := learn(scorer=scorer)):
         rerankers["reranked_cross"], stages.stacked = stacked, stacked.model
     start = config.encoder.pretrained
     if not (dataset.start and not stages.light and inherit(retriever, start, dataset)):

@@ -20,6 +20,7 @@ from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.evaluation.lexical import bm25_search
 from qpr_jax.evaluation.metrics import rank_scores, write_ranks
 from qpr_jax.evaluation.retrieval import (
+    DEPTH,
     RankFn,
     exact_search,
     first_ranks,
@@ -126,8 +127,9 @@ def _score_splits(
     rerankers: Mapping[str, TrainedReranker],
 ) -> dict[str, Any]:
     """Score the held-out splits, and write ranks.npz if they have pairs."""
-    first = {"index": index_search(index, vectors), "exact": exact_search(vectors)}
-    searches = first | {"paper": index_search(Vectors.build(PAPER, vectors), vectors)}
+    exact, own = exact_search(vectors), index_search(index, vectors)
+    searches = {"index": own, "paper": index_search(Vectors.build(PAPER, vectors), vectors)}
+    deepest = max([DEPTH, *(reranker.finder.candidates for reranker in rerankers.values())])
     report: dict[str, Any] = {}
     if isinstance(dataset.start, CnnEncoder):  # a transformer would take minutes
         before = dataset.start.encode(dataset.data.questions)
@@ -136,15 +138,17 @@ def _score_splits(
             changed = (before.view(np.uint32) != vectors.view(np.uint32)).any(axis=1)
             words = dataset.tokenizer.size - dataset.frozen_rows
             report["added_words"] = {"words": words, "changed_questions": int(changed.sum())}
-    for stage, reranker in rerankers.items():
-        for name, one in first.items():
-            searches[f"{stage}_{name}"] = functools.partial(reranker.search, one)
     ranks: dict[str, np.ndarray] = {}
     for split in HELD_OUT:
         found: dict[str, Any] = {}
         if len(pairs := dataset.splits.pairs[split]):
             queries = eval_queries(dataset, split)
             rankings = {name: rank(search, queries) for name, search in searches.items()}
+            first = {"index": rank(own, queries, deepest), "exact": rank(exact, queries, deepest)}
+            rankings["exact"] = first["exact"][:, :DEPTH]
+            for stage, reranker in rerankers.items():
+                for name, places in first.items():
+                    rankings[f"{stage}_{name}"] = reranker.rerank(queries, places)[:, :DEPTH]
             ranks |= query_ranks(dataset, split, rankings)
             scores = {
                 name: retrieval_scores(places, queries, pairs, dataset.clusters)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qpr_jax.data.splits import TRAIN, VALIDATION
-from qpr_jax.evaluation.retrieval import exact_search, rank
+from qpr_jax.evaluation.retrieval import RankFn, exact_search, rank
 from qpr_jax.index.vectors import distances_to
 from qpr_jax.reranking.base import TextLists, owners_of, starts_of
 from qpr_jax.reranking.cross_encoder import CrossEncoder
@@ -85,10 +85,9 @@ class Finder:
         valid = found >= 0
         return Lists(queries, starts_of(valid.sum(axis=1)), found[valid], distances[valid])
 
-    def find(self, queries: np.ndarray, count: int) -> Lists:
+    def find(self, queries: np.ndarray) -> Lists:
         """Find the nearest hits of queries, rows int [q], by exact search."""
-        found = rank(exact_search(self.vectors), queries, min(count, self.candidates))
-        return self.collect(found, queries)
+        return self.collect(rank(exact_search(self.vectors), queries, self.candidates), queries)
 
     def texts(self, lists: Lists) -> TextLists:
         """The texts of queries and hits."""
@@ -150,7 +149,13 @@ def relevant_hits(dataset: TrainDataset, lists: Lists) -> np.ndarray:
 
 
 def pretraining_examples(
-    dataset: TrainDataset, finder: Finder, means: np.ndarray, *, trained: bool, seed: int
+    dataset: TrainDataset,
+    finder: Finder,
+    search: RankFn,
+    means: np.ndarray,
+    *,
+    trained: bool,
+    seed: int,
 ) -> tuple[Examples, np.ndarray] | None:
     """Find training questions, and hits that are such questions; None if they are too few.
 
@@ -167,7 +172,8 @@ def pretraining_examples(
     if len(queries) < MIN_PRETRAINED:
         return None
     order = np.random.default_rng([seed, 2]).permutation(len(queries))
-    found = finder.find(np.sort(queries[order[:PRETRAINED]]), PRETRAINING_HITS)
+    chosen = np.sort(queries[order[:PRETRAINED]])
+    found = finder.collect(rank(search, chosen, PRETRAINING_HITS), chosen)
     found = found.select(is_train[found.rows])
     rows = np.empty((len(found.rows), MOST), np.int32)
     features = np.tile(means, (len(rows), 1))

@@ -21,7 +21,9 @@ import optax
 
 from qpr_jax.data.splits import TEST
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.evaluation.retrieval import RankFn, rank
+from qpr_jax.evaluation.retrieval import RankFn, index_search
+from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.vectors import Vectors
 from qpr_jax.reranking.base import rank_hits
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
 from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS, FeatureExtractor, zero_weights
@@ -54,10 +56,9 @@ class TrainedReranker:
     networks: list[Network]  # one for each fold, fitted to the others; then that of the model
     folds: np.ndarray  # int64 [Q], the fold of each question; -1 for one that is no query
 
-    def search(self, first: RankFn, queries: np.ndarray, k: int) -> np.ndarray:
-        """Search in two stages, as a `RankFn`, of which `first` is the first; out of fold."""
-        found = rank(first, queries, max(k, self.finder.candidates))
-        lists = self.finder.collect(found, queries)
+    def rerank(self, queries: np.ndarray, found: np.ndarray) -> np.ndarray:
+        """Reorder the hits of queries, a ranking int64 [q, k], out of fold."""
+        found, lists = found.copy(), self.finder.collect(found, queries)
         fold = self.folds[lists.queries[lists.owners]]
         features, scores = self.finder.features(lists), np.empty(len(lists.rows))
         for number in np.unique(fold).tolist():
@@ -66,7 +67,7 @@ class TrainedReranker:
         order = rank_hits(scores, lists.distances, lists.rows, lists.starts)
         for i, (start, stop) in enumerate(itertools.pairwise(lists.starts.tolist())):
             found[i, : stop - start] = lists.rows[order[start:stop]]
-        return found[:, :k]
+        return found
 
 
 def read_scorer(config: TrainConfig) -> CrossEncoder | None:
@@ -83,11 +84,13 @@ def train_reranker(
     encoder: Encoder,
     vectors: np.ndarray,
     scorer: CrossEncoder | None = None,
+    index: Vectors | None = None,
 ) -> TrainedReranker | None:
     """Train a re-ranker of a run; None if it has none, or there is too little to learn from.
 
     vectors: float32 [Q, d], of all questions.
     scorer: a cross-encoder, whose logits become the last feature; fewer hits are reordered then.
+    index: of the vectors; None: one is built.
     """
     if not config.rerank.candidates:
         return None
@@ -97,13 +100,14 @@ def train_reranker(
     extractor = FeatureExtractor(encoder, frequencies, zero_weights())
     finder = Finder(questions, vectors, extractor, candidates, scorer)
     queries, folds = rerank_data.assign_folds(dataset, config.seed)
-    lists = finder.find(queries, candidates)
+    lists = finder.find(queries)
     # Test questions are among the hits, for gaps and ranks, but nothing is learned from them.
     learned = dataset.splits.split_of[lists.rows] != TEST
     labels, others = rerank_data.relevant_hits(dataset, lists)[learned], lists.select(learned)
     if not rerank_data.suffices(others, labels):
         return None
-    network, weights, features = _pretrain(config, dataset, finder, lists)
+    search = index_search(index or Vectors.build(Recipe(), vectors), vectors)
+    network, weights, features = _pretrain(config, dataset, finder, lists, search)
     known = Examples(others, labels, features[learned])
     # The last one, of a fold without queries, is fitted to all.
     networks = [
@@ -131,7 +135,7 @@ def train_reranker(
 
 
 def _pretrain(
-    config: TrainConfig, dataset: TrainDataset, finder: Finder, lists: Lists
+    config: TrainConfig, dataset: TrainDataset, finder: Finder, lists: Lists, search: RankFn
 ) -> tuple[Network, np.ndarray, np.ndarray]:
     """Train a network and word weights on training questions, if there are enough.
 
@@ -140,7 +144,7 @@ def _pretrain(
     features, seed = finder.features(lists), config.seed
     start = init_network(features, seed)
     early = rerank_data.pretraining_examples(
-        dataset, finder, start.mean, trained=trains(config), seed=seed
+        dataset, finder, search, start.mean, trained=trains(config), seed=seed
     )
     if early is None:
         return start, zero_weights(), features

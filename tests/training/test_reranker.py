@@ -12,7 +12,7 @@ from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import read_ranks
-from qpr_jax.evaluation.retrieval import relevance_scores
+from qpr_jax.evaluation.retrieval import exact_search, relevance_scores
 from qpr_jax.files import read_json, write_json
 from qpr_jax.reranking.calibration import CALIBRATION
 from qpr_jax.reranking.calibration import WEIGHTS as CALIBRATED
@@ -74,16 +74,16 @@ def test_training_questions_have_no_distances_and_no_hits_of_other_splits():
     vectors = np.random.default_rng(0).normal(size=(180, 5)).astype(np.float32)
     extractor = SimpleNamespace(compute=lambda texts, rows: np.zeros((len(rows), len(FEATURES))))
     finder = Finder(made.data.questions, vectors, extractor, candidates=20)
-    means = np.arange(1, 1 + len(FEATURES), dtype=np.float32)
+    means, search = np.arange(1, 1 + len(FEATURES), dtype=np.float32), exact_search(vectors)
     for trained in (True, False):
-        known, rows = pretraining_examples(made, finder, means, trained=trained, seed=0)
+        known, rows = pretraining_examples(made, finder, search, means, trained=trained, seed=0)
         assert len(known.lists.queries) == 120
         assert len(known.labels) < 120 * 20  # test questions are left out
         assert rows.shape == (len(known.labels), MOST)
         near = [name.startswith("distance") and trained for name in FEATURES]
         assert (known.features == np.where(near, means, 0)).all()
     few = dataset(np.arange(180) // 2, [TEST] * 140 + [TRAIN] * 40)
-    assert pretraining_examples(few, finder, means, trained=True, seed=0) is None
+    assert pretraining_examples(few, finder, search, means, trained=True, seed=0) is None
 
 
 def made_examples(queries=80):
