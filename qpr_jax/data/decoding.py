@@ -57,8 +57,6 @@ def open_input(path: str) -> Iterator[BinaryIO]:
     name = input_name(path)
     with contextlib.ExitStack() as stack:
         file: Any = _open(path, stack)
-        if not hasattr(file, "peek"):
-            file = io.BufferedReader(file)
         start = file.peek(4)[:4]
         if start[:2] == b"\x1f\x8b":
             file = io.BufferedReader(gzip.GzipFile(fileobj=file))

@@ -25,7 +25,7 @@ IDS = ("qid1", "qid2")
 PAIRS_HEADER = (*IDS, *COLUMNS)  # of the pair files that `qpr splits` writes
 WEIGHT = "weight"
 _LABELS = {"1": True, "0": False, "true": True, "false": False, "1.0": True, "0.0": False}
-_SKIP = "skip bad rows with `--skip-bad-rows`, or `--set data.skip_bad_rows=True` in a training"
+_SKIP = "skip bad rows: `qpr splits --skip-bad-rows`, `qpr train --set data.skip_bad_rows=True`"
 
 Row = tuple[Id, Id, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
 

@@ -26,12 +26,8 @@ def is_table(value: object) -> bool:
 
     if dependencies.is_into_series(value):
         return False
-    has_stream = hasattr(value, "__arrow_c_stream__")
-    return (
-        has_stream
-        or dependencies.is_into_dataframe(value)
-        or dependencies.is_polars_lazyframe(value)
-    )
+    frame = dependencies.is_into_dataframe(value) or dependencies.is_polars_lazyframe(value)
+    return frame or hasattr(value, "__arrow_c_stream__")
 
 
 def frame_rows(table: Any, choose: Choose, source: str) -> Iterator[tuple[int, Fields]]:

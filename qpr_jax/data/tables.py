@@ -23,13 +23,8 @@ from qpr_jax.files import StrPath, write_atomically
 log = logging.getLogger("qpr_jax")
 
 FORMATS = ("lines", "tsv", "csv", "jsonl", "json", "parquet", "arrow")
-_SUFFIXES = {
-    "ndjson": "jsonl",
-    "feather": "arrow",
-    "ipc": "arrow",
-    "arrows": "arrow",
-    "pq": "parquet",
-}
+_SUFFIXES = dict.fromkeys(("feather", "ipc", "arrows"), "arrow")
+_SUFFIXES |= {"ndjson": "jsonl", "pq": "parquet"}
 NAME_COLUMNS = "name its columns so, or another format with `--format`"
 _LONGEST_ROW = 5000  # lines of a row whose cells hold line ends
 _SHOWN_LINES = 20  # that show the separator of a CSV file

@@ -220,7 +220,8 @@ def _check_shapes(encoder: CnnEncoder, folder: StrPath) -> None:
     filters = [kernel.shape[-1] for kernel in encoder.kernels]
     width = embedding.shape[-1]
     fits = (
-        embedding.shape == (encoder.vocabulary.size, width)
+        encoder.vocabulary.bins > 0
+        and embedding.shape == (encoder.vocabulary.size, width)
         and not embedding[0].any()  # padding
         and all(k.ndim == 3 and k.size and k.shape[1] == width for k in encoder.kernels)
         and [bias.shape for bias in encoder.biases] == [(n,) for n in filters]

@@ -77,9 +77,8 @@ class FoldedCnn:
             filters = table.shape[2]
             more = _sums_of_rows(table.reshape(len(table), -1), parts) * scales
             more = more.reshape(-1, *table.shape[1:])
-            space = np.empty((2, filters), np.float32)
             own = self._bias[at : at + filters]
-            _add_maxima(table, more, token_ids, offsets, own, space, values, at)
+            _add_maxima(table, more, token_ids, offsets, own, values, at)
             at += filters
         if self._bag_of_words:
             _add_rows(self._embedding, rows, token_ids, offsets, values, at)
@@ -143,16 +142,15 @@ def _tanh(x):  # type: ignore[no-untyped-def]
 
 
 @compile_loop(fastmath={"contract"})
-def _add_maxima(table, more, token_ids, offsets, bias, space, out, column):  # type: ignore[no-untyped-def]
+def _add_maxima(table, more, token_ids, offsets, bias, out, column):  # type: ignore[no-untyped-def]
     """Write tanh of the maxima over time, plus `bias`, of each question to its row of `out`.
 
-    `more` has the products of the tokens after those of `table`. The f filters are written from
-    `column` on. `space`, float32 [2, f], is made by the caller, since compiling an allocation takes
-    a quarter of a second.
+    `more` has the products of the tokens after those of `table`. The filters are written from
+    `column` on.
     """
     known, window, filters = table.shape
     left = window // 2
-    total, best = space[0], space[1]
+    total, best = np.empty(filters, np.float32), np.empty(filters, np.float32)
     for question in range(len(out)):
         first, stop = offsets[question], offsets[question + 1]
         for i in range(filters):

@@ -5,10 +5,10 @@ Pure functions of two texts. They are written for English and accept any strings
 
 from __future__ import annotations
 
+import decimal
 import itertools
 import operator
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -37,10 +37,8 @@ def numbers(text: str) -> frozenset[str]:
 
 
 def _plain(number: str) -> str:
-    digits = "".join(c if c == "." else str(unicodedata.decimal(c)) for c in number if c != ",")
-    whole, _, part = digits.partition(".")
-    part = part.rstrip("0")
-    return (whole.lstrip("0") or "0") + (f".{part}" if part else "")
+    plain = f"{decimal.Decimal(number.replace(',', '')):f}"
+    return plain.rstrip("0").removesuffix(".") if "." in plain else plain
 
 
 def numbers_differ(first: str, second: str) -> bool:

@@ -7,7 +7,6 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-_ASCII_WORD = re.compile(r"[a-z0-9_]+")
 # The lower case of bytes of words, and blanks for all others.
 _WORD_BYTES = re.sub(rb"[^a-z0-9_]", b" ", bytes(range(256)).lower(), flags=re.DOTALL)
 _WORD = re.compile(r"\w+")
@@ -18,7 +17,7 @@ _SIGN_OR_REST = re.compile(f"[{_SIGNS}]|[^{_SIGNS}]+")
 _ASCII_SIGN = re.compile(
     r"[<>=+*/%$^]+|\#+|&&+|\|\|+|(?<!\w)-(?=\s?\d)|(?<!\S)\.(?=[^\W\d])|(?<!\S)\?\?(?=\s+\w)"
 )
-_ASCII_WORD_OR_SIGN = re.compile(f"{_ASCII_WORD.pattern}|{_ASCII_SIGN.pattern}")
+_ASCII_WORD_OR_SIGN = re.compile(rf"[a-z0-9_]+|{_ASCII_SIGN.pattern}")
 _SIGN_CHARACTER = re.compile(r"[-<>=+*/%$^#&|]")
 _FULL_WIDTH = {ord(sign): ord(sign) + 0xFEE0 for sign in "<>=+*/%$^#&|-.?"}
 # Product codes, addresses, file names: words that "-", "." and the like join.

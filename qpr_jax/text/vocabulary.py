@@ -53,13 +53,6 @@ class Vocabulary:
     subwords: bool = False
     added: tuple[str, ...] = field(default=(), repr=False)
 
-    def __post_init__(self) -> None:
-        if self.bins < 1:
-            raise UserError(f"`bins`: expected 1 or more, got {self.bins}")
-        if len(self._ids) != len(self.words) + len(self.added):
-            what = "`words`: expected distinct words, got a repeated one"
-            raise UserError(what, remedy="build it again")
-
     @property
     def size(self) -> int:
         """Rows of the embedding table: padding, words, bins and added words."""
@@ -214,7 +207,7 @@ def vocabulary_from_bytes(data: bytes) -> Vocabulary:
     value = parse_json(data, "vocabulary")
     try:
         words, added = tuple(value["words"]), tuple(value.get("added", ()))
-        return Vocabulary(words, value["bins"], value.get("subwords", False), added)
+        return Vocabulary(words, int(value["bins"]), value.get("subwords", False), added)
     except (KeyError, TypeError, AttributeError):
         what = "vocabulary: expected a list of `words` and a number of `bins`"
         raise UserError(what, remedy="make the file again") from None

@@ -41,7 +41,7 @@ def qpr(tmp_path, monkeypatch, capfd):
 
     def call(*arguments, given=b""):
         monkeypatch.setattr(sys, "argv", ["qpr", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(given))))
         capfd.readouterr()
         status = main.main()
         out, err = capfd.readouterr()

@@ -118,7 +118,8 @@ def test_every_format_gives_the_same_rows(tmp_path, monkeypatch, name):
         data = pack(FILES[name](ROWS))
         assert same(read(write(tmp_path, name + packed, data)), ids=typed) == expected
         assert same(read(write(tmp_path, "unnamed", data), format=kind), ids=typed) == expected
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        stdin = io.BufferedReader(io.BytesIO(data))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stdin))
         assert same(read("-", format=kind), ids=typed) == expected
 
 

@@ -94,6 +94,7 @@ BF16 = b'{"embedding": {"dtype": "BF16", "shape": [1, 1], "data_offsets": [0, 2]
         (WEIGHTS, b"none of these", "expected safetensors"),
         (WEIGHTS, struct.pack("<Q", len(BF16)) + BF16 + bytes(2), "expected safetensors"),
         ("vocabulary.json", b'{"words": ["a"], "bins": 4}', "do not fit each other"),
+        ("vocabulary.json", b'{"words": "%b", "bins": -4}' % bytes(range(97, 117)), "do not fit"),
         ("settings.json", b"{", "expected JSON"),
         ("settings.json", b"[]", "expected the weights and settings"),
         ("settings.json", b'{"normalize": true, "settings": {}}', "'max_words'"),

@@ -184,8 +184,7 @@ def test_written_and_read(words, bins, subwords):
 
 
 def test_what_is_no_vocabulary():
-    wrong = [{"words": None}, {"words": ["a"] * 2}, {"added": 1}, {"added": "a"}]
-    for fields in [*wrong, {"bins": None}, {"bins": 0}]:
+    for fields in ({"words": None}, {"added": 1}, {"bins": None}):
         data = json.dumps({"bins": 1, "words": ["a"]} | fields).encode()
         for wrong in (data, b"", b"\xff", b"[]"):
             with pytest.raises(UserError, match="expected"):
