@@ -83,9 +83,7 @@ def _counts(numbers: dict[str, int]) -> str:
 @cli.option("--test", default=0.1, type=cli.PART, help="Share of the questions in test.")
 @cli.table_format("PAIRS")
 @cli.skip_bad_rows
-def splits(
-    pairs: str, out: str, dev: float, test: float, format: str | None, skip_bad_rows: bool
-) -> dict[str, Any]:
+def splits(pairs: str, out: str, dev: float, test: float, **how: Any) -> dict[str, Any]:
     """Divide labeled PAIRS into train, dev and test.
 
     These share no question. PAIRS has question1, question2 and is_duplicate, as Quora's file.
@@ -104,7 +102,7 @@ def splits(
              qpr evaluate runs/mine --beir parts/beir
     """
     refuse_existing(out)
-    data = read_question_pairs(pairs, format=format or "", skip_bad_rows=skip_bad_rows)
+    data = read_question_pairs(pairs, **how)
     report = write_tasks(out, data, dev=dev, test=test)
     for name, counts in report["parts"].items():
         log.info("%s: %s", name, _counts(counts))

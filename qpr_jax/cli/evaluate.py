@@ -26,9 +26,9 @@ log = logging.getLogger("qpr_jax")
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
     "retrieval": ("format", "text_column", "id_column", "other_texts", "cross_encoder"),
-    "classification": ("format", "validation"),
-    "mining": ("format",),
-    "translation": (),
+    "classification": ("format", "validation", "skip_bad_rows"),
+    "mining": ("format", "skip_bad_rows"),
+    "translation": ("skip_bad_rows",),
     "--beir": ("split", "trec"),
 }
 
@@ -39,6 +39,7 @@ _OPTIONS = {
 @cli.option("--task", type=click.Choice([*_OPTIONS][:-1]), default="retrieval")
 @cli.option("--validation", type=cli.PATH, help="Labeled pairs to choose thresholds on.")
 @cli.table_format("PAIRS and --validation")
+@cli.skip_bad_rows
 @cli.option("--text-column", help="Column of the query.  [default: question]")
 @cli.option("--id-column", help="Column of the id.  [default: id]")
 @cli.option("--other-texts", is_flag=True, help="Skip hits with the text of the query.")
@@ -88,9 +89,11 @@ def evaluate(folder: str, pairs: str, task: str, **given: Any) -> dict[str, Any]
 
         with needs("the task translation", ".[train]"):
             from qpr_jax.evaluation.translation import score_set
-        return score_set(read_translations(pairs)._replace(name=file_names(pairs)), encode)
+        sentences = read_translations(pairs, skip_bad_rows=given["skip_bad_rows"])
+        return score_set(sentences._replace(name=file_names(pairs)), encode)
     if way != "--beir":
-        return _score_pairs(encode, pairs, given["validation"], given["format"] or "")
+        how = {name: given[name] for name in ("format", "skip_bad_rows")}
+        return _score_pairs(encode, pairs, given["validation"], how)
     from qpr_jax.evaluation.beir import beir_scores
 
     return beir_scores(encode, given["beir"], given["split"] or "test", run_file=given["trec"])
@@ -132,15 +135,17 @@ def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[
     return scores
 
 
-def _score_pairs(encode: Encode, pairs: str, validation: str | None, format: str) -> dict[str, Any]:
+def _score_pairs(
+    encode: Encode, pairs: str, validation: str | None, how: dict[str, Any]
+) -> dict[str, Any]:
     from qpr_jax.evaluation.pairs import require_both_labels, score_classification, score_mining
 
-    test = read_question_pairs(pairs, format=format)
+    test = read_question_pairs(pairs, **how)
     if validation is None:
         counts = {"questions": len(test.questions), "labelled_pairs": len(test.pairs)}
         counts["non_duplicates"] = int((~test.is_duplicate).sum())
         return counts | score_mining(encode, test)
-    chosen_on = read_question_pairs(validation, format=format)
+    chosen_on = read_question_pairs(validation, **how)
     require_both_labels(chosen_on.is_duplicate, f"{input_name(validation)}: ")
     require_both_labels(test.is_duplicate, f"{input_name(pairs)}: ")
     return score_classification(encode, chosen_on, test)

@@ -51,9 +51,8 @@ _FIT = "calibration error {ece:.3f}, Brier score {brier:.3f} (base rate {base_br
 @cli.option("--seed", type=click.IntRange(0), help="Choose at random.  [default: the nearest]")
 @cli.option("--split", type=click.Choice(SPLITS), help="Use only questions in this split of RUN.")
 @cli.table_format("PAIRS")
-def negatives(
-    run: str, pairs: str, out: str, split: str | None, format: str | None, **options: Any
-) -> dict[str, Any]:
+@cli.skip_bad_rows
+def negatives(run: str, pairs: str, out: str, split: str | None, **options: Any) -> dict[str, Any]:
     """Mine hard negatives for a training.
 
     A negative is a near hit of a question of PAIRS (question1, question2, is_duplicate) that is not
@@ -83,7 +82,8 @@ def negatives(
     if pathlib.Path(out).resolve() == pathlib.Path(pairs).resolve():
         raise UserError(f"expected another file than that of the pairs, got {out}", setting="out")
     rerank, cross_encoder = options.pop("rerank"), options.pop("cross_encoder")
-    labeled, groups, queries = _read_queries(run, pairs, split, format or "")
+    how = {name: options.pop(name) for name in ("format", "skip_bad_rows")}
+    labeled, groups, queries = _read_queries(run, pairs, split, how)
     score = functools.partial(_score, read_cross_encoder(cross_encoder)) if cross_encoder else None
     if split is None and pathlib.Path(run, "index").is_dir():
         retriever = Retriever.load(run)
@@ -121,13 +121,13 @@ def negatives(
 
 
 def _read_queries(
-    run: str, path: str, split: str | None, format: str
+    run: str, path: str, split: str | None, how: dict[str, Any]
 ) -> tuple[QuestionPairs, np.ndarray, list[np.ndarray]]:
     """Read the labeled pairs, the groups of their questions, and those with several texts."""
     from qpr_jax.data.clusters import transitive_clusters
     from qpr_jax.index.negatives import query_groups
 
-    labeled = read_question_pairs(path, format=format)
+    labeled = read_question_pairs(path, **how)
     if split is not None:
         known = read_object(pathlib.Path(run, "run.json")).get("data.sha256")
         if labeled.numbered and not (os.path.isfile(path) and known == sha256_of(path)):
@@ -194,7 +194,8 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
 @cli.argument("verdicts", default="-")
 @cli.option("--out", type=cli.FOLDER, help="New folder, instead of changing RUN.")
 @cli.table_format("VERDICTS")
-def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> dict[str, Any]:
+@cli.skip_bad_rows
+def calibrate(run: str, verdicts: str, out: str | None, **how: Any) -> dict[str, Any]:
     """Fit the probabilities of found pairs to VERDICTS.
 
     VERDICTS has question1, question2 and is_duplicate (0 or 1) and, where known, weight (the number
@@ -217,7 +218,7 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
         what = f"expected the folder of a run to change, got the name {run!r}"
         raise UserError(what, remedy="name a folder for the calibrated copy with --out")
     encoder, stages = read_stages(run)
-    given = read_question_pairs(verdicts, format=format or "", weighted=True)
+    given = read_question_pairs(verdicts, weighted=True, **how)
     with needs("`qpr calibrate`", ".[train]"):
         from qpr_jax.reranking.recalibration import recalibrate
     questions = given.questions

@@ -25,7 +25,7 @@ IDS = ("qid1", "qid2")
 PAIRS_HEADER = (*IDS, *COLUMNS)  # of the pair files that `qpr splits` writes
 WEIGHT = "weight"
 _LABELS = {"1": True, "0": False, "true": True, "false": False, "1.0": True, "0.0": False}
-_SKIP = "skip bad rows: `qpr splits --skip-bad-rows`, `qpr train --set data.skip_bad_rows=True`"
+SKIP = "skip bad rows with `--skip-bad-rows`, or `--set data.skip_bad_rows=True` in a training"
 
 Row = tuple[Id, Id, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
 
@@ -70,7 +70,7 @@ class QuestionPairs:
 def read_question_pairs(
     path: StrPath,
     *,
-    format: str = "",
+    format: str | None = None,
     skip_bad_rows: bool = False,
     max_rows: int = 0,
     weighted: bool = False,
@@ -81,12 +81,12 @@ def read_question_pairs(
     whole numbers; else questions are numbered by first appearance. The first bad row is a UserError
     with its line, unless they are skipped and counted.
 
-    format: of `data.tables`; if empty, the suffix of the file's name decides, else "tsv".
+    format: of `data.tables`; if None, the suffix of the file's name decides, else "tsv".
     max_rows: stop after so many good rows; 0: read all.
     weighted: read `weight`, 1 where there is none, and no ids.
     """
     name, kind = input_name(str(path)), format or format_of(path) or "tsv"
-    bad = BadRows(name, skip=skip_bad_rows, option=_SKIP)
+    bad = BadRows(name, skip=skip_bad_rows, option=SKIP)
 
     def choose(names: Sequence[str]) -> list[str]:
         require(names, COLUMNS, remedy=NAME_COLUMNS, source=name)

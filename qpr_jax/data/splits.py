@@ -127,8 +127,10 @@ def split_by_cluster(
         splits.pairs[name] = linking_pairs(splits.pairs[name], clusters, most, seed=seed)
     for name in SPLITS:
         if not len(splits.pairs[name]):
-            what = f"expected pairs in each split, got none for {name}, of {pairs.sum()} in all"
-            raise UserError(what, remedy="give more pairs, or change `data.held_out_pairs`")
+            got = f"none for {name}, of {pairs.sum():,} in all (clusters: {len(sizes):,})"
+            what = f"expected pairs of duplicates in each split, got {got}"
+            remedy = "give more pairs that are labeled 1, or change `data.held_out_pairs`"
+            raise UserError(what, remedy=remedy)
     return splits
 
 

@@ -13,6 +13,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from qpr_jax.data.decoding import BadRows, not_utf8, open_input, read_lines
+from qpr_jax.data.pairs import SKIP
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError, short
@@ -62,8 +63,7 @@ def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations
     """
     languages, paths = find_files(spec)
     source = "+".join(paths)
-    option = "train without bad rows: `data.skip_bad_rows=True`"
-    bad = BadRows(source, skip=skip_bad_rows, option=option)
+    bad = BadRows(source, skip=skip_bad_rows, option=SKIP)
     rows = _aligned_rows(*paths) if len(paths) == 2 else _table_rows(paths[0], languages)
     pairs = [*bad.good(rows)]
     bad.warn()

@@ -72,7 +72,9 @@ def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     splits = split_by_cluster(data, clusters, held_out_pairs=config.data.held_out_pairs)
     if config.data.labels:
-        return add_labels(data, splits, read_question_pairs(config.data.labels))
+        skip = config.data.skip_bad_rows
+        labels = read_question_pairs(config.data.labels, skip_bad_rows=skip)
+        return add_labels(data, splits, labels)
     return SplitData(data, clusters, splits)
 
 

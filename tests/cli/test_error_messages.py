@@ -85,13 +85,16 @@ MISTAKES = (
     ("negatives run pairs.jsonl --out made.tsv --split train", "pairs.jsonl", ""),
     ("negatives run pairs.jsonl --out made.tsv --rerank light", "re", ""),
     ("negatives run other.tsv --out made.tsv", "other.tsv", ""),
+    ("negatives run pairs.tsv --out made.tsv", "pairs.tsv, line", "--skip-bad-rows"),
     ("negatives run pairs.jsonl --out ./pairs.jsonl", "`out`", "another file"),
     ("rerank run pairs.jsonl", "run: expected a cross-encoder", "name the run of one"),
     ("calibrate minilm pairs.jsonl", "minilm", "--out"),
+    ("calibrate run pairs.tsv --out made", "pairs.tsv, line", "--skip-bad-rows"),
     # evaluate, errors, publish
     ("evaluate mine no_id.tsv", "no_id.tsv, line 2", ""),
     ("evaluate mine ids.tsv", "1 of 2 ids are not in mine, such as 77", "remove their rows"),
     ("evaluate run pairs.jsonl --task classification --validation pairs.jsonl", "pairs.", ""),
+    ("evaluate run pairs.tsv --task mining", "pairs.tsv, line", "--skip-bad-rows"),
     ("errors mine --out made.md", "mine", ""),
     ("errors run --out made.txt", "`out`", ".html"),
     ("publish run --to run", "`to`", "another folder"),
@@ -120,6 +123,10 @@ def test_an_error_is_one_line_that_says_where_and_what_to_do(qpr, files):
         assert stderr.count("error: ") == 1 + stderr.count("error: all is well"), arguments
         assert where in line, arguments
         assert remedy in line, arguments
+        options = [
+            flag for one in program.commands[arguments.split()[0]].params for flag in one.opts
+        ]
+        assert remedy != "--skip-bad-rows" or remedy in options, arguments
         assert len(line) < 700, arguments
         assert {path.name for path in files.iterdir()} == before, arguments
 

@@ -230,9 +230,10 @@ def test_labels_are_trained_on_and_count_to_the_identity(tmp_path):
     rows = [
         ("a", 1, first, "a question that is new", 1, 0.5, 3),
         ("b", 2, second, "one that is not the same", 0, 0.5, 3),
+        ("c", 3, second, "one with a bad label", "maybe", 0.5, 3),
     ]
     path = write_table(tmp_path / "verdicts.csv", names, rows)
-    config = override(config, {"data.labels": path})
+    config = override(config, {"data.labels": path, "data.skip_bad_rows": True})
     dataset = load_dataset(config, None)
     new = dataset.data.questions.index("a question that is new")
     assert dataset.clusters[new] == dataset.clusters[dataset.data.questions.index(first)]
