@@ -51,6 +51,10 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> int:
         """Run the function and print what it returns; the exit status."""
         wants_json = ctx.meta[_JSON] = ctx.params.pop("wants_json")
+        for name, no in (("id_column", "no_ids"), ("payload", "no_payload")):
+            if ctx.params.get(name) and ctx.params.get(no):
+                flags = f"--{name} or --{no}".replace("_", "-")
+                raise click.UsageError(f"give {flags}, not both", ctx)
         try:
             result = super().invoke(ctx)
             if isinstance(result, Mapping) and (wants_json or self.prints_json):

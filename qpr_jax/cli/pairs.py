@@ -47,7 +47,7 @@ _FIT = "calibration error {ece:.3f}, Brier score {brier:.3f} (base rate {base_br
 @cli.option("--relative-margin", type=cli.DISTANCE, help="Distance: 1 + this times the positive's.")
 @cli.option("--rerank", type=click.Choice(["light"]), help="Score hits by RUN's re-ranker.")
 @cli.option("--cross-encoder", type=cli.PATH, help="Score hits by this folder's model.")
-@cli.option("--max-score", default=0.5, type=cli.SHARE, help="Drop higher scores.")
+@cli.option("--max-score", type=cli.SHARE, help="Drop hits of a higher score.  [default: 0.5]")
 @cli.option("--seed", type=click.IntRange(0), help="Choose at random.  [default: the nearest]")
 @cli.option("--split", type=click.Choice(SPLITS), help="Use only questions in this split of RUN.")
 @cli.table_format("PAIRS")
@@ -76,6 +76,12 @@ def negatives(run: str, pairs: str, out: str, split: str | None, **options: Any)
     from qpr_jax.reranking.cross_encoder import read_cross_encoder
     from qpr_jax.retriever import Retriever
 
+    if options["from_rank"] > options["to_rank"]:
+        raise click.UsageError("--from-rank is above --to-rank")
+    if options["max_score"] is None:
+        options["max_score"] = Rules.max_score
+    elif not (options["rerank"] or options["cross_encoder"]):
+        raise click.UsageError("--max-score goes with --rerank or --cross-encoder")
     output = pathlib.Path(out).suffix.removeprefix(".")
     if output not in ("tsv", "jsonl"):
         raise UserError(f"expected a file .tsv or .jsonl, got {out}", setting="out")

@@ -13,7 +13,7 @@ import numpy as np
 
 from qpr_jax.data.columns import Fields, is_missing, require
 from qpr_jax.data.decoding import BadRows, input_name
-from qpr_jax.data.tables import NAME_COLUMNS, format_of, read_rows
+from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, id_key
@@ -25,6 +25,7 @@ IDS = ("qid1", "qid2")
 PAIRS_HEADER = (*IDS, *COLUMNS)  # of the pair files that `qpr splits` writes
 WEIGHT = "weight"
 _LABELS = {"1": True, "0": False, "true": True, "false": False, "1.0": True, "0.0": False}
+_NAMES = "name its columns so, and the file by its format, as .csv"
 SKIP = "skip bad rows with `--skip-bad-rows`, or `--set data.skip_bad_rows=True` in a training"
 
 Row = tuple[Id, Id, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
@@ -89,7 +90,7 @@ def read_question_pairs(
     bad = BadRows(name, skip=skip_bad_rows, option=SKIP)
 
     def choose(names: Sequence[str]) -> list[str]:
-        require(names, COLUMNS, remedy=NAME_COLUMNS, source=name)
+        require(names, COLUMNS, remedy=_NAMES, source=name)
         return [column for column in names if column in (*PAIRS_HEADER, WEIGHT)]
 
     rows = read_rows(str(path), choose, format=kind)

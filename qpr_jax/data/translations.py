@@ -91,7 +91,7 @@ def find_files(spec: str) -> tuple[Pair, list[str]]:
     match = _PREFIX.fullmatch(spec)
     if match is None:
         what = f"{spec}: expected the two languages before the path"
-        raise UserError(what, remedy=f"write them as in en-de:{spec}")
+        raise UserError(what, remedy="write them as in en-de:PATH")
     languages = match[1].lower(), match[2].lower()
     path = os.path.expanduser(os.path.expandvars(match[3]))
     paths = [path] if os.path.exists(path) else [part.strip() for part in path.split("+")]
@@ -136,7 +136,7 @@ def _table_rows(path: str, languages: Pair) -> PairRows:
         for pair in (languages, _NAMED):
             if known.keys() >= {*pair}:
                 return [known[name] for name in pair]
-        if kind in ("csv", "tsv") and len(names) == 2:
+        if kind in ("csv", "tsv") and len(names) == 2 and known.keys().isdisjoint(languages):
             header[:] = names
             return header
         what = f"{path}: expected columns {' and '.join(languages)}, got {short([*names])}"

@@ -121,7 +121,7 @@ def write_clusters(folder: StrPath, log: LogQuestions, method: Method) -> dict[s
             if not counts["clusters"]:
                 what = f"expected clusters in each split, got none for {split} without the "
                 what += f"{overlap:,} questions that are also in train"
-                remedy = "give more logs, lower `min_coherence`, or try another `split_seed`"
+                remedy = "give more logs, lower `--min-coherence`, or try another `--seed`"
                 raise UserError(what, remedy=remedy)
         texts = sorted(question.text for question in log.questions)
         with write_atomically(part / QUESTIONS, "w") as file:
@@ -165,7 +165,7 @@ def _coherent(found: Sequence[Cluster], log: LogQuestions, method: Method) -> li
         most = max(cluster.coherence for cluster in found)
         what = f"expected clusters with a coherence of at least {method.least:g}, got none: "
         what += f"the most coherent of {len(found):,} has {most:.3g}"
-        remedy = "lower `min_coherence`, or use `coherence=pairwise` if it is `paper`"
+        remedy = "lower `--min-coherence`, or use `--coherence pairwise` if it is `paper`"
         raise UserError(what, remedy=remedy)
     return kept
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,12 +19,13 @@ UNDECIDED = ""  # the answer of a question without a most frequent answer
 
 @dataclass(frozen=True)
 class Logs:
-    """Files, the names of their two columns, and their format; "" takes it from their names."""
+    """Files, the names of their two columns, their format ("": by their names), and a limit."""
 
     files: tuple[str, ...]
     question_column: str = "question"
     answer_column: str = "answer"
     format: str = ""
+    max_rows: int = 0  # of each file; 0: all
 
 
 class LogRow(NamedTuple):
@@ -54,17 +56,18 @@ def read_log(logs: Logs, file: str, *, skip_bad_rows: bool = False) -> Iterator[
     """Yield the rows of a file, None for a bad one if these are skipped, else raise UserError."""
     columns = (logs.question_column, logs.answer_column)
     bad = BadRows(file, skip=skip_bad_rows, option=_SKIP)
-    for line, fields in read_rows(file, columns, format=logs.format, remedy=NAME_COLUMNS):
-        row = fields if isinstance(fields, str) else _log_row([fields[name] for name in columns])
+    rows = read_rows(file, columns, format=logs.format, remedy=NAME_COLUMNS)
+    for line, fields in itertools.islice(rows, logs.max_rows or None):
+        row = fields if isinstance(fields, str) else _log_row(*(fields[name] for name in columns))
         if isinstance(row, str):
             bad.add(line, row)
         yield row if isinstance(row, LogRow) else None
 
 
-def _log_row(values: Sequence[object]) -> LogRow | str:
-    """Return the row of a question and its answer, or what is wrong with it."""
-    texts = []
-    for name, value in zip(("a question", "an answer"), values, strict=True):
+def _log_row(question: object, answer: object) -> LogRow | str:
+    """Return the row of a question and its answer, or what is wrong; a number may be a label."""
+    label, texts = f"{answer}" if isinstance(answer, int) else answer, []
+    for name, value in (("a question", question), ("an answer", label)):
         if not isinstance(value, str) or not value.strip():
             return f"expected {name}, got {value!r:.60}"
         try:

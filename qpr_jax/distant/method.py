@@ -110,7 +110,7 @@ def split_clusters(clusters: Sequence[Cluster], method: Method) -> dict[str, str
     if len(clusters) < len(SPLITS):
         into = f"{len(SPLITS)} clusters or more, to split into {', '.join(SPLITS)}"
         what = f"expected {into}, got {len(clusters)}"
-        raise UserError(what, remedy="lower `min_coherence`, or give more logs")
+        raise UserError(what, remedy="lower `--min-coherence`, or give more logs")
     answers = sorted((draw("split", method.seed, c.answer), c.answer) for c in clusters)
     tenth = max(1, round(len(clusters) / 10))
     names = itertools.chain.from_iterable([name] * tenth for name in HELD_OUT)

@@ -33,6 +33,8 @@ def validate(config: TrainConfig) -> None:
         refuse_if(config.distributed, "distributed", "must be false for a cross-encoder")
         what = f"must have pairs for a cross-encoder, got {source!r}"
         refuse_if(not SOURCES[source].has_pairs, "data.source", what)
+    unread = config.data.negatives and not config.batch.hard_negatives
+    refuse_if(unread, "batch.hard_negatives", "must be above 0 with `data.negatives`, got 0")
     _check_targets(config)
     _check_translations(config)
 
@@ -72,6 +74,8 @@ def _check_translations(config: TrainConfig) -> None:
     needing = {
         "text.added_words": added,
         "batch.translations": config.batch.translations,
+        "data.glossed": config.data.glossed,
+        "data.parallel_tests": config.data.parallel_tests,
         "early_stopping.metric": config.early_stopping.metric == "translation",
     }
     for name, given in needing.items():

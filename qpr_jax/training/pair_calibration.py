@@ -53,8 +53,9 @@ def calibrate_pairs(
     `taught`: features of other pairs, float64 [P, f], and the probabilities that a teacher gives
     them, float64 [P]; each counts as a hit.
     """
-    if len(dataset.splits.pairs["validation"]) < MIN_DUPLICATES:
-        log.info("no probabilities of pairs: there are no clusters to fit them on")
+    if (count := len(dataset.splits.pairs["validation"])) < MIN_DUPLICATES:
+        text = "no probabilities of pairs: expected %d validation pairs or more, got %d"
+        log.info(text, MIN_DUPLICATES, count)
         return None
     words = FeatureExtractor(encoder, light.frequencies, light.word_weights) if light else None
     features, questions = PairFeatures(words), dataset.data.questions

@@ -90,7 +90,8 @@ def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Pat
         return logs
     folder = workdir / "clusters"
     if not folder.exists():
-        given, method = Logs(table_files([str(logs)])), Method(coherence, LEAST[coherence])
+        given = Logs(table_files([str(logs)]), max_rows=config.data.max_rows)
+        method = Method(coherence, LEAST[coherence])
         make_folder(folder, given, method, skip_bad_rows=config.data.skip_bad_rows)
     return folder
 

@@ -149,6 +149,9 @@ WRONG_OPTIONS = (
     ("evaluate run --beir set --format tsv", "--format does not go with --beir"),
     ("evaluate run p.tsv --beir set", "--beir"),
     ("evaluate run --beir set --task mining", "--beir"),
+    ("index f t.csv --id-column id --no-ids", "give --id-column or --no-ids, not both"),
+    ("negatives r p.tsv --out n.tsv --from-rank 9 --to-rank 5", "--from-rank is above --to-rank"),
+    ("negatives r p.tsv --out n.tsv --max-score 0.1", "--max-score goes with"),
     ("presets --all", "--all"),
 )
 

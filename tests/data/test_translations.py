@@ -126,6 +126,7 @@ def test_files_that_do_not_fit_each_other(tmp_path):
 
 def test_specifications_that_cannot_be_read(tmp_path):
     write_table(tmp_path / "p.tsv", PAIRS[0], PAIRS[1:])
+    write_table(tmp_path / "h.tsv", ("en", "de"), PAIRS)
     expected = "expected two languages, and a file or two"
     check_refused(
         lambda spec: read_translations(spec.format(tmp_path)),
@@ -135,6 +136,7 @@ def test_specifications_that_cannot_be_read(tmp_path):
         ("en-de:{0}/p.tsv+{0}/p.tsv", expected),
         ("en-de:-", "found none at -"),
         ("en-de:{}", r"cannot be read \(Is a directory\)"),
+        ("en-fr:{}/h.tsv", "expected columns en and fr, got"),
         ("en-de:$QPR_NOT_SET/p.tsv", r"found none at \$QPR_NOT_SET/p.tsv"),
     )
 

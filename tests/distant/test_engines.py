@@ -1,5 +1,6 @@
 """The same clusters in memory and from Spark, whatever the order and the files of the rows."""
 
+import dataclasses
 import functools
 import gzip
 import json
@@ -67,7 +68,7 @@ BAD_ROWS = (
 
 def test_a_bad_row_is_refused_or_counted(read, tmp_path):
     good = write_rows(tmp_path / "good.jsonl", log_rows())
-    row = b'{"question": "q", "answer": "a"}\n'
+    row = b'{"question": "q", "answer": 7}\n'
     for i, (wrong, said) in enumerate(BAD_ROWS):
         bad = tmp_path / f"bad{i}.jsonl"
         logs = Logs((good, str(bad)))
@@ -76,6 +77,8 @@ def test_a_bad_row_is_refused_or_counted(read, tmp_path):
             read(logs)
         found = read(logs, skip_bad_rows=True)
         assert (found.bad_rows, found.rows) == (1, len(log_rows()) + 2)
+        assert [one.answer for one in found.questions if one.text == "q"] == ["7"]
+        assert read(dataclasses.replace(logs, max_rows=1)).rows == 2
 
 
 def test_a_file_that_breaks_off_is_refused_even_where_bad_rows_are_skipped(read, tmp_path):

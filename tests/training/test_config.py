@@ -88,6 +88,8 @@ def test_a_wrong_value_or_name_is_refused():
         ({"loss.names": ("sdml", "sdml")}, "loss.names"),
         ({"loss.weights": (1.0, 2.0)}, "loss.weights"),
         ({"distributed": True, "devices": 2}, "devices"),
+        ({"data.negatives": "a.tsv"}, "batch.hard_negatives"),
+        ({"data.glossed": 1}, "data.glossed"),
         # What there is to learn from
         ({"max_epochs": 0}, ""),
         ({"data.source": "questions"}, ""),
