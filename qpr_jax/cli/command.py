@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from qpr_jax.retriever import Retriever
 
 CHUNK = 1024  # questions that are searched or added together
-_IDS = ("id", "id1", "id2", "query_id")  # keys of output whose values go out as they came
+_IDS = ("id", "query_id")  # keys of output whose values go out as they came
 _JSON = f"{__name__}.json"
 Function = Callable[..., Any]
 

@@ -144,7 +144,7 @@ def _read(files: Sequence[str], how: dict[str, Any], where: str) -> Source:
     own = None
     if len(chosen) == len(files) and len({each[:2] for each in chosen}) == 1:
         own = how["format"] or format_of(files[0]), files
-    return Source(entries, where, [*chosen, NO_COLUMNS][0], own, range(len(entries)))
+    return Source(entries, where, [*chosen, NO_COLUMNS][0], own)
 
 
 def _write(

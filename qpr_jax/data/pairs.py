@@ -24,7 +24,8 @@ COLUMNS = ("question1", "question2", "is_duplicate")
 IDS = ("qid1", "qid2")
 PAIRS_HEADER = (*IDS, *COLUMNS)  # of the pair files that `qpr splits` writes
 WEIGHT = "weight"
-_LABELS = {"1": True, "0": False, "true": True, "false": False, "1.0": True, "0.0": False}
+_LABELS = dict.fromkeys(("1", "1.0", "true", "yes", "y"), True)
+_LABELS |= dict.fromkeys(("0", "0.0", "false", "no", "n"), False)
 _NAMES = "name its columns so, and the file by its format, as .csv"
 SKIP = "skip bad rows with `--skip-bad-rows`, or `--set data.skip_bad_rows=True` in a training"
 
@@ -107,7 +108,7 @@ def read_question_pairs(
 
 
 def parse_label(cell: object) -> bool | None:
-    """Parse a label, 0 or 1, true or false; None for anything else."""
+    """Parse a label: 0 or 1, true or false, yes or no; None for anything else."""
     return _LABELS.get(str(cell).strip().lower())
 
 

@@ -42,14 +42,13 @@ class Source(NamedTuple):
     """A table as it was given.
 
     where: what a UserError says before the line of a row, as `tickets.csv, line`. chosen: the
-    columns, of several files the first one's. own, places: as of `select_rows`.
+    columns, of several files the first one's. own: the `source` of `select_rows`.
     """
 
     entries: Sequence[Entry]
     where: str
     chosen: Chosen = NO_COLUMNS
     own: Any = None
-    places: Sequence[int] = ()
 
 
 def read_questions(

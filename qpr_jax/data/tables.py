@@ -117,7 +117,9 @@ def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...
         if not os.path.isdir(path):
             files.append(os.fspath(path))
             continue
-        inside = [str(file) for file in pathlib.Path(path).rglob("[!._]*") if file.is_file()]
+        below = [file for file in pathlib.Path(path).rglob("*") if file.is_file()]
+        hidden = re.compile(r"(^|/)[._]")  # also a folder, such as .ipynb_checkpoints
+        inside = [str(f) for f in below if not hidden.search(f.relative_to(path).as_posix())]
         named = [file for file in inside if format_of(file) in ([format] if format else FORMATS)]
         found = named or (inside if format else [])
         if not found:
@@ -213,6 +215,7 @@ def _find_separator(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
     first = [*itertools.islice(lines, _SHOWN_LINES)]
     whole = itertools.chain(first, lines)
     plain = [re.sub(r'"[^"]*"', "", line) for _, line in first if isinstance(line, str)]
+    plain = [*filter(str.strip, plain)]
     if plain and re.fullmatch(r'sep=[^"\r ]\r?', plain[0]):
         return plain[0][4], itertools.islice(whole, 1, None)
 
@@ -225,12 +228,12 @@ def _find_separator(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
 
 def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
     """Yield the chosen columns of the rows below a header."""
-    _, first = next(rows, (0, None))
+    number, first = next(rows, (0, None))
     if first is None:
         what = f"{source}: expected a header that names the columns, got nothing"
         raise UserError(what, remedy="give a file with one row or more")
     if isinstance(first, str):
-        what = f"{source}, line 1: expected a header, got a line that cannot be read ({first})"
+        what = f"{source}, line {number}: expected a header, got what cannot be read ({first})"
         raise UserError(what, remedy="save the file as UTF-8")
     header = [name.strip() for name in first]
     places = {name: header.index(name) for name in choose(distinct_names(header, source))}

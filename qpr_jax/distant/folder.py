@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from qpr_jax.data.pairs import QuestionPairs
+from qpr_jax.data.pairs import QuestionPairs, parse_label
 from qpr_jax.data.splits import SPLITS, SplitData, Splits
 from qpr_jax.data.tables import read_values, table_files
 from qpr_jax.distant.logs import (
@@ -51,7 +51,6 @@ _METHOD = ("coherence", "least", "pairs_of_a_cluster", "seed")  # keys of `Metho
 _REMEDY = "make the folder again with `qpr clusters`"
 SAMPLE = 200  # clusters in the sample for verdicts, as in the paper's spot check
 SAMPLE_COLUMNS = ("verdict", "answer", "size", "coherence", "questions")
-_YES, _NO = ("1", "yes", "y", "true"), ("0", "no", "n", "false")
 _BINS = 20
 _SHOWN = 10  # questions of a cluster
 _FILL_IN = "fill in a sample.tsv of `qpr clusters`, and keep it tab-separated UTF-8"
@@ -261,14 +260,13 @@ def write_sample(path: pathlib.Path, sample: Iterable[Cluster]) -> None:
 def score_verdicts(path: str) -> dict[str, Any]:
     """Return the share of judged clusters that are coherent, with Wilson's 95 % interval."""
 
-    def parse(verdict: object) -> str | None:
-        word = str(verdict).strip().lower()
-        return word if word in ("", *_YES, *_NO) else None
+    def parse(verdict: object) -> bool | str | None:
+        return parse_label(verdict) if str(verdict).strip() else ""
 
     columns, expected = ["verdict"], "a `verdict` 1 or yes, 0 or no, or nothing"
     how = {"expected": expected, "format": "tsv", "remedy": _FILL_IN}
     given = [*read_values(path, columns, parse, **how)]
-    verdicts = [word in _YES for word in given if word]
+    verdicts = [verdict for verdict in given if isinstance(verdict, bool)]
     if not verdicts:
         what = f"{path}: expected verdicts, got {len(given)} blank ones"
         raise UserError(what, remedy="fill in the column `verdict`")

@@ -167,8 +167,7 @@ def find_duplicates(
     own = questions if is_table(questions) else None
     if isinstance(questions, str | os.PathLike):
         own = format_of(questions), [os.fspath(questions)]
-    places = [row.line for row in rows]
-    table, other = Source(rows, "`questions`, position", chosen[-1], own, places), None
+    table, other = Source(rows, "`questions`, position", chosen[-1], own), None
     if against is not None:
         entries = [*as_entries(against, None, payload, *columns, name="against")]
         other = Source(entries, "`against`, position")

@@ -291,5 +291,5 @@ class Duplicates:
             while name in values:
                 name = f"qpr_{name}"
             fixed[name] = column
-        own = None if "of_table" in added else table.own
-        return TableColumns(values | fixed, fixed, select_rows(own, table.places, numbers, names))
+        own, lines = None if "of_table" in added else table.own, [e.line for e in table.entries]
+        return TableColumns(values | fixed, fixed, select_rows(own, lines, numbers, names))

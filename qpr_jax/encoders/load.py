@@ -36,11 +36,9 @@ HUB = "hf://"
 _ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 # The files of a model that are read; code and weights in other formats are not downloaded.
 _PATTERNS = ("*.json", "*.safetensors", "*.txt", "README.md")
-Reader = Callable[[StrPath], Encoder]
-
 
 # The format that a folder's manifest names (sentence-transformers writes none) -> the reader.
-FORMATS: dict[str, Reader] = {
+FORMATS: dict[str, Callable[[StrPath], Encoder]] = {
     cnn_encoder.FORMAT: cnn_encoder.read_cnn,
     transformer_encoder.FORMAT: transformer_encoder.read_transformer,
     sentence_transformers.FORMAT: transformer_encoder.read_transformer,

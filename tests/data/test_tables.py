@@ -198,6 +198,7 @@ def test_plain_lines(tmp_path):
 ODD = [
     ("mac.csv", 'id,question\r1,"a, b"\r2,c', ["a, b", "c"]),
     ("bom.txt", "a?\nb?\n".encode("utf-16"), ["a?", "b?"]),
+    ("blank.csv", "\n\nid;question\n1;a, b\n", ["a, b"]),
     ("sep.csv", "sep=|\nid|question\n1|a, b\n", ["a, b"]),
     ("odd.csv", 'sep=^\nid^question\n1^"a^ b"\n', ["a^ b"]),
     ("comma.csv", "id;question;n (a, b, c, d)\n1;a;x\n2;b, c;y\n", ["a", "b, c"]),
@@ -313,9 +314,9 @@ def test_the_first_row_of_json_says_which_key_is_the_question(tmp_path, caplog):
 
 def test_the_tables_of_a_folder(tmp_path):
     names = ("b.jsonl", "c.parquet", "d.tsv.zst", "deep/a.csv.gz")
-    for folder in ("deep", "empty"):
-        (tmp_path / folder).mkdir()
-    for name in (*names[::-1], "README.md", "._b.jsonl"):
+    (tmp_path / "empty").mkdir()
+    for name in (*names[::-1], "README.md", "._b.jsonl", ".ipynb_checkpoints/b.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert table_files([tmp_path]) == tuple(str(tmp_path / name) for name in names)
     assert table_files([tmp_path], format="csv") == (f"{tmp_path}/deep/a.csv.gz",)
