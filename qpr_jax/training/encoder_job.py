@@ -17,7 +17,7 @@ from qpr_jax.distant.folder import content_hash
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.evaluation.retrieval import relevance_scores
-from qpr_jax.files import sha256_of
+from qpr_jax.files import replace_folder, sha256_of
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.run import EXPORT, INDEX
@@ -118,29 +118,31 @@ def _finish(
     vectors = encoder.encode(questions)
     seconds = time.perf_counter() - began
     log.info("encoded %s questions in %.1f s", f"{len(vectors):,}", seconds)
-    store = FolderStore.create(
-        folder / INDEX,
-        map(Question, dataset.data.ids.tolist(), questions),
-        reuse_vectors(encoder, questions, vectors),
-        run_recipe(encoder),
-        encoder=encoder.identity,
-        dimension=encoder.dimension,
-        export=lambda build: EXPORT,
-    )
-    retriever = Retriever(encoder, store)
-    stages = retriever.stages
-    rerankers = {}
-    learn = functools.partial(
-        train_reranker, config, dataset, encoder, vectors, index=store.vectors
-    )
-    if light := learn():
-        rerankers["reranked"], stages.light = light, light.model
-    if scorer and (stacked := learn(scorer=scorer)):
-        rerankers["reranked_cross"], stages.stacked = stacked, stacked.model
-    start = config.encoder.pretrained
-    if not (dataset.start and not stages.light and inherit(retriever, start, dataset)):
-        stages.calibration = calibrate_pairs(dataset, encoder, vectors, stages.light)
-    stages.save(folder / EXPORT)
+    # A search must not find an index without its re-rankers.
+    with replace_folder(folder / INDEX) as part:
+        store = FolderStore.create(
+            part,
+            map(Question, dataset.data.ids.tolist(), questions),
+            reuse_vectors(encoder, questions, vectors),
+            run_recipe(encoder),
+            encoder=encoder.identity,
+            dimension=encoder.dimension,
+            export=lambda build: EXPORT,
+        )
+        retriever = Retriever(encoder, store)
+        stages, rerankers = retriever.stages, {}
+        learn = functools.partial(
+            train_reranker, config, dataset, encoder, vectors, index=store.vectors
+        )
+        if light := learn():
+            rerankers["reranked"], stages.light = light, light.model
+        if scorer and (stacked := learn(scorer=scorer)):
+            rerankers["reranked_cross"], stages.stacked = stacked, stacked.model
+        start = config.encoder.pretrained
+        if not (dataset.start and not stages.light and inherit(retriever, start, dataset)):
+            stages.calibration = calibrate_pairs(dataset, encoder, vectors, stages.light)
+        stages.save(folder / EXPORT)
+    retriever.store = FolderStore(folder / INDEX, encoders=[encoder.identity])
     report = write_report(
         folder, config, dataset, retriever, vectors, rerankers, encode_seconds=seconds
     )
