@@ -20,8 +20,9 @@ from qpr_jax.data.decoding import input_name
 from qpr_jax.data.pairs import COLUMNS, IDS, QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import SPLITS, group_questions, read_split
 from qpr_jax.data.tables import read_values
+from qpr_jax.distant.folder import content_hash
 from qpr_jax.errors import UserError, needs
-from qpr_jax.files import read_object, refuse_existing, sha256_of, write_atomically
+from qpr_jax.files import read_object, refuse_existing, write_atomically
 
 if TYPE_CHECKING:
     from qpr_jax.reranking.cross_encoder import CrossEncoder
@@ -136,7 +137,7 @@ def _read_queries(
     labeled = read_question_pairs(path, **how)
     if split is not None:
         known = read_object(pathlib.Path(run, "run.json")).get("data.sha256")
-        if labeled.numbered and not (os.path.isfile(path) and known == sha256_of(path)):
+        if labeled.numbered and not (os.path.exists(path) and known == content_hash(path)):
             what = f"expected {path} to be the file that {run} was trained on, or to have the "
             what += f"columns {' and '.join(IDS)}, which say which split a question is in"
             raise UserError(what, setting="split", remedy="give the file of the training")

@@ -101,7 +101,12 @@ def read_values(
 
 
 def format_of(path: StrPath) -> str:
-    """Return the format that the suffix of a file's name says, compressed or not; "" for none."""
+    """Return the format that the suffix of a file's name says, compressed or not; "" for none.
+
+    A folder is one of Parquet files.
+    """
+    if os.path.isdir(path):
+        return "parquet"
     base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")
     kind = os.path.splitext(base)[1].removeprefix(".")
     kind = _SUFFIXES.get(kind, kind)

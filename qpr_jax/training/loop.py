@@ -71,6 +71,7 @@ def fit(
         show = stack.enter_context(progress.bar("step", last.steps.stop, start=done, shown=first))
         received = stack.enter_context(_signals())
         stop = False
+        log.info("compiling the first steps, which takes up to a minute")
         if start_counts and not done:
             scores = buffer.write_scores(0, evaluate(state))
             best = best.update(0, scores[watched])

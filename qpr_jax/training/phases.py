@@ -133,9 +133,9 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase],
         terms = loss_terms(config, imitation_alone=alone)
         loss = train_step.make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
         log.info(
-            f"{name}: {len(steps)} steps, {loader.epoch} an epoch, of {loader.size:,} pairs of "
-            f"questions on {mesh.size} {mesh.devices.flat[0].platform} device(s) in "
-            f"{jax.process_count()} process(es)"
+            f"{name}: steps: {len(steps):,}, in an epoch: {loader.epoch:,}, pairs of a batch: "
+            f"{loader.size:,}, devices: {mesh.size} {mesh.devices.flat[0].platform}, "
+            f"processes: {jax.process_count()}"
         )
         step = train_step.make_train_step(
             loss, optimizer, seed=config.seed, frozen_rows=dataset.frozen_rows

@@ -98,8 +98,10 @@ def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Pat
 
 def _read_list(config: TrainConfig, _: pathlib.Path) -> SplitData:
     """A list of questions, of which nothing else is known: there are no pairs."""
-    questions = [*itertools.islice(read_listed(config, "data.path"), config.data.max_rows or None)]
-    data = QuestionPairs.of_duplicates(questions, np.zeros((0, 2), np.int32))
+    rows = [*itertools.islice(read_listed(config, "data.path"), config.data.max_rows or None)]
+    questions = [*dict.fromkeys(rows)]
+    counts = {"rows": len(rows), "repeated_rows": len(rows) - len(questions)}
+    data = QuestionPairs.of_duplicates(questions, np.zeros((0, 2), np.int32), **counts)
     splits = Splits(split_by_text(questions, most=config.data.held_out_pairs), no_pairs())
     return SplitData(data, np.full(len(questions), -1, np.int32), splits)
 

@@ -20,8 +20,8 @@ from qpr_jax.data.translations import (
     split_translations,
 )
 from qpr_jax.data.words import gloss, learn_lexicon
+from qpr_jax.distant.folder import content_hash
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.files import sha256_of
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig, flatten
 from qpr_jax.training.sections import naming, refuse_if
@@ -177,7 +177,7 @@ def translation_digests(config: TrainConfig) -> dict[str, list[str]]:
         for spec in flatten(config)[name]:
             with naming(name):
                 languages, paths = find_files(spec)
-            digests.append(" ".join(["-".join(languages), *map(sha256_of, paths)]))
+            digests.append(" ".join(["-".join(languages), *map(content_hash, paths)]))
     return found
 
 

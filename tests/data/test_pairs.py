@@ -1,6 +1,7 @@
 """Labeled pairs: Quora's file, any other table, and pairs to score by."""
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from qpr_jax.data.pairs import PAIRS_HEADER, gather_pairs, read_question_pairs
@@ -30,7 +31,13 @@ def test_every_format_has_the_same_pairs(tmp_path):
     for name in ("p.csv", "p.jsonl", "p.tsv"):
         write_table(tmp_path / name, HEADER, ROWS)
     (tmp_path / "p.tsv").rename(tmp_path / "pairs")  # a name that says nothing
-    for name in ("p.csv", "p.jsonl", "pairs"):
+    table = pyarrow.Table.from_pylist([dict(zip(HEADER, row, strict=True)) for row in ROWS])
+    (tmp_path / "parts").mkdir()
+    for part in range(2):
+        pyarrow.parquet.write_table(
+            table.slice(2 * part, 2), tmp_path / "parts" / f"{part}.parquet"
+        )
+    for name in ("p.csv", "p.jsonl", "pairs", "parts"):
         path = tmp_path / name
         found = read_question_pairs(path)
         assert found.questions == ["How?", 'How, "so"?', "two\nlines", "Who?"], name

@@ -22,7 +22,7 @@ from qpr_jax.training.lists import sort_lists
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.phases import BatchLoader, build_plan
 from qpr_jax.training.sampler import READ
-from qpr_jax.training.sources import listed_files, read_listed
+from qpr_jax.training.sources import SOURCES, listed_files, read_listed
 from qpr_jax.training.teacher import read_teacher, teacher_words
 from tests.encoders.examples import TINY
 from tests.languages import write_teacher
@@ -269,3 +269,6 @@ def test_a_list_is_a_file_or_a_folder(tmp_path):
     config.data.path = str(tmp_path / "few.txt")
     with pytest.raises(UserError, match="expected at least 10 different questions, got 2"):
         load_dataset(config, tmp_path / "few.txt")
+    (tmp_path / "few.txt").write_text("".join(f"question {i % 20}\n" for i in range(50)))
+    data = SOURCES["questions"].read(config, tmp_path / "few.txt").data
+    assert (len(data.questions), data.report["repeated_rows"]) == (20, 30)
