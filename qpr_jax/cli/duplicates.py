@@ -22,7 +22,7 @@ from qpr_jax.data.columns import Chosen
 from qpr_jax.data.decoding import STANDARD_INPUT
 from qpr_jax.data.questions import NO_COLUMNS, Source, log_columns
 from qpr_jax.data.records import ARROW
-from qpr_jax.data.tables import FORMATS, format_of, separator_of, table_files
+from qpr_jax.data.tables import format_of, separator_of, table_files
 from qpr_jax.errors import UserError, needs, shortened
 from qpr_jax.files import locked, read_object, write_json
 
@@ -192,7 +192,7 @@ def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
 @cli.argument("pairs", type=cli.PATH)
 @cli.option("--verdicts", type=cli.PATH, help="CSV.  [default: verdicts.csv beside PAIRS]")
 @cli.option("--precision", default=0.9, type=cli.PART, help="Precision of the threshold sought.")
-@cli.option("--format", type=click.Choice(FORMATS), help="Format of PAIRS.  [default: by suffix]")
+@cli.table_format("PAIRS")
 @host_option
 @cli.option("--port", default=8001, type=PORT)
 @allowed_hosts

@@ -20,6 +20,7 @@ log = logging.getLogger("qpr_jax")
 
 STANDARD_INPUT = "-"
 NOT_UTF8 = "expected UTF-8"
+SKIP = "skip bad rows (`--skip-bad-rows`, `skip_bad_rows=True`, `data.skip_bad_rows=True`)"
 
 _START = 1 << 16  # bytes that show the encoding and the line ends
 _NO_TEXT = (b"PK", b"BZ", b"\xfd7", b"\xd0\xcf")  # zip, bzip2, xz, an old spreadsheet
@@ -140,7 +141,7 @@ class BadRows:
     place: what numbers the rows, as `line`.
     """
 
-    def __init__(self, source: str, *, skip: bool, option: str, place: str = "line") -> None:
+    def __init__(self, source: str, *, skip: bool, option: str = SKIP, place: str = "line") -> None:
         self.source, self.skip, self.option, self.place = source, skip, option, place
         self.count = 0
         self._first = ""

@@ -27,7 +27,6 @@ WEIGHT = "weight"
 _LABELS = dict.fromkeys(("1", "1.0", "true", "yes", "y"), True)
 _LABELS |= dict.fromkeys(("0", "0.0", "false", "no", "n"), False)
 _NAMES = "name its columns so, and the file by its format, as .csv"
-SKIP = "skip bad rows with `--skip-bad-rows`, or `--set data.skip_bad_rows=True` in a training"
 
 Row = tuple[Id, Id, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
 
@@ -88,7 +87,7 @@ def read_question_pairs(
     weighted: read `weight`, 1 where there is none, and no ids.
     """
     name, kind = input_name(str(path)), format or format_of(path) or "tsv"
-    bad = BadRows(name, skip=skip_bad_rows, option=SKIP)
+    bad = BadRows(name, skip=skip_bad_rows)
 
     def choose(names: Sequence[str]) -> list[str]:
         require(names, COLUMNS, remedy=_NAMES, source=name)

@@ -82,8 +82,7 @@ def read_questions(
             raise UserError(what, remedy="name its format with `--format`")
         return columns.choose_of(source, names, in_text=cells).names
 
-    skip = "skip bad rows with `--skip-bad-rows`"
-    bad = BadRows(source, skip=skip_bad_rows, option=skip)
+    bad = BadRows(source, skip=skip_bad_rows)
     say = None if kind == "lines" else say
     yield from _entries(read_rows(path, choose, format=format), columns, bad, cells=cells, say=say)
 
@@ -107,8 +106,8 @@ def as_entries(
     name: of the argument, which a UserError names.
     say: as of `read_questions`.
     """
-    source, skip = f"`{name}`", "leave bad rows out with `skip_bad_rows=True`"
-    bad = BadRows(source, skip=skip_bad_rows, option=skip, place="position")
+    source = f"`{name}`"
+    bad = BadRows(source, skip=skip_bad_rows, place="position")
     labels = row_labels(questions) if ids is None and id_column is None else None
     key = None if ids is not None or id_column == "" else str(id_column or "")
     columns = Columns("" if text_column is None else str(text_column), key)

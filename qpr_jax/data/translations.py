@@ -13,7 +13,6 @@ from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from qpr_jax.data.decoding import BadRows, not_utf8, open_input, read_lines
-from qpr_jax.data.pairs import SKIP
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.errors import UserError, short
@@ -63,12 +62,12 @@ def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations
     """
     languages, paths = find_files(spec)
     source = "+".join(paths)
-    bad = BadRows(source, skip=skip_bad_rows, option=SKIP)
+    bad = BadRows(source, skip=skip_bad_rows)
     rows = _aligned_rows(*paths) if len(paths) == 2 else _table_rows(paths[0], languages)
     pairs = [*bad.good(rows)]
     bad.warn()
     if not pairs:
-        got = f"no good row and {bad.count} bad ones" if bad.count else "no row"
+        got = f"no good row and {bad.count} bad ones"
         raise UserError(f"{source}: expected translations, got {got}", remedy="name another file")
     sources, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     # Most texts of a dictionary are single words.

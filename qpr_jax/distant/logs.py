@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from qpr_jax.data.decoding import BadRows
+from qpr_jax.data.decoding import SKIP, BadRows
 from qpr_jax.data.tables import read_rows
 from qpr_jax.text.tokenizer import canonical
 
 NAME_COLUMNS = "name the columns with `qpr clusters --question --answer`"
-_SKIP = f"{NAME_COLUMNS}, or leave such rows out with `--skip-bad-rows`"
+_SKIP = f"{NAME_COLUMNS}, or {SKIP}"
 UNDECIDED = ""  # the answer of a question without a most frequent answer
 
 

@@ -80,7 +80,7 @@ def test_words_are_a_dictionary(tmp_path):
 
 BROKEN = [
     ("p.tsv", None, "expected a file of translations, found none at"),
-    ("p.jsonl", "\n", "expected translations, got no row"),
+    ("p.jsonl", "\n", "expected translations, got no good row"),
     ("p.tsv", "How?\n", "expected columns en and de, got .*How"),
     ("p.tsv", "1\tHow?\tWie?\n", "expected columns en and de, got .*; name the two columns so"),
     (
