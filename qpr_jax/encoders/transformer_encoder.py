@@ -81,11 +81,8 @@ class TransformerEncoder:
 
     def encode(self, questions: Sequence[str]) -> np.ndarray:
         """Encode any strings: float32 [n, d], in the order of the questions."""
-        ids = self.tokenizer.id_lists(as_texts(questions), self.max_tokens + 1)
-        cut = [row for row in ids if len(row) > self.max_tokens]
-        for row in cut:
-            del row[-2]  # the last one marks the end
-        say_cut(len(cut), len(ids), self.max_tokens)
+        ids, cut = self.tokenizer.id_lists(as_texts(questions), self.max_tokens)
+        say_cut(cut, len(ids), self.max_tokens)
         vectors = np.empty((len(ids), self.dimension), np.float32)
         self._runtime.fill(vectors, ids, self.max_tokens)
         return vectors

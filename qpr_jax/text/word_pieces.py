@@ -23,20 +23,23 @@ class WordPieces:
         self._tokenizer.no_truncation()
         self.size = self.first_bin = size
 
-    def id_lists(self, questions: Sequence[str], max_tokens: int) -> list[list[int]]:
-        """Ids of each question, at most `max_tokens`, including its start and end markers."""
+    def id_lists(self, questions: Sequence[str], max_tokens: int) -> tuple[list[list[int]], int]:
+        """Ids of each question with its markers, at most `max_tokens`, and how many lost some."""
         texts = [*map(replace_surrogates, questions)]  # the library rejects surrogates
-        rows = (encoding.ids for encoding in self._tokenizer.encode_batch(texts))
-        return [r if len(r) <= max_tokens else [*r[: max_tokens - 1], r[-1]] for r in rows]
+        rows = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
+        cut = [row for row in rows if len(row) > max_tokens]
+        for row in cut:
+            del row[max_tokens - 1 : -1]  # the last one marks the end
+        return rows, len(cut)
 
     def token_ids(self, questions: Sequence[str], max_tokens: int) -> TokenIds:
-        """The tokens of questions; `truncated` counts those that have `max_tokens`."""
+        """The tokens of questions, of each at most `max_tokens`."""
+        rows, truncated = self.id_lists(questions, max_tokens)
         # A question that contains "[PAD]" has an id 0 for it, which is dropped.
-        rows = [[id for id in row if id] for row in self.id_lists(questions, max_tokens)]
-        lengths = np.array([len(row) for row in rows], np.int64)
-        offsets = np.cumsum([0, *lengths])
+        rows = [[*filter(None, row)] for row in rows]
+        offsets = np.cumsum([0, *map(len, rows)])
         ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32, offsets[-1])
-        return TokenIds(ids, offsets, int((lengths >= max_tokens).sum()))
+        return TokenIds(ids, offsets, truncated)
 
     def is_known(self, token_ids: np.ndarray) -> np.ndarray:
         """Whether each id, int [...], is that of one piece alone: all but padding."""

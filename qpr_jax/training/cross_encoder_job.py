@@ -244,7 +244,7 @@ def make_batches(
     rows, labels = rows[:count], labels[:count]
     questions = split.data.questions
     pieces = WordPieces(start.contents[TOKENIZER], start.shape.vocab_size)
-    sizes = np.array([*map(len, pieces.id_lists(questions, start.max_tokens))])
+    sizes = np.array([*map(len, pieces.id_lists(questions, start.max_tokens)[0])])
     lengths = sizes[rows].sum(axis=1) - 1
     steps = batches_by_length(lengths, config.batch_size, seed=config.seed)
     what = f"{steps.size:,} pairs, {labels.mean():.0%} positive, {lengths.mean():.1f} tokens each"

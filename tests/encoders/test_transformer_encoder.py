@@ -148,6 +148,7 @@ def test_the_token_limit_of_a_training_is_saved(folder, tmp_path, remove):
     assert written["max_seq_length"] == 6  # which sentence-transformers reads
     question = "what is the best way to cook rice"
     np.testing.assert_array_equal(again.encode([question]), again.encode(["what is the best"]))
+    assert encoder.tokenizer.token_ids(["how", question], 3).truncated == 1  # "how" fits
     same, larger = (encoder.trained(encoder.weights, {}, max_tokens=n) for n in (32, 64))
     assert same.max_tokens == larger.max_tokens == 32
     assert same.identity == larger.identity != limited.identity
@@ -159,5 +160,5 @@ def test_word_embeddings_are_those_of_whole_words():
     words, embeddings = encoder.word_embeddings()
     assert {"how", "learn"} <= {*words}
     assert not any("#" in word or "[" in word for word in words)
-    ids = [encoder.tokenizer.id_lists([word], 8)[0][1] for word in words]
+    ids = [encoder.tokenizer.id_lists([word], 8)[0][0][1] for word in words]
     np.testing.assert_array_equal(embeddings, encoder.weights["embedding"][ids])

@@ -162,7 +162,7 @@ def test_index_and_serving_read_as_many_tokens_as_the_training(tmp_path):
     encoder = read_transformer(tmp_path / "export")
     assert encoder.max_tokens == 5
     questions = dataset.data.questions[:20]
-    found = encoder.tokenizer.id_lists(questions, encoder.max_tokens)
+    found, _ = encoder.tokenizer.id_lists(questions, encoder.max_tokens)
     assert found == [row[row > 0].tolist() for row in dataset.token_ids[:20]]
 
 
