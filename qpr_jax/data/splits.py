@@ -230,7 +230,7 @@ def read_pairs(run: StrPath, split: str) -> np.ndarray:
     pairs = _read(run, f"{split}.tsv", lambda first, second: (int(first), int(second)))
     if not pairs:
         what = f"{run}: expected pairs of the split {split}, got none"
-        raise UserError(what, remedy="train again with a higher `data.held_out_pairs`")
+        raise UserError(what, remedy="name a run that was trained on pairs")
     return np.array(pairs, np.int64)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from qpr_jax.data.pairs import QuestionPairs, parse_label
 from qpr_jax.data.splits import SPLITS, SplitData, Splits
-from qpr_jax.data.tables import read_values, table_files
+from qpr_jax.data.tables import read_values, table_files, write_tsv
 from qpr_jax.distant.logs import (
     NAME_COLUMNS,
     UNDECIDED,
@@ -51,7 +51,6 @@ _METHOD = ("coherence", "least", "pairs_of_a_cluster", "seed")  # keys of `Metho
 _REMEDY = "make the folder again with `qpr clusters`"
 SAMPLE = 200  # clusters in the sample for verdicts, as in the paper's spot check
 SAMPLE_COLUMNS = ("verdict", "answer", "size", "coherence", "questions")
-_BINS = 20
 _SHOWN = 10  # questions of a cluster
 _FILL_IN = "fill in a sample.tsv of `qpr clusters`, and keep it tab-separated UTF-8"
 
@@ -145,7 +144,6 @@ def write_clusters(folder: StrPath, log: LogQuestions, method: Method) -> dict[s
             "clusters_lost_to_overlap": len(kept) - len(clusters),
             "splits": splits,
             "method": dict(zip(_METHOD, dataclasses.astuple(method), strict=True)),
-            "histogram": histogram(found),
         }
         order = sorted(kept, key=lambda cluster: draw("sample", method.seed, cluster.answer))
         write_sample(part / "sample.tsv", order[:SAMPLE])
@@ -238,23 +236,13 @@ def read_report(folder: StrPath) -> dict[str, Any]:
     return report
 
 
-def histogram(clusters: Iterable[Cluster]) -> list[dict[str, Any]]:
-    """Count the clusters and their questions in equal ranges of coherence."""
-    bins = [{"clusters": 0, "questions": 0} for _ in range(_BINS)]
-    for cluster in clusters:
-        found = bins[min(int(cluster.coherence * _BINS), _BINS - 1)]
-        found["clusters"] += 1
-        found["questions"] += len(cluster.questions)
-    return [{"from": i / _BINS, "to": (i + 1) / _BINS, **row} for i, row in enumerate(bins)]
-
-
 def write_sample(path: pathlib.Path, sample: Iterable[Cluster]) -> None:
     """Write clusters as TSV with an empty column `verdict`, for 1 or yes, 0 or no."""
-    with write_atomically(path, "w") as file:
-        file.write("\t".join(SAMPLE_COLUMNS) + "\n")
-        for answer, questions, coherence in sample:
-            shown = " | ".join(questions[:: -(-len(questions) // _SHOWN)])
-            file.write(f"\t{answer}\t{len(questions)}\t{coherence:.4f}\t{shown}\n")
+    rows = (
+        ("", answer, len(some), f"{coherence:.4f}", " | ".join(some[:: -(-len(some) // _SHOWN)]))
+        for answer, some, coherence in sample
+    )
+    write_tsv(path, SAMPLE_COLUMNS, rows)
 
 
 def score_verdicts(path: str) -> dict[str, Any]:

@@ -103,9 +103,6 @@ def mining_scores(mined: Pairs, clusters: np.ndarray) -> dict[str, float]:
         raise UserError("mining: expected duplicates among the labeled pairs, got none")
     true = in_one_cluster(clusters, np.stack([mined.first, mined.second], axis=1))
     scores: dict[str, float] = {"true_pairs": true_pairs, "found_pairs": len(true)}
-    if not len(true):
-        zeros = ("average_precision", "f1", "precision", "recall")
-        return scores | dict.fromkeys(zeros, 0.0) | {"threshold": NO_THRESHOLD}
     thresholds, counts, right = _at_each_threshold(mined.distances, true)
     f1 = 2 * right / (counts + true_pairs)
     best = int(f1.argmax())

@@ -64,7 +64,9 @@ def _read_pairs(config: TrainConfig, path: pathlib.Path) -> SplitData:
 
 
 def _generate(config: TrainConfig, _: pathlib.Path) -> SplitData:
-    return _split(config, synthetic_pairs(clusters=config.data.max_rows or SYNTHETIC_CLUSTERS))
+    with naming("data.max_rows"):
+        data = synthetic_pairs(clusters=config.data.max_rows or SYNTHETIC_CLUSTERS)
+    return _split(config, data)
 
 
 def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:

@@ -10,7 +10,6 @@ import pytest
 from qpr_jax.data.splits import SPLITS
 from qpr_jax.distant.folder import (
     content_hash,
-    histogram,
     make_folder,
     read_clusters,
     score_verdicts,
@@ -186,13 +185,6 @@ def test_logs_of_which_nothing_is_left_are_refused(tmp_path):
         (alike, "expected clusters in each split, got none for "),
     )
     assert not (tmp_path / "made").exists()
-
-
-def test_the_histogram_counts_each_cluster_once():
-    clusters = [("a", 2, 0.0), ("b", 3, 0.049), ("c", 4, 0.05), ("d", 5, 1.0)]
-    found = histogram(Cluster(a, ["q"] * size, coherence) for a, size, coherence in clusters)
-    assert [(row["clusters"], row["questions"]) for row in found[:2]] == [(2, 5), (1, 4)]
-    assert found[-1] == {"from": 0.95, "to": 1.0, "clusters": 1, "questions": 5}
 
 
 def test_wilsons_interval():
