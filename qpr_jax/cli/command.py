@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qpr_jax.data.columns import Columns
-from qpr_jax.data.decoding import STANDARD_INPUT, input_name
+from qpr_jax.data.decoding import STANDARD_INPUT
 from qpr_jax.data.questions import Entry, Say, log_columns, read_questions
 from qpr_jax.data.tables import FORMATS, table_files, tsv_cell
 from qpr_jax.errors import printable, printable_json
@@ -131,11 +131,6 @@ def read_inputs(paths: Sequence[str], **how: Any) -> Iterator[Entry]:
     """Read the questions of files, and of files in folders; log their columns."""
     files = table_files(paths, format=how["format"] or "")
     return itertools.chain.from_iterable([read_input(f, say=log_columns, **how) for f in files])
-
-
-def input_names(paths: Sequence[str]) -> str:
-    """Return the names of inputs in messages."""
-    return ", ".join(map(input_name, paths))
 
 
 def load_index(folder: str, cross_encoder: str | None = None) -> Retriever:

@@ -19,7 +19,7 @@ from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.cli.serve import PORT, allowed_hosts, host_names, host_option, listen, run_app
 from qpr_jax.data.columns import Chosen
-from qpr_jax.data.decoding import STANDARD_INPUT
+from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.questions import NO_COLUMNS, Source, log_columns
 from qpr_jax.data.records import ARROW
 from qpr_jax.data.tables import format_of, separator_of, table_files
@@ -108,7 +108,7 @@ def duplicates(
     typed = {form or format_of(file) for file in files} <= {*ARROW}
     output = output or ("parquet" if typed and not excel else "csv")
     check_output(output)
-    folder, name = pathlib.Path(out), cli.input_names(questions)
+    folder, name = pathlib.Path(out), ", ".join(map(input_name, questions))
     check_folder(folder, output, (*files, *others))
     choice = choose(**{name: options.pop(name) for name in _WAYS})
     what = Options(**{name: options.pop(name) for name in _SEARCH})

@@ -17,7 +17,7 @@ import click
 
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
-from qpr_jax.data.decoding import STANDARD_INPUT
+from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, read_values
 from qpr_jax.errors import UserError
@@ -72,7 +72,7 @@ def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) 
         given = {"factory": AUTO, **given}  # Milvus lacks most of the recipes of runs
     recipe = run_recipe(read_encoder(source), **given)
     entries = progress.count(cli.read_inputs(questions, **how), "read")
-    where = f"{cli.input_names(questions)}, line"
+    where = ", ".join(map(input_name, questions)) + ", line"
     old = pathlib.Path(folder, INDEX, MANIFEST).exists()
     retriever = Retriever.build_in(folder, entries, source, recipe=recipe, where=where)
     text = "%s: %s questions" + ", in place of the old index and all that was added" * old

@@ -12,6 +12,7 @@ import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO, TypeVar
 
 from qpr_jax.errors import UserError, needs, shortened
@@ -133,18 +134,16 @@ def not_utf8(line: bytes) -> str:
     return NOT_UTF8
 
 
+@dataclass
 class BadRows:
-    """What to do about bad rows of a table: refuse the first one, or skip and `count` them.
+    """What to do about bad rows of a table: refuse the first one, or skip and `count` them."""
 
-    source: of the rows, in messages.
-    option: remedy that skips them.
-    place: what numbers the rows, as `line`.
-    """
-
-    def __init__(self, source: str, *, skip: bool, option: str = SKIP, place: str = "line") -> None:
-        self.source, self.skip, self.option, self.place = source, skip, option, place
-        self.count = 0
-        self._first = ""
+    source: str  # of the rows, in messages
+    skip: bool
+    option: str = SKIP  # remedy that skips them
+    place: str = "line"  # what numbers the rows
+    count: int = 0
+    first: str = ""  # the place and the reason of the first
 
     def add(self, number: int, reason: str, remedy: str = "") -> None:
         """Count a bad row; UserError unless bad rows are skipped."""
@@ -153,7 +152,7 @@ class BadRows:
             remedy = remedy or f"correct it, or {self.option}"
             raise UserError(f"{self.source}, {what}", remedy=remedy)
         self.count += 1
-        self._first = self._first or what
+        self.first = self.first or what
 
     def good(self, rows: Iterable[tuple[int, T | str]]) -> Iterator[T]:
         """Yield the good rows; the others are reasons why a row is bad."""
@@ -167,4 +166,4 @@ class BadRows:
         """Log how many rows were skipped, and where and why the first was."""
         if self.count:
             rows = f"{self.count:,} bad row{'s' if self.count > 1 else ''}"
-            log.warning("%s: %s left out; %s", self.source, rows, self._first)
+            log.warning("%s: %s left out; %s", self.source, rows, self.first)
