@@ -33,11 +33,7 @@ LENGTHS = (
 )
 # Required values in `config.json`, apart from sizes.
 _EXPECTED = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
-_FLAGS = {
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-}
+_POOLINGS = ("mean", "cls", "max")
 # Names in `models.bert.BertLayer` -> names in the tensors' file.
 _LINEAR = {
     "query": "attention.self.query",
@@ -221,8 +217,9 @@ def _pooling(files: Mapping[str, bytes], where: StrPath) -> tuple[str, bool]:
         raise UserError(f"{where}: expected the file {name}, found none", remedy=_WHOLE)
     config = parse_object(files, name, where)
     flags = [flag for flag in config if flag.startswith("pooling_mode_") and config[flag] is True]
-    mode = config.get("pooling_mode", _FLAGS.get(flags[0], flags) if len(flags) == 1 else flags)
-    if mode not in _FLAGS.values():
-        expected = ", ".join(_FLAGS.values())
-        raise UserError(f"{where}: {name}: expected one of {expected}, got {mode}")
+    kinds = [re.sub(r"^pooling_mode_|_tokens?$", "", flag) for flag in flags]
+    mode = config.get("pooling_mode", kinds[0] if len(kinds) == 1 else kinds)
+    if mode not in _POOLINGS:
+        what = f"expected one of {', '.join(_POOLINGS)}, got {mode}"
+        raise UserError(f"{where}: {name}: {what}")
     return mode, "Normalize" in modules
