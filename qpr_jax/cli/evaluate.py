@@ -107,7 +107,8 @@ def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[
 
     def parse(query: object, cell: object) -> tuple[str, Id] | None:
         value = parse_key(cell)
-        return (query, value) if isinstance(query, str) and value is not None else None
+        asks = isinstance(query, str) and query.strip()
+        return (str(query), value) if asks and value is not None else None
 
     columns = [given["text_column"] or "question", given["id_column"] or "id"]
     remedy = "name the columns with `--text-column` and `--id-column`"

@@ -164,11 +164,13 @@ def gather_pairs(
     if not whole and any(not str(identity).startswith("=") for identity in text_of):
         text = "%s: not all ids are whole numbers; questions are numbered from 0 instead"
         log.warning(text, source)
+    if changed:
+        text = "%s: ids with several texts, of which the first is kept: %s"
+        log.warning(text, source, f"{len(changed):,}")
+    kept_texts = {identity: text for identity, text in text_of.items() if text.strip()}
     id_of: dict[str, Id] = {}  # the first one of each text
-    for number, (identity, text) in enumerate(text_of.items()):
+    for number, (identity, text) in enumerate(kept_texts.items()):
         id_of.setdefault(text, identity if whole else number)
-    same_text_ids = len(text_of) - len(id_of)
-    id_of = {text: identity for text, identity in id_of.items() if text.strip()}
     position = {text: at for at, text in enumerate(id_of)}
     found = [position.get(text_of[identity], -1) for identity, _ in each]  # -1: blank
     pairs = np.array(found, np.int32).reshape(-1, 2)
@@ -177,7 +179,7 @@ def gather_pairs(
     report = {
         "rows": len(rows),
         "skipped_rows": 0,
-        "same_text_ids": same_text_ids,
+        "same_text_ids": len(kept_texts) - len(id_of),
         "changed_texts": len(changed),
         "blank_pairs": int(blank.sum()),
         "self_pairs": int((~kept & ~blank).sum()),

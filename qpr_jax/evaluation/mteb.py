@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,32 +98,31 @@ class MtebEncoder:
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
         """Similarities of all vectors [n, d] to all others [m, d]: float32 [n, m]."""
-        return self._compare(similarities, embeddings1, embeddings2)
+        return self._compare(embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
         """Similarities of vectors [n, d] to those of the same rows [n, d]: float32 [n]."""
-        return self._compare(paired_similarities, embeddings1, embeddings2)
+        return self._compare(embeddings1, embeddings2, paired=True)
 
-    def _compare(self, function: Callable[..., np.ndarray], *vectors: Any) -> torch.Tensor:
+    def _compare(self, *vectors: Any, paired: bool = False) -> torch.Tensor:
         import torch
 
         one, other = map(np.atleast_2d, vectors)
-        return torch.from_numpy(function(one, other, normalized=self.encoder.normalize))
+        normalized = self.encoder.normalize
+        return torch.from_numpy(similarities(one, other, normalized=normalized, paired=paired))
 
 
-def similarities(one: np.ndarray, other: np.ndarray, *, normalized: bool) -> np.ndarray:
+def similarities(
+    one: np.ndarray, other: np.ndarray, *, normalized: bool, paired: bool = False
+) -> np.ndarray:
     """Cosines of `normalized` vectors, else minus Euclidean distances: float32 [n, m].
 
-    Distances are computed in float64: products of float32 lose those of near vectors.
+    Distances are computed in float64: products of float32 lose those of near vectors. If `paired`,
+    rows [n, d] and [n, d] belong together: float32 [n].
     """
-    return one @ other.T if normalized else -euclidean_distances(one, other)
-
-
-def paired_similarities(one: np.ndarray, other: np.ndarray, *, normalized: bool) -> np.ndarray:
-    """As `similarities`, of rows [n, d] and [n, d] that belong together: float32 [n]."""
     if normalized:
-        return np.einsum("nd,nd->n", one, other)
-    return -paired_euclidean_distances(one, other)
+        return np.einsum("nd,nd->n", one, other) if paired else one @ other.T
+    return -(paired_euclidean_distances if paired else euclidean_distances)(one, other)
 
 
 def _default_name(run: StrPath) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pathlib
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -82,12 +81,9 @@ def run(
     vectors = cached_vectors(first_stage, data.questions)
     validation = find_hits(split, vectors, HITS)
     steps, load = make_batches(config, split, find_negatives(split, vectors, HITS), start)
-    began = time.perf_counter()
     model = _train(config, data.questions, steps, load, validation, start, folder)
-    trained = time.perf_counter()
     scores, logits = rerank_scores(model, data.questions, validation)
     found = np.isfinite(logits)
-    rate = found.sum() / (time.perf_counter() - trained)
     points = calibrate(logits[found], validation.relevant[found])
     model = dataclasses.replace(model, calibration=points)
     cross_encoder.save_cross_encoder(folder / "export", model)
@@ -100,8 +96,6 @@ def run(
             "first_stage": first_scores(validation.relevant),
             "cross_encoder": scores,
         },
-        "training_seconds": trained - began,  # of this process
-        "scored_pairs_per_second": float(rate),
     }
     write_json(folder / "report.json", report)
     log.info("finished: %s; see %s", scores, folder / "report.json")

@@ -36,6 +36,7 @@ def files(index, run, tmp_path):
         "other.tsv": "question1\tquestion2\tis_duplicate\na\tb\t0\n",
         "ids.tsv": "question\tid\na\t5\nb\t77\n",
         "no_id.tsv": "question\tid\na\t\n",
+        "blank.tsv": "question\tid\na\t5\n\t5\n",
         "deep.toml": "seed = " + "[" * 50_000,
         "bad_log.jsonl": (tmp_path / "bad_log.jsonl").read_text() + "{\n",
         "lab.csv": "question1,question2,label\nrice,cook rice,1\n",
@@ -92,6 +93,7 @@ MISTAKES = (
     ("calibrate run pairs.tsv --out made", "pairs.tsv, line", "--skip-bad-rows"),
     # evaluate, errors, publish
     ("evaluate mine no_id.tsv", "no_id.tsv, line 2", ""),
+    ("evaluate mine blank.tsv", "blank.tsv, line 3", "correct the line"),
     ("evaluate mine ids.tsv", "1 of 2 ids are not in mine, such as 77", "remove their rows"),
     ("evaluate run pairs.jsonl --task classification --validation pairs.jsonl", "pairs.", ""),
     ("evaluate run pairs.tsv --task mining", "pairs.tsv, line", "--skip-bad-rows"),

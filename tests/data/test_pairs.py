@@ -66,7 +66,7 @@ def test_without_whole_numbers_questions_are_numbered_by_their_text(tmp_path, ca
     assert read_question_pairs(path).questions == ["a", "b", "c", "d"]  # a blank id is none
 
 
-def test_identity_of_questions(tmp_path):
+def test_identity_of_questions(tmp_path, caplog):
     body = (
         "1\t1\t2\ta\tb\t1\n"
         "2\t3\t2\ta\tchanged\t1\n"  # 3 has the text of 1; 2 keeps its first text
@@ -76,6 +76,7 @@ def test_identity_of_questions(tmp_path):
         "6\t5\t3\tchanged\ta\t0\n"  # a text that was not kept is free
     )
     data = read(tmp_path, body)
+    assert caplog.messages[0].endswith("ids with several texts, of which the first is kept: 1")
     assert data.questions == ["a", "b", "c", "changed"]
     assert data.ids.tolist() == [1, 2, 4, 5]
     assert data.pairs.tolist() == [[0, 1], [0, 1], [1, 0], [3, 0]]

@@ -11,7 +11,7 @@ from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.beir import graded_scores, ranked_documents
-from qpr_jax.evaluation.mteb import MtebEncoder, paired_similarities, similarities
+from qpr_jax.evaluation.mteb import MtebEncoder, similarities
 from tests.encoders.examples import QUESTIONS, TINY, WORDS, cnn_encoder
 
 
@@ -47,7 +47,9 @@ def test_the_name_has_an_organization(run, monkeypatch):
 def test_near_vectors_far_from_the_origin_have_a_distance_and_unit_vectors_a_cosine():
     unit, other = np.eye(3, dtype=np.float32), np.full((3, 3), 3**-0.5, np.float32)
     np.testing.assert_allclose(similarities(unit, other, normalized=True), other)
-    np.testing.assert_allclose(paired_similarities(unit, other, normalized=True), [3**-0.5] * 3)
+    np.testing.assert_allclose(
+        similarities(unit, other, normalized=True, paired=True), [3**-0.5] * 3
+    )
     rng = np.random.default_rng(0)
     one = (100 + rng.normal(size=(40, 16))).astype(np.float32)
     other = (one[:30] + 1e-3 * rng.normal(size=(30, 16))).astype(np.float32)
@@ -56,7 +58,7 @@ def test_near_vectors_far_from_the_origin_have_a_distance_and_unit_vectors_a_cos
     found = similarities(one, other, normalized=False)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=1e-4)
-    paired = paired_similarities(one[:30], other, normalized=False)
+    paired = similarities(one[:30], other, normalized=False, paired=True)
     np.testing.assert_allclose(paired, np.diag(expected), rtol=1e-4)
 
 
