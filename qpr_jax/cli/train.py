@@ -67,7 +67,7 @@ def train(
             raise UserError(f"expected NAME=VALUE, got {change!r}", setting="set")
         settings = override(settings, {name: value})
     if preset == "fine_tune" and not settings.data.path:
-        example = f"`qpr train {workdir} pairs.tsv --from {given['start']}`"
+        example = f"`qpr train {workdir} pairs.tsv --from {settings.encoder.pretrained}`"
         raise UserError("expected a file of pairs to train with", remedy=f"name it: {example}")
     with needs("`qpr train`", ".[train]"):
         from qpr_jax.training.main import train_and_evaluate
