@@ -15,7 +15,8 @@ from qpr_jax.errors import UserError
 
 Fields = Mapping[str, object]
 Rows = Iterator[tuple[int, Fields | str]]  # the line of a row; its fields, or what is wrong
-# From the names of all columns to those that are read; of JSON all keys are.
+# From the names of all columns to those that are read, none where they are a row of a text file
+# without a header; of JSON all keys are read.
 Choose = Callable[[Sequence[str]], Iterable[str]]
 
 _TEXT_NAMES = (
@@ -87,30 +88,24 @@ class Columns:
         return chosen
 
 
-def distinct_names(names: Sequence[str], source: str) -> Sequence[str]:
-    """Return the names of columns; a UserError names one that two columns have."""
-    for name in names:
-        if name and names.count(name) > 1:
-            what = f"{source}: expected one column `{name}`, got {names.count(name)}"
-            raise UserError(what, remedy="rename some")
-    return names
-
-
 def require(
     names: Sequence[str], required: Sequence[str], *, remedy: str, source: str = ""
 ) -> Sequence[str]:
-    """Return the `required` columns, "" for none; a UserError names the first that is missing."""
-    for name in required:
-        if name and name not in names:
-            start = f"{source}: " if source else ""
+    """Return the `required` columns, "" for none; a UserError names one that is not there once."""
+    start = f"{source}: " if source else ""
+    for name in filter(None, required):
+        if name not in names:
             what = f"{start}expected a column `{name}`, got {listed(names)}"
             raise UserError(what, remedy=remedy)
+        if names.count(name) > 1:
+            what = f"{start}expected one column `{name}`, got {names.count(name)}"
+            raise UserError(what, remedy="rename some")
     return required
 
 
 def _usual(names: Sequence[str], usual: Sequence[str], *, remedy: str) -> str:
     """The usual name, the first of `usual` before others; "" for none, UserError for several."""
-    found = [name for name in names if name.strip().lower() in usual]
+    found = [name for name in dict.fromkeys(names) if name.strip().lower() in usual]
     best = [name for name in found if name.strip().lower() == usual[0]]
     if len(best) == 1:
         return best[0]

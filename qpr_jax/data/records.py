@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from qpr_jax.data.columns import Choose, Fields, Rows, distinct_names
+from qpr_jax.data.columns import Choose, Fields, Rows
 from qpr_jax.data.decoding import NOT_UTF8, import_pyarrow, input_name, not_utf8, read_lines
 from qpr_jax.errors import UserError, short, shortened
 from qpr_jax.ids import Id
@@ -44,7 +44,7 @@ def frame_rows(table: Any, choose: Choose, source: str) -> Iterator[tuple[int, F
         frame = nw.from_native(table, pass_through=True)
         if frame is table:  # anything that has an Arrow C stream
             frame = nw.from_native(import_pyarrow(source).table(table))
-        names = [*choose(distinct_names(frame.collect_schema().names(), source))]
+        names = [*choose(frame.collect_schema().names())]
     except DuplicateError:
         what = f"{source}: expected columns with distinct names"
         raise UserError(what, remedy="rename some") from None
@@ -106,7 +106,7 @@ def arrow_rows(file: BinaryIO, path: str, kind: str, choose: Choose) -> Rows:
         data = arrow.PythonFile(file, "r") if seekable else arrow.BufferReader(file.read())
         if kind == "parquet":
             table = arrow.parquet.ParquetFile(data)
-            names = [*choose(distinct_names(table.schema_arrow.names, source))]
+            names = [*choose(table.schema_arrow.names)]
             # `columns` takes a name with a dot as the field of a struct.
             dotted = any("." in name for name in names)
             batches = table.iter_batches(columns=None if dotted else names)
@@ -114,7 +114,7 @@ def arrow_rows(file: BinaryIO, path: str, kind: str, choose: Choose) -> Rows:
             is_file = data.read(6) == b"ARROW1"
             data.seek(0)
             reader = arrow.ipc.open_file(data) if is_file else arrow.ipc.open_stream(data)
-            names = [*choose(distinct_names(reader.schema.names, source))]
+            names = [*choose(reader.schema.names)]
             batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
         yield from enumerate(_batch_rows(batch.select(names) for batch in batches), start=1)
     except arrow.ArrowException as error:

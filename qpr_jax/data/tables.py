@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from qpr_jax.data.columns import TEXT_NAMES, Choose, Rows, distinct_names, require
+from qpr_jax.data.columns import TEXT_NAMES, Choose, Rows, require
 from qpr_jax.data.decoding import NOT_UTF8, Line, input_name, not_utf8, open_input, read_lines
 from qpr_jax.data.records import NO_JSON, arrow_rows, json_rows, parse_json
 from qpr_jax.errors import UserError, short
@@ -241,8 +241,11 @@ def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
         what = f"{source}, line {number}: expected a header, got what cannot be read ({first})"
         raise UserError(what, remedy="save the file as UTF-8")
     header = [name.strip() for name in first]
-    places = {name: header.index(name) for name in choose(distinct_names(header, source))}
-    width, repeated = len(header), 0
+    places = {name: header.index(name) for name in choose(header)}
+    if not places:  # the first row is no header
+        places = {f"{at}": at for at in range(len(header))}
+        rows, header = itertools.chain([(number, first)], rows), []
+    width, repeated = len(first), 0
     for line, row in rows:
         if isinstance(row, str):
             yield line, row

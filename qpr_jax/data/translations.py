@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
+from qpr_jax.data.columns import require
 from qpr_jax.data.decoding import BadRows, not_utf8, open_input, read_lines
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.data.tables import format_of, read_rows
@@ -128,7 +129,6 @@ def _table_rows(path: str, languages: Pair) -> PairRows:
     JSON may be nested as {"translation": {"en": ..., "de": ...}}.
     """
     kind = format_of(path) or "tsv"
-    header: list[str] = []  # the first row of a text without a header
 
     def find(names: Sequence[str]) -> Sequence[str]:
         known = {name.strip().lower(): name for name in names}
@@ -136,26 +136,22 @@ def _table_rows(path: str, languages: Pair) -> PairRows:
             if known.keys() >= {*pair}:
                 return [known[name] for name in pair]
         if kind in ("csv", "tsv") and len(names) == 2 and known.keys().isdisjoint(languages):
-            header[:] = names
-            return header
+            return ()  # the first row is no header
         what = f"{path}: expected columns {' and '.join(languages)}, got {short([*names])}"
         raise UserError(what, remedy="name the two columns so, or `source` and `target`")
 
     def choose(names: Sequence[str]) -> Sequence[str]:
-        return ["translation"] if "translation" in names else find(names)
+        found = ["translation"] if "translation" in names else find(names)
+        return require(names, found, remedy=_ONE_FILE, source=path)
 
     columns: Sequence[str] = ()
-    rows = read_rows(path, choose, format=kind)
-    start = [*itertools.islice(rows, 1)]
-    if header:
-        yield 1, _pair(header)
-    for line, fields in itertools.chain(start, rows):
+    for line, fields in read_rows(path, choose, format=kind):
         if isinstance(fields, str):
             yield line, fields
             continue
         inner = fields.get("translation")
         row = inner if isinstance(inner, Mapping) else fields
-        columns = columns or find([*row])
+        columns = columns or find([*row]) or [*row]
         yield line, _pair([row.get(name) for name in columns])
 
 

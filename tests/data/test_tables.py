@@ -215,6 +215,8 @@ ODD = [
 def test_odd_files_are_read_as_they_are_meant(tmp_path):
     for name, data, expected in ODD:
         assert texts(write(tmp_path, name, data)) == expected, name
+    path = write(tmp_path, "twice.csv", "question,note,note\na,b,c\n")
+    assert texts(path, columns=Columns()) == ["a"]  # only what is read must have one name
 
 
 def test_numbers_that_are_no_ids_are_strings(tmp_path):
@@ -231,6 +233,7 @@ def test_numbers_that_are_no_ids_are_strings(tmp_path):
 WRONG = [
     ("a.tsv", "", "a.tsv: expected a header that names the columns, got nothing"),
     ("a.tsv", "id\tasked\n", r"expected a column of questions .*, got `id`, `asked`; name the qu"),
+    ("a.tsv", "id\tquestion\tquestion\n", "expected one column `question`, got 2; rename some"),
     ("a.tsv", "text\ttitle\n", "expected one column of the question, got `text`, `title`; na"),
     ("a.tsv", "text\tqid\t_id\n", "expected one column of the id, got `qid`, `_id`; name the id's"),
     ("a.tsv", "id\tquestion\n7\n", "line 2: expected 2 fields, as the header, got 1 in .*; corr"),

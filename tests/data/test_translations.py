@@ -76,6 +76,9 @@ def test_words_are_a_dictionary(tmp_path):
     words = [("dog", "Hund"), ("cat", "Katze"), ("bus stop", "Haltestelle")]
     assert read(write_table(tmp_path / "w.tsv", words[0], words[1:])).dictionary
     assert not read(write_table(tmp_path / "s.tsv", words[2], PAIRS)).dictionary
+    (tmp_path / "w.tsv").write_text("\napril\tapril\ndog\tHund\napril\tapril\n")
+    same = ("april", "april")  # the first row is no header whose names must differ
+    assert_pairs(read(tmp_path / "w.tsv"), [same, words[0], same])
 
 
 BROKEN = [
@@ -88,6 +91,7 @@ BROKEN = [
         "How?\tWie?\nWho?\t \n",
         r"line 2: expected a text and its translation, got \['Who\?', ' '\]",
     ),
+    ("p.tsv", "en\ten\tde\na\tb\tc\n", "expected one column `en`, got 2; rename some"),
     ("p.tsv", "id\tde\ten\n1\tWer?\t\n", r"line 2: .* got \['', 'Wer\?'\]"),
     ("p.jsonl", '{"en": "How?", "text": "Wie?"}', "expected columns en and de, got"),
     ("p.jsonl", '{"en": "a", "de": "b"}\n{"en": "a"}', r"line 2: .* got \['a', None\]"),
