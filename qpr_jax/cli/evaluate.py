@@ -92,8 +92,7 @@ def evaluate(folder: str, pairs: str, task: str, **given: Any) -> dict[str, Any]
         sentences = read_translations(pairs, skip_bad_rows=given["skip_bad_rows"])
         return score_set(sentences._replace(name=file_names(pairs)), encode)
     if way != "--beir":
-        how = {name: given[name] for name in ("format", "skip_bad_rows")}
-        return _score_pairs(encode, pairs, given["validation"], how)
+        return _score_pairs(encode, pairs, given)
     from qpr_jax.evaluation.beir import beir_scores
 
     return beir_scores(encode, given["beir"], given["split"] or "test", run_file=given["trec"])
@@ -136,13 +135,12 @@ def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[
     return scores
 
 
-def _score_pairs(
-    encode: Encode, pairs: str, validation: str | None, how: dict[str, Any]
-) -> dict[str, Any]:
+def _score_pairs(encode: Encode, pairs: str, given: Mapping[str, Any]) -> dict[str, Any]:
     from qpr_jax.evaluation.pairs import require_both_labels, score_classification, score_mining
 
+    how = {name: given[name] for name in ("format", "skip_bad_rows")}
     test = read_question_pairs(pairs, **how)
-    if validation is None:
+    if (validation := given["validation"]) is None:
         counts = {"questions": len(test.questions), "labelled_pairs": len(test.pairs)}
         counts["non_duplicates"] = int((~test.is_duplicate).sum())
         return counts | score_mining(encode, test)

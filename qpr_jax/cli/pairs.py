@@ -79,9 +79,7 @@ def negatives(run: str, pairs: str, out: str, split: str | None, **options: Any)
 
     if options["from_rank"] > options["to_rank"]:
         raise click.UsageError("--from-rank is above --to-rank")
-    if options["max_score"] is None:
-        options["max_score"] = Rules.max_score
-    elif not (options["rerank"] or options["cross_encoder"]):
+    if options["max_score"] is not None and not (options["rerank"] or options["cross_encoder"]):
         raise click.UsageError("--max-score goes with --rerank or --cross-encoder")
     output = pathlib.Path(out).suffix.removeprefix(".")
     if output not in ("tsv", "jsonl"):
@@ -107,7 +105,7 @@ def negatives(run: str, pairs: str, out: str, split: str | None, **options: Any)
         labeled.questions,
         groups,
         queries,
-        Rules(**options),
+        Rules(**{name: value for name, value in options.items() if value is not None}),
         encode=retriever.encode,
         find=retriever.store.search,
         rerank=functools.partial(retriever.stages.score_hits, retriever.store) if rerank else None,

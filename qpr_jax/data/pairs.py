@@ -165,8 +165,7 @@ def gather_pairs(
         text = "%s: not all ids are whole numbers; questions are numbered from 0 instead"
         log.warning(text, source)
     if changed:
-        text = "%s: ids with several texts, of which the first is kept: %s"
-        log.warning(text, source, f"{len(changed):,}")
+        log.warning("%s: ids with several texts, the first is kept: %d", source, len(changed))
     kept_texts = {identity: text for identity, text in text_of.items() if text.strip()}
     id_of: dict[str, Id] = {}  # the first one of each text
     for number, (identity, text) in enumerate(kept_texts.items()):

@@ -33,8 +33,7 @@ def find_quora(path: str = "") -> pathlib.Path:
         given = pathlib.Path(path)
         if not given.exists():
             what = f"expected a file of question pairs, found none at {path}"
-            remedy = "name a file, or a folder of Parquet files"
-            raise UserError(what, setting="data.path", remedy=remedy)
+            raise UserError(what, setting="data.path", remedy="name a file or a folder")
         return given
     folder, cached = os.environ.get("QPR_DATA_DIR"), user_cache() / NAME
     if folder and (found := pathlib.Path(folder, "quora", NAME)).is_file():

@@ -129,8 +129,7 @@ def split_by_cluster(
         if not len(splits.pairs[name]):
             got = f"none for {name}, of {pairs.sum():,} in all (clusters: {len(sizes):,})"
             what = f"expected pairs of duplicates in each split, got {got}"
-            remedy = "give more pairs that are labeled 1, or change `data.held_out_pairs`"
-            raise UserError(what, remedy=remedy)
+            raise UserError(what, remedy="give more duplicates, or change `data.held_out_pairs`")
     return splits
 
 

@@ -43,7 +43,8 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
     """
     most = int(min(map(len, CONCEPTS.values())) ** 3 / (1 + ALONE)) - 1
     if not 1 <= clusters <= most:
-        raise UserError(f"expected 1 to {most:,} clusters, got {clusters:,}", setting="clusters")
+        what = f"expected 1 to {most:,} clusters, got {clusters:,}"
+        raise UserError(what, setting="data.max_rows")
     rng = random.Random(seed)
     texts: list[str] = []
     seen: set[str] = set()

@@ -101,10 +101,7 @@ def read_values(
 
 
 def format_of(path: StrPath) -> str:
-    """Return the format that the suffix of a file's name says, compressed or not; "" for none.
-
-    A folder is one of Parquet files.
-    """
+    """Return the format that a file's name says, "parquet" for a folder, and "" for none."""
     if os.path.isdir(path):
         return "parquet"
     base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")

@@ -60,8 +60,7 @@ def beir_scores(
         if file:
             write_run(file, rankings)
     if missing:
-        what = "warning: the corpus lacks %s relevant documents; they count as missed"
-        log.info(what, f"{len(missing):,}")
+        log.warning("relevant documents that the corpus lacks, and that count 0: %d", len(missing))
     return {"queries": len(queries), "documents": documents, **graded_scores(rankings, qrels)}
 
 

@@ -44,16 +44,11 @@ def score_search(scores: Callable[[Sequence[str]], np.ndarray]) -> TextSearch:
         rows, best = np.full((len(texts), k), -1, np.int64), np.zeros((len(texts), k), np.float32)
         for start in range(0, len(texts), _BLOCK):
             for i, found in enumerate(scores(texts[start : start + _BLOCK]), start):
-                top = _top_k(found, k)
+                # The largest positive scores, largest first, of equal ones the first first.
+                last = len(found) - min(k, len(found))
+                near = np.flatnonzero((found >= np.partition(found, last)[last]) & (found > 0))
+                top = near[np.argsort(-found[near], kind="stable")[:k]]
                 rows[i, : len(top)], best[i, : len(top)] = top, found[top]
         return rows, best
 
     return search
-
-
-def _top_k(scores: np.ndarray, k: int) -> np.ndarray:
-    """The `k` largest positive scores, largest first, of equal ones the first first."""
-    last = len(scores) - min(k, len(scores))
-    kth = np.partition(scores, last)[last]
-    candidates = np.flatnonzero((scores >= kth) & (scores > 0))
-    return candidates[np.argsort(-scores[candidates], kind="stable")[:k]]

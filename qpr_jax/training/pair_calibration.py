@@ -54,8 +54,7 @@ def calibrate_pairs(
     them, float64 [P]; each counts as a hit.
     """
     if (count := len(dataset.splits.pairs["validation"])) < MIN_DUPLICATES:
-        text = "no probabilities of pairs: expected %d validation pairs or more, got %d"
-        log.info(text, MIN_DUPLICATES, count)
+        log.info("no probabilities of pairs: too few pairs of validation (%d)", count)
         return None
     words = FeatureExtractor(encoder, light.frequencies, light.word_weights) if light else None
     features, questions = PairFeatures(words), dataset.data.questions

@@ -64,9 +64,7 @@ def _read_pairs(config: TrainConfig, path: pathlib.Path) -> SplitData:
 
 
 def _generate(config: TrainConfig, _: pathlib.Path) -> SplitData:
-    with naming("data.max_rows"):
-        data = synthetic_pairs(clusters=config.data.max_rows or SYNTHETIC_CLUSTERS)
-    return _split(config, data)
+    return _split(config, synthetic_pairs(clusters=config.data.max_rows or SYNTHETIC_CLUSTERS))
 
 
 def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
@@ -74,8 +72,7 @@ def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     splits = split_by_cluster(data, clusters, held_out_pairs=config.data.held_out_pairs)
     if config.data.labels:
-        skip = config.data.skip_bad_rows
-        labels = read_question_pairs(config.data.labels, skip_bad_rows=skip)
+        labels = read_question_pairs(config.data.labels, skip_bad_rows=config.data.skip_bad_rows)
         return add_labels(data, splits, labels)
     return SplitData(data, clusters, splits)
 

@@ -76,7 +76,7 @@ def test_identity_of_questions(tmp_path, caplog):
         "6\t5\t3\tchanged\ta\t0\n"  # a text that was not kept is free
     )
     data = read(tmp_path, body)
-    assert caplog.messages[0].endswith("ids with several texts, of which the first is kept: 1")
+    assert caplog.messages[0].endswith("ids with several texts, the first is kept: 1")
     assert data.questions == ["a", "b", "c", "changed"]
     assert data.ids.tolist() == [1, 2, 4, 5]
     assert data.pairs.tolist() == [[0, 1], [0, 1], [1, 0], [3, 0]]

@@ -155,7 +155,7 @@ def test_pairs_and_non_duplicates():
 def test_an_empty_split_is_refused():
     check_refused(
         lambda rows, settings: split_by_cluster(*log_of(rows), **settings),
-        (twos(9), {}, r"none for validation, of 9 in all \(clusters: 9\); give more pairs"),
+        (twos(9), {}, r"none for validation, of 9 in all \(clusters: 9\); give more duplicates"),
         (twos(10), {"held_out_pairs": 5}, "none for train, of 10 in all"),
         (twos(2), {"largest_cluster": 1}, "none for validation, of 2 in all"),
         ([(1, 2, "a", "b", False)], {}, "none for train, of 0 in all"),

@@ -32,7 +32,7 @@ def test_sizes():
         found = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
         assert found.max() + 1 == few
     for count in (0, 10**6):
-        with pytest.raises(UserError, match=r"`clusters`: expected 1 to 23,404 clusters, got"):
+        with pytest.raises(UserError, match=r"`data.max_rows`: expected 1 to 23,404 clusters, got"):
             synthetic_pairs(clusters=count)
 
 
