@@ -65,9 +65,8 @@ def clusters(
     log.info("%s", _counts({name: n for name, n in report.items() if isinstance(n, int)}))
     for name, counts in report["splits"].items():
         log.info("%s: %s", name, _counts(counts))
-    left_out, found = report["clusters_removed"], report["clusters"]
-    text = "%s of %s clusters were left out: their coherence is below `--min-coherence %g`"
-    log.info(text, f"{left_out:,}", f"{found:,}", report["method"]["least"])
+    text, least = "clusters removed: those below `--min-coherence %g`", report["method"]["least"]
+    log.info(text, least)
     log.info("%s: judge the clusters of sample.tsv", out)
     return {"out": out, **report}
 

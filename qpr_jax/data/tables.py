@@ -101,8 +101,8 @@ def read_values(
 
 
 def format_of(path: StrPath) -> str:
-    """Return the format that a file's name says, "parquet" for a folder, and "" for none."""
-    if os.path.isdir(path):
+    """Return the format that a file's name says, or the Parquet files of a folder; "" for none."""
+    if next(pathlib.Path(path).rglob("*.parquet"), None):
         return "parquet"
     base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")
     kind = os.path.splitext(base)[1].removeprefix(".")

@@ -276,7 +276,7 @@ def test_what_cannot_be_opened(tmp_path):
         read,
         (str(tmp_path / "nowhere"), r"nowhere: cannot be read \(No such file"),
         ("https://example.com/q.csv", "cannot be read .*; download it, and name the file"),
-        (str(tmp_path), "expected a folder with tables"),
+        (str(tmp_path), r"cannot be read \(Is a directory\); name a file"),
     )
     with pytest.raises(UserError, match="`format`: expected one of lines, tsv, csv, jsonl"):
         read(write(tmp_path, "a", "a"), format="xml")

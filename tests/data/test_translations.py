@@ -139,7 +139,7 @@ def test_specifications_that_cannot_be_read(tmp_path):
         ("en-de:{}/p.tsv+", "found none at"),
         ("en-de:{0}/p.tsv+{0}/p.tsv", expected),
         ("en-de:-", "found none at -"),
-        ("en-de:{}", "expected Parquet"),
+        ("en-de:{}", r"cannot be read \(Is a directory\)"),
         ("en-fr:{}/h.tsv", "expected columns en and fr, got"),
         ("en-de:$QPR_NOT_SET/p.tsv", r"found none at \$QPR_NOT_SET/p.tsv"),
     )
