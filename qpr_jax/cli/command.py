@@ -53,8 +53,8 @@ class Command(click.Command):
         wants_json = ctx.meta[_JSON] = ctx.params.pop("wants_json")
         for name, no in (("id_column", "no_ids"), ("payload", "no_payload")):
             if ctx.params.get(name) and ctx.params.get(no):
-                flags = f"--{name} or --{no}".replace("_", "-")
-                raise click.UsageError(f"give {flags}, not both", ctx)
+                what = f"give --{name} or --{no}, not both".replace("_", "-")
+                raise click.UsageError(what, ctx)
         try:
             result = super().invoke(ctx)
             if isinstance(result, Mapping) and (wants_json or self.prints_json):

@@ -17,13 +17,7 @@ import numpy as np
 from qpr_jax.data.pairs import QuestionPairs, parse_label
 from qpr_jax.data.splits import SPLITS, SplitData, Splits
 from qpr_jax.data.tables import read_values, table_files, write_tsv
-from qpr_jax.distant.logs import (
-    NAME_COLUMNS,
-    UNDECIDED,
-    LogQuestions,
-    Logs,
-    read_questions,
-)
+from qpr_jax.distant.logs import NAME_COLUMNS, UNDECIDED, LogQuestions, Logs, read_questions
 from qpr_jax.distant.method import (
     Cluster,
     Method,
