@@ -35,6 +35,8 @@ def validate(config: TrainConfig) -> None:
         refuse_if(not SOURCES[source].has_pairs, "data.source", what)
     unread = config.data.negatives and not config.batch.hard_negatives
     refuse_if(unread, "batch.hard_negatives", "must be above 0 with `data.negatives`, got 0")
+    unread = config.rerank.cross_encoder and not config.rerank.candidates
+    refuse_if(unread, "rerank.candidates", "must be above 0 with `rerank.cross_encoder`, got 0")
     _check_targets(config)
     _check_translations(config)
 
