@@ -183,7 +183,8 @@ def inherit(retriever: Retriever, start: str, dataset: TrainDataset) -> bool:
             functools.partial(retriever.search, rerank="light"),
         )
         alone, reranked = (
-            relevance_scores(search, relevant, other_texts=True)["mrr@20"] for search in searches
+            round(relevance_scores(search, relevant, other_texts=True)["mrr@20"], 4)
+            for search in searches
         )
         if reranked < alone:
             text = "hits stay in the order of distance: the re-ranker lowers the MRR of validation"
