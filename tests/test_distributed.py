@@ -89,7 +89,7 @@ def test_two_processes_train_like_one_with_as_many_devices(alone, tmp_path):
     assert statuses == [0, 0], errors
     assert_alike(tmp_path / "run", alone)
     assert (tmp_path / "run" / "report.json").exists()
-    assert "pairs of a batch: 32, devices: 4 cpu, processes: 2" in errors[0]
+    assert "pairs per batch 32, cpu devices 4, processes 2" in errors[0]
     assert "pairs:" not in errors[1]
 
 

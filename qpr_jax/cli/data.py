@@ -65,7 +65,9 @@ def clusters(
     log.info("%s", _counts({name: n for name, n in report.items() if isinstance(n, int)}))
     for name, counts in report["splits"].items():
         log.info("%s: %s", name, _counts(counts))
-    log.info("clusters removed: those below `--min-coherence %g`", report["method"]["least"])
+    log.info(
+        "the coherence of removed clusters is below `--min-coherence %g`", report["method"]["least"]
+    )
     log.info("%s: judge the clusters of sample.tsv", out)
     return {"out": out, **report}
 

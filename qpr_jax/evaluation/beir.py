@@ -60,7 +60,7 @@ def beir_scores(
         if file:
             write_run(file, rankings)
     if missing:
-        log.warning("relevant documents that the corpus lacks, and that count 0: %d", len(missing))
+        log.warning("the corpus lacks relevant documents, which count as missed: %d", len(missing))
     return {"queries": len(queries), "documents": documents, **graded_scores(rankings, qrels)}
 
 

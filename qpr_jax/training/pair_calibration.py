@@ -54,7 +54,7 @@ def calibrate_pairs(
     them, float64 [P]; each counts as a hit.
     """
     if (count := len(dataset.splits.pairs["validation"])) < MIN_DUPLICATES:
-        log.info("no probabilities of pairs: too few pairs of validation (%d)", count)
+        log.info("no probabilities of pairs: too few validation pairs (%d)", count)
         return None
     words = FeatureExtractor(encoder, light.frequencies, light.word_weights) if light else None
     features, questions = PairFeatures(words), dataset.data.questions

@@ -133,9 +133,9 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase],
         terms = loss_terms(config, imitation_alone=alone)
         loss = train_step.make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
         log.info(
-            f"{name}: steps: {len(steps):,}, in an epoch: {loader.epoch:,}, pairs of a batch: "
-            f"{loader.size:,}, devices: {mesh.size} {mesh.devices.flat[0].platform}, "
-            f"processes: {jax.process_count()}"
+            f"training on {name}: steps {len(steps):,}, steps per epoch {loader.epoch:,}, "
+            f"pairs per batch {loader.size:,}, {mesh.devices.flat[0].platform} devices "
+            f"{mesh.size}, processes {jax.process_count()}"
         )
         step = train_step.make_train_step(
             loss, optimizer, seed=config.seed, frozen_rows=dataset.frozen_rows

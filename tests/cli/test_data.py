@@ -22,7 +22,7 @@ def test_columns_of_other_names_make_the_same(done, tmp_path):
     _, stderr = done("clusters", "log.csv", "--out", "made", *names)
     report = json.loads((tmp_path / "made" / "report.json").read_text())
     assert f" {report['clusters_removed']} clusters removed, " in stderr
-    assert "clusters removed: those below `--min-coherence 0.2`" in stderr
+    assert "removed clusters is below `--min-coherence 0.2`" in stderr
     write_rows(tmp_path / "rows.jsonl", log_rows())
     done("clusters", "rows.jsonl", "--out", "expected", "--min-coherence", "0.2")
     for name in ("clusters.jsonl", "pairs_train.tsv", "report.json"):
