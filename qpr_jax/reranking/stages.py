@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from qpr_jax.encoders.base import Encoder, accepted_identities
-from qpr_jax.encoders.load import MINILM, MINILM_PACKAGE, PACKAGED_FOLDER, load_encoder
+from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, id_key
@@ -257,11 +257,7 @@ def read_stages(
         return run, Stages(run, cross_encoder=cross)
     folder = run_encoder_folder(run)
     encoder = load_encoder(folder)
-    stages = Stages.read(folder, encoder, cross_encoder)
-    if folder.parent.name == MINILM_PACKAGE:  # whose calibration comes with this package
-        carried = read_calibration(PACKAGED_FOLDER.with_name(MINILM) / CALIBRATION)
-        stages.calibration = carried if carried.encoder == encoder.identity else None
-    return encoder, stages
+    return encoder, Stages.read(folder, encoder, cross_encoder)
 
 
 def _put(pool: list[Hit], given: Hit, candidates: int) -> int:

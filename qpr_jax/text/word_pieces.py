@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.errors import UserError, needs
+from qpr_jax.errors import UserError
 from qpr_jax.text.base import TokenIds
 from qpr_jax.text.tokenizer import replace_surrogates, tokenize
 from qpr_jax.text.vocabulary import Vocabulary
@@ -26,7 +26,8 @@ class WordPieces:
     def id_lists(self, questions: Sequence[str], max_tokens: int) -> tuple[list[list[int]], int]:
         """Ids of each question with its markers, at most `max_tokens`, and how many lost some."""
         texts = [*map(replace_surrogates, questions)]  # the library rejects surrogates
-        rows = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
+        # One by one: the library's threads would be missing after a fork, and gain a tenth.
+        rows = [self._tokenizer.encode(text).ids for text in texts]
         cut = [row for row in rows if len(row) > max_tokens]
         for row in cut:
             del row[max_tokens - 1 : -1]  # the last one marks the end
@@ -67,13 +68,13 @@ class PairPieces:
     def id_lists(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[list[int]], list[list[int]]]:
         """The ids of each pair, and the segment of each id, 0 or 1."""
         texts = [(replace_surrogates(a), replace_surrogates(b)) for a, b in pairs]
-        encodings = self._tokenizer.encode_batch(texts)
+        encodings = [self._tokenizer.encode(*pair) for pair in texts]
         return [encoding.ids for encoding in encodings], [e.type_ids for e in encodings]
 
 
 def _load_tokenizer(tokenizer: bytes) -> Any:
-    with needs("a transformer", ".[transformer]"):
-        from tokenizers import Tokenizer
+    from tokenizers import Tokenizer  # which a convolutional encoder does not need
+
     try:
         loaded = Tokenizer.from_str(tokenizer.decode())
     except Exception as error:  # the library raises no narrower class

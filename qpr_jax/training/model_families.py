@@ -17,6 +17,8 @@ from qpr_jax.data.words import learn_lexicon
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder, round_to_half
 from qpr_jax.encoders.cnn_kernels import sum_parts
+from qpr_jax.encoders.load import MINILM_WEIGHTS
+from qpr_jax.encoders.onnx_encoder import OnnxEncoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.models import EMBEDDING_SCALE
@@ -64,7 +66,11 @@ def start_encoder(config: TrainConfig, kind: type[E]) -> E:
         encoder = read_encoder(config.encoder.pretrained)
         if not isinstance(encoder, kind):
             what = f"expected an encoder of `encoder.kind={config.encoder.kind}`, got {encoder}"
-            raise UserError(what, remedy="name another, or change `encoder.kind`")
+            remedy = "name another, or change `encoder.kind`"
+            if isinstance(encoder, OnnxEncoder):
+                what = f"expected an encoder that can be trained, got one in 8 bits, {encoder}"
+                remedy = f"name the transformer that it was made from, as `{MINILM_WEIGHTS}`"
+            raise UserError(what, remedy=remedy)
     return encoder
 
 

@@ -4,7 +4,7 @@ import json
 import pathlib
 
 from qpr_jax import Retriever
-from qpr_jax.encoders.load import PACKAGED, load_encoder
+from qpr_jax.encoders.load import STUDENT, load_encoder
 from tests.cli.conftest import QUESTIONS
 from tests.languages import write_extended
 from tests.runs import calibrate, write_reranker
@@ -158,8 +158,8 @@ def test_a_command_that_names_no_encoder_takes_that_of_the_package_and_says_so(d
     (tmp_path / "q.txt").write_text("rice\n")
     for command in (("index", "mine", "q.txt"), ("duplicates", "q.txt", "--out", "o")):
         _, stderr = done(*command)
-        assert stderr.count(f"encoder: {PACKAGED}, the small English one") == 1
-    assert load_encoder(tmp_path / "mine" / "export").identity == load_encoder(PACKAGED).identity
+        assert stderr.count(f"encoder: {STUDENT}, the small English one") == 1
+    assert load_encoder(tmp_path / "mine" / "export").identity == load_encoder(STUDENT).identity
 
 
 def test_an_index_gets_an_encoder_with_more_words_once(done, objects, index, run, tmp_path):

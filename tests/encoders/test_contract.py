@@ -6,10 +6,12 @@ import json
 import numpy as np
 import pytest
 
+from experiments.eight_bits import in_eight_bits
 from qpr_jax import Encoder, Retriever, read_encoder, register_encoder
 from qpr_jax.encoders import base
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.encoders.load import FORMATS, PACKAGED, save_encoder
+from qpr_jax.encoders.load import FORMATS, STUDENT, save_encoder
+from qpr_jax.encoders.transformer_encoder import read_transformer
 from qpr_jax.errors import UserError
 from tests.encoders.examples import (
     QUESTIONS,
@@ -43,14 +45,16 @@ CNNS = {
     "subwords": {"subwords": True, "bag_of_words": True},
     "added_words": {"subwords": True, "added": ("zebra", "okapi")},
 }
-ENCODERS = [*CNNS, "packaged", "transformer"]
+ENCODERS = [*CNNS, "packaged", "transformer", "eight_bits"]
 
 
 @pytest.fixture(scope="module", params=ENCODERS)
 def encoder(request) -> Encoder:
     if request.param in CNNS:
         return make_cnn(**CNNS[request.param])
-    return read_encoder(PACKAGED if request.param == "packaged" else TINY)
+    if request.param == "eight_bits":
+        return in_eight_bits(read_transformer(TINY))
+    return read_encoder(STUDENT if request.param == "packaged" else TINY)
 
 
 def assert_same(encoder, actual, expected):

@@ -8,7 +8,7 @@ import pytest
 from qpr_jax import Retriever, read_encoder
 from qpr_jax.data.sources import write_sample
 from qpr_jax.duplicates.find import find_duplicates
-from qpr_jax.encoders.load import PACKAGED, PACKAGED_FOLDER
+from qpr_jax.encoders.load import PACKAGED, STUDENT
 
 QUESTIONS = [
     "How do I get a stain out of a wool coat?",
@@ -26,10 +26,10 @@ def retriever():
 
 
 def test_it_is_small_and_the_one_of_its_card():
-    files = [path for path in PACKAGED_FOLDER.rglob("*") if path.is_file()]
+    files = [path for path in PACKAGED[STUDENT].rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 25e6
-    card = (PACKAGED_FOLDER / "README.md").read_text()
-    encoder = read_encoder(PACKAGED)
+    card = (PACKAGED[STUDENT] / "README.md").read_text()
+    encoder = read_encoder(STUDENT)
     assert encoder.identity in card
     assert encoder.settings["encoder.stored_dtype"] == "float16"
     sources = "Tatoeba SimpleQuestions WebQuestions CLINC150 WordNet all-MiniLM-L6-v2"
@@ -62,7 +62,7 @@ def test_of_first_hits_in_a_help_desk_the_right_ones_are_close(tmp_path):
 
 
 def test_a_misspelled_word_is_near_the_word():
-    encoder = read_encoder(PACKAGED)
+    encoder = read_encoder(STUDENT)
     right, wrong, other = encoder.encode(["recommend", "reccomend", "mountain"])
     assert right @ wrong > right @ other
 
@@ -90,7 +90,7 @@ def test_a_misspelled_word_is_near_the_word():
     ],
 )
 def test_texts_that_share_an_unknown_word_alone_stay_apart(word):
-    encoder = read_encoder(PACKAGED)
+    encoder = read_encoder(STUDENT)
     texts = ["printer broken", "cancel my invoice", "she got fired from the stand for"]
     plain = encoder.encode(texts)
     vectors = encoder.encode([f"{text} {word}" for text in texts])
@@ -111,7 +111,7 @@ def test_texts_that_share_an_unknown_word_alone_stay_apart(word):
     ],
 )
 def test_signs_and_the_end_of_long_texts_tell_texts_apart(texts):
-    vectors = read_encoder(PACKAGED).encode(texts)
+    vectors = read_encoder(STUDENT).encode(texts)
     distances = ((vectors[:, None] - vectors[None]) ** 2).sum(axis=2)
     assert distances[~np.eye(len(texts), dtype=bool)].min() > 0.003
     if "word" not in texts[0]:  # of a long text the score reads the first words alone

@@ -1,0 +1,140 @@
+"""A transformer in 8 bits by ONNX Runtime, without JAX, and its folder.
+
+`experiments.eight_bits` writes such a model. Threads of Python run it, each a block of texts with
+equally many tokens; ONNX Runtime has no thread of its own, so a fork loses none. A text has one
+vector, to the last bits of float32, whatever else is encoded with it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from qpr_jax.encoders.base import EncoderSummary, say_cut
+from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath, parse_json, read_manifest, read_verified
+from qpr_jax.machine import cpu_count
+from qpr_jax.text.base import as_texts
+from qpr_jax.text.word_pieces import WordPieces
+
+FORMAT = "qpr_jax onnx model 1"
+MODEL, TOKENIZER, SETTINGS = "model.onnx", "tokenizer.json", "settings.json"
+INPUT = "input_ids"
+_FACTS = {"dimension": int, "max_tokens": int, "normalize": bool, "vocabulary_size": int}
+_BLOCK_TOKENS = 1024  # of a run: twice as many or half as many are slower
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxEncoder:
+    """An `encoders.base.Encoder` whose model is a file of ONNX.
+
+    Attributes:
+      model: maps token ids, int64 [n, L], to vectors, float32 [n, d]; it gets no padding.
+      tokenizer: a `tokenizer.json` of the library `tokenizers`.
+      vocabulary_size: rows of the embedding table.
+      settings: of its training, flat.
+    """
+
+    model: bytes = field(repr=False)
+    tokenizer: bytes = field(repr=False)
+    dimension: int
+    max_tokens: int
+    normalize: bool
+    vocabulary_size: int
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    extends: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """Hash of the files."""
+        hashes = {name: hashlib.sha256(data).hexdigest() for name, data in self.files().items()}
+        return hashlib.sha256(json.dumps([FORMAT, hashes]).encode()).hexdigest()
+
+    def encode(self, questions: Sequence[str]) -> np.ndarray:
+        """Encode any strings: float32 [n, d], in the order of the questions."""
+        ids, cut = self._pieces.id_lists(as_texts(questions), self.max_tokens)
+        say_cut(cut, len(ids), self.max_tokens)
+        vectors = np.empty((len(ids), self.dimension), np.float32)
+
+        def encode(rows: np.ndarray) -> None:
+            tokens = np.array([ids[row] for row in rows], np.int64)
+            (vectors[rows],) = self._session.run(None, {INPUT: tokens})
+
+        blocks = blocks_of_equal_length(np.fromiter(map(len, ids), np.int64, len(ids)))
+        if len(blocks) == 1:
+            encode(blocks[0])
+        elif blocks:
+            with concurrent.futures.ThreadPoolExecutor(cpu_count()) as pool:
+                for _ in pool.map(encode, blocks):
+                    pass
+        return vectors
+
+    def files(self) -> dict[str, bytes]:
+        """The contents of its folder: model.onnx, tokenizer.json and settings.json."""
+        facts = {name: getattr(self, name) for name in _FACTS} | {"settings": self.settings}
+        text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
+        return {MODEL: self.model, TOKENIZER: self.tokenizer, SETTINGS: text.encode()}
+
+    def manifest(self) -> dict[str, Any]:
+        """The format of its folder."""
+        return {"format": FORMAT}
+
+    def summary(self) -> EncoderSummary:
+        """Facts for people."""
+        return EncoderSummary(
+            library="qpr_jax",
+            description="A transformer with 8-bit weights, by ONNX Runtime on the CPU.",
+            vocabulary_size=self.vocabulary_size,
+            limits=(f"It reads at most {self.max_tokens:,} word pieces of a question.",),
+        )
+
+    def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
+        """UserError: its word pieces have no embeddings of their own outside of the model."""
+        what = "expected an encoder with embeddings of words, got one of ONNX"
+        raise UserError(what, remedy="name the transformer that it was made from")
+
+    @functools.cached_property
+    def _pieces(self) -> WordPieces:
+        return WordPieces(self.tokenizer, self.vocabulary_size)
+
+    @functools.cached_property
+    def _session(self) -> Any:
+        import onnxruntime  # which a convolutional encoder does not need
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        # A kept arena would never shrink, and a fork could leave its lock held.
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+        return onnxruntime.InferenceSession(self.model, options, providers=["CPUExecutionProvider"])
+
+
+def blocks_of_equal_length(lengths: np.ndarray) -> list[np.ndarray]:
+    """Divide rows into blocks of one length, of about 1,024 tokens each, the longest first."""
+    order = np.argsort(-lengths, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1)
+    blocks = []
+    for rows in filter(len, groups):
+        size = max(1, _BLOCK_TOKENS // int(lengths[rows[0]]))
+        blocks += [rows[start : start + size] for start in range(0, len(rows), size)]
+    return blocks
+
+
+def read_onnx(folder: StrPath) -> OnnxEncoder:
+    """Read an encoder from its folder; UserError where it is incomplete or damaged."""
+    manifest = read_manifest(folder, format=FORMAT)
+    model, tokenizer, settings = (
+        read_verified(folder, name, manifest) for name in (MODEL, TOKENIZER, SETTINGS)
+    )
+    facts = parse_json(settings, f"{folder}: {SETTINGS}")
+    if not isinstance(facts, dict) or any(type(facts.get(k)) is not t for k, t in _FACTS.items()):
+        what = f"{folder}: {SETTINGS}: expected {', '.join(_FACTS)}"
+        raise UserError(what, remedy="export or fetch it again")
+    known = {name: facts[name] for name in _FACTS}
+    return OnnxEncoder(model, tokenizer, **known, settings=facts.get("settings", {}))
