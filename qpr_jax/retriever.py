@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.questions import as_entries, as_queries
-from qpr_jax.encoders.base import Encoder, accepted_identities
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import STUDENT, default_folder, encoder_folder, is_encoder
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
@@ -73,7 +73,7 @@ class Retriever:
         """
         if is_address(run):
             encoder, stages = read_stages(run, cross_encoder)
-            collection = MilvusStore(str(run), accepted_identities(encoder))
+            collection = MilvusStore(str(run), encoder.identity)
             return cls(encoder, collection, stages, collection.run)
         run = run if indexed else encoder_folder(run)
         index = pathlib.Path(run, INDEX)
@@ -88,7 +88,7 @@ class Retriever:
                 if not index.is_dir():
                     remedy = "finish the run, or make one with `qpr index`"
                     raise UserError(f"{run} has no {INDEX}/", setting="run", remedy=remedy)
-                store = FolderStore(index, encoders=accepted_identities(encoder))
+                store = FolderStore(index, encoder=encoder.identity)
                 return cls(encoder, store, stages, str(run))
             except UserError:
                 # Another process may have put the index of another encoder there.

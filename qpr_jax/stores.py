@@ -44,8 +44,7 @@ def create_store(
         if not run:
             what = "expected the encoder of a run, got one from Python, which other machines lack"
             raise UserError(what, remedy="save it in a folder first")
-        to = str(folder), questions, encoder.encode, recipe, identity, run
-        return MilvusStore.create(*to, extends=encoder.extends)
+        return MilvusStore.create(str(folder), questions, encoder.encode, recipe, identity, run)
     path: pathlib.Path | None = None
     how: dict[str, Any] = {"encoder": identity, "dimension": encoder.dimension}
     if folder is not None:

@@ -11,7 +11,7 @@ SUMMARY = EncoderSummary("qpr_jax", "An encoder of two words.", 2, limits=("It r
 
 
 class StubEncoder:
-    identity, extends = "0123", ()
+    identity = "0123"
     dimension = 4
 
     def __init__(self, **settings):
@@ -35,14 +35,13 @@ def card_of(folder, name="mine", *, encoder=None, **options):
 
 def test_the_card_says_what_a_model_learned_from(tmp_path):
     """That of pairs is in the tests of a whole run."""
-    taught, added = {"teacher.identity": "ab"}, {"added_words": {"words": 1234}}
-    for settings, report, learned in (
-        ({}, {}, "None here: the model was not trained further before it was published.\n"),
-        (taught, {}, "It learned a teacher's vectors of 1,030 questions.\n"),
-        ({"pretrained.identity": "cd"}, {}, "| it started from the encoder | `cd` |\n"),
-        (taught, added, "1,234 words were added to a trained encoder; their embeddings alone were"),
+    taught = {"teacher.identity": "ab"}
+    for settings, learned in (
+        ({}, "None here: the model was not trained further before it was published.\n"),
+        (taught, "It learned a teacher's vectors of 1,030 questions.\n"),
+        ({"pretrained.identity": "cd"}, "| it started from the encoder | `cd` |\n"),
     ):
-        write_run(tmp_path, report, max_epochs=0, **settings)
+        write_run(tmp_path, max_epochs=0, **settings)
         card = card_of(tmp_path)
         assert f"\n{learned}" in card
 

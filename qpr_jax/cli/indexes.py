@@ -243,7 +243,6 @@ def info(folder: str) -> dict[str, Any]:
         "dimension": encoder.dimension,
         "vocabulary": encoder.summary().vocabulary_size,
         "encoder": encoder.identity,
-        "extends": list(encoder.extends),
         "rerankers": retriever.stages.facts(),
         "calibration": retriever.stages.calibration_facts(),
         "integrity_check": "ok",

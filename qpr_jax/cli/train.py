@@ -1,4 +1,4 @@
-"""Commands of a run: train, presets, encode, extend, publish."""
+"""Commands of a run: train, presets, encode, publish."""
 
 from __future__ import annotations
 
@@ -163,24 +163,6 @@ def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any)
     rows = encode_to_file(out, texts, encoder.encode, dimension=dimension, encoder=identity)
     log.info("%s: %s vectors of %d dimensions", out, f"{rows:,}", dimension)
     return {"out": out, "vectors": rows, "dimension": dimension, "encoder": identity}
-
-
-@cli.command(stopped="{folder} keeps its old encoder or has the new one")
-@cli.argument("folder", type=cli.FOLDER)
-@cli.option("--run", required=True, type=cli.PATH, help="The run that added words.")
-def extend(folder: str, run: str) -> dict[str, Any]:
-    """Give an index an encoder with another language.
-
-    No question is encoded again. A program that serves FOLDER must be started again. RUN is made
-    by `qpr train RUN --config add_language --set encoder.pretrained=ENGLISH`.
-
-    Example: qpr extend my_index --run runs/german
-    """
-    from qpr_jax.extend import extend_index
-
-    extended = extend_index(folder, run)
-    log.info("%s: %s", folder, "has the new encoder" if extended else "had this encoder already")
-    return {"folder": folder, "extended": extended}
 
 
 @cli.command(stopped="{to} is complete or absent")

@@ -53,14 +53,6 @@ class Encoder(Protocol):
         """Hash of what the encoder computes with, whatever files hold it."""
 
     @property
-    def extends(self) -> tuple[str, ...]:
-        """Identities of encoders whose vectors are this one's, newest first.
-
-        To the last bit, but for texts with an added word: this one only adds words to them.
-        """
-        return ()
-
-    @property
     def dimension(self) -> int:
         """Length of a vector."""
 
@@ -104,11 +96,6 @@ def _lacks(encoder: Encoder, what: str) -> UserError:
         f"expected an encoder with {what}, got {type(encoder).__name__} without",
         remedy="define the method of `qpr_jax.Encoder`, as `examples/custom_encoder.py` does",
     )
-
-
-def accepted_identities(encoder: Encoder) -> tuple[str, ...]:
-    """The identities of the encoders whose vectors, re-rankers and calibrations fit this one."""
-    return encoder.identity, *encoder.extends
 
 
 def say_cut(cut: int, count: int, max_tokens: int) -> None:

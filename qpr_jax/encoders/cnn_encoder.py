@@ -7,7 +7,6 @@ identity is of these.
 from __future__ import annotations
 
 import concurrent.futures
-import dataclasses
 import functools
 import hashlib
 import json
@@ -40,8 +39,6 @@ class CnnEncoder:
       kernels, biases: float32 [w, e, f] and [f] each.
       projection: float32 [sum of f, d], or [sum of f + e, d] with a bag of words.
       settings: of its training, flat.
-      extends: identities of the encoders that this one only adds words to, newest first. A text
-        without such a word has the same vector, to the last bit, from all of them.
     """
 
     embedding: np.ndarray
@@ -52,12 +49,11 @@ class CnnEncoder:
     max_tokens: int
     settings: dict[str, Any]
     normalize: bool = False
-    extends: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         widths = ", ".join(str(len(kernel)) for kernel in self.kernels)
         return (
-            f"<CnnEncoder: {self.dimension} dimensions, {len(self.vocabulary.all_words):,} words, "
+            f"<CnnEncoder: {self.dimension} dimensions, {len(self.vocabulary.words):,} words, "
             f"windows of {widths}, reads {self.max_tokens} tokens>"
         )
 
@@ -67,10 +63,8 @@ class CnnEncoder:
         vocabulary = self.vocabulary
         facts = ["qpr_jax encoder 1", self.max_tokens, self.normalize]
         facts += [vocabulary.bins, 0, vocabulary.words]
-        if vocabulary.subwords or vocabulary.added:
-            facts += [vocabulary.subwords and "familiar", vocabulary.added]
         if vocabulary.subwords:
-            facts.append("signs")
+            facts += ["familiar", [], "signs"]
         digest = hashlib.sha256(json.dumps(facts).encode())
         for name, array in sorted(self._weights().items()):
             digest.update(json.dumps([name, array.shape]).encode())
@@ -109,8 +103,6 @@ class CnnEncoder:
         if all(np.array_equal(halves[name], array) for name, array in weights.items()):
             weights = halves
         settings: dict[str, Any] = {"max_words": self.max_tokens, "normalize": self.normalize}
-        if self.extends:
-            settings["extends"] = self.extends
         text = json.dumps(settings | {"settings": self.settings}, indent=2, allow_nan=False)
         return {
             WEIGHTS: serialize_tensors(weights),
@@ -124,7 +116,7 @@ class CnnEncoder:
 
     def summary(self) -> EncoderSummary:
         """Facts for people."""
-        words = self.vocabulary.all_words
+        words = self.vocabulary.words
         runs = "are sums of their runs of 3 to 5 characters, which " * self.vocabulary.subwords
         rest = f"others {runs}share {self.vocabulary.bins:,} embeddings"
         windows = ", ".join(str(len(kernel)) for kernel in self.kernels)
@@ -145,24 +137,7 @@ class CnnEncoder:
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
         """The words of the vocabulary, and their embeddings, float32 [n, e]."""
-        first_bin, bins = self.vocabulary.first_bin, self.vocabulary.bins
-        rows = [self.embedding[1:first_bin], self.embedding[first_bin + bins :]]
-        return self.vocabulary.all_words, np.concatenate(rows)
-
-    def with_words(
-        self, vocabulary: Vocabulary, rows: np.ndarray, settings: dict[str, Any]
-    ) -> CnnEncoder:
-        """Add A words of `Vocabulary.with_words` by their embeddings, `rows` float32 [A, e].
-
-        All else is the same object: other texts keep their vectors. settings: of this training.
-        """
-        return dataclasses.replace(
-            self,
-            embedding=np.concatenate([self.embedding, rows]),
-            vocabulary=vocabulary,
-            settings=settings,
-            extends=(self.identity, *self.extends),
-        )
+        return self.vocabulary.words, self.embedding[1 : self.vocabulary.first_bin]
 
     def _weights(self) -> dict[str, np.ndarray]:
         """The float32 arrays by their names in the folder."""
@@ -194,7 +169,6 @@ def read_cnn(folder: StrPath) -> CnnEncoder:
             max_tokens=facts["max_words"],
             settings=facts["settings"],
             normalize=facts["normalize"],
-            extends=tuple(facts.get("extends", ())),
         )
     except (KeyError, TypeError, AttributeError) as error:
         what = f"{folder}: expected the weights and settings of an encoder, got {error!r}"

@@ -48,7 +48,6 @@ class TransformerEncoder:
     weights: dict[str, Any]
     contents: dict[str, bytes]
     settings: dict[str, Any]
-    extends: tuple[str, ...] = ()  # its word pieces need no added words
 
     def __repr__(self) -> str:
         layers = self.shape.num_hidden_layers

@@ -90,9 +90,9 @@ class Store(Protocol):
         """Hold off the changes of other threads and processes; the holder may change."""
 
 
-def check_encoder(where: StrPath, found: str, accepted: Sequence[str]) -> None:
-    """Raise a UserError unless an index is of an encoder of one of these identities; none: any."""
-    if accepted and found not in accepted:
-        what = f"expected an index of the encoder {accepted[0][:12]}, got one of {found[:12]}"
+def check_encoder(where: StrPath, found: str, expected: str) -> None:
+    """Raise a UserError unless an index is of the encoder of this identity; "": any."""
+    if expected and found != expected:
+        what = f"expected an index of the encoder {expected[:12]}, got one of {found[:12]}"
         remedy = "load the index again, or build it with this encoder"
         raise UserError(f"{where}: {what}", remedy=remedy)

@@ -34,9 +34,7 @@ from qpr_jax.files import (
     check_size,
     name_in_errors,
     read_manifest,
-    seal,
     verify,
-    write_json,
     write_manifest,
 )
 from qpr_jax.ids import Id
@@ -190,12 +188,12 @@ def write_build(
     remove_leftovers(folder)
 
 
-def open_build(folder: pathlib.Path, encoders: Sequence[str]) -> State:
+def open_build(folder: pathlib.Path, encoder: str) -> State:
     """Open the build that the manifest names, as it was before all changes.
 
     Codes and small files are compared with their SHA-256; of vectors and questions the size is
     checked, and `verify_build` reads them. UserError if a file is missing or damaged, or the
-    encoder is none of the `encoders`; without any, all are accepted.
+    encoder has another identity than `encoder`; "": any.
     """
     while True:
         signature = manifest_signature(folder)
@@ -207,7 +205,7 @@ def open_build(folder: pathlib.Path, encoders: Sequence[str]) -> State:
             if isinstance(error, UserError):
                 raise
             raise damaged(error.filename, "the file is missing") from None
-        check_encoder(folder, state.manifest["encoder"], encoders)
+        check_encoder(folder, state.manifest["encoder"], encoder)
         return state
 
 
@@ -225,16 +223,6 @@ def verify_build(folder: StrPath) -> None:
     manifest = read_manifest(folder, format=FORMAT)
     for name in manifest["files"]:
         verify(folder, name, manifest)
-
-
-def replace_encoder(folder: pathlib.Path, encoder: str, export: str) -> None:
-    """Write the identity and the folder of an encoder that extends the present one.
-
-    The vectors stay as they are. The caller holds the lock of the folder.
-    """
-    manifest = read_manifest(folder, format=FORMAT)
-    write_json(folder / MANIFEST, seal(manifest | {"encoder": encoder, "export": export}))
-    remove_leftovers(folder)
 
 
 def remove_leftovers(folder: pathlib.Path, failed: str = "") -> None:

@@ -16,11 +16,10 @@ from typing import Any, Self
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, folder_lock, read_manifest
+from qpr_jax.files import StrPath, folder_lock
 from qpr_jax.ids import Id
-from qpr_jax.index.base import Hit, Question, check_encoder
+from qpr_jax.index.base import Hit, Question
 from qpr_jax.index.build import (
-    FORMAT,
     Encode,
     State,
     manifest_signature,
@@ -40,18 +39,15 @@ class FolderStore:
     change is on disk when the call returns, and a kill leaves the questions before it or after it.
     """
 
-    def __init__(
-        self, path: StrPath, *, encoders: Sequence[str] = (), temporary: bool = False
-    ) -> None:
+    def __init__(self, path: StrPath, *, encoder: str = "", temporary: bool = False) -> None:
         """Open a folder; UserError if it is damaged.
 
-        encoders: identities of the encoders whose vectors fit the reader's; none: any.
+        encoder: identity that the encoder of the vectors must have; "": any.
         temporary: the folder is removed with the store.
         """
-        self.path, self.encoders = pathlib.Path(path).absolute(), tuple(encoders)
-        self.temporary = temporary
-        self._stale = False
-        self._take(open_build(self.path, self.encoders).apply())
+        self.path, self.temporary = pathlib.Path(path).absolute(), temporary
+        self._expected, self._stale = encoder, False
+        self._take(open_build(self.path, encoder).apply())
         if temporary:
             weakref.finalize(self, _remove, self.path, os.getpid())
 
@@ -75,7 +71,7 @@ class FolderStore:
         try:
             with folder_lock(folder):
                 write_build(folder, questions, encode, recipe, encoder=encoder, **how)
-            return cls(folder, encoders=[encoder], temporary=temporary)
+            return cls(folder, encoder=encoder, temporary=temporary)
         except BaseException:
             if temporary:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -179,7 +175,6 @@ class FolderStore:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self.path))
         with folder_lock(self.path):
             self._refresh()
-            check_encoder(self.path, self.encoder, self.encoders)
             yield
 
     def compact(self) -> None:
@@ -193,7 +188,7 @@ class FolderStore:
         folder = pathlib.Path(path)
         with self.changing(), folder_lock(folder):
             self._write(folder, export)
-        return FolderStore(folder, encoders=self.encoders)
+        return FolderStore(folder, encoder=self._expected)
 
     def _write(self, folder: pathlib.Path, export: Callable[[str], str]) -> None:
         state, at = self._state, 0
@@ -229,14 +224,9 @@ class FolderStore:
     def _refresh(self) -> None:
         """Take in a newer build, and all changes."""
         with LOCK:  # for which a fork waits
-            state, signature = self._state, manifest_signature(self.path)
-            if signature != state.signature and not self._stale:
-                manifest = read_manifest(self.path, format=FORMAT)
-                if manifest["build"] == state.manifest["build"]:
-                    # Its encoder was replaced by one that extends it, so searches may go on.
-                    state = state._replace(signature=signature, manifest=manifest)
-            if self._stale or signature != state.signature:
-                state = open_build(self.path, self.encoders)
+            state = self._state
+            if self._stale or manifest_signature(self.path) != state.signature:
+                state = open_build(self.path, self._expected)
             self._stale = True  # until all of it is done
             self._take(state.apply())
             self._stale = False

@@ -54,13 +54,13 @@ Entity = dict[str, Any]
 class MilvusStore:
     """A `Store` in Milvus; `run` names the run whose encoder and re-rankers search it."""
 
-    def __init__(self, address: str, encoders: Sequence[str] = ()) -> None:
+    def __init__(self, address: str, encoder: str = "") -> None:
         """Open the collection of an address; UserError if there is none.
 
-        encoders: identities of the encoders whose vectors fit the reader's; none: any.
+        encoder: identity that the encoder of the vectors must have; "": any.
         """
         self.address, self._server = address, Server(address)
-        self._encoders, self._build = tuple(encoders), ""
+        self._expected, self._build = encoder, ""
         self._name, self._changing = self._server.name, threading.RLock()
         self._changes, self._removals, self._seen = 0, 1, 0  # the first read sees all
         self._looked = -_LOOK
@@ -75,18 +75,16 @@ class MilvusStore:
         recipe: Recipe,
         encoder_identity: str,
         run_name: str,
-        *,
-        extends: Sequence[str] = (),
     ) -> Self:
         """Make a collection of questions, in place of the one that the address has.
 
         Searches find the old one until the new one is complete, and the next call removes what a
-        killed process wrote. extends: identities that the encoder of the old one may have, too.
+        killed process wrote.
         """
         server = Server(address)
         old, name = _find(server), server.name
         if old:
-            check_encoder(address, old["properties"]["qpr.encoder"], (encoder_identity, *extends))
+            check_encoder(address, old["properties"]["qpr.encoder"], encoder_identity)
         dimension = encode([]).shape[1]
         index = index_parameters(recipe, dimension)
         present = old["collection_name"] if old else ""
@@ -203,12 +201,6 @@ class MilvusStore:
         """Hold off the changes of other threads; other processes may change meanwhile."""
         return self._changing
 
-    def use_run(self, run_name: str, encoder_identity: str) -> None:
-        """Name another run, of the same encoder or of one that extends it."""
-        properties = {"qpr.run": run_name, "qpr.encoder": encoder_identity}
-        self._server.call("alter_collection_properties", self._build, properties)
-        self.run, self.encoder = run_name, encoder_identity
-
     def _by_key(self, keys: Iterable[str]) -> dict[str, Question]:
         """Return the questions of the keys that exist."""
         found = {}
@@ -238,7 +230,7 @@ class MilvusStore:
             raise UserError(what, remedy="make it with `qpr index`, or name another one")
         properties = found["properties"]
         if found["collection_name"] != self._build:
-            check_encoder(self._server.address, properties["qpr.encoder"], self._encoders)
+            check_encoder(self._server.address, properties["qpr.encoder"], self._expected)
         self._build, self.run = found["collection_name"], properties["qpr.run"]
         self.encoder, self.dimension = properties["qpr.encoder"], int(properties["qpr.dimension"])
         self.recipe = Recipe(**json.loads(properties["qpr.recipe"]))

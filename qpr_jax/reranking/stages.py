@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from qpr_jax.encoders.base import Encoder, accepted_identities
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
@@ -74,7 +74,7 @@ class Stages:
         if calibration and calibration.reranker:
             given = light.identity if light else "(none)"
             what = "a calibration of the re-ranker"
-            _require(root / CALIBRATION, what, calibration.reranker, [given])
+            _require(root / CALIBRATION, what, calibration.reranker, given)
         cross = read_cross_encoder(cross_encoder) if cross_encoder else None
         if cross and stacked and stacked.cross_encoder != cross.identity:
             text = "%s: trained with another cross-encoder than the given one, which is used alone"
@@ -285,11 +285,11 @@ def _read(path: pathlib.Path, read: Callable[[StrPath], Any], kind: str, encoder
     if not os.path.lexists(path):
         return None
     found = read(path)
-    _require(path, f"a {kind} of the encoder", found.encoder, accepted_identities(encoder))
+    _require(path, f"a {kind} of the encoder", found.encoder, encoder.identity)
     return found
 
 
-def _require(path: pathlib.Path, what: str, found: str, known: Sequence[str]) -> None:
-    if found not in known:
-        what = f"{path}: expected {what} {known[0][:12]}, got one of {found[:12]}"
+def _require(path: pathlib.Path, what: str, found: str, known: str) -> None:
+    if found != known:
+        what = f"{path}: expected {what} {known[:12]}, got one of {found[:12]}"
         raise UserError(what, remedy="remove the folder, or put the one that belongs to it there")

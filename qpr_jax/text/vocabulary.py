@@ -45,38 +45,25 @@ class Vocabulary:
 
     Attributes:
       bins: the number of ids that all other words share.
-      added: words that got ids, after those of the bins, when an encoder was extended.
     """
 
     words: tuple[str, ...] = field(repr=False)  # many
     bins: int
     subwords: bool = False
-    added: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def size(self) -> int:
-        """Rows of the embedding table: padding, words, bins and added words."""
-        return self.first_bin + self.bins + len(self.added)
+        """Rows of the embedding table: padding, words and bins."""
+        return self.first_bin + self.bins
 
     @property
     def first_bin(self) -> int:
         """The lowest id that several words share."""
         return 1 + len(self.words)
 
-    @property
-    def all_words(self) -> tuple[str, ...]:
-        """The words with an id of their own, also the added ones."""
-        return self.words + self.added
-
     @functools.cached_property
     def _ids(self) -> dict[str, int]:
-        ids = {word: i for i, word in enumerate(self.words, start=1)}
-        return ids | {w: i for i, w in enumerate(self.added, start=self.first_bin + self.bins)}
-
-    def with_words(self, words: Iterable[str], count: int) -> Vocabulary:
-        """Give the first `count` of these words that have no row a row after all others."""
-        new = itertools.islice((word for word in words if word not in self._ids), count)
-        return dataclasses.replace(self, added=self.added + tuple(new))
+        return {word: i for i, word in enumerate(self.words, start=1)}
 
     def token_ids(self, questions: Sequence[str], max_tokens: int = 64) -> TokenIds:
         """The tokens of questions, of each at most `max_tokens`."""
@@ -99,10 +86,7 @@ class Vocabulary:
         return TokenIds(ids, np.array(offsets), truncated, parts)
 
     def _other_id(self, word: str, unknown: dict[str, int]) -> int:
-        """The id of a word without one of its own; one of `unknown` is added there.
-
-        An added word gives no other word its id: texts without added words keep their tokens.
-        """
+        """The id of a word without one of its own; one of `unknown` is added there."""
         if not self.subwords:
             return self.first_bin + zlib.crc32(word.encode()) % self.bins
         id = unknown.get(word) or self._by_folded.get(fold(word))
@@ -110,7 +94,7 @@ class Vocabulary:
 
     def is_known(self, token_ids: np.ndarray) -> np.ndarray:
         """Whether each id, int [...], is that of one word alone: bool [...]."""
-        return np.isin(token_ids, [*self._ids.values()])
+        return (token_ids > 0) & (token_ids < self.first_bin)
 
     def spelled(self) -> Parts:
         """The `words` as sums of n-grams."""
@@ -206,8 +190,8 @@ def vocabulary_from_bytes(data: bytes) -> Vocabulary:
     """Parse what `vocabulary_to_bytes` returned; UserError for anything else."""
     value = parse_json(data, "vocabulary")
     try:
-        words, added = tuple(value["words"]), tuple(value.get("added", ()))
-        return Vocabulary(words, int(value["bins"]), value.get("subwords", False), added)
+        words = tuple(value["words"])
+        return Vocabulary(words, int(value["bins"]), value.get("subwords", False))
     except (KeyError, TypeError, AttributeError):
         what = "vocabulary: expected a list of `words` and a number of `bins`"
         raise UserError(what, remedy="make the file again") from None

@@ -67,14 +67,12 @@ def _check_targets(config: TrainConfig) -> None:
 
 
 def _check_translations(config: TrainConfig) -> None:
-    parallel, added = config.data.parallel, config.text.added_words
-    model = config.teacher.model
+    parallel = config.data.parallel
     lacking = parallel and config.job == "encoder" and not has_teacher(config)
     what = "must be empty: translations learn the vectors of a teacher, and there is none"
     remedy = "set `teacher.model`, or leave out `data.parallel`"
     refuse_if(lacking, "data.parallel", what, remedy)
     needing = {
-        "text.added_words": added,
         "batch.translations": config.batch.translations,
         "data.glossed": config.data.glossed,
         "data.parallel_tests": config.data.parallel_tests,
@@ -83,14 +81,6 @@ def _check_translations(config: TrainConfig) -> None:
     for name, given in needing.items():
         what = "needs translations, got none"
         refuse_if(given and not parallel, name, what, "set `data.parallel`")
-    other = added and (config.encoder.kind != "cnn" or not config.encoder.pretrained)
-    what = f"only a pretrained cnn gets words, got kind {config.encoder.kind!r}"
-    remedy = "set `encoder.pretrained` to its run, or `text.added_words=0`"
-    refuse_if(other, "text.added_words", what, remedy)
-    what = f"must be empty where words are added: the encoder imitates itself, got {model!r}"
-    refuse_if(added and model, "teacher.model", what)
-    what = f"must be 0 where words are added: few pairs have them, got {config.max_epochs}"
-    refuse_if(added and config.max_epochs, "max_epochs", what)
 
 
 def _require_choice(name: str, value: str, choices: Iterable[str]) -> None:

@@ -42,8 +42,8 @@ def identity(config: TrainConfig) -> dict[str, Any]:
 
 
 def has_teacher(config: TrainConfig) -> bool:
-    """Whether there are vectors to imitate; an encoder that gets words imitates its own."""
-    return bool(config.teacher.model or config.text.added_words)
+    """Whether there are vectors to imitate."""
+    return bool(config.teacher.model)
 
 
 def gives_vectors(config: TrainConfig) -> bool:
@@ -68,7 +68,7 @@ _SMOKE: dict[str, Any] = {
     "early_stopping.every_steps": 5,
     "checkpoint_every": 3,
 }
-_SMOKE_LIMITS = {"data.spliced": 500, "optimizer.warmup_steps": 2, "text.added_words": 500}
+_SMOKE_LIMITS = {"data.spliced": 500, "optimizer.warmup_steps": 2}
 
 
 def load_config(spec: str, changes: Mapping[str, Any] | None = None) -> TrainConfig:

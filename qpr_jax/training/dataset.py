@@ -59,9 +59,6 @@ class TrainDataset:
     parts: Parts = NO_PARTS  # of the token ids that are not rows of the embedding table
     translations: TranslationData | None = None
     lists: SortedLists | None = None  # of training questions, if `teacher.lists` is not 0
-    # Rows of the embedding table that training leaves as they are, with all other parameters; 0
-    # where it changes all.
-    frozen_rows: int = 0
     report: dict[str, Any] = dataclasses.field(default_factory=dict)  # counts, as in report.json
 
     @property
@@ -82,16 +79,9 @@ class TrainDataset:
 
     @functools.cached_property
     def trainable_rows(self) -> np.ndarray:
-        """Rows that training may read: the training questions and all others.
-
-        Where rows of the embedding table are frozen, only texts with a token of another row.
-        """
+        """Rows that training may read: the training questions and all others."""
         more = np.arange(self.first_source, len(self.token_ids))
-        rows = np.concatenate([self.trainable_questions, more])
-        if self.frozen_rows:
-            ids = self.token_ids[rows]
-            rows = rows[((ids >= self.frozen_rows) & (ids < self.tokenizer.size)).any(axis=1)]
-        return rows
+        return np.concatenate([self.trainable_questions, more])
 
     @functools.cached_property
     def target_rows(self) -> np.ndarray:
@@ -152,8 +142,7 @@ def load_dataset(
     if translations:
         if config.data.glossed:
             translations = translations.with_glosses(trained + unlabeled, config.data.glossed)
-        added = config.text.added_words > 0
-        corpora, fill = translations.corpora(trained + given, words, added=added)
+        corpora, fill = translations.corpora(trained + given, words)
         texts = texts + translations.sources + translations.targets
     tokenizer = MODEL_FAMILIES[config.encoder.kind].tokenizer(config, start, corpora, fill)
     max_tokens = min(config.text.max_tokens, start.max_tokens if start else 1 << 30)
@@ -178,7 +167,6 @@ def load_dataset(
         hard_negatives=hard,
         parts=parts,
         translations=translations,
-        frozen_rows=start.summary().vocabulary_size if start and config.text.added_words else 0,
     )
     dataset = dataclasses.replace(dataset, report=_make_report(dataset, tokens))
     if teacher or gives_vectors(config):

@@ -99,9 +99,9 @@ def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> P
         watched=stops.metric,
         patience=stops.patience,
         checkpoint_every=config.checkpoint_every,
-        start_counts=(started := dataset.start is not None and not dataset.frozen_rows),
+        start_counts=dataset.start is not None,
     )
-    if started and not int(best.step):
+    if dataset.start and not int(best.step):
         text = "no step had a better %s than %s, which the run keeps; give more pairs, or hold "
         text += "more of them out (`data.held_out_pairs`)"
         log.warning(text, stops.metric, config.encoder.pretrained)
@@ -142,7 +142,7 @@ def _finish(
         if not (dataset.start and not stages.light and inherit(retriever, start, dataset)):
             stages.calibration = calibrate_pairs(dataset, encoder, vectors, stages.light)
         stages.save(folder / EXPORT)
-    retriever.store = FolderStore(folder / INDEX, encoders=[encoder.identity])
+    retriever.store = FolderStore(folder / INDEX, encoder=encoder.identity)
     report = write_report(
         folder, config, dataset, retriever, vectors, rerankers, encode_seconds=seconds
     )

@@ -13,10 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from qpr_jax.data.words import learn_lexicon
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder, round_to_half
-from qpr_jax.encoders.cnn_kernels import sum_parts
 from qpr_jax.encoders.load import MINILM_WEIGHTS
 from qpr_jax.encoders.onnx_encoder import OnnxEncoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
@@ -28,7 +26,7 @@ from qpr_jax.retriever import read_encoder
 from qpr_jax.text.vocabulary import Vocabulary, frequent_words
 from qpr_jax.text.word_pieces import Tokenizer
 from qpr_jax.training.config import TrainConfig, identity, trains
-from qpr_jax.training.sections import naming, refuse_if
+from qpr_jax.training.sections import naming
 
 if TYPE_CHECKING:
     from qpr_jax.training.dataset import TrainDataset
@@ -77,20 +75,12 @@ def start_encoder(config: TrainConfig, kind: type[E]) -> E:
 def _cnn_vocabulary(
     config: TrainConfig, start: CnnEncoder | None, corpora: Sequence[list[str]], fill: list[str]
 ) -> Vocabulary:
-    """Return the vocabulary of the start, with `text.added_words`, or else that of the texts."""
-    text = config.text
-    if start and not text.added_words:
+    """Return the vocabulary of the start, or else that of the texts."""
+    if start:
         return start.vocabulary
+    text = config.text
     words = frequent_words(*corpora, min_count=text.min_count, fill=fill)
-    if not start:
-        known = tuple(words[: text.vocabulary_size])
-        return Vocabulary(known, text.hash_bins, text.subwords)
-    vocabulary = start.vocabulary.with_words(words, text.added_words)
-    files = ", ".join(config.data.parallel)
-    what = f"found no words in {files} that {config.encoder.pretrained} lacks"
-    remedy = "give other files in `data.parallel`, or lower `text.min_count`"
-    refuse_if(vocabulary == start.vocabulary, "text.added_words", what, remedy)
-    return vocabulary
+    return Vocabulary(tuple(words[: text.vocabulary_size]), text.hash_bins, text.subwords)
 
 
 def _init_cnn(config: TrainConfig, dataset: TrainDataset) -> Model:
@@ -104,7 +94,7 @@ def _init_cnn(config: TrainConfig, dataset: TrainDataset) -> Model:
         precision=config.precision,
     )
     if start:
-        return _continued(make, start, vocabulary, dataset, config.seed)
+        return _continued(make, start)
     shape, teacher = config.encoder.model_dump(include=set(_SHAPE)), dataset.teacher
     model = make(rngs=nnx.Rngs(config.seed), **shape)
     table = model.embedding[...]
@@ -121,27 +111,13 @@ def _init_cnn(config: TrainConfig, dataset: TrainDataset) -> Model:
     return nnx.split(model)
 
 
-def _continued(
-    make: Callable[..., ConvEncoder],
-    start: CnnEncoder,
-    vocabulary: Vocabulary,
-    dataset: TrainDataset,
-    seed: int,
-) -> Model:
-    """The model with the parameters of the start; words that are added begin at a known place."""
-    known, width = start.embedding.shape
-    new = jax.random.normal(nnx.Rngs(seed).params(), (vocabulary.size, width))[known:]
-    table = jnp.concatenate([jnp.array(start.embedding), EMBEDDING_SCALE * new])
-    if dataset.frozen_rows and dataset.translations:
-        words = vocabulary.added[dataset.frozen_rows - vocabulary.size :]
-        rows, found = first_rows(start, words, dataset.translations.lexicon_texts())
-        table = table.at[dataset.frozen_rows + np.flatnonzero(found)].set(rows[found])
-        log.info("added words: %d, %d begin at a known embedding", len(words), found.sum())
+def _continued(make: Callable[..., ConvEncoder], start: CnnEncoder) -> Model:
+    """The model with the parameters of the start."""
     filters = len(start.biases[0])
     # Shapes alone: random weights would take seconds to compile, and be replaced.
     model = nnx.eval_shape(
         lambda: make(
-            embedding_dim=width,
+            embedding_dim=start.embedding.shape[1],
             kernel_sizes=tuple(map(len, start.kernels)),
             filters=filters,
             output_dim=start.dimension,
@@ -153,53 +129,13 @@ def _continued(
     graph, params = nnx.split(model)
     kernels = [jnp.array(kernel.transpose(1, 0, 2)) for kernel in start.kernels]  # [e, w, f]
     weights = {
-        "embedding": table,
+        "embedding": jnp.array(start.embedding),
         "kernels": dict(enumerate(kernels)),
         "biases": dict(enumerate(map(jnp.array, start.biases))),
         "projection": jnp.array(start.projection),
     }
     nnx.replace_by_pure_dict(params, weights)
     return graph, params
-
-
-def first_rows(
-    encoder: CnnEncoder,
-    words: Sequence[str],
-    languages: Sequence[tuple[Sequence[str], Sequence[str]]],
-) -> tuple[np.ndarray, np.ndarray]:
-    """The first embeddings of A words, float32 [A, e], and for which something is known, bool [A].
-
-    That of a word is the mean of those of its translations, by the probabilities of a lexicon that
-    is learned for each language, and the mean over the languages that have the word; where it has
-    no translation, the sum of its n-grams', if the vocabulary has such.
-
-    `languages`: of each, n sources, in the language of the encoder, and their n translations.
-    """
-    rows = embed_words(encoder, words)
-    sums, counts = np.zeros_like(rows), np.zeros(len(words), np.int32)  # of languages with the word
-    for sources, targets in languages:
-        lexicon = learn_lexicon(targets, sources)
-        translated = embed_words(encoder, lexicon.targets)
-        for number, word in enumerate(words):
-            if word in lexicon.of:
-                translations, shares = lexicon.of[word]
-                sums[number] += shares @ translated[translations]
-                counts[number] += 1
-    found = counts > 0
-    rows[found] = sums[found] / counts[found, None].astype(np.float32)
-    return rows, found | encoder.vocabulary.subwords
-
-
-def embed_words(encoder: CnnEncoder, words: Sequence[str]) -> np.ndarray:
-    """What the convolution reads for each word, the mean of its tokens' embeddings: [n, e]."""
-    ids, offsets, _, parts = encoder.vocabulary.token_ids(words)
-    table = encoder.embedding
-    if parts.tokens:
-        table = np.concatenate([table, sum_parts(table, parts)[0]])
-    lengths = np.diff(offsets)
-    rows = np.zeros((len(words), table.shape[1]), np.float32)
-    np.add.at(rows, np.repeat(np.arange(len(words)), lengths), table[ids])
-    return rows / np.maximum(lengths, 1)[:, None].astype(np.float32)
 
 
 def _export_cnn(config: TrainConfig, dataset: TrainDataset, params: nnx.State) -> Encoder:
@@ -211,8 +147,6 @@ def _export_cnn(config: TrainConfig, dataset: TrainDataset, params: nnx.State) -
         if not trains(config):
             return dataclasses.replace(start, settings=settings)
     tree = copy_to_host(params)
-    if start and config.text.added_words:
-        return start.with_words(vocabulary, tree["embedding"][len(start.embedding) :], settings)
     tree["embedding"][0] = 0
     if config.encoder.stored_dtype == "float16":
         tree = jax.tree.map(round_to_half, tree)

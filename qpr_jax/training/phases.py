@@ -122,8 +122,7 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase],
         total += min(steps, config.max_steps or steps)
     graph, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
     rate = train_step.make_schedule(config, total, imitation=imitation)
-    decay = 0.0 if dataset.frozen_rows else config.optimizer.weight_decay
-    optimizer = train_step.make_optimizer(rate, weight_decay=decay)
+    optimizer = train_step.make_optimizer(rate, weight_decay=config.optimizer.weight_decay)
 
     def plan(name: str, steps: range) -> Phase:
         alone, own = name == "imitation", distributed.own_devices(mesh)
@@ -137,9 +136,7 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase],
             f"pairs per batch {loader.size:,}, {mesh.devices.flat[0].platform} devices "
             f"{mesh.size}, processes {jax.process_count()}"
         )
-        step = train_step.make_train_step(
-            loss, optimizer, seed=config.seed, frozen_rows=dataset.frozen_rows
-        )
+        step = train_step.make_train_step(loss, optimizer, seed=config.seed)
         return Phase(
             steps=steps,
             step=step,

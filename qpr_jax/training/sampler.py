@@ -82,8 +82,7 @@ def draw_pairs(config: TrainConfig, dataset: TrainDataset) -> Draws:
 def draw_questions(config: TrainConfig, dataset: TrainDataset) -> Draws:
     """Draw `teacher.batch_size` trainable questions, in the fields of pairs."""
     count, rows = config.teacher.batch_size, dataset.trainable_rows.astype(np.int32)
-    what = "texts with an added word" if dataset.frozen_rows else "questions"
-    epoch = steps_per_epoch(len(rows), count, what=what, setting="teacher.batch_size")
+    epoch = steps_per_epoch(len(rows), count, what="questions", setting="teacher.batch_size")
     rows_at = permuted_pairs(rows, count, seed=config.seed, stream=IMITATION)
     return Draws(lambda step: BatchIndices(rows_at(step).reshape(-1, 2)), epoch, count // 2)
 

@@ -95,9 +95,6 @@ class TextConfig(Section):
     hash_bins: Positive = setting(5_000, "Embeddings that all other words share, by hash.")
     subwords: bool = setting(False, "Other words are sums of their 3- to 5-grams in `hash_bins`.")
     max_tokens: Positive = setting(64, "Tokens of a question that are read.")
-    added_words: Count = setting(
-        0, "Words of `data.parallel` to add to `encoder.pretrained`; nothing else is trained."
-    )
 
 
 class EncoderConfig(Section):

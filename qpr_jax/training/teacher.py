@@ -38,17 +38,16 @@ class Teacher(NamedTuple):
     parts: tuple[np.ndarray, ...]  # memory-mapped, floating [n, t] each, together Q + U rows
     components: np.ndarray | None  # float32 [t, d], projects to a smaller student's dimension
     encoder: Encoder | None  # None if only its vectors are given
-    keeps_lengths: bool = False  # whether the student's vectors have the teacher's lengths, not 1
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
-        """The teacher's vectors of these rows, of length 1 or as they are: float32 [n, t]."""
+        """The teacher's vectors of these rows, of length 1: float32 [n, t]."""
         found = np.empty((len(rows), self.parts[0].shape[1]), np.float32)
         first = 0
         for part in self.parts:
             here = (rows >= first) & (rows < first + len(part))
             found[here] = part[rows[here] - first]
             first += len(part)
-        return found if self.keeps_lengths else unit_rows(found)
+        return unit_rows(found)
 
     def targets(self, rows: np.ndarray) -> np.ndarray:
         """The vectors that a student learns for these rows: float32 [n, d]."""
@@ -70,9 +69,7 @@ class Teacher(NamedTuple):
 
 
 def read_teacher(config: TrainConfig) -> Encoder | None:
-    """Read the encoder that is the teacher, or that words are added to; None without one."""
-    if config.text.added_words:
-        return read_encoder(config.encoder.pretrained)
+    """Read the encoder that is the teacher; None without one."""
     if not config.teacher.model or gives_vectors(config):
         return None
     with naming("teacher.model"):
@@ -105,7 +102,7 @@ def make_teacher(config: TrainConfig, dataset: TrainDataset, encoder: Encoder | 
         parts = distributed.in_turn(
             lambda: [cached_vectors(encoder, part) for part in questions if len(part)]
         )
-    teacher = Teacher(tuple(parts), None, encoder, keeps_lengths=config.text.added_words > 0)
+    teacher = Teacher(tuple(parts), None, encoder)
     if dimension == size:
         return teacher
     rows = dataset.trainable_rows

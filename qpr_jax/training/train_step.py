@@ -131,26 +131,13 @@ def make_loss(
     return loss
 
 
-def make_train_step(
-    loss: LossFn, optimizer: optax.GradientTransformation, *, seed: int, frozen_rows: int = 0
-) -> Step:
-    """Make the jitted step. Its metrics have `loss_NAME` of each loss where there are several.
-
-    With `frozen_rows` only the rows of the embedding from this one on are trained. Without weight
-    decay all else keeps its bits: Adam does not move what never had a gradient.
-    """
-
-    def kept(path: tuple[Any, ...], gradient: jax.Array) -> jax.Array:
-        if path[0] != _EMBEDDING:
-            return jnp.zeros_like(gradient)
-        return jnp.where((jnp.arange(len(gradient)) >= frozen_rows)[:, None], gradient, 0)
+def make_train_step(loss: LossFn, optimizer: optax.GradientTransformation, *, seed: int) -> Step:
+    """Make the jitted step. Its metrics have `loss_NAME` of each loss where there are several."""
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(jax.random.key(seed), state.step)
         (value, losses), gradient = jax.value_and_grad(loss, has_aux=True)(state.params, batch, key)
-        if frozen_rows:
-            gradient = jax.tree_util.tree_map_with_path(kept, gradient)
         updates, inner = optimizer.update(gradient, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
         metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}

@@ -70,20 +70,16 @@ class TranslationData(NamedTuple):
             is_sentence=np.concatenate([self.is_sentence, np.zeros(len(targets), bool)]),
         )
 
-    def corpora(
-        self, questions: list[str], words: list[str], *, added: bool
-    ) -> tuple[list[list[str]], list[str]]:
+    def corpora(self, questions: list[str], words: list[str]) -> tuple[list[list[str]], list[str]]:
         """The texts of each language, `questions` and sources first, and those of dictionaries.
 
-        With `added` only those of other languages. `words` stand beside those of dictionaries.
+        `words` stand beside those of dictionaries.
         """
         dictionaries = [file for file in self.splits.train if file.dictionary]
         sentences = [file for file in self.splits.train if not file.dictionary]
         targets: dict[str, list[str]] = {}
         for file in sentences:
             targets.setdefault(file.language, []).extend(file.targets)
-        if added:
-            return [*targets.values()], [text for file in dictionaries for text in file.targets]
         sources = questions + [text for file in sentences for text in file.sources]
         entries = [text for file in dictionaries for text in file.targets + file.sources]
         return [sources, *targets.values()], entries + words

@@ -1,4 +1,4 @@
-"""Commands of an index: index, search, add, remove, compact, info, extend; and encode."""
+"""Commands of an index: index, search, add, remove, compact, info; and encode."""
 
 import json
 import pathlib
@@ -6,7 +6,6 @@ import pathlib
 from qpr_jax import Retriever
 from qpr_jax.encoders.load import STUDENT, load_encoder
 from tests.cli.conftest import QUESTIONS
-from tests.languages import write_extended
 from tests.runs import calibrate, write_reranker
 
 PAYLOAD = {"url": "x/ü", "tags": ["a\tb"]}
@@ -160,19 +159,3 @@ def test_a_command_that_names_no_encoder_takes_that_of_the_package_and_says_so(d
         _, stderr = done(*command)
         assert stderr.count(f"encoder: {STUDENT}, the small English one") == 1
     assert load_encoder(tmp_path / "mine" / "export").identity == load_encoder(STUDENT).identity
-
-
-def test_an_index_gets_an_encoder_with_more_words_once(done, objects, index, run, tmp_path):
-    encoder = write_extended(run, tmp_path / "german", "reis", "kochen")
-    before = objects("info", index, "--json")[0]
-    assert before["extends"] == []
-    for said in ("has the new encoder", "had this encoder already"):
-        _, stderr = done("extend", index, "--run", "german")
-        assert stderr.endswith(f" {index}: {said}\n")
-    after = objects("info", index, "--json")[0]
-    assert (after["encoder"], after["extends"]) == (encoder.identity, [before["encoder"]])
-    assert after["vocabulary"] == before["vocabulary"] + 2
-    done("publish", "german", "--to", "public")
-    card = (tmp_path / "public" / "README.md").read_text()
-    assert f"It only adds words to the encoder `{before['encoder']}`" in card
-    assert load_encoder(tmp_path / "public").extends == (before["encoder"],)

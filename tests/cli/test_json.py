@@ -4,13 +4,11 @@ import json
 
 from qpr_jax.cli.commands import qpr as program
 from tests.cli.conftest import TINY
-from tests.languages import write_extended
 
 SHOWN_ELSEWHERE = {"train", "review", "serve", "presets", "calibrate"}
 
 
 def test_every_command_prints_json(objects, run, finished, tmp_path):
-    write_extended(run, tmp_path / "words", "reis", "kochen")
     (tmp_path / "some.tsv").write_text("question\tid\nhow to cook rice\t8\n")
     calls = {
         "sample": ("--out", "sample"),
@@ -21,7 +19,6 @@ def test_every_command_prints_json(objects, run, finished, tmp_path):
         "evaluate": ("mine", "some.tsv"),
         "remove": ("mine", "--id", 8),
         "compact": ("mine",),
-        "extend": ("mine", "--run", "words"),
         "encode": (run, "sample/questions.csv", "--out", "v.npy"),
         "duplicates": ("sample/questions.csv", "--run", run, "--out", "mined", "--pairs", 1),
         "publish": (run, "--to", "public"),
@@ -44,7 +41,6 @@ def test_every_command_prints_json(objects, run, finished, tmp_path):
     assert one["add"] == {"id": 8, "question": "how to cook rice"}
     assert one["remove"] == {"folder": "mine", "removed": 1, "questions": count}
     assert one["compact"] == {"folder": "mine", "questions": count}
-    assert one["extend"] == {"folder": "mine", "extended": True}
     assert one["encode"].items() >= {"out": "v.npy", "vectors": count, "dimension": 6}.items()
     assert one["duplicates"].items() >= {"out": "mined", "pairs": 1}.items()
     assert one["publish"] == {"folder": "public"}

@@ -33,14 +33,11 @@ def test_summary():
     assert summary.limits != subwords.limits
 
 
-def test_word_embeddings_are_those_of_known_and_added_words():
+def test_word_embeddings_are_those_of_known_words():
     encoder = cnn_encoder(vocabulary=SUBWORDS)
-    rows = np.random.default_rng(3).normal(size=(2, 6)).astype(np.float32)
-    vocabulary = dataclasses.replace(SUBWORDS, added=("zebra", "okapi"))
-    words, vectors = encoder.with_words(vocabulary, rows, {}).word_embeddings()
-    assert words == (*WORDS, "zebra", "okapi")
-    expected = [*encoder.embedding[1 : 1 + len(WORDS)], *rows]
-    np.testing.assert_array_equal(vectors, expected)
+    words, vectors = encoder.word_embeddings()
+    assert words == WORDS
+    np.testing.assert_array_equal(vectors, encoder.embedding[1 : 1 + len(WORDS)])
 
 
 WEIGHTS = "model.safetensors"
@@ -63,8 +60,7 @@ def test_the_identity_is_a_hash_of_what_decides_the_vectors(tmp_path):
     assert first == "cb4d93828fc1ed97d419a48f107cbd72f7795102771a5a44bacbf3ef1f009945"
     assert encoder.files()["vocabulary.json"] == vocabulary_to_bytes(VOCABULARY)
     assert b"subwords" not in encoder.files()["vocabulary.json"]
-    for vocabulary in (SUBWORDS, dataclasses.replace(VOCABULARY, added=("b",))):
-        assert dataclasses.replace(encoder, vocabulary=vocabulary).identity != first
+    assert dataclasses.replace(encoder, vocabulary=SUBWORDS).identity != first
 
 
 WRONG_SHAPES = [

@@ -28,11 +28,9 @@ UNICODE = ["\x00", "\ud800 é \ud800", "🦓🦓", "\r\n", "é" * 1000, "a" * 10
 TEXTS = [*QUESTIONS, "what is the best zebra", "zebra zebra", "okapi LEARN leärn", *UNICODE]
 
 
-def make_cnn(*, subwords=False, added=(), normalize=False, **changes) -> CnnEncoder:
+def make_cnn(*, subwords=False, normalize=False, **changes) -> CnnEncoder:
     vocabulary = SUBWORDS if subwords else VOCABULARY
-    encoder = cnn_encoder(vocabulary=vocabulary, normalize=normalize, **cnn_weights(**changes))
-    rows = np.random.default_rng(3).normal(size=(len(added), 6)).astype(np.float32)
-    return encoder.with_words(vocabulary.with_words(added, 9), rows, {}) if added else encoder
+    return cnn_encoder(vocabulary=vocabulary, normalize=normalize, **cnn_weights(**changes))
 
 
 CNNS = {
@@ -43,7 +41,6 @@ CNNS = {
     "odd_windows": {"sizes": (11, 5)},
     "even_windows": {"sizes": (2, 4)},
     "subwords": {"subwords": True, "bag_of_words": True},
-    "added_words": {"subwords": True, "added": ("zebra", "okapi")},
 }
 ENCODERS = [*CNNS, "packaged", "transformer", "eight_bits"]
 
@@ -110,7 +107,7 @@ def test_a_saved_encoder_is_the_same(encoder, tmp_path):
     save_encoder(tmp_path / "saved", encoder, card="# mine\n")
     again = read_encoder(tmp_path / "saved")
     assert again.identity == encoder.identity
-    for name in ("dimension", "max_tokens", "normalize", "settings", "extends"):
+    for name in ("dimension", "max_tokens", "normalize", "settings"):
         assert getattr(again, name) == getattr(encoder, name)
     assert_same(encoder, again.encode(TEXTS), encoder.encode(TEXTS))
     names = {*encoder.files(), "README.md"}
@@ -179,7 +176,7 @@ def test_three_members_are_enough_in_memory():
     retriever = Retriever.build(OWN, run=encoder)
     assert ids(retriever) == [0, 1, 2]
     assert retriever.explain("a", "aaa").distance == 4
-    assert (encoder.extends, encoder.max_tokens, encoder.normalize) == ((), 0, False)
+    assert (encoder.max_tokens, encoder.normalize) == (0, False)
     summary = encoder.summary()
     assert (summary.description, summary.vocabulary_size) == ("Lengths", 0)
     assert encoder.settings == {}

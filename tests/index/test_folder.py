@@ -43,7 +43,7 @@ def test_it_comes_back_whole(tmp_path, recipe):
     kinds = {path.name.split("-")[0] for path in tmp_path.glob("[!.]*")}
     codes = {"codes"} if recipe else set()
     assert kinds == codes | {"manifest.json", "vectors", "questions", "changes"}
-    again = FolderStore(tmp_path, encoders=["e" * 64])
+    again = FolderStore(tmp_path, encoder="e" * 64)
     assert [*again.questions()] == [*store.questions()]
     assert again.version == store.version
     assert (again.recipe, again.dimension) == (store.recipe, DIMENSION)

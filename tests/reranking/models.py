@@ -17,7 +17,7 @@ WORDS = ("what", "is", "car", "automobile", "price", "2015", "2016")
 class WordEncoder:
     """An encoder of a few words, whose vectors are of length 1."""
 
-    identity, extends, dimension, normalize = "an encoder", (), 5, True
+    identity, dimension, normalize = "an encoder", 5, True
 
     def word_embeddings(self) -> tuple[tuple[str, ...], np.ndarray]:
         return WORDS, np.random.default_rng(0).normal(size=(len(WORDS), 5)).astype(np.float32)

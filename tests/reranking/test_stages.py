@@ -175,11 +175,6 @@ def test_they_are_read_as_they_were_saved(folder, tmp_path):
 
 
 def test_those_of_another_encoder_or_re_ranker_are_refused(folder):
-    class Extending(WordEncoder):
-        identity, extends = "an encoder of more words", ("an encoder",)
-
-    assert Stages.read(folder, Extending()).light is not None
-
     class Other(WordEncoder):
         identity = "another"
 

@@ -27,7 +27,6 @@ from qpr_jax.text.vocabulary import (
 
 WORDS = ("how", "straße", "café", "हिन्दी")
 VOCABULARY = Vocabulary(WORDS, bins=50, subwords=True)
-EXTENDED = dataclasses.replace(VOCABULARY, added=("öffnen", "kůň"))
 ODD = (
     "aZ0_ \n\t\0\r?'-/:@[`{\x7f+#&|<5.%\u2028\x85\u212a\u200d\ufeff\U000e0100"
     "éÉΣς\u03c3ß\u0130\u0131\u0149\u01c5\u0301\u0327\u0345\ufe0f\uff9eﬁ\U0001d400"
@@ -54,16 +53,16 @@ def test_any_text_has_the_ids_of_its_words(texts, most):
 
 @given(TEXTS)
 def test_any_text_has_the_same_sums_alone_and_among_others(texts):
-    together = EXTENDED.token_ids(texts)
+    together = VOCABULARY.token_ids(texts)
     for i, text in enumerate(texts):
-        alone = EXTENDED.token_ids([text])
+        alone = VOCABULARY.token_ids([text])
         own = slice(*together.offsets[i : i + 2])
         assert sums_of(alone, alone.ids) == sums_of(together, together.ids[own])
 
 
 def sums_of(found, ids):
     """The rows of each token, and the limit of those that are sums."""
-    size, parts = EXTENDED.size, found.parts
+    size, parts = VOCABULARY.size, found.parts
     of_parts = [(rows, limit) for rows, limit in zip(rows_of(parts), parts.limits, strict=True)]
     return [id if id < size else of_parts[id - size] for id in ids.tolist()]
 
@@ -71,9 +70,9 @@ def sums_of(found, ids):
 def test_threads_share_a_vocabulary_that_none_has_used():
     rng = random.Random(3)
     texts = ["".join(rng.choices(ODD, k=20)) for _ in range(500)]
-    expected = EXTENDED.token_ids(texts)
+    expected = VOCABULARY.token_ids(texts)
     for _ in range(5):
-        vocabulary, barrier = dataclasses.replace(EXTENDED), threading.Barrier(8)
+        vocabulary, barrier = dataclasses.replace(VOCABULARY), threading.Barrier(8)
 
         def read(_, vocabulary=vocabulary, barrier=barrier):
             barrier.wait()
@@ -131,27 +130,12 @@ def test_an_unknown_word_is_one_token_with_the_rows_of_its_n_grams():
     spelled = Vocabulary(("cat", "a"), 1000, subwords=True).spelled()
     expected = [[3 + zlib.crc32(piece.encode()) % 1000 for piece in pieces]]
     assert rows_of(spelled) == [*expected, [3 + zlib.crc32(b"<a>") % 1000]]
-    assert rows_of(EXTENDED.spelled()) == [ngram_rows(fold(word)) for word in WORDS]
+    assert rows_of(VOCABULARY.spelled()) == [ngram_rows(fold(word)) for word in WORDS]
 
 
-def test_added_words_follow_the_bins_and_change_no_other_word():
-    for subwords in [True, False]:
-        old = dataclasses.replace(VOCABULARY, subwords=subwords)
-        new = old.with_words(["schön", "how", "öffnen", "kůň", "more"], 3)
-        assert new.added == ("schön", "öffnen", "kůň")
-        assert (new.first_bin, new.size) == (old.first_bin, old.size + 3)
-        assert new.all_words == (*WORDS, *new.added)
-        texts = ["what is schon here", "offnen kun how straße strasse", ""]
-        before, after = old.token_ids(texts), new.token_ids(texts)
-        # Ids of tokens that are sums of rows follow the table.
-        np.testing.assert_array_equal(
-            before.ids, np.where(after.ids >= new.size, after.ids - 3, after.ids)
-        )
-        assert rows_of(before.parts) == rows_of(after.parts)
-        assert new.token_ids(["schön öffnen"]).ids.tolist() == [old.size, old.size + 1]
-        assert new.with_words(["schön", "comment"], 9).added == (*new.added, "comment")
-        known = new.is_known(np.array([[0, 1, 4, 5], [54, 55, 57, 58]]))
-        assert known.tolist() == [[False, True, True, False], [False, True, True, False]]
+def test_ids_of_one_word_alone_are_known():
+    known = VOCABULARY.is_known(np.array([[0, 1, 4], [5, 54, 55]]))
+    assert known.tolist() == [[False, True, True], [False, False, False]]
 
 
 def test_accents_and_case_fold():
@@ -176,15 +160,14 @@ def test_accents_and_case_fold():
 
 @given(st.lists(st.text(max_size=5), unique=True), st.integers(1, 99), st.booleans())
 def test_written_and_read(words, bins, subwords):
-    half = len(words) // 2
-    vocabulary = Vocabulary(tuple(words[half:]), bins, subwords, tuple(words[:half]))
+    vocabulary = Vocabulary(tuple(words), bins, subwords)
     data = vocabulary_to_bytes(vocabulary)
     assert data.isascii()
     assert vocabulary_from_bytes(data) == vocabulary
 
 
 def test_what_is_no_vocabulary():
-    for fields in ({"words": None}, {"added": 1}, {"bins": None}):
+    for fields in ({"words": None}, {"bins": None}):
         data = json.dumps({"bins": 1, "words": ["a"]} | fields).encode()
         for wrong in (data, b"", b"\xff", b"[]"):
             with pytest.raises(UserError, match="expected"):

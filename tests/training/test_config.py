@@ -16,7 +16,6 @@ from qpr_jax.training.presets import PRESETS
 from tests.refused import check_refused
 
 QUESTIONS = {"data.source": "questions", "early_stopping.metric": "agreement"}
-ADDED = flatten(load_config("add_language")) | {"encoder.pretrained": "a"}
 TAUGHT = {"teacher.model": "a", "data.parallel": ("en-de:b.tsv",), "text.subwords": True}
 
 
@@ -101,10 +100,6 @@ def test_a_wrong_value_or_name_is_refused():
             {"data.source": "questions", "teacher.model": "a", "max_epochs": 0},
             "early_stopping.metric",
         ),
-        (ADDED | {"encoder.kind": "bert"}, "text.added_words"),
-        (ADDED | {"data.parallel": ()}, "text.added_words"),
-        (ADDED | {"max_epochs": 2}, "max_epochs"),
-        (ADDED | {"teacher.model": "a"}, "teacher.model"),
         # Translations
         (TAUGHT | {"teacher.model": ""}, "data.parallel"),
         ({"batch.translations": 0.25}, "batch.translations"),
@@ -121,7 +116,6 @@ def test_settings_that_do_not_fit_each_other_are_named(changes, setting):
 
 def test_settings_that_fit_pass():
     for changes in (
-        ADDED | {"data.parallel": ("en-de:b.tsv",)},
         TAUGHT,
         TAUGHT | {"batch.translations": 0.25, "batch.subword_dropout": 0.1, "data.glossed": 2},
         # An encoder to start from has words of its own.
