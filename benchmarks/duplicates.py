@@ -1,6 +1,6 @@
 """Duplicates in the Quora questions, and in tables that are hard for a comparison of all pairs.
 
-    python -m benchmarks.duplicates [--quick] [--run open_student] [--distances 0.2 0.3]
+    python -m benchmarks.duplicates [--quick] [--encoder open_student] [--distances 0.2 0.3]
         [--generated 2000000]
 
 The first table has a row for each squared distance: the pairs within it, the share of them that the
@@ -44,10 +44,10 @@ def count_missed(vectors: np.ndarray, distance: float, found: Pairs) -> float:
 
 
 def close_questions(
-    data: QuestionPairs, run: str, count: int, distances: list[float]
+    data: QuestionPairs, encoder: str, count: int, distances: list[float]
 ) -> report.Table:
     """Return the pairs within each distance."""
-    vectors = read_encoder(run).encode(data.questions[:count])
+    vectors = read_encoder(encoder).encode(data.questions[:count])
     known = (data.pairs < count).all(axis=1)
     labeled, is_duplicate = data.pairs[known].astype(np.int64), data.is_duplicate[known]
     apart = pair_distances(vectors, *labeled.T)
@@ -62,12 +62,12 @@ def close_questions(
         within = [apart[some] <= distance for some in (is_duplicate, ~is_duplicate)]
         rows.append([*row, *(f"{some.mean():.3f}" for some in within)])
     head = ["distance", "pairs", "s", "missed", "estimate", "labeled duplicates", "other labeled"]
-    return report.Table(f"Close pairs of {count:,} Quora questions by `{run}`", head, rows)
+    return report.Table(f"Close pairs of {count:,} Quora questions by `{encoder}`", head, rows)
 
 
-def generated_pairs(run: str, questions: list[str], count: int) -> list[str]:
+def generated_pairs(encoder: str, questions: list[str], count: int) -> list[str]:
     """Return a row on the pairs of generated vectors; runs in a process for its peak memory."""
-    vectors = np.concatenate([*near(read_encoder(run).encode(questions), count)])
+    vectors = np.concatenate([*near(read_encoder(encoder).encode(questions), count)])
     start = time.perf_counter()
     found = close_pairs(vectors, GENERATED_DISTANCE)
     seconds = time.perf_counter() - start
@@ -88,18 +88,18 @@ def spelled(count: int) -> list[str]:
     return texts
 
 
-def time_search(run: str, texts: list[str]) -> list[str]:
+def time_search(encoder: str, texts: list[str]) -> list[str]:
     """Return seconds, peak memory, pairs and groups; runs in a process for its peak memory."""
-    find_duplicates(["a", "b"], run=run, max_distance=0.3)  # loads what is compiled
+    find_duplicates(["a", "b"], encoder=encoder, max_distance=0.3)  # loads what is compiled
     start = time.perf_counter()
-    found = find_duplicates(texts, run=run, max_distance=0.3)
+    found = find_duplicates(texts, encoder=encoder, max_distance=0.3)
     seconds = time.perf_counter() - start
     sizes = [len(group.ids) for group in found.groups]
     cells = [f"{seconds:.1f}", f"{peak_memory() / 2**30:.2f}", f"{len(found.pairs):,}"]
     return [*cells, f"{len(sizes):,}", f"{max(sizes, default=0):,}"]
 
 
-def whole_searches(run: str, questions: list[str]) -> report.Table:
+def whole_searches(encoder: str, questions: list[str]) -> report.Table:
     """Return the time of searches from texts to groups."""
     tables = {
         "Quora questions": questions,
@@ -110,7 +110,7 @@ def whole_searches(run: str, questions: list[str]) -> report.Table:
     rows = []
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for name, texts in tables.items():
-            cells = pool.apply(time_search, (run, texts))
+            cells = pool.apply(time_search, (encoder, texts))
             rows.append([name, f"{len(texts):,}", *cells])
     head = ["table", "rows", "s", "peak GiB", "pairs", "groups", "largest"]
     return report.Table("`find_duplicates` within .3", head, rows)
@@ -119,19 +119,19 @@ def whole_searches(run: str, questions: list[str]) -> report.Table:
 def main() -> int:
     """Measure."""
     parser = report.parser(__doc__)
-    parser.add_argument("--run", default="open_student", help="encoder")
+    parser.add_argument("--encoder", default="open_student", help="encoder")
     parser.add_argument("--distances", type=float, nargs="+", default=[0.1, 0.2, 0.3])
     parser.add_argument("--generated", type=int, nargs="*", default=[], metavar="COUNT")
     given = parser.parse_args()
     data = read_question_pairs(find_quora())
     count = QUICK if given.quick else len(data.questions)
     tables = [
-        close_questions(data, given.run, count, given.distances),
-        whole_searches(given.run, data.questions[:count]),
+        close_questions(data, given.encoder, count, given.distances),
+        whole_searches(given.encoder, data.questions[:count]),
     ]
     if given.generated:
         with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-            of = [(given.run, data.questions[:count], size) for size in given.generated]
+            of = [(given.encoder, data.questions[:count], size) for size in given.generated]
             rows = pool.starmap(generated_pairs, of, chunksize=1)
         head = ["vectors", "pairs", "s", "estimated share missed", "peak GiB"]
         title = f"Generated vectors, pairs within {GENERATED_DISTANCE:g}"

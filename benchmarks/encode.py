@@ -1,6 +1,6 @@
 """Questions encoded a second, from text to vectors, on all cores.
 
-    python -m benchmarks.encode [--quick] [--run runs/mine minilm]
+    python -m benchmarks.encode [--quick] [--encoder runs/mine minilm]
 
 The packaged encoder, and encoders with random weights of the sizes of two presets, because the rate
 does not depend on the weights. Questions are generated.
@@ -76,7 +76,7 @@ def rates(encoders: dict[str, Encoder], questions: list[str], rounds: int) -> re
 def main() -> int:
     """Measure."""
     parser = report.parser(__doc__)
-    parser.add_argument("--run", nargs="+", default=[], help="also measure these encoders")
+    parser.add_argument("--encoder", nargs="+", default=[], help="also measure these encoders")
     given = parser.parse_args()
     count, rounds = (5_000, 3) if given.quick else (100_000, 5)
     texts = synthetic_pairs().questions
@@ -87,7 +87,7 @@ def main() -> int:
         words = frequent_words(texts[: len(texts) // 2])[:50_000]
         vocabulary = Vocabulary(tuple(words), bins=5_000, subwords=subwords)
         encoders[f"{preset}, random weights"] = random_encoder(preset, vocabulary)
-    encoders |= {name: read_encoder(name) for name in given.run}
+    encoders |= {name: read_encoder(name) for name in given.encoder}
     report.finish("encode", given, [rates(encoders, questions, rounds)])
     return 0
 

@@ -1,8 +1,8 @@
 """Search of an index in a folder: recall, time, memory and opening; one thread.
 
-    python -m benchmarks.search [--quick] [--run open_student] [--generated 2000000]
+    python -m benchmarks.search [--quick] [--encoder open_student] [--generated 2000000]
 
-Indexes the Quora questions by `--run`. Queries are questions of the index with their first word
+Indexes the Quora questions by `--encoder`. Queries are questions of the index with their first word
 moved to the end. `--generated` also measures an index of so many vectors near those of the
 questions.
 """
@@ -133,7 +133,7 @@ GENERATED += ["opening, CPU s", "first 100 queries, ms", "a query, ms", "recall@
 def main() -> int:
     """Measure."""
     parser = report.parser(__doc__)
-    parser.add_argument("--run", default="open_student", help="encoder of the index")
+    parser.add_argument("--encoder", default="open_student", help="encoder of the index")
     parser.add_argument("--generated", type=int, nargs="*", default=[], metavar="COUNT")
     parser.add_argument("--vectors", default="float32", help="precision of generated vectors")
     parser.add_argument("--folder", help="for temporary indexes")
@@ -142,7 +142,7 @@ def main() -> int:
     texts = texts[:QUICK] if given.quick else texts
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         folder = pathlib.Path(name)
-        retriever = Retriever.build(texts, run=given.run)
+        retriever = Retriever.build(texts, encoder=given.encoder)
         store = retriever.store
         assert isinstance(store, FolderStore)
         words = [text.split() for text in texts if text.isprintable()]
@@ -158,7 +158,7 @@ def main() -> int:
         ]
         if made:
             tables.append(report.Table("Generated vectors", GENERATED, made))
-    note = f"{len(texts):,} Quora questions by `{given.run}`; one thread."
+    note = f"{len(texts):,} Quora questions by `{given.encoder}`; one thread."
     tables[0] = dataclasses.replace(tables[0], note=note)
     report.finish("search", given, tables)
     return 0

@@ -1,6 +1,6 @@
 """Searches a second over HTTP, and acknowledged changes that a kill loses.
 
-    python -m benchmarks.serve [--quick] [--run open_student]
+    python -m benchmarks.serve [--quick] [--encoder open_student]
 
 Serves an index of Quora questions. Clients in other processes, on the same cores, keep their
 connections and send one query a request. Then one client adds and removes questions while others
@@ -135,14 +135,14 @@ def _read_until_killed(address: str, queries: list[str]) -> None:
 def main() -> int:
     """Measure; 1 if an acknowledged change is lost."""
     parser = report.parser(__doc__)
-    parser.add_argument("--run", default="open_student", help="encoder of the index")
+    parser.add_argument("--encoder", default="open_student", help="encoder of the index")
     given = parser.parse_args()
     texts = read_question_pairs(find_quora()).questions[: QUICK if given.quick else None]
     seconds = 5 if given.quick else SECONDS
     queries = [" ".join(reversed(text.split(" "))) for text in texts[:: len(texts) // 2000]]
     with tempfile.TemporaryDirectory() as name:
         index = pathlib.Path(name, "index")
-        Retriever.build(texts, run=given.run).save(index)
+        Retriever.build(texts, encoder=given.encoder).save(index)
         tables = [load(index, queries, seconds), changes(index, queries, seconds)]
     report.finish("serve", given, tables)
     return int(tables[1].rows[0][2] != "0")

@@ -54,7 +54,9 @@ class HashingEncoder(Encoder):
 register_encoder(FORMAT, lambda files: HashingEncoder(int(files["seed.txt"])))
 
 if __name__ == "__main__":
-    retriever = Retriever.build(["How do I reset my password?", "Any news?"], run=HashingEncoder())
+    retriever = Retriever.build(
+        ["How do I reset my password?", "Any news?"], encoder=HashingEncoder()
+    )
     with tempfile.TemporaryDirectory() as folder:
         retriever.save(folder)
         print(Retriever.load(folder).search(["password reset"], k=1))

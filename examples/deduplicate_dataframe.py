@@ -4,8 +4,8 @@
     python examples/deduplicate_dataframe.py
 
 The encoder in the package needs no training. It has no probabilities, so the largest squared
-distance of a pair decides: look at the pairs that are printed, and move it. With a run of your own,
-`find_duplicates(..., run="runs/mine", threshold=0.9)` takes a probability (docs/duplicates.md).
+distance of a pair decides: look at the pairs that are printed, and move it. With one of your own,
+`find_duplicates(..., encoder="runs/mine", threshold=0.9)` takes a probability (docs/duplicates.md).
 A table of Polars is deduplicated alike: `polars.DataFrame(found.groups.to_arrow())`.
 """
 

@@ -51,12 +51,12 @@ def read_taught(path: pathlib.Path, stages: Stages) -> tuple[np.ndarray, np.ndar
 def main() -> int:
     """Fit, test, and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", help="encoder")
+    parser.add_argument("encoder", help="folder or name")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--texts", type=pathlib.Path, help="one a line")
     parser.add_argument("--order", type=float, default=0.0, help="see `benchmarks.opposites`")
     given = parser.parse_args()
-    encoder, stages = read_stages(given.run)
+    encoder, stages = read_stages(given.encoder)
     dataset = load_dataset(load_config("quora_sdml"), find_quora())
     vectors = cached_vectors(encoder, dataset.data.questions)
     taught = read_taught(given.texts, stages) if given.texts else None

@@ -49,7 +49,7 @@ def baseline(name: str) -> System:
 def run_system(run: StrPath, questions: list[str]) -> Mapping[str, TextSearch]:
     """The encoder of a run with exact search, and its light re-ranker if it has one."""
     recipe = replace(run_recipe(read_encoder(run)), factory="Flat")
-    retriever = Retriever.build(questions, run=run, recipe=recipe)
+    retriever = Retriever.build(questions, encoder=run, recipe=recipe)
 
     def search(
         rerank: Literal[False, "light"], texts: Sequence[str], k: int

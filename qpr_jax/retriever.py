@@ -48,51 +48,51 @@ class Retriever:
       encoder: encodes questions and queries.
       store: the questions with their vectors.
       stages: the re-rankers of the encoder.
-      run: what the encoder was read from, or "".
+      encoder_name: what the encoder was read from, or "".
     """
 
     def __init__(
-        self, encoder: Encoder, store: Store, stages: Stages | None = None, run: str = ""
+        self, encoder: Encoder, store: Store, stages: Stages | None = None, encoder_name: str = ""
     ) -> None:
-        self.encoder, self.store, self.run = encoder, store, run
+        self.encoder, self.store, self.encoder_name = encoder, store, encoder_name
         self.stages = stages or Stages(encoder)
 
     @classmethod
     def load(
-        cls, run: StrPath, *, indexed: bool = False, cross_encoder: StrPath | None = None
+        cls, location: StrPath, *, indexed: bool = False, cross_encoder: StrPath | None = None
     ) -> Retriever:
         """Load the encoder, its re-rankers and the index of a folder or of a Milvus collection.
 
         Args:
-          run: a folder, or an address milvus://HOST:19530/NAME. Unless `indexed`, it may have an
-            encoder alone (see `encoders.load.encoder_folder`): a folder of `qpr publish` or its
+          location: a folder, or an address milvus://HOST:19530/NAME. Unless `indexed`, it may have
+            an encoder alone (see `encoders.load.encoder_folder`): a folder of `qpr publish` or its
             name, hf://ORG/NAME, `minilm`, `open_student`. Questions that are added to it are lost
             with the retriever unless it is saved.
           indexed: there must be an index.
           cross_encoder: folder of a cross-encoder, for `rerank="cross_encoder"`.
         """
-        if is_address(run):
-            encoder, stages = read_stages(run, cross_encoder)
-            collection = MilvusStore(str(run), encoder.identity)
-            return cls(encoder, collection, stages, collection.run)
-        run = run if indexed else encoder_folder(run)
-        index = pathlib.Path(run, INDEX)
-        if not indexed and is_encoder(run) and not index.exists():
-            encoder, stages = read_stages(run, cross_encoder)
-            store = create_store(None, [], run_recipe(encoder), encoder, stages, str(run))
-            return cls(encoder, store, stages, str(run))
+        if is_address(location):
+            encoder, stages = read_stages(location, cross_encoder)
+            collection = MilvusStore(str(location), encoder.identity)
+            return cls(encoder, collection, stages, collection.encoder_name)
+        folder = location if indexed else encoder_folder(location)
+        index = pathlib.Path(folder, INDEX)
+        if not indexed and is_encoder(folder) and not index.exists():
+            encoder, stages = read_stages(folder, cross_encoder)
+            store = create_store(None, [], run_recipe(encoder), encoder, stages, str(folder))
+            return cls(encoder, store, stages, str(folder))
         while True:
-            before = index_manifest(run)
+            before = index_manifest(folder)
             try:
-                encoder, stages = read_stages(run, cross_encoder)
+                encoder, stages = read_stages(folder, cross_encoder)
                 if not index.is_dir():
                     remedy = "finish the run, or make one with `qpr index`"
-                    raise UserError(f"{run} has no {INDEX}/", setting="run", remedy=remedy)
+                    raise UserError(f"{folder} has no {INDEX}/", remedy=remedy)
                 store = FolderStore(index, encoder=encoder.identity)
-                return cls(encoder, store, stages, str(run))
+                return cls(encoder, store, stages, str(folder))
             except UserError:
                 # Another process may have put the index of another encoder there.
-                if index_manifest(run) == before:
+                if index_manifest(folder) == before:
                     raise
 
     @classmethod
@@ -102,14 +102,14 @@ class Retriever:
         ids: Iterable[Id] | None = None,
         payload: bool | Iterable[Any] = True,
         *,
-        run: StrPath | Encoder | None = None,
+        encoder: StrPath | Encoder | None = None,
         cross_encoder: StrPath | None = None,
         recipe: Recipe | None = None,
         text_column: str | None = None,
         id_column: str | None = None,
         skip_bad_rows: bool = False,
     ) -> Retriever:
-        """Index questions with the encoder of `run`; they are lost unless the retriever is saved.
+        """Index questions by an encoder; they are lost unless the retriever is saved.
 
         Args:
           questions: strings; or a table of pandas, Polars, PyArrow or with an Arrow C stream; or
@@ -118,23 +118,23 @@ class Retriever:
             bytes; None: those of the table, else 0, 1, 2, ...
           payload: kept with a question and returned with a hit. Of a table: its other columns
             (True), none (False), or those of these names. Of strings: a mapping for each.
-          run: as in `load`, or an `Encoder`; None: `open_student`.
+          encoder: a name, folder or address, as in `load`, or an `Encoder`; None: `open_student`.
           cross_encoder: as in `load`.
-          recipe: how to index; None: as the settings of the run say.
+          recipe: how to index; None: as the settings of the encoder say.
           text_column: column of the questions; None: `question`, `text`, `query`, `title`, ...
           id_column: column of the ids; None: `id`, `qid`, ..., if there is one; "": none.
           skip_bad_rows: leave out rows without a question or with a bad id, instead of an error.
         """
         entries = as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)
         how: dict[str, Any] = {"cross_encoder": cross_encoder, "recipe": recipe}
-        return cls.build_in(None, entries, run, where="`questions`, position", **how)
+        return cls.build_in(None, entries, encoder, where="`questions`, position", **how)
 
     @classmethod
     def build_in(
         cls,
         folder: StrPath | None,
         entries: Entries,
-        run: StrPath | Encoder | None = None,
+        encoder: StrPath | Encoder | None = None,
         *,
         cross_encoder: StrPath | None = None,
         recipe: Recipe | None = None,
@@ -147,20 +147,21 @@ class Retriever:
             temporary folder, removed with the retriever.
           entries: (line, id, question, payload), as in `data.questions.read_questions`: either
             all with distinct ids, or all with None, for 0, 1, 2, ...
-          run, cross_encoder, recipe: as in `build`.
+          encoder, cross_encoder, recipe: as in `build`.
           where: what an error says before the line, as `tickets.csv, line`.
         """
-        encoder, stages = read_stages(default_folder() if run is None else run, cross_encoder)
-        how = recipe or run_recipe(encoder)
+        source = default_folder() if encoder is None else encoder
+        found, stages = read_stages(source, cross_encoder)
+        how = recipe or run_recipe(found)
         lines: array.array[int] = array.array("q")
-        name = STUDENT if run is None else "" if run is encoder else str(run)
+        name = STUDENT if encoder is None else "" if encoder is found else str(encoder)
         name = os.path.abspath(name) if os.path.exists(name) else name  # for other processes
         questions = numbered(entries, lines, where)
         try:
-            store = create_store(folder, questions, how, encoder, stages, name)
+            store = create_store(folder, questions, how, found, stages, name)
         except RepeatedIdError as error:
             raise repeated_id(error.id, lines[error.row], where) from None
-        return cls(encoder, store, stages, name)
+        return cls(found, store, stages, name)
 
     def __repr__(self) -> str:
         return f"<Retriever: {self.encoder!r}, {self.store!r}, {self.stages!r}>"
@@ -324,8 +325,8 @@ class Retriever:
         The folder of the retriever itself is only compacted.
         """
         if is_address(folder):
-            how, encoder = self.store.recipe, self.encoder
-            create_store(folder, self.store.questions(), how, encoder, self.stages, self.run)
+            how = self.store.recipe, self.encoder, self.stages, self.encoder_name
+            create_store(folder, self.store.questions(), *how)
             return
         if not isinstance(self.store, FolderStore):
             what = f"expected a retriever of a folder, got {self.store!r}"

@@ -36,15 +36,16 @@ def create_store(
     recipe: Recipe,
     encoder: Encoder,
     stages: Stages,
-    run: str,
+    encoder_name: str,
 ) -> Store:
     """Index questions in a folder, None for a temporary one, or in a collection of Milvus."""
     identity = encoder.identity
     if is_address(folder):
-        if not run:
-            what = "expected the encoder of a run, got one from Python, which other machines lack"
+        if not encoder_name:
+            what = "expected an encoder of a folder, got one from Python, which other machines lack"
             raise UserError(what, remedy="save it in a folder first")
-        return MilvusStore.create(str(folder), questions, encoder.encode, recipe, identity, run)
+        to = str(folder), questions, encoder.encode, recipe, identity
+        return MilvusStore.create(*to, encoder_name)
     path: pathlib.Path | None = None
     how: dict[str, Any] = {"encoder": identity, "dimension": encoder.dimension}
     if folder is not None:
@@ -56,11 +57,11 @@ def create_store(
     return FolderStore.create(path, questions, encoder.encode, recipe, **how)
 
 
-def export(run: pathlib.Path, encoder: Encoder, stages: Stages, build: str) -> str:
+def export(folder: pathlib.Path, encoder: Encoder, stages: Stages, build: str) -> str:
     """Write an encoder and its re-rankers beside an index; return the name of their folder."""
-    name = export_name(run, encoder, build)
-    save_encoder(run / name, encoder)
-    stages.save(run / name)
+    name = export_name(folder, encoder, build)
+    save_encoder(folder / name, encoder)
+    stages.save(folder / name)
     return name
 
 

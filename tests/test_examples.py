@@ -32,7 +32,7 @@ def test_custom_encoder(capsys):
 def test_fastapi_app(tmp_path, monkeypatch):
     write_encoder(tmp_path)
     asked = ["how can i cook rice", "what is python"]
-    Retriever.build(asked, payload=[{"url": "u"}, None], run=tmp_path).save(tmp_path)
+    Retriever.build(asked, payload=[{"url": "u"}, None], encoder=tmp_path).save(tmp_path)
     monkeypatch.setenv("QPR_INDEX", str(tmp_path))
     make_app = runpy.run_path(str(EXAMPLES / "fastapi_app.py"))["make_app"]
     with TestClient(make_app()) as client:

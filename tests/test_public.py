@@ -26,7 +26,7 @@ def test_objects_say_what_they_are_and_not_all_their_numbers(tmp_path):
     run = tmp_path / "run"
     write_encoder(run)
     write_reranker(run)
-    retriever = qpr_jax.Retriever.build(QUESTIONS, run=run)
+    retriever = qpr_jax.Retriever.build(QUESTIONS, encoder=run)
     encoder = "<CnnEncoder: 6 dimensions, 14 words, windows of 3, reads 64 tokens>"
     store = "<FolderStore: 3 questions in memory, Flat>"
     stages = "<Stages: <LightModel: light, reorders 3 hits>>"

@@ -31,7 +31,7 @@ def main() -> None:
     print(encoder.encode(["a"]).shape, encoder.dimension)
     recipe = qpr.Recipe("IVF2000,SQ8", probes=20)
     try:
-        retriever = Retriever.build(["How to cook rice?"], run="minilm", recipe=recipe)
+        retriever = Retriever.build(["How to cook rice?"], encoder="minilm", recipe=recipe)
         rows = [{"title": "How to cook rice?", "url": "https://example.com"}]
         retriever = Retriever.build(rows, ["a"], ["url"], text_column="title")
     except qpr.UserError as error:
@@ -41,12 +41,12 @@ def main() -> None:
     print(retriever.remove(added), len(retriever), best_ids(retriever, ["rice"]))
     retriever.save("my_index")
     entries = qpr.read_questions("a.csv", columns=qpr.Columns(id="ticket", payload=True))
-    print([entry.id for entry in entries], Retriever.build_in("folder", entries, run="minilm"))
+    print([entry.id for entry in entries], Retriever.build_in("folder", entries, encoder="minilm"))
     print(retriever.search(["rice"]).to_arrow().num_rows, qpr.__version__)
     config: qpr.TrainConfig = qpr.load_config("quora_sdml")
     print(qpr.train_and_evaluate(config, "runs/mine")["test"], qpr.losses.sdml_loss)
     qpr.register_encoder("lengths 1", lambda files: Lengths())
-    print(Retriever.build(["a"], run=Lengths()).encode(["b"]))
+    print(Retriever.build(["a"], encoder=Lengths()).encode(["b"]))
     qpr.register_loss("mine", qpr.LossSpec(qpr.losses.ranking_loss, "pairs"))
     wrong: int = retriever.search(["rice"])[0][0].question  # type: ignore[assignment]
     retriever.serch(["rice"])  # type: ignore[attr-defined]

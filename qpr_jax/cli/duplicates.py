@@ -34,13 +34,22 @@ log = logging.getLogger("qpr_jax")
 
 _SHOWN, _WIDTH = 5, 70  # groups and pairs in the summary, and characters of a text
 _WAYS = ("threshold", "max_distance", "precision", "pairs")
-_SEARCH = ("run", "incremental", "replace", "within", "ignore_numbers", "clean", "groups", "keep")
+_SEARCH = (
+    "encoder",
+    "incremental",
+    "replace",
+    "within",
+    "ignore_numbers",
+    "clean",
+    "groups",
+    "keep",
+)
 _SUMMARY = (
     "pairs: {pairs:,}; copies: {copies:,}; groups: {groups:,} of {grouped_questions:,} questions, "
     "the largest of {largest_group:,}; {kept:,} of {questions:,} stay"
 )
 _OUT = "Output folder.  [default: NAME_duplicates beside QUESTIONS]"
-_RUN = "The encoder's folder, or minilm.  [default: that of --incremental, or open_student]"
+_ENCODER = "A folder or name, as minilm.  [default: that of --incremental, or open_student]"
 _GROUPS = "How pairs join.  [default: complete; closure with --against or --incremental]"
 _OUTPUT = "Format.  [default: parquet if QUESTIONS are Parquet or Arrow, else csv]"
 
@@ -58,7 +67,7 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
 @cli.command(stopped="{out} is complete where its info.json says so")
 @cli.several_files
 @cli.option("--out", type=cli.FOLDER, callback=_beside, help=_OUT)
-@cli.option("--run", type=cli.PATH, help=_RUN)
+@cli.option("--encoder", type=cli.PATH, help=_ENCODER)
 @cli.option("--threshold", type=float, help="Minimum probability.  [default: 0.5]")
 @cli.option("--max-distance", type=float, help="Maximum squared distance.")
 @cli.option("--precision", type=float, help="Expected precision of the pairs.")
@@ -81,7 +90,7 @@ def duplicates(
     """Find the duplicates in QUESTIONS and their groups.
 
     QUESTIONS are files or folders. Give one of --threshold, --max-distance, --precision and
-    --pairs. Probabilities need a run with a calibration. Texts that differ in case, blanks and
+    --pairs. Probabilities need an encoder with a calibration. Texts that differ in case, blanks and
     punctuation are copies; texts with different numbers are no duplicates.
 
     Writes pairs (most probable first), groups (a row a member), deduplicated (QUESTIONS with one
@@ -90,13 +99,14 @@ def duplicates(
 
     \b
     Example: qpr duplicates tickets.csv
-             qpr duplicates tickets.csv --run runs/quora_sdml --out found --precision 0.9
+             qpr duplicates tickets.csv --encoder runs/quora_sdml --out found --precision 0.9
              qpr duplicates new.csv --against tickets.csv --max-distance 0.5 --out found
              qpr duplicates tickets.csv --incremental my_index --max-distance 0.5 --out found
     """
     from qpr_jax.duplicates.files import INFO, check_folder, check_output, file_names
     from qpr_jax.duplicates.find import Options, search
     from qpr_jax.duplicates.scores import choose
+    from qpr_jax.encoders.load import STUDENT
 
     form, excel = options["format"] or "", ""
     files = table_files(questions, format=form)
@@ -117,7 +127,7 @@ def duplicates(
         raise UserError(f"{name}: expected questions, got none")
     other = _read(others, options, f"{against}, line") if others else None
     found, add_new = search(table, other, choice, what)
-    info = {"complete": True, "run": str(what.run or what.incremental or "open_student")}
+    info = {"complete": True, "encoder": str(what.encoder or what.incremental or STUDENT)}
     info |= {**found.facts(), "files": file_names(output)}
     if what.incremental is not None:
         named = json.dumps([(entry.id, entry.question) for entry in table.entries])
@@ -246,16 +256,16 @@ def review(
 
 
 def _next_step(session: Review, folder: pathlib.Path) -> str:
-    """The command that fits the run of an output folder to the verdicts; "" for too few of them."""
+    """The command that fits the scores of an output folder to verdicts; "" for too few of them."""
     from qpr_jax.duplicates.files import INFO
     from qpr_jax.reranking.calibration import LEAST_VERDICTS
 
     yes, no = (int(counts.sum()) for counts in session.counts())
     if yes + no < LEAST_VERDICTS or not (yes and no):
         return ""
-    run, fitted = read_object(folder / INFO).get("run", "RUN"), str(folder / "calibrated")
-    command = shlex.join(["qpr", "calibrate", run, str(session.path), "--out", fitted])
-    again = f"find duplicates again with `--run {shlex.quote(fitted)}` in another --out"
+    encoder, fitted = read_object(folder / INFO).get("encoder", "ENCODER"), folder / "calibrated"
+    command = shlex.join(["qpr", "calibrate", encoder, str(session.path), "--out", str(fitted)])
+    again = f"find duplicates again with `--encoder {shlex.quote(str(fitted))}` in another --out"
     return f"next: `{command}` fits the scores to the verdicts; then {again}"
 
 

@@ -26,7 +26,7 @@ from qpr_jax.ids import EXPECTED, Id, id_key, parse_key
 
 log = logging.getLogger("qpr_jax")
 
-_RUN = "The encoder's folder, or minilm.  [default: that of FOLDER, else open_student]"
+_ENCODER = "A folder or name, as minilm.  [default: that of FOLDER, else open_student]"
 _CLEAN = "Leave out HTML and shared sentences.  [default: --clean]"
 _RERANK = "The re-ranker of the first hits.  [default: light, if there is one]"
 _RECIPE = ("factory", "metric", "probes", "vectors", "clean")
@@ -35,7 +35,7 @@ _RECIPE = ("factory", "metric", "probes", "vectors", "clean")
 @cli.command(stopped="{folder} keeps its old index or has the new one")
 @cli.argument("folder", type=cli.FOLDER)
 @cli.several_files
-@cli.option("--run", type=cli.PATH, help=_RUN)
+@cli.option("--encoder", type=cli.PATH, help=_ENCODER)
 @cli.option("--factory", help="FAISS index: auto, Flat, HNSW32, IVF2000,Flat (or SQ8, PQ50).")
 @cli.option("--metric", help="l2, or ip: the inner product.")
 @cli.option("--probes", type=int, help="Number of lists that a search probes.")
@@ -43,17 +43,19 @@ _RECIPE = ("factory", "metric", "probes", "vectors", "clean")
 @cli.option("--clean/--no-clean", default=None, help=_CLEAN)
 @cli.payload_input
 @cli.questions_input
-def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) -> dict[str, Any]:
+def index(
+    folder: str, questions: tuple[str, ...], encoder: str | None, **how: Any
+) -> dict[str, Any]:
     """Index QUESTIONS, files or folders, in FOLDER.
 
-    The encoder of --run is copied to FOLDER. Ids come from the input, otherwise 0, 1, 2, ...; its
-    other columns are kept as payload and come back with a hit. Other options default to the run's
-    settings. The old index of FOLDER is replaced when the new one is complete. FOLDER may be a
+    The encoder is copied to FOLDER. Ids come from the input, otherwise 0, 1, 2, ...; its other
+    columns are kept as payload and come back with a hit. Other options default to the settings of
+    the encoder. The old index of FOLDER is replaced when the new one is complete. FOLDER may be a
     collection, milvus://HOST:19530/NAME.
 
     \b
     Example: qpr index my_index tickets.csv
-             qpr index my_index questions.jsonl --run runs/quora_sdml --payload product,date
+             qpr index my_index questions.jsonl --encoder runs/quora_sdml --payload product,date
     """
     from qpr_jax.encoders.load import default_folder
     from qpr_jax.index.milvus_server import is_address
@@ -61,7 +63,7 @@ def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) 
     from qpr_jax.index.run import INDEX, read_encoder, run_encoder_folder, run_recipe
     from qpr_jax.retriever import Retriever
 
-    source: StrPath | None = run
+    source: StrPath | None = encoder
     if source is None and os.path.isdir(folder):
         with contextlib.suppress(UserError):  # it has no encoder yet
             run_encoder_folder(folder)
@@ -69,7 +71,7 @@ def index(folder: str, questions: tuple[str, ...], run: str | None, **how: Any) 
     source = source or default_folder()
     given = {name: value for name in _RECIPE if (value := how.pop(name)) is not None}
     if is_address(folder):
-        given = {"factory": AUTO, **given}  # Milvus lacks most of the recipes of runs
+        given = {"factory": AUTO, **given}  # Milvus lacks most of the recipes of encoders
     recipe = run_recipe(read_encoder(source), **given)
     entries = progress.count(cli.read_inputs(questions, **how), "read")
     where = ", ".join(map(input_name, questions)) + ", line"

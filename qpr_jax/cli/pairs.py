@@ -97,7 +97,7 @@ def negatives(run: str, pairs: str, out: str, split: str | None, **options: Any)
             raise UserError(what, remedy="leave out --relative-margin")
     else:
         log.info("indexing %s questions", f"{len(labeled.questions):,}")
-        retriever = Retriever.build(labeled.questions, run=run)
+        retriever = Retriever.build(labeled.questions, encoder=run)
     if rerank and not retriever.stages.scores(retriever.store):
         raise UserError(f"{run}: has no scores of pairs", setting="rerank")
     counts: Counter[str] = Counter()
@@ -195,19 +195,19 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
 
 
 @cli.command(stopped="the calibration is the old one or the new one")
-@cli.argument("run", type=cli.PATH)
+@cli.argument("named", metavar="ENCODER", type=cli.PATH)
 @cli.argument("verdicts", default="-")
-@cli.option("--out", type=cli.FOLDER, help="New folder, instead of changing RUN.")
+@cli.option("--out", type=cli.FOLDER, help="New folder, instead of changing ENCODER.")
 @cli.table_format("VERDICTS")
 @cli.skip_bad_rows
-def calibrate(run: str, verdicts: str, out: str | None, **how: Any) -> dict[str, Any]:
+def calibrate(named: str, verdicts: str, out: str | None, **how: Any) -> dict[str, Any]:
     """Fit the probabilities of found pairs to VERDICTS.
 
     VERDICTS has question1, question2 and is_duplicate (0 or 1) and, where known, weight (the number
     of found pairs that it stands for), as `qpr review` writes them. Without weights, they must be a
     random sample of the found pairs. They replace those of an earlier fit: give all in one file.
-    RUN is changed, or copied to --out. Prints how well the probabilities fit before and after, by
-    cross-validation.
+    ENCODER is changed, or copied to --out. Prints how well the probabilities fit before and after,
+    by cross-validation.
 
     Example: qpr calibrate minilm verdicts.csv --out models/support
     """
@@ -219,10 +219,10 @@ def calibrate(run: str, verdicts: str, out: str | None, **how: Any) -> dict[str,
 
     if out is not None:
         refuse_existing(out)
-    elif not pathlib.Path(run).is_dir():
-        what = f"expected the folder of a run to change, got the name {run!r}"
+    elif not pathlib.Path(named).is_dir():
+        what = f"expected the folder of an encoder to change, got the name {named!r}"
         raise UserError(what, remedy="name a folder for the calibrated copy with --out")
-    encoder, stages = read_stages(run)
+    encoder, stages = read_stages(named)
     given = read_question_pairs(verdicts, weighted=True, **how)
     with needs("`qpr calibrate`", ".[train]"):
         from qpr_jax.reranking.recalibration import recalibrate
@@ -233,10 +233,10 @@ def calibrate(run: str, verdicts: str, out: str | None, **how: Any) -> dict[str,
     features = stages.pair_features().of_pairs(questions, first, second, distances)
     stages.calibration, facts = recalibrate(encoder.identity, stages.calibration, given, features)
     if out is None:
-        save_calibration(run_encoder_folder(run) / CALIBRATION, stages.calibration)
+        save_calibration(run_encoder_folder(named) / CALIBRATION, stages.calibration)
     else:
         save_encoder(out, encoder, also=stages.save)
-    where = run if out is None else out
+    where = named if out is None else out
     log.info("%s: %s", where, _FITTED.format_map(facts))
     for name in ("before", "after"):
         if facts[name]:

@@ -33,7 +33,7 @@ _CONFIG = "A preset, or a TOML file.  [default: quora_sdml; with --from, fine_tu
 @cli.option("--config", metavar="SPEC", help=_CONFIG)
 @cli.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
 @cli.option("--labels", type=cli.PATH, help="Train on these pairs, too (from `qpr review`).")
-@cli.option("--from", "start", type=cli.PATH, help="Start from the encoder of this run.")
+@cli.option("--from", "start", type=cli.PATH, help="Start from this encoder: folder or name.")
 @cli.option("--overwrite", is_flag=True, help="Replace the run in the folder.")
 def train(
     workdir: str, pairs: str | None, config: str | None, changes: tuple[str, ...], **given: Any
@@ -127,12 +127,12 @@ def _toml(name: str, *, every: bool) -> str:
 
 
 @cli.command(stopped="the same command resumes {out}")
-@cli.argument("folder", type=cli.PATH)
+@cli.argument("named", metavar="ENCODER", type=cli.PATH)
 @cli.argument("questions", default="-")
 @cli.option("--out", type=cli.PATH, required=True, help="Output file, .npy, or folder.")
 @cli.option("--spark", help="Spark master, as of `qpr clusters`; for a folder.  [default: none]")
 @cli.questions_input
-def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any) -> dict[str, Any]:
+def encode(named: str, questions: str, out: str, spark: str | None, **how: Any) -> dict[str, Any]:
     """Write the vectors of QUESTIONS to a .npy file.
 
     The file has float32 [n, d], in the order of QUESTIONS. np.load(OUT, mmap_mode="r") opens it in
@@ -151,12 +151,12 @@ def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any)
             raise click.UsageError("a folder of Parquet files does not take --format")
         column, skip = how["text_column"] or "", how["skip_bad_rows"]
         files = {"text_column": column, "skip_bad_rows": skip, "spark": spark or ""}
-        rows = encode_parquet(questions, out, folder, **files)
+        rows = encode_parquet(questions, out, named, **files)
         log.info("%s: %s vectors", out, f"{rows:,}")
         return {"out": out, "vectors": rows}
     if spark is not None:
         raise click.UsageError("--spark needs QUESTIONS to be a folder of Parquet files")
-    encoder = read_encoder(folder)
+    encoder = read_encoder(named)
     entries = progress.count(cli.read_input(questions, **how), "encoded")
     texts = (entry.question for entry in entries)
     dimension, identity = encoder.dimension, encoder.identity
@@ -175,7 +175,7 @@ def publish(run: str, to: str, licence: str | None, data: str | None) -> dict[st
 
     The folder has the weights (safetensors), the vocabulary, the settings, their hashes, and a card
     with the scores in the report of the run and their confidence intervals. Every command that
-    takes the folder of a run also takes the name of a published folder in $QPR_MODELS or in
+    takes an encoder also takes the name of a published folder in $QPR_MODELS or in
     ~/.cache/qpr_jax/models.
 
     \b

@@ -27,6 +27,7 @@ from qpr_jax.duplicates.rows import (
     table_vectors,
 )
 from qpr_jax.duplicates.scores import Choice, choose, find_pairs
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
@@ -45,7 +46,7 @@ log = logging.getLogger("qpr_jax")
 class Options:
     """The arguments of `find_duplicates` that do not say what is read or which pairs count."""
 
-    run: StrPath | None = None
+    encoder: StrPath | Encoder | None = None
     incremental: StrPath | Retriever | None = None
     replace: bool = False
     within: str | None = None
@@ -73,10 +74,11 @@ def search(
     column = column_of(options.keep)
     index = None
     if options.incremental is None:
-        encoder, stages = read_stages(str(options.run or default_folder()))
+        named = default_folder() if options.encoder is None else options.encoder
+        encoder, stages = read_stages(named)
     else:
-        if other is not None or options.run is not None:
-            given = "run" if other is None else "against"
+        if other is not None or options.encoder is not None:
+            given = "encoder" if other is None else "against"
             what = f"an index is compared by itself, got {given}, too"
             raise UserError(what, setting="incremental", remedy="leave one of them out")
         index = _open_index(options.incremental)
@@ -107,7 +109,7 @@ def find_duplicates(
     ids: Iterable[Id] | None = None,
     payload: bool | Iterable[Any] = True,
     *,
-    run: StrPath | None = None,
+    encoder: StrPath | Encoder | None = None,
     threshold: float | None = None,
     max_distance: float | None = None,
     precision: float | None = None,
@@ -135,7 +137,7 @@ def find_duplicates(
     Args:
       questions: as of `Retriever.build`, and so are `ids`, `payload`, `text_column`, `id_column`
         and `skip_bad_rows`.
-      run: the encoder, as of `Retriever.load`; None: that of `incremental`, or `open_student`.
+      encoder: as of `Retriever.build`; None: that of `incremental`, or `open_student`.
       threshold: the least probability that a pair means the same: `Hit.score` of a search.
       max_distance: the largest squared distance of the encoder.
       precision: the lowest threshold at which the mean probability of the pairs is at least this.
@@ -172,7 +174,7 @@ def find_duplicates(
         entries = [*as_entries(against, None, payload, *columns, name="against")]
         other = Source(entries, "`against`, position")
     options = Options(
-        run, incremental, replace, within, ignore_numbers, clean, groups, keep, memory
+        encoder, incremental, replace, within, ignore_numbers, clean, groups, keep, memory
     )
     found, add_new = search(table, other, choice, options)
     add_new()

@@ -27,7 +27,7 @@ _SHOWN = 10  # pairs and groups that are printed
 class Pair(NamedTuple):
     """Two rows that are duplicates.
 
-    score: the probability of that; None for a run without calibration. distance: squared.
+    score: the probability of that; None for an encoder without calibration. distance: squared.
     """
 
     id1: Id
@@ -95,7 +95,7 @@ def _pair_columns(pairs: list[Pair]) -> TableColumns:
 class Duplicates:
     """The duplicates of a table.
 
-        found = find_duplicates(table, run="runs/quora_sdml")
+        found = find_duplicates(table, encoder="runs/quora_sdml")
         found.pairs[0].question1, found.groups[0].ids
         found.deduplicated.to_pandas().to_csv("deduplicated.csv")
 

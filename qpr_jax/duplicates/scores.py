@@ -44,7 +44,7 @@ class Choice(NamedTuple):
 
     @property
     def by_probability(self) -> bool:
-        """Whether it needs a run with calibrated probabilities."""
+        """Whether it needs an encoder with calibrated probabilities."""
         return self.way in ("threshold", "precision")
 
 

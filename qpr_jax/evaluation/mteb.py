@@ -36,20 +36,19 @@ class MtebEncoder:
     """
 
     def __init__(
-        self, run: StrPath, *, name: str = "", languages: Sequence[str] | None = None
+        self, encoder: StrPath, *, name: str = "", languages: Sequence[str] | None = None
     ) -> None:
         """Read an encoder; UserError if there is none, or `name` has no organization.
 
         Args:
-          run: the folder of a run or of a published model, or a name or address (`minilm`,
-            `hf://ORG/NAME`).
+          encoder: its name, folder or address, as of `Retriever.load`.
           name: ORGANIZATION/MODEL in mteb's results; `qpr_jax/` and the folder's name by default.
           languages: that it is made for, as `eng-Latn`; not known by default.
         """
-        self.name = name or _default_name(run)
+        self.name = name or _default_name(encoder)
         if "/" not in self.name:
             raise UserError(f"`name`: expected ORGANIZATION/MODEL, got {name!r}")
-        self.encoder = read_encoder(run)
+        self.encoder = read_encoder(encoder)
         self.languages = None if languages is None else list(languages)
 
     @functools.cached_property
@@ -125,11 +124,11 @@ def similarities(
     return -(paired_euclidean_distances if paired else euclidean_distances)(one, other)
 
 
-def _default_name(run: StrPath) -> str:
-    address = os.fspath(run)
+def _default_name(encoder: StrPath) -> str:
+    address = os.fspath(encoder)
     if address.startswith(load.HUB):
         return address.removeprefix(load.HUB).partition("@")[0]
-    return f"qpr_jax/{pathlib.Path(run).resolve().name}"
+    return f"qpr_jax/{pathlib.Path(encoder).resolve().name}"
 
 
 def _weights(encoder: Encoder) -> tuple[int, int]:

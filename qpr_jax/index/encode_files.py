@@ -123,8 +123,8 @@ class Part(NamedTuple):
 class _Job(NamedTuple):
     """What a worker must know."""
 
-    run: str
-    identity: str  # of the encoder in the folder `run`
+    folder: str  # of the encoder
+    identity: str
     column: str
     skip_bad_rows: bool
     batch: int
@@ -133,7 +133,7 @@ class _Job(NamedTuple):
 def encode_parquet(
     source: StrPath,
     out: StrPath,
-    run: StrPath,
+    encoder: StrPath,
     *,
     text_column: str = "",
     skip_bad_rows: bool = False,
@@ -145,25 +145,25 @@ def encode_parquet(
       source: the folder. Its files, in the order of their names, have the same columns.
       out: a folder; `vector` is a list of d float32. Parts that a former call wrote are kept where
         the source is the same; UserError if it had another encoder or other settings.
-      run: as in `index.run.read_encoder`.
+      encoder: as in `index.run.read_encoder`.
       text_column: of the questions; if empty, that with a usual name (`data.columns.TEXT_NAMES`).
       skip_bad_rows: leave out rows without a question, instead of a UserError.
       spark: the master of a cluster, as in `spark_session.session`; if empty, this process encodes.
     """
     out = pathlib.Path(out).absolute()
-    folder = run_encoder_folder(run).absolute()
-    encoder = load_encoder(folder)
+    folder = run_encoder_folder(encoder).absolute()
+    loaded = load_encoder(folder)
     parts, column = _parts(pathlib.Path(source).absolute(), out, text_column)
-    job = _Job(str(folder), encoder.identity, column, skip_bad_rows, _ON_SPARK if spark else CHUNK)
+    job = _Job(str(folder), loaded.identity, column, skip_bad_rows, _ON_SPARK if spark else CHUNK)
     busy = f"{out}: another process is writing it"
     with locked(out / ".lock", busy=busy), name_in_errors(out):
-        asked = {"format": FORMAT, "encoder": encoder.identity, "dimension": encoder.dimension}
+        asked = {"format": FORMAT, "encoder": loaded.identity, "dimension": loaded.dimension}
         _begin(out, asked | {"column": column, "skip_bad_rows": skip_bad_rows}, parts)
         left = [part for part in parts if not _is_written(part)]
         if 0 < len(left) < len(parts):
             log.info("%s: resuming after %d of %d parts", out, len(parts) - len(left), len(parts))
         done = sum(part.rows for part in parts) - sum(part.rows for part in left)
-        here = itertools.chain.from_iterable(_write(part, job, encoder) for part in left)
+        here = itertools.chain.from_iterable(_write(part, job, loaded) for part in left)
         written = _on_spark(spark, left, job) if spark else here
         with progress.bar("encoded", sum(part.rows for part in parts), start=done) as show:
             for rows in written:
@@ -261,11 +261,11 @@ def _on_spark(master: str, parts: list[Part], job: _Job) -> Iterator[int]:
 @functools.lru_cache(maxsize=1)
 def _encoder(job: _Job) -> Encoder:
     """Read the encoder once a process of Spark; UserError if the driver has another."""
-    found = load_encoder(job.run)
+    found = load_encoder(job.folder)
     if found.identity != job.identity:
         what = f"expected encoder {job.identity[:12]}, as on the machine that began, got "
         what += f"{found.identity[:12]} on {os.uname().nodename}"
-        raise UserError(f"{job.run}: {what}", remedy="copy the folder to all machines")
+        raise UserError(f"{job.folder}: {what}", remedy="copy the folder to all machines")
     return found
 
 

@@ -7,7 +7,8 @@ The collection NAME_qpr_BUILD has an entity for each question, with the fields
     row     orders questions: 0, 1, ... when the collection was made, later a time
     vector  float32 [d]
 
-Its properties name the run, the encoder and the recipe; every machine loads the run by this name.
+Its properties have the name and the identity of the encoder, which every machine loads by this
+name, and the recipe.
 Calls use the alias NAME of the newest complete collection, so an index is replaced at once.
 """
 
@@ -52,7 +53,7 @@ Entity = dict[str, Any]
 
 
 class MilvusStore:
-    """A `Store` in Milvus; `run` names the run whose encoder and re-rankers search it."""
+    """A `Store` in Milvus; `encoder_name` is where machines find its encoder."""
 
     def __init__(self, address: str, encoder: str = "") -> None:
         """Open the collection of an address; UserError if there is none.
@@ -74,7 +75,7 @@ class MilvusStore:
         encode: Callable[[Sequence[str]], np.ndarray],
         recipe: Recipe,
         encoder_identity: str,
-        run_name: str,
+        encoder_name: str,
     ) -> Self:
         """Make a collection of questions, in place of the one that the address has.
 
@@ -92,7 +93,7 @@ class MilvusStore:
             if re.fullmatch(rf"{name}_qpr_[0-9a-f]{{12}}", other) and other != present:
                 server.call("drop_collection", other)
         build = f"{name}_qpr_{uuid.uuid4().hex[:12]}"
-        facts = {"format": FORMAT, "run": run_name, "encoder": encoder_identity}
+        facts = {"format": FORMAT, "encoder_name": encoder_name, "encoder": encoder_identity}
         facts |= {"dimension": str(dimension), "recipe": json.dumps(dataclasses.asdict(recipe))}
         stream = iter(questions)
         first = [*itertools.islice(stream, _SAMPLE)]
@@ -130,7 +131,7 @@ class MilvusStore:
 
     def facts(self) -> dict[str, Any]:
         """See `Store`."""
-        facts = {"store": "milvus", "collection": self._build, "run": self.run}
+        facts = {"store": "milvus", "collection": self._build, "encoder_name": self.encoder_name}
         return facts | {"consistency": self._server.consistency}
 
     def search(self, vectors: np.ndarray, k: int) -> list[list[Hit]]:
@@ -231,7 +232,7 @@ class MilvusStore:
         properties = found["properties"]
         if found["collection_name"] != self._build:
             check_encoder(self._server.address, properties["qpr.encoder"], self._expected)
-        self._build, self.run = found["collection_name"], properties["qpr.run"]
+        self._build, self.encoder_name = found["collection_name"], properties["qpr.encoder_name"]
         self.encoder, self.dimension = properties["qpr.encoder"], int(properties["qpr.dimension"])
         self.recipe = Recipe(**json.loads(properties["qpr.recipe"]))
         self.shared = json.loads(properties["qpr.shared"])

@@ -1,4 +1,4 @@
-"""What the folder of a run says of its index: the encoder, and the recipe."""
+"""What the folder of a run or of an index says of both: the encoder, and the recipe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qpr_jax.index.milvus import MilvusStore
 from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.recipe import Recipe
 
-EXPORT, INDEX = "export", "index"  # sub-folders of a run
+EXPORT, INDEX = "export", "index"  # sub-folders of a run or of an index
 _EXPORT = re.compile(r"export(-[0-9a-f]{16})?")
 
 
@@ -28,22 +28,24 @@ def run_recipe(encoder: Encoder, **given: Any) -> Recipe:
     return Recipe(**(known | given))
 
 
-def read_encoder(run: StrPath) -> Encoder:
-    """Read the encoder of a run, or of what `encoders.load.encoder_folder` finds."""
-    return load_encoder(run_encoder_folder(run))
+def read_encoder(encoder: StrPath) -> Encoder:
+    """Read the encoder that `run_encoder_folder` finds."""
+    return load_encoder(run_encoder_folder(encoder))
 
 
-def run_encoder_folder(run: StrPath) -> pathlib.Path:
-    """Return the folder of the encoder of a run, which holds its re-rankers, too.
+def run_encoder_folder(encoder: StrPath) -> pathlib.Path:
+    """Return the folder of an encoder, which holds its re-rankers, too.
 
-    run: or the address of a collection of Milvus, which names its run.
+    encoder: as in `encoders.load.encoder_folder`; or the folder of a run or of an index, or the
+      address of a collection of Milvus, which names its encoder.
     """
-    folder = pathlib.Path(encoder_folder(MilvusStore(str(run)).run if is_address(run) else run))
+    named = MilvusStore(str(encoder)).encoder_name if is_address(encoder) else encoder
+    folder = pathlib.Path(encoder_folder(named))
     if not folder.is_dir():
-        what = f"expected a run or an index, found none at {folder}, nor a model of this name in "
+        what = f"expected an encoder or an index, found none at {folder}, nor one of this name in "
         what += "$QPR_MODELS or ~/.cache/qpr_jax/models"
-        remedy = "name another folder; `qpr train` makes a run, and `qpr index` an index"
-        raise UserError(what, setting="run", remedy=remedy)
+        remedy = "name another folder; `qpr train` makes an encoder, and `qpr index` an index"
+        raise UserError(what, remedy=remedy)
     if is_encoder(folder):
         return folder
     named = index_manifest(folder).get("export")
@@ -57,25 +59,25 @@ def run_encoder_folder(run: StrPath) -> pathlib.Path:
         remedy = "finish the run: the same command resumes it"
     elif folder.name == INDEX and (folder / MANIFEST).exists():
         remedy = f"name the folder of this index: {folder.parent}"
-    what = f"{run}: expected a run with {EXPORT}/, or an encoder ({WEIGHTS}, with {CONFIG} or with "
-    what += f"the {MANIFEST} of `qpr publish`), found neither"
-    raise UserError(what, setting="run", remedy=remedy)
+    what = f"{encoder}: expected a run with {EXPORT}/, or an encoder ({WEIGHTS}, with {CONFIG} or "
+    what += f"with the {MANIFEST} of `qpr publish`), found neither"
+    raise UserError(what, remedy=remedy)
 
 
-def export_name(run: pathlib.Path, encoder: Encoder, build: str) -> str:
-    """Return the name of the folder for the encoder of a new build of the index of `run`.
+def export_name(folder: pathlib.Path, encoder: Encoder, build: str) -> str:
+    """Return the name of the folder for the encoder of a new build of an index.
 
     The encoder of the present index stays until the new index is complete.
     """
     try:
-        present = index_manifest(run).get("encoder", encoder.identity)
+        present = index_manifest(folder).get("encoder", encoder.identity)
     except UserError:  # a damaged manifest, whose encoder is kept
         present = ""
-    if present == encoder.identity or contains_encoder(run / EXPORT, encoder):
+    if present == encoder.identity or contains_encoder(folder / EXPORT, encoder):
         return EXPORT
     return f"{EXPORT}-{build}"
 
 
-def index_manifest(run: StrPath) -> dict[str, Any]:
+def index_manifest(folder: StrPath) -> dict[str, Any]:
     """Return the manifest of the index of a folder, not verified; empty if there is none."""
-    return read_object(pathlib.Path(run, INDEX, MANIFEST))
+    return read_object(pathlib.Path(folder, INDEX, MANIFEST))

@@ -101,8 +101,8 @@ class Stages:
     def require_calibration(self) -> PairCalibration:
         """Return the calibration; UserError if there is none."""
         if self.calibration is None:
-            what = "the run has no calibration, so its pairs have no probabilities"
-            remedy = "fit one to verdicts with `qpr calibrate`, or take `--run open_student`"
+            what = "the encoder has no calibration, so its pairs have no probabilities"
+            remedy = "fit one to verdicts with `qpr calibrate`, or take `--encoder open_student`"
             raise UserError(what, remedy=remedy)
         return self.calibration
 
@@ -246,16 +246,16 @@ class Stages:
 
 
 def read_stages(
-    run: StrPath | Encoder, cross_encoder: StrPath | None = None
+    named: StrPath | Encoder, cross_encoder: StrPath | None = None
 ) -> tuple[Encoder, Stages]:
-    """Read the encoder of `run`, as `read_encoder` does, and its second stages.
+    """Read an encoder, as `read_encoder` does, and its second stages.
 
-    run: or an encoder itself, which has none but the cross-encoder.
+    named: or an encoder itself, which has none but the cross-encoder.
     """
-    if not isinstance(run, str | os.PathLike):
+    if not isinstance(named, str | os.PathLike):
         cross = read_cross_encoder(cross_encoder) if cross_encoder else None
-        return run, Stages(run, cross_encoder=cross)
-    folder = run_encoder_folder(run)
+        return named, Stages(named, cross_encoder=cross)
+    folder = run_encoder_folder(named)
     encoder = load_encoder(folder)
     return encoder, Stages.read(folder, encoder, cross_encoder)
 

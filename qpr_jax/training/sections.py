@@ -52,7 +52,7 @@ def refuse_if(broken: object, name: str, what: str, remedy: str = "") -> None:
 
 @contextlib.contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Name the setting in a UserError that names none, or an argument such as `run`."""
+    """Name the setting in a UserError that names none, or an argument such as `encoder`."""
     try:
         yield
     except UserError as error:

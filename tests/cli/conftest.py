@@ -104,7 +104,7 @@ def objects(done):
 @pytest.fixture
 def index(done, run, tmp_path):
     (tmp_path / "questions.jsonl").write_text(JSONL)
-    _, stderr = done("index", "mine", "questions.jsonl", "--run", run)
+    _, stderr = done("index", "mine", "questions.jsonl", "--encoder", run)
     assert "mine: 4 questions\n" in stderr
     return tmp_path / "mine"
 

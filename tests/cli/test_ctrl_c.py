@@ -40,14 +40,14 @@ def feed(process):
 
 
 def test_index_keeps_the_index_before(start, index, run):
-    process = start("index", index, "--run", run)
+    process = start("index", index, "--encoder", run)
     feed(process)
     assert interrupt(process) == f"stopped: {index} keeps its old index or has the new one"
     assert len(Retriever.load(index)) == 4
 
 
 def test_what_add_has_printed_is_kept(start, done, run, tmp_path):
-    done("index", "mine", "--run", run, given=b"how to cook rice\n")
+    done("index", "mine", "--encoder", run, given=b"how to cook rice\n")
     process = start("add", "mine")
     feed(process)
     first = json.loads(process.stdout.readline())
@@ -103,7 +103,7 @@ def test_a_kill_loses_no_verdict_and_ctrl_c_says_what_they_imply(start, tmp_path
         process.wait(30)
     text = (tmp_path / "verdicts.csv").read_text()
     assert len(re.findall(r",[01],0\.\d+,[\d.]+$", text, re.MULTILINE)) == 3
-    info = {"files": ["pairs.csv", "groups.csv"], "run": "open_student"}
+    info = {"files": ["pairs.csv", "groups.csv"], "encoder": "open_student"}
     (tmp_path / "info.json").write_text(json.dumps(info))
     client, process = review(start, ".")  # the output folder of `qpr duplicates`
     with client:

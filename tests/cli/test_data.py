@@ -113,7 +113,7 @@ def test_the_questions_of_the_pairs_or_an_index_are_searched(
     of_rice = {line["id"] for line in lines if line["query"] == LABELED[1][0]}
     assert of_rice == {5, 3, 2**63 - 1}
 
-    done("index", "ip", "--run", run, "--metric", "ip", given=b"how to cook rice")
+    done("index", "ip", "--encoder", run, "--metric", "ip", given=b"how to cook rice")
     with_margin = ("--out", "n.jsonl", "--relative-margin", 0.1)
     refused("by inner product", "negatives", "ip", pairs, *with_margin)
 

@@ -14,7 +14,7 @@ from tests.tables import read_table
 
 
 def test_files_are_written(done, calibrated_run, table, tmp_path):
-    _, stderr = done("duplicates", table, "--run", calibrated_run, "--out", "d")
+    _, stderr = done("duplicates", table, "--encoder", calibrated_run, "--out", "d")
     assert (
         "d: pairs: 0; copies: 2; groups: 1 of 3 questions, the largest of 3; 2 of 4 stay" in stderr
     )
@@ -44,7 +44,7 @@ def test_several_files_and_the_tables_of_a_folder_are_one_table(done, run, tmp_p
     (tmp_path / "parts" / "a.csv").write_text("question,tag\nlearn python,x\ncook rice,y\n")
     (tmp_path / "parts" / "deep" / "b.jsonl").write_text('{"text": "Learn Python", "tag": "z"}\n')
     (tmp_path / "parts" / "README").write_text("no table")
-    files, how = ("parts/a.csv", "parts/deep/b.jsonl"), ("--run", run, "--max-distance", 0)
+    files, how = ("parts/a.csv", "parts/deep/b.jsonl"), ("--encoder", run, "--max-distance", 0)
     done("duplicates", *files, *how, "--out", "files_duplicates")
     done("duplicates", "parts", *how)
     for name in ("files", "parts"):
@@ -58,7 +58,7 @@ def test_several_files_and_the_tables_of_a_folder_are_one_table(done, run, tmp_p
     groups = read_table(tmp_path / "new_duplicates" / "groups.csv")
     found = {(row["question"], row["of_table"], row["kept"]) for row in groups}
     assert found == {("cook RICE", "true", "false"), ("cook rice", "false", "true")}
-    done("index", "i", "parts", "--run", run)
+    done("index", "i", "parts", "--encoder", run)
     done("add", "i", *files[::-1])
     stored = [(q.id, q.text, q.payload["tag"]) for q in Retriever.load(tmp_path / "i")]
     expected = [(3, "Learn Python", "z"), (4, "learn python", "x"), (5, "cook rice", "y")]
@@ -68,7 +68,7 @@ def test_several_files_and_the_tables_of_a_folder_are_one_table(done, run, tmp_p
 
 def test_a_table_alone_gets_a_folder_and_a_summary(refused, done, run, tmp_path):
     (tmp_path / "t.v1.csv").write_text("question\nlearn\x1b python\nlearn a python\ncook\nCook!\n")
-    _, stderr = done("duplicates", "t.v1.csv", "--run", run, "--max-distance", 9)
+    _, stderr = done("duplicates", "t.v1.csv", "--encoder", run, "--max-distance", 9)
     found = read_table(tmp_path / "t_duplicates" / "pairs.csv")
     assert f"pairs: {len(found) - 1}; copies: 1;" in stderr
     assert " rows: " in stderr
@@ -82,11 +82,13 @@ def test_a_table_alone_gets_a_folder_and_a_summary(refused, done, run, tmp_path)
     assert f"no texts of other words were found; {step}" in stderr
     _, stderr = done("duplicates", "c.csv", "--threshold", 0.06)
     assert "least sure, score 0.07: play a | play the game" in stderr
-    refused("name the output folder with --out", "duplicates", "--run", run, status=2, given=b"a\n")
+    refused(
+        "name the output folder with --out", "duplicates", "--encoder", run, status=2, given=b"a\n"
+    )
 
 
 def test_every_format_says_the_same(done, calibrated_run, table, tmp_path):
-    how = ("duplicates", table, "--run", calibrated_run, "--out", "d", "--keep", "max:votes")
+    how = ("duplicates", table, "--encoder", calibrated_run, "--out", "d", "--keep", "max:votes")
     said = []
     for output in ("csv", "tsv", "jsonl", "parquet"):
         done(*how, "--output", output)
@@ -98,7 +100,7 @@ def test_every_format_says_the_same(done, calibrated_run, table, tmp_path):
         said.append([(str(row.id), row.question, *map(str, row.payload.values())) for row in rows])
     assert said[0] == said[1] == said[2] == said[3]
     assert said[0][0] == ("7", "Learn Python", "x", "20", "3")
-    done("index", "again", "d/deduplicated.parquet", "--run", calibrated_run)
+    done("index", "again", "d/deduplicated.parquet", "--encoder", calibrated_run)
 
 
 def test_columns_keep_their_names_order_and_types(done, run, tmp_path):
@@ -107,7 +109,7 @@ def test_columns_keep_their_names_order_and_types(done, run, tmp_path):
     table.iloc[:2].to_parquet(tmp_path / "a.parquet")
     table.iloc[2:].to_parquet(tmp_path / "b.parquet")
     table.to_csv(tmp_path / "t.csv", index=False)
-    how = ("--run", run, "--max-distance", 0, "--text-column", "Betreff Text", "--out", "d")
+    how = ("--encoder", run, "--max-distance", 0, "--text-column", "Betreff Text", "--out", "d")
     for more, added in (((), ["id", "rows"]), (("--id-column", "Nr"), ["rows"])):
         done("duplicates", "t.csv", *how, *more)
         assert [*pd.read_csv(tmp_path / "d" / "deduplicated.csv")] == [*table, *added]
@@ -121,7 +123,7 @@ def test_columns_keep_their_names_order_and_types(done, run, tmp_path):
 
 def test_lines_of_standard_input(done, run, tmp_path):
     texts = [*[*QUESTIONS.values()][:3], "how can I QUICKLY learn python?"]
-    how = ("--run", run, "--out", "d", "--output", "jsonl", "--pairs", 1)
+    how = ("--encoder", run, "--out", "d", "--output", "jsonl", "--pairs", 1)
     done("duplicates", "-", *how, given="\n".join(texts).encode())
     (pair,) = read_table(tmp_path / "d" / "pairs.jsonl")
     assert pair.pop("distance") < 0.2
@@ -131,7 +133,7 @@ def test_lines_of_standard_input(done, run, tmp_path):
 
 def test_an_index_gets_what_it_lacks(qpr, done, objects, calibrated_run, table, tmp_path):
     (tmp_path / "old.csv").write_text("id,question\n1,LEARN python\n")
-    done("index", "i", "old.csv", "--run", calibrated_run)
+    done("index", "i", "old.csv", "--encoder", calibrated_run)
     how = ("duplicates", table, "--incremental", "i", "--out", "d", "--json")
     out, _ = done(*how)
     assert json.loads(out).items() >= {"added": 4, "kept": 1, "questions": 4}.items()
@@ -148,7 +150,7 @@ def test_an_index_gets_what_it_lacks(qpr, done, objects, calibrated_run, table, 
 def test_cells_that_spreadsheets_compute_are_marked(done, calibrated_run, tmp_path):
     rows = "id,question,=note\na,=1+1 learn python,+x\nb,=1+1 Learn python,-5\nc,@rice,plain"
     (tmp_path / "q.csv").write_text(rows)
-    how = ("duplicates", "q.csv", "--run", calibrated_run, "--out", "d")
+    how = ("duplicates", "q.csv", "--encoder", calibrated_run, "--out", "d")
     done(*how)
     plain = (tmp_path / "d" / "deduplicated.csv").read_text()
     assert plain == "id,question,=note,rows\na,=1+1 learn python,+x,2\nc,@rice,plain,1\n"
@@ -163,7 +165,7 @@ def test_cells_that_spreadsheets_compute_are_marked(done, calibrated_run, tmp_pa
 
 def test_a_kill_leaves_whole_files_or_none(qpr, done, calibrated_run, table, tmp_path):
     """Killed at each of the renames by which a file appears, among files of a run before."""
-    how = ("duplicates", table, "--run", calibrated_run)
+    how = ("duplicates", table, "--encoder", calibrated_run)
     names = ("pairs.csv", "groups.csv", "deduplicated.csv", "indistinguishable.csv")
 
     def made(folder, *more):
@@ -191,7 +193,7 @@ def test_a_kill_leaves_whole_files_or_none(qpr, done, calibrated_run, table, tmp
 def test_files_of_the_user_and_of_a_run_that_goes_on_stay(
     refused, done, calibrated_run, table, tmp_path
 ):
-    folder, how = tmp_path / "d", ("duplicates", table, "--run", calibrated_run, "--out", "d")
+    folder, how = tmp_path / "d", ("duplicates", table, "--encoder", calibrated_run, "--out", "d")
     with locked(folder / ".lock"):
         refused("d: another `qpr duplicates` writes it", *how)
         assert [path.name for path in folder.iterdir()] == [".lock"]
@@ -210,12 +212,12 @@ def test_files_of_the_user_and_of_a_run_that_goes_on_stay(
 
 
 def test_an_input_is_never_written(refused, done, calibrated_run, table, tmp_path):
-    done("duplicates", table, "--run", calibrated_run, "--out", "d")
+    done("duplicates", table, "--encoder", calibrated_run, "--out", "d")
     path = tmp_path / "d" / "deduplicated.csv"
     before = path.read_bytes()
     for inputs in ((path,), (table, "--against", path)):
         for output in ("csv", "jsonl"):
-            how = ("--run", calibrated_run, "--out", "d", "--output", output)
+            how = ("--encoder", calibrated_run, "--out", "d", "--output", output)
             refused("the input is a file of the output folder", "duplicates", *inputs, *how)
             assert path.read_bytes() == before
-        done("duplicates", *inputs, "--run", calibrated_run, "--out", "e")
+        done("duplicates", *inputs, "--encoder", calibrated_run, "--out", "e")

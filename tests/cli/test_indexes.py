@@ -62,7 +62,7 @@ def test_searched_in_two_stages(qpr, done, objects, index, tmp_path):
     assert [row.split("\t")[5] for row in table[1:]] == [*map(str, scores)]
     (facts,) = objects("info", index, "--json")[0]["rerankers"].values()
     assert facts["candidates"] == 3
-    done("index", "other", "questions.jsonl", "--run", index)
+    done("index", "other", "questions.jsonl", "--encoder", index)
     assert objects("search", "other", *asked[2:]) == found
 
 
@@ -105,7 +105,7 @@ def test_strings_are_ids_and_a_payload_comes_back(qpr, refused, done, objects, r
     rows = [{"id": "007", "question": "how to cook rice", **PAYLOAD}]
     rows += [{"id": value, "question": "what is rye"} for value in ("7", "q-3")]
     given = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    done("index", "mine", "--run", run, "--format", "jsonl", given=given)
+    done("index", "mine", "--encoder", run, "--format", "jsonl", given=given)
     (first,) = objects("search", "mine", "--query", "how to cook rice", "-k", 1)
     assert (first["id"], first["payload"]) == ("007", PAYLOAD)
     table = qpr("search", "mine", "--query", "rice", "--output", "tsv")[1].splitlines()
@@ -120,10 +120,10 @@ def test_strings_are_ids_and_a_payload_comes_back(qpr, refused, done, objects, r
 
 def test_standard_input_and_another_recipe_for_an_index_that_is_replaced(done, objects, run):
     said = "in place of the old index"
-    assert said not in done("index", "mine", "--run", run, given=b"rice\n")[1]
+    assert said not in done("index", "mine", "--encoder", run, given=b"rice\n")[1]
     given = "".join(f"question {i}\n" for i in range(1000)).encode()
     flags = ("--factory", "IVF20,SQ8", "--metric", "ip", "--probes", 5, "--vectors", "float16")
-    assert said in done("index", "mine", "--run", run, *flags, given=given)[1]
+    assert said in done("index", "mine", "--encoder", run, *flags, given=given)[1]
     before = objects("info", "mine")[0]["encoder"]
     assert before == load_encoder(run / "export").identity
     assert "open_student" not in done("index", "mine", *flags, given=given)[1]
@@ -145,7 +145,7 @@ def test_info_finds_a_flipped_bit_that_opening_does_not(refused, done, index):
 
 def test_a_closed_pipe_is_no_mistake(start, done, run, tmp_path):
     (tmp_path / "many.txt").write_text("".join(f"question {i}\n" for i in range(5000)))
-    done("index", "mine", "many.txt", "--run", run)
+    done("index", "mine", "many.txt", "--encoder", run)
     searched = start("search", "mine", "many.txt")
     searched.stdout.readline()
     searched.stdout.close()

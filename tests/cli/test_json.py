@@ -12,7 +12,7 @@ def test_every_command_prints_json(objects, run, finished, tmp_path):
     (tmp_path / "some.tsv").write_text("question\tid\nhow to cook rice\t8\n")
     calls = {
         "sample": ("--out", "sample"),
-        "index": ("mine", "sample/questions.csv", "--run", run),
+        "index": ("mine", "sample/questions.csv", "--encoder", run),
         "info": ("mine",),
         "search": ("mine", "--query", "rice", "-k", 2),
         "add": ("mine", "some.tsv"),
@@ -20,7 +20,7 @@ def test_every_command_prints_json(objects, run, finished, tmp_path):
         "remove": ("mine", "--id", 8),
         "compact": ("mine",),
         "encode": (run, "sample/questions.csv", "--out", "v.npy"),
-        "duplicates": ("sample/questions.csv", "--run", run, "--out", "mined", "--pairs", 1),
+        "duplicates": ("sample/questions.csv", "--encoder", run, "--out", "mined", "--pairs", 1),
         "publish": (run, "--to", "public"),
         "splits": ("sample/pairs.csv", "--out", "parts", "--dev", 0.2, "--test", 0.2),
         "negatives": (run, "sample/pairs.csv", "--out", "n.tsv", "--count", 1),

@@ -20,7 +20,7 @@ def test_a_published_model_is_used_by_its_name(done, run, tmp_path, monkeypatch)
     assert "Of the weights: mit." in card
     lines = "".join(f"{question}\n" for question in list(QUESTIONS.values())[:3])
     monkeypatch.setenv("QPR_MODELS", "models")
-    _, stderr = done("index", "built", "-", "--run", "mine", given=lines.encode())
+    _, stderr = done("index", "built", "-", "--encoder", "mine", given=lines.encode())
     out, _ = done("search", "built", "-", "-k", "1", given=lines.encode())
     assert [json.loads(line)["question"] for line in out.splitlines()] == lines.splitlines()
 
@@ -34,7 +34,7 @@ def test_the_card_of_any_name_can_be_followed(qpr, run, tmp_path, monkeypatch):
         python = card.partition("```python\n")[2].partition("```")[0]
         exec(python)
         command = re.search(r"of millions: (.*)", python)[1]
-        assert shlex.split(command) == ["qpr", "index", f"--run={name}"]
+        assert shlex.split(command) == ["qpr", "index", f"--encoder={name}"]
     for name in ("minilm", "a\nb", "bad\udcff"):  # names that no card can say
         assert qpr("publish", run, "--to", name)[0] == 1
 
@@ -62,7 +62,7 @@ ASKED = {10 * i + 7: text for i, text in enumerate(TEXTS)}
 
 def make_run(folder, seed, questions=ASKED):
     write_encoder(folder, seed)
-    Retriever.build([*questions.values()], [*questions], run=folder).save(folder)
+    Retriever.build([*questions.values()], [*questions], encoder=folder).save(folder)
     return folder
 
 

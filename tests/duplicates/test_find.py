@@ -5,7 +5,7 @@ import pandas as pd
 import polars
 import pytest
 
-from qpr_jax import Retriever, UserError, find_duplicates
+from qpr_jax import Retriever, UserError, find_duplicates, read_encoder
 from tests.refused import check_refused
 from tests.reranking.models import pair_calibration
 from tests.runs import WORDS
@@ -28,10 +28,10 @@ def probabilities(distances):
 
 def test_all_pairs_within_a_distance_are_found(run):
     texts = sorted({*texts_of(60)})
-    vectors = Retriever.build(["a"], run=run).encode(texts).astype(np.float64)
+    vectors = Retriever.build(["a"], encoder=run).encode(texts).astype(np.float64)
     squares = ((vectors[:, None] - vectors[None]) ** 2).sum(axis=2)
     expected = {*zip(*np.nonzero(np.triu(squares <= 0.5, 1)), strict=True)}
-    found = find_duplicates(texts, run=run, max_distance=0.5)
+    found = find_duplicates(texts, encoder=run, max_distance=0.5)
     assert {pair[:2] for pair in found.pairs} == expected
     distances = [pair.distance for pair in found.pairs]
     assert distances == sorted(distances)
@@ -46,26 +46,26 @@ def test_all_pairs_within_a_distance_are_found(run):
 
 def test_ways_to_choose_agree(run):
     texts = texts_of(60)
-    by_distance = find_duplicates(texts, run=run, max_distance=0.4)
-    by_threshold = find_duplicates(texts, run=run, threshold=probabilities([0.4])[0])
+    by_distance = find_duplicates(texts, encoder=run, max_distance=0.4)
+    by_threshold = find_duplicates(texts, encoder=run, threshold=probabilities([0.4])[0])
     assert by_distance.pairs == by_threshold.pairs
     count = sum(pair.distance > 0 for pair in by_distance.pairs)
-    by_count = find_duplicates(texts, run=run, pairs=count)
+    by_count = find_duplicates(texts, encoder=run, pairs=count)
     assert {p[:2] for p in by_count.pairs} == {p[:2] for p in by_distance.pairs}
-    assert find_duplicates(texts, run=run).threshold == 0.5
+    assert find_duplicates(texts, encoder=run).threshold == 0.5
 
 
 def test_a_precision_is_the_mean_probability(run):
     texts = sorted({*texts_of(60)})
-    found = find_duplicates(texts, run=run, precision=0.9)
-    wider = find_duplicates(texts, run=run, threshold=found.threshold - 0.01)
+    found = find_duplicates(texts, encoder=run, precision=0.9)
+    wider = find_duplicates(texts, encoder=run, threshold=found.threshold - 0.01)
     assert np.mean([pair.score for pair in found.pairs]) >= 0.9
     assert np.mean([pair.score for pair in wider.pairs]) < 0.9
     with pytest.raises(UserError, match=r"`precision`: .*of 1, got at most 0\.\d+"):
-        find_duplicates(texts, run=run, precision=1.0)
-    found = find_duplicates(texts[:30], run=run, precision=1.0, against=texts[30:])
+        find_duplicates(texts, encoder=run, precision=1.0)
+    found = find_duplicates(texts[:30], encoder=run, precision=1.0, against=texts[30:])
     assert (len(found.pairs), found.threshold, found.kept) == (0, 1.0, [*range(30)])
-    assert find_duplicates(texts[:1], run=run, precision=1.0).kept == [0]
+    assert find_duplicates(texts[:1], encoder=run, precision=1.0).kept == [0]
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_a_precision_is_the_mean_probability(run):
 def test_the_order_of_rows_does_not_matter(reranked_run, how):
     texts = [f"{text}{end}" for text in texts_of(30) for end in ("", "?", " 2", " 3")]
     ids = [f"q{i}" for i in range(len(texts))]
-    expected = find_duplicates(texts, ids, run=reranked_run, **how)
+    expected = find_duplicates(texts, ids, encoder=reranked_run, **how)
     order = np.random.default_rng(3).permutation(len(texts))
     shuffled = ([values[i] for i in order] for values in (texts, ids))
-    found = find_duplicates(*shuffled, run=reranked_run, **how)
+    found = find_duplicates(*shuffled, encoder=reranked_run, **how)
     assert found.pairs == expected.pairs
     assert found.indistinguishable == expected.indistinguishable
     assert [(g.ids, g.weakest, g.link) for g in found.groups] == [
@@ -94,17 +94,17 @@ def test_the_order_of_rows_does_not_matter(reranked_run, how):
 
 def test_a_pair_has_the_score_of_a_hit_whatever_else_there_is(reranked_run):
     texts = sorted({*texts_of(60)})
-    found = find_duplicates(texts, run=reranked_run, threshold=0)
+    found = find_duplicates(texts, encoder=reranked_run, threshold=0)
     scores = {pair[:2]: pair.score for pair in found.pairs}
     for how in ({"max_distance": 0.4}, {"pairs": 7}):
-        some = find_duplicates(texts, run=reranked_run, **how).pairs
+        some = find_duplicates(texts, encoder=reranked_run, **how).pairs
         assert [scores[pair[:2]] for pair in some] == pytest.approx([p.score for p in some])
-    retriever = Retriever.build(texts, run=reranked_run)
+    retriever = Retriever.build(texts, encoder=reranked_run)
     by_distance = probabilities([pair.distance for pair in found.pairs])
     assert [*scores.values()] != pytest.approx(by_distance, abs=0.01)
     for (one, other), score in [*scores.items()][:20]:
         assert retriever.explain(texts[other], texts[one]).score == pytest.approx(score)
-        alone = Retriever.build([texts[one]], run=reranked_run)
+        alone = Retriever.build([texts[one]], encoder=reranked_run)
         for rerank in (None, False):
             (hit,) = alone.search(texts[other], rerank=rerank, min_score=0)[0]
             assert hit.score == pytest.approx(score)
@@ -125,7 +125,7 @@ def test_the_row_that_stays(run):
     table = TABLE.set_index("key")
     kept_by = {"first": "a", "longest": "7", "max:votes": "7", "max:note": "c"}
     for keep, kept in kept_by.items():
-        found = find_duplicates(TABLE, run=run, threshold=0.9, id_column="key", keep=keep)
+        found = find_duplicates(TABLE, encoder=run, threshold=0.9, id_column="key", keep=keep)
         (group,) = found.groups
         assert (group.ids, group.kept) == (["7", "a", "c", "e"], kept)
         assert {*found.kept} == {kept, "d"}
@@ -140,7 +140,7 @@ def test_tables_keep_their_columns(run):
     texts = ["learn python", "Learn python?", "cook rice"]
     columns = {"day": days, "Betreff Text": texts, "rows": pd.Categorical(["a", "b", "a"])}
     table = pd.DataFrame(columns | {"date": days.date}, index=["x", "y", "z"])
-    how = {"run": run, "threshold": 0.9, "text_column": "Betreff Text"}
+    how = {"encoder": run, "threshold": 0.9, "text_column": "Betreff Text"}
     found = find_duplicates(table, **how)
     kept = found.deduplicated.to_pandas()
     assert kept[[*table]].equals(table.iloc[[0, 2]])
@@ -154,14 +154,14 @@ def test_tables_keep_their_columns(run):
 
 def test_the_central_row_is_nearest_to_the_mean(run):
     texts = texts_of(12)
-    found = find_duplicates(texts, run=run, threshold=0, keep="central", groups="closure")
-    vectors = Retriever.build(["a"], run=run).encode(texts).astype(np.float64)
+    found = find_duplicates(texts, encoder=run, threshold=0, keep="central", groups="closure")
+    vectors = Retriever.build(["a"], encoder=run).encode(texts).astype(np.float64)
     distances = ((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1)
     assert found.groups[0].kept == distances.argmin()
 
 
 def test_only_rows_of_one_block_are_compared(run):
-    how = {"run": run, "threshold": 0.9, "id_column": "key", "within": "product"}
+    how = {"encoder": run, "threshold": 0.9, "id_column": "key", "within": "product"}
     assert sets_of(find_duplicates(TABLE, **how)) == {frozenset({"a", "7"})}
     assert sets_of(find_duplicates(TABLE, payload=["product"], **how)) == {frozenset({"a", "7"})}
     with pytest.raises(UserError, match="`within`: expected a column `product` that is kept"):
@@ -171,7 +171,7 @@ def test_only_rows_of_one_block_are_compared(run):
 def test_values_that_print_alike_are_one_block(run):
     values = [1, "1", 1.0, None, "", float("nan"), " ", "1.5", 1.5, True, "1.0", "01"]
     table = [{"id": i, "text": "learn python", "shop": v} for i, v in enumerate(values)]
-    how = {"run": run, "threshold": 0.9, "within": "shop"}
+    how = {"encoder": run, "threshold": 0.9, "within": "shop"}
     found = find_duplicates(table, **how)
     assert sets_of(found) == {frozenset({0, 1, 2, 10}), frozenset({7, 8})}
     assert len(found.pairs) == 4
@@ -182,7 +182,7 @@ def test_values_that_print_alike_are_one_block(run):
 
 def test_wrong_arguments(run):
     check_refused(
-        lambda questions, how: find_duplicates([*questions], run=run, **how),
+        lambda questions, how: find_duplicates([*questions], encoder=run, **how),
         ("ab", {"threshold": 1.5}, "^`threshold`: expected a probability, 0 to 1, got 1.5"),
         ("ab", {"threshold": np.True_}, "^`threshold`: expected a probability"),
         ("ab", {"precision": 0}, "^`precision`: expected a probability, more than 0 and at most 1"),
@@ -192,16 +192,24 @@ def test_wrong_arguments(run):
         (["a", 3], {}, "^`questions`: .*position 1"),
     )
     for texts in ([], ["one"], ["one", "another python"]):
-        found = find_duplicates(texts, run=run, max_distance=0)
+        found = find_duplicates(texts, encoder=run, max_distance=0)
         assert (len(found.pairs), len(found.groups), found.kept) == (0, 0, [*range(len(texts))])
         for table in (found.pairs, found.groups, found.deduplicated):
             assert len(table.to_pandas()) == table.to_arrow().num_rows == len(table)
 
 
+def test_an_encoder_is_an_object_or_a_folder(run):
+    texts = texts_of(20)
+    alone = find_duplicates(texts, encoder=read_encoder(run), max_distance=0.5).pairs
+    found = find_duplicates(texts, encoder=run, max_distance=0.5).pairs
+    assert [pair[:2] for pair in alone] == [pair[:2] for pair in found] != []
+    assert {pair.score for pair in alone if pair.distance} == {None}  # the folder has a calibration
+
+
 def test_a_threshold_needs_a_calibration(encoder_run):
-    with pytest.raises(UserError, match=r"the run has no calibration, so .* no probabilities; "):
-        find_duplicates(["a", "b"], run=encoder_run)
-    found = find_duplicates(["learn python", "LEARN PYTHON"], run=encoder_run, max_distance=1)
+    with pytest.raises(UserError, match=r"the encoder has no calibration, so .* no prob.*; "):
+        find_duplicates(["a", "b"], encoder=encoder_run)
+    found = find_duplicates(["learn python", "LEARN PYTHON"], encoder=encoder_run, max_distance=1)
     assert found.pairs[0].score is None
     assert found.groups[0].weakest is None
     assert found.precision is None
@@ -209,6 +217,6 @@ def test_a_threshold_needs_a_calibration(encoder_run):
 
 def test_it_prints(run):
     texts = ["learn python", "Learn\x1b Python\u202e", "cook rice"]
-    found = find_duplicates([*texts, "LEARN python"], run=run, max_distance=0.5)
+    found = find_duplicates([*texts, "LEARN python"], encoder=run, max_distance=0.5)
     assert repr(found).splitlines()[0] == "<Duplicates: 1 pairs and 1 groups in 4 rows>"
     assert not {"\x1b", "\u202e"} & {*repr(found)}

@@ -40,7 +40,7 @@ def test_copies_and_templates_are_compared_once(run):
         (orders, {}, 10_000),
         (orders, {"ignore_numbers": True}, 1),
     ):
-        found = find_duplicates(texts, run=run, max_distance=4, **how)
+        found = find_duplicates(texts, encoder=run, max_distance=4, **how)
         assert (len(found.kept), len(found.pairs)) == (kept, len(texts) - kept)
 
 
@@ -61,19 +61,19 @@ def test_rules_that_hold_for_any_table(run, table, random):
     for text in texts:
         classes.setdefault(spelling(text), []).append(text)
     copies = {frozenset(members) for members in classes.values() if len(members) > 1}
-    assert sets_of(find_duplicates(texts, run=run, max_distance=0).groups, texts) == copies
-    found = find_duplicates(texts, run=run, max_distance=1, groups="closure")
+    assert sets_of(find_duplicates(texts, encoder=run, max_distance=0).groups, texts) == copies
+    found = find_duplicates(texts, encoder=run, max_distance=1, groups="closure")
     for group in found.groups:
         assert len({number_key(spelling(text)) for text in group.questions}) == 1
     shuffled = random.sample(texts, len(texts))
-    again = find_duplicates(shuffled, run=run, max_distance=1, groups="closure")
+    again = find_duplicates(shuffled, encoder=run, max_distance=1, groups="closure")
     assert sets_of(again.groups, shuffled) == sets_of(found.groups, texts)
 
 
 def test_rows_with_other_numbers_are_in_no_group(run):
     texts = ["cook 2 rice", "cook two rice", "cook -2 rice", "cook rice", "a new car"]
     for groups in LINKAGES:
-        how = {"run": run, "max_distance": 1e6, "groups": groups}
+        how = {"encoder": run, "max_distance": 1e6, "groups": groups}
         found = find_duplicates(texts, **how)
         assert {(*group.ids,) for group in found.groups} == {(0, 1), (3, 4)}
         assert 2 in find_duplicates(texts, **how, ignore_numbers=True).groups[0].ids
@@ -82,16 +82,16 @@ def test_rows_with_other_numbers_are_in_no_group(run):
 def test_texts_that_the_encoder_cannot_tell_apart_stay(run):
     texts = ["learn <python>", "learn python", "learn [python]", "Learn Python!", "cook rice"]
     for how in ({"max_distance": 9, "groups": "closure"}, {"threshold": 0}, {"pairs": 9}):
-        found = find_duplicates(texts, run=run, **how)
+        found = find_duplicates(texts, encoder=run, **how)
         alike = {pair[:4] for pair in found.indistinguishable}
         assert alike == {(0, 1, None, 0.0), (0, 2, None, 0.0)}
         assert {1, 2} <= {*found.kept}
         assert (1, 3) in {pair[:2] for pair in found.pairs}
         assert found.facts()["indistinguishable"] == 2
-    across = find_duplicates(texts[:1], run=run, max_distance=0, against=texts[1:])
+    across = find_duplicates(texts[:1], encoder=run, max_distance=0, against=texts[1:])
     assert {pair[:2] for pair in across.indistinguishable} == {(0, 0), (0, 1)}
     assert (len(across.pairs), across.kept) == (0, [0])
-    copy = find_duplicates(texts[:2], run=run, max_distance=0, against=texts[1:2])
+    copy = find_duplicates(texts[:2], encoder=run, max_distance=0, against=texts[1:2])
     assert ([pair[:2] for pair in copy.pairs], copy.kept) == ([(1, 0)], [0])
 
 
@@ -108,7 +108,7 @@ def test_html_and_shared_sentences_are_left_out(run):
     assert [*shared_sentences(equal)] == ends  # in every process
     assert [without_shared(text, shared) for text in texts[:5]] == things
     assert without_shared("Hi there,\nSent from my phone", shared) == "Hi there,"
-    how = {"run": run, "max_distance": 0, "against": texts}
+    how = {"encoder": run, "max_distance": 0, "against": texts}
     assert len(find_duplicates(things, **how, clean=False).pairs) == 0
     clean = find_duplicates(things, **how)
     assert {pair.question2 for pair in clean.pairs} == {*texts[:5]}

@@ -17,7 +17,7 @@ from tests.runs import calibrate, write_encoder
 def test_new_rows_are_compared_with_old_ones_only(run):
     new = ["learn python", "learn python", "LEARN PYTHON", "cook rice", "what is rust"]
     old = ["Learn Python", "learn python", "a new car"]
-    found = find_duplicates(new, run=run, against=old, threshold=0.95)
+    found = find_duplicates(new, encoder=run, against=old, threshold=0.95)
     assert {pair[:3] for pair in found.pairs} == {(0, 0, 1.0), (1, 0, 1.0), (2, 0, 1.0)}
     assert found.kept == [3, 4]
     (group,) = found.groups
@@ -26,14 +26,14 @@ def test_new_rows_are_compared_with_old_ones_only(run):
     assert not any(map(min, group.of_table, group.stays))
     row = found.groups.to_arrow().to_pylist()[0]
     assert group.link == (row["link1"], row["link2"]) in {pair[:2] for pair in found.pairs}
-    assert find_duplicates(new, run=run, against=[], threshold=0.95).kept == [0, 1, 2, 3, 4]
-    assert find_duplicates([], run=run, against=old, threshold=0.95).kept == []
+    assert find_duplicates(new, encoder=run, against=[], threshold=0.95).kept == [0, 1, 2, 3, 4]
+    assert find_duplicates([], encoder=run, against=old, threshold=0.95).kept == []
 
 
 def test_equal_texts_of_two_tables_need_no_probability(tmp_path):
     write_encoder(tmp_path)
     calibrate(tmp_path, middle=0.7)
-    how = {"run": tmp_path, "against": ["a new car", "learn python"], "groups": "closure"}
+    how = {"encoder": tmp_path, "against": ["a new car", "learn python"], "groups": "closure"}
     for chosen in ({"threshold": 0.9}, {"precision": 0.9}):
         found = find_duplicates(["learn python", "cook rice"], **how, **chosen)
         assert [(p.id1, p.id2, p.score) for p in found.pairs] == [(0, 1, 1.0)]
@@ -44,7 +44,7 @@ def test_equal_texts_of_two_tables_need_no_probability(tmp_path):
 
 @pytest.mark.parametrize("with_ids", [True, False])
 def test_an_index_is_compared_with_what_is_new(run, with_ids):
-    index = Retriever.build(["learn python", "cook rice"], run=run)
+    index = Retriever.build(["learn python", "cook rice"], encoder=run)
     new = ["learn python", "LEARN PYTHON", "what is rust", "What is rust"]
     ids = [0, "b", "c", "d"] if with_ids else None
     found = find_duplicates(new, ids, incremental=index, threshold=0.95)
@@ -63,7 +63,7 @@ def test_an_index_is_compared_with_what_is_new(run, with_ids):
 def test_a_row_of_an_index_without_a_value_is_known(run):
     for with_ids in [True, False]:
         old = [{"text": "learn python", "shop": "x"}, {"text": "cook rice", "shop": None}]
-        index = Retriever.build(old, run=run)
+        index = Retriever.build(old, encoder=run)
         texts = ["learn python", "cook rice", "LEARN python"]
         shops = [{"shop": "x"}, {"shop": None}, {"shop": None}]
         ids = [0, 1, 2] if with_ids else None
@@ -74,7 +74,7 @@ def test_a_row_of_an_index_without_a_value_is_known(run):
 
 
 def test_questions_of_an_index_are_replaced_only_on_demand(run):
-    index = Retriever.build(["learn python", "cook rice"], ["a", "b"], run=run)
+    index = Retriever.build(["learn python", "cook rice"], ["a", "b"], encoder=run)
     how = {"incremental": index, "threshold": 0.9}
     with pytest.raises(UserError, match="1 ids of the table are those of other questions"):
         find_duplicates(["cook rice", "a new car"], ["a", "c"], **how)
@@ -90,8 +90,8 @@ def test_questions_of_an_index_are_replaced_only_on_demand(run):
 def test_only_what_is_new_is_encoded(run, monkeypatch, keep):
     texts = sorted({*texts_of(150)})
     old, new = texts[:-10], texts[-10:]
-    expected = find_duplicates([*old, *new], run=run, max_distance=0.8)
-    index = Retriever.build(old, run=run)
+    expected = find_duplicates([*old, *new], encoder=run, max_distance=0.8)
+    index = Retriever.build(old, encoder=run)
     seen, encode = [], CnnEncoder.encode
 
     def note(self, given):
@@ -114,7 +114,7 @@ def test_only_what_is_new_is_encoded(run, monkeypatch, keep):
 
 
 def test_a_change_of_the_index_during_a_search_is_an_error(run):
-    index = Retriever.build(["learn python", "cook rice"], run=run)
+    index = Retriever.build(["learn python", "cook rice"], encoder=run)
     entries = [Entry(0, "car", "a new car")]
     for number in (3, 4):
         choice, options = Choice("threshold", 0.9), Options(incremental=index)
@@ -130,7 +130,7 @@ def test_a_change_of_the_index_during_a_search_is_an_error(run):
 
 
 def test_an_index_is_compared_by_itself(run, caplog):
-    index = Retriever.build(["cook rice"], run=run)
+    index = Retriever.build(["cook rice"], encoder=run)
     with pytest.raises(UserError, match=r"`incremental`: .*leave one of them out"):
         find_duplicates(["a new car"], incremental=index, against=["a"])
     with pytest.raises(UserError, match="`questions`, position 1: expected no id"):
@@ -140,13 +140,13 @@ def test_an_index_is_compared_by_itself(run, caplog):
     assert (len(found.pairs), len(found.kept), len(index)) == (1, 1, 2)
     new, old = ([{"text": "a b", "shop": shop}] for shop in ("x", "y"))
     caplog.clear()
-    assert not len(find_duplicates(new, run=run, within="shop", against=old).pairs)
+    assert not len(find_duplicates(new, encoder=run, within="shop", against=old).pairs)
     assert caplog.messages == ["no value of `shop` is in both tables: nothing is compared"]
 
 
 def test_more_pairs_than_memory_holds_name_the_option_that_fits(run):
     texts = texts_of(400)
-    how = {"run": run, "memory": 400 * 2000}
+    how = {"encoder": run, "memory": 400 * 2000}
     for way in ({"max_distance": 3.0}, {"threshold": 0.25}, {"pairs": 30_000}):
         with pytest.raises(UserError, match=r"about .* max_distance of") as raised:
             find_duplicates(texts, **how, **way)

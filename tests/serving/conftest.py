@@ -28,7 +28,7 @@ QUESTIONS = {
 def folder(encoder_run, tmp_path_factory):
     """A folder with an encoder and an index of `QUESTIONS`, which tests only read."""
     path = tmp_path_factory.mktemp("serving")
-    Retriever.build([*QUESTIONS.values()], [*QUESTIONS], run=encoder_run).save(path)
+    Retriever.build([*QUESTIONS.values()], [*QUESTIONS], encoder=encoder_run).save(path)
     return path
 
 

@@ -77,7 +77,7 @@ def test_eight_threads_search_during_changes_and_a_reload(mine, folder):
     """Each answer has hits of one index alone, and no request is lost."""
     old = {f"old rice {i}" for i in range(4)}
     new = {f"new rice {i}" for i in range(4)}
-    Retriever.build(sorted(old), run=folder).save(mine)
+    Retriever.build(sorted(old), encoder=folder).save(mine)
     stop = threading.Event()
 
     def searches(client):
@@ -93,7 +93,7 @@ def test_eight_threads_search_during_changes_and_a_reload(mine, folder):
             far = {"questions": [f"learn python {i}"], "ids": [f"far {i}"]}
             written.append(client.post("/questions", json=far, headers=BEARER))
             written.append(client.delete(f"/questions/far {i}", headers=BEARER))
-        Retriever.build(sorted(new), [*range(4)], run=folder).save(mine)
+        Retriever.build(sorted(new), [*range(4)], encoder=folder).save(mine)
         reloaded = client.post("/reload", headers=BEARER)
         last = search(client)
         stop.set()
@@ -114,7 +114,7 @@ def test_another_process_is_seen(mine, tmp_path):
         assert client.get("/questions/e").status_code == 200
         assert "from elsewhere" in search(client, "from elsewhere").text
         write_encoder(tmp_path / "other", seed=1)
-        Retriever.build(["another"], [1], run=tmp_path / "other").save(mine)
+        Retriever.build(["another"], [1], encoder=tmp_path / "other").save(mine)
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             answers = [*pool.map(lambda _: search(client), range(4))]
         assert all("another" in answer.text for answer in answers)

@@ -222,7 +222,7 @@ def test_it_gains_where_a_query_has_one_paraphrase(quora_file, tmp_path):
     texts, own = [dataset.data.questions[i] for i in rows], clusters[rows]
     queries = np.flatnonzero((dataset.splits.split_of[rows] == TEST) & (own >= 0)).tolist()
     relevant = {texts[i]: {*np.flatnonzero(own == own[i]).tolist()} for i in queries}
-    retriever = Retriever.build(texts, range(len(texts)), run=tmp_path / "run")
+    retriever = Retriever.build(texts, range(len(texts)), encoder=tmp_path / "run")
 
     def hits_at_1(rerank):
         search = functools.partial(retriever.search, rerank=rerank)
