@@ -38,7 +38,7 @@ _SEARCH = (
     "encoder",
     "incremental",
     "replace",
-    "within",
+    "block_on",
     "ignore_numbers",
     "clean",
     "groups",
@@ -75,7 +75,7 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
 @cli.option("--against", type=cli.PATH, help="Compare only with the rows of this file.")
 @cli.option("--incremental", type=cli.PATH, help="Index of known questions; it gets the new ones.")
 @cli.option("--replace", is_flag=True, help="Let rows replace questions that have their ids.")
-@cli.option("--within", metavar="COLUMN", help="Compare only rows with the same value.")
+@cli.option("--block-on", metavar="COLUMN", help="Compare only rows with the same value.")
 @cli.option("--ignore-numbers", is_flag=True, help="Compare texts without their numbers.")
 @cli.option("--clean/--no-clean", default=True, help="Leave out HTML and shared sentences.")
 @cli.option("--groups", type=click.Choice(["complete", "closure"]), help=_GROUPS)

@@ -49,7 +49,7 @@ class Options:
     encoder: StrPath | Encoder | None = None
     incremental: StrPath | Retriever | None = None
     replace: bool = False
-    within: str | None = None
+    block_on: str | None = None
     ignore_numbers: bool = False
     clean: bool = True
     groups: Linkage | None = None
@@ -117,7 +117,7 @@ def find_duplicates(
     against: Any = None,
     incremental: StrPath | Retriever | None = None,
     replace: bool = False,
-    within: str | None = None,
+    block_on: str | None = None,
     ignore_numbers: bool = False,
     clean: bool = True,
     groups: Linkage | None = None,
@@ -147,7 +147,7 @@ def find_duplicates(
         and with each other, then added to it, so that the next call compares only what is new.
       replace: whether rows replace questions of the index that have their ids and other texts;
         otherwise such ids are an error.
-      within: a column; only rows with the same value in it are compared, 1, 1.0 and "1" being the
+      block_on: a column; only rows with the same value in it are compared, 1, 1.0 and "1" being the
         same. A row without a value is compared with nothing.
       ignore_numbers: whether texts that differ only in numbers are copies. If not, texts with
         different numbers are never duplicates.
@@ -174,7 +174,7 @@ def find_duplicates(
         entries = [*as_entries(against, None, payload, *columns, name="against")]
         other = Source(entries, "`against`, position")
     options = Options(
-        encoder, incremental, replace, within, ignore_numbers, clean, groups, keep, memory
+        encoder, incremental, replace, block_on, ignore_numbers, clean, groups, keep, memory
     )
     found, add_new = search(table, other, choice, options)
     add_new()
@@ -204,12 +204,12 @@ def _read_rows(
         rows, has_ids = _read(table, index.store.new_ids)
         stored = [*index.store.questions()] if rows else []
         how = {"by_text": not has_ids, "replace": options.replace}
-        rows, others = leave_out_known(rows, stored, options.within, **how)
+        rows, others = leave_out_known(rows, stored, options.block_on, **how)
     shared = None if index is None else index.store.shared
     return make_rows(
         rows,
         others if rows else [],
-        within=options.within,
+        block_on=options.block_on,
         apart=other is not None,
         ignore_numbers=options.ignore_numbers,
         clean=options.clean and (index is None or shared is not None),

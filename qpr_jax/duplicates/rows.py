@@ -70,7 +70,7 @@ def make_rows(
     table: Sequence[Question],
     others: Sequence[Question] = (),
     *,
-    within: str | None = None,
+    block_on: str | None = None,
     apart: bool = False,
     ignore_numbers: bool = False,
     clean: bool = True,
@@ -88,9 +88,9 @@ def make_rows(
     """
     rows = [*table, *others]
     fields = [*dict.fromkeys(name for row in rows for name in row.payload or ())]
-    names = _blocks(rows, len(table), within, apart=apart)
-    if within is not None and rows:
-        require_column(within, fields, "within")
+    names = _blocks(rows, len(table), block_on, apart=apart)
+    if block_on is not None and rows:
+        require_column(block_on, fields, "block_on")
     texts = [row.text for row in rows]
     compared = _cleaned(texts, shared) if clean else texts
     spelled = _spelled(compared, ignore_numbers=ignore_numbers)
@@ -159,7 +159,7 @@ def _spelled(texts: Iterable[str], *, ignore_numbers: bool) -> dict[str, str]:
 def leave_out_known(
     table: Sequence[Question],
     stored: Sequence[Question],
-    within: str | None,
+    block_on: str | None,
     *,
     by_text: bool,
     replace: bool,
@@ -171,7 +171,7 @@ def leave_out_known(
     """
 
     def content(row: Question) -> tuple[str, str | None]:
-        value = None if within is None else (row.payload or {}).get(within)
+        value = None if block_on is None else (row.payload or {}).get(block_on)
         return row.text, block_of(value)
 
     if by_text:
@@ -260,14 +260,14 @@ def require_column(name: str, kept: Collection[str], setting: str) -> None:
         raise UserError(what + columns, setting=setting, remedy="name another column")
 
 
-def _blocks(rows: list[Question], table: int, within: str | None, *, apart: bool) -> list[str]:
+def _blocks(rows: list[Question], table: int, block_on: str | None, *, apart: bool) -> list[str]:
     """The names of the blocks of rows; one of its own for a row without a value."""
-    if within is None:
+    if block_on is None:
         return [""] * len(rows)
-    values = [block_of((row.payload or {}).get(within)) for row in rows]
+    values = [block_of((row.payload or {}).get(block_on)) for row in rows]
     both = {*values[:table]} & {*values[table:]} - {None}
     if apart and len(rows) > table > 0 and not both:
-        name = shortened(within)
+        name = shortened(block_on)
         log.warning("no value of `%s` is in both tables: nothing is compared", name)
     return [
         f"alone {number >= table} {row.id}" if value is None else f"value {value}"

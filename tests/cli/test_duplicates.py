@@ -51,8 +51,8 @@ def test_several_files_and_the_tables_of_a_folder_are_one_table(done, run, tmp_p
         kept = read_table(tmp_path / f"{name}_duplicates" / "deduplicated.csv")
         found = [(row["question"], row["rows"]) for row in kept]
         assert found == [("learn python", "2"), ("cook rice", "1")]
-    done("duplicates", "parts", *how, "--within", "tag", "--out", "within")
-    assert read_table(tmp_path / "within" / "pairs.csv") == []
+    done("duplicates", "parts", *how, "--block-on", "tag", "--out", "blocks")
+    assert read_table(tmp_path / "blocks" / "pairs.csv") == []
     (tmp_path / "new.csv").write_text("question\ncook RICE\nrye\n")
     done("duplicates", "new.csv", "--against", "parts", *how)
     groups = read_table(tmp_path / "new_duplicates" / "groups.csv")

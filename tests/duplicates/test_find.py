@@ -161,17 +161,17 @@ def test_the_central_row_is_nearest_to_the_mean(run):
 
 
 def test_only_rows_of_one_block_are_compared(run):
-    how = {"encoder": run, "threshold": 0.9, "id_column": "key", "within": "product"}
+    how = {"encoder": run, "threshold": 0.9, "id_column": "key", "block_on": "product"}
     assert sets_of(find_duplicates(TABLE, **how)) == {frozenset({"a", "7"})}
     assert sets_of(find_duplicates(TABLE, payload=["product"], **how)) == {frozenset({"a", "7"})}
-    with pytest.raises(UserError, match="`within`: expected a column `product` that is kept"):
+    with pytest.raises(UserError, match="`block_on`: expected a column `product` that is kept"):
         find_duplicates(TABLE, payload=False, **how)
 
 
 def test_values_that_print_alike_are_one_block(run):
     values = [1, "1", 1.0, None, "", float("nan"), " ", "1.5", 1.5, True, "1.0", "01"]
     table = [{"id": i, "text": "learn python", "shop": v} for i, v in enumerate(values)]
-    how = {"encoder": run, "threshold": 0.9, "within": "shop"}
+    how = {"encoder": run, "threshold": 0.9, "block_on": "shop"}
     found = find_duplicates(table, **how)
     assert sets_of(found) == {frozenset({0, 1, 2, 10}), frozenset({7, 8})}
     assert len(found.pairs) == 4

@@ -68,7 +68,7 @@ def test_a_row_of_an_index_without_a_value_is_known(run):
         shops = [{"shop": "x"}, {"shop": None}, {"shop": None}]
         ids = [0, 1, 2] if with_ids else None
         for added in (1, 0):
-            how = {"incremental": index, "within": "shop", "threshold": 0.9}
+            how = {"incremental": index, "block_on": "shop", "threshold": 0.9}
             found = find_duplicates(texts, ids, shops, **how)
             assert (len(found.pairs), len(found.kept)) == (0, added)
 
@@ -140,7 +140,7 @@ def test_an_index_is_compared_by_itself(run, caplog):
     assert (len(found.pairs), len(found.kept), len(index)) == (1, 1, 2)
     new, old = ([{"text": "a b", "shop": shop}] for shop in ("x", "y"))
     caplog.clear()
-    assert not len(find_duplicates(new, encoder=run, within="shop", against=old).pairs)
+    assert not len(find_duplicates(new, encoder=run, block_on="shop", against=old).pairs)
     assert caplog.messages == ["no value of `shop` is in both tables: nothing is compared"]
 
 
