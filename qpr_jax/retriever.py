@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import array
 import functools
+import itertools
 import os
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from qpr_jax.data.questions import as_entries, as_queries
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.load import STUDENT, default_folder, encoder_folder, is_encoder
+from qpr_jax.encoders.default import MOST_ROWS, default_folder
+from qpr_jax.encoders.load import encoder_folder, is_encoder
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, repeated_id
@@ -118,7 +120,8 @@ class Retriever:
             bytes; None: those of the table, else 0, 1, 2, ...
           payload: kept with a question and returned with a hit. Of a table: its other columns
             (True), none (False), or those of these names. Of strings: a mapping for each.
-          encoder: a name, folder or address, as in `load`, or an `Encoder`; None: `open_student`.
+          encoder: a name, folder or address, as in `load`, or an `Encoder`; None: `minilm`, above
+            50,000 questions `open_student`.
           cross_encoder: as in `load`.
           recipe: how to index; None: as the settings of the encoder say.
           text_column: column of the questions; None: `question`, `text`, `query`, `title`, ...
@@ -137,7 +140,7 @@ class Retriever:
         encoder: StrPath | Encoder | None = None,
         *,
         cross_encoder: StrPath | None = None,
-        recipe: Recipe | None = None,
+        recipe: Recipe | Mapping[str, Any] | None = None,
         where: str = "`entries`, line",
     ) -> Retriever:
         """Index more questions than memory holds, in a folder or a collection of Milvus.
@@ -147,15 +150,23 @@ class Retriever:
             temporary folder, removed with the retriever.
           entries: (line, id, question, payload), as in `data.questions.read_questions`: either
             all with distinct ids, or all with None, for 0, 1, 2, ...
-          encoder, cross_encoder, recipe: as in `build`.
+          encoder, cross_encoder: as in `build`.
+          recipe: as in `build`, or the fields that differ from the settings of the encoder.
           where: what an error says before the line, as `tickets.csv, line`.
         """
-        source = default_folder() if encoder is None else encoder
-        found, stages = read_stages(source, cross_encoder)
-        how = recipe or run_recipe(found)
-        lines: array.array[int] = array.array("q")
-        name = STUDENT if encoder is None else "" if encoder is found else str(encoder)
+        name = os.fspath(encoder) if isinstance(encoder, str | os.PathLike) else ""
         name = os.path.abspath(name) if os.path.exists(name) else name  # for other processes
+        if encoder is None:
+            entries = iter(entries)
+            first = [*itertools.islice(entries, MOST_ROWS + 1)]
+            entries, encoder = (
+                itertools.chain(first, entries),
+                default_folder([e[2] for e in first]),
+            )
+            name = encoder.name
+        found, stages = read_stages(encoder, cross_encoder)
+        how = recipe if isinstance(recipe, Recipe) else run_recipe(found, **(recipe or {}))
+        lines: array.array[int] = array.array("q")
         questions = numbered(entries, lines, where)
         try:
             store = create_store(folder, questions, how, found, stages, name)

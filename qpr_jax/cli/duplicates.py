@@ -49,7 +49,7 @@ _SUMMARY = (
     "the largest of {largest_group:,}; {kept:,} of {questions:,} stay"
 )
 _OUT = "Output folder.  [default: NAME_duplicates beside QUESTIONS]"
-_ENCODER = "A folder or name, as minilm.  [default: that of --incremental, or open_student]"
+_ENCODER = "Name, folder.  [default: of --incremental; minilm; above 50,000 rows open_student]"
 _GROUPS = "How pairs join.  [default: complete; closure with --against or --incremental]"
 _OUTPUT = "Format.  [default: parquet if QUESTIONS are Parquet or Arrow, else csv]"
 
@@ -104,9 +104,8 @@ def duplicates(
              qpr duplicates tickets.csv --incremental my_index --max-distance 0.5 --out found
     """
     from qpr_jax.duplicates.files import INFO, check_folder, check_output, file_names
-    from qpr_jax.duplicates.find import Options, search
+    from qpr_jax.duplicates.find import Options, search, with_encoder
     from qpr_jax.duplicates.scores import choose
-    from qpr_jax.encoders.load import STUDENT
 
     form, excel = options["format"] or "", ""
     files = table_files(questions, format=form)
@@ -126,8 +125,10 @@ def duplicates(
     if not table.entries:
         raise UserError(f"{name}: expected questions, got none")
     other = _read(others, options, f"{against}, line") if others else None
-    found, add_new = search(table, other, choice, what)
-    info = {"complete": True, "encoder": str(what.encoder or what.incremental or STUDENT)}
+    chosen = with_encoder(what, table, other)
+    found, add_new = search(table, other, choice, chosen)
+    encoder_name = what.encoder or what.incremental or pathlib.Path(str(chosen.encoder)).name
+    info = {"complete": True, "encoder": str(encoder_name)}
     info |= {**found.facts(), "files": file_names(output)}
     if what.incremental is not None:
         named = json.dumps([(entry.id, entry.question) for entry in table.entries])

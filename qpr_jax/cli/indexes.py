@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import logging
@@ -21,12 +20,12 @@ from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, read_values
 from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, StrPath
+from qpr_jax.files import MANIFEST
 from qpr_jax.ids import EXPECTED, Id, id_key, parse_key
 
 log = logging.getLogger("qpr_jax")
 
-_ENCODER = "A folder or name, as minilm.  [default: that of FOLDER, else open_student]"
+_ENCODER = "Name or folder.  [default: that of FOLDER; minilm; above 50,000 rows open_student]"
 _CLEAN = "Leave out HTML and shared sentences.  [default: --clean]"
 _RERANK = "The re-ranker of the first hits.  [default: light, if there is one]"
 _RECIPE = ("factory", "metric", "probes", "vectors", "clean")
@@ -57,29 +56,26 @@ def index(
     Example: qpr index my_index tickets.csv
              qpr index my_index questions.jsonl --encoder runs/quora_sdml --payload product,date
     """
-    from qpr_jax.encoders.load import default_folder
     from qpr_jax.index.milvus_server import is_address
     from qpr_jax.index.recipe import AUTO
-    from qpr_jax.index.run import INDEX, read_encoder, run_encoder_folder, run_recipe
+    from qpr_jax.index.run import INDEX, present_encoder
     from qpr_jax.retriever import Retriever
 
-    source: StrPath | None = encoder
-    if source is None and os.path.isdir(folder):
-        with contextlib.suppress(UserError):  # it has no encoder yet
-            run_encoder_folder(folder)
-            source = folder
-    source = source or default_folder()
+    source = present_encoder(folder) if encoder is None else encoder
     given = {name: value for name in _RECIPE if (value := how.pop(name)) is not None}
     if is_address(folder):
         given = {"factory": AUTO, **given}  # Milvus lacks most of the recipes of encoders
-    recipe = run_recipe(read_encoder(source), **given)
     entries = progress.count(cli.read_inputs(questions, **how), "read")
     where = ", ".join(map(input_name, questions)) + ", line"
     old = pathlib.Path(folder, INDEX, MANIFEST).exists()
-    retriever = Retriever.build_in(folder, entries, source, recipe=recipe, where=where)
+    retriever = Retriever.build_in(folder, entries, source, recipe=given, where=where)
     text = "%s: %s questions" + ", in place of the old index and all that was added" * old
     log.info(text, folder, f"{len(retriever):,}")
-    return {"folder": folder, "questions": len(retriever), **dataclasses.asdict(recipe)}
+    return {
+        "folder": folder,
+        "questions": len(retriever),
+        **dataclasses.asdict(retriever.store.recipe),
+    }
 
 
 @cli.command(stopped="the lines printed are complete", prints_json=True)

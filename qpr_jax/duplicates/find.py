@@ -8,7 +8,7 @@ import logging
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from qpr_jax.duplicates.rows import (
 )
 from qpr_jax.duplicates.scores import Choice, choose, find_pairs
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.load import default_folder
+from qpr_jax.encoders.default import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, first_repeated, repeated_id
@@ -57,6 +57,14 @@ class Options:
     memory: int | None = None
 
 
+def with_encoder(options: Options, table: Source, other: Source | None) -> Options:
+    """Name the encoder for the rows, if neither the options nor an index do."""
+    if options.encoder is not None or options.incremental is not None:
+        return options
+    texts = [entry[2] for source in (table, other) if source for entry in source.entries]
+    return replace(options, encoder=default_folder(texts, len(texts)))
+
+
 def search(
     table: Source, other: Source | None, choice: Choice, options: Options
 ) -> tuple[Duplicates, Callable[[], int]]:
@@ -74,8 +82,8 @@ def search(
     column = column_of(options.keep)
     index = None
     if options.incremental is None:
-        named = default_folder() if options.encoder is None else options.encoder
-        encoder, stages = read_stages(named)
+        assert options.encoder is not None  # see `with_encoder`
+        encoder, stages = read_stages(options.encoder)
     else:
         if other is not None or options.encoder is not None:
             given = "encoder" if other is None else "against"
@@ -137,7 +145,8 @@ def find_duplicates(
     Args:
       questions: as of `Retriever.build`, and so are `ids`, `payload`, `text_column`, `id_column`
         and `skip_bad_rows`.
-      encoder: as of `Retriever.build`; None: that of `incremental`, or `open_student`.
+      encoder: as of `Retriever.build`; None: that of `incremental`, else `minilm`, or
+        `open_student` above 50,000 rows.
       threshold: the least probability that a pair means the same: `Hit.score` of a search.
       max_distance: the largest squared distance of the encoder.
       precision: the lowest threshold at which the mean probability of the pairs is at least this.
@@ -176,7 +185,7 @@ def find_duplicates(
     options = Options(
         encoder, incremental, replace, block_on, ignore_numbers, clean, groups, keep, memory
     )
-    found, add_new = search(table, other, choice, options)
+    found, add_new = search(table, other, choice, with_encoder(options, table, other))
     add_new()
     return found
 

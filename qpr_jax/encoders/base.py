@@ -16,7 +16,7 @@ from qpr_jax.errors import UserError
 
 log = logging.getLogger("qpr_jax")
 CARD = "README.md"  # the model card in the folder of a published encoder
-_PART = 16_384  # questions that are encoded between two looks at the clock
+_PART = 4_096  # questions that are encoded between two looks at the clock
 said_cut: set[int] = set()  # limits beyond which texts were, as a warning said
 
 

@@ -159,14 +159,6 @@ def encoder_folder(named: StrPath) -> pathlib.Path:
     return folder
 
 
-def default_folder() -> pathlib.Path:
-    """The folder of the encoder of a call that names none; a log line says so."""
-    text = "encoder: %s, the small English one of this package; more accurate: `--encoder minilm`, "
-    text += "or `qpr train` on your own questions (docs/how_it_works.md)"
-    log.info(text, STUDENT)
-    return PACKAGED[STUDENT]
-
-
 def fetch_model(address: str) -> pathlib.Path:
     """Return the folder of `hf://ORG/NAME` or `hf://ORG/NAME@REVISION`; download it at first.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 import pathlib
 import re
 from typing import Any
@@ -62,6 +64,18 @@ def run_encoder_folder(encoder: StrPath) -> pathlib.Path:
     what = f"{encoder}: expected a run with {EXPORT}/, or an encoder ({WEIGHTS}, with {CONFIG} or "
     what += f"with the {MANIFEST} of `qpr publish`), found neither"
     raise UserError(what, remedy=remedy)
+
+
+def present_encoder(location: StrPath) -> StrPath | None:
+    """Name the encoder of a folder, or of a collection of Milvus; None if there is none yet."""
+    if is_address(location):
+        with contextlib.suppress(UserError):
+            return MilvusStore(str(location)).encoder_name
+    elif os.path.isdir(location):
+        with contextlib.suppress(UserError):
+            run_encoder_folder(location)
+            return location
+    return None
 
 
 def export_name(folder: pathlib.Path, encoder: Encoder, build: str) -> str:

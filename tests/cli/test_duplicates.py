@@ -76,11 +76,11 @@ def test_a_table_alone_gets_a_folder_and_a_summary(refused, done, run, tmp_path)
     assert "least sure, distance " in stderr
     assert "qpr review t_duplicates/pairs.csv" in stderr
     (tmp_path / "c.csv").write_text("question\ncook\nCook!\nplay a\nplay the game\nfly\n")
-    _, stderr = done("duplicates", "c.csv")
+    _, stderr = done("duplicates", "c.csv", "--encoder", "open_student")
     assert "below the threshold, score 0.07: play a | play the game" in stderr
     step = "next: the same with --threshold 0.06, then qpr review c_duplicates/pairs.csv"
     assert f"no texts of other words were found; {step}" in stderr
-    _, stderr = done("duplicates", "c.csv", "--threshold", 0.06)
+    _, stderr = done("duplicates", "c.csv", "--encoder", "open_student", "--threshold", 0.06)
     assert "least sure, score 0.07: play a | play the game" in stderr
     refused(
         "name the output folder with --out", "duplicates", "--encoder", run, status=2, given=b"a\n"

@@ -4,7 +4,7 @@ import json
 import pathlib
 
 from qpr_jax import Retriever
-from qpr_jax.encoders.load import STUDENT, load_encoder
+from qpr_jax.encoders.load import MINILM, STUDENT, load_encoder
 from tests.cli.conftest import QUESTIONS
 from tests.runs import calibrate, write_reranker
 
@@ -157,5 +157,5 @@ def test_a_command_that_names_no_encoder_takes_that_of_the_package_and_says_so(d
     (tmp_path / "q.txt").write_text("rice\n")
     for command in (("index", "mine", "q.txt"), ("duplicates", "q.txt", "--out", "o")):
         _, stderr = done(*command)
-        assert stderr.count(f"encoder: {STUDENT}, the small English one") == 1
-    assert load_encoder(tmp_path / "mine" / "export").identity == load_encoder(STUDENT).identity
+        assert stderr.count(f"encoder: {MINILM}; `--encoder {STUDENT}`") == 1
+    assert load_encoder(tmp_path / "mine" / "export").identity == load_encoder(MINILM).identity

@@ -1,6 +1,7 @@
-"""The encoder that the package carries: its files, what it finds, and that calls default to it."""
+"""The encoders that the package carries: files, what they find, and which of them is default."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from qpr_jax import Retriever, read_encoder
 from qpr_jax.data.sources import write_sample
 from qpr_jax.duplicates.find import find_duplicates
-from qpr_jax.encoders.load import PACKAGED, STUDENT
+from qpr_jax.encoders.default import MOST_ROWS, default_folder
+from qpr_jax.encoders.load import MINILM, PACKAGED, STUDENT
 
 QUESTIONS = [
     "How do I get a stain out of a wool coat?",
@@ -20,9 +22,9 @@ QUESTIONS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def retriever():
-    return Retriever.build(QUESTIONS)
+@pytest.fixture(scope="module", params=PACKAGED)
+def retriever(request):
+    return Retriever.build(QUESTIONS, encoder=request.param)
 
 
 def test_it_is_small_and_the_one_of_its_card():
@@ -43,14 +45,15 @@ def test_nothing_is_close_to_nonsense(retriever, query):
     assert not any(hit.close for hit in retriever.search(query, k=5)[0])
 
 
-def test_of_first_hits_in_a_help_desk_the_right_ones_are_close(tmp_path):
+@pytest.mark.parametrize("encoder", PACKAGED)
+def test_of_first_hits_in_a_help_desk_the_right_ones_are_close(tmp_path, encoder):
     write_sample(tmp_path / "sample")
     with open(tmp_path / "sample" / "logs.jsonl") as file:
         rows = [json.loads(line) for line in file]
     of_article = {row["answer"]: row["question"] for row in reversed(rows)}  # its first question
     others = [row for row in rows if row["question"] != of_article[row["answer"]]]
     answers = [*of_article]
-    retriever = Retriever.build([*of_article.values()])
+    retriever = Retriever.build([*of_article.values()], encoder=encoder)
     for rerank in (False, None):
         found = retriever.search([row["question"] for row in others], 1, rerank=rerank)
         pairs = [(hits[0], row["answer"]) for hits, row in zip(found, others, strict=True)]
@@ -115,4 +118,32 @@ def test_signs_and_the_end_of_long_texts_tell_texts_apart(texts):
     distances = ((vectors[:, None] - vectors[None]) ** 2).sum(axis=2)
     assert distances[~np.eye(len(texts), dtype=bool)].min() > 0.003
     if "word" not in texts[0]:  # of a long text the score reads the first words alone
-        assert not find_duplicates(texts).pairs
+        assert not find_duplicates(texts, encoder=STUDENT).pairs
+
+
+@pytest.mark.parametrize(
+    ("count", "name"), [(1, MINILM), (MOST_ROWS, MINILM), (MOST_ROWS + 1, STUDENT)]
+)
+def test_minilm_is_the_default_up_to_fifty_thousand_rows(count, name, caplog):
+    caplog.set_level("INFO", "qpr_jax")
+    texts = [f"where is order {i}" for i in range(count)]
+    assert default_folder(texts, count) == default_folder(texts) == PACKAGED[name]
+    said = caplog.messages
+    assert len(said) == 2
+    assert all(line.startswith(f"encoder: {name}") for line in said)
+    if name == STUDENT:
+        assert "more than 50,000 rows; `--encoder minilm`" in said[0]
+        assert re.search(r"takes about \d", said[0])
+        assert said[1].endswith(" for 50,000 rows")
+
+
+def test_a_call_without_an_encoder_takes_the_default(tmp_path, monkeypatch):
+    monkeypatch.setattr("qpr_jax.retriever.MOST_ROWS", 5)
+    monkeypatch.setattr("qpr_jax.encoders.default.MOST_ROWS", 5)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / MINILM).mkdir()  # whatever lies in a folder of that name
+    identities = {name: read_encoder(PACKAGED[name]).identity for name in PACKAGED}
+    few, many = Retriever.build(QUESTIONS[:5]), Retriever.build(QUESTIONS)
+    assert (few.encoder.identity, few.encoder_name) == (identities[MINILM], MINILM)
+    assert (many.encoder.identity, many.encoder_name) == (identities[STUDENT], STUDENT)
+    assert len(many) == len(QUESTIONS)

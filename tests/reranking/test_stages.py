@@ -149,7 +149,9 @@ TRIPLES = [  # a query, the same, and something else
 
 
 def test_the_packaged_re_ranker_puts_the_same_meaning_above_the_opposite():
-    found = Retriever.build([text for triple in TRIPLES for text in triple[1:]])
+    found = Retriever.build(
+        [text for triple in TRIPLES for text in triple[1:]], encoder="open_student"
+    )
     for query, same, other in TRIPLES:
         order = [hit.question for hit in found.search(query, k=8)[0]]
         assert order.index(same) < order.index(other)
