@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
+import os
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -161,13 +163,29 @@ def _given(model: str, questions: Sequence[Sequence[str]]) -> np.ndarray:
             wrong = f"zeros or infinite numbers in row {good.argmin()}"
     except (OSError, ValueError, EOFError) as error:
         wrong = f"{error}"
-    listed = path.with_suffix(".jsonl")
-    with write_atomically(listed, "w") as file:
-        for part in questions:
-            file.writelines(json.dumps({"question": text}) + "\n" for text in part)
+    listed = _write_questions(path, questions)
     what = f"{model}: expected a .npy file of floats, {count:,} rows, got {wrong}; the questions, "
     what += f"in order, are in {listed}"
     raise UserError(what, setting="teacher.model", remedy="make the file from these questions")
+
+
+def _write_questions(vectors: pathlib.Path, questions: Sequence[Sequence[str]]) -> pathlib.Path:
+    """Write the questions beside a file of vectors; no other file is changed.
+
+    The name is the first of NAME.questions.jsonl, NAME.questions-2.jsonl, ... that is free or has
+    these questions already.
+    """
+    texts = itertools.chain.from_iterable(questions)
+    data = "".join(json.dumps({"question": text}) + "\n" for text in texts).encode()
+    for number in itertools.count(1):
+        path = vectors.with_suffix(f".questions{f'-{number}' * (number > 1)}.jsonl")
+        if not os.path.lexists(path):
+            with write_atomically(path) as file:
+                file.write(data)
+            break
+        if path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data:
+            break
+    return path
 
 
 def _components(vectors: np.ndarray, dimension: int) -> np.ndarray:

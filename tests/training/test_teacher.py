@@ -123,7 +123,7 @@ def test_a_users_vectors_teach_as_a_model_does_if_they_fit(config, tmp_path):
         if (wrong := make(len(questions))) is not None:
             np.save(path, wrong)
         check_refused(taught, (config, said))
-        lines = path.with_suffix(".jsonl").read_text().splitlines()
+        lines = (tmp_path / "given.questions.jsonl").read_text().splitlines()
         assert [json.loads(line)["question"] for line in lines] == questions
     path.write_bytes(b"")
     check_refused(taught, (config, "got EOF"))
@@ -133,6 +133,22 @@ def test_a_users_vectors_teach_as_a_model_does_if_they_fit(config, tmp_path):
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(teacher.vectors(np.arange(4)), unit[:4], atol=2e-3)
     assert teacher.targets(np.arange(4)).shape == (4, 16)
+
+
+def test_the_questions_for_a_users_vectors_replace_no_file(config, tmp_path):
+    dataset, path = load_dataset(config, None), tmp_path / "mine.npy"
+    np.save(path, np.ones((3, 16), np.float32))
+    own = {f"mine{end}": f"own {end}" for end in (".jsonl", ".questions.jsonl")}
+    for name, text in own.items():
+        (tmp_path / name).write_text(text)
+    before = {file.name for file in tmp_path.iterdir()}
+    config = override(config, {"teacher.model": str(path)})
+    for _ in range(2):
+        check_refused(taught, (config, r"are in .*mine\.questions-2\.jsonl"))
+    assert {name: (tmp_path / name).read_text() for name in own} == own
+    assert {file.name for file in tmp_path.iterdir()} - before == {"mine.questions-2.jsonl"}
+    lines = (tmp_path / "mine.questions-2.jsonl").read_text().splitlines()
+    assert [json.loads(line)["question"] for line in lines] == dataset.data.questions
 
 
 @pytest.mark.parametrize(
