@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import numpy as np
 
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import load_encoder
@@ -16,6 +18,7 @@ from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, id_key
 from qpr_jax.index.base import Hit, Store
 from qpr_jax.index.run import run_encoder_folder
+from qpr_jax.index.vectors import distances_to
 from qpr_jax.reranking.base import Rerank, Reranker, TextLists
 from qpr_jax.reranking.calibration import (
     CALIBRATION,
@@ -41,6 +44,7 @@ from qpr_jax.text.differences import Explanation, find_differences
 log = logging.getLogger(__name__)
 
 UNKNOWN = -1  # the id of a text that is not in the index
+_NEAREST = 10  # hits among which a text is looked for, where none are reordered
 
 
 @dataclass(eq=False, repr=False)
@@ -227,22 +231,23 @@ class Stages:
         if (other is None) is (id is None):
             raise UserError(f"expected `other` or `id`, got {'none' if id is None else 'both'}")
         question = _text_of(store, id) if other is None else other
-        texts = as_texts([text, question], "text and other")
-        text, question = (clean(each, store.shared) for each in texts)
-        left, right = self.encoder.encode([text, question])
-        products = store.recipe.metric == "ip"
-        distance = float(-left @ right if products else ((left - right) ** 2).sum())
-        ((scored,),) = self.score_hits(store, [text], [[Hit(UNKNOWN, question, distance)]])
-        found = Explanation(distance, score=scored.score)
-        if (reranker := self.reranker(rerank, store)) is not None:
-            (pool,) = store.search(left[None], reranker.candidates)
-            hit = Hit(UNKNOWN if id is None else id, question, distance)
-            place = _put(pool, hit, reranker.candidates)
-            features, scores = reranker.score_copies(TextLists.of([text], [pool]))
+        # As they are: whatever compares texts cleans them, and twice would differ from once.
+        text, question = as_texts([text, question], "text and other")
+        cleaned = [clean(each, store.shared) for each in (text, question)]
+        reranker = self.reranker(rerank, store)
+        left, right = self.encoder.encode(cleaned)
+        size = reranker.candidates if reranker else _NEAREST
+        (pool,) = store.search(left[None], size)
+        hit = Hit(UNKNOWN if id is None else id, question, _distance(store, left, right))
+        place = _put(pool, hit, size, store.shared)
+        ((scored,),) = self.score_hits(store, [text], [[pool[place]]])
+        found = Explanation(scored.distance, score=scored.score)
+        if reranker is not None:
+            features, scores = reranker.score_copies(TextLists.of([text], [pool], store.shared))
             named = dict(zip(reranker.features, features[place].tolist(), strict=True))
             found = found._replace(raw_score=float(scores[place]), features=named)
         weigh = self.light.frequencies.weights if self.light else None
-        return found._replace(differences=find_differences(text, question, weigh))
+        return found._replace(differences=find_differences(cleaned[0], cleaned[1], weigh))
 
 
 def read_stages(
@@ -260,11 +265,20 @@ def read_stages(
     return encoder, Stages.read(folder, encoder, cross_encoder)
 
 
-def _put(pool: list[Hit], given: Hit, candidates: int) -> int:
-    """Return the place of a hit among those of a search; if missing, it replaces the farthest."""
-    by_id = given.id != UNKNOWN
+def _distance(store: Store, left: np.ndarray, right: np.ndarray) -> float:
+    """Compute the distance of a query float32 [d] to a text, were that one indexed: float32 [d]."""
+    stored = right.astype(store.recipe.vectors)[None]
+    return float(distances_to(left[None], stored, np.zeros((1, 1), int), store.recipe.metric)[0, 0])
+
+
+def _put(pool: list[Hit], given: Hit, candidates: int, shared: Mapping[str, int] | None) -> int:
+    """Return the place of a hit among those of a search; if missing, it replaces the farthest.
+
+    shared: as of `Store`; equal texts are the same hit if no id was given.
+    """
+    by_id, text = given.id != UNKNOWN, clean(given.question, shared)
     for place, hit in enumerate(pool):
-        same = id_key(hit.id) == id_key(given.id) if by_id else hit.question == given.question
+        same = id_key(hit.id) == id_key(given.id) if by_id else clean(hit.question, shared) == text
         if same:
             return place
     del pool[candidates - 1 :]

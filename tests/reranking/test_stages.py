@@ -14,7 +14,7 @@ from qpr_jax.reranking.base import TextLists
 from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
 from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.reranking.features import FEATURES
-from qpr_jax.reranking.light import LIGHT, STACKED, save_light
+from qpr_jax.reranking.light import LIGHT, STACKED, LightReranker, save_light
 from qpr_jax.reranking.stages import Stages
 from qpr_jax.retriever import Retriever
 from tests.refused import check_refused
@@ -97,6 +97,42 @@ def test_explained_by_the_features_among_the_hits():
         lambda given: known.explain(None, store, "rice", **given),
         *(({"id": 400}, "indexed question"), ({}, "none"), ({"other": 5}, "strings")),
     )
+
+
+SHARED = "Thank you for your help."
+FORMATTED = [
+    *(f"<p>{text}</p> {SHARED}" for text in TEXTS[:7]),
+    "what is &amp;lt;b&amp;gt; rice&amp;lt;/b&amp;gt;",  # twice cleaned, it would be another text
+    *TEXTS[8:],
+]
+
+
+@pytest.mark.parametrize("vectors", ["float32", "float16"])
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+def test_search_and_explain_give_the_same_numbers(metric, vectors, monkeypatch):
+    model = light_model(candidates=6)
+    known = Stages(WordEncoder(), model, calibration=pair_calibration(light=model))
+    recipe = Recipe(metric=metric, vectors=vectors)
+    store = Retriever.build(FORMATTED, encoder=WordEncoder(), recipe=recipe).store
+    assert store.shared
+    retriever = Retriever(WordEncoder(), store, known)
+    ranked, score_copies = [], LightReranker.score_copies
+
+    def kept(self, lists):
+        ranked.append(score_copies(self, lists))
+        return ranked[-1]
+
+    monkeypatch.setattr(LightReranker, "score_copies", kept)
+    for query in (f"<i>what is</i> a car {SHARED}", FORMATTED[7], "what is rice"):
+        ranked.clear()
+        hits = [*retriever.search([query], k=6)[0]]
+        raw = sorted(ranked[0][1].tolist(), reverse=True)
+        for hit, score in zip(hits, raw, strict=True):
+            for given in ({"id": hit.id}, {"other": hit.question}):
+                parts = retriever.explain(query, **given)
+                assert parts[:3] == (hit.distance, score, hit.score)
+                plain = retriever.explain(query, **given, rerank=False)
+                assert plain[:3] == (hit.distance, None, hit.score)
 
 
 def test_a_score_is_the_same_whatever_else_there_is():
