@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,7 +18,7 @@ from qpr_jax.errors import UserError
 log = logging.getLogger("qpr_jax")
 CARD = "README.md"  # the model card in the folder of a published encoder
 _PART = 4_096  # questions that are encoded between two looks at the clock
-said_cut: set[int] = set()  # limits beyond which texts were, as a warning said
+_said_cut: weakref.WeakSet[Encoder] = weakref.WeakSet()  # those of which a warning was logged
 
 
 @dataclass(frozen=True)
@@ -98,12 +99,12 @@ def _lacks(encoder: Encoder, what: str) -> UserError:
     )
 
 
-def say_cut(cut: int, count: int, max_tokens: int) -> None:
-    """Warn once of texts whose end an encoder does not read."""
-    if cut and max_tokens not in said_cut:
-        said_cut.add(max_tokens)
+def say_cut(encoder: Encoder, cut: int, count: int) -> None:
+    """Warn once an encoder of texts whose end it does not read."""
+    if cut and encoder not in _said_cut:
+        _said_cut.add(encoder)
         message = "%s of %s texts have more than %d tokens: the rest of them is not read"
-        log.warning(message, f"{cut:,}", f"{count:,}", max_tokens)
+        log.warning(message, f"{cut:,}", f"{count:,}", encoder.max_tokens)
 
 
 def encode_in_parts(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:

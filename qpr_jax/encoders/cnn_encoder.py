@@ -92,7 +92,7 @@ class CnnEncoder:
         else:
             with concurrent.futures.ThreadPoolExecutor(cpu_count()) as pool:
                 cut = sum(pool.map(encode, range(0, len(texts), _CHUNK)))
-        say_cut(cut, len(texts), self.max_tokens)
+        say_cut(self, cut, len(texts))
         return vectors
 
     def files(self) -> dict[str, bytes]:

@@ -60,7 +60,7 @@ class OnnxEncoder:
     def encode(self, questions: Sequence[str]) -> np.ndarray:
         """Encode any strings: float32 [n, d], in the order of the questions."""
         ids, cut = self._pieces.id_lists(as_texts(questions), self.max_tokens)
-        say_cut(cut, len(ids), self.max_tokens)
+        say_cut(self, cut, len(ids))
         vectors = np.empty((len(ids), self.dimension), np.float32)
 
         def encode(rows: np.ndarray) -> None:
