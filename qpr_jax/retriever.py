@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.questions import as_entries, as_queries
+from qpr_jax.data.questions import as_entries, as_queries, is_path
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.default import MOST_ROWS, default_folder
 from qpr_jax.encoders.load import encoder_folder, is_encoder
@@ -115,7 +115,8 @@ class Retriever:
 
         Args:
           questions: strings; or a table of pandas, Polars, PyArrow or with an Arrow C stream; or
-            mappings from names of columns to values.
+            mappings from names of columns to values; or a file, as a `pathlib.Path` or as a string
+            that ends with the suffix of a table (.csv, .jsonl, .parquet, also before .gz).
           ids: distinct, one a question, numbers from 0 to 2^63 - 1 or strings of at most 1,024
             bytes; None: those of the table, else 0, 1, 2, ...
           payload: kept with a question and returned with a hit. Of a table: its other columns
@@ -286,11 +287,12 @@ class Retriever:
         id_column: str | None = None,
         skip_bad_rows: bool = False,
     ) -> list[Id]:
-        """Add questions, or one string, and return their ids; an equal id replaces a question.
+        """Add questions, or one text, and return their ids; an equal id replaces a question.
 
         Arguments as in `build`; questions without ids get numbers that no question has had.
         """
-        questions = [questions] if isinstance(questions, str) else questions
+        one = isinstance(questions, str) and not is_path(questions)
+        questions = [questions] if one else questions
         entries = [*as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)]
         where = "`questions`, position"
         rows = [*numbered(entries, array.array("q"), where)] if entries else []

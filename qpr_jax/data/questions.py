@@ -15,7 +15,7 @@ import numpy as np
 from qpr_jax.data.columns import Chosen, Columns, Fields, Rows, is_missing, listed, to_json
 from qpr_jax.data.decoding import BadRows, input_name
 from qpr_jax.data.records import frame_rows, is_table, row_labels
-from qpr_jax.data.tables import format_of, read_rows
+from qpr_jax.data.tables import format_of, format_of_name, read_rows
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import LARGEST_ID, Id, check_id, check_ids, id_key
@@ -100,8 +100,9 @@ def as_entries(
 ) -> Iterator[Entry]:
     """Yield the questions of a table, of a file, or of an iterable of strings, mappings or entries.
 
-    Arguments are those of `Retriever.build`. Without `id_column` the index of a pandas table has
-    the ids, unless it is 0, 1, 2, ... or there is a column with a usual name.
+    `is_path` says which strings are files. Arguments are those of `Retriever.build`. Without
+    `id_column` the index of a pandas table has the ids, unless it is 0, 1, 2, ...
+    or there is a column with a usual name.
 
     name: of the argument, which a UserError names.
     say: as of `read_questions`.
@@ -115,12 +116,16 @@ def as_entries(
         columns = _keep(columns, payload)
         rows = frame_rows(questions, lambda n: columns.choose_of(source, n).names, source)
         entries = _entries(rows, columns, bad, say=say)
-    elif isinstance(questions, os.PathLike) or (
-        isinstance(questions, str) and os.path.exists(questions)
-    ):
+    elif is_path(questions):
+        if isinstance(questions, str) and not os.path.exists(questions):
+            what = f"{source}: found no file {short(questions)}"
+            raise UserError(what, remedy=f"correct its name; pass [{name}] if it is a question")
         how: dict[str, Any] = {"skip_bad_rows": skip_bad_rows, "say": say}
         entries = read_questions(questions, columns=_keep(columns, payload), **how)
     else:
+        if isinstance(questions, str):
+            what = f"{source}: expected a list of strings, got str"
+            raise UserError(what, remedy=f"pass [{name}], or pathlib.Path({name}) for a file")
         first, questions = _peek(questions, source)
         if isinstance(first, Entry):
             entries = iter(questions)
@@ -136,11 +141,21 @@ def as_entries(
     return entries if ids is None else _with_ids(entries, ids, skip_bad_rows)
 
 
+def is_path(questions: Any) -> bool:
+    """Whether questions are given as a file: a Path, or a string with the suffix of a table.
+
+    Any other string is a text, whatever files there are.
+    """
+    return isinstance(questions, os.PathLike) or (
+        isinstance(questions, str) and format_of_name(questions) != ""
+    )
+
+
 def as_queries(queries: Any, text_column: str | None = None) -> list[str]:
-    """Return the texts of a table, a string, or an iterable of strings or mappings."""
+    """Return the texts of a table, a Path, an iterable of strings or mappings, or one string."""
     if isinstance(queries, str):
         return [queries]
-    if not is_table(queries):
+    if not is_table(queries) and not is_path(queries):
         first, queries = _peek(queries, "`queries`")
         if not isinstance(first, Mapping | Entry):
             return as_texts(queries, "queries")

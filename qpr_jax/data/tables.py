@@ -102,8 +102,11 @@ def read_values(
 
 def format_of(path: StrPath) -> str:
     """Return the format that a file's name says, or the Parquet files of a folder; "" for none."""
-    if next(pathlib.Path(path).rglob("*.parquet"), None):
-        return "parquet"
+    return "parquet" if next(pathlib.Path(path).rglob("*.parquet"), None) else format_of_name(path)
+
+
+def format_of_name(path: StrPath) -> str:
+    """Return the format of tables that a suffix says, also before .gz and .zst; "" for none."""
     base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")
     kind = os.path.splitext(base)[1].removeprefix(".")
     kind = _SUFFIXES.get(kind, kind)

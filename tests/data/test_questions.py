@@ -4,6 +4,7 @@ import csv
 import datetime
 import decimal
 import functools
+import gzip
 import json
 import uuid
 
@@ -150,6 +151,23 @@ WRONG = [
 
 def test_what_cannot_be_read_is_one_line():
     check_refused(lambda questions, how: list(as_entries(questions, **how)), *WRONG)
+
+
+def test_a_string_is_a_file_by_its_suffix_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("invoice", "invoice.txt"):
+        (tmp_path / name).write_text("how?\n")
+        said = r"`against`: expected a list of strings, got str; pass \[against\], or pathlib.Path"
+        check_refused(lambda given: [*as_entries(given, name="against")], (name, said))
+        assert as_queries(name) == [name]
+        assert [entry.question for entry in as_entries(tmp_path / name)] == ["how?"]
+        assert as_queries(tmp_path / name) == ["how?"]
+    with gzip.open("invoice.CSV.gz", "wt") as file:
+        file.write("question\nwhy?\n")
+    assert [entry.question for entry in as_entries("invoice.CSV.gz")] == ["why?"]
+    assert as_queries("invoice.CSV.gz") == ["invoice.CSV.gz"]
+    said = r"`questions`: found no file 'ticketz.csv'; correct its name; pass \[questions\] if"
+    check_refused(lambda given: [*as_entries(given)], ("ticketz.csv", said))
 
 
 PAYLOAD = [

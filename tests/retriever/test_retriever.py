@@ -47,6 +47,21 @@ def test_one_text_and_one_id(retriever):
         retriever.explain("rice", id="q-4")
 
 
+def test_a_file_is_named_by_its_suffix_in_every_call(retriever, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("invoice", "invoice.csv"):
+        (tmp_path / name).write_text("question\nWhere is my invoice?\n")
+        assert [hits.query for hits in retriever.search(name)] == [name]
+    builds = Retriever.build, find_duplicates, lambda given: find_duplicates(["a"], against=given)
+    for call in builds:
+        check_refused(call, ("invoice", "strings, got str"), ("no.csv", "no file 'no.csv'"))
+    check_refused(retriever.add, ("no.csv", "no file 'no.csv'"))
+    assert [retriever[id].text for id in retriever.add("invoice")] == ["invoice"]
+    (id,) = retriever.add("invoice.csv")
+    assert retriever[id].text == "Where is my invoice?"
+    assert len(Retriever.build("invoice.csv", encoder=retriever.encoder)) == 1
+
+
 def test_a_saved_retriever_keeps_its_changes_in_the_folder(retriever, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     payload = {"url": "x/ü", "more": [1, {"x": None}]}
