@@ -3,9 +3,9 @@
     pip install . pandas -c constraints.txt
     python examples/deduplicate_dataframe.py
 
-The encoder in the package needs no training. It has no probabilities, so the largest squared
-distance of a pair decides: look at the pairs that are printed, and move it. With one of your own,
-`find_duplicates(..., encoder="runs/mine", threshold=0.9)` takes a probability (docs/duplicates.md).
+The encoder in the package needs no training. It gives each pair a probability, fitted to labeled
+pairs of Quora: look at the pairs that are printed, and move the threshold. An encoder without
+probabilities takes `max_distance=0.3`, a squared distance, instead (docs/duplicates.md).
 A table of Polars is deduplicated alike: `polars.DataFrame(found.groups.to_arrow())`.
 """
 
@@ -28,14 +28,14 @@ TICKETS = pandas.DataFrame(
 )
 
 
-def deduplicate(table: pandas.DataFrame, max_distance: float) -> pandas.DataFrame:
+def deduplicate(table: pandas.DataFrame, threshold: float) -> pandas.DataFrame:
     """The rows that stay, the one with the most votes of each group, and how many each is for."""
     found = find_duplicates(
-        table, id_column="ticket", max_distance=max_distance, keep="max:votes", groups="complete"
+        table, id_column="ticket", threshold=threshold, keep="max:votes", groups="complete"
     )
-    print(found.pairs.to_pandas()[["id1", "id2", "distance", "question1", "question2"]])
+    print(found.pairs.to_pandas()[["id1", "id2", "score", "question1", "question2"]])
     return found.deduplicated.to_pandas().rename(columns={"rows": "stands_for"})
 
 
 if __name__ == "__main__":
-    print(deduplicate(TICKETS, max_distance=0.3).to_string(index=False))
+    print(deduplicate(TICKETS, threshold=0.5).to_string(index=False))
