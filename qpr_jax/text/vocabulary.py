@@ -23,6 +23,7 @@ from qpr_jax.text.tokenizer import join_codes, tokenize
 NGRAMS = (3, 4, 5)  # lengths of the n-grams of a word, with the markers of its start and end
 _MOST_CHARACTERS = 64  # of a word that are read: a million of them would take seconds
 _MOST_IN_CODE = 256
+_SEARCHES = 100  # 4-grams of .1 ms each, before the set of all of them is made in 25 ms
 # The largest norms of unknown words, in units of `models.embedding_norm`. Without limits a word's
 # length is its weight. Words lose with a lower limit (names, typos), codes do not. A word counts as
 # a code in so far as its 4-grams occur in no known word ("xqzvbt"); most typos share half or more.
@@ -115,8 +116,8 @@ class Vocabulary:
         return _CODE_LIMIT + (_LIMIT - _CODE_LIMIT) * min(1.0, known / _FAMILIAR)
 
     @functools.cached_property
-    def _known_grams(self) -> frozenset[str]:
-        return frozenset(itertools.chain.from_iterable(_ngrams(w, 4) for w in self._by_folded))
+    def _known_grams(self) -> _FourGrams:
+        return _FourGrams(self._by_folded)
 
     def _rows(self, word: str) -> list[int]:
         """The rows of a word's n-grams, or of the words that "_" joins; "____" has none."""
@@ -150,9 +151,38 @@ def _ngram_bins(word: str, bins: int) -> list[int]:
     return [zlib.crc32(gram.encode("utf-8", "surrogatepass")) % bins for gram in grams]
 
 
+class _FourGrams:
+    """The 4-grams of words; `in` is for those of a word, which have no line end.
+
+    A set of those of 26,000 words takes longer to make than a question to encode. So the first ones
+    that are asked for are looked for in all words as one text. Thread-safe.
+    """
+
+    def __init__(self, words: Iterable[str]) -> None:
+        """Join the words."""
+        ends = (word if len(word) <= _MOST_CHARACTERS else _shortened(word) for word in words)
+        self._text = _LONG_RUN.sub(_SHORT_RUN, "<" + ">\n<".join(ends) + ">")
+        self._asked = 0
+        self._grams: frozenset[str] | None = None
+
+    def __contains__(self, gram: str) -> bool:
+        if self._grams is None:
+            self._asked += 1
+            if self._asked <= _SEARCHES:
+                return gram in self._text
+            shifted = (self._text[start:] for start in range(4))
+            self._grams = frozenset(map("".join, zip(*shifted, strict=False)))
+        return gram in self._grams
+
+
+def _shortened(word: str) -> str:
+    """What is read of a word."""
+    return _LONG_RUN.sub(_SHORT_RUN, word)[:_MOST_CHARACTERS]
+
+
 def _ngrams(word: str, n: int) -> list[str]:
     """The n-grams of a word, with "<" before it and ">" after it."""
-    marked = f"<{_LONG_RUN.sub(_SHORT_RUN, word)[:_MOST_CHARACTERS]}>"
+    marked = f"<{_shortened(word)}>"
     return [marked[i : i + n] for i in range(len(marked) - n + 1)]
 
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qpr_jax.errors import UserError
+from qpr_jax.text import vocabulary
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import (
     Vocabulary,
@@ -131,6 +132,27 @@ def test_an_unknown_word_is_one_token_with_the_rows_of_its_n_grams():
     expected = [[3 + zlib.crc32(piece.encode()) % 1000 for piece in pieces]]
     assert rows_of(spelled) == [*expected, [3 + zlib.crc32(b"<a>") % 1000]]
     assert rows_of(VOCABULARY.spelled()) == [ngram_rows(fold(word)) for word in WORDS]
+
+
+SPELLED = ["brass", "hmmmmmm", "été", "a", "", "x" * 100, "ab" * 50, "naïve", "12", "<>"]
+
+
+@pytest.mark.parametrize("searches", [0, 5, 10**9])
+def test_four_grams_are_found_as_in_a_set_of_all(searches, monkeypatch):
+    monkeypatch.setattr(vocabulary, "_SEARCHES", searches)
+    known = vocabulary._FourGrams(SPELLED)
+    every = {gram for word in SPELLED for gram in vocabulary._ngrams(word, 4)}
+    others = ["brasz", "hmmmm", "xxxx>", "ss><h", "ba", "été", "aaaa"]
+    asked = every | {gram for word in others for gram in vocabulary._ngrams(word, 4)}
+    assert {gram for gram in asked if gram in known} == every
+
+
+def test_few_unknown_words_make_no_set_of_all_grams():
+    known = Vocabulary(("zebra", "brass"), 50, subwords=True)
+    known.token_ids(["zebras of brasss", "zzebra"])
+    assert known._known_grams._grams is None
+    known.token_ids([f"zebra{a}{b}" for a in "abcdefgh" for b in "abcdefgh"])
+    assert known._known_grams._grams
 
 
 def test_ids_of_one_word_alone_are_known():
