@@ -74,8 +74,9 @@ class Retriever:
           cross_encoder: folder of a cross-encoder, for `rerank="cross_encoder"`.
         """
         if is_address(location):
-            encoder, stages = read_stages(location, cross_encoder)
-            collection = MilvusStore(str(location), encoder.identity)
+            collection = MilvusStore(str(location))  # whose properties name its encoder
+            encoder, stages = read_stages(collection.encoder_name, cross_encoder)
+            collection.require(encoder.identity)
             return cls(encoder, collection, stages, collection.encoder_name)
         folder = location if indexed else encoder_folder(location)
         index = pathlib.Path(folder, INDEX)

@@ -67,6 +67,11 @@ class MilvusStore:
         self._looked = -_LOOK
         self._look()
 
+    def require(self, encoder: str) -> None:
+        """UserError unless the encoder of the vectors has this identity, now or at a later look."""
+        self._expected = encoder
+        check_encoder(self._server.address, self.encoder, encoder)
+
     @classmethod
     def create(
         cls,

@@ -13,8 +13,9 @@ from qpr_jax.data.questions import Entry
 from qpr_jax.duplicates.find import find_duplicates
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import relevance_scores
+from qpr_jax.index import milvus
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.retriever import Retriever
+from qpr_jax.retriever import Retriever, read_encoder
 from tests.refused import check_refused
 from tests.retriever.conftest import QUESTIONS
 from tests.runs import calibrate, write_encoder
@@ -258,3 +259,33 @@ def test_an_index_that_cannot_be_written_fails_before_the_search(retriever, tmp_
     monkeypatch.setattr("qpr_jax.duplicates.find.encode_entries", lambda *_: pytest.fail("late"))
     with pytest.raises(PermissionError, match="saved"):
         find_duplicates(["what is rye"], incremental=retriever, max_distance=0.3)
+
+
+class OneCollection:
+    """A server of one collection, whose properties name an encoder."""
+
+    opened, consistency, encoder_name, encoder = 0, "session", "", ""
+
+    def __init__(self, address):
+        self.address, self.name = address, "questions"
+        type(self).opened += 1
+
+    def call(self, method, *_, **how):
+        facts = {"format": milvus.FORMAT, "encoder_name": self.encoder_name}
+        facts |= {"encoder": self.encoder, "dimension": "16", "recipe": "{}", "shared": "null"}
+        properties = {f"qpr.{name}": value for name, value in facts.items()}
+        found = {"collection_name": "build", "properties": properties}
+        return {"has_collection": True, "describe_collection": found}[method]
+
+
+def test_a_collection_is_opened_once_to_load_it(encoder_run, monkeypatch):
+    encoder, address = read_encoder(encoder_run), "milvus://localhost/questions"
+    monkeypatch.setattr(milvus, "Server", OneCollection)
+    monkeypatch.setattr(OneCollection, "opened", 0)
+    monkeypatch.setattr(OneCollection, "encoder_name", str(encoder_run))
+    monkeypatch.setattr(OneCollection, "encoder", encoder.identity)
+    loaded = Retriever.load(address)
+    assert (OneCollection.opened, loaded.encoder_name) == (1, str(encoder_run))
+    assert loaded.encoder.identity == loaded.store.encoder == encoder.identity
+    monkeypatch.setattr(OneCollection, "encoder", "another one")
+    check_refused(Retriever.load, (address, "expected an index of the encoder .* another one"))
