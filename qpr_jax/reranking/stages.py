@@ -128,9 +128,7 @@ class Stages:
 
     def words(self, store: Store) -> list[Rerank]:
         """List what `choose` accepts for this store, the default first."""
-        words: list[Rerank] = [False]
-        if self.choose(None, store):
-            words.insert(0, "light")
+        words: list[Rerank] = ["light" if self.choose(None, store) else None, False]
         return [*words, "cross_encoder"] if self.cross_encoder else words
 
     def choose(self, rerank: Rerank, store: Store) -> Literal[False, "light", "cross_encoder"]:

@@ -42,7 +42,9 @@ def make_page(rerank: Sequence[Rerank], examples: Sequence[str]) -> tuple[bytes,
       rerank: the orders to choose from, the default first.
       examples: questions to try.
     """
-    orders = [(json.dumps(word), _CHOICES[word or False]) for word in rerank]
+    # Without a re-ranker the default is by distance, too, and has scores.
+    words = [word for word in rerank if word is not False or None not in rerank]
+    orders = [(json.dumps(word), _CHOICES[word or False]) for word in words]
     page = render("search_page.html", characters=CHARACTERS, orders=orders, examples=examples)
     page = page.encode("utf-8", "replace").decode()  # a lone surrogate
     return page.encode(), _headers(page)

@@ -56,14 +56,14 @@ def test_the_words_of_a_store():
     light, none = stages(), Stages(WordEncoder())
     for store in (store_of(), store_of(metric="ip")):
         assert light.words(store) == ["light", False]
-        assert none.words(store) == [False]
+        assert none.words(store) == [None, False]
         assert light.choose("light", store) == "light"
         assert light.choose(False, store) is False
     with_cross = stages(cross_encoder=read_cross_encoder(TINY))
     assert with_cross.words(store_of()) == ["light", False, "cross_encoder"]
     products = store_of(metric="ip", encoder=LongEncoder())
     long = Stages(LongEncoder(), light_model())
-    assert long.words(products) == [False]
+    assert long.words(products) == [None, False]
     assert long.choose("light", store_of()) == "light"
     unknown = ("Light", "none", True, 1, "")
     check_refused(

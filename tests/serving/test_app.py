@@ -13,7 +13,7 @@ import qpr_jax
 from qpr_jax import Retriever
 from qpr_jax.errors import UnavailableError, UserError
 from qpr_jax.serving.app import Settings, make_app
-from tests.runs import ROOT
+from tests.runs import ROOT, calibrate
 from tests.serving.conftest import BEARER, QUESTIONS, TOKEN, client_of, running
 
 JSON = {"Content-Type": "application/json"}
@@ -46,6 +46,15 @@ def test_a_text_is_found_once(own_client):
     ):
         texts = [hit["question"] for hit in answer.json()["results"][0]]
         assert sorted(texts) == sorted({*texts}) == sorted({*QUESTIONS.values(), "Cook rice"})
+
+
+def test_hits_have_scores_without_a_re_ranker(mine):
+    calibrate(mine)
+    with client_of(make_app(Retriever.load(mine), Settings())) as client:
+        for rerank, scored in ({}, True), ({"rerank": None}, True), ({"rerank": False}, False):
+            answer = client.post("/search", json={"query": "cook rice", "k": 1} | rerank)
+            (hit,) = answer.json()["results"][0]
+            assert (hit["score"] is not None, hit["close"] is not None) == (scored, scored)
 
 
 def test_in_two_stages(reranked):
