@@ -3,7 +3,7 @@
     pip install . pandas -c constraints.txt
     python examples/deduplicate_dataframe.py
 
-The encoder in the package needs no training. It gives each pair a probability, fitted to labeled
+`minilm`, the default encoder, needs no training. It gives each pair a probability, fitted to labeled
 pairs of Quora: look at the pairs that are printed, and move the threshold. An encoder without
 probabilities takes `max_distance=0.3`, a squared distance, instead (docs/duplicates.md).
 A table of Polars is deduplicated alike: `polars.DataFrame(found.groups.to_arrow())`.
