@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.load import MINILM_WEIGHTS
+from qpr_jax.encoders.onnx_encoder import OnnxEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import locked, user_cache, write_atomically
@@ -75,7 +77,13 @@ def read_teacher(config: TrainConfig) -> Encoder | None:
     if not config.teacher.model or gives_vectors(config):
         return None
     with naming("teacher.model"):
-        return read_encoder(config.teacher.model)
+        encoder = read_encoder(config.teacher.model)
+    needs_words = bool(config.teacher.words or config.teacher.lists)
+    what = "`teacher.words` and `teacher.lists` need embeddings of words, and a model in 8 bits "
+    what += f"has none, got {config.teacher.model}"
+    unfit = needs_words and isinstance(encoder, OnnxEncoder)
+    refuse_if(unfit, "teacher.model", what, f"name a transformer, as `{MINILM_WEIGHTS}`")
+    return encoder
 
 
 def teacher_words(config: TrainConfig, teacher: Encoder | None) -> list[str]:

@@ -288,3 +288,9 @@ def test_a_list_is_a_file_or_a_folder(tmp_path):
     (tmp_path / "few.txt").write_text("".join(f"question {i % 20}\n" for i in range(50)))
     data = SOURCES["questions"].read(config, tmp_path / "few.txt").data
     assert (len(data.questions), data.report["repeated_rows"]) == (20, 30)
+
+
+@pytest.mark.parametrize("setting", ["teacher.words", "teacher.lists"])
+def test_a_teacher_in_eight_bits_has_no_words(setting):
+    config = load_config("quora_distilled", {setting: 1})
+    check_refused(read_teacher, (config, r"`teacher\.model`: .*need embeddings of words.*8 bits"))
