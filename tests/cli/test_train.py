@@ -44,7 +44,7 @@ def test_a_training_keeps_its_gain(done):
     assert "best mrr at step 20" in stderr
     assert "hits stay in the order of distance: the re-ranker lowers the MRR" in stderr
     retriever = Retriever.load("run")
-    assert retriever.stages.words(retriever.store) == [False]
+    assert retriever.stages.words(retriever.store) == [None, False]
     ((hit,),) = retriever.search("how can i change my password", k=1)
     assert 0 < hit.score < 1
 
