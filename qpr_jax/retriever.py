@@ -236,8 +236,7 @@ class Retriever:
           rerank: "light" or "cross_encoder" orders the first hits; None: light, if there is one;
             False: none, and scores only for `min_score`, which is several times faster.
           max_distance, min_score: leave out hits that are farther, or have a lower score or none.
-          distinct: of hits whose texts differ only in case, blanks and the final mark, keeps the
-            first.
+          distinct: of hits that are copies (`text.folding`), keeps the first.
         """
         if not isinstance(k, int | np.integer) or k < 1:
             raise UserError(f"expected a whole number from 1 on, got {k!r:.80}", setting="k")

@@ -23,7 +23,7 @@ from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.run import INDEX, export_name
 from qpr_jax.reranking.stages import Stages
 from qpr_jax.text.base import as_texts
-from qpr_jax.text.tokenizer import canonical
+from qpr_jax.text.folding import folded
 
 Entries = Iterable[tuple[int, Id | None, str, Payload | None]]  # line, id, question, payload
 
@@ -66,7 +66,7 @@ def export(folder: pathlib.Path, encoder: Encoder, stages: Stages, build: str) -
 
 
 def search_distinct(store: Store, vectors: np.ndarray, k: int) -> list[list[Hit]]:
-    """As `Store.search`, but of hits with one canonical text keep the first.
+    """As `Store.search`, but of hits that are copies keep the first.
 
     Queries with fewer than `k` such hits are searched for more hits, up to 16,384.
     """
@@ -78,7 +78,7 @@ def search_distinct(store: Store, vectors: np.ndarray, k: int) -> list[list[Hit]
         for row, found in zip(short, store.search(vectors[short], size), strict=True):
             distinct: dict[str, Hit] = {}
             for hit in found:
-                distinct.setdefault(canonical(hit.question), hit)
+                distinct.setdefault(folded(hit.question), hit)
             results[row] = [*distinct.values()][:k]
             if len(distinct) < k and len(found) == size < _MOST_COMPARED:
                 left.append(row)

@@ -90,8 +90,8 @@ def duplicates(
     """Find the duplicates in QUESTIONS and their groups.
 
     QUESTIONS are files or folders. Give one of --threshold, --max-distance, --precision and
-    --pairs. Probabilities need an encoder with a calibration. Texts that differ in case, blanks and
-    punctuation are copies; texts with different numbers are no duplicates.
+    --pairs. Probabilities need an encoder with a calibration. Texts that differ in case, blanks,
+    dashes and punctuation are copies; texts with other numbers are no duplicates.
 
     Writes pairs (most probable first), groups (a row a member), deduplicated (QUESTIONS with one
     row a group, chosen by --keep) and indistinguishable (texts that have the same vector) to --out,

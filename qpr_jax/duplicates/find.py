@@ -138,8 +138,8 @@ def find_duplicates(
     """Find the pairs of rows that mean the same, and the groups that they form.
 
     One of `threshold`, `max_distance`, `precision` and `pairs` says which pairs count; none means
-    a threshold of 0.5. Rows whose texts differ only in case, blanks and punctuation are always
-    duplicates, with probability 1. The result does not depend on the order of the rows, except
+    a threshold of 0.5. Rows with one folded text (`text.folding`) are always duplicates, with
+    probability 1. The result does not depend on the order of the rows, except
     which of them is the first.
 
     Args:
@@ -159,7 +159,7 @@ def find_duplicates(
       block_on: a column; only rows with the same value in it are compared, 1, 1.0 and "1" being the
         same. A row without a value is compared with nothing.
       ignore_numbers: whether texts that differ only in numbers are copies. If not, texts with
-        different numbers are never duplicates.
+        other numbers, or in another order, are never duplicates.
       clean: whether to compare texts without HTML and without sentences that many rows share.
       groups: "complete" or "closure" (`duplicates.groups`); None: complete, or closure with
         `against` or `incremental`, where not all pairs of a group are compared.

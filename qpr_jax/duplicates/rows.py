@@ -1,6 +1,6 @@
 """The rows whose duplicates are searched, and the distinct texts among them, the entries.
 
-An entry has all rows of one `spelling`, so copies are compared once.
+An entry has all rows of one `folded` text, so copies are compared once.
 
 Entries are in the order of their texts, so that nothing depends on the order of the rows.
 """
@@ -26,13 +26,11 @@ from qpr_jax.index.base import Question
 from qpr_jax.index.close_pairs import Compare
 from qpr_jax.text.cleaning import (
     clean,
-    number_key,
     shared_sentences,
-    spelling,
     without_html,
-    without_numbers,
     without_shared,
 )
+from qpr_jax.text.folding import folded, number_key, without_numbers, without_unseen
 
 log = logging.getLogger("qpr_jax")
 
@@ -126,6 +124,7 @@ def make_rows(
 
 def _cleaned(texts: list[str], shared: Mapping[str, int] | None) -> list[str]:
     """Leave HTML and shared sentences out, and say how many rows have some."""
+    texts = [*map(without_unseen, texts)]
     plain = [without_html(text) for text in texts]
     if tagged := sum(map(operator.ne, plain, texts)):
         log.info("%s rows are compared without their HTML (see `--no-clean`)", f"{tagged:,}")
@@ -143,8 +142,8 @@ def _cleaned(texts: list[str], shared: Mapping[str, int] | None) -> list[str]:
 
 
 def _spelled(texts: Iterable[str], *, ignore_numbers: bool) -> dict[str, str]:
-    """The spelling of each text; say how many differ from others in numbers only."""
-    spelled = {text: spelling(text) for text in {*texts}}
+    """The folded form of each text; say how many differ from others in numbers only."""
+    spelled = {text: folded(text) for text in {*texts}}
     masked = {value: without_numbers(value) for value in spelled.values()}
     uses = collections.Counter(masked.values())
     count = sum(number for number in uses.values() if number > 1)
@@ -186,7 +185,7 @@ def leave_out_known(
         new.append(row)
         if key in old:
             replaced.add(key)
-            if spelling(old[key].text) != spelling(row.text):
+            if folded(old[key].text) != folded(row.text):
                 lost.append(row.id)
     if lost and not replace:
         what = f"{len(lost):,} ids of the table are those of other questions in the index, such as "

@@ -10,7 +10,7 @@ import numpy as np
 from qpr_jax.reranking.base import TextLists, starts_of
 from qpr_jax.reranking.calibration import PairCalibration
 from qpr_jax.reranking.features import FeatureExtractor, symmetric
-from qpr_jax.text.cleaning import spelling
+from qpr_jax.text.folding import folded
 
 _BLOCK = 1 << 17  # pairs whose features are computed at once
 
@@ -51,9 +51,9 @@ class PairFeatures:
         return features
 
     def score_hits(self, calibration: PairCalibration, lists: TextLists) -> np.ndarray:
-        """Score queries and their hits, float64 [m]; 1 for equal spellings."""
+        """Score queries and their hits, float64 [m]; 1 for copies."""
         scores = calibration.probabilities(self.of_hits(lists))
-        queries, questions = ([*map(spelling, texts)] for texts in lists[:2])
+        queries, questions = ([*map(folded, texts)] for texts in lists[:2])
         return np.where(lists._replace(queries=queries, questions=questions).copies(), 1.0, scores)
 
     def score_pairs(
@@ -64,7 +64,7 @@ class PairFeatures:
         second: np.ndarray,
         distances: np.ndarray,
     ) -> np.ndarray:
-        """Score pairs of different spellings, float64 [P]; other arguments as of `of_pairs`."""
+        """Score pairs that are no copies, float64 [P]; other arguments as of `of_pairs`."""
         scores = np.empty(len(first))
         for start in range(0, len(first), _BLOCK):
             part = slice(start, start + _BLOCK)

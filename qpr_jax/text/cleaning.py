@@ -1,4 +1,4 @@
-"""Texts as they are compared: spellings, numbers, HTML, and sentences that many rows share."""
+"""What is near: texts without HTML and without sentences that many rows share."""
 
 from __future__ import annotations
 
@@ -7,17 +7,8 @@ import html
 import re
 from collections.abc import Mapping, Sequence
 
-from qpr_jax.text.differences import numbers
-from qpr_jax.text.tokenizer import canonical
+from qpr_jax.text.folding import without_unseen
 
-_QUOTES = str.maketrans(
-    dict.fromkeys("\u2018\u2019\u02bc`\xb4", "'") | dict.fromkeys("\u201c\u201d\u201e\xab\xbb", '"')
-)
-_QUOTED = re.compile(r'(?<!\S)"(?=\w)|(?<=[^\W\d_])([.,;:?!]*)"')
-# Marks after a word; "!" after a number is a factorial.
-_MARKS = re.compile(r"(?<=\w)(?:[.,;:?]|(?<!\d)!)[.,;:?!]*(?=\s|$)")
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-_NEGATIVE = re.compile(r"(?<!\w)-\d+")
 _INLINE = "a|abbr|b|code|em|font|i|small|span|strong|sub|sup|u"
 _BLOCK = "blockquote|body|br|center|div|h[1-6]|head|hr|html|img|li|meta|ol|p|pre|table|tbody|td|th"
 _SCRIPT = re.compile(r"<(script|style|title)\b.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
@@ -27,28 +18,6 @@ _ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-f]+|[a-z]{2,8});", re.IGNORECASE)
 _SENTENCE = re.compile(r"\s*[\r\n]+\s*|(?<=[.!?:])\s+")
 _LEAST, _SHARE = 5, 0.02  # rows that share a sentence: at least so many, and this share of all
 _ALONE = 0.1  # the largest share of these rows that have nothing else; more is a question
-
-
-def spelling(text: str) -> str:
-    """Normalize a text: texts with equal spellings are copies.
-
-    Case, blanks, quotation marks, and punctuation after a word do not count. Other signs do:
-    C, C++ and C# are three texts.
-    """
-    plain = canonical(text).translate(_QUOTES)
-    if '"' in plain:
-        plain = _QUOTED.sub(r"\1", plain)
-    return _MARKS.sub("", plain) or plain
-
-
-def without_numbers(spelled: str) -> str:
-    """Replace all numbers by 0."""
-    return _NUMBER.sub("0", spelled)
-
-
-def number_key(spelled: str) -> str:
-    """Return the set of numbers as a text; rows are compared if theirs are equal."""
-    return " ".join(sorted({*numbers(spelled), *_NEGATIVE.findall(spelled)}))
 
 
 def without_html(text: str) -> str:
@@ -83,8 +52,13 @@ def shared_sentences(texts: Sequence[str]) -> dict[str, int]:
 
 
 def clean(text: str, shared: Mapping[str, int] | None) -> str:
-    """Return what is encoded of a text: without HTML and shared sentences; None: as it is."""
-    return text if shared is None else without_shared(without_html(text), shared)
+    """Return what is encoded of a text: what is seen without HTML and shared sentences.
+
+    shared: None: the text as it is.
+    """
+    if shared is None:
+        return text
+    return without_shared(without_html(without_unseen(text)), shared)
 
 
 def without_shared(text: str, shared: Mapping[str, int]) -> str:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from qpr_jax.text.tokenizer import nfkc, nfkc_lower, split_at_words, tokenize
+from qpr_jax.text.tokenizer import apart_digits, nfkc, nfkc_lower, split_at_words, tokenize
 
 WordWeights = tuple[tuple[str, float], ...]
 
@@ -25,15 +25,21 @@ _SPELLED_NUMBERS = (
 )
 _NUMBERS = (*range(2, 20), *range(20, 100, 10), 100, 1000, 10**6, 10**9)
 _SPELLED = dict(zip(_SPELLED_NUMBERS.split(), map(str, _NUMBERS), strict=True))
+_NUMBER_OR_WORD = re.compile(rf"{_NUMBER.pattern}|\b(?:{'|'.join(_SPELLED)})\b")
 
 
 def numbers(text: str) -> frozenset[str]:
     """Return the numbers of a text as digits: "2", "2.0", "two" and the "2" of "2nd" are equal.
 
-    "one" mostly means something else ("which one").
+    "one" mostly means something else ("which one"). The 6 of 10⁶ is a number of its own.
     """
-    found = {_plain(number) for number in _NUMBER.findall(nfkc(text))}
-    return frozenset(found | {_SPELLED[word] for word in tokenize(text) if word in _SPELLED})
+    return frozenset(number_list(text))
+
+
+def number_list(text: str) -> list[str]:
+    """As `numbers`, in the order of the text."""
+    found = _NUMBER_OR_WORD.findall(nfkc_lower(apart_digits(text)))
+    return [_SPELLED.get(each) or _plain(each) for each in found]
 
 
 def _plain(number: str) -> str:

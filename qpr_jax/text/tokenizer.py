@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable
@@ -106,6 +107,41 @@ def nfkc(text: str) -> str:
         _, long_run, _ = _patterns()
         text = long_run.sub(r"\1", text)
     return unicodedata.normalize("NFKC", text)
+
+
+def apart_digits(text: str) -> str:
+    """Keep digits that NFKC would join to others apart: 10⁶ is 10^6, 10₂ is 10_2, 3½ is 3 1/2."""
+    if text.isascii() or (found := _odd_digits())[0].isdisjoint(text):
+        return text
+    _, raised, lowered, others = found
+    text = raised.sub(r"^\g<0>", lowered.sub(_set_apart, text))
+    return others.sub(lambda sign: f" {nfkc(sign[0])} ".replace("\u2044", "/"), text)
+
+
+def _set_apart(lowered: re.Match[str]) -> str:
+    return f"_{lowered[0]}" if lowered[1] is None else f"{lowered[0]}_"
+
+
+def combining_marks() -> str:
+    """Return all combining marks."""
+    return "".join(sorted(_patterns()[2]))
+
+
+@functools.cache
+def _odd_digits() -> tuple[frozenset[str], re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """All that follow; patterns of superscripts, subscripts beside digits, others with digits."""
+    kinds: dict[str, list[str]] = {"<super>": [], "<sub>": [], "": []}
+    for sign in map(chr, range(0x80, 0x20000)):
+        how, *_ = unicodedata.decomposition(sign).split() or [""]
+        plain = unicodedata.normalize("NFKC", sign)
+        if how in kinds and how and (plain.isdigit() or plain in "+-=()in\u2212"):
+            kinds[how].append(sign)
+        elif how and any(map(str.isdigit, plain)) and not sign.isdecimal():
+            kinds[""].append(sign)
+    raised, lowered, others = (re.escape("".join(signs)) for signs in kinds.values())
+    beside = rf"(?<=\d)[{lowered}]+|()[{lowered}]+(?=\d)"
+    every = frozenset(itertools.chain(*kinds.values()))
+    return every, re.compile(f"[{raised}]+"), re.compile(beside), re.compile(f"[{others}]")
 
 
 @functools.cache

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 from qpr_jax import find_duplicates
 from qpr_jax.duplicates.groups import LINKAGES
 from qpr_jax.text.cleaning import (
-    number_key,
     shared_sentences,
-    spelling,
     without_html,
     without_shared,
 )
+from qpr_jax.text.folding import folded, number_key
 
 SIGNS = ["C", "C++", "C#", "-5", "5", "+5", "<", ">", "5%", "$5", "a/b", "a-b", "&&", "??"]
 SIGNS += [".NET", "net", "1.5", "15", "\u2705", "\u274c"]
@@ -23,11 +22,11 @@ WORDS = st.lists(st.sampled_from(SIGNS), min_size=1, max_size=3).filter(lambda w
 @given(WORDS, WORDS, st.sampled_from(["", "?", " ?!", "...", "\t"]))
 def test_signs_make_another_text_and_case_blanks_and_punctuation_do_not(words, others, end):
     text = " ".join(words)
-    assert spelling(spelling(text + end)) == spelling(text + end)
-    assert spelling(text.upper() + end) == spelling(" " + "  ".join(words))
-    assert (spelling(text) == spelling(" ".join(others))) == (words == others)
+    assert folded(folded(text + end)) == folded(text + end)
+    assert folded(text.upper() + end) == folded(" " + "  ".join(words))
+    assert (folded(text) == folded(" ".join(others))) == (words == others)
     for text in ("Hello, world! Is it \u201creal\u201d?", "HELLO:  world is it real"):
-        assert spelling(text) == "hello world is it real"
+        assert folded(text) == "hello world is it real"
 
 
 def test_copies_and_templates_are_compared_once(run):
@@ -59,12 +58,12 @@ def test_rules_that_hold_for_any_table(run, table, random):
     texts = [" ".join(["learn", *words]) + end for words, end in table]
     classes = {}
     for text in texts:
-        classes.setdefault(spelling(text), []).append(text)
+        classes.setdefault(folded(text), []).append(text)
     copies = {frozenset(members) for members in classes.values() if len(members) > 1}
     assert sets_of(find_duplicates(texts, encoder=run, max_distance=0).groups, texts) == copies
     found = find_duplicates(texts, encoder=run, max_distance=1, groups="closure")
     for group in found.groups:
-        assert len({number_key(spelling(text)) for text in group.questions}) == 1
+        assert len({number_key(folded(text)) for text in group.questions}) == 1
     shuffled = random.sample(texts, len(texts))
     again = find_duplicates(shuffled, encoder=run, max_distance=1, groups="closure")
     assert sets_of(again.groups, shuffled) == sets_of(found.groups, texts)
@@ -112,3 +111,17 @@ def test_html_and_shared_sentences_are_left_out(run):
     assert len(find_duplicates(things, **how, clean=False).pairs) == 0
     clean = find_duplicates(things, **how)
     assert {pair.question2 for pair in clean.pairs} == {*texts[:5]}
+
+
+def test_copies_are_written_in_many_ways(run):
+    texts = [
+        "Reset my pass\u00adword\u3002",
+        "\ufeffreset my password?",
+        "\xab reset my password \xbb",
+    ]
+    texts += ["is 10\u2076 large", "is 106 large"]
+    texts += ["2 for 30", "30 for 2", "learn a\u2011z", "learn a-z!"]
+    for how in ({"max_distance": 0}, {"threshold": 0.9}):
+        found = find_duplicates(texts, encoder=run, **how)
+        assert {(*group.ids,) for group in found.groups} == {(0, 1, 2), (7, 8)}
+    assert {pair.score for pair in found.pairs} == {1.0}
