@@ -93,9 +93,8 @@ def duplicates(
     --pairs. Probabilities need an encoder with a calibration. Texts that differ in case, blanks,
     dashes and punctuation are copies; texts with other numbers are no duplicates.
 
-    Writes pairs (most probable first), groups (a row a member), deduplicated (QUESTIONS with one
-    row a group, chosen by --keep) and indistinguishable (texts that have the same vector) to --out,
-    and info.json last.
+    Writes pairs (most probable first), groups (a row a member) and deduplicated (QUESTIONS with one
+    row a group, chosen by --keep) to --out, and info.json last.
 
     \b
     Example: qpr duplicates tickets.csv
@@ -178,12 +177,10 @@ def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
     if info["precision"] is not None:
         threshold = "" if info["threshold"] is None else f", threshold {info['threshold']:.3g}"
         log.info("expected precision of the pairs: %.3f%s", info["precision"], threshold)
-    if count := info["indistinguishable"]:
-        what = "%s: the encoder cannot tell %s texts from others, so they stay: see %s"
-        log.info(what, out, f"{count:,}", info["files"][-1])
     for group in found.groups[:_SHOWN]:
         log.info("%s rows: %s", f"{len(group.ids):,}", shortened(group.questions[0], _WIDTH))
-    least = [pair for pair in found.pairs if pair.distance][-_SHOWN:]
+    others = found.pairs[info["copies"] :]
+    least = [pair for pair in others if pair.distance or (pair.score or 0) < 1][-_SHOWN:]
     place = "least sure" if least else "below the threshold"
     for pair in least or found.below:
         how = f"distance {pair.distance:.3f}" if pair.score is None else f"score {pair.score:.2f}"

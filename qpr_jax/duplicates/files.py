@@ -1,10 +1,9 @@
 """The files of a search for duplicates, in any of OUTPUTS.
 
-pairs              id1, id2, score, distance, question1, question2; most probable first
-groups             a row for each member: the columns of the input, group, kept, weakest, link1,
-                   link2, distance, and of_table where there are rows of another table
-deduplicated       the columns of the input, and rows: how many a row stands for
-indistinguishable  as pairs: texts that have equal vectors and are no duplicates
+pairs         id1, id2, score, distance, question1, question2; most probable first
+groups        a row for each member: the columns of the input, group, kept, weakest, link1, link2,
+              distance, and of_table where there are rows of another table
+deduplicated  the columns of the input, and rows: how many a row stands for
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from qpr_jax.text.tokenizer import replace_surrogates
 INFO = "info.json"
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a text begins that a spreadsheet computes
-_NAMES = ("pairs", "groups", "deduplicated", "indistinguishable")
+_NAMES = ("pairs", "groups", "deduplicated")
 
 
 def write_files(folder: pathlib.Path, found: Duplicates, output: str, *, excel: str = "") -> None:

@@ -121,15 +121,6 @@ class Duplicates:
         copies, others = map(self._pairs_of, (self._copies(), found))
         return Table(itertools.chain(copies, others), _pair_columns)
 
-    @functools.cached_property
-    def indistinguishable(self) -> Table[Pair]:
-        """Pairs of texts with equal vectors; none of them is dropped for another one.
-
-        Of several such texts, each one with the first.
-        """
-        first, second = self._rows.first[self._scores.alike].T.reshape(2, -1)
-        return Table(self._pairs_of(at_no_distance(first, second, np.nan)), _pair_columns)
-
     @property
     def below(self) -> list[Pair]:
         """The most probable pairs below the threshold, where no pair of different texts has it."""
@@ -175,7 +166,6 @@ class Duplicates:
             "precision": self.precision,
             "pairs": len(self.pairs) - copies,
             "copies": copies,
-            "indistinguishable": len(self.indistinguishable),
             "groups": len(sizes),
             "grouped_questions": sum(sizes),
             "largest_group": max(sizes, default=0),

@@ -22,6 +22,7 @@ from qpr_jax.duplicates.sampling import Estimate, Strata, choose_threshold, make
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, locked, write_atomically
 from qpr_jax.text.differences import mark_words
+from qpr_jax.text.folding import folded, without_numbers
 from qpr_jax.text.tokenizer import replace_surrogates
 
 _EXPECTED = "ids, questions, a score from 0 to 1 or none, and a distance"
@@ -61,7 +62,7 @@ def pair_key(id1: object, id2: object) -> int:
 
 
 def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
-    """Read a file with the columns of `FoundPair` but for copies, whose distance is 0.
+    """Read a file with the columns of `FoundPair`, and leave out its copies.
 
     UserError where a row is no pair, or the file has none, or one twice. The order of its rows does
     not count. format: as of `data.tables.read_rows`.
@@ -73,7 +74,8 @@ def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
             ids = f"{pair.id1!r:.50} and {pair.id2!r:.50}"
             what = f"{source}: expected each pair once, got {ids} again"
             raise UserError(what, remedy="leave out the second")
-        if pair.distance != 0:
+        first, second = (without_numbers(folded(text)) for text in (pair.question1, pair.question2))
+        if pair.distance != 0 or first != second:
             pairs[key] = pair
     if not pairs:
         what = f"{source}: expected pairs of different texts, got none"

@@ -47,7 +47,7 @@ class Rows:
     entries: np.ndarray  # int64 [R], the entry of each row
     entry_texts: list[str]  # what is compared
     first: np.ndarray  # int64 [E], the row of an entry with the smallest id, which stands for it
-    spellings: np.ndarray  # int64 [E], equal for entries of both tables with one text
+    folded: np.ndarray  # int64 [E], equal for entries of both tables with one folded text
     blocks: np.ndarray  # int64 [E], only entries of one block are compared
     is_new: np.ndarray  # bool [E], whether a row of the table is in it
     fields: list[str]  # the names in the payloads
@@ -114,7 +114,7 @@ def make_rows(
         entries=entries,
         entry_texts=[least[key[0]] for key in distinct],
         first=by_id[first],
-        spellings=numbered([key[:2] for key in distinct]),
+        folded=numbered([key[:2] for key in distinct]),
         blocks=numbered([key[1:3] for key in distinct]),
         is_new=is_new,
         fields=fields,

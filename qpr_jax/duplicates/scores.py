@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.data.clusters import numbered
 from qpr_jax.duplicates.rows import Rows
 from qpr_jax.errors import UserError
 from qpr_jax.index.close_pairs import ClosePairs, close_pairs, closest_pairs
@@ -91,7 +89,6 @@ class Scores:
 
     pairs: Scored  # of entries, those that count, most probable first
     below: Scored  # the first of the others, where no pair of different texts counts
-    alike: np.ndarray  # int64 [K, 2], pairs of entries that the encoder cannot tell apart
     threshold: float | None
     max_distance: float
     precision: float | None
@@ -109,12 +106,11 @@ def find_pairs(
     """
     calibration = stages.calibration
     limit = stages.require_calibration().reach if choice.by_probability else choice.value
-    alike = find_alike(rows, vectors)
 
     def search(distance: float) -> ClosePairs:
         how: dict[str, Any] = {"is_new": rows.is_new, "compare": rows.compare, "memory": memory}
-        found = close_pairs(vectors, distance, blocks=alike.blocks, **how)
-        differs = alike.vectors[found.pairs.first] != alike.vectors[found.pairs.second]
+        found = close_pairs(vectors, distance, blocks=rows.blocks, **how)
+        differs = rows.folded[found.pairs.first] != rows.folded[found.pairs.second]
         return found._replace(pairs=found.pairs.where(differs))
 
     if choice.way == "pairs":
@@ -145,7 +141,6 @@ def find_pairs(
     return Scores(
         pairs=_strongest_first(both),
         below=_strongest_first(close.where(~counts & (not counts.any()))).where(slice(_BELOW)),
-        alike=alike.pairs,
         threshold=threshold,
         max_distance=limit,
         precision=float(scores[counts].mean()) if calibration and counts.any() else None,
@@ -155,40 +150,10 @@ def find_pairs(
     )
 
 
-class Alike(NamedTuple):
-    """Entries that the encoder cannot tell apart: their texts differ, their vectors do not.
-
-    blocks: int64 [E], as of the rows, but an entry with the vector of an earlier one, new or old as
-    itself, has a block of its own and is compared with nothing.
-    """
-
-    blocks: np.ndarray
-    vectors: np.ndarray  # int64 [E], the same number for equal vectors
-    pairs: np.ndarray  # int64 [K, 2], the first entry of a vector with each other one
-
-
-def find_alike(rows: Rows, vectors: np.ndarray) -> Alike:
-    """Find the entries of a block with equal vectors float32 [E, d]."""
-    digests = (hashlib.blake2b(vector + 0.0, digest_size=16).digest() for vector in vectors)
-    same = numbered(zip(rows.blocks.tolist(), digests, strict=True))
-    _, searched = np.unique(2 * same + rows.is_new, return_index=True)
-    _, place, inverse = np.unique(same, return_index=True, return_inverse=True)
-    base, every = place[inverse], np.arange(len(same))
-    differs = rows.spellings[base] != rows.spellings
-    if rows.apart:
-        differs &= rows.is_new[base] != rows.is_new
-    else:
-        differs &= rows.is_new[base] | rows.is_new
-    pairs = np.stack([base[differs], every[differs]], axis=1)
-    blocks, alone = rows.blocks.copy(), np.setdiff1d(every, searched)
-    blocks[alone] = len(blocks) + alone
-    return Alike(blocks, same, pairs)
-
-
 def copies_across(rows: Rows, *, certain: bool) -> Scored:
     """The pairs of a new entry and an old one of the same text."""
     new, old = np.flatnonzero(rows.is_new), np.flatnonzero(~rows.is_new)
-    _, one, other = np.intersect1d(rows.spellings[new], rows.spellings[old], return_indices=True)
+    _, one, other = np.intersect1d(rows.folded[new], rows.folded[old], return_indices=True)
     if not rows.apart:
         one = other = one[:0]
     return at_no_distance(new[one], old[other], 1.0 if certain else np.nan)

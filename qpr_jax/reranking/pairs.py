@@ -11,8 +11,12 @@ from qpr_jax.reranking.base import TextLists, starts_of
 from qpr_jax.reranking.calibration import PairCalibration
 from qpr_jax.reranking.features import FeatureExtractor, symmetric
 from qpr_jax.text.folding import folded
+from qpr_jax.text.tokenizer import tokenize
+from qpr_jax.text.vocabulary import fold
 
+MOST = 0.999  # the largest score of a pair that is no copy
 _BLOCK = 1 << 17  # pairs whose features are computed at once
+_NONE = 1e-6  # a squared distance of equal vectors, where they are rounded
 
 
 def pair_features(distances: np.ndarray, features: np.ndarray | None = None) -> np.ndarray:
@@ -51,8 +55,8 @@ class PairFeatures:
         return features
 
     def score_hits(self, calibration: PairCalibration, lists: TextLists) -> np.ndarray:
-        """Score queries and their hits, float64 [m]; 1 for copies."""
-        scores = calibration.probabilities(self.of_hits(lists))
+        """Score queries and their hits, float64 [m]; 1 for copies, at most MOST for others."""
+        scores = self._scores(calibration, self.of_hits(lists), lists.distances, lists.pairs())
         queries, questions = ([*map(folded, texts)] for texts in lists[:2])
         return np.where(lists._replace(queries=queries, questions=questions).copies(), 1.0, scores)
 
@@ -68,6 +72,31 @@ class PairFeatures:
         scores = np.empty(len(first))
         for start in range(0, len(first), _BLOCK):
             part = slice(start, start + _BLOCK)
-            features = self.of_pairs(texts, first[part], second[part], distances[part])
-            scores[part] = calibration.probabilities(features)
+            rows = first[part], second[part]
+            features = self.of_pairs(texts, *rows, distances[part])
+            pairs = [(texts[i], texts[j]) for i, j in np.stack(rows, axis=1).tolist()]
+            scores[part] = self._scores(calibration, features, distances[part], pairs)
         return scores
+
+    def _scores(
+        self,
+        calibration: PairCalibration,
+        features: np.ndarray,
+        distances: np.ndarray,
+        pairs: Sequence[tuple[str, str]],
+    ) -> np.ndarray:
+        """Score pairs that are no copies, float64 [P], from their features."""
+        scores = np.minimum(calibration.probabilities(features), MOST)
+        if self.extractor is None:
+            # The encoder has not read in what they differ, so their distance says nothing.
+            farthest = calibration.probabilities(pair_features(np.array([calibration.reach])))
+            for at in np.flatnonzero(distances < _NONE).tolist():
+                first, second = pairs[at]
+                if _words(first) != _words(second):
+                    scores[at] = min(scores[at], farthest[0])
+        return scores
+
+
+def _words(text: str) -> list[str]:
+    """The words and signs of a text without accents."""
+    return [*map(fold, tokenize(text, signs=True))]

@@ -92,7 +92,7 @@ def test_every_format_says_the_same(done, calibrated_run, table, tmp_path):
     said = []
     for output in ("csv", "tsv", "jsonl", "parquet"):
         done(*how, "--output", output)
-        names = ("deduplicated", "groups", "indistinguishable", "pairs")
+        names = ("deduplicated", "groups", "pairs")
         written = {path.name for path in (tmp_path / "d").iterdir()}
         assert written == {".lock", "info.json", *(f"{name}.{output}" for name in names)}
         path = str(tmp_path / "d" / f"deduplicated.{output}")
@@ -166,7 +166,7 @@ def test_cells_that_spreadsheets_compute_are_marked(done, calibrated_run, tmp_pa
 def test_a_kill_leaves_whole_files_or_none(qpr, done, calibrated_run, table, tmp_path):
     """Killed at each of the renames by which a file appears, among files of a run before."""
     how = ("duplicates", table, "--encoder", calibrated_run)
-    names = ("pairs.csv", "groups.csv", "deduplicated.csv", "indistinguishable.csv")
+    names = ("pairs.csv", "groups.csv", "deduplicated.csv")
 
     def made(folder, *more):
         done(*how, *more, "--out", folder)
@@ -187,7 +187,7 @@ def test_a_kill_leaves_whole_files_or_none(qpr, done, calibrated_run, table, tmp
         assert made("cut") == whole
         if len(targets) <= renames:  # it was not killed
             break
-    assert 5 < renames < 99
+    assert 4 < renames < 99
 
 
 def test_files_of_the_user_and_of_a_run_that_goes_on_stay(
@@ -207,7 +207,7 @@ def test_files_of_the_user_and_of_a_run_that_goes_on_stay(
         done(*how, "--output", output)
     assert {path.name for path in folder.iterdir()} == {
         *("groups.tsv", "pairs.jsonl", "info.json", ".lock"),
-        *("pairs.parquet", "groups.parquet", "deduplicated.parquet", "indistinguishable.parquet"),
+        *("pairs.parquet", "groups.parquet", "deduplicated.parquet"),
     }
 
 
