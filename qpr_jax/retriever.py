@@ -29,7 +29,15 @@ from qpr_jax.index.run import INDEX, index_manifest, read_encoder, run_recipe
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.results import Results
-from qpr_jax.stores import Entries, create_store, export, numbered, search_distinct
+from qpr_jax.stores import (
+    Entries,
+    copies_first,
+    create_store,
+    export,
+    numbered,
+    search_distinct,
+    search_ties,
+)
 from qpr_jax.text.cleaning import clean
 from qpr_jax.text.differences import Explanation
 
@@ -228,7 +236,7 @@ class Retriever:
     ) -> Results:
         """Find the `k` best questions of each query, best first; all if there are fewer.
 
-        A blank query has no hits.
+        The text of the query itself is the first. A blank query has no hits.
 
         Args:
           queries: as `questions` of `build`; a string is one query.
@@ -245,12 +253,12 @@ class Retriever:
         reranker = self.stages.reranker(rerank, self.store)
         vectors = self.encode(texts)
         size = max(count, reranker.candidates) if reranker else count
-        find = functools.partial(search_distinct, self.store) if distinct else self.store.search
-        hits = find(vectors, size)
-        hits = [found if text.strip() else [] for text, found in zip(texts, hits, strict=True)]
+        find = search_distinct if distinct else search_ties
+        found = zip(texts, find(self.store, vectors, size), strict=True)
+        hits = [copies_first(text, own)[:size] if text.strip() else [] for text, own in found]
         if reranker:
-            ranked = reranker.rerank(texts, hits, self.store.shared)
-            hits = [found[:count] for found in ranked]
+            ranked = zip(texts, reranker.rerank(texts, hits, self.store.shared), strict=True)
+            hits = [copies_first(text, own)[:count] for text, own in ranked]
         if rerank is not False or min_score is not None:  # scores take longer than a search
             hits = self.stages.score_hits(self.store, texts, hits)
         if max_distance is not None:

@@ -65,6 +65,34 @@ def export(folder: pathlib.Path, encoder: Encoder, stages: Stages, build: str) -
     return name
 
 
+def search_ties(store: Store, vectors: np.ndarray, k: int) -> list[list[Hit]]:
+    """As `Store.search`, but with all hits that are as near as the first one, up to 16,384.
+
+    Texts of one vector are no copies, and one of them may be the query.
+    """
+    size = k + 1
+    results = store.search(vectors, size)
+    short = _all_equal(results, size)
+    while len(short) and size < _MOST_COMPARED:
+        size = min(4 * size, _MOST_COMPARED)
+        found = store.search(vectors[short], size)
+        for row, hits in zip(short.tolist(), found, strict=True):
+            results[row] = hits
+        short = short[_all_equal(found, size)]
+    return results
+
+
+def _all_equal(results: list[list[Hit]], size: int) -> np.ndarray:
+    full = [len(hits) == size and hits[0].distance == hits[-1].distance for hits in results]
+    return np.flatnonzero(full)
+
+
+def copies_first(query: str, hits: list[Hit]) -> list[Hit]:
+    """Put the text of a query itself first, then its copies; the others keep their order."""
+    own = folded(query)
+    return sorted(hits, key=lambda hit: (hit.question != query, folded(hit.question) != own))
+
+
 def search_distinct(store: Store, vectors: np.ndarray, k: int) -> list[list[Hit]]:
     """As `Store.search`, but of hits that are copies keep the first.
 

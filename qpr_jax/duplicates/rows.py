@@ -45,7 +45,9 @@ class Rows:
     table_rows: int  # how many of them are of the table
     by_id: np.ndarray  # int64 [R], the rows in the order of their ids
     entries: np.ndarray  # int64 [R], the entry of each row
-    entry_texts: list[str]  # what is compared
+    entry_texts: list[str]  # what is encoded
+    full_texts: list[str]  # before cleaning
+    shared: Mapping[str, int] | None  # what cleaning leaves out; None: nothing was cleaned
     first: np.ndarray  # int64 [E], the row of an entry with the smallest id, which stands for it
     folded: np.ndarray  # int64 [E], equal for entries of both tables with one folded text
     blocks: np.ndarray  # int64 [E], only entries of one block are compared
@@ -90,14 +92,18 @@ def make_rows(
     if block_on is not None and rows:
         require_column(block_on, fields, "block_on")
     texts = [row.text for row in rows]
-    compared = _cleaned(texts, shared) if clean else texts
-    spelled = _spelled(compared, ignore_numbers=ignore_numbers)
-    least: dict[str, str] = {}
-    for text, value in spelled.items():
-        least[value] = min(text, least.get(value, text))
-    numbers = {value: "" if ignore_numbers else number_key(value) for value in least}
+    compared, shared = _cleaned(texts, shared) if clean else (texts, None)
+    spelled = _spelled(texts, ignore_numbers=ignore_numbers)
+    least: dict[str, tuple[str, str]] = {}  # what is encoded, and before cleaning
+    for near, text in zip(compared, texts, strict=True):
+        value = spelled[text]
+        least[value] = min((near, text), least.get(value, (near, text)))
+    numbers = {
+        value: "" if ignore_numbers else number_key(folded(near))
+        for value, (near, _) in least.items()
+    }
     keys = []
-    for place, (text, name) in enumerate(zip(compared, names, strict=True)):
+    for place, (text, name) in enumerate(zip(texts, names, strict=True)):
         value = spelled[text]
         keys.append((value, name, numbers[value], apart and place >= len(table)))
     distinct = sorted({*keys})
@@ -112,7 +118,9 @@ def make_rows(
         table_rows=len(table),
         by_id=by_id,
         entries=entries,
-        entry_texts=[least[key[0]] for key in distinct],
+        entry_texts=[least[key[0]][0] for key in distinct],
+        full_texts=[least[key[0]][1] for key in distinct],
+        shared=shared,
         first=by_id[first],
         folded=numbered([key[:2] for key in distinct]),
         blocks=numbered([key[1:3] for key in distinct]),
@@ -122,8 +130,10 @@ def make_rows(
     )
 
 
-def _cleaned(texts: list[str], shared: Mapping[str, int] | None) -> list[str]:
-    """Leave HTML and shared sentences out, and say how many rows have some."""
+def _cleaned(
+    texts: list[str], shared: Mapping[str, int] | None
+) -> tuple[list[str], Mapping[str, int]]:
+    """Leave HTML and shared sentences out, say how many rows have some, and return these, too."""
     texts = [*map(without_unseen, texts)]
     plain = [without_html(text) for text in texts]
     if tagged := sum(map(operator.ne, plain, texts)):
@@ -138,7 +148,7 @@ def _cleaned(texts: list[str], shared: Mapping[str, int] | None) -> list[str]:
             len(shared),
             shortened(next(iter(shared)), 60),
         )
-    return own
+    return own, shared
 
 
 def _spelled(texts: Iterable[str], *, ignore_numbers: bool) -> dict[str, str]:

@@ -10,11 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax import progress
+from qpr_jax.data.clusters import numbered
 from qpr_jax.duplicates.rows import Rows
+from qpr_jax.encoders.base import Encoder, encode_in_parts
 from qpr_jax.errors import UserError
-from qpr_jax.index.close_pairs import ClosePairs, close_pairs, closest_pairs
+from qpr_jax.index.close_pairs import ClosePairs, Pairs, close_pairs, closest_pairs
+from qpr_jax.index.vectors import pair_distances
 from qpr_jax.reranking.calibration import threshold_of_precision
 from qpr_jax.reranking.stages import Stages
+from qpr_jax.text.cleaning import told_apart
+from qpr_jax.text.folding import folded
 
 THRESHOLD = 0.5  # where no way to choose pairs is given
 _BELOW = 5  # pairs that are shown where none counts
@@ -106,12 +111,13 @@ def find_pairs(
     """
     calibration = stages.calibration
     limit = stages.require_calibration().reach if choice.by_probability else choice.value
+    told = Told(rows, stages.encoder)
 
     def search(distance: float) -> ClosePairs:
         how: dict[str, Any] = {"is_new": rows.is_new, "compare": rows.compare, "memory": memory}
         found = close_pairs(vectors, distance, blocks=rows.blocks, **how)
         differs = rows.folded[found.pairs.first] != rows.folded[found.pairs.second]
-        return found._replace(pairs=found.pairs.where(differs))
+        return found._replace(pairs=told.apart(found.pairs.where(differs), distance))
 
     if choice.way == "pairs":
         found = closest_pairs(vectors, int(choice.value), search)
@@ -123,7 +129,8 @@ def find_pairs(
     if calibration is not None:
         features = stages.pair_features()
         with progress.bar("scoring"):
-            scores = features.score_pairs(calibration, rows.entry_texts, *found.pairs)
+            texts, one, other = told.texts(first, second)
+            scores = features.score_pairs(calibration, texts, one, other, distances)
     threshold, counts = None, np.ones(len(first), bool)
     if choice.by_probability:
         threshold = choice.value
@@ -148,6 +155,50 @@ def find_pairs(
         exact=found.exact,
         missed=found.missed,
     )
+
+
+class Told:
+    """What tells entries apart that have equal texts after cleaning, but not before.
+
+    Where each of two lacks what cleaning took from the other, they are compared as they were.
+    """
+
+    def __init__(self, rows: Rows, encoder: Encoder) -> None:
+        self.rows, self.encoder = rows, encoder
+        self.near = numbered(map(folded, rows.entry_texts))
+        self.known: dict[tuple[int, int], bool] = {}
+
+    def are_told(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Which of the pairs int64 [P] are compared as they were, bool [P]."""
+        rows, told = self.rows, np.zeros(len(first), bool)
+        if rows.shared is None:
+            return told
+        for at in np.flatnonzero(self.near[first] == self.near[second]).tolist():
+            one, other = pair = int(first[at]), int(second[at])
+            if pair not in self.known:
+                texts = rows.full_texts[one], rows.full_texts[other]
+                self.known[pair] = told_apart(*texts, rows.shared)
+            told[at] = self.known[pair]
+        return told
+
+    def apart(self, pairs: Pairs, most: float) -> Pairs:
+        """Measure such pairs again, and leave those out that are farther than `most`."""
+        told = np.flatnonzero(self.are_told(pairs.first, pairs.second))
+        if not len(told):
+            return pairs
+        ends, places = np.unique([pairs.first[told], pairs.second[told]], return_inverse=True)
+        vectors = encode_in_parts(self.encoder, [self.rows.full_texts[i] for i in ends.tolist()])
+        pairs.distances[told] = pair_distances(vectors, *places.reshape(2, -1))
+        pairs = pairs.where(pairs.distances <= most)
+        return pairs.where(np.lexsort((pairs.second, pairs.first, pairs.distances)))
+
+    def texts(
+        self, first: np.ndarray, second: np.ndarray
+    ) -> tuple[list[str], np.ndarray, np.ndarray]:
+        """All texts, and which of them the pairs are of."""
+        rows = self.rows
+        shift = len(rows.entry_texts) * self.are_told(first, second)
+        return rows.entry_texts + rows.full_texts, first + shift, second + shift
 
 
 def copies_across(rows: Rows, *, certain: bool) -> Scored:

@@ -18,7 +18,7 @@ from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, id_key
 from qpr_jax.index.base import Hit, Store
 from qpr_jax.index.run import run_encoder_folder
-from qpr_jax.index.vectors import distances_to
+from qpr_jax.index.vectors import distances_to, pair_distances
 from qpr_jax.reranking.base import Rerank, Reranker, TextLists
 from qpr_jax.reranking.calibration import (
     CALIBRATION,
@@ -38,8 +38,9 @@ from qpr_jax.reranking.light import (
 )
 from qpr_jax.reranking.pairs import PairFeatures
 from qpr_jax.text.base import as_texts
-from qpr_jax.text.cleaning import clean
+from qpr_jax.text.cleaning import clean, told_apart
 from qpr_jax.text.differences import Explanation, find_differences
+from qpr_jax.text.folding import folded
 
 log = logging.getLogger(__name__)
 
@@ -214,8 +215,37 @@ class Stages:
         lists = TextLists.of(queries, hits, store.shared)
         if store.recipe.metric == "ip":
             lists = lists._replace(distances=2 + 2 * lists.distances)
-        scores = iter(self.pair_features().score_hits(self.calibration, lists).tolist())
+        values = self.pair_features().score_hits(self.calibration, lists)
+        if store.shared is not None:
+            self._rescore(values, lists, TextLists.of(queries, hits).pairs(), store.shared)
+        scores = iter(values.tolist())
         return [[hit._replace(score=next(scores)) for hit in found] for found in hits]
+
+    def _rescore(
+        self,
+        scores: np.ndarray,
+        lists: TextLists,
+        pairs: Sequence[tuple[str, str]],
+        shared: Mapping[str, int],
+    ) -> None:
+        """Correct the scores of hits that are copies only before, or only after, cleaning.
+
+        pairs: each query and hit as they are.
+        """
+        assert self.calibration is not None
+        for at, (cleaned, (query, question)) in enumerate(zip(lists.pairs(), pairs, strict=True)):
+            if cleaned == (query, question):
+                continue
+            if folded(query) == folded(question):
+                scores[at] = 1.0
+            elif scores[at] == 1.0:
+                distance, texts = lists.distances[at : at + 1], cleaned
+                if told_apart(query, question, shared):
+                    texts = query, question
+                    distance = pair_distances(self.encoder.encode([*texts]), *np.array([[0], [1]]))
+                ends = np.array([0]), np.array([1])
+                features = self.pair_features()
+                scores[at] = features.score_pairs(self.calibration, texts, *ends, distance)[0]
 
     def explain(
         self,
@@ -237,7 +267,7 @@ class Stages:
         size = reranker.candidates if reranker else _NEAREST
         (pool,) = store.search(left[None], size)
         hit = Hit(UNKNOWN if id is None else id, question, _distance(store, left, right))
-        place = _put(pool, hit, size, store.shared)
+        place = _put(pool, hit, size)
         ((scored,),) = self.score_hits(store, [text], [[pool[place]]])
         found = Explanation(scored.distance, score=scored.score)
         if reranker is not None:
@@ -269,14 +299,14 @@ def _distance(store: Store, left: np.ndarray, right: np.ndarray) -> float:
     return float(distances_to(left[None], stored, np.zeros((1, 1), int), store.recipe.metric)[0, 0])
 
 
-def _put(pool: list[Hit], given: Hit, candidates: int, shared: Mapping[str, int] | None) -> int:
+def _put(pool: list[Hit], given: Hit, candidates: int) -> int:
     """Return the place of a hit among those of a search; if missing, it replaces the farthest.
 
-    shared: as of `Store`; equal texts are the same hit if no id was given.
+    Equal texts are the same hit if no id was given.
     """
-    by_id, text = given.id != UNKNOWN, clean(given.question, shared)
+    by_id = given.id != UNKNOWN
     for place, hit in enumerate(pool):
-        same = id_key(hit.id) == id_key(given.id) if by_id else clean(hit.question, shared) == text
+        same = id_key(hit.id) == id_key(given.id) if by_id else hit.question == given.question
         if same:
             return place
     del pool[candidates - 1 :]

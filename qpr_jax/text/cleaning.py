@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import collections
 import html
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 
-from qpr_jax.text.folding import without_unseen
+from qpr_jax.text.folding import folded, without_unseen
 
 _INLINE = "a|abbr|b|code|em|font|i|small|span|strong|sub|sup|u"
 _BLOCK = "blockquote|body|br|center|div|h[1-6]|head|hr|html|img|li|meta|ol|p|pre|table|tbody|td|th"
 _SCRIPT = re.compile(r"<(script|style|title)\b.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
-_INLINE_TAG = re.compile(rf"</?(?:{_INLINE})(?:\s[^<>]*)?/?>", re.IGNORECASE)
-_BLOCK_TAG = re.compile(rf"</?(?:{_BLOCK}|thead|tr|ul)(?:\s[^<>]*)?/?>", re.IGNORECASE)
+_ANY = rf"(?:{_INLINE}|{_BLOCK}|thead|tr|ul)"
+_REST = r"(?:\s[^<>]*)?/?>"
+_TAG = re.compile(rf"</?({_ANY}){_REST}", re.IGNORECASE)
+_BLOCK_TAG = re.compile(rf"</?(?:{_BLOCK}|thead|tr|ul){_REST}", re.IGNORECASE)
+# What makes a text one of HTML: words in tags that come in pairs, a block that begins or ends right
+# at a word, or an attribute. Else a tag is what the text is about: "Is <b> bold?", Box<a>.
+_OPENED = re.compile(rf"<({_ANY}){_REST}(?=[^\s<])", re.IGNORECASE)
+_CLOSED = re.compile(rf"(?<=[^\s>])</({_ANY})\s*>", re.IGNORECASE)
+_MARKUP = re.compile(
+    rf"{_BLOCK_TAG.pattern}(?=\w)|(?<=\w){_BLOCK_TAG.pattern}|<{_ANY}\s[^<>]*\w=[\"'\w][^<>]*>",
+    re.IGNORECASE,
+)
+_SUPERSCRIPT = re.compile(rf"<sup{_REST}(?=\s*\d)", re.IGNORECASE)
+_NAMED = re.compile(r"<(?:a|img)\s[^<>]*>", re.IGNORECASE)  # has content in its attributes
+_BLANK = re.compile(r"(?<!\S)&(?:nbsp|ensp|emsp|thinsp|#160|#xa0);(?!\S)", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-f]+|[a-z]{2,8});", re.IGNORECASE)
 _SENTENCE = re.compile(r"\s*[\r\n]+\s*|(?<=[.!?:])\s+")
 _LEAST, _SHARE = 5, 0.02  # rows that share a sentence: at least so many, and this share of all
@@ -22,18 +36,26 @@ _ALONE = 0.1  # the largest share of these rows that have nothing else; more is 
 
 def without_html(text: str) -> str:
     """Remove the tags of HTML, and replace entities by their characters."""
-    if "<" not in text and "&" not in text:
-        return text
-    plain = _BLOCK_TAG.sub("\n", _INLINE_TAG.sub("", _SCRIPT.sub("\n", text)))
-    plain = _ENTITY.sub(lambda entity: html.unescape(entity[0]), plain)
-    return text if plain == text else plain.strip() or text
+    if "<" in text and _is_markup(text):
+        plain = _SUPERSCRIPT.sub("^", _SCRIPT.sub("\n", text))
+        text = html.unescape(_TAG.sub("", _BLOCK_TAG.sub("\n", plain))).strip() or text
+    elif "&" in text and not _BLANK.search(text):
+        text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text).strip() or text
+    return text
+
+
+def _is_markup(text: str) -> bool:
+    opened = {name.lower() for name in _OPENED.findall(text)}
+    closed = {name.lower() for name in _CLOSED.findall(text)}
+    return not opened.isdisjoint(closed) or _MARKUP.search(text) is not None
 
 
 def shared_sentences(texts: Sequence[str]) -> dict[str, int]:
     """Find the sentences and lines that many texts have beside others, and their counts.
 
-    A sentence that is often the whole text is a question, not a shared part. Most frequent first,
-    of equally frequent ones the one that comes first.
+    A sentence that is often the whole text is a question, not a shared part. Nor is one that often
+    tells texts apart, as "Yes." and "No." after a question. Most frequent first, of equally
+    frequent ones the one that comes first.
     """
     counts: collections.Counter[str] = collections.Counter()
     whole: collections.Counter[str] = collections.Counter()
@@ -48,7 +70,51 @@ def shared_sentences(texts: Sequence[str]) -> dict[str, int]:
     alone: collections.Counter[str] = collections.Counter()
     for text, count in whole.items() if shared else ():
         alone[_plain(text)] += count
-    return {part: count for part, count in shared.items() if alone[part] <= _ALONE * count}
+    shared = {part: count for part, count in shared.items() if alone[part] <= _ALONE * count}
+    while telling := _telling(texts, shared):
+        shared = {part: count for part, count in shared.items() if part not in telling}
+    return shared
+
+
+def _telling(texts: Sequence[str], shared: Mapping[str, int]) -> set[str]:
+    """The sentences without which too many of their texts would be equal to different ones."""
+    groups: dict[str, collections.Counter[frozenset[str]]]
+    groups = collections.defaultdict(collections.Counter)
+    for text in texts if shared else ():
+        if left := _shared_parts(text, shared):
+            groups[folded(without_shared(text, shared))][left] += 1
+    counts: collections.Counter[str] = collections.Counter()
+    for group in groups.values():
+        # Texts that have the same sentences, and some more, are not told apart by them.
+        for first, second in itertools.pairwise(sorted(group, key=lambda each: (len(each), *each))):
+            if not first <= second:
+                counts.update(dict.fromkeys(first - second, group[first]))
+                counts.update(dict.fromkeys(second - first, group[second]))
+    return {part for part, count in counts.items() if count > _ALONE * shared[part]}
+
+
+def _shared_parts(text: str, shared: Mapping[str, int]) -> frozenset[str]:
+    return frozenset(shared.keys() & {*map(_plain, _split(text))})
+
+
+def told_apart(text: str, other: str, shared: Mapping[str, int] | None) -> bool:
+    """Whether cleaning takes from each of two texts what the other lacks.
+
+    Then they are compared with all that they have, if they are equal without it.
+    """
+    first, second = (_left_out(without_unseen(each), shared or {}) for each in (text, other))
+    return not first <= second and not second <= first
+
+
+def _left_out(text: str, shared: Mapping[str, int]) -> frozenset[str]:
+    """Shared sentences, tags within the text, and what a reader of a page does not see."""
+    left = _shared_parts(without_html(text), shared)
+    if "<" not in text or not _is_markup(text):
+        return left
+    left |= {match[0] for match in _SCRIPT.finditer(text)} | {*_NAMED.findall(text)}
+    pieces = re.split(_TAG, text)
+    filled = [at for at, piece in enumerate(pieces[::2]) if piece.strip()] or [0]
+    return left | {name.lower() for name in pieces[1::2][filled[0] : filled[-1]]}
 
 
 def clean(text: str, shared: Mapping[str, int] | None) -> str:

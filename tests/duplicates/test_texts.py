@@ -115,7 +115,8 @@ def test_a_row_takes_no_pair_away_and_only_copies_are_certain(run, texts, more):
 
 def test_html_and_shared_sentences_are_left_out(run):
     assert without_html("<div><p>Hi<br>x &lt; y&nbsp;</p></div>").split() == ["Hi", "x", "<", "y"]
-    for text in ("x < y", "is x <a b & c", "List<String>", "a &b"):
+    others = ["is <em> bold?", "nest <table> in <tr>", "Set<u>", "x <p and q> z", "is &nbsp; it"]
+    for text in ("x < y", "is x <a b & c", "List<String>", "a &b", *others):
         assert without_html(text) == text
     things = ["cook rice", "learn python", "what is rust", "a new car", "mend a bike"]
     texts = [f"Hi there,\n{thing}\n-- \nSent from my phone" for thing in things] + ["thanks"] * 9
@@ -144,3 +145,26 @@ def test_copies_are_written_in_many_ways(run):
         found = find_duplicates(texts, encoder=run, **how)
         assert {(*group.ids,) for group in found.groups} == {(0, 1, 2), (7, 8)}
     assert {pair.score for pair in found.pairs} == {1.0}
+
+
+def test_what_cleaning_leaves_out_makes_no_copies(run):
+    things = ["cook rice", "learn python", "what is rust", "a new car", "mend a bike", "fly a kite"]
+    for texts in (
+        [f"{place}: {thing}" for thing in things for place in ("Peru", "Chile", "Cuba")],
+        [f"{thing}? {answer}" for thing in things for answer in ("Yes.", "No.", "Both.")],
+        ["is <em> bold", "is <strong> bold", "is <em>it</em> bold", "is <strong>it</strong> bold"],
+        ["see <img src=rye.png> it", "see <img src=rice.png> it"],
+        ["10<sup>6</sup> cars", "106 cars", "10<sub>6</sub> cars"],
+    ):
+        for clean in (True, False):
+            assert find_duplicates(texts, encoder=run, threshold=1, clean=clean).kept == [
+                *range(len(texts))
+            ]
+    wrapped = ["<p>cook rice</p>", "<div><b>cook rice</b></div>", "cook rice", "cook <b>rice</b>"]
+    found = find_duplicates(wrapped, encoder=run, threshold=0.5)
+    assert len(found.kept) == 1
+    assert max(pair.score for pair in found.pairs) <= 0.999
+    letters = [f"Hi there,\n{thing}\nBye now" for thing in things]
+    found = find_duplicates([*letters, *things], encoder=run, threshold=0.5)
+    assert len(found.kept) == len(things)
+    assert {pair.score == 1 for pair in found.pairs} == {False}

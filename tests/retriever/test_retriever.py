@@ -16,6 +16,7 @@ from qpr_jax.evaluation.retrieval import relevance_scores
 from qpr_jax.index import milvus
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.retriever import Retriever, read_encoder
+from qpr_jax.text.folding import folded
 from tests.refused import check_refused
 from tests.retriever.conftest import QUESTIONS
 from tests.runs import calibrate, write_encoder
@@ -219,6 +220,25 @@ def test_html_and_shared_sentences_are_shown_and_not_encoded(things, new, tmp_pa
             assert {hit.question for hit in found} == {*wrapped[1:], f"Hi there,\n{new}"}
     (pair,) = find_duplicates([things[1]], ["new"], incremental=index, max_distance=0).pairs
     assert {pair.question1, pair.question2} == {things[1], wrapped[1]}
+
+
+ALIKE = [f"{city}: {thing}?" for thing in ("where is it", "is it new") for city in ("Rome", "Oslo")]
+ALIKE += ["<b>where</b> is it", "where is it", "WHERE is it\u3002", "where is it? :)", "is <b> new"]
+ALIKE += ["d\xf3nde est\xe1", "donde esta?", "is <i> new", "10\u2076", "106", "where is\u200b it"]
+
+
+@given(st.lists(st.sampled_from(ALIKE), min_size=1, unique=True), st.booleans())
+@settings(max_examples=10, deadline=None)
+def test_the_text_of_a_query_is_its_first_hit(texts, distinct):
+    retriever = Retriever.build(texts * 6)
+    for text in texts:
+        found = retriever.search(text, 2, distinct=distinct)[0]
+        assert found[0].score == 1
+        assert found[0].distance < 1e-6
+        assert distinct or found[0].question == text
+        for hit in retriever.search(text, 9)[0]:
+            assert (hit.score == 1) == (folded(hit.question) == folded(text))
+            assert retriever.explain(text, hit.question).score == hit.score
 
 
 def test_an_index_can_encode_texts_as_they_are(tmp_path):
