@@ -29,15 +29,7 @@ from qpr_jax.index.run import INDEX, index_manifest, read_encoder, run_recipe
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.results import Results
-from qpr_jax.stores import (
-    Entries,
-    copies_first,
-    create_store,
-    export,
-    numbered,
-    search_distinct,
-    search_ties,
-)
+from qpr_jax.stores import Entries, copies_first, create_store, export, numbered, search_texts
 from qpr_jax.text.cleaning import clean
 from qpr_jax.text.differences import Explanation
 
@@ -253,9 +245,7 @@ class Retriever:
         reranker = self.stages.reranker(rerank, self.store)
         vectors = self.encode(texts)
         size = max(count, reranker.candidates) if reranker else count
-        find = search_distinct if distinct else search_ties
-        found = zip(texts, find(self.store, vectors, size), strict=True)
-        hits = [copies_first(text, own)[:size] if text.strip() else [] for text, own in found]
+        hits = search_texts(self.store, texts, vectors, size, distinct=distinct)
         if reranker:
             ranked = zip(texts, reranker.rerank(texts, hits, self.store.shared), strict=True)
             hits = [copies_first(text, own)[:count] for text, own in ranked]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import functools
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,16 @@ def export(folder: pathlib.Path, encoder: Encoder, stages: Stages, build: str) -
     return name
 
 
-def search_ties(store: Store, vectors: np.ndarray, k: int) -> list[list[Hit]]:
+def search_texts(
+    store: Store, texts: Sequence[str], vectors: np.ndarray, k: int, *, distinct: bool = False
+) -> list[list[Hit]]:
+    """Find the `k` nearest questions of texts, their copies first; none of a blank text."""
+    results = (search_distinct if distinct else _search_ties)(store, vectors, k)
+    found = zip(texts, results, strict=True)
+    return [copies_first(text, hits)[:k] if text.strip() else [] for text, hits in found]
+
+
+def _search_ties(store: Store, vectors: np.ndarray, k: int) -> list[list[Hit]]:
     """As `Store.search`, but with all hits that are as near as the first one, up to 16,384.
 
     Texts of one vector are no copies, and one of them may be the query.

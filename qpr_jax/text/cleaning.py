@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from qpr_jax.text.folding import folded, without_unseen
+from qpr_jax.text.tokenizer import tokenize
 
 _INLINE = "a|abbr|b|code|em|font|i|small|span|strong|sub|sup|u"
 _BLOCK = "blockquote|body|br|center|div|h[1-6]|head|hr|html|img|li|meta|ol|p|pre|table|tbody|td|th"
@@ -27,8 +28,8 @@ _MARKUP = re.compile(
 )
 _SUPERSCRIPT = re.compile(rf"<sup{_REST}(?=\s*\d)", re.IGNORECASE)
 _NAMED = re.compile(r"<(?:a|img)\s[^<>]*>", re.IGNORECASE)  # has content in its attributes
-_BLANK = re.compile(r"(?<!\S)&(?:nbsp|ensp|emsp|thinsp|#160|#xa0);(?!\S)", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-f]+|[a-z]{2,8});", re.IGNORECASE)
+_LONE = re.compile(rf"(?<!\S)(?!&amp;){_ENTITY.pattern}(?!\S)", re.IGNORECASE)
 _SENTENCE = re.compile(r"\s*[\r\n]+\s*|(?<=[.!?:])\s+")
 _LEAST, _SHARE = 5, 0.02  # rows that share a sentence: at least so many, and this share of all
 _ALONE = 0.1  # the largest share of these rows that have nothing else; more is a question
@@ -39,9 +40,14 @@ def without_html(text: str) -> str:
     if "<" in text and _is_markup(text):
         plain = _SUPERSCRIPT.sub("^", _SCRIPT.sub("\n", text))
         text = html.unescape(_TAG.sub("", _BLOCK_TAG.sub("\n", plain))).strip() or text
-    elif "&" in text and not _BLANK.search(text):
+    elif "&" in text and all(map(_is_read, _LONE.findall(text))):
         text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text).strip() or text
     return text
+
+
+def _is_read(entity: str) -> bool:
+    """Whether an entity is a word or a sign; a blank between blanks is what a text is about."""
+    return bool(tokenize(html.unescape(entity), signs=True))
 
 
 def _is_markup(text: str) -> bool:

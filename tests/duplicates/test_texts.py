@@ -116,6 +116,7 @@ def test_a_row_takes_no_pair_away_and_only_copies_are_certain(run, texts, more):
 def test_html_and_shared_sentences_are_left_out(run):
     assert without_html("<div><p>Hi<br>x &lt; y&nbsp;</p></div>").split() == ["Hi", "x", "<", "y"]
     others = ["is <em> bold?", "nest <table> in <tr>", "Set<u>", "x <p and q> z", "is &nbsp; it"]
+    others += ["is &copy; it"]
     for text in ("x < y", "is x <a b & c", "List<String>", "a &b", *others):
         assert without_html(text) == text
     things = ["cook rice", "learn python", "what is rust", "a new car", "mend a bike"]
