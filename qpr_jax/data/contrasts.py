@@ -11,10 +11,10 @@ import re
 
 # In each line, words of which each means something else than the others.
 _GROUPS = importlib.resources.files("qpr_jax.data").joinpath("contrasts.txt")
-_OTHERS: dict[str, list[str]] = {}  # the words that each word may be replaced by
+ALTERNATIVES: dict[str, list[str]] = {}  # the words that each word may be replaced by
 for _group in map(str.split, _GROUPS.read_text("utf-8").splitlines()):
     for _word in _group:
-        _OTHERS.setdefault(_word, []).extend(other for other in _group if other != _word)
+        ALTERNATIVES.setdefault(_word, []).extend(other for other in _group if other != _word)
 _NEGATED = re.compile(
     r"\b(?:(can)(?:not|'t| not)"
     r"|(do|does|did|is|are|was|were|should|would|could|has|have)(?:n't| not))\b",
@@ -67,11 +67,11 @@ def opposite(text: str, rng: random.Random) -> str:
 
     "" if no word has one.
     """
-    matches = [match for match in _WORD.finditer(text) if match[0].lower() in _OTHERS]
+    matches = [match for match in _WORD.finditer(text) if match[0].lower() in ALTERNATIVES]
     if not matches:
         return ""
     match = rng.choice(matches)
-    other = rng.choice(_OTHERS[match[0].lower()])
+    other = rng.choice(ALTERNATIVES[match[0].lower()])
     if match[0][0].isupper():
         other = other.capitalize()
     return text[: match.start()] + other + text[match.end() :]

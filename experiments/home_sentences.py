@@ -1,0 +1,142 @@
+"""Sentences of the package home-assistant-intents, for `experiments.transfer`.
+
+The package has templates of what people say to a home assistant, by intent. A template is read as
+`(this|that)`, `(in any;order)`, `[optional]`, `<rule>` and `{list:slot}`. Two sentences mean the
+same if their intent and slots are equal. A near miss has another room, number or state, or turns
+off instead of on.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import random
+import re
+from typing import Any
+
+SENTENCES, VALUES = 3, 2  # sentences of a meaning, meanings of a block of templates
+MOST = 110  # blocks of templates
+LEFT_OUT = ("HassRespond", "HassNevermind", "HassBroadcast", "HassShopping")
+# Values of slots that are free text or names of a home.
+FREE = {
+    "area": ["kitchen", "bedroom", "living room", "garage", "bathroom", "office", "hallway"],
+    "floor": ["first floor", "ground floor", "basement", "attic"],
+    "timer_name": ["pizza", "laundry", "tea", "bread"],
+    "search_query": ["Abbey Road", "Thriller", "Bohemian Rhapsody", "Blue Train"],
+    "todo_list_item": ["milk", "batteries", "call the plumber", "light bulbs"],
+    "timer_command": ["turn off the lights", "open the garage door", "lock the front door"],
+    "zone": ["work", "school", "the gym"],
+}
+# Names of devices by their domain.
+NAMES = {
+    "light": ["floor lamp", "hall light", "desk lamp"],
+    "fan": ["ceiling fan", "table fan"],
+    "media_player": ["kitchen speaker", "television", "old radio"],
+    "cover": ["left curtain", "garage gate", "roof blind"],
+    "lock": ["front door", "cellar door"],
+    "climate": ["heat pump", "air conditioner"],
+    "vacuum": ["robot vacuum", "floor cleaner"],
+    "weather": ["Boston", "Lisbon", "the cabin"],
+    "person": ["Alice", "Robert"],
+    "todo": ["holiday list", "chores list"],
+    "lawn_mower": ["robot mower", "garden mower"],
+    "": ["coffee machine", "water heater", "aquarium pump", "humidifier"],
+}
+_SLOT = re.compile(r"\{([\w:]+)\}")  # of a list and, after a colon, of another name
+_INNER = re.compile(r"\(([^()\[\]]*)\)|\[([^()\[\]]*)\]")
+_OPPOSITES = {"HassTurnOn": "HassTurnOff", "HassMediaPlayerMute": "HassMediaPlayerUnmute"}
+Meaning = tuple[str, ...]  # the intent, and its slots in order
+
+
+def home_sentences() -> tuple[list[tuple[str, Meaning]], list[tuple[str, str]]]:
+    """Make sentences, each with its meaning, and pairs of near misses; the same ones each time."""
+    path = importlib.resources.files("home_assistant_intents").joinpath("data", "en.json")
+    rules = json.loads(path.read_text("utf-8"))
+    rng, labeled = random.Random(0), list[tuple[str, Meaning]]()
+    contrasts = list[tuple[str, str]]()
+    blocks = [
+        (intent, block)
+        for intent, found in sorted(rules["intents"].items())
+        if not intent.startswith(LEFT_OUT)
+        for block in found["data"]
+    ]
+    for intent, block in rng.sample(blocks, min(MOST, len(blocks))):
+        firsts = []
+        for slots in _draws(block, rules["lists"], rng):
+            made = [
+                (_fill(rng.choice(block["sentences"]), slots, rules, rng), meaning)
+                for meaning in [_meaning(intent, block, slots)]
+                for _ in range(SENTENCES)
+            ]
+            labeled += made
+            firsts.append(made[0][0])
+        contrasts += [(firsts[0], other) for other in firsts[1:]]
+    first = {meaning: text for text, meaning in reversed(labeled)}
+    for (intent, *values), text in first.items():
+        other = first.get((_OPPOSITES.get(intent, ""), *values))
+        contrasts += [(text, other)] if other else []
+    return labeled, contrasts
+
+
+def _draws(
+    block: dict[str, Any], lists: dict[str, Any], rng: random.Random
+) -> list[dict[str, Any]]:
+    """Draw the values of the slots of a block: some, then the same with one that is another."""
+    names = sorted({*_SLOT.findall(" ".join(block["sentences"]))})
+    domain = str(block.get("requires_context", {}).get("domain", [""])[0])
+    found = [{name: _value(name, domain, lists, rng) for name in names}]
+    for _ in range(10 * bool(names)):
+        changed = rng.choice(names)
+        other = found[0] | {changed: _value(changed, domain, lists, rng)}
+        if other not in found and len(found) < VALUES:
+            found.append(other)
+    return found
+
+
+def _value(name: str, domain: str, lists: dict[str, Any], rng: random.Random) -> Any:
+    """Draw the value of a slot: (words, what they mean), or both in one string."""
+    name = name.partition(":")[0]
+    if name == "name":
+        return rng.choice(NAMES.get(domain, NAMES[""]))
+    if name in FREE:
+        return rng.choice(FREE[name])
+    known = lists[name]
+    if "range" in known:
+        number = rng.choice([1, 2, 5, 10, 15, 20, 25, 30, 45, 50, 60, 75, 80, 90])
+        scale = 100 if known["range"]["to"] > 1000 else 1
+        return str(max(known["range"]["from"], number * scale))
+    value = rng.choice(known["values"])
+    return value["in"], str(value["out"])
+
+
+def _meaning(intent: str, block: dict[str, Any], slots: dict[str, Any]) -> Meaning:
+    """Name the intent with its slots; blocks that answer otherwise are of other meanings."""
+    fixed = [f"{name}={value}" for name, value in sorted(block.get("slots", {}).items())]
+    drawn = [
+        f"{name.split(':')[-1]}={v if isinstance(v, str) else v[1]}" for name, v in slots.items()
+    ]
+    answer = block.get("response", "") if intent in ("HassGetState", "HassTimerStatus") else ""
+    return intent, answer, *fixed, *sorted(drawn)
+
+
+def _fill(template: str, slots: dict[str, Any], rules: dict[str, Any], rng: random.Random) -> str:
+    """Choose one sentence of a template."""
+    for _ in range(20):  # rules may name rules
+        text = re.sub(r"<(\w+)>", lambda rule: f"({rules['expansion_rules'][rule[1]]})", template)
+        if text == template:
+            break
+        template = text
+
+    def words(slot: re.Match[str]) -> str:
+        value = slots[slot[1]]
+        return f"({value if isinstance(value, str) else value[0]})"
+
+    text = _SLOT.sub(words, text)
+    while match := _INNER.search(text):
+        chosen = rng.choice((match[1] if match[1] is not None else match[2]).split("|"))
+        parts = chosen.split(";")  # in any order
+        chosen = " ".join(rng.sample(parts, len(parts)))
+        if match[2] is not None and rng.random() < 0.5:
+            chosen = ""
+        text = text[: match.start()] + chosen + text[match.end() :]
+    return " ".join(text.split())
