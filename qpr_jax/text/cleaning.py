@@ -92,7 +92,9 @@ def _telling(texts: Sequence[str], shared: Mapping[str, int]) -> set[str]:
     counts: collections.Counter[str] = collections.Counter()
     for group in groups.values():
         # Texts that have the same sentences, and some more, are not told apart by them.
-        for first, second in itertools.pairwise(sorted(group, key=lambda each: (len(each), *each))):
+        for first, second in itertools.pairwise(
+            sorted(group, key=lambda each: (len(each), *sorted(each)))
+        ):
             if not first <= second:
                 counts.update(dict.fromkeys(first - second, group[first]))
                 counts.update(dict.fromkeys(second - first, group[second]))
