@@ -45,6 +45,7 @@ log = logging.getLogger("qpr_jax")
 
 ENCODERS = ("minilm", "open_student")
 DEPTH = 10  # hits of a query
+ROUNDING = 1e-6  # of float32 distances, which changes no figure
 LARGE, LEAST = 300, 0.02  # a table of so many queries loses at most this
 MEAN_LEAST = -0.01  # of the mean difference: the lower end of its interval
 RULED = ("average precision", "H@1", "ROC AUC")
@@ -198,7 +199,7 @@ def judge(
     one, other = ([_compared(figures, name) for figures in side] for side in (ours, theirs))
     each = [difference([a], [b]) for a, b in zip(one, other, strict=True)]
     mean = difference(one, other)
-    loses = any(d.high < 0 for d in each) or any(
+    loses = any(d.high < -ROUNDING for d in each) or any(
         d.mean < -LEAST and len(t.queries) >= LARGE for d, t in zip(each, tables, strict=True)
     )
     return Verdict(each, mean, mean.low > MEAN_LEAST and not loses)
