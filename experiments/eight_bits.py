@@ -191,13 +191,15 @@ def main() -> int:
     parser.add_argument("encoder", help="a run or a folder of a transformer, or minilm_float32")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the result")
     parser.add_argument("--card", type=pathlib.Path, help="model card")
-    given = parser.parse_args()
-    encoder = load_encoder(given.encoder)
+    options = parser.parse_args()
+    encoder = load_encoder(options.encoder)
     if not isinstance(encoder, TransformerEncoder):
-        raise UserError(f"{given.encoder}: expected a transformer, got {encoder!r}")
+        raise UserError(f"{options.encoder}: expected a transformer, got {encoder!r}")
     converted = in_eight_bits(cast(TransformerEncoder, encoder))
-    card = given.card.read_text("utf-8").format(identity=converted.identity) if given.card else ""
-    save_encoder(given.out, converted, card=card)
+    card = (
+        options.card.read_text("utf-8").format(identity=converted.identity) if options.card else ""
+    )
+    save_encoder(options.out, converted, card=card)
     return 0
 
 

@@ -63,13 +63,13 @@ def home_sentences() -> tuple[list[tuple[str, Meaning]], list[tuple[str, str]]]:
     for intent, block in rng.sample(blocks, min(MOST, len(blocks))):
         firsts = []
         for slots in _draws(block, rules["lists"], rng):
-            made = [
+            sentences = [
                 (_fill(rng.choice(block["sentences"]), slots, rules, rng), meaning)
                 for meaning in [_meaning(intent, block, slots)]
                 for _ in range(SENTENCES)
             ]
-            labeled += made
-            firsts.append(made[0][0])
+            labeled += sentences
+            firsts.append(sentences[0][0])
         contrasts += [(firsts[0], other) for other in firsts[1:]]
     first = {meaning: text for text, meaning in reversed(labeled)}
     for (intent, *values), text in first.items():
@@ -100,12 +100,12 @@ def _value(name: str, domain: str, lists: dict[str, Any], rng: random.Random) ->
         return rng.choice(NAMES.get(domain, NAMES[""]))
     if name in FREE:
         return rng.choice(FREE[name])
-    known = lists[name]
-    if "range" in known:
+    slot = lists[name]
+    if "range" in slot:
         number = rng.choice([1, 2, 5, 10, 15, 20, 25, 30, 45, 50, 60, 75, 80, 90])
-        scale = 100 if known["range"]["to"] > 1000 else 1
-        return str(max(known["range"]["from"], number * scale))
-    value = rng.choice(known["values"])
+        scale = 100 if slot["range"]["to"] > 1000 else 1
+        return str(max(slot["range"]["from"], number * scale))
+    value = rng.choice(slot["values"])
     return value["in"], str(value["out"])
 
 

@@ -94,8 +94,8 @@ def distance_ratio(
     It scales a distance to its surroundings (Zelnik-Manor and Perona 2004). densities: [n].
     """
     around = np.log(np.maximum(1 - densities, LEAST_DISTANCE))
-    own = np.log(np.maximum(1 - cosines, LEAST_DISTANCE))
-    return np.asarray((around[first] + around[second]) / 2 - own)
+    between = np.log(np.maximum(1 - cosines, LEAST_DISTANCE))
+    return np.asarray((around[first] + around[second]) / 2 - between)
 
 
 def guards(texts: Sequence[str], others: Sequence[str]) -> np.ndarray:

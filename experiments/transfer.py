@@ -118,13 +118,13 @@ class Shipped:
 
     def pairs(self, evidence: Evidence) -> PairScores:
         """Score all pairs; beyond the reach of the calibration none is found."""
-        known = self.stages.require_calibration()
+        calibration = self.stages.require_calibration()
         cosines = evidence.of_pairs(evidence.cosines)
         distances = (2 - 2 * cosines).astype(np.float32)
-        found = np.flatnonzero(distances <= known.reach)
+        found = np.flatnonzero(distances <= calibration.reach)
         ends = evidence.first[found], evidence.second[found]
         scores = self.stages.pair_features().score_pairs(
-            known, evidence.table.texts, *ends, distances[found]
+            calibration, evidence.table.texts, *ends, distances[found]
         )
         probabilities = np.zeros(len(cosines))
         probabilities[found] = scores

@@ -94,8 +94,8 @@ class PairModel:
         columns = [e.cosines[first, second]]
         if self.use_density:
             count = len(e.table.texts)
-            known = (count * e.densities() + self.shrink * self.typical) / (count + self.shrink)
-            columns.append(distance_ratio(columns[0], known, first, second))
+            densities = (count * e.densities() + self.shrink * self.typical) / (count + self.shrink)
+            columns.append(distance_ratio(columns[0], densities, first, second))
         columns += [e.pair_guards[guard][first, second] for guard in self.used]
         return np.stack(columns, axis=1).astype(np.float64)
 

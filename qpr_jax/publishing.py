@@ -76,8 +76,8 @@ def model_card(
         report, settings = {}, {}
     learned = encoder.settings.get("translations", {})
     files = learned.get("files", [])
-    packaged, known = encoder_folder(load.STUDENT), settings.get("pretrained.identity")
-    inherits = load.load_encoder(packaged).identity in (encoder.identity, known)
+    packaged, start = encoder_folder(load.STUDENT), settings.get("pretrained.identity")
+    inherits = load.load_encoder(packaged).identity in (encoder.identity, start)
     about = (packaged / CARD).read_text("utf-8").partition("## Training data\n")[2]
     languages = [learned["source_language"], *(file["language"] for file in files)] if files else []
     return render(

@@ -161,17 +161,16 @@ class Retriever:
         if encoder is None:
             entries = iter(entries)
             first = [*itertools.islice(entries, MOST_ROWS + 1)]
-            entries, encoder = (
-                itertools.chain(first, entries),
-                default_folder([e[2] for e in first]),
-            )
+            entries = itertools.chain(first, entries)
+            encoder = default_folder([entry[2] for entry in first])
             name = encoder.name
         found, stages = read_stages(encoder, cross_encoder)
-        how = recipe if isinstance(recipe, Recipe) else run_recipe(found, **(recipe or {}))
+        if not isinstance(recipe, Recipe):
+            recipe = run_recipe(found, **(recipe or {}))
         lines: array.array[int] = array.array("q")
         questions = numbered(entries, lines, where)
         try:
-            store = create_store(folder, questions, how, found, stages, name)
+            store = create_store(folder, questions, recipe, found, stages, name)
         except RepeatedIdError as error:
             raise repeated_id(error.id, lines[error.row], where) from None
         return cls(found, store, stages, name)

@@ -136,5 +136,5 @@ def read_onnx(folder: StrPath) -> OnnxEncoder:
     if not isinstance(facts, dict) or any(type(facts.get(k)) is not t for k, t in _FACTS.items()):
         what = f"{folder}: {SETTINGS}: expected {', '.join(_FACTS)}"
         raise UserError(what, remedy="export or fetch it again")
-    known = {name: facts[name] for name in _FACTS}
-    return OnnxEncoder(model, tokenizer, **known, settings=facts.get("settings", {}))
+    sizes = {name: facts[name] for name in _FACTS}
+    return OnnxEncoder(model, tokenizer, **sizes, settings=facts.get("settings", {}))

@@ -55,13 +55,10 @@ Entity = dict[str, Any]
 class MilvusStore:
     """A `Store` in Milvus; `encoder_name` is where machines find its encoder."""
 
-    def __init__(self, address: str, encoder: str = "") -> None:
-        """Open the collection of an address; UserError if there is none.
-
-        encoder: identity that the encoder of the vectors must have; "": any.
-        """
+    def __init__(self, address: str) -> None:
+        """Open the collection of an address; UserError if there is none."""
         self.address, self._server = address, Server(address)
-        self._expected, self._build = encoder, ""
+        self._expected, self._build = "", ""  # the identity of an encoder, if one is required
         self._name, self._changing = self._server.name, threading.RLock()
         self._changes, self._removals, self._seen = 0, 1, 0  # the first read sees all
         self._looked = -_LOOK

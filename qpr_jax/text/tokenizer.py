@@ -140,8 +140,8 @@ def _odd_digits() -> tuple[frozenset[str], re.Pattern[str], re.Pattern[str], re.
             kinds[""].append(sign)
     raised, lowered, others = (re.escape("".join(signs)) for signs in kinds.values())
     beside = rf"(?<=\d)[{lowered}]+|()[{lowered}]+(?=\d)"
-    every = frozenset(itertools.chain(*kinds.values()))
-    return every, re.compile(f"[{raised}]+"), re.compile(beside), re.compile(f"[{others}]")
+    digits = frozenset(itertools.chain(*kinds.values()))
+    return digits, re.compile(f"[{raised}]+"), re.compile(beside), re.compile(f"[{others}]")
 
 
 @functools.cache
