@@ -75,7 +75,8 @@ class QuestionSet(NamedTuple):
         relevant = np.asarray(self.relevance[queries, found.ravel()]).reshape(found.shape)
         relevant &= found >= 0
         counts = np.diff(self.relevance.indptr)[self.queries]
-        return {"ndcg@10": metrics.ndcg(relevant, counts, 10), "hits@1": metrics.hits(relevant, 1)}
+        ideal = np.arange(10) < counts[:, None]
+        return {"ndcg@10": metrics.ndcg(relevant, ideal, 10), "hits@1": metrics.hits(relevant, 1)}
 
 
 def read_set(name: str, most: int = MOST) -> QuestionSet:

@@ -1,9 +1,8 @@
-"""Commands that judge a run: evaluate scores it, errors shows the queries at which it fails."""
+"""Commands that judge a run: evaluate scores it, errors lists the queries at which it fails."""
 
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,6 @@ from qpr_jax.ids import Id, parse_key
 if TYPE_CHECKING:
     from qpr_jax.evaluation.translation import Encode
     from qpr_jax.reranking.base import Rerank
-
-log = logging.getLogger("qpr_jax")
 
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
@@ -152,42 +149,29 @@ def _score_pairs(encode: Encode, pairs: str, given: Mapping[str, Any]) -> dict[s
 
 @cli.command(stopped="{out} is complete or unchanged")
 @cli.argument("run", type=cli.PATH)
-@cli.argument("other", required=False, type=cli.PATH)
 @cli.option("--split", type=click.Choice(HELD_OUT), default="test")
-@cli.option("--out", required=True, type=cli.FILE, help="A .html, .md or .json file.")
-@cli.option("--examples", type=click.IntRange(min=0), default=10, help="Examples per group.")
-def errors(run: str, other: str | None, split: str, out: str, examples: int) -> dict[str, Any]:
-    """Show the held-out queries at which RUN fails.
+@cli.option("--out", required=True, type=cli.FILE, help="A CSV file.")
+def errors(run: str, split: str, out: str) -> dict[str, Any]:
+    """Write the held-out queries at which RUN fails, and count them by kind.
 
-    They are grouped by what differs: numbers, negation, names, word order, unseen words, length.
     RUN is a work directory with splits/ and index/. A query fails if its first hit, without the
-    query itself, is not a known paraphrase. OTHER, a folder with an index of the same questions, is
-    compared with RUN on the splits of RUN. An HTML page loads nothing from the network; JSON has
-    all failing queries.
+    query itself, is not a known paraphrase. The file has a row for each: the query, the paraphrase
+    that was expected, the first hit, and what differs: numbers, negation, names, word order, unseen
+    words, length.
 
     \b
-    Example: qpr errors runs/quora_sdml --out errors.html
-             qpr errors runs/quora_sdml runs/quora_best --split validation --out errors.md
+    Example: qpr errors runs/quora_sdml --out errors.csv
+             qpr errors runs/quora_sdml --split validation --out errors.csv > errors.md
     """
-    from qpr_jax.failures.analysis import analyze, questions_of_pairs, require_same_questions
-    from qpr_jax.failures.page import check_ending, summarize, write_failures
+    from qpr_jax.evaluation import failures
 
-    check_ending(out)
-    pairs, first = read_pairs(run, split), cli.load_index(run)
-    searches = {run: first.search}
-    if other is not None:
-        second = cli.load_index(other)
-        searches[other] = second.search
-        require_same_questions(first.store, second.store, other)
-    words = first.encoder.summary().words
-    analysis = analyze(
-        searches,
-        questions_of_pairs(first.store, pairs, f"{run}: splits/{split}.tsv"),
-        pairs,
-        split=split,
-        vocabulary=None if words is None else frozenset(words),
-    )
-    write_failures(out, analysis, examples=examples)
-    log.info("%s: %s", out, summarize(analysis))
-    failing = dict(zip(analysis.runs, analysis.failing(analysis.cases), strict=True))
-    return {"out": out, "split": split, "queries": len(analysis.cases), "failing": failing}
+    retriever, pairs = cli.load_index(run), read_pairs(run, split)
+    questions = failures.questions_of_pairs(retriever.store, pairs, f"{run}: splits/{split}.tsv")
+    words = retriever.encoder.summary().words
+    vocabulary = None if words is None else frozenset(words)
+    results = failures.search_results(retriever.search, questions, pairs, vocabulary)
+    failures.write_failures(out, results)
+    if not cli.wants_json():
+        click.echo(failures.summarize(results))
+    count = len(failures.failing(results))
+    return {"out": out, "split": split, "queries": len(results), "failing": count}

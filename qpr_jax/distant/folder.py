@@ -17,7 +17,14 @@ import numpy as np
 from qpr_jax.data.pairs import QuestionPairs, parse_label
 from qpr_jax.data.splits import SPLITS, SplitData, Splits
 from qpr_jax.data.tables import read_values, table_files, write_tsv
-from qpr_jax.distant.logs import NAME_COLUMNS, UNDECIDED, LogQuestions, Logs, read_questions
+from qpr_jax.distant.logs import (
+    NAME_COLUMNS,
+    UNDECIDED,
+    LogQuestions,
+    Logs,
+    read_questions,
+    read_questions_on_spark,
+)
 from qpr_jax.distant.method import (
     Cluster,
     Method,
@@ -38,6 +45,7 @@ from qpr_jax.files import (
     write_atomically,
     write_json,
 )
+from qpr_jax.integrations.spark import open_session
 
 CLUSTERS, QUESTIONS, REPORT = "clusters.jsonl", "questions.jsonl", "report.json"
 PAIR_COLUMNS = ("question1", "question2")
@@ -78,11 +86,8 @@ def make_folder(
     refuse_existing(folder)
     if not spark:
         return write_clusters(folder, read_questions(logs, skip_bad_rows=skip_bad_rows), method)
-    from qpr_jax.distant import spark_engine
-    from qpr_jax.spark_session import session
-
-    with session(spark, "qpr clusters") as opened:
-        questions = spark_engine.read_questions(opened, logs, skip_bad_rows=skip_bad_rows)
+    with open_session(spark, "qpr clusters") as session:
+        questions = read_questions_on_spark(session, logs, skip_bad_rows=skip_bad_rows)
     return write_clusters(folder, questions, method)
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from qpr_jax.data.decoding import SKIP, BadRows
 from qpr_jax.data.tables import read_rows
+from qpr_jax.integrations import spark
 from qpr_jax.text.tokenizer import canonical
 
 NAME_COLUMNS = "name the columns with `qpr clusters --question --answer`"
 _SKIP = f"{NAME_COLUMNS}, or {SKIP}"
+_PARTITION = 100_000  # rows of a partition of Spark, about
 UNDECIDED = ""  # the answer of a question without a most frequent answer
 
 
@@ -106,3 +109,31 @@ def read_questions(logs: Logs, *, skip_bad_rows: bool = False) -> LogQuestions:
                     yield row
 
     return LogQuestions([*distinct_questions(rows())], count, bad)
+
+
+def read_questions_on_spark(
+    session: Any, logs: Logs, *, skip_bad_rows: bool = False
+) -> LogQuestions:
+    """Read what `read_questions` reads; all machines must be able to read the files."""
+    from pyspark import StorageLevel
+
+    files = [*map(os.path.abspath, logs.files)]  # Spark may have another working directory
+
+    def read(number: int) -> Iterator[tuple[str | None, ...]]:
+        for row in read_log(logs, files[number], skip_bad_rows=skip_bad_rows):
+            yield row or (None, None, None)
+
+    columns = "key string, answer string, text string"
+    rows = spark.map_numbers(session, len(files), read, columns).persist(StorageLevel.DISK_ONLY)
+    for error in rows.where("what is not null").select("what", "remedy").take(1):
+        spark.raise_error(*error)
+    count, bad = rows.selectExpr("count(key)", "count_if(key is null)").first()
+    # Starting a task costs as much as thousands of rows, so few rows get few partitions.
+    partitions = max(session.sparkContext.defaultParallelism, count // _PARTITION)
+    good = rows.where("key is not null").select("key", "answer", "text")
+    questions = spark.map_rows(
+        good.repartition(partitions, "key"),
+        lambda rows: distinct_questions(itertools.starmap(LogRow, rows)),
+        "text string, answer string, answers bigint",
+    )
+    return LogQuestions([Question(*row) for row in questions.toLocalIterator()], count, bad)

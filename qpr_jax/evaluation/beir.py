@@ -112,13 +112,9 @@ def graded_scores(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
         first = [judged.get(name, 0) for name in rankings[query]][:DEPTH]
         best = sorted(judged.values(), reverse=True)[:DEPTH]
         grades[row, : len(first)], ideal[row, : len(best)] = first, best
-    relevance = grades > 0
     relevant = np.array([sum(grade > 0 for grade in judged.values()) for judged in qrels.values()])
-    scores = {f"ndcg@{k}": metrics.graded_ndcg(grades, ideal, k) for k in CUTOFFS}
-    scores |= {f"map@{k}": metrics.average_precision(relevance, relevant, k) for k in CUTOFFS}
-    scores |= {f"recall@{k}": metrics.recall(relevance, relevant, k) for k in CUTOFFS}
-    scores |= {f"precision@{k}": metrics.precision(relevance, k) for k in CUTOFFS}
-    scores |= {f"mrr@{k}": metrics.reciprocal_rank(relevance, k) for k in CUTOFFS}
+    scores = metrics.ranking_scores(grades, ideal, relevant, CUTOFFS)
+    scores |= {f"mrr@{k}": metrics.reciprocal_rank(grades > 0, k) for k in CUTOFFS}
     return {name: float(values.mean()) for name, values in scores.items()}
 
 

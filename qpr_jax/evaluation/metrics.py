@@ -1,8 +1,8 @@
 """Scores of rankings and of probabilities, with intervals by a bootstrap over clusters.
 
 In the scores of rankings `relevance` is bool [n, K]: whether each of the K questions retrieved for
-query i is relevant, nearest first. `relevant` is int [n]: the number of questions relevant to query
-i, retrieved or not. Results are float64 [n]; a query without relevant questions scores 0.
+query i is relevant, nearest first. Results are float64 [n]; a query without relevant questions
+scores 0.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,36 +28,12 @@ def hits(relevance: np.ndarray, k: int) -> np.ndarray:
     return np.where(relevance[:, :k].any(axis=1), 1.0, 0.0)
 
 
-def recall(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
-    """Return the share of all relevant questions that are among the first `k`."""
-    return relevance[:, :k].sum(axis=1) / np.maximum(relevant, 1)
+def ndcg(grades: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:
+    """Sum grade / log2(1 + rank) over the first `k`, divided by the sum of the best ranking.
 
-
-def precision(relevance: np.ndarray, k: int) -> np.ndarray:
-    """Return the share of the first `k` places that hold a relevant question."""
-    return relevance[:, :k].sum(axis=1) / k
-
-
-def average_precision(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
-    """Sum the precisions at the relevant questions of the first `k`, over the number of relevant.
-
-    Like `map_cut` of trec_eval: the divisor counts all relevant questions, not at most `k`.
-    """
-    first = relevance[:, :k]
-    precision = np.cumsum(first, axis=1) / np.arange(1, first.shape[1] + 1)
-    return (precision * first).sum(axis=1) / np.maximum(relevant, 1)
-
-
-def ndcg(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
-    """Sum 1 / log2(1 + rank) over the first `k`, divided by the sum of the best ranking."""
-    return graded_ndcg(relevance, np.arange(k) < relevant[:, None], k)
-
-
-def graded_ndcg(grades: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:
-    """Compute `ndcg` with the grades as gains: `ndcg_cut` of trec_eval.
-
-    grades: int [n, K], of the retrieved documents, nearest first; 0 where not judged. A grade below
-    0 counts 0. ideal: int [n, K], all grades of the query, highest first, then 0.
+    As `ndcg_cut` of trec_eval. grades: int or bool [n, K], of the retrieved questions, nearest
+    first; 0 where not judged. A grade below 0 counts 0. ideal: [n, K], all grades of the query,
+    highest first, then 0.
     """
     discounts = 1 / np.log2(np.arange(2, k + 2))
 
@@ -67,6 +43,32 @@ def graded_ndcg(grades: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:
 
     best = gain(ideal)
     return gain(grades) / np.where(best > 0, best, 1)
+
+
+def ranking_scores(
+    grades: np.ndarray, ideal: np.ndarray, relevant: np.ndarray, cutoffs: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """Score each query at each K of `cutoffs`; a grade of 1 or more is relevant.
+
+    `ndcg@K`; `recall@K`, the share of the relevant questions that are among the first K;
+    `precision@K`, the share of the first K that are relevant; `map@K`, the sum of the precisions at
+    the relevant ones of the first K, over the number of all relevant questions, as `map_cut` of
+    trec_eval.
+
+    Args:
+      grades, ideal: as of `ndcg`.
+      relevant: int [n], the number of relevant questions, retrieved or not.
+      cutoffs: each at most the length of a ranking.
+    """
+    relevance = grades > 0
+    found = np.cumsum(relevance, axis=1)
+    precision = found / np.arange(1, relevance.shape[1] + 1)
+    precisions = np.cumsum(precision * relevance, axis=1)
+    most = np.maximum(relevant, 1)
+    scores = {f"ndcg@{k}": ndcg(grades, ideal, k) for k in cutoffs}
+    scores |= {f"map@{k}": precisions[:, k - 1] / most for k in cutoffs}
+    scores |= {f"recall@{k}": found[:, k - 1] / most for k in cutoffs}
+    return scores | {f"precision@{k}": precision[:, k - 1] for k in cutoffs}
 
 
 def reciprocal_rank(relevance: np.ndarray, k: int) -> np.ndarray:

@@ -102,12 +102,9 @@ def relevance_scores(
     for row, (query, hits) in enumerate(zip(queries, all_hits, strict=True)):
         seen = [hit.id for hit in hits if not other_texts or hit.question != query][:DEPTH]
         relevance[row, : len(seen)] = [id_key(i) in relevant[query] for i in seen]
-    counts = np.array([len(relevant[query]) for query in queries])
-    return {
-        "queries": len(queries),
-        **first_scores(relevance),
-        "recall@10": float(metrics.recall(relevance, counts, 10).mean()),
-    }
+    counts = [max(1, len(relevant[query])) for query in queries]
+    recall = relevance[:, :10].sum(axis=1) / counts
+    return {"queries": len(queries), **first_scores(relevance), "recall@10": float(recall.mean())}
 
 
 def first_scores(relevance: np.ndarray) -> dict[str, float]:
@@ -151,21 +148,18 @@ def time_queries(
 
 
 def _relevance(rankings: np.ndarray, query_rows: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-    own = clusters[query_rows]
-    return (rankings >= 0) & (own >= 0)[:, None] & (clusters[rankings] == own[:, None])
+    asked = clusters[query_rows][:, None]
+    return (rankings >= 0) & (asked >= 0) & (clusters[rankings] == asked)
 
 
 def _scores(
     rankings: np.ndarray, query_rows: np.ndarray, clusters: np.ndarray
 ) -> dict[str, np.ndarray]:
-    own = clusters[query_rows]
-    clustered = clusters[clusters >= 0]
-    sizes = np.bincount(clustered, minlength=1)
-    relevant = np.where(own >= 0, sizes[np.maximum(own, 0)] - 1, 0)
+    asked = clusters[query_rows]
+    sizes = np.bincount(clusters[clusters >= 0], minlength=1)
+    relevant = np.where(asked >= 0, sizes[np.maximum(asked, 0)] - 1, 0)
     relevance = _relevance(rankings, query_rows, clusters)
     scores = {f"hits@{k}": metrics.hits(relevance, k) for k in HITS_AT}
-    scores |= {f"recall@{k}": metrics.recall(relevance, relevant, k) for k in CUTOFFS}
-    scores |= {f"precision@{k}": metrics.precision(relevance, k) for k in CUTOFFS}
-    scores |= {f"map@{k}": metrics.average_precision(relevance, relevant, k) for k in CUTOFFS}
-    scores |= {f"ndcg@{k}": metrics.ndcg(relevance, relevant, k) for k in CUTOFFS}
+    ideal = np.arange(DEPTH) < relevant[:, None]
+    scores |= metrics.ranking_scores(relevance, ideal, relevant, CUTOFFS)
     return scores | {f"mrr@{DEPTH}": metrics.reciprocal_rank(relevance, DEPTH)}

@@ -43,54 +43,30 @@ def score_set(
     """Score an encoder on one set of translations.
 
     Returns:
-      `language`, `name`, `sentences`, the scores of `score_translations`, with the vectors that the
-      `teacher` gives the sources, and with a `corpus` `retrieval`: the scores of `score_retrieval`
-      for the targets, which are searched for their sources among its questions.
+      `language`, `name` and `sentences`; `to_source` and `to_target`: how often the nearest vector
+      of the other side, by Euclidean distance, is that of the translation. With a `teacher` also
+      `cosine_source` and `cosine_target`: the mean cosine of each side to its vectors of the
+      sources. With a `corpus` also `retrieval`: the scores of `score_retrieval` for the targets.
     """
-    sides = encode(texts.sources), encode(texts.targets)
-    expected = teacher(texts.sources) if teacher else None
-    found: dict[str, Any] = {
+    source, target = encode(texts.sources), encode(texts.targets)
+    scores: dict[str, Any] = {
         "language": texts.language,
         "name": texts.name,
         "sentences": len(texts.sources),
-        **score_translations(*sides, expected, texts.sources, texts.targets),
     }
+    groups = [numbered(map(normalized_text, side)) for side in (texts.sources, texts.targets)]
+    for name, rows in (
+        ("to_source", nearest_rows(target, source)),
+        ("to_target", nearest_rows(source, target)),
+    ):
+        scores[name] = float(np.any([group[rows] == group for group in groups], axis=0).mean())
+    if teacher:
+        expected = unit_rows(np.asarray(teacher(texts.sources), np.float32))
+        for name, side in (("cosine_source", source), ("cosine_target", target)):
+            cosines = (unit_rows(np.asarray(side, np.float32)) * expected).sum(axis=1)
+            scores[name] = float(cosines.mean())
     if corpus:
-        found["retrieval"] = score_retrieval(sides[1], sides[0], texts.sources, corpus)
-    return found
-
-
-def score_translations(
-    source_vectors: np.ndarray,
-    target_vectors: np.ndarray,
-    teacher_vectors: np.ndarray | None,
-    sources: Sequence[str],
-    targets: Sequence[str],
-) -> dict[str, float]:
-    """Score the two directions of translation, and how near the vectors are to the teacher's.
-
-    All vectors are float32 [n, d]; those of the teacher, if given, are of the sources.
-
-    Returns:
-      `to_source` and `to_target`: how often the nearest vector of the other side, by Euclidean
-      distance, is that of the translation. With `teacher_vectors` also `cosine_source` and
-      `cosine_target`: the mean cosine of each side to the teacher's vectors.
-    """
-    groups = [numbered(map(normalized_text, texts)) for texts in (sources, targets)]
-    found = {
-        "to_source": nearest_rows(target_vectors, source_vectors),
-        "to_target": nearest_rows(source_vectors, target_vectors),
-    }
-    scores = {}
-    for name, rows in found.items():
-        right = (groups[0][rows] == groups[0]) | (groups[1][rows] == groups[1])
-        scores[name] = float(right.mean())
-    if teacher_vectors is None:
-        return scores
-    teacher = unit_rows(np.asarray(teacher_vectors, np.float32))
-    for name, vectors in (("cosine_source", source_vectors), ("cosine_target", target_vectors)):
-        own = unit_rows(np.asarray(vectors, np.float32))
-        scores[name] = float((own * teacher).sum(axis=1).mean())
+        scores["retrieval"] = score_retrieval(target, source, texts.sources, corpus)
     return scores
 
 

@@ -40,6 +40,7 @@ from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath, locked, name_in_errors, read_object, write_atomically, write_json
 from qpr_jax.index.build import npy_header
 from qpr_jax.index.run import run_encoder_folder
+from qpr_jax.integrations.spark import map_numbers, open_session, raise_error
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ def encode_parquet(
       encoder: as in `index.run.read_encoder`.
       text_column: of the questions; if empty, that with a usual name (`data.columns.TEXT_NAMES`).
       skip_bad_rows: leave out rows without a question, instead of a UserError.
-      spark: the master of a cluster, as in `spark_session.session`; if empty, this process encodes.
+      spark: the master, as of `integrations.spark.open_session`; if empty, this process encodes.
     """
     out = pathlib.Path(out).absolute()
     folder = run_encoder_folder(encoder).absolute()
@@ -236,25 +237,16 @@ def _begin(out: pathlib.Path, asked: dict[str, Any], parts: Sequence[Part]) -> N
 
 def _on_spark(master: str, parts: list[Part], job: _Job) -> Iterator[int]:
     """Write the parts on the workers of a cluster, and yield the number of rows of each."""
-    from qpr_jax.spark_session import Rows, arrow_map, session
-
     if not parts:
         return
 
-    def write(numbers: Rows) -> Rows:
-        for (number,) in numbers:
-            try:
-                yield sum(_write(parts[number], job, _encoder(job))), "", ""
-            except UserError as error:  # the driver raises it, without a traceback of Java
-                yield 0, error.what, error.remedy
+    def write(number: int) -> list[tuple[int]]:
+        return [(sum(_write(parts[number], job, _encoder(job))),)]
 
-    columns = "rows bigint, what string, remedy string"
-    with session(master, "qpr encode") as spark:
-        numbers = spark.range(len(parts)).repartitionByRange(len(parts), "id")
-        rows = numbers.mapInArrow(*arrow_map(write, columns))
+    with open_session(master, "qpr encode") as session:
+        rows = map_numbers(session, len(parts), write, "rows bigint")
         for written, what, remedy in rows.toLocalIterator(prefetchPartitions=True):
-            if what:
-                raise UserError(what, remedy=remedy)
+            raise_error(what, remedy)
             yield written
 
 

@@ -98,7 +98,6 @@ MISTAKES = (
     ("evaluate run pairs.jsonl --task classification --validation pairs.jsonl", "pairs.", ""),
     ("evaluate run pairs.tsv --task mining", "pairs.tsv, line", "--skip-bad-rows"),
     ("errors mine --out made.md", "mine", ""),
-    ("errors run --out made.txt", "`out`", ".html"),
     ("publish run --to run", "`to`", "another folder"),
     ("publish run --to .", "`to`", ""),
     # train

@@ -26,7 +26,7 @@ def test_every_command_prints_json(objects, run, finished, tmp_path):
         "negatives": (run, "sample/pairs.csv", "--out", "n.tsv", "--count", 1),
         "rerank": (TINY, "parts/dev.tsv"),
         "clusters": ("sample/logs.jsonl", "--out", "clusters"),
-        "errors": (finished[0], "--out", "e.json"),
+        "errors": (finished[0], "--out", "e.csv"),
     }
     results = {name: objects(name, *arguments, "--json") for name, arguments in calls.items()}
     assert {*results} | SHOWN_ELSEWHERE == {*program.commands}

@@ -1,13 +1,13 @@
-"""Runs published, and two runs side by side: `publish` and `errors`."""
+"""Runs published, and queries that fail: `publish` and `errors`."""
 
+import csv
 import json
 import re
 import shlex
 import shutil
 
-import pytest
-
 from qpr_jax import Retriever
+from qpr_jax.data.splits import SPLITS
 from tests.cli.conftest import QUESTIONS
 from tests.runs import keep_row, write_encoder
 
@@ -56,44 +56,22 @@ def test_a_run_needs_a_report_and_scores_of_another_encoder_are_left_out(
 
 WAYS = ("how can i {}", "what is the best way to {}", "how do people {} in 2016?", "I {}. How?")
 THINGS = ("learn python", "cook rice", "mend a bike", "not sleep", "<script>alert(1)</script>")
-TEXTS = [way.format(thing) for thing in THINGS for way in WAYS]
-ASKED = {10 * i + 7: text for i, text in enumerate(TEXTS)}
 
 
-def make_run(folder, seed, questions=ASKED):
-    write_encoder(folder, seed)
-    Retriever.build([*questions.values()], [*questions], encoder=folder).save(folder)
-    return folder
-
-
-@pytest.fixture
-def runs(tmp_path):
-    """Two runs of other encoders on the same questions, in another order; splits in the first."""
-    first = make_run(tmp_path / "first", 0)
-    second = make_run(tmp_path / "second", 1, dict(reversed(ASKED.items())))
-    (first / "splits").mkdir()
-    ids = [*ASKED]
-    pairs = [(a, b) for i in range(0, 20, 4) for a in ids[i : i + 4] for b in ids[i : i + 4]]
-    lines = [f"{a}\t{b}\n" for a, b in pairs if a < b]
-    (first / "splits" / "test.tsv").write_text("id1\tid2\n" + "".join(lines))
-    (first / "splits" / "validation.tsv").write_text("id1\tid2\n7\t17\n")
-    (first / "splits" / "train.tsv").write_text("id1\tid2\n")
-    return first, second
-
-
-def test_two_runs_side_by_side(done, runs, tmp_path):
-    out, stderr = done("errors", *runs, "--out", "made/errors.json")
-    assert out == ""
-    value = json.loads((tmp_path / "made" / "errors.json").read_text())
-    assert value["runs"] == [*map(str, runs)]
-    assert value["queries"] == 15
-    assert "unseen" in value["groups"]
-    both = [all(answer["failed"] for answer in case["answers"]) for case in value["failing"]]
-    assert f"both at {sum(both)}\n" in stderr
-
-
-def test_runs_that_cannot_be_compared(refused, runs, tmp_path):
-    first, _ = runs
-    other = make_run(tmp_path / "other", 0, {**ASKED, 7: "another"})
-    refused("another one for id 7", "errors", first, other, "--out", "e.md")
-    assert not (tmp_path / "e.md").exists()
+def test_the_queries_that_fail(done, refused, tmp_path):
+    run = tmp_path / "mine"
+    asked = [way.format(thing) for thing in THINGS for way in WAYS]
+    write_encoder(run, 0)
+    Retriever.build(asked, encoder=run).save(run)
+    (run / "splits").mkdir()
+    for name in SPLITS:
+        pairs = [f"{i}\t{i + 1}\n" for i in range(0, 20, 4)]
+        (run / "splits" / f"{name}.tsv").write_text("id1\tid2\n" + "".join(pairs))
+    out, _ = done("errors", run, "--out", "made/errors.csv")
+    with open(tmp_path / "made" / "errors.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert out.splitlines()[2].startswith(f"| all | 5 | {len(rows)}")
+    assert all(row["query"] in asked and row["first_id"] != row["expected_id"] for row in rows)
+    (run / "splits" / "validation.tsv").write_text("id1\tid2\n0\t99\n")
+    refused("question 99 is not in the", "errors", run, "--split", "validation", "--out", "e.csv")
+    assert not (tmp_path / "e.csv").exists()

@@ -9,12 +9,11 @@ import random
 
 import pytest
 
-from qpr_jax import spark_session
-from qpr_jax.distant import spark_engine
 from qpr_jax.distant.folder import write_clusters
-from qpr_jax.distant.logs import Logs, read_questions
+from qpr_jax.distant.logs import Logs, read_questions, read_questions_on_spark
 from qpr_jax.distant.method import Method
 from qpr_jax.errors import UserError
+from qpr_jax.integrations.spark import open_session
 from tests.distant.rows import log_rows, write_rows
 
 METHODS = [Method(least=0.2), Method("paper", least=0.1, pairs=7, seed=5)]
@@ -24,7 +23,7 @@ METHODS = [Method(least=0.2), Method("paper", least=0.1, pairs=7, seed=5)]
 def session(spark_master):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # most time is compilation
-        with spark_session.session(spark_master, "test") as session:
+        with open_session(spark_master, "test") as session:
             yield session
 
 
@@ -33,7 +32,7 @@ def read(request):
     """Either reader: (logs, skip_bad_rows=...) -> questions."""
     if request.param == "memory":
         return read_questions
-    return functools.partial(spark_engine.read_questions, request.getfixturevalue("session"))
+    return functools.partial(read_questions_on_spark, request.getfixturevalue("session"))
 
 
 def made(folder, read, files, method):

@@ -7,7 +7,6 @@ from qpr_jax.evaluation.translation import (
     known_shares,
     score_retrieval,
     score_set,
-    score_translations,
 )
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.text.vocabulary import Vocabulary
@@ -35,8 +34,10 @@ def test_against_plain_loops():
         return pytest.approx(right / len(queries))
 
     expected = {"to_source": accuracy(target, source), "to_target": accuracy(source, target)}
-    found = score_translations(source, target, None, sources, targets)
-    assert found == expected
+    vectors = iter([source, target])
+    texts = Translations("a.tsv", "en", "de", sources, targets)
+    found = score_set(texts, lambda _: next(vectors))
+    assert found == expected | {"language": "de", "name": "a.tsv", "sentences": 60}
     assert 0.1 < found["to_source"] < 0.9
 
 

@@ -1,4 +1,4 @@
-from qpr_jax.failures.analysis import groups_of
+from qpr_jax.evaluation.failures import kinds_of
 from qpr_jax.text.differences import (
     Differences,
     find_differences,
@@ -110,7 +110,7 @@ def test_what_negates():
     assert not negates("")
 
 
-def test_groups_of_two_questions():
+def test_kinds_of_two_questions():
     for query, other, found in [
         ("How do I learn to cook rice?", "How can I learn to cook rice?", ""),
         (
@@ -127,7 +127,7 @@ def test_groups_of_two_questions():
         ("a b", "?", "longer short"),
         ("?", "!", "same short"),
     ]:
-        assert [*groups_of(query, other, None)] == found.split()
+        assert kinds_of(query, other) == found.split()
 
 
 def test_words_that_differ_are_marked():

@@ -6,20 +6,15 @@ mteb is imported for the metadata, PyTorch for similarities, neither for encodin
 from __future__ import annotations
 
 import functools
-import os
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances, paired_euclidean_distances
 
-from qpr_jax.encoders import load
 from qpr_jax.encoders.base import Encoder, encode_in_parts, parse_tensors
 from qpr_jax.encoders.sentence_transformers import WEIGHTS
 from qpr_jax.errors import UserError, needs
-from qpr_jax.files import StrPath
-from qpr_jax.index.run import read_encoder
 
 if TYPE_CHECKING:
     import torch
@@ -29,27 +24,25 @@ if TYPE_CHECKING:
 class MtebEncoder:
     """An encoder of ours with the methods of `mteb.models.EncoderProtocol`.
 
-        results = mteb.evaluate(MtebEncoder("runs/mine"), mteb.get_tasks(tasks=["STS12"]))
+        results = mteb.evaluate(MtebEncoder(encoder), mteb.get_tasks(tasks=["STS12"]))
 
     Vectors of length 1 are compared by their cosine, others by minus their Euclidean distance,
     which order as the squared distance of a search does.
     """
 
     def __init__(
-        self, encoder: StrPath, *, name: str = "", languages: Sequence[str] | None = None
+        self, encoder: Encoder, *, name: str = "qpr_jax/encoder", languages: Sequence[str] = ()
     ) -> None:
-        """Read an encoder; UserError if there is none, or `name` has no organization.
+        """Wrap an encoder, such as `qpr_jax.read_encoder("runs/mine")`.
 
         Args:
-          encoder: its name, folder or address, as of `Retriever.load`.
-          name: ORGANIZATION/MODEL in mteb's results; `qpr_jax/` and the folder's name by default.
-          languages: that it is made for, as `eng-Latn`; not known by default.
+          encoder: the encoder.
+          name: ORGANIZATION/MODEL in mteb's results; UserError without an organization.
+          languages: that it is made for, as `eng-Latn`; if empty, not known.
         """
-        self.name = name or _default_name(encoder)
-        if "/" not in self.name:
+        if "/" not in name:
             raise UserError(f"`name`: expected ORGANIZATION/MODEL, got {name!r}")
-        self.encoder = read_encoder(encoder)
-        self.languages = None if languages is None else list(languages)
+        self.encoder, self.name, self.languages = encoder, name, [*languages]
 
     @functools.cached_property
     def mteb_model_meta(self) -> ModelMeta:
@@ -58,7 +51,7 @@ class MtebEncoder:
             from mteb.languages import check_language_code
             from mteb.models import ModelMeta
             from mteb.models.model_meta import ScoringFunction
-        for code in self.languages or ():
+        for code in self.languages:
             try:
                 check_language_code(code)
             except ValueError as error:
@@ -70,7 +63,7 @@ class MtebEncoder:
         return ModelMeta(
             name=self.name,
             revision=encoder.identity,
-            languages=self.languages,
+            languages=self.languages or None,
             n_parameters=parameters,
             memory_usage_mb=size / 2**20,
             max_tokens=encoder.max_tokens,
@@ -122,13 +115,6 @@ def similarities(
     if normalized:
         return np.einsum("nd,nd->n", one, other) if paired else one @ other.T
     return -(paired_euclidean_distances if paired else euclidean_distances)(one, other)
-
-
-def _default_name(encoder: StrPath) -> str:
-    address = os.fspath(encoder)
-    if address.startswith(load.HUB):
-        return address.removeprefix(load.HUB).partition("@")[0]
-    return f"qpr_jax/{pathlib.Path(encoder).resolve().name}"
 
 
 def _weights(encoder: Encoder) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Apache Spark: a session on a master, and functions from rows to rows on its workers."""
+"""Apache Spark: a session on a master, and functions of numbers or of rows on its workers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
 }
 
-Rows = Iterator[tuple[Any, ...]]
+Row = tuple[Any, ...]
 
 
 @contextlib.contextmanager
-def session(master: str, name: str) -> Iterator[Any]:
+def open_session(master: str, name: str) -> Iterator[Any]:
     """Start a Spark session of this name on a master: `local[2]`, `spark://host:7077`, `yarn`, ...
 
     Raises UserError if Spark fails. Only the settings that are necessary are set here; the others
@@ -71,8 +71,36 @@ def _reason(error: Exception) -> str:
     return (raised or lines or [type(error).__name__])[-1]
 
 
-def arrow_map(function: Callable[[Rows], Iterable[Any]], columns: str) -> tuple[Any, str]:
-    """Return the arguments of `mapInArrow` for a function from rows to rows with `columns`."""
+def map_numbers(
+    session: Any, count: int, work: Callable[[int], Iterable[Row]], columns: str
+) -> Any:
+    """Return a frame of the rows that `work` yields for each number below `count`, a task each.
+
+    A UserError of `work` becomes a row of nulls with the columns `what` and `remedy`, which the
+    frame has, too; `raise_error` raises it. Otherwise it would come with a traceback of Java.
+
+    Args:
+      session: of `open_session`.
+      count: the number of tasks.
+      work: returns the rows of a number. Workers run a copy of it.
+      columns: the names and types of a row, such as "text string, count bigint".
+    """
+    size = columns.count(",") + 1
+
+    def run(numbers: Iterator[Row]) -> Iterator[Row]:
+        for (number,) in numbers:
+            try:
+                for row in work(number):
+                    yield *row, None, None
+            except UserError as error:
+                yield *(None,) * size, error.what, error.remedy
+
+    numbers = session.range(count).repartitionByRange(count, "id")
+    return map_rows(numbers, run, f"{columns}, what string, remedy string")
+
+
+def map_rows(frame: Any, function: Callable[[Iterator[Row]], Iterable[Row]], columns: str) -> Any:
+    """Return a frame of the rows with `columns` that a function makes of each partition's rows."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow
@@ -86,4 +114,10 @@ def arrow_map(function: Callable[[Rows], Iterable[Any]], columns: str) -> tuple[
             arrays = map(pyarrow.array, zip(*chunk, strict=True), schema.types)
             yield pyarrow.RecordBatch.from_arrays(list(arrays), schema=schema)
 
-    return run, columns
+    return frame.mapInArrow(run, columns)
+
+
+def raise_error(what: str | None, remedy: str | None) -> None:
+    """Raise the UserError of a row of `map_numbers`, if it has one."""
+    if what is not None:
+        raise UserError(what, remedy=remedy or "")

@@ -1,0 +1,176 @@
+"""Held-out queries whose first hit is no known paraphrase: a table, and counts by kind.
+
+A kind says what differs between two texts. A query is compared with the known paraphrase that
+shares most words with it, which does not depend on the index, so shares can be compared between
+indexes. A failing query is also compared with its first hit, for which it was mistaken.
+"""
+
+from __future__ import annotations
+
+import collections
+import csv
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from qpr_jax.data.clusters import connect
+from qpr_jax.errors import UserError
+from qpr_jax.evaluation.retrieval import DEPTH, SearchFn, search_in_blocks
+from qpr_jax.files import StrPath, write_atomically
+from qpr_jax.ids import id_key
+from qpr_jax.index.base import Store
+from qpr_jax.text.differences import names_differ, negates, numbers_differ
+from qpr_jax.text.tokenizer import replace_surrogates, tokenize
+
+COLUMNS = (
+    *("query_id", "query", "expected_id", "expected", "expected_kinds"),
+    *("first_id", "first", "first_distance", "first_kinds", "right_place", "right_distance"),
+)
+_SHORT, _LONG = 4, 20  # words
+_TIMES = 1.5  # as many words
+KINDS = {
+    "numbers": "the numbers differ",
+    "negation": "only one of the two negates",
+    "names": "only one of the two has a certain name",
+    "order": "the same words in another order",
+    "same": "only case or marks differ",
+    "longer": f"the query has at least {_TIMES:g} times the words",
+    "shorter": f"the other question has at least {_TIMES:g} times the words",
+    "short": f"the query has at most {_SHORT} words",
+    "long": f"the query has more than {_LONG} words",
+    "unseen": "the query has a word that the encoder does not know",
+}
+
+
+def kinds_of(query: str, other: str, vocabulary: frozenset[str] | None = None) -> list[str]:
+    """Return the KINDS of a query and another question, in their order."""
+    words, others = tokenize(query), tokenize(other)
+    is_kind = {
+        "numbers": numbers_differ(query, other),
+        "negation": negates(query) != negates(other),
+        "names": names_differ(query, other),
+        "order": words != others and sorted(words) == sorted(others),
+        "same": words == others,
+        "longer": len(words) >= _TIMES * max(1, len(others)),
+        "shorter": len(others) >= _TIMES * max(1, len(words)),
+        "short": len(words) <= _SHORT,
+        "long": len(words) > _LONG,
+        "unseen": vocabulary is not None and not vocabulary.issuperset(words),
+    }
+    return [kind for kind in KINDS if is_kind[kind]]
+
+
+def search_results(
+    search: SearchFn,
+    questions: Mapping[int, str],
+    pairs: np.ndarray,
+    vocabulary: frozenset[str] | None = None,
+) -> list[dict[str, Any]]:
+    """Search for the queries of a split; return a row of COLUMNS for each, in the order of ids.
+
+    The right hit is the first of `DEPTH` hits that is a known paraphrase: `right_place` is its
+    place from 1, None if there is none. A query fails where that is not 1.
+
+    Args:
+      search: searches the index of the questions.
+      questions: the text of each id in `pairs`.
+      pairs: int64 [P, 2], ids, the query first. Known paraphrases of a query are all questions
+        that pairs link to it, directly or through others.
+      vocabulary: words that the encoder knows; None for an encoder without a list of words.
+    """
+    paraphrases = known_paraphrases(pairs)
+    texts = [questions[query] for query in paraphrases]
+    rows = []
+    for query, text, hits in zip(
+        paraphrases, texts, search_in_blocks(search, texts, DEPTH + 1), strict=True
+    ):
+        others = [hit for hit in hits if id_key(hit.id) != query][:DEPTH]
+        if not others:
+            what = f"question {query}: expected another question among its hits, got none"
+            raise UserError(what, remedy="build the index again")
+        # Of equally close paraphrases the one with the smallest id.
+        expected = max(paraphrases[query], key=lambda i: (_overlap(text, questions[i]), -i))
+        places = (place for place, hit in enumerate(others) if id_key(hit.id) in paraphrases[query])
+        place = next(places, None)
+        first, right = others[0], None if place is None else others[place]
+        values = (
+            *(query, text),
+            *(expected, questions[expected], kinds_of(text, questions[expected], vocabulary)),
+            *(first.id, first.question, first.distance),
+            kinds_of(text, first.question, vocabulary),
+            *(None if place is None else place + 1, right and right.distance),
+        )
+        rows.append(dict(zip(COLUMNS, values, strict=True)))
+    return rows
+
+
+def _overlap(first: str, second: str) -> float:
+    """Return the Jaccard index of the sets of words; 1 if both are empty."""
+    words, others = {*tokenize(first)}, {*tokenize(second)}
+    return len(words & others) / len(words | others) if words | others else 1.0
+
+
+def known_paraphrases(pairs: np.ndarray) -> dict[int, list[int]]:
+    """Return the queries of pairs int64 [P, 2], by id, each with all questions linked to it."""
+    ids, places = np.unique(pairs, return_inverse=True)
+    clusters = connect(len(ids), places.reshape(-1, 2)).tolist()
+    members = collections.defaultdict(list)
+    for value, cluster in zip(ids.tolist(), clusters, strict=True):
+        members[cluster].append(value)
+    linked = {value: group for group in members.values() for value in group}
+    queries = np.unique(pairs[:, 0]).tolist()
+    return {query: [other for other in linked[query] if other != query] for query in queries}
+
+
+def questions_of_pairs(store: Store, pairs: np.ndarray, source: str) -> dict[int, str]:
+    """Return the text of each id in pairs int64 [P, 2] of the file `source`."""
+    ids: list[int] = np.unique(pairs).tolist()
+    texts: dict[int, str] = {}
+    for value, question in zip(ids, store.get(ids), strict=True):
+        if question is None:
+            what = f"{source}: question {value} is not in the index"
+            raise UserError(what, remedy="give a run from whose index no question was removed")
+        texts[value] = question.text
+    return texts
+
+
+def failing(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the rows of the queries that fail."""
+    return [row for row in results if row["right_place"] != 1]
+
+
+def write_failures(path: StrPath, results: Sequence[Mapping[str, Any]]) -> None:
+    """Write the queries that fail as CSV, whole or not at all; kinds are separated by blanks."""
+    with write_atomically(path, "w") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for row in failing(results):
+            cells = (" ".join(v) if isinstance(v, list) else v for v in row.values())
+            writer.writerow([replace_surrogates(v) if isinstance(v, str) else v for v in cells])
+
+
+def summarize(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table in Markdown: the queries of each kind, how many fail, and the mistakes."""
+    failures = failing(results)
+    lines = [
+        "| kind | queries | fail | mistaken | what differs |",
+        "|---|---|---|---|---|",
+        _line("all", results, failures, len(failures), ""),
+    ]
+    for kind, meaning in KINDS.items():
+        of_kind = [row for row in results if kind in row["expected_kinds"]]
+        mistaken = sum(kind in row["first_kinds"] for row in failures)
+        lines.append(_line(kind, of_kind, failing(of_kind), mistaken, meaning))
+    return "\n".join(lines)
+
+
+def _line(
+    kind: str,
+    results: Sequence[Mapping[str, Any]],
+    failures: Sequence[Mapping[str, Any]],
+    mistaken: int,
+    meaning: str,
+) -> str:
+    share = f" ({len(failures) / len(results):.3f})" if results else ""
+    return f"| {kind} | {len(results):,} | {len(failures):,}{share} | {mistaken:,} | {meaning} |"

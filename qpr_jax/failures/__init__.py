@@ -1,1 +1,0 @@
-"""Held-out queries that fail: which, and what differs. No JAX."""

@@ -1,0 +1,1 @@
+"""Adapters to other systems: Apache Spark and mteb."""
