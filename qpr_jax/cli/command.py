@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qpr_jax.data.columns import Columns
-from qpr_jax.data.decoding import STANDARD_INPUT
+from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT, table_files
 from qpr_jax.data.questions import Entry, Say, log_columns, read_questions
-from qpr_jax.data.tables import FORMATS, table_files, tsv_cell
+from qpr_jax.data.tables import tsv_cell
 from qpr_jax.errors import printable, printable_json
 
 if TYPE_CHECKING:
