@@ -20,7 +20,7 @@ from qpr_jax.cli import command as cli
 from qpr_jax.cli.serve import PORT, allowed_hosts, host_names, host_option, listen, run_app
 from qpr_jax.data.columns import Columns
 from qpr_jax.data.decoding import ARROW, STANDARD_INPUT, format_of, input_name, table_files
-from qpr_jax.data.questions import NO_COLUMNS, Source, log_columns
+from qpr_jax.data.questions import NO_COLUMNS, Source
 from qpr_jax.data.tables import separator_of
 from qpr_jax.errors import UserError, needs, shortened
 from qpr_jax.files import locked, read_object, write_json
@@ -146,7 +146,7 @@ def _read(files: Sequence[str], how: dict[str, Any], where: str) -> Source:
 
     def say(found: Columns, source: str) -> None:
         chosen.append(found)
-        log_columns(found, source)
+        cli.log_columns(found, source)
 
     read = itertools.chain.from_iterable(cli.read_input(file, say=say, **how) for file in files)
     entries = [*progress.count(read, "read")]

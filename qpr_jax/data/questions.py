@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import decimal
+import functools
 import itertools
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,7 +72,7 @@ def read_questions(
       columns: of the question, the id and the payload.
       skip_bad_rows: skip rows that cannot be read and log their number. Otherwise the first one is
         a UserError with its line.
-      say: gets the columns of a table, as `log_columns` does.
+      say: gets the columns of a table, and its name in messages.
     """
     path = os.fspath(path)
     source, kind = input_name(path), format or format_of(path) or "lines"
@@ -84,6 +86,79 @@ def read_questions(
 
     rows, bad = read_rows(path, choose, format=format), BadRows(source, skip=skip_bad_rows)
     yield from _entries(rows, columns, bad, is_text=is_text, say=None if kind == "lines" else say)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The questions of a file. A loop reads the file, so it may be larger than memory.
+
+        table = read_table("tickets.csv.gz", id="ticket", payload=["solved"])
+        retriever = Retriever.build_in("large", table)
+        table.texts, table.ids, table.columns["solved"]
+
+    A loop gives an `Entry` for each question. The lists are read once, when they are asked for.
+    """
+
+    path: StrPath
+    chosen: Columns
+    format: str = ""
+    skip_bad_rows: bool = False
+
+    def __iter__(self) -> Iterator[Entry]:
+        return read_questions(
+            self.path,
+            format=self.format,
+            columns=self.chosen,
+            skip_bad_rows=self.skip_bad_rows,
+        )
+
+    @functools.cached_property
+    def entries(self) -> list[Entry]:
+        """All questions."""
+        return [*self]
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each question."""
+        return [entry.question for entry in self.entries]
+
+    @property
+    def ids(self) -> list[Id | None]:
+        """The id of each question, None for none."""
+        return [entry.id for entry in self.entries]
+
+    @property
+    def columns(self) -> dict[str, list[object]]:
+        """The columns of the payload, by name; None where a row lacks one."""
+        names = dict.fromkeys(name for entry in self.entries for name in entry.payload or ())
+        return {name: [(e.payload or {}).get(name) for e in self.entries] for name in names}
+
+    def to_dicts(self) -> list[dict[str, object]]:
+        """Return a mapping for each question: `id`, `question` and the payload."""
+        rows = self.entries
+        return [{"id": row.id, "question": row.question, **(row.payload or {})} for row in rows]
+
+
+def read_table(
+    path: StrPath,
+    *,
+    text: str = "",
+    id: str | None = "",
+    payload: bool | Iterable[str] = True,
+    format: str = "",
+    skip_bad_rows: bool = False,
+) -> Table:
+    """Return the questions of a file.
+
+    Args:
+      path: of a file, of a folder of Parquet files, or "-" for standard input, which is read once.
+      text: column of the question; if empty, that with a usual name (TEXT_NAMES), or the only one.
+      id: column of the id; if empty, that with a usual name (ID_NAMES), if any; None: no ids.
+      payload: the columns that are kept: all others (True), none (False), or these.
+      format: one of `decoding.FORMATS`; if empty, the suffix of the file's name decides.
+      skip_bad_rows: leave out and count rows that cannot be read, instead of a UserError.
+    """
+    return Table(path, _keep(Columns(text, id), payload), format, skip_bad_rows)
 
 
 def as_entries(
@@ -220,14 +295,6 @@ def _entries(
     if unseen:
         log.warning("%s: no row has %s", bad.source, listed(sorted(unseen)))
     bad.warn()
-
-
-def log_columns(chosen: Columns, source: str) -> None:
-    """Log a line that says which columns of a table were chosen."""
-    ids = f"ids from `{chosen.id}`" if chosen.id else "no ids"
-    log.info(
-        "%s: questions from `%s`, %s, payload %s", source, chosen.text, ids, listed(chosen.kept)
-    )
 
 
 def _entry(line: int, fields: Fields, chosen: Columns, is_text: bool) -> Entry:
