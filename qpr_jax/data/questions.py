@@ -303,9 +303,10 @@ def _entry(line: int, fields: Fields, chosen: Columns, is_text: bool) -> Entry:
     if not isinstance(question, str) or not question.strip():
         raise UserError(f"expected a question in `{chosen.text}`, got {short(question)}")
     value = _as_id(fields[chosen.id], chosen.id, is_text) if chosen.id else None
-    kept = {name: fields[name] for name in chosen.kept if name in fields}
-    payload = {name: None if is_missing(cell) else cell for name, cell in kept.items()}
-    return Entry(line, value, str(question), to_json(payload) if payload else None)
+    payload = {name: fields[name] for name in chosen.kept if name in fields}
+    if not is_text:  # whose cells are strings
+        payload = to_json({n: None if is_missing(cell) else cell for n, cell in payload.items()})
+    return Entry(line, value, str(question), payload or None)
 
 
 def _as_id(value: Any, column: str, is_text: bool) -> Id | None:
