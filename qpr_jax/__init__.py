@@ -12,7 +12,7 @@ Explanation: what the stages of a search think of two questions.
 Recipe: how to index.
 Encoder, read_encoder: from questions to vectors; what every encoder offers, and how to read one.
 register_encoder: lets folders with an encoder of your own be read.
-read_questions, Columns: the questions of a file of any format, and which columns to read.
+read_table: the questions of a file of any format, as a Table; it may be larger than memory.
 Id, Payload: the types of an id (int or str) and of what is kept with a question.
 TrainConfig, load_config, train_and_evaluate: a training from Python.
 losses: loss functions of JAX arrays.
@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qpr_jax import losses as losses
-    from qpr_jax.data.columns import Columns as Columns
     from qpr_jax.data.questions import Payload as Payload
-    from qpr_jax.data.questions import read_questions as read_questions
+    from qpr_jax.data.questions import Table as Table
+    from qpr_jax.data.questions import read_table as read_table
     from qpr_jax.duplicates.find import find_duplicates as find_duplicates
     from qpr_jax.duplicates.result import Duplicates as Duplicates
     from qpr_jax.encoders.base import Encoder as Encoder
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 __version__ = "0.3.0.dev0"
 
 _MODULES = {
-    "Columns": "data.columns",
     "Duplicates": "duplicates.result",
     "Encoder": "encoders.base",
     "Explanation": "text.differences",
@@ -64,12 +63,13 @@ _MODULES = {
     "Recipe": "index.recipe",
     "Results": "results",
     "Retriever": "retriever",
+    "Table": "data.questions",
     "TrainConfig": "training.config",
     "UserError": "errors",
     "find_duplicates": "duplicates.find",
     "load_config": "training.config",
     "read_encoder": "index.run",
-    "read_questions": "data.questions",
+    "read_table": "data.questions",
     "register_encoder": "encoders.load",
     "register_loss": "training.losses_config",
     "train_and_evaluate": "training.main",

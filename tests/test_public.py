@@ -45,7 +45,7 @@ HEAVY = ("faiss", "jax", "jinja2", "numba", "pandas", "pyarrow", "rich", "sklear
 # Each after the one before, in one process, with the heavy packages that it may load.
 IMPORTS = {
     "import qpr_jax.cli.commands": (),  # as `qpr --help` does
-    "from qpr_jax import UserError, read_questions": (),
+    "from qpr_jax import UserError, read_table": (),
     "from qpr_jax import Results, Retriever, find_duplicates": ("faiss", "numba"),
     f"import qpr_jax; qpr_jax.read_encoder({str(TINY)!r})": ("faiss", "numba"),
 }

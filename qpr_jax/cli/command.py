@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import logging
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qpr_jax.data.columns import Columns
-from qpr_jax.data.decoding import STANDARD_INPUT
-from qpr_jax.data.questions import Entry, Say, log_columns, read_questions
-from qpr_jax.data.tables import FORMATS, table_files, tsv_cell
+from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT, listed, table_files
+from qpr_jax.data.questions import Entry, Say, read_questions
+from qpr_jax.data.tables import tsv_cell
 from qpr_jax.errors import printable, printable_json
 
 if TYPE_CHECKING:
     from qpr_jax.retriever import Retriever
+
+log = logging.getLogger("qpr_jax")
 
 CHUNK = 1024  # questions that are searched or added together
 _IDS = ("id", "query_id")  # keys of output whose values go out as they came
@@ -125,6 +128,14 @@ def read_input(path: str, say: Say | None = None, **given: Any) -> Iterator[Entr
     columns = Columns(given["text_column"] or "", key, payload)
     how = {"format": given["format"] or "", "skip_bad_rows": given["skip_bad_rows"]}
     return read_questions(path, columns=columns, say=say, **how)
+
+
+def log_columns(chosen: Columns, source: str) -> None:
+    """Log a line that says which columns of a table were chosen."""
+    ids = f"ids from `{chosen.id}`" if chosen.id else "no ids"
+    log.info(
+        "%s: questions from `%s`, %s, payload %s", source, chosen.text, ids, listed(chosen.kept)
+    )
 
 
 def read_inputs(paths: Sequence[str], **how: Any) -> Iterator[Entry]:

@@ -18,11 +18,10 @@ import click
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.cli.serve import PORT, allowed_hosts, host_names, host_option, listen, run_app
-from qpr_jax.data.columns import Chosen
-from qpr_jax.data.decoding import STANDARD_INPUT, input_name
-from qpr_jax.data.questions import NO_COLUMNS, Source, log_columns
-from qpr_jax.data.records import ARROW
-from qpr_jax.data.tables import format_of, separator_of, table_files
+from qpr_jax.data.columns import Columns
+from qpr_jax.data.decoding import ARROW, STANDARD_INPUT, format_of, input_name, table_files
+from qpr_jax.data.questions import NO_COLUMNS, Source
+from qpr_jax.data.tables import separator_of
 from qpr_jax.errors import UserError, needs, shortened
 from qpr_jax.files import locked, read_object, write_json
 
@@ -143,16 +142,16 @@ def duplicates(
 
 
 def _read(files: Sequence[str], how: dict[str, Any], where: str) -> Source:
-    chosen: list[Chosen] = []
+    chosen: list[Columns] = []
 
-    def say(found: Chosen, source: str) -> None:
+    def say(found: Columns, source: str) -> None:
         chosen.append(found)
-        log_columns(found, source)
+        cli.log_columns(found, source)
 
     read = itertools.chain.from_iterable(cli.read_input(file, say=say, **how) for file in files)
     entries = [*progress.count(read, "read")]
     own = None
-    if len(chosen) == len(files) and len({each[:2] for each in chosen}) == 1:
+    if len(chosen) == len(files) and len({(each.text, each.id) for each in chosen}) == 1:
         own = how["format"] or format_of(files[0]), files
     return Source(entries, where, [*chosen, NO_COLUMNS][0], own)
 

@@ -1,42 +1,26 @@
-"""Which column of a table is the question, which the id, and which are kept as payload."""
+"""Which columns of a table are read, tables in memory by narwhals, and cells as JSON."""
 
 from __future__ import annotations
 
 import datetime
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from qpr_jax.data.decoding import ARROW, import_pyarrow, listed, require
+from qpr_jax.data.tables import TEXT_NAMES, Choose, Fields
 from qpr_jax.errors import UserError
+from qpr_jax.ids import Id
 
-Fields = Mapping[str, object]
-Rows = Iterator[tuple[int, Fields | str]]  # the line of a row; its fields, or what is wrong
-# From the names of all columns to those that are read, none where they are a row of a text file
-# without a header; of JSON all keys are read.
-Choose = Callable[[Sequence[str]], Iterable[str]]
-
-_TEXT_NAMES = (
-    "question text query title sentence questions queries prompt utterance subject question_text "
-    "query_text question_title"
-)
-TEXT_NAMES = tuple(_TEXT_NAMES.split())
 ID_NAMES = ("id", "qid", "_id", "question_id", "query_id", "uuid")
 _PANDAS_INDEX = "__index_level_"  # in a Parquet file, an index without a name
 _NAME_TEXT = "name the question's column (`text_column`, `--text-column`, `data.question_column`)"
 _NAME_ID = "name the id's column (`id_column`, `--id-column`)"
-
-
-class Chosen(NamedTuple):
-    """The columns of the question, of the id ("" for none), of the payload, and all in order."""
-
-    text: str
-    id: str
-    payload: tuple[str, ...]
-    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -48,71 +32,58 @@ class Columns:
         one.
       id: the id's; if empty, that with a usual name (ID_NAMES), if there is one; None: no ids.
       payload: kept with a question: all others (True), none (False), or these.
+      names: all of these in the order of the table, once they are chosen.
     """
 
     text: str = ""
     id: str | None = ""
     payload: bool | tuple[str, ...] = False
+    names: tuple[str, ...] = ()
 
-    def choose(self, names: Sequence[str], *, in_text: bool = False) -> Chosen:
-        """The columns among these names; a UserError lists them where it cannot choose.
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns of the payload, once they are chosen."""
+        return self.payload if isinstance(self.payload, tuple) else ()
 
-        in_text: the names are the first line of a text file. An only column is the question's then
-          if a word of its name is usual; else there may be no header, or another separator.
+    def choose(self, names: Sequence[str], source: str = "", *, in_text: bool = False) -> Columns:
+        """Choose the columns among these names; a UserError lists them where it cannot.
+
+        Args:
+          names: of all columns.
+          source: of the table, in messages; if empty, columns of the payload may be missing.
+          in_text: the names are the first line of a text file. An only column is the question's
+            then if a word of its name is usual; else there may be no header, or another separator.
         """
-        text = self.text or _usual(names, TEXT_NAMES, remedy=_NAME_TEXT)
+        start = f"{source}: " if source else ""
+        text = self.text or _usual(names, TEXT_NAMES, start, _NAME_TEXT)
         if not text and len(names) == 1 and names[0].lower() not in ID_NAMES:
             text = names[0] if not in_text or _has_usual_word(names[0]) else ""
         if not text:
-            what = f"expected a column of questions ({', '.join(TEXT_NAMES[:4])}, ...)"
+            what = f"{start}expected a column of questions ({', '.join(TEXT_NAMES[:4])}, ...)"
             other = ", or another format, such as `lines`" if in_text and len(names) == 1 else ""
             if {"question1", "question2"} <= {*names}:
                 other = "; pairs are for `qpr train`, `qpr evaluate`, `qpr rerank`"
             raise UserError(f"{what}, got {listed(names)}", remedy=_NAME_TEXT + other)
         others = [name for name in names if name and name != text]
-        key = "" if self.id is None else self.id or _usual(others, ID_NAMES, remedy=_NAME_ID)
+        key = "" if self.id is None else self.id or _usual(others, ID_NAMES, start, _NAME_ID)
         others = [name for name in others if name != key and not name.startswith(_PANDAS_INDEX)]
         payload = tuple(dict.fromkeys(others if self.payload is True else self.payload or ()))
-        require(names, [text], remedy=_NAME_TEXT)
-        require(names, [key], remedy=_NAME_ID)
+        require(names, [text], remedy=_NAME_TEXT, source=source)
+        require(names, [key], remedy=_NAME_ID, source=source)
+        if source:
+            require(names, payload, remedy="name others with `--payload`", source=source)
         chosen = {text, key, *payload} - {""}
-        return Chosen(text, key, payload, tuple(name for name in names if name in chosen))
-
-    def choose_of(self, source: str, names: Sequence[str], *, in_text: bool = False) -> Chosen:
-        """As `choose`, with all columns of the payload; a UserError names the source."""
-        try:
-            chosen = self.choose(names, in_text=in_text)
-            require(names, chosen.payload, remedy="name others with `--payload`")
-        except UserError as error:
-            raise UserError(f"{source}: {error.what}", remedy=error.remedy) from None
-        return chosen
+        return Columns(text, key, payload, tuple(name for name in names if name in chosen))
 
 
-def require(
-    names: Sequence[str], required: Sequence[str], *, remedy: str, source: str = ""
-) -> Sequence[str]:
-    """Return the `required` columns, "" for none; a UserError names one that is not there once."""
-    start = f"{source}: " if source else ""
-    for name in filter(None, required):
-        if name not in names:
-            what = f"{start}expected a column `{name}`, got {listed(names)}"
-            raise UserError(what, remedy=remedy)
-        if names.count(name) > 1:
-            what = f"{start}expected one column `{name}`, got {names.count(name)}"
-            raise UserError(what, remedy="rename some")
-    return required
-
-
-def _usual(names: Sequence[str], usual: Sequence[str], *, remedy: str) -> str:
+def _usual(names: Sequence[str], usual: Sequence[str], start: str, remedy: str) -> str:
     """The usual name, the first of `usual` before others; "" for none, UserError for several."""
     found = [name for name in dict.fromkeys(names) if name.strip().lower() in usual]
     best = [name for name in found if name.strip().lower() == usual[0]]
-    if len(best) == 1:
-        return best[0]
-    if len(found) > 1:
-        what = f"expected one column of the {usual[0]}, got {listed(found)}"
+    if len(best) != 1 and len(found) > 1:
+        what = f"{start}expected one column of the {usual[0]}, got {listed(found)}"
         raise UserError(what, remedy=remedy)
-    return found[0] if found else ""
+    return (*best, *found, "")[0]
 
 
 def _has_usual_word(header: str) -> bool:
@@ -122,10 +93,83 @@ def _has_usual_word(header: str) -> bool:
     return plain and not {*words}.isdisjoint(TEXT_NAMES)
 
 
-def listed(names: Sequence[str]) -> str:
-    """The names of columns in a message: 20 at most."""
-    more = f" and {len(names) - 20} others" if len(names) > 20 else ""
-    return ", ".join(f"`{name[:40]}`" for name in names[:20]) + more if names else "none"
+def is_table(value: object) -> bool:
+    """Whether narwhals reads this as a table, or it has an Arrow C stream."""
+    if isinstance(value, str | bytes | list | tuple | Mapping):
+        return False
+    from narwhals.stable.v2 import dependencies
+
+    if dependencies.is_into_series(value):
+        return False
+    frame = dependencies.is_into_dataframe(value) or dependencies.is_polars_lazyframe(value)
+    return frame or hasattr(value, "__arrow_c_stream__")
+
+
+def frame_rows(table: Any, choose: Choose, source: str) -> Iterator[tuple[int, Fields]]:
+    """Yield the position and the fields of each row; see `data.tables.read_rows`."""
+    import narwhals.stable.v2 as nw
+    from narwhals.exceptions import DuplicateError
+
+    pandas = sys.modules.get("pandas")
+    try:
+        if pandas is not None and isinstance(table, pandas.DataFrame):
+            levels = [name for name in table.index.names if name not in (None, *table.columns)]
+            table = table.reset_index(levels) if levels else table
+            table = table.set_axis([*map(str, table.columns)], axis="columns")
+        frame = nw.from_native(table, pass_through=True)
+        if frame is table:  # anything that has an Arrow C stream
+            frame = nw.from_native(import_pyarrow(source).table(table))
+        names = [*choose(frame.collect_schema().names())]
+    except DuplicateError:
+        what = f"{source}: expected columns with distinct names"
+        raise UserError(what, remedy="rename some") from None
+    if isinstance(frame, nw.LazyFrame):
+        frame = frame.collect()
+    yield from enumerate(frame.select(names).iter_rows(named=True, buffer_size=4096))
+
+
+def select_rows(
+    source: Any, places: Sequence[int], rows: Iterable[int], names: Collection[str]
+) -> Any:
+    """Return rows and columns of a table with their own types, as a table of narwhals.
+
+    None where types are not known: of other formats, and of files of which rows were skipped.
+    source: a table in memory, or the format and the names of files. places: the positions of the
+    rows that were read; `rows` are some of these.
+    """
+    import narwhals.stable.v2 as nw
+
+    if isinstance(source, tuple):
+        kind, files = source
+        if kind not in ARROW:
+            return None
+        arrow = import_pyarrow(files[0])
+        import pyarrow.dataset
+
+        try:
+            data = pyarrow.dataset.dataset(files, format="ipc" if kind == "arrow" else kind)
+            source = data.to_table(columns=[name for name in data.schema.names if name in names])
+        except (arrow.ArrowException, OSError):  # compressed, a stream, or of several schemas
+            return None
+        places = range(len(source)) if len(source) == len(places) else []
+    frame = nw.from_native(source, pass_through=True)
+    if not isinstance(frame, nw.DataFrame) or not places:
+        return None
+    columns = [number for number, name in enumerate(frame.columns) if f"{name}" in names]
+    return frame[[places[row] for row in rows], columns]
+
+
+def row_labels(table: Any) -> list[Id] | None:
+    """Return the index of a pandas table as ids; None if it is 0, 1, 2, ... or cannot be ids."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(table, pandas.DataFrame | pandas.Series):
+        return None
+    index, kind = table.index, table.index.inferred_type
+    if not index.is_unique or kind not in ("integer", "string"):
+        return None
+    if kind == "integer" and (index.min() < 0 or index.equals(pandas.RangeIndex(len(index)))):
+        return None
+    return list(index.tolist())
 
 
 def is_missing(value: object) -> bool:
@@ -151,9 +195,9 @@ def to_json(value: object) -> Any:
 
 def _plain(value: Any) -> object:
     """Return an object that JSON lacks as one that it has."""
+    if is_missing(value):  # also times that are none
+        return None
     match value:
-        case _ if is_missing(value):  # also times that are none
-            return None
         case Mapping():
             return dict(value)
         case set() | np.ndarray():

@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from qpr_jax.data.columns import Fields, is_missing, require
-from qpr_jax.data.decoding import BadRows, input_name
-from qpr_jax.data.tables import format_of, read_rows
+from qpr_jax.data.columns import is_missing
+from qpr_jax.data.decoding import BadRows, format_of, input_name, require
+from qpr_jax.data.tables import Fields, read_rows
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, id_key
@@ -93,9 +93,11 @@ def read_question_pairs(
         require(names, COLUMNS, remedy=_NAMES, source=name)
         return [column for column in names if column in (*PAIRS_HEADER, WEIGHT)]
 
-    rows = read_rows(str(path), choose, format=kind)
-    parsed = ((line, _parse(fields, weighted=weighted)) for line, fields in rows)
-    good = [*itertools.islice(bad.good(parsed), max_rows or None)]
+    rows = bad.good(
+        read_rows(str(path), choose, format=kind),
+        lambda _, fields: _parse(fields, weighted=weighted),
+    )
+    good = [*itertools.islice(rows, max_rows or None)]
     bad.warn()
     if not good:
         what = f"{name}: expected rows of question pairs, got no good row and {bad.count} bad ones"
@@ -111,29 +113,27 @@ def parse_label(cell: object) -> bool | None:
     return _LABELS.get(str(cell).strip().lower())
 
 
-def _parse(fields: Fields | str, *, weighted: bool) -> tuple[Row, float] | str:
-    """A labeled pair and its weight, or what is wrong with the row."""
-    if isinstance(fields, str):
-        return fields
+def _parse(fields: Fields, *, weighted: bool) -> tuple[Row, float]:
+    """A labeled pair and its weight; a UserError says what is wrong with the row."""
     if missing := [name for name in COLUMNS if name not in fields]:
-        return f"expected `{missing[0]}`, got {short(sorted(fields))}"
+        raise UserError(f"expected `{missing[0]}`, got {short(sorted(fields))}")
     first, second, cell = ("" if is_missing(fields[name]) else fields[name] for name in COLUMNS)
     for name, text in zip(COLUMNS, (first, second), strict=False):
         if not isinstance(text, str):
-            return f"expected a question in `{name}`, got {short(text)}"
+            raise UserError(f"expected a question in `{name}`, got {short(text)}")
     first, second = str(first), str(second)
     label = parse_label(cell)
     if label is None:
-        return f"expected `{COLUMNS[2]}` 0 or 1, got {short(cell)}"
-    given = _cell(fields.get(WEIGHT)) if weighted else ""
+        raise UserError(f"expected `{COLUMNS[2]}` 0 or 1, got {short(cell)}")
+    number = _cell(fields.get(WEIGHT)) if weighted else ""
     try:
-        weight = float(given or 1)
+        weight = float(number or 1)
     except ValueError:
         weight = math.nan
     if not 0 < weight < math.inf:
-        return f"expected a `{WEIGHT}` above 0, got {short(given)}"
-    both = {*IDS} <= fields.keys() and not weighted
-    ids = [_cell(fields[name]) if both else "" for name in IDS]
+        raise UserError(f"expected a `{WEIGHT}` above 0, got {short(number)}")
+    has_ids = {*IDS} <= fields.keys() and not weighted
+    ids = [_cell(fields[name]) if has_ids else "" for name in IDS]
     a, b = (id_key(i) if i else f"={t}" for i, t in zip(ids, (first, second), strict=True))
     return (a, b, first, second, label), weight
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import decimal
+import functools
 import itertools
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.columns import Chosen, Columns, Fields, Rows, is_missing, listed, to_json
-from qpr_jax.data.decoding import BadRows, input_name
-from qpr_jax.data.records import frame_rows, is_table, row_labels
-from qpr_jax.data.tables import format_of, format_of_name, read_rows
+from qpr_jax.data.columns import Columns, frame_rows, is_missing, is_table, row_labels, to_json
+from qpr_jax.data.decoding import BadRows, format_of, format_of_name, input_name, listed
+from qpr_jax.data.tables import Fields, Rows, read_rows
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import LARGEST_ID, Id, check_id, check_ids, id_key
@@ -24,9 +25,11 @@ from qpr_jax.text.base import as_texts
 log = logging.getLogger("qpr_jax")
 
 Payload = Mapping[str, object]  # names to values of JSON: str, int, float, bool, None, list, dict
+
+
 DEFAULT = Columns()
 NO_COLUMNS = DEFAULT.choose(["question"])  # of lines and lists of texts
-Say = Callable[[Chosen, str], object]  # gets the columns of a table, and its name in messages
+Say = Callable[[Columns, str], object]  # gets the columns of a table, and its name in messages
 
 
 class Entry(NamedTuple):
@@ -47,7 +50,7 @@ class Source(NamedTuple):
 
     entries: Sequence[Entry]
     where: str
-    chosen: Chosen = NO_COLUMNS
+    chosen: Columns = NO_COLUMNS
     own: Any = None
 
 
@@ -69,22 +72,93 @@ def read_questions(
       columns: of the question, the id and the payload.
       skip_bad_rows: skip rows that cannot be read and log their number. Otherwise the first one is
         a UserError with its line.
-      say: gets the columns of a table, as `log_columns` does.
+      say: gets the columns of a table, and its name in messages.
     """
     path = os.fspath(path)
     source, kind = input_name(path), format or format_of(path) or "lines"
-    cells = kind in ("csv", "tsv")
+    is_text = kind in ("csv", "tsv")
 
     def choose(names: Sequence[str]) -> Iterable[str]:
-        named = columns.text or columns.id or isinstance(columns.payload, tuple)
-        if kind == "lines" and named:
+        if kind == "lines" and (columns.text or columns.id or isinstance(columns.payload, tuple)):
             what = f"{source}: expected a table with these columns, got lines of text"
             raise UserError(what, remedy="name its format with `--format`")
-        return columns.choose_of(source, names, in_text=cells).names
+        return columns.choose(names, source, in_text=is_text).names
 
-    bad = BadRows(source, skip=skip_bad_rows)
-    say = None if kind == "lines" else say
-    yield from _entries(read_rows(path, choose, format=format), columns, bad, cells=cells, say=say)
+    rows, bad = read_rows(path, choose, format=format), BadRows(source, skip=skip_bad_rows)
+    yield from _entries(rows, columns, bad, is_text=is_text, say=None if kind == "lines" else say)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The questions of a file. A loop reads the file, so it may be larger than memory.
+
+        table = read_table("tickets.csv.gz", id="ticket", payload=["solved"])
+        retriever = Retriever.build_in("large", table)
+        table.texts, table.ids, table.columns["solved"]
+
+    A loop gives an `Entry` for each question. The lists are read once, when they are asked for.
+    """
+
+    path: StrPath
+    chosen: Columns
+    format: str = ""
+    skip_bad_rows: bool = False
+
+    def __iter__(self) -> Iterator[Entry]:
+        return read_questions(
+            self.path,
+            format=self.format,
+            columns=self.chosen,
+            skip_bad_rows=self.skip_bad_rows,
+        )
+
+    @functools.cached_property
+    def entries(self) -> list[Entry]:
+        """All questions."""
+        return [*self]
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each question."""
+        return [entry.question for entry in self.entries]
+
+    @property
+    def ids(self) -> list[Id | None]:
+        """The id of each question, None for none."""
+        return [entry.id for entry in self.entries]
+
+    @property
+    def columns(self) -> dict[str, list[object]]:
+        """The columns of the payload, by name; None where a row lacks one."""
+        names = dict.fromkeys(name for entry in self.entries for name in entry.payload or ())
+        return {name: [(e.payload or {}).get(name) for e in self.entries] for name in names}
+
+    def to_dicts(self) -> list[dict[str, object]]:
+        """Return a mapping for each question: `id`, `question` and the payload."""
+        rows = self.entries
+        return [{"id": row.id, "question": row.question, **(row.payload or {})} for row in rows]
+
+
+def read_table(
+    path: StrPath,
+    *,
+    text: str = "",
+    id: str | None = "",
+    payload: bool | Iterable[str] = True,
+    format: str = "",
+    skip_bad_rows: bool = False,
+) -> Table:
+    """Return the questions of a file.
+
+    Args:
+      path: of a file, of a folder of Parquet files, or "-" for standard input, which is read once.
+      text: column of the question; if empty, that with a usual name (TEXT_NAMES), or the only one.
+      id: column of the id; if empty, that with a usual name (ID_NAMES), if any; None: no ids.
+      payload: the columns that are kept: all others (True), none (False), or these.
+      format: one of `decoding.FORMATS`; if empty, the suffix of the file's name decides.
+      skip_bad_rows: leave out and count rows that cannot be read, instead of a UserError.
+    """
+    return Table(path, _keep(Columns(text, id), payload), format, skip_bad_rows)
 
 
 def as_entries(
@@ -114,14 +188,14 @@ def as_entries(
     columns = Columns("" if text_column is None else str(text_column), key)
     if is_table(questions):
         columns = _keep(columns, payload)
-        rows = frame_rows(questions, lambda n: columns.choose_of(source, n).names, source)
+        rows = frame_rows(questions, lambda names: columns.choose(names, source).names, source)
         entries = _entries(rows, columns, bad, say=say)
     elif is_path(questions):
         if isinstance(questions, str) and not os.path.exists(questions):
             what = f"{source}: found no file {short(questions)}"
             raise UserError(what, remedy=f"correct its name; pass [{name}] if it is a question")
-        how: dict[str, Any] = {"skip_bad_rows": skip_bad_rows, "say": say}
-        entries = read_questions(questions, columns=_keep(columns, payload), **how)
+        columns = _keep(columns, payload)
+        entries = read_questions(questions, columns=columns, skip_bad_rows=skip_bad_rows, say=say)
     else:
         if isinstance(questions, str):
             what = f"{source}: expected a list of strings, got str"
@@ -182,7 +256,7 @@ def _peek(questions: Any, source: str) -> tuple[Any, Any]:
         questions = questions.to_pylist()
     iterator = iter(questions)
     start = [*itertools.islice(iterator, 1)]
-    return start[0] if start else None, itertools.chain(start, iterator)
+    return (*start, None)[0], itertools.chain(start, iterator)
 
 
 def _mapping_rows(questions: Iterable[object]) -> Rows:
@@ -196,59 +270,49 @@ def _mapping_rows(questions: Iterable[object]) -> Rows:
 
 
 def _entries(
-    rows: Rows, columns: Columns, bad: BadRows, *, cells: bool = False, say: Say | None = None
+    rows: Rows, columns: Columns, bad: BadRows, *, is_text: bool = False, say: Say | None = None
 ) -> Iterator[Entry]:
     """Make entries of rows. The first row says which column is the question's.
 
-    cells: the rows are those of a text file, whose ids are numbers where they look like it.
+    is_text: the rows are those of a text file, whose ids are numbers where they look like it.
     """
-    known: dict[tuple[str, ...], Chosen] = {}
-    unseen = {*columns.payload} if isinstance(columns.payload, tuple) else set()
-    for line, fields in rows:
-        if isinstance(fields, str):
-            bad.add(line, fields)
-            continue
-        unseen -= fields.keys()
+    chosen_of: dict[tuple[str, ...], Columns] = {}
+    unseen = {*columns.kept}
+
+    def parse(line: int, fields: Fields) -> Entry:
+        nonlocal columns
+        unseen.difference_update(fields)
         names = tuple(fields)
-        try:
-            if names not in known:
-                chosen = known[names] = columns.choose(names)
-                if len(known) == 1:
-                    columns = dataclasses.replace(columns, text=chosen.text)
-                    if say is not None:
-                        say(chosen, bad.source)
-            entry = _entry(line, fields, known[names], cells)
-        except UserError as error:
-            bad.add(line, error.what, error.remedy)
-        else:
-            yield entry
+        if names not in chosen_of:
+            chosen = chosen_of[names] = columns.choose(names)
+            if len(chosen_of) == 1:
+                columns = dataclasses.replace(columns, text=chosen.text)
+                if say is not None:
+                    say(chosen, bad.source)
+        return _entry(line, fields, chosen_of[names], is_text)
+
+    yield from bad.good(rows, parse)
     if unseen:
         log.warning("%s: no row has %s", bad.source, listed(sorted(unseen)))
     bad.warn()
 
 
-def log_columns(chosen: Chosen, source: str) -> None:
-    """Log a line that says which columns of a table were chosen."""
-    ids = f"ids from `{chosen.id}`" if chosen.id else "no ids"
-    kept = listed(chosen.payload)
-    log.info("%s: questions from `%s`, %s, payload %s", source, chosen.text, ids, kept)
-
-
-def _entry(line: int, fields: Fields, chosen: Chosen, cells: bool) -> Entry:
-    """The entry of a row; a UserError says what is wrong with it; `cells` as of `_entries`."""
+def _entry(line: int, fields: Fields, chosen: Columns, is_text: bool) -> Entry:
+    """The entry of a row; a UserError says what is wrong with it; `is_text` as of `_entries`."""
     question = fields[chosen.text]
     if not isinstance(question, str) or not question.strip():
         raise UserError(f"expected a question in `{chosen.text}`, got {short(question)}")
-    value = _as_id(fields[chosen.id], chosen.id, cells) if chosen.id else None
-    kept = {name: fields[name] for name in chosen.payload if name in fields}
-    payload = {name: None if is_missing(cell) else cell for name, cell in kept.items()}
-    return Entry(line, value, str(question), to_json(payload) if payload else None)
+    value = _as_id(fields[chosen.id], chosen.id, is_text) if chosen.id else None
+    payload = {name: fields[name] for name in chosen.kept if name in fields}
+    if not is_text:  # whose cells are strings
+        payload = to_json({n: None if is_missing(cell) else cell for n, cell in payload.items()})
+    return Entry(line, value, str(question), payload or None)
 
 
-def _as_id(value: Any, column: str, cells: bool) -> Id | None:
+def _as_id(value: Any, column: str, is_text: bool) -> Id | None:
     """The id in a column, None for none; numbers that are no id are strings, as in CSV."""
     if isinstance(value, str):
-        key = id_key(value) if cells else value  # of a file, 7 is a number, and 007 is none
+        key = id_key(value) if is_text else value  # of a file, 7 is a number, and 007 is none
         value = key if value.strip() else None
     if is_missing(value):
         return None

@@ -7,25 +7,40 @@ import contextlib
 import csv
 import functools
 import itertools
+import json
 import logging
 import os
-import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
-from qpr_jax.data.columns import TEXT_NAMES, Choose, Rows, require
-from qpr_jax.data.decoding import NOT_UTF8, Line, input_name, not_utf8, open_input, read_lines
-from qpr_jax.data.records import NO_JSON, arrow_rows, json_rows, parse_json
-from qpr_jax.errors import UserError, short
+from qpr_jax.data.decoding import (
+    ARROW,
+    FORMATS,
+    NOT_UTF8,
+    Line,
+    format_of,
+    import_pyarrow,
+    input_name,
+    not_utf8,
+    open_input,
+    read_lines,
+    require,
+    table_files,
+)
+from qpr_jax.errors import UserError, short, shortened
 from qpr_jax.files import StrPath, write_atomically
 
 log = logging.getLogger("qpr_jax")
 
-FORMATS = ("lines", "tsv", "csv", "jsonl", "json", "parquet", "arrow")
-_SUFFIXES = dict.fromkeys(("feather", "ipc", "arrows"), "arrow")
-_SUFFIXES |= {"ndjson": "jsonl", "pq": "parquet"}
+_TEXT_NAMES = (
+    "question text query title sentence questions queries prompt utterance subject question_text "
+    "query_text question_title"
+)
+TEXT_NAMES = tuple(_TEXT_NAMES.split())
 NAME_COLUMNS = "name its columns so, or another format with `--format`"
+_NO_JSON = (ValueError, RecursionError, MemoryError)  # what `_parse_json` raises
+_BEFORE_JSON = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"  # byte order marks and blanks
 _LONGEST_ROW = 5000  # lines of a row whose cells hold line ends
 _SHOWN_LINES = 20  # that show the separator of a CSV file
 _OPEN = "not CSV (a quote is not closed)"
@@ -33,8 +48,12 @@ _NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
 
 csv.field_size_limit(1 << 30)  # characters of a quoted cell; the default refuses long texts
 
-Cells = tuple[int, list[str] | str]  # the line where a row begins; its cells, or what is wrong
-Ahead = collections.deque[Line]  # lines that were read while a quote was open
+Fields = Mapping[str, object]
+Rows = Iterator[tuple[int, Fields | str]]  # the line of a row; its fields, or what is wrong
+# From the names of all columns to those that are read, none where they are a row of a text file
+# without a header; of JSON all keys are read.
+Choose = Callable[[Sequence[str]], Iterable[str]]
+Cells = list[str] | str  # of a row, or what is wrong
 T = TypeVar("T")
 
 
@@ -54,27 +73,26 @@ def read_rows(
     kind, source = format or format_of(path) or "lines", input_name(path)
     if kind not in FORMATS:
         raise UserError(f"expected one of {', '.join(FORMATS)}, got {format!r}", setting="format")
-    if callable(columns):
-        choose: Choose = columns
-    else:
-        choose = functools.partial(require, required=columns, remedy=remedy, source=source)
     if kind == "parquet" and os.path.isdir(path):
         read = functools.partial(read_rows, columns=columns, format=kind, remedy=remedy)
         rows = itertools.chain.from_iterable(map(read, table_files([path], format=kind)))
         yield from enumerate((row for _, row in rows), start=1)
         return
+    names = () if callable(columns) else columns
+    check = functools.partial(require, required=names, remedy=remedy, source=source)
+    choose: Choose = columns if callable(columns) else check
     with open_input(path) as file:
-        if kind in ("parquet", "arrow"):
-            yield from arrow_rows(file, path, kind, choose)
+        if kind in ARROW:
+            yield from _arrow_rows(file, path, kind, choose)
+        elif kind in ("json", "jsonl"):
+            yield from _json_rows(file, source, names)
         elif kind == "lines":
-            names = [*columns(["question"])] if callable(columns) else columns
+            names = names or [*choose(["question"])]
             yield from _line_rows(read_lines(file, source), source, names, sniff=not format)
-        elif kind in ("csv", "tsv"):
+        else:
             lines = read_lines(file, source)
             separator, lines = _find_separator(lines) if kind == "csv" else ("\t", lines)
             yield from _cell_rows(_read_cells(lines, separator, kind, source), source, choose)
-        else:
-            yield from json_rows(file, source, () if callable(columns) else columns)
 
 
 def read_values(
@@ -100,41 +118,6 @@ def read_values(
         yield result
 
 
-def format_of(path: StrPath) -> str:
-    """Return the format that a file's name says, or the Parquet files of a folder; "" for none."""
-    return "parquet" if next(pathlib.Path(path).rglob("*.parquet"), None) else format_of_name(path)
-
-
-def format_of_name(path: StrPath) -> str:
-    """Return the format of tables that a suffix says, also before .gz and .zst; "" for none."""
-    base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")
-    kind = os.path.splitext(base)[1].removeprefix(".")
-    kind = _SUFFIXES.get(kind, kind)
-    return kind if kind in FORMATS[1:] else ""
-
-
-def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...]:
-    """Return the files of `paths` and of its folders: by their names, else with `format` all."""
-    files: list[str] = []
-    for path in paths:
-        if not path:
-            raise UserError("expected files, got an empty name", remedy="name a file or a folder")
-        if not os.path.isdir(path):
-            files.append(os.fspath(path))
-            continue
-        below = [file for file in pathlib.Path(path).rglob("*") if file.is_file()]
-        hidden = re.compile(r"(^|/)[._]")  # also a folder, such as .ipynb_checkpoints
-        inside = [str(f) for f in below if not hidden.search(f.relative_to(path).as_posix())]
-        named = [file for file in inside if format_of(file) in ([format] if format else FORMATS)]
-        found = named or (inside if format else [])
-        if not found:
-            formats = ".jsonl, .csv, .tsv, .parquet, also .gz and .zst"
-            what = f"{path}: expected a folder with tables ({formats}), found none"
-            raise UserError(what, remedy="name its files, or give their format with `--format`")
-        files += sorted(found)
-    return tuple(files)
-
-
 def separator_of(path: str, format: str = "") -> str:
     """Return the separator of the cells of a CSV file; "," for other inputs."""
     if not os.path.isfile(path) or (format or format_of(path)) != "csv":
@@ -155,24 +138,29 @@ def tsv_cell(text: str) -> str:
     return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
 
 
-def _read_cells(lines: Iterator[Line], separator: str, kind: str, source: str) -> Iterator[Cells]:
+def _read_cells(
+    lines: Iterator[Line], separator: str, kind: str, source: str
+) -> Iterator[tuple[int, Cells]]:
     """Yield the line where each row that is not blank begins, and its cells or what is wrong.
 
     Where quotes do not fit, they are characters in a TSV file, and a bad row of one line in CSV.
     """
-    ahead: Ahead = collections.deque()
+    ahead: collections.deque[Line] = collections.deque()  # lines read while a quote was open
     width = 0  # cells of the first row
     swallowed: list[int] = []  # lines in quoted cells that look like rows
-    while (item := _next_line(ahead, lines)) is not None:
-        number, line = item
+
+    def next_line() -> Line | None:
+        return ahead.popleft() if ahead else next(lines, None)
+
+    for number, line in iter(next_line, None):
         if isinstance(line, bytes):
             yield number, not_utf8(line)
             continue
-        row: list[str] | str = line.removesuffix("\r").split(separator)
+        row: Cells = line.removesuffix("\r").split(separator)
         if line[:1] == '"' or f'{separator}"' in line:
-            quoted, rest = _quoted_cells(line, ahead, lines, separator)
-            signs = {isinstance(text, str) and text.count(separator) for _, text in (item, *rest)}
-            like_rows = bool(rest) and width > 1 and signs == {width - 1}
+            quoted, rest = _quoted_cells(line, next_line, separator)
+            signs = {isinstance(text, str) and text.count(separator) for _, text in rest}
+            like_rows = bool(rest) and width > 1 and {line.count(separator), *signs} == {width - 1}
             misfit = width not in (0, len(quoted)) and (bool(rest) or kind == "tsv")
             if isinstance(quoted, list) and (misfit or (like_rows and kind == "tsv")):
                 quoted = _OPEN
@@ -192,19 +180,15 @@ def _read_cells(lines: Iterator[Line], separator: str, kind: str, source: str) -
         log.warning(text, source, swallowed[0], len(swallowed))
 
 
-def _next_line(ahead: Ahead, lines: Iterator[Line]) -> Line | None:
-    return ahead.popleft() if ahead else next(lines, None)
-
-
 def _quoted_cells(
-    line: str, ahead: Ahead, lines: Iterator[Line], separator: str
-) -> tuple[list[str] | str, list[Line]]:
+    line: str, next_line: Callable[[], Line | None], separator: str
+) -> tuple[Cells, list[Line]]:
     """Return the cells of a row or what is wrong, and the lines after the first that were read."""
     rest: list[Line] = []
 
     def texts() -> Iterator[str]:
         yield f"{line}\n"
-        while len(rest) < _LONGEST_ROW and (item := _next_line(ahead, lines)) is not None:
+        while len(rest) < _LONGEST_ROW and (item := next_line()) is not None:
             rest.append(item)
             text = item[1]
             yield f"{text if isinstance(text, str) else text.decode(errors='replace')}\n"
@@ -231,7 +215,7 @@ def _find_separator(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
     return (max(",;\t|", key=fit) if plain else ","), whole
 
 
-def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
+def _cell_rows(rows: Iterator[tuple[int, Cells]], source: str, choose: Choose) -> Rows:
     """Yield the chosen columns of the rows below a header."""
     number, first = next(rows, (0, None))
     if first is None:
@@ -278,8 +262,8 @@ def _line_rows(lines: Iterator[Line], source: str, names: Sequence[str], *, snif
 
 def _table_format(line: str) -> str:
     """Return the format of a table that begins with this line, if it looks like one; else ""."""
-    with contextlib.suppress(*NO_JSON):
-        value = parse_json(line)
+    with contextlib.suppress(*_NO_JSON):
+        value = _parse_json(line)
         if isinstance(value, dict) and value:
             return "jsonl"
     cells = [cell.strip('" \r').lower() for cell in re.split("[\t,;]", line)]
@@ -289,3 +273,78 @@ def _table_format(line: str) -> str:
     if len(cells) > 1 and short_cells and not {*names}.isdisjoint((*TEXT_NAMES, "question1")):
         return "tsv" if "\t" in line else "csv"
     return ""
+
+
+def _json_rows(file: Any, source: str, columns: Sequence[str]) -> Rows:
+    """Yield the objects of an array, or of lines; each must have the columns."""
+
+    def check(value: Any) -> Fields | str:
+        if not isinstance(value, dict):
+            return f"expected a JSON object, got {short(value)}"
+        if missing := [name for name in columns if name not in value]:
+            return f"expected the key `{missing[0]}`, got {short(sorted(value))}"
+        return value
+
+    if file.peek(1).lstrip(_BEFORE_JSON).startswith(b"["):
+        try:
+            yield from enumerate(map(check, _parse_json(file.read())), start=1)
+        except _NO_JSON as error:
+            what = f"{source}: expected an array of JSON objects ({shortened(str(error))})"
+            remedy = "correct it, or name another format with `--format`"
+            raise UserError(what, remedy=remedy) from None
+        return
+    for number, line in read_lines(file, source):
+        if isinstance(line, bytes):
+            yield number, not_utf8(line)
+        elif line.strip():
+            try:
+                yield number, check(_parse_json(line))
+            except _NO_JSON as error:
+                yield number, f"expected a JSON object ({error})"
+
+
+def _parse_json(data: bytes | str) -> Any:
+    """Parse JSON; ValueError for NaN and infinity, which Python's parser accepts."""
+
+    def refuse(name: str) -> object:
+        raise ValueError(f"got {name}, which JSON lacks")
+
+    return json.loads(data, parse_constant=refuse)
+
+
+def _arrow_rows(file: Any, path: str, kind: str, choose: Choose) -> Rows:
+    """Yield the rows of a Parquet file, or of an Arrow IPC file or stream."""
+    arrow, source = import_pyarrow(path), input_name(path)
+    try:
+        # Of a pipe, gzip says that it is seekable.
+        seekable = os.path.isfile(path) and file.seekable()
+        data = arrow.PythonFile(file, "r") if seekable else arrow.BufferReader(file.read())
+        if kind == "parquet":
+            table = arrow.parquet.ParquetFile(data)
+            names = [*choose(table.schema_arrow.names)]
+            # `columns` takes a name with a dot as the field of a struct.
+            dotted = any("." in name for name in names)
+            batches = table.iter_batches(columns=None if dotted else names)
+        else:
+            is_file = data.read(6) == b"ARROW1"
+            data.seek(0)
+            reader = arrow.ipc.open_file(data) if is_file else arrow.ipc.open_stream(data)
+            names = [*choose(reader.schema.names)]
+            batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+        yield from enumerate(_batch_rows(batch.select(names) for batch in batches), start=1)
+    except arrow.ArrowException as error:
+        what = f"{source}: expected {kind.capitalize()} ({shortened(str(error))})"
+        remedy = "fetch it again, or name another format with `--format`"
+        raise UserError(what, remedy=remedy) from None
+
+
+def _batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
+    """Yield the rows of Arrow batches, or NOT_UTF8 for a row with such text."""
+    for batch in batches:
+        try:
+            yield from batch.to_pylist()
+        except UnicodeDecodeError:
+            if len(batch) == 1:
+                yield NOT_UTF8
+            else:
+                yield from _batch_rows(batch.slice(i, 1) for i in range(len(batch)))

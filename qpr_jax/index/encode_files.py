@@ -32,8 +32,7 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.data.columns import Columns
-from qpr_jax.data.decoding import import_pyarrow
-from qpr_jax.data.tables import table_files
+from qpr_jax.data.decoding import import_pyarrow, table_files
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError, short
@@ -147,7 +146,7 @@ def encode_parquet(
       out: a folder; `vector` is a list of d float32. Parts that a former call wrote are kept where
         the source is the same; UserError if it had another encoder or other settings.
       encoder: as in `index.run.read_encoder`.
-      text_column: of the questions; if empty, that with a usual name (`data.columns.TEXT_NAMES`).
+      text_column: of the questions; if empty, that with a usual name (`data.tables.TEXT_NAMES`).
       skip_bad_rows: leave out rows without a question, instead of a UserError.
       spark: the master, as of `integrations.spark.open_session`; if empty, this process encodes.
     """
@@ -190,7 +189,7 @@ def _parts(source: pathlib.Path, out: pathlib.Path, column: str) -> tuple[list[P
             name = out / f"part-{number:05d}-{group:05d}.parquet"
             rows = found.row_group(group).num_rows
             parts.append(Part(str(path), group, rows, state, str(name)))
-    chosen = Columns(column, None).choose_of(str(files[0]), schema.names).text
+    chosen = Columns(column, None).choose(schema.names, str(files[0])).text
     if VECTOR in schema.names:
         what = f"{files[0]}: the column `{VECTOR}` is there already"
         raise UserError(what, remedy="rename it")

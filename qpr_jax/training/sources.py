@@ -17,7 +17,7 @@ import numpy as np
 
 from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
 from qpr_jax.data.columns import Columns
-from qpr_jax.data.decoding import BadRows
+from qpr_jax.data.decoding import BadRows, table_files
 from qpr_jax.data.pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.questions import read_questions
 from qpr_jax.data.sources import find_logs, find_quora
@@ -31,7 +31,7 @@ from qpr_jax.data.splits import (
     split_by_text,
 )
 from qpr_jax.data.synthetic import synthetic_pairs
-from qpr_jax.data.tables import read_rows, table_files
+from qpr_jax.data.tables import read_rows
 from qpr_jax.data.words import replace_words, splice_questions
 from qpr_jax.distant.folder import is_made, make_folder, read_clusters, read_report
 from qpr_jax.distant.logs import Logs

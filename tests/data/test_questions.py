@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from qpr_jax.data.columns import Columns, to_json
-from qpr_jax.data.questions import Entry, as_entries, as_queries, read_questions
+from qpr_jax.data.questions import Entry, as_entries, as_queries, read_questions, read_table
 from qpr_jax.errors import UserError
 from tests.refused import check_refused
 
@@ -77,6 +77,20 @@ def test_the_path_of_a_file_and_what_it_has(tmp_path):
     assert [*as_entries(path)] == [*as_entries(str(path))] == [*as_entries(entries)] == entries
     with pytest.raises(UserError, match=r"none.csv: cannot be read \(No such file"):
         list(as_entries(tmp_path / "none.csv"))
+
+
+def test_a_table_of_a_file(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("key,asked,n,more\n7,how?,1,x\nb,why?,,\n")
+    table = read_table(path, text="asked", id="key", payload=["n"])
+    assert [*table] == [*table] == [*as_entries(table)] == table.entries
+    assert (table.texts, table.ids, table.columns) == (["how?", "why?"], [7, "b"], {"n": ["1", ""]})
+    assert table.to_dicts()[0] == {"id": 7, "question": "how?", "n": "1"}
+    assert [*as_entries(table.to_dicts())][1][1:] == table.entries[1][1:]
+    plain = read_table(path, text="asked", id=None, payload=False)
+    assert plain.to_dicts()[1] == {"id": None, "question": "why?"}
+    said = r"a\.csv: expected a column `none`, got `key`"
+    check_refused(lambda text: read_table(path, text=text).texts, ("none", said))
 
 
 TEXTS = ["a", "b"]

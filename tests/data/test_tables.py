@@ -16,8 +16,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from qpr_jax.data.columns import Columns
+from qpr_jax.data.decoding import FORMATS, table_files
 from qpr_jax.data.questions import Entry, read_questions
-from qpr_jax.data.tables import FORMATS, read_rows, table_files, write_tsv
+from qpr_jax.data.tables import read_rows, write_tsv
 from qpr_jax.errors import UserError
 from tests.refused import check_refused
 
