@@ -15,6 +15,7 @@ import numpy as np
 from qpr_jax.data.questions import as_entries, as_queries, is_path
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.default import MOST_ROWS, default_folder
+from qpr_jax.encoders.language import check_language
 from qpr_jax.encoders.load import encoder_folder, is_encoder
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
@@ -168,7 +169,7 @@ class Retriever:
         if not isinstance(recipe, Recipe):
             recipe = run_recipe(found, **(recipe or {}))
         lines: array.array[int] = array.array("q")
-        questions = numbered(entries, lines, where)
+        questions = check_language(found, numbered(entries, lines, where))
         try:
             store = create_store(folder, questions, recipe, found, stages, name)
         except RepeatedIdError as error:

@@ -29,6 +29,7 @@ from qpr_jax.duplicates.rows import (
 from qpr_jax.duplicates.scores import Choice, choose, find_pairs
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.default import default_folder
+from qpr_jax.encoders.language import say_unknown_words
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, first_repeated, repeated_id
@@ -98,6 +99,7 @@ def search(
         with index.store.changing():  # fails here, not after the search, if it cannot be written
             version = index.store.version
     rows = _read_rows(table, other, index, options)
+    say_unknown_words(encoder, rows.entry_texts)
     if rows.table_rows and column:
         require_column(column, rows.fields, "keep")
     store = index.store if index is not None and len(rows) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -86,6 +86,10 @@ class Encoder(Protocol):
     def summary(self) -> EncoderSummary:
         """Facts for people."""
         return EncoderSummary("", type(self).__name__, 0)
+
+    def known_words(self, words: Collection[str]) -> set[str] | None:
+        """Which of some words, in lower case, it learned as a whole; None where it cannot tell."""
+        return None
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
         """The words with an embedding of their own, and these, float32 [n, e]."""

@@ -10,7 +10,7 @@ import concurrent.futures
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,6 +134,10 @@ class CnnEncoder:
                 f"{self.max_tokens:,} of a question.",
             ),
         )
+
+    def known_words(self, words: Collection[str]) -> set[str]:
+        """Which of some words, in lower case, are in the vocabulary."""
+        return {word for word in words if self.vocabulary.knows(word)}
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
         """The words of the vocabulary, and their embeddings, float32 [n, e]."""

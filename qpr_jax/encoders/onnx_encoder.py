@@ -11,7 +11,7 @@ import concurrent.futures
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,6 +94,10 @@ class OnnxEncoder:
             vocabulary_size=self.vocabulary_size,
             limits=(f"It reads at most {self.max_tokens:,} word pieces of a question.",),
         )
+
+    def known_words(self, words: Collection[str]) -> set[str] | None:
+        """Which of some words, in lower case, are no two pieces; None if it was trained on more."""
+        return None if self.settings else self._pieces.known_words(words)
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
         """UserError: its word pieces have no embeddings of their own outside of the model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +102,10 @@ class TransformerEncoder:
             vocabulary_size=self.shape.vocab_size,
             limits=(f"It reads at most {self.max_tokens:,} word pieces of a question.",),
         )
+
+    def known_words(self, words: Collection[str]) -> set[str] | None:
+        """Which of some words, in lower case, are no two pieces; None if it was trained on more."""
+        return None if self.settings else self.tokenizer.known_words(words)
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
         """The word pieces that are whole words, and their token embeddings, float32 [n, e]."""

@@ -25,6 +25,11 @@ _FULL_WIDTH = {ord(sign): ord(sign) + 0xFEE0 for sign in "<>=+*/%$^#&|-.?"}
 _JOINT = re.compile(r"[-./@:\\](?=\w)")
 _CODE = re.compile(r"(?<!\w)(?:(?:\w++://|www\.)\S*\w|\w++(?:(?:[-./@:]|:?\\)\w++)+)")
 _ADDRESS = re.compile(r"://|^www\.|@")
+# Parts of a text between blanks, or of Chinese and Japanese, which have none. Codes, addresses and
+# names of files tell no language.
+_PART = re.compile(rf"[{_SIGNS}]+|[^\s{_SIGNS}]+")
+_NOT_PLAIN = re.compile(r"[\d_@/\\]|[.:]\w")
+_SHORT = 3  # letters; "de" and "la" are in the names of all languages
 _NO_SIGNS = "©®°¦\ufffc\ufffd"  # symbols that change no meaning
 # NFKC in Python is quadratic in a run of combining marks: 1 MB of them would take minutes.
 _LONG_TEXT = 1000
@@ -88,6 +93,17 @@ def split_at_words(text: str) -> list[tuple[str, str]]:
         elif part:
             pieces.append((part, ""))
     return pieces
+
+
+def plain_words(text: str) -> list[str]:
+    """List the words that tell the language of a text.
+
+    These are in lower case, have no digit, and are no part of a code, an address or a file name.
+    Words of ASCII have three letters or more. A run of Chinese or Japanese is one word.
+    """
+    parts = [part for part in _PART.findall(text) if part == part.lower()]
+    words = [word for part in parts if not _NOT_PLAIN.search(part) for word in tokenize(part)]
+    return [word for word in words if len(word) >= _SHORT or not word.isascii()]
 
 
 def canonical(text: str) -> str:

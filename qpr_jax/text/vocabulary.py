@@ -72,7 +72,7 @@ class Vocabulary:
         offsets, truncated = [0], 0
         for question in questions:
             if self.subwords:
-                question = join_codes(question, self._knows)
+                question = join_codes(question, self.knows)
             found = tokenize(question, signs=self.subwords)
             if len(found) > max_tokens:
                 truncated += 1
@@ -133,7 +133,8 @@ class Vocabulary:
     def _ngram_rows(self, word: str) -> list[int]:
         return [self.first_bin + bin for bin in _ngram_bins(fold(word), self.bins)]
 
-    def _knows(self, word: str) -> bool:
+    def knows(self, word: str) -> bool:
+        """Whether a word in lower case has an id of its own, accents aside."""
         return word in self._ids or fold(word) in self._by_folded
 
     @functools.cached_property

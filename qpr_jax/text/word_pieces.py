@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from qpr_jax.errors import UserError
 from qpr_jax.text.base import TokenIds
 from qpr_jax.text.tokenizer import replace_surrogates, tokenize
 from qpr_jax.text.vocabulary import Vocabulary
+
+_ONE_LANGUAGE = 60_000  # pieces; models of one language have about 30,000
 
 
 class WordPieces:
@@ -46,6 +48,21 @@ class WordPieces:
         """Whether each id, int [...], is that of one piece alone: all but padding."""
         known: np.ndarray = token_ids > 0
         return known
+
+    def known_words(self, words: Iterable[str]) -> set[str] | None:
+        """Which words are no two pieces; None for a tokenizer of many languages, or of letters.
+
+        Those of many languages cut most words. They have 100,000 pieces and more, or no WordPiece.
+        """
+        if type(self._tokenizer.model).__name__ != "WordPiece" or self.size > _ONE_LANGUAGE:
+            return None
+        unknown = self._tokenizer.token_to_id(self._tokenizer.model.unk_token)
+        return {word for word in words if self._is_whole(word, unknown)}
+
+    def _is_whole(self, word: str, unknown: int | None) -> bool:
+        # The tokenizer makes each sign of Chinese a word.
+        encoding = self._tokenizer.encode(replace_surrogates(word), add_special_tokens=False)
+        return unknown not in encoding.ids and len(encoding.ids) == len({*encoding.word_ids})
 
     def whole_words(self) -> dict[str, int]:
         """The ids of the pieces that are a word of `text.tokenizer`, by the word."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from qpr_jax import Encoder
 from qpr_jax.reranking.calibration import PairCalibration, inputs_of
 from qpr_jax.reranking.features import FEATURES, symmetric
 from qpr_jax.reranking.light import LightModel, Network
@@ -14,7 +15,7 @@ from qpr_jax.reranking.terms import Frequencies
 WORDS = ("what", "is", "car", "automobile", "price", "2015", "2016")
 
 
-class WordEncoder:
+class WordEncoder(Encoder):
     """An encoder of a few words, whose vectors are of length 1."""
 
     identity, dimension, normalize = "an encoder", 5, True
