@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 
 import jax
@@ -48,7 +49,8 @@ class BatchLoader:
         else:
             distributed.require_shares("batch.hard_negatives", config.batch.hard_negatives, devices)
         draw = sampler.draw_questions if imitation else sampler.draw_pairs
-        self.indices, self.epoch, self.size = draw(config, dataset)
+        drawn, self.epoch, self.size = draw(config, dataset)
+        self.indices = functools.lru_cache(maxsize=1)(drawn)  # read for the batch and its metrics
         self._config, self._dataset, self._own = config, dataset, own
         self._first, self._counts_negatives = first_step, not imitation
         read = imitation or config.teacher.weight or reads_teacher(config)
