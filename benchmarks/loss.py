@@ -42,15 +42,16 @@ def measure(size: int, symmetric: bool, precision: str) -> dict[str, float]:
     import jax
     import jax.numpy as jnp
 
-    from qpr_jax.losses import sdml_loss
+    from qpr_jax.losses import batch_loss, sdml_loss
 
     x, y = map(jnp.asarray, vectors(size))
     start = time.perf_counter()
 
     def loss(x: jax.Array, y: jax.Array) -> jax.Array:
-        return sdml_loss(x, y, symmetric=symmetric, precision=precision)
+        return batch_loss(sdml_loss, x, y, symmetric=symmetric)
 
-    compiled = jax.jit(jax.value_and_grad(loss, (0, 1))).lower(x, y).compile()
+    with jax.default_matmul_precision(precision):
+        compiled = jax.jit(jax.value_and_grad(loss, (0, 1))).lower(x, y).compile()
     compile_seconds = time.perf_counter() - start
     seconds: list[float] = []
     value = 0.0

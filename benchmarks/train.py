@@ -30,8 +30,8 @@ def measure(given: argparse.Namespace, size: int, seconds: float) -> list[str]:
     from qpr_jax.training.config import load_config
     from qpr_jax.training.dataset import load_dataset
     from qpr_jax.training.distributed import make_mesh, replicate, split_over
-    from qpr_jax.training.losses_config import loss_terms
     from qpr_jax.training.model_families import MODEL_FAMILIES
+    from qpr_jax.training.objectives import make_objectives
     from qpr_jax.training.phases import BatchLoader
     from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 
@@ -41,7 +41,8 @@ def measure(given: argparse.Namespace, size: int, seconds: float) -> list[str]:
     mesh = make_mesh()
     feed = BatchLoader(config, dataset, devices=mesh.size)
     encoder, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
-    loss = make_loss(encoder, mesh, loss_terms(config))
+    objectives = make_objectives(config, dataset)
+    loss = make_loss(encoder, mesh, objectives, precision=config.precision)
     optimizer = make_optimizer(config.optimizer.learning_rate)
     step = make_train_step(loss, optimizer, seed=0)
     state = replicate(init_state(params, optimizer), mesh)

@@ -14,8 +14,8 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from qpr_jax.training.config import TrainConfig, declarations, flatten
-from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.objectives import LOSSES, reads, settings_of
 from qpr_jax.training.presets import PRESETS
 from qpr_jax.training.sections import MAY_CHANGE
 from qpr_jax.training.sources import SOURCES
@@ -123,13 +123,13 @@ def _value(value: Any) -> str:
 def _losses() -> Iterable[str]:
     """Which loss reads which settings."""
     yield from ("## Which loss reads which setting", "")
-    yield "Losses of pairs also read `loss.mask_own_cluster`, `batch.sampling` and"
-    yield "`batch.hard_negatives`, which takes questions of `data.negatives` where that is set."
+    yield "Losses of pairs also read `loss.symmetric`, `loss.mask_own_cluster`, `batch.sampling`"
+    yield "and `batch.hard_negatives`, which takes questions of `data.negatives` where that is set."
     yield from ("", "| loss | reads | settings |", "|---|---|---|")
-    data = {"pairs": "pairs", "labeled": "labeled pairs"}
-    for name, spec in LOSSES.items():
-        names = ", ".join(f"`loss.{setting}`" for setting in sorted(spec.settings))
-        yield f"| `{name}` | {data[spec.reads]} | {names} |"
+    for name in LOSSES:
+        names = ", ".join(f"`loss.{setting}`" for setting in settings_of(name))
+        data = "labeled pairs" if reads(name, "labels") else "pairs"
+        yield f"| `{name}` | {data} | {names} |"
 
 
 def _presets() -> Iterable[str]:

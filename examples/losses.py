@@ -11,48 +11,41 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import xlogy
 
-from qpr_jax import LossSpec, register_loss
+from qpr_jax import register_loss
 from qpr_jax.arrays import unit_vectors
-from qpr_jax.losses.distances import (
-    device_mean,
-    non_negatives,
-    pair_sides,
-    squared_distances,
-)
+from qpr_jax.losses import is_negative, squared_distances
 
 Array = jax.Array
-Teacher = tuple[Array, Array]
 
 
 def multi_positive_loss(
     queries: Array,
     candidates: Array,
+    positives: Array,
+    clusters: Array | None = None,
     *,
     smoothing: float = 0.3,
-    clusters: Array | None = None,
-    axis_name: str | None = None,
 ) -> Array:
     """SDML whose targets share 1 - smoothing among all candidates of the query's cluster.
 
     Source:
       Khosla et al. (2020), "Supervised Contrastive Learning", equation (2), for the targets.
     """
-    (side,) = pair_sides(queries, candidates, clusters, axis_name)
-    logs = jax.nn.log_softmax(-squared_distances(side.rows, side.columns), axis=1)
-    positive = non_negatives(side.own, len(side.columns), side.clusters)
+    logs = jax.nn.log_softmax(-squared_distances(queries, candidates), axis=1)
+    positive = ~is_negative(positives, clusters, len(candidates))
     targets = (1 - smoothing) * positive / positive.sum(axis=1, keepdims=True)
-    targets += smoothing / len(side.columns)
-    return device_mean((xlogy(targets, targets) - targets * logs).sum(axis=1).mean(), axis_name)
+    targets += smoothing / len(candidates)
+    return (xlogy(targets, targets) - targets * logs).sum(axis=1)
 
 
 def debiased_loss(
     queries: Array,
     candidates: Array,
+    positives: Array,
+    clusters: Array | None = None,
     *,
     rate: float = 0.001,
     similarity_scale: float = 20.0,
-    clusters: Array | None = None,
-    axis_name: str | None = None,
 ) -> Array:
     """`ranking_loss` without the share of the negatives that are expected to be false.
 
@@ -61,23 +54,24 @@ def debiased_loss(
     Source:
       Chuang et al. (2020), "Debiased Contrastive Learning", equations (7) and (8).
     """
-    positive, others, negative = _cosines(queries, candidates, clusters, axis_name)
+    positive, others = _cosines(queries, candidates, positives)
+    negative = is_negative(positives, clusters, len(candidates))
     count = negative.sum(axis=1)
     powers = jnp.where(negative, jnp.exp(similarity_scale * others), 0)
-    own = jnp.exp(similarity_scale * positive)
-    mean = (powers.sum(axis=1) / jnp.maximum(count, 1) - rate * own) / (1 - rate)
+    power = jnp.exp(similarity_scale * positive)
+    mean = (powers.sum(axis=1) / jnp.maximum(count, 1) - rate * power) / (1 - rate)
     mean = jnp.maximum(mean, jnp.exp(-similarity_scale))
-    return device_mean(jnp.log1p(count * mean / own).mean(), axis_name)
+    return jnp.log1p(count * mean / power)
 
 
 def sigmoid_loss(
     queries: Array,
     candidates: Array,
+    positives: Array,
+    clusters: Array | None = None,
     *,
     bias: float = -10.0,
     similarity_scale: float = 10.0,
-    clusters: Array | None = None,
-    axis_name: str | None = None,
 ) -> Array:
     """The sum over the candidates of the logistic loss of "means the same".
 
@@ -85,71 +79,67 @@ def sigmoid_loss(
       Zhai et al. (2023), "Sigmoid Loss for Language Image Pre-Training", section 3.2; scale and
       bias are its initial values, and constants here.
     """
-    positive, others, negative = _cosines(queries, candidates, clusters, axis_name)
-    own = jax.nn.softplus(-similarity_scale * positive - bias)
+    positive, others = _cosines(queries, candidates, positives)
+    negative = is_negative(positives, clusters, len(candidates))
     rest = jnp.where(negative, jax.nn.softplus(similarity_scale * others + bias), 0)
-    return device_mean((own + rest.sum(axis=1)).mean(), axis_name)
+    return jax.nn.softplus(-similarity_scale * positive - bias) + rest.sum(axis=1)
 
 
 def guided_loss(
     queries: Array,
     candidates: Array,
-    *,
-    teacher: Teacher,
-    similarity_scale: float = 20.0,
+    positives: Array,
     clusters: Array | None = None,
-    axis_name: str | None = None,
+    *,
+    teacher: tuple[Array, Array],
+    similarity_scale: float = 20.0,
 ) -> Array:
     """`ranking_loss` without candidates that the teacher finds nearer than the query's own.
 
     Source:
       Solatorio (2024), "GISTEmbed", section 3.2, with the similarities of queries and candidates.
     """
-    positive, others, negative = _cosines(queries, candidates, clusters, axis_name)
-    known, similarities, _ = _cosines(*teacher, None, axis_name)
-    kept = negative & (similarities <= known[:, None])
+    positive, others = _cosines(queries, candidates, positives)
+    taught, similarities = _cosines(*teacher, positives)
+    kept = is_negative(positives, clusters, len(candidates)) & (similarities <= taught[:, None])
     logits = jnp.where(kept, similarity_scale * others, -jnp.inf)
     logits = jnp.column_stack([similarity_scale * positive, logits])
-    return device_mean(-jax.nn.log_softmax(logits, axis=1)[:, 0].mean(), axis_name)
+    return -jax.nn.log_softmax(logits, axis=1)[:, 0]
 
 
 def teacher_prior_loss(
     queries: Array,
     candidates: Array,
+    positives: Array,
+    clusters: Array | None = None,
     *,
-    teacher: Teacher,
+    teacher: tuple[Array, Array],
     smoothing: float = 0.3,
     temperature: float = 0.05,
-    clusters: Array | None = None,
-    axis_name: str | None = None,
 ) -> Array:
     """SDML that spreads the smoothing by the teacher's similarities instead of evenly.
 
     temperature: of the softmax of the teacher's cosines over the negatives.
     """
-    (side,) = pair_sides(queries, candidates, clusters, axis_name)
-    own = non_negatives(side.own, len(side.columns), None)
-    skipped = non_negatives(side.own, len(side.columns), side.clusters) & ~own
-    logits = jnp.where(skipped, -jnp.inf, -squared_distances(side.rows, side.columns))
-    _, similarities, _ = _cosines(*teacher, None, axis_name)
-    spread = jax.nn.softmax(similarities / temperature, axis=1, where=~own & ~skipped)
-    targets = (1 - smoothing) * own + smoothing * spread
-    logs = jnp.where(skipped, 0, jax.nn.log_softmax(logits, axis=1))
-    return device_mean((xlogy(targets, targets) - targets * logs).sum(axis=1).mean(), axis_name)
+    paired = ~is_negative(positives, None, len(candidates))
+    negative = is_negative(positives, clusters, len(candidates))
+    seen = paired | negative
+    logits = jnp.where(seen, -squared_distances(queries, candidates), -jnp.inf)
+    _, similarities = _cosines(*teacher, positives)
+    spread = jax.nn.softmax(similarities / temperature, axis=1, where=negative)
+    targets = (1 - smoothing) * paired + smoothing * spread
+    logs = jnp.where(seen, jax.nn.log_softmax(logits, axis=1), 0)
+    return (xlogy(targets, targets) - targets * logs).sum(axis=1)
 
 
-def _cosines(
-    queries: Array, candidates: Array, clusters: Array | None, axis_name: str | None
-) -> tuple[Array, Array, Array]:
-    """Cosines with the own candidate [n] and with all [n, N]; which are negatives, bool [n, N]."""
-    (side,) = pair_sides(queries, candidates, clusters, axis_name)
-    rows, positives, columns = map(unit_vectors, side[:3])
-    negative = ~non_negatives(side.own, len(columns), side.clusters)
-    return (rows * positives).sum(axis=1), rows @ columns.T, negative
+def _cosines(queries: Array, candidates: Array, positives: Array) -> tuple[Array, Array]:
+    """Cosines with the positive [n] and with all candidates [n, m]."""
+    rows, columns = unit_vectors(queries), unit_vectors(candidates)
+    return (rows * columns[positives]).sum(axis=1), rows @ columns.T
 
 
-register_loss("multi_positive", LossSpec(multi_positive_loss, "pairs"))
-register_loss("debiased", LossSpec(debiased_loss, "pairs"))
-register_loss("sigmoid", LossSpec(sigmoid_loss, "pairs"))
-register_loss("guided", LossSpec(guided_loss, "pairs"))
-register_loss("teacher_prior", LossSpec(teacher_prior_loss, "pairs"))
+register_loss("multi_positive", multi_positive_loss)
+register_loss("debiased", debiased_loss)
+register_loss("sigmoid", sigmoid_loss)
+register_loss("guided", guided_loss)
+register_loss("teacher_prior", teacher_prior_loss)

@@ -16,7 +16,7 @@ read_table: the questions of a file of any format, as a Table; it may be larger 
 Id, Payload: the types of an id (int or str) and of what is kept with a question.
 TrainConfig, load_config, train_and_evaluate: a training from Python.
 losses: loss functions of JAX arrays.
-LossSpec, register_loss: a loss of your own, by its name in the settings.
+register_loss: a loss of your own, by its name in the settings.
 UserError: a mistake that the caller can fix, in one line.
 """
 
@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from qpr_jax.text.differences import Explanation as Explanation
     from qpr_jax.training.config import TrainConfig as TrainConfig
     from qpr_jax.training.config import load_config as load_config
-    from qpr_jax.training.losses_config import LossSpec as LossSpec
-    from qpr_jax.training.losses_config import register_loss as register_loss
     from qpr_jax.training.main import train_and_evaluate as train_and_evaluate
+    from qpr_jax.training.objectives import register_loss as register_loss
 
 __version__ = "0.3.0.dev0"
 
@@ -58,7 +57,6 @@ _MODULES = {
     "Hit": "index.base",
     "Hits": "results",
     "Id": "ids",
-    "LossSpec": "training.losses_config",
     "Payload": "data.questions",
     "Recipe": "index.recipe",
     "Results": "results",
@@ -71,7 +69,7 @@ _MODULES = {
     "read_encoder": "index.run",
     "read_table": "data.questions",
     "register_encoder": "encoders.load",
-    "register_loss": "training.losses_config",
+    "register_loss": "training.objectives",
     "train_and_evaluate": "training.main",
 }
 __all__ = ["losses", *_MODULES]

@@ -47,7 +47,7 @@ def main() -> None:
     print(qpr.train_and_evaluate(config, "runs/mine")["test"], qpr.losses.sdml_loss)
     qpr.register_encoder("lengths 1", lambda files: Lengths())
     print(Retriever.build(["a"], encoder=Lengths()).encode(["b"]))
-    qpr.register_loss("mine", qpr.LossSpec(qpr.losses.ranking_loss, "pairs"))
+    qpr.register_loss("mine", qpr.losses.ranking_loss)
     wrong: int = retriever.search(["rice"])[0][0].question  # type: ignore[assignment]
     retriever.serch(["rice"])  # type: ignore[attr-defined]
     print(qpr.Retreiver)  # type: ignore[attr-defined]

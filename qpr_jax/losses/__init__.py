@@ -1,35 +1,38 @@
-"""Losses: pure functions of a batch's vectors.
+"""Losses: pure functions of vectors that return one value a row.
 
-Losses of pairs take `queries`, floating [n, d], and `candidates`, floating [m, d] with m >= n. Row
-i of both is a pair; the candidates from n on are negatives of every query. A loss is a scalar, the
-mean over the global batch: float32, or float64 if the vectors are. It raises ValueError for wrong
-arguments.
+A loss of pairs is `loss(queries, candidates, positives, clusters=None, **settings)`:
+  queries: floating [n, d], the rows.
+  candidates: floating [m, d], of the same type.
+  positives: int [n], the candidate that each row is paired with.
+  clusters: int [m], the cluster of each candidate, -1 for none. A row's negatives are all
+    candidates but its positive and those of the cluster of its positive.
+It returns [n]. `batch_loss` takes the mean of such a loss over a batch. `mean_loss` does that for
+the other losses, which compare no row with the rest. Both work inside `jax.shard_map`.
 
-Shared arguments:
-  clusters: integer [m], the cluster of each candidate and its query, -1 for none; ids fit int32.
-    A row skips other candidates of its cluster.
-  axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over. The
-    candidates of all devices are gathered; neither value nor gradient depends on the number of
-    devices. Take the gradient outside the map: inside an unchecked one (`check_vma=False`) it is
-    too large by the number of devices.
-  precision: of the matrix products, as JAX names it.
+Matrix products have the precision of `jax.default_matmul_precision`, else "highest".
 """
 
 from qpr_jax.errors import needs
 
 with needs("the losses", ".[train]"):
+    from qpr_jax.losses.batch import batch_loss, mean_loss
     from qpr_jax.losses.contrastive import contrastive_loss, online_contrastive_loss
+    from qpr_jax.losses.distances import is_negative, squared_distances
     from qpr_jax.losses.imitation import imitation_loss, listwise_loss
     from qpr_jax.losses.ranking import ranking_loss
     from qpr_jax.losses.sdml import sdml_loss
     from qpr_jax.losses.triplet import triplet_loss
 
 __all__ = [
+    "batch_loss",
     "contrastive_loss",
     "imitation_loss",
+    "is_negative",
     "listwise_loss",
+    "mean_loss",
     "online_contrastive_loss",
     "ranking_loss",
     "sdml_loss",
+    "squared_distances",
     "triplet_loss",
 ]

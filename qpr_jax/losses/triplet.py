@@ -2,75 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from qpr_jax.losses.distances import (
-    device_mean,
-    non_negatives,
-    pair_sides,
-    paired_distances,
-    require,
-    squared_distances,
-)
+from qpr_jax.losses.distances import is_negative, paired_distances, squared_distances
 
 
 def triplet_loss(
     queries: jax.Array,
     candidates: jax.Array,
-    *,
-    negatives: str = "random",
-    margin: float = 0.5,
-    distance: str = "ssd",
+    positives: jax.Array,
     clusters: jax.Array | None = None,
+    *,
+    negatives: Literal["random", "hard", "hard_anchor"] = "random",
+    margin: float = 0.5,
+    distance: Literal["ssd", "euc"] = "ssd",
     key: jax.Array | None = None,
-    axis_name: Hashable | None = None,
-    precision: lax.PrecisionLike = "highest",
 ) -> jax.Array:
-    """Mean over the batch of max(0, d(query, positive) - d(query, negative) + margin).
+    """Return max(0, d(query, positive) - d(query, negative) + margin) of each row, [n].
 
-    The negative is one of the other candidates of the global batch; the choice has no gradient. The
-    loss of a row without a negative is 0. The paper takes the sum.
+    The choice of the negative has no gradient. The loss of a row without a negative is 0.
 
     Args:
-      queries, candidates: floating [n, d] and [m, d], m >= n.
+      queries, candidates, positives, clusters: as in `qpr_jax.losses`.
       negatives: how to choose the negative: "random", uniformly; "hard", the closest to the
         positive, as in the paper, after Manmatha et al. (2017); "hard_anchor", to the query.
       margin: at least 0.
       distance: "ssd", the squared Euclidean one, or "euc", its root.
-      key: decides a random choice, together with the row in the global batch. It must be the same
+      key: decides a random choice, together with the column of the positive. It must be the same
         on all devices, and a new one at each step.
-
-    For `clusters`, `axis_name` and `precision` see `qpr_jax.losses`. The precision is of the choice
-    of hard negatives; the distances of the value come from differences.
 
     Example:
       >>> x = jnp.eye(3)
-      >>> float(triplet_loss(x, x, negatives="hard", margin=2.5))  # 0 - 2 + 2.5
-      0.5
+      >>> triplet_loss(x, x, jnp.arange(3), negatives="hard", margin=2.5).tolist()  # 0 - 2 + 2.5
+      [0.5, 0.5, 0.5]
 
     Source:
-      Bonadiman, Kumar and Mittal (2019), equation (2).
+      Bonadiman, Kumar and Mittal (2019), equation (2), the sum of all rows.
     """
-    choices = ("random", "hard", "hard_anchor")
-    require(negatives in choices, f"`negatives` one of {', '.join(choices)}", repr(negatives))
-    require(margin >= 0, "`margin` of at least 0", margin)
-    (side,) = pair_sides(queries, candidates, clusters, axis_name)
-    to_positive = paired_distances(side.rows, side.positives, distance)
-    allowed = ~non_negatives(side.own, len(side.columns), side.clusters)
-    if negatives != "random":
-        target = lax.stop_gradient(side.positives if negatives == "hard" else side.rows)
-        closeness = squared_distances(target, lax.stop_gradient(side.columns), precision)
-        chosen = jnp.where(allowed, closeness, jnp.inf).argmin(axis=1)
-    elif key is None:
-        raise ValueError("expected a `key` of random negatives, such as jax.random.key(0)")
-    else:  # each row draws by itself, whatever device it is on
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, side.own)
-        drawn = jax.vmap(lambda key: jax.random.uniform(key, allowed.shape[1:]))(keys)
-        chosen = jnp.where(allowed, drawn, -1).argmax(axis=1)
-    to_negative = paired_distances(side.rows, side.columns[chosen], distance)
+    paired = candidates[positives]
+    allowed = is_negative(positives, clusters, len(candidates))
+    if negatives == "random":  # each row draws by itself, whatever device it is on
+        if key is None:
+            raise ValueError("expected a `key` of random negatives, such as jax.random.key(0)")
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, positives)
+        closeness = jax.vmap(lambda key: jax.random.uniform(key, allowed.shape[1:]))(keys)
+    else:
+        target = {"hard": paired, "hard_anchor": queries}[negatives]
+        closeness = lax.stop_gradient(squared_distances(target, candidates))
+    chosen = jnp.where(allowed, closeness, jnp.inf).argmin(axis=1)
+    to_positive = paired_distances(queries, paired, distance)
+    to_negative = paired_distances(queries, candidates[chosen], distance)
     losses = jax.nn.relu(to_positive - to_negative + margin)
-    return device_mean(jnp.where(allowed.any(axis=1), losses, 0).mean(), axis_name)
+    return jnp.where(allowed.any(axis=1), losses, 0)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from qpr_jax.index.recipe import Recipe, check_recipe
 from qpr_jax.training.config import TrainConfig, gives_vectors, has_teacher
-from qpr_jax.training.losses_config import LOSSES, reads_teacher
 from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.objectives import LOSSES, reads_teacher
 from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.sources import SOURCES
 

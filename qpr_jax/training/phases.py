@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 
 import jax
@@ -12,8 +13,8 @@ from qpr_jax.training.batches import Batch, plan_layout
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.loop import Phase
-from qpr_jax.training.losses_config import loss_terms, reads_teacher
 from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.objectives import make_objectives, reads_teacher
 from qpr_jax.training.train_step import TrainState
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,8 @@ class BatchLoader:
         else:
             distributed.require_shares("batch.hard_negatives", config.batch.hard_negatives, devices)
         draw = sampler.draw_questions if imitation else sampler.draw_pairs
-        self.indices, self.epoch, self.size = draw(config, dataset)
+        drawn, self.epoch, self.size = draw(config, dataset)
+        self.indices = functools.lru_cache(maxsize=1)(drawn)  # read for the batch and its metrics
         self._config, self._dataset, self._own = config, dataset, own
         self._first, self._counts_negatives = first_step, not imitation
         read = imitation or config.teacher.weight or reads_teacher(config)
@@ -129,8 +131,13 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase],
         loader = BatchLoader(
             config, dataset, imitation=alone, devices=mesh.size, own=own, first_step=steps.start
         )
-        terms = loss_terms(config, imitation_alone=alone)
-        loss = train_step.make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
+        loss = train_step.make_loss(
+            graph,
+            mesh,
+            make_objectives(config, dataset, imitation=alone),
+            precision=config.precision,
+            encode_chunk=config.batch.encode_chunk,
+        )
         log.info(
             f"training on {name}: steps {len(steps):,}, steps per epoch {loader.epoch:,}, "
             f"pairs per batch {loader.size:,}, {mesh.devices.flat[0].platform} devices "

@@ -11,7 +11,7 @@ import numpy as np
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import SortedLists, TrainDataset
-from qpr_jax.training.losses_config import LOSSES
+from qpr_jax.training.objectives import reads
 from qpr_jax.training.sections import refuse_if
 
 # Streams of random numbers; plain pairs use [seed, epoch], beside these.
@@ -62,10 +62,10 @@ class Draws(NamedTuple):
 
 def draw_pairs(config: TrainConfig, dataset: TrainDataset) -> Draws:
     """Draw what the losses read, `batch_size` of each kind; the first loss has the epoch."""
-    kinds = dict.fromkeys(LOSSES[name].reads for name in config.loss.names)
-    parts = [
-        (_draw_labeled if kind == "labeled" else _draw_linked)(config, dataset) for kind in kinds
-    ]
+    draws = dict.fromkeys(
+        _draw_labeled if reads(name, "labels") else _draw_linked for name in config.loss.names
+    )
+    parts = [draw(config, dataset) for draw in draws]
 
     if dataset.lists:
         parts.append(_draw_lists(config, dataset.lists))
@@ -76,7 +76,7 @@ def draw_pairs(config: TrainConfig, dataset: TrainDataset) -> Draws:
             fields |= part(step)
         return BatchIndices(**fields)
 
-    return Draws(at, parts[0][1], config.batch_size * len(kinds))
+    return Draws(at, parts[0][1], config.batch_size * len(draws))
 
 
 def draw_questions(config: TrainConfig, dataset: TrainDataset) -> Draws:

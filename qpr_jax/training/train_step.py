@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,13 +15,11 @@ from jax.sharding import Mesh, PartitionSpec
 from qpr_jax.training.batches import Batch
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.distributed import AXIS
+from qpr_jax.training.objectives import Objective
 from qpr_jax.training.sections import refuse_if
 
 Params = Any
 Metrics = dict[str, jax.Array]
-# (vectors and batch of one device, random key, mapped axis) -> the losses of the global batch, by
-# name. Training minimizes their sum.
-LossTerms = Callable[[jax.Array, Batch, jax.Array, str], Metrics]
 # (parameters, batch, random key) -> the sum of the losses, and the losses by name.
 LossFn = Callable[[Params, Any, jax.Array], tuple[jax.Array, Metrics]]
 
@@ -107,20 +105,34 @@ def make_optimizer(
 
 
 def make_loss(
-    encoder: nnx.GraphDef, mesh: Mesh, terms: LossTerms, *, encode_chunk: int = 0
+    encoder: nnx.GraphDef,
+    mesh: Mesh,
+    objectives: Sequence[Objective],
+    *,
+    precision: str = "highest",
+    encode_chunk: int = 0,
 ) -> LossFn:
     """Make the loss of a global batch, a function of replicated parameters.
 
-    Each device encodes its share; `terms` gathers what it needs from the other devices. The
+    Each device encodes its share; the objectives gather what they need from the other devices. The
     gradient is taken outside the map, where it is summed over the devices.
+
+    Args:
+      encoder: the module without its parameters.
+      mesh: the devices.
+      objectives: the terms of the sum.
+      precision: of the matrix products of the losses.
+      encode_chunk: questions that a device encodes at a time; 0: all.
     """
 
-    def share_losses(params: Params, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+    def share_losses(params: Params, batch: Batch, key: jax.Array) -> Metrics:
         sums = {"sums": batch.sums} if batch.sums else {}
         vectors = nnx.merge(encoder, params).encode_blocks(
             batch.unique_ids, batch.blocks, chunk=encode_chunk, axis_name=AXIS, **sums
         )
-        return terms(vectors[batch.order], batch, key, AXIS)
+        vectors = vectors[batch.order]
+        with jax.default_matmul_precision(precision):
+            return {o.name: o.weight * o.value(vectors, batch, key, AXIS) for o in objectives}
 
     def loss(params: Params, batch: Batch, key: jax.Array) -> tuple[jax.Array, Metrics]:
         losses: Metrics = mapped(params, batch, key)

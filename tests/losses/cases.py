@@ -1,5 +1,6 @@
 """Each loss of the registry with its options, its float64 reference, and batches to compare on."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -8,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from qpr_jax.losses import imitation_loss, listwise_loss
-from qpr_jax.training.losses_config import LOSSES
+from qpr_jax.losses import batch_loss, imitation_loss, listwise_loss, mean_loss
+from qpr_jax.training.objectives import LOSSES, reads
 from tests.losses import references
 
 TAUGHT = {"imitation": imitation_loss, "listwise": listwise_loss}
@@ -23,14 +24,17 @@ class Case(NamedTuple):
 
     @property
     def reads(self):
-        return self.name if self.name in TAUGHT else LOSSES[self.name].reads
+        if self.name in TAUGHT:
+            return self.name
+        return "labeled" if reads(self.name, "labels") else "pairs"
 
-    def loss(self, *arrays, **more):
+    def loss(self, *arrays, axis_name=None):
         """The loss of a batch: for pairs, `arrays` are queries, candidates and clusters."""
-        if self.reads == "pairs":
-            *arrays, more["clusters"] = arrays
-        fn = TAUGHT.get(self.name) or LOSSES[self.name].fn
-        return fn(*arrays, **self.options, **more)
+        options = dict(self.options)
+        of_batch = batch_loss if self.reads == "pairs" else mean_loss
+        more = {name: options.pop(name) for name in ("symmetric",) if name in options}
+        loss = functools.partial(TAUGHT.get(self.name) or LOSSES[self.name], **options)
+        return of_batch(loss, *arrays, axis_name=axis_name, **more)
 
     def expected(self, *arrays):
         return references.evaluate(self.reference, *arrays, **self.options)

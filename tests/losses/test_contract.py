@@ -1,23 +1,22 @@
 """What holds for every loss of the registry."""
 
+import doctest
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 
 from qpr_jax import losses
-from qpr_jax.losses import (
-    contrastive_loss,
-    imitation_loss,
-    listwise_loss,
-    ranking_loss,
-    sdml_loss,
-    triplet_loss,
-)
+from qpr_jax.losses import batch_loss
+from qpr_jax.training.objectives import LOSSES
 from tests.losses.cases import (
     CASES,
     PAIRS,
-    Case,
+    SPLIT,
+    WHOLE,
     batch_of,
     check,
     over_devices,
@@ -31,7 +30,8 @@ each_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 def test_every_loss_is_here():
-    assert {f"{case.name}_loss" for case in CASES} == {*losses.__all__}
+    others = {"batch_loss", "mean_loss", "is_negative", "squared_distances"}
+    assert {f"{case.name}_loss" for case in CASES} == {*losses.__all__} - others
 
 
 @each_case
@@ -92,17 +92,50 @@ def test_cluster_ids_of_any_integer_type():
     ids = np.array([2**31 - 1, 7, 2**31 - 1, -1, 7])
     expected = value(case, x, y, jnp.asarray(ids, jnp.int32))
     assert value(case, x, y, ids) == value(case, x, y, ids.tolist()) == expected
-    with pytest.raises(ValueError, match="fit int32"):
-        case.loss(x, y, np.array([1, 1 + 2**32, 2]))
 
 
-@pytest.mark.parametrize("name", ["sdml", "ranking", "triplet"])
-def test_products_have_the_precision_that_is_asked_for(name):
-    options = {"negatives": "hard"} if name == "triplet" else {}
-    for precision in ("highest", "high", "default"):
-        case = Case(name, options | {"precision": precision}, None)
-        found = dots(value_and_gradients(case), *batch_of(case, 8, 4), platform="cuda")
-        assert {dot.precision for dot in found} == {precision.upper()}
+@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[4], CASES[10]], ids=str)
+@pytest.mark.parametrize("precision", [None, "high", "default"])
+def test_products_have_the_precision_that_is_set(case, precision):
+    """Also those of a gradient that is taken where another is set, and in a map."""
+
+    def loss(x, y):
+        with jax.default_matmul_precision(precision):
+            return case.loss(x, y, None, axis_name="data")
+
+    mesh = Mesh(np.array(jax.devices()[:2]), ("data",))
+    mapped = jax.shard_map(loss, mesh=mesh, in_specs=SPLIT, out_specs=WHOLE)
+    gradient = jax.jit(jax.value_and_grad(mapped, argnums=(0, 1)))
+    found = dots(gradient, *batch_of(case, 8, 4)[:2], platform="cuda")
+    assert {dot.precision for dot in found} == {(precision or "highest").upper()}
+
+
+@pytest.mark.parametrize("case", PAIRS, ids=str)
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_rows_of_a_loss_may_have_any_weights(case, devices):
+    """Their gradient is the weighted sum of the gradients of single rows."""
+    options = {name: value for name, value in case.options.items() if name != "symmetric"}
+    x, y, clusters = pairs(6, 8, 5)
+
+    def loss(x, y, weights):
+        def share(x, y, positives, weights):
+            y = jax.lax.all_gather(y, "data", tiled=True)
+            rows = LOSSES[case.name](x, y, positives, jnp.asarray(clusters), **options)
+            return jax.lax.psum((weights * rows).sum(), "data")
+
+        mesh = Mesh(np.array(jax.devices()[:devices]), ("data",))
+        mapped = jax.shard_map(share, mesh=mesh, in_specs=SPLIT, out_specs=WHOLE)
+        return mapped(x, y, jnp.arange(6), weights)
+
+    gradient = jax.jit(jax.grad(loss, (0, 1)))
+    weights = jnp.arange(6.0)
+    rows = [gradient(x, y, weight) for weight in jnp.eye(6)]
+    for found, *slopes in zip(gradient(x, y, weights), *rows, strict=True):
+        expected = jnp.tensordot(weights, jnp.stack(slopes), 1)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    # Those of single rows sum up to the gradient of equal weights, which is not computed again.
+    for found, *slopes in zip(gradient(x, y, jnp.ones(6)), *rows, strict=True):
+        np.testing.assert_allclose(found, sum(slopes), rtol=1e-4, atol=1e-5)
 
 
 @each_case
@@ -122,37 +155,23 @@ def test_vectors_that_coincide_have_finite_gradients(case):
         np.testing.assert_allclose(gradients, 0, atol=1e-5)
 
 
-OF_PAIRS = (jnp.zeros((2, 3)), jnp.zeros((4, 3)))
-LABELED = (jnp.zeros((4, 3)), jnp.zeros((4, 3)), jnp.zeros(4))
-TARGETS = (jnp.zeros((4, 3)), jnp.zeros((3, 3)))
-
-
 @pytest.mark.parametrize(
-    ("loss", "given", "options"),
+    ("name", "shapes"),
     [
-        *((loss, OF_PAIRS[::-1], {}) for loss in (sdml_loss, ranking_loss, triplet_loss)),
-        (sdml_loss, (jnp.zeros((0, 4)),) * 2, {}),
-        (sdml_loss, OF_PAIRS, {"smoothing": 1.5}),
-        (sdml_loss, OF_PAIRS, {"distance": "dot"}),
-        (sdml_loss, OF_PAIRS, {"prior": "flat"}),
-        (sdml_loss, OF_PAIRS, {"clusters": np.zeros(3, int)}),
-        (sdml_loss, OF_PAIRS, {"clusters": jnp.zeros(4)}),
-        (ranking_loss, OF_PAIRS, {"smoothing": -1}),
-        *((ranking_loss, OF_PAIRS, {"similarity_scale": scale}) for scale in (0.0, float("nan"))),
-        (triplet_loss, OF_PAIRS, {"distance": "cosine"}),
-        (triplet_loss, OF_PAIRS, {"negatives": "soft"}),
-        (triplet_loss, OF_PAIRS, {"margin": -1.0}),
-        (triplet_loss, OF_PAIRS, {"key": None}),
-        (contrastive_loss, LABELED, {"margin": -1.0}),
-        (contrastive_loss, (*TARGETS, jnp.zeros(4)), {"left": None}),
-        (contrastive_loss, (*LABELED[:2], jnp.zeros((4, 1))), {"labels": None}),
-        (imitation_loss, TARGETS, {"targets": None}),
-        (listwise_loss, (TARGETS[0], jnp.zeros((4, 2, 3)), jnp.zeros((4, 3))), {"scores": None}),
+        ("queries", [(4, 3), (2, 3)]),
+        ("candidates", [(2, 3), (4, 2)]),
+        ("queries", [(3,), (3,)]),
+        ("clusters", [(2, 3), (4, 3), (2,)]),
     ],
 )
-def test_mistakes_are_named(loss, given, options):
-    """`options` are what is wrong; None: an argument by position or one that is left out."""
-    (name,) = options or ["queries"]
-    options = {name: value for name, value in options.items() if value is not None}
+def test_shapes_that_do_not_fit_are_named(name, shapes):
     with pytest.raises(ValueError, match=f"`{name}`"):
-        loss(*given, **options)
+        batch_loss(losses.sdml_loss, *map(jnp.zeros, shapes))
+
+
+@pytest.mark.parametrize("case", {case.name: case for case in CASES}.values(), ids=str)
+def test_the_examples_of_docstrings_hold(case):
+    module = inspect.getmodule(getattr(losses, f"{case.name}_loss"))
+    for checked in (module, losses.batch) if case is CASES[0] else (module,):
+        found = doctest.testmod(checked, optionflags=doctest.ELLIPSIS, extraglobs={"jnp": jnp})
+        assert found.attempted > found.failed == 0

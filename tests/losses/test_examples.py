@@ -1,5 +1,6 @@
 """The losses of `examples/`: against their formulas in float64, registered, in settings."""
 
+import functools
 import pathlib
 import runpy
 
@@ -9,9 +10,10 @@ import pytest
 from jax.nn import softmax
 
 from examples import losses
-from qpr_jax import LossSpec, UserError, load_config, register_loss
+from qpr_jax import UserError, load_config, register_loss
+from qpr_jax.losses import batch_loss
 from qpr_jax.training.checks import validate
-from qpr_jax.training.losses_config import LOSSES
+from qpr_jax.training.objectives import LOSSES, settings_of
 from tests.losses.cases import check, over_devices, pairs
 from tests.losses.references import cosines, distances_of, divergence, evaluate, negatives_of
 from tests.refused import check_refused
@@ -57,9 +59,9 @@ def test_a_loss_is_its_formula_on_any_number_of_devices(formula):
     taught = formula in (guided, teacher_prior)
 
     def loss(x, y, clusters, *teacher, axis_name):
-        options = {"teacher": teacher} if taught else {}
-        fn = getattr(losses, f"{formula.__name__}_loss")
-        return fn(x, y, clusters=clusters, axis_name=axis_name, **options)
+        loss = getattr(losses, f"{formula.__name__}_loss")
+        teacher = teacher if taught else None
+        return batch_loss(loss, x, y, clusters, teacher=teacher, axis_name=axis_name)
 
     x, y, clusters = pairs(16, 24, 8)
     expected = evaluate(formula, x, y, negatives_of(16, 24, clusters))
@@ -82,12 +84,14 @@ def hinge_loss():
 
 
 def test_the_loss_of_the_example(hinge_loss):
-    assert LOSSES["hinge"].fn is hinge_loss
-    assert LOSSES["hinge"].settings == {"margin"}
+    assert LOSSES["hinge"] is hinge_loss
+    assert settings_of("hinge") == ["margin"]
     line = jnp.array([[0.0], [2.0]])
     # Distances 0, 4 and 4, 0, and a margin of 5: 5 + 0 - 4 for each of the two negatives.
-    assert float(hinge_loss(line, line, margin=5.0)) == 1
-    one, eight = (over_devices(hinge_loss, count, pairs(16, 16, 5)[:2]) for count in (1, 8))
+    found = hinge_loss(line, line, jnp.arange(2), margin=5.0)
+    np.testing.assert_allclose(found, [1, 1], rtol=1e-5)
+    loss = functools.partial(batch_loss, hinge_loss)
+    one, eight = (over_devices(loss, count, pairs(16, 24, 5)) for count in (1, 8))
     assert one[0] > 0
     check(eight, (float(one[0]), *map(np.asarray, one[1])))
     # Settings may name it.
@@ -98,14 +102,6 @@ def test_the_loss_of_the_example(hinge_loss):
         validate(config)
 
 
-WRONG = [
-    ("sdml", {}, "`name` of a loss: expected letters, digits and _, and none of contrastive, "),
-    ("a,b", {}, "got 'a,b'"),
-    ("hinge", {"reads": "targets"}, "`reads` of a loss: expected pairs or labeled, got 'targets'"),
-]
-
-
-def test_what_is_no_loss_is_refused():
-    plain = {"fn": lambda: None, "reads": "pairs"}
-    check_refused(lambda name, given: register_loss(name, LossSpec(**plain | given)), *WRONG)
-    assert "hinge" not in LOSSES
+def test_names_that_no_loss_may_have_are_refused():
+    expected = "`name` of a loss: expected letters, digits and _, and none of contrastive, "
+    check_refused(lambda name: register_loss(name, print), ("sdml", expected), ("a,b", "got 'a,b'"))

@@ -1,17 +1,26 @@
 """Settings: defaults, files and texts, what is refused, what identifies a run; their losses."""
 
+import functools
 import os
+import types
 
 import jax
 import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.losses import contrastive_loss, imitation_loss, listwise_loss, sdml_loss
+from qpr_jax.losses import (
+    batch_loss,
+    contrastive_loss,
+    imitation_loss,
+    listwise_loss,
+    mean_loss,
+    sdml_loss,
+)
 from qpr_jax.training.batches import Batch
 from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig, flatten, identity, load_config, override
-from qpr_jax.training.losses_config import LOSSES, loss_terms
+from qpr_jax.training.objectives import LOSSES, make_objectives, reads, settings_of
 from qpr_jax.training.presets import PRESETS
 from tests.refused import check_refused
 
@@ -155,21 +164,29 @@ VECTORS = np.random.default_rng(0).normal(size=(36, 5)).astype(np.float32)
 QUERIES, CANDIDATES, LEFT, RIGHT, LISTS = np.split(VECTORS, (8, 18, 24, 30))
 SCORES = np.float32([[1, 0], [-1, 2]])
 TARGETS = np.roll(VECTORS, 1, axis=0)
+KEY = jax.random.key(3)
 
 
-def losses_of(changes, targets=None, **options):
-    """What the losses of the settings give on one device; compiled whole."""
-    terms = loss_terms(override(TrainConfig(), changes), **options)
+def losses_of(changes, *, taught=False, imitation=False):
+    """The weighted objectives of the settings on one device; compiled whole."""
+    dataset = types.SimpleNamespace(teacher=taught, lists=taught)
+    config = override(TrainConfig(), changes)
+    objectives = make_objectives(config, dataset, imitation=imitation)
     nothing = np.zeros(0, np.int32)
-    vectors, scores, parts = VECTORS, SCORES, (nothing, nothing, np.zeros(0, np.float32))
-    if targets is None:
+    parts = nothing, nothing, np.zeros(0, np.float32)
+    vectors, scores, targets = VECTORS, SCORES, TARGETS
+    if not taught:
         vectors, scores, targets = VECTORS[:30], np.zeros((0, 2), np.float32), np.zeros((30, 0))
     batch = Batch(nothing, (), np.arange(36), CLUSTERS, LABELS, scores, targets, *parts)
-    found = jax.jit(lambda vectors: terms(vectors, batch, jax.random.key(3), None))(vectors)
-    return {name: float(value) for name, value in found.items()}
+
+    @jax.jit
+    def values(vectors):
+        return {o.name: o.weight * o.value(vectors, batch, KEY, None) for o in objectives}
+
+    return {name: float(value) for name, value in values(vectors).items()}
 
 
-SDML = {"smoothing": 0.1, "distance": "euc", "prior": "distance", "symmetric": True}
+SDML = {"smoothing": 0.1, "distance": "euc", "prior": "distance"}
 
 
 @pytest.mark.parametrize(
@@ -177,20 +194,24 @@ SDML = {"smoothing": 0.1, "distance": "euc", "prior": "distance", "symmetric": T
     [
         ("sdml", SDML, True),
         ("triplet", {"margin": 3.0, "distance": "euc", "negatives": "hard"}, True),
-        ("ranking", {"smoothing": 0.0, "symmetric": True}, False),
+        ("ranking", {"smoothing": 0.0}, False),
         ("contrastive", {"margin": 1.3}, False),
         ("online_contrastive", {"margin": 1.3}, False),
     ],
 )
 def test_every_setting_reaches_the_loss(name, changes, masked):
-    spec = LOSSES[name]
-    assert spec.settings == changes.keys()
+    assert settings_of(name) == sorted(changes)
     settings = {f"loss.{setting}": value for setting, value in changes.items()}
-    found = losses_of(settings | {"loss.names": (name,), "loss.mask_own_cluster": masked})
-    arrays = (QUERIES, CANDIDATES) if spec.reads == "pairs" else (LEFT, RIGHT, LABELS)
-    known = {"clusters": CLUSTERS} if masked else {}
-    expected = jax.jit(lambda: spec.fn(*arrays, **changes, **known))()
-    assert found == {name: pytest.approx(float(expected))}
+    settings |= {"loss.names": (name,), "loss.mask_own_cluster": masked, "loss.symmetric": masked}
+    loss = functools.partial(LOSSES[name], **changes)
+
+    def expected():
+        if reads(name, "labels"):
+            return mean_loss(loss, LEFT, RIGHT, LABELS)
+        clusters = CLUSTERS if masked else None
+        return batch_loss(loss, QUERIES, CANDIDATES, clusters, symmetric=masked)
+
+    assert losses_of(settings) == {name: pytest.approx(float(jax.jit(expected)()))}
 
 
 def test_several_losses_are_weighed():
@@ -199,16 +220,17 @@ def test_several_losses_are_weighed():
 
     @jax.jit
     def weighed():
+        lists = LISTS[:2] / 2, LISTS[2:].reshape(2, 2, 5) / 2, SCORES
         return {
-            "sdml": sdml_loss(0.5 * QUERIES, 0.5 * CANDIDATES),
-            "contrastive": 2 * contrastive_loss(0.5 * LEFT, 0.5 * RIGHT, labels=LABELS),
-            "imitation": 3 * imitation_loss(VECTORS, TARGETS),
-            "lists": 0.7 * listwise_loss(LISTS[:2] / 2, LISTS[2:].reshape(2, 2, 5) / 2, SCORES),
+            "sdml": batch_loss(sdml_loss, 0.5 * QUERIES, 0.5 * CANDIDATES),
+            "contrastive": 2 * mean_loss(contrastive_loss, 0.5 * LEFT, 0.5 * RIGHT, LABELS),
+            "imitation": 3 * mean_loss(imitation_loss, VECTORS, TARGETS),
+            "lists": 0.7 * mean_loss(listwise_loss, *lists),
         }
 
-    found = losses_of(changes, TARGETS)
+    found = losses_of(changes, taught=True)
     assert found == {name: pytest.approx(float(loss)) for name, loss in weighed().items()}
-    alone = losses_of(changes, TARGETS, imitation_alone=True)
-    assert alone["imitation"] == pytest.approx(found["imitation"] / 3)
-    # Without targets there is no imitation.
+    alone = losses_of(changes, taught=True, imitation=True)
+    assert alone == {"imitation": pytest.approx(found["imitation"] / 3)}
+    # Without a teacher there is no imitation.
     assert losses_of({"teacher.weight": 3.0}).keys() == {"sdml"}

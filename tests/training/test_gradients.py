@@ -11,13 +11,13 @@ from flax import nnx
 from qpr_jax import Retriever
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
-from qpr_jax.losses import sdml_loss
+from qpr_jax.losses import batch_loss, sdml_loss
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.distributed import make_mesh, replicate, split_over
-from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.objectives import make_objectives
 from qpr_jax.training.phases import BatchLoader
 from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 from tests.encoders.examples import TINY, encode_rows
@@ -65,7 +65,9 @@ def whole_loss(config, dataset, devices):
     """The loss of the first batch, and its arguments."""
     mesh = make_mesh(devices)
     graph, params = init(config, dataset)
-    loss = make_loss(graph, mesh, loss_terms(config), encode_chunk=config.batch.encode_chunk)
+    objectives = make_objectives(config, dataset)
+    settings = {"precision": config.precision, "encode_chunk": config.batch.encode_chunk}
+    loss = make_loss(graph, mesh, objectives, **settings)
     batch = BatchLoader(config, dataset, devices=devices).batch_at(0)
     return loss, params, split_over(batch, mesh), jax.random.key(0)
 
@@ -85,7 +87,8 @@ def test_a_transformers_gradient_is_that_of_the_plain_model_in_chunks_on_devices
     def plain(params):
         model = nnx.merge(graph, params)
         sides = (jnp.asarray(dataset.token_ids[side]) for side in draw.pairs.T)
-        return sdml_loss(*(config.loss.scale * encode_rows(model, side) for side in sides)), None
+        sides = (config.loss.scale * encode_rows(model, side) for side in sides)
+        return batch_loss(sdml_loss, *sides), None
 
     expected, expected_gradient = value_and_gradient(plain, params)
     assert value == pytest.approx(expected, rel=1e-5)

@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from qpr_jax.errors import UserError
-from qpr_jax.losses import sdml_loss
+from qpr_jax.losses import batch_loss, sdml_loss
 from qpr_jax.training import train_step
 from qpr_jax.training.config import TrainConfig, load_config, override
 from qpr_jax.training.dataset import load_dataset
@@ -75,7 +75,8 @@ def test_steps_are_those_of_dense_adam_on_the_pairs_encoded_plainly():
     def step(params, state, queries, candidates):
         def loss(params):
             plain = nnx.merge(graph, params)
-            return sdml_loss(encode_rows(plain, queries), encode_rows(plain, candidates))
+            sides = encode_rows(plain, queries), encode_rows(plain, candidates)
+            return batch_loss(sdml_loss, *sides)
 
         value, gradient = jax.value_and_grad(loss)(params)
         updates, state = optimizer.update(gradient, state)
