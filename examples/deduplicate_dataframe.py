@@ -3,9 +3,9 @@
     pip install . pandas -c constraints.txt
     python examples/deduplicate_dataframe.py
 
-`minilm`, the default encoder, needs no training. It gives each pair a probability, fitted to
-labeled pairs of Quora: look at the pairs that are printed, and move the threshold. An encoder
-without probabilities takes `max_distance=0.3`, a squared distance, instead (docs/duplicates.md).
+`minilm`, the default encoder, needs no training. It gives each pair a score, 0 to 1: look at the
+pairs that are printed, and move the threshold. An encoder of your own without scores takes
+`max_distance=0.3`, a squared distance, instead (docs/duplicates.md).
 A table of Polars is deduplicated alike: `polars.DataFrame(found.groups.to_arrow())`.
 """
 

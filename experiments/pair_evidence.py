@@ -1,37 +1,39 @@
-"""What a table says of two of its texts: their cosine, how dense it is there, and guards.
-
-A guard says that two texts differ in something that vectors blur: a number, its order, a negation,
-an opposite word, a name or a code.
-"""
+"""What a model of pairs reads of a labeled table: distances, density and guards."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence, Set
+import random
+from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from experiments.transfer_tables import Table
-from qpr_jax.data.contrasts import ALTERNATIVES
+from qpr_jax.data.contrasts import contrasts
 from qpr_jax.encoders.base import Encoder
+from qpr_jax.index.density import neighbor_distances
 from qpr_jax.models import unit_rows
-from qpr_jax.text.differences import names, negates, numbers
-from qpr_jax.text.tokenizer import tokenize
+from qpr_jax.reranking.guards import guards
+from qpr_jax.reranking.plain import PlainModel
 from qpr_jax.training.teacher import cached_vectors
 
-NEIGHBORS = slice(1, 6)  # the second to sixth nearest texts
-GUARDS = (
-    *("number on one side", "other number", "other order of numbers", "negation on one side"),
-    *("opposite word", "name on one side", "other name"),
-)
-LEAST_DISTANCE = 1e-3  # of two texts, 1 - cosine
-_DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
-_CODE = re.compile(r"\b(?=\w*\d)(?=\w*[^\W\d_])\w{2,}\b")
+NEAREST = 30  # of a text: pairs whose guards are read
+CANDIDATES = 10  # of a text: pairs that a model is fitted to
+HITS = 20  # of a query
+CONTRASTED = 300  # texts of a table that contrasts are made of
+
+
+class Contrasts(NamedTuple):
+    """Texts of a table and near misses that are made of them by rule."""
+
+    rows: np.ndarray  # int64 [k], of the texts
+    distances: np.ndarray  # float64 [k], squared
+    guards: np.ndarray  # float64 [k, guards]
 
 
 class Evidence:
-    """A table with its vectors by an encoder.
+    """A table with its vectors by an encoder, which have length 1.
 
     Attributes:
       cosines: float32 [n, n], of the texts, -2 on the diagonal.
@@ -39,10 +41,10 @@ class Evidence:
     """
 
     def __init__(self, table: Table, encoder: Encoder) -> None:
-        self.table = table
+        self.table, self.encoder = table, encoder
         vectors = unit_rows(np.asarray(cached_vectors(encoder, table.texts), np.float32))
         queries = unit_rows(np.asarray(cached_vectors(encoder, table.queries), np.float32))
-        self.cosines = vectors @ vectors.T
+        self.vectors, self.cosines = vectors, vectors @ vectors.T
         np.fill_diagonal(self.cosines, -2)
         self.to_queries = queries @ vectors[table.indexed].T
         self.first, self.second = np.triu_indices(len(table.texts), 1)
@@ -60,119 +62,81 @@ class Evidence:
         return np.asarray(self.table.answers[:, None] == groups[None])
 
     @cached_property
-    def pair_guards(self) -> np.ndarray:
-        """The guards of all texts, bool [guards, n, n]."""
-        return guards(self.table.texts, self.table.texts)
-
-    @cached_property
-    def hit_guards(self) -> np.ndarray:
-        """The guards of queries and indexed texts, bool [guards, q, k]."""
-        return guards(self.table.queries, [self.table.texts[i] for i in self.table.indexed])
+    def distances(self) -> np.ndarray:
+        """The squared distances of the pairs: float32 [P]."""
+        return 2 - 2 * self.of_pairs(self.cosines)
 
     def of_pairs(self, matrix: np.ndarray) -> np.ndarray:
         """Read a matrix [n, n] at the pairs: [P]."""
         return np.asarray(matrix[self.first, self.second])
 
-    def densities(self) -> np.ndarray:
-        """Return the mean cosine of each text to its second to sixth nearest: float32 [n]."""
-        nearest = -np.sort(-self.cosines, axis=1)[:, NEIGHBORS]
-        return np.asarray(nearest.mean(axis=1))
+    def among_nearest(self, count: int) -> np.ndarray:
+        """Whether one text of each pair is among the `count` nearest of the other: bool [P]."""
+        count = min(count, len(self.cosines) - 1)
+        least = -np.partition(-self.cosines, count - 1, axis=1)[:, count - 1]
+        near = self.of_pairs(self.cosines)
+        return np.asarray(near >= np.minimum(least[self.first], least[self.second]))
 
     @cached_property
     def candidates(self) -> np.ndarray:
-        """Whether one text of each pair is among the ten nearest of the other: bool [P]."""
-        kth = -np.sort(-self.cosines, axis=1)[:, 9:10].min(axis=1)
-        near = self.of_pairs(self.cosines)
-        return np.asarray(near >= np.minimum(kth[self.first], kth[self.second]))
+        """The pairs that a model is fitted to: bool [P]."""
+        return self.among_nearest(CANDIDATES)
+
+    @cached_property
+    def near(self) -> np.ndarray:
+        """The pairs whose guards are read, places in `first` and `second`: int64 [c]."""
+        return np.flatnonzero(self.among_nearest(NEAREST))
+
+    @cached_property
+    def near_guards(self) -> np.ndarray:
+        """Guards of the pairs `near`: float64 [c, guards]."""
+        ends = (self.first[self.near], self.second[self.near])
+        return guards(*([self.table.texts[i] for i in rows.tolist()] for rows in ends))
+
+    @cached_property
+    def hits(self) -> np.ndarray:
+        """The first hits of each query, places in `Table.indexed`: int64 [q, HITS]."""
+        return np.argsort(-self.to_queries, axis=1, kind="stable")[:, :HITS]
+
+    @cached_property
+    def hit_guards(self) -> np.ndarray:
+        """Guards of queries and `hits`: float64 [q, HITS, guards]."""
+        texts = [self.table.texts[row] for row in self.table.indexed[self.hits.ravel()].tolist()]
+        queries = [query for query in self.table.queries for _ in range(self.hits.shape[1])]
+        return guards(queries, texts).reshape(*self.hits.shape, -1)
+
+    @cached_property
+    def neighbors(self) -> np.ndarray:
+        """The mean squared distances of texts and their neighbors: float64 [n]."""
+        return neighbor_distances(self.vectors)
+
+    def spreads(self, model: PlainModel, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return the mean spreads of pairs of rows: float64 [m]."""
+        spreads = model.spreads(self.neighbors)
+        return np.asarray((spreads[first] + spreads[second]) / 2)
+
+    @cached_property
+    def contrasts(self) -> Contrasts:
+        """Make contrasts, those that a guard sees."""
+        rng, texts = random.Random(0), self.table.texts
+        rows = rng.sample(range(len(texts)), min(CONTRASTED, len(texts)))
+        made = [(row, contrast) for row in rows for contrast in contrasts(texts[row], rng)]
+        others = rng.choices(range(len(texts)), k=len(rows))
+        for row, other in zip(rows, others, strict=True):
+            if self.table.groups[row] != self.table.groups[other]:
+                made.append((row, f"{texts[row].rstrip('.!?')}. {texts[other]}"))
+        if not made:
+            return Contrasts(np.zeros(0, np.int64), np.zeros(0), guards([], []))
+        found = guards([texts[row] for row, _ in made], [contrast for _, contrast in made])
+        seen = found.any(axis=1)
+        places = np.array([row for row, _ in made], np.int64)[seen]
+        vectors = unit_rows(self.encoder.encode([contrast for _, contrast in made]))[seen]
+        cosines = (vectors * self.vectors[places]).sum(axis=1).astype(np.float64)
+        return Contrasts(places, 2 - 2 * cosines, found[seen])
 
 
-def distance_ratio(
-    cosines: np.ndarray, densities: np.ndarray, first: np.ndarray, second: np.ndarray
-) -> np.ndarray:
-    """Return the logarithm of the mean distance around two texts over their own: float [P].
-
-    It scales a distance to its surroundings (Zelnik-Manor and Perona 2004). densities: [n].
-    """
-    around = np.log(np.maximum(1 - densities, LEAST_DISTANCE))
-    between = np.log(np.maximum(1 - cosines, LEAST_DISTANCE))
-    return np.asarray((around[first] + around[second]) / 2 - between)
-
-
-def guards(texts: Sequence[str], others: Sequence[str]) -> np.ndarray:
-    """Return the guards of each text and each other one: bool [len(GUARDS), n, m]."""
-    both = texts, others
-    number_sides = _missing([*map(numbers, texts)], [*map(numbers, others)])
-    ordered = [[_DIGITS.findall(text) for text in side] for side in both]
-    sets = [[frozenset(found) for found in side] for side in ordered]
-    reordered = _differ(*ordered) & ~_differ(*sets)
-    negation = _differ(*([negates(text) for text in side] for side in both))
-    named = [[names(text) | _codes(text) for text in side] for side in both]
-    words = [
-        [{*tokenize(text)} | own for text, own in zip(side, found, strict=True)]
-        for side, found in zip(both, named, strict=True)
-    ]
-    lacks = _lacks(named[0], words[1]), _lacks(named[1], words[0]).T
-    return np.stack(
-        [
-            number_sides[0] ^ number_sides[1],
-            number_sides[0] & number_sides[1],
-            reordered,
-            negation,
-            _opposites(texts, others),
-            lacks[0] ^ lacks[1],
-            lacks[0] & lacks[1],
-        ]
-    )
-
-
-def _codes(text: str) -> frozenset[str]:
-    """Words of letters and digits, such as X100."""
-    return frozenset(word.lower() for word in _CODE.findall(text))
-
-
-def _missing(
-    first: Sequence[Set[str]], second: Sequence[Set[str]]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Which sets have what the others lack, from both sides: bool [n, m] each."""
-    return _lacks(first, second), _lacks(second, first).T
-
-
-def _lacks(first: Sequence[Set[str]], second: Sequence[Set[str]]) -> np.ndarray:
-    """Whether each first set has what each second one lacks: bool [n, m]."""
-    places = {item: at for at, item in enumerate(sorted(set().union(*first)))}
-    one, other = (np.zeros((len(side), len(places)), np.float32) for side in (first, second))
-    for matrix, side in ((one, first), (other, second)):
-        for row, items in enumerate(side):
-            matrix[row, [places[item] for item in items if item in places]] = 1
-    return np.asarray(one.sum(axis=1, keepdims=True) - one @ other.T > 0.5)
-
-
-def _differ(first: Sequence[object], second: Sequence[object]) -> np.ndarray:
-    """Whether each first item differs from each second one: bool [n, m]."""
-    numbers_of: dict[object, int] = {}
-    one, other = (
-        np.array([numbers_of.setdefault(_key(item), len(numbers_of)) for item in side])
-        for side in (first, second)
-    )
-    return np.asarray(one[:, None] != other[None])
-
-
-def _key(item: object) -> object:
-    return tuple(item) if isinstance(item, list) else item
-
-
-def _opposites(texts: Sequence[str], others: Sequence[str]) -> np.ndarray:
-    """Whether a word of one text and one of the other are opposites, and neither has both."""
-    one, other = ([{*tokenize(t)} & ALTERNATIVES.keys() for t in side] for side in (texts, others))
-    found = np.zeros((len(texts), len(others)), bool)
-    by_word: dict[str, list[int]] = {}
-    for row, words in enumerate(other):
-        for word in words:
-            by_word.setdefault(word, []).append(row)
-    for row, words in enumerate(one):
-        for word in words:
-            for opposite in ALTERNATIVES[word]:
-                if opposite not in words:
-                    kept = [at for at in by_word.get(opposite, ()) if word not in other[at]]
-                    found[row, kept] = True
-    return found
+def join(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Concatenate rows of tables, and weigh them so that tables weigh equally, 1 in the mean."""
+    joined = np.concatenate(parts)
+    weights = [np.full(len(part), len(joined) / len(parts) / max(1, len(part))) for part in parts]
+    return joined, np.concatenate(weights)

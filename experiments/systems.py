@@ -47,22 +47,24 @@ def baseline(name: str) -> System:
 
 
 def run_system(run: StrPath, questions: list[str]) -> Mapping[str, TextSearch]:
-    """The encoder of a run with exact search, and its light re-ranker if it has one."""
+    """The encoder of a run with exact search, and its model of pairs if it has one."""
     recipe = replace(run_recipe(read_encoder(run)), factory="Flat")
     retriever = Retriever.build(questions, encoder=run, recipe=recipe)
 
     def search(
-        rerank: Literal[False, "light"], texts: Sequence[str], k: int
+        rerank: Literal[False] | None, texts: Sequence[str], k: int
     ) -> tuple[np.ndarray, np.ndarray]:
         rows, scores = np.full((len(texts), k), -1, np.int64), np.zeros((len(texts), k))
         for i, hits in enumerate(retriever.search(texts, k, rerank=rerank)):
             rows[i, : len(hits)] = [hit.id for hit in hits]
-            scores[i, : len(hits)] = [hit.score if rerank else -hit.distance for hit in hits]
+            scores[i, : len(hits)] = [
+                -hit.distance if rerank is False else hit.score for hit in hits
+            ]
         return rows, scores
 
     stages = {"": functools.partial(search, False)}
-    if retriever.stages.choose(None, retriever.store):
-        stages[TWO_STAGES] = functools.partial(search, "light")
+    if retriever.ordering(None):
+        stages[TWO_STAGES] = functools.partial(search, None)
     return stages
 
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from experiments.pages import table_lines, write_page
 from experiments.pair_evidence import Evidence
+from experiments.transfer_fit import fit_plain
 from experiments.transfer_scores import (
     Area,
     Difference,
@@ -36,10 +37,14 @@ from experiments.transfer_scores import (
 )
 from experiments.transfer_tables import Table, add_options, in_training, read_tables
 from qpr_jax.cli.program import run_program
+from qpr_jax.duplicates.find import find_duplicates
+from qpr_jax.duplicates.result import SWEPT
 from qpr_jax.duplicates.scores import THRESHOLD
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.reranking.stages import Stages, read_stages
-from qpr_jax.retriever import Retriever
+from qpr_jax.index.base import CLOSE
+from qpr_jax.reranking.plain import PlainModel, probability, save_plain
+from qpr_jax.retriever import Retriever, read_encoder
 
 log = logging.getLogger("qpr_jax")
 
@@ -52,6 +57,7 @@ RULED = ("average precision", "H@1", "ROC AUC")
 COMPARED = (*RULED, "MRR")
 BOUNDED = ("precision", "recall", "f1", "close")
 NEAR = "contrasts found"
+LEAST_SCORE = 0.05  # pairs with a lower one are not ordered
 
 
 class PairScores(NamedTuple):
@@ -110,27 +116,48 @@ def first_hits(scores: np.ndarray, bound: float) -> HitScores:
     return HitScores(rows, best, best >= bound)
 
 
-class Shipped:
-    """The packaged scores of an encoder, and its order of hits; nothing is fitted."""
+class ByModel:
+    """A plain model of pairs."""
 
-    def __init__(self, name: str, stages: Stages) -> None:
-        self.name, self.stages = name, stages
+    def __init__(self, model: PlainModel) -> None:
+        self.model = model
 
     def pairs(self, evidence: Evidence) -> PairScores:
-        """Score all pairs; beyond the reach of the calibration none is found."""
-        calibration = self.stages.require_calibration()
-        cosines = evidence.of_pairs(evidence.cosines)
-        distances = (2 - 2 * cosines).astype(np.float32)
-        found = np.flatnonzero(distances <= calibration.reach)
-        ends = evidence.first[found], evidence.second[found]
-        scores = self.stages.pair_features().score_pairs(
-            calibration, evidence.table.texts, *ends, distances[found]
+        """Score all pairs; guards are of near pairs alone."""
+        spreads = evidence.spreads(self.model, evidence.first, evidence.second)
+        logits = self.model.without_guards(evidence.distances, spreads)
+        near = evidence.near
+        logits[near] = self.model.with_guards(
+            evidence.near_guards, evidence.distances[near], spreads[near]
         )
-        probabilities = np.zeros(len(cosines))
-        probabilities[found] = scores
-        order = cosines - 4.0  # behind what is found
-        order[found] = scores + 1e-6 * cosines[found]
-        return PairScores(order, probabilities >= THRESHOLD, probabilities)
+        found = probability(logits)
+        return PairScores(logits, found >= THRESHOLD, found)
+
+    def hits(self, evidence: Evidence) -> HitScores:
+        """Search with all queries."""
+        cosines = np.take_along_axis(evidence.to_queries, evidence.hits, axis=1)
+        guards = evidence.hit_guards.reshape(cosines.size, -1)
+        logits = self.model.with_guards(guards, 2 - 2 * cosines.ravel(), None)
+        found = first_hits(probability(logits).reshape(cosines.shape), CLOSE)
+        return found._replace(rows=np.take_along_axis(evidence.hits, found.rows, axis=1))
+
+
+class Shipped:
+    """What a user gets of an encoder; nothing is fitted."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def pairs(self, evidence: Evidence) -> PairScores:
+        """Find duplicates; pairs that are not found have the score 0."""
+        found = find_duplicates(evidence.table.texts, encoder=self.name, threshold=LEAST_SCORE)
+        scores = np.zeros(evidence.cosines.shape)
+        for pair in found.pairs:
+            ends = int(pair.id1), int(pair.id2)
+            scores[ends] = scores[ends[::-1]] = pair.score
+        shown = evidence.of_pairs(scores)
+        order = shown + 1e-9 * evidence.of_pairs(evidence.cosines)
+        return PairScores(order, shown >= THRESHOLD, shown)
 
     def hits(self, evidence: Evidence) -> HitScores:
         """Search with all queries."""
@@ -140,6 +167,31 @@ class Shipped:
         rows = np.array([[hit.id for hit in hits] for hits in found], np.int64)
         scores = np.array([hits[0].score for hits in found], np.float64)
         return HitScores(rows, scores, np.array([bool(hits[0].close) for hits in found]))
+
+
+def by_fit(encoder: Encoder) -> Fit:
+    """Return what fits a model of pairs of an encoder."""
+    return lambda tables: ByModel(fit_plain(encoder.identity, tables))
+
+
+def write_model(path: pathlib.Path, tables: Sequence[Table], name: str) -> None:
+    """Fit a model to all tables and write it.
+
+    Its precisions are those of each table left out: their first and third quartile.
+    """
+    encoder = read_encoder(name)
+    evidence = [Evidence(table, encoder) for table in tables]
+    fit, found = by_fit(encoder), []
+    for one in evidence:
+        scored = fit([e for e in evidence if e is not one]).pairs(one)
+        assert scored.probabilities is not None
+        counts = [scored.probabilities >= bound for bound in SWEPT]
+        found.append([called(count, one.same)["precision"] for count in counts])
+    model = fit_plain(encoder.identity, evidence)
+    for bound, low, high in zip(SWEPT, *np.percentile(found, [25, 75], axis=0), strict=True):
+        model.precisions[f"{bound:g}"] = round(float(low), 2), round(float(high), 2)
+    save_plain(path / name, model)
+    log.info("%s: %s", path / name, model)
 
 
 def evaluate(evidence: Evidence, scorer: Scorer) -> dict[str, Figure | float]:
@@ -214,16 +266,13 @@ class Measured(NamedTuple):
 
 
 def measure(tables: Sequence[Table], name: str, *, fit: bool = False) -> Measured:
-    """Score the tables by an encoder; `fit`: by the model of `transfer_fit`, not by what ships."""
-    encoder, stages = read_stages(name)
+    """Score the tables by an encoder; `fit`: by models fitted to the others, not by what ships."""
+    encoder = read_encoder(name)
     evidence = [Evidence(table, encoder) for table in tables]
     alone = leave_one_out(evidence, ByDistance)
     if fit:
-        from experiments.transfer_fit import PairModel  # which imports this module
-
-        return Measured([*tables], alone, leave_one_out(evidence, PairModel))
-    shipped = Shipped(name, stages)
-    return Measured([*tables], alone, [evaluate(one, shipped) for one in evidence])
+        return Measured([*tables], alone, leave_one_out(evidence, by_fit(encoder)))
+    return Measured([*tables], alone, [evaluate(one, Shipped(name)) for one in evidence])
 
 
 def lines(name: str, found: Measured) -> list[str]:
@@ -274,6 +323,7 @@ def main() -> int:
     parser.add_argument("--encoders", nargs="+", default=ENCODERS)
     parser.add_argument("--training-texts", type=pathlib.Path, help="one a line")
     parser.add_argument("--fit", action="store_true", help="score by the model of transfer_fit")
+    parser.add_argument("--write", type=pathlib.Path, help="folder of models fitted to all tables")
     parser.add_argument("--results", type=pathlib.Path, default="runs/transfer", help="of the page")
     add_options(parser)
     options = parser.parse_args()
@@ -281,6 +331,8 @@ def main() -> int:
     if options.training_texts:
         check_training(tables, options.training_texts)
     page = []
+    for name in options.encoders if options.write else ():
+        write_model(options.write, tables, name)
     for name in options.encoders:
         log.info("%s: scoring %s tables", name, len(tables))
         page += lines(name, measure(tables, name, fit=options.fit))

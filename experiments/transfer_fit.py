@@ -1,8 +1,8 @@
-"""A model of pairs without words, fitted to all tables but one.
+"""The plain model of pairs of an encoder, fitted to labeled tables.
 
-The score of a pair is the logistic of a linear function of its cosine, of its distance over the
-mean distance around its texts (`distance_ratio`), and of guards, which can only lower it. The mean
-is that to the second to sixth nearest texts. A hit of a search has the cosine and guards.
+Tables weigh equally, and have at most FEW texts of a group. A missed pair counts as MISSED pairs
+that are wrong: by default people look for duplicates. Distances are fitted first; then guards, to
+contrasts made by rule, too, since few tables have opposites or other numbers.
 """
 
 from __future__ import annotations
@@ -10,113 +10,103 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import minimize
 
-from experiments.pair_evidence import GUARDS, Evidence, distance_ratio
-from experiments.transfer import HitScores, PairScores, first_hits
-from experiments.transfer_scores import best_bound
-from qpr_jax.reranking.calibration import logistic
+from experiments.pair_evidence import Evidence, join
+from qpr_jax.reranking.fitting import fit_logistic
+from qpr_jax.reranking.guards import GUARDS
+from qpr_jax.reranking.plain import GUARDED, PlainModel, ratios
 
-PENALTY = 1e-3  # of squared weights
-SHRINK = 3.0  # rows at which half of a density is that of the other tables
-HITS = 10  # of a query, fitted
-BLOCK = 500_000  # pairs scored at once
-# A number, name or negation on one side only lowers perlfaq and webquestions: a title has fewer.
-USED = [
-    GUARDS.index(guard)
-    for guard in ("other number", "other order of numbers", "opposite word", "other name")
-]
+FEW = 5
+MISSED = 4.0
+CONTRASTS = 0.3  # their weight beside that of the nearest pairs
+FITTED_HITS = 5  # of a query
+OF_HITS = [GUARDS.index("numbers differ")]  # the other guards lower the first hit of some table
+LEAST_GUARD = -8.0  # enough to turn any pair down; that of different numbers is as low
+LEAST_OF_HITS = -1.2  # more lowers the first hit of Quora
+_SPREAD = 30.0  # of weights
 
 
-class Logistic:
-    """Logistic regression; rows are weighted, and weights of guards are at most 0."""
-
-    def __init__(
-        self, inputs: np.ndarray, true: np.ndarray, weights: np.ndarray, *, free: int
-    ) -> None:
-        mean = np.average(inputs[:, :free], axis=0, weights=weights)
-        scale = np.sqrt(np.average((inputs[:, :free] - mean) ** 2, axis=0, weights=weights))
-        x = inputs.astype(np.float64)
-        x[:, :free] = (x[:, :free] - mean) / scale
-        share = weights / weights.sum()
-
-        def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
-            z = x @ w[:-1] + w[-1]
-            rest = share * (logistic(z) - true)
-            value = (share * (np.logaddexp(0, z) - true * z)).sum() + PENALTY * w[:-1] @ w[:-1]
-            return value, np.append(x.T @ rest + 2 * PENALTY * w[:-1], rest.sum())
-
-        count = inputs.shape[1]
-        bounds = [(None, None)] * free + [(None, 0.0)] * (count - free) + [(None, None)]
-        found = minimize(loss, np.zeros(count + 1), jac=True, method="L-BFGS-B", bounds=bounds).x
-        self.weights = found[:-1]
-        self.weights[:free] /= scale
-        self.bias = float(found[-1] - self.weights[:free] @ mean)
-
-    def logits(self, inputs: np.ndarray) -> np.ndarray:
-        """Compute logits [P] of inputs [P, f]."""
-        return np.asarray(inputs @ self.weights + self.bias)
+def fit_plain(encoder: str, tables: Sequence[Evidence]) -> PlainModel:
+    """Fit a model to tables; encoder: its identity."""
+    around = float(np.median([np.median(e.neighbors) for e in tables])) / 2
+    blank = PlainModel(encoder, (), (), around)
+    names = [e.table.name for e in tables]
+    return PlainModel(
+        encoder, _fit_pairs(tables, blank), _fit_hits(tables), around, settings={"tables": names}
+    )
 
 
-class PairModel:
-    """The fitted scorer."""
-
-    def __init__(
-        self,
-        fitted: Sequence[Evidence],
-        *,
-        use_density: bool = True,
-        used: Sequence[int] = USED,
-        shrink: float = SHRINK,
-    ) -> None:
-        self.use_density, self.used, self.shrink = use_density, [*used], shrink
-        self.typical = float(np.mean([np.median(e.densities()) for e in fitted]))
-        near = [np.flatnonzero(e.candidates) for e in fitted]
-        inputs = [self.pair_inputs(e, rows) for e, rows in zip(fitted, near, strict=True)]
-        same = [e.same[rows] for e, rows in zip(fitted, near, strict=True)]
-        self.of_pairs = fit_tables(inputs, same, free=1 + use_density)
-        found = [np.argsort(-e.to_queries, axis=1)[:, :HITS] for e in fitted]
-        inputs = [
-            np.take_along_axis(self.hit_inputs(e), rows[..., None], 1).reshape(rows.size, -1)
-            for e, rows in zip(fitted, found, strict=True)
-        ]
-        right = [
-            np.take_along_axis(e.answers, rows, 1).ravel()
-            for e, rows in zip(fitted, found, strict=True)
-        ]
-        self.of_hits = fit_tables(inputs, right, free=1)
-        first = [self.of_hits.logits(self.hit_inputs(e)).max(axis=1) for e in fitted]
-        self.hit_bound = best_bound(first, [e.table.answers >= 0 for e in fitted], "accuracy")
-
-    def pair_inputs(self, e: Evidence, rows: np.ndarray) -> np.ndarray:
-        """Compute the inputs of some of the pairs: float64 [P, f]."""
-        first, second = e.first[rows], e.second[rows]
-        columns = [e.cosines[first, second]]
-        if self.use_density:
-            count = len(e.table.texts)
-            densities = (count * e.densities() + self.shrink * self.typical) / (count + self.shrink)
-            columns.append(distance_ratio(columns[0], densities, first, second))
-        columns += [e.pair_guards[guard][first, second] for guard in self.used]
-        return np.stack(columns, axis=1).astype(np.float64)
-
-    def hit_inputs(self, e: Evidence) -> np.ndarray:
-        """Compute the inputs of queries and indexed texts: float64 [q, k, f]."""
-        columns = [e.to_queries, *e.hit_guards[self.used]]
-        return np.stack(columns, axis=-1).astype(np.float64)
-
-    def pairs(self, evidence: Evidence) -> PairScores:
-        """Score all pairs."""
-        parts = np.array_split(np.arange(len(evidence.first)), 1 + len(evidence.first) // BLOCK)
-        logits = [self.of_pairs.logits(self.pair_inputs(evidence, part)) for part in parts]
-        joined = np.concatenate(logits)
-        return PairScores(joined, joined >= 0, logistic(joined))
-
-    def hits(self, evidence: Evidence) -> HitScores:
-        """Search with all queries."""
-        return first_hits(self.of_hits.logits(self.hit_inputs(evidence)), self.hit_bound)
+def _fit_pairs(tables: Sequence[Evidence], blank: PlainModel) -> tuple[float, ...]:
+    near, weights = join([_of_pairs(e, blank) for e in tables])
+    labels = near[:, -1]
+    weights *= np.where(labels > 0, MISSED, 1)
+    # The weight of 1 - u is at least that of r: r alone misleads where groups are large.
+    both = near[:, :3] @ np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1]])
+    start, spreads = np.array([0.0, 1.0, 0.0]), np.full(3, _SPREAD)
+    more, r, bias = fit_logistic(
+        both, labels, weights, start, spreads, least=np.array([0, 0, -np.inf])
+    )
+    distance = np.array([more + r, r, bias])
+    made, made_weights = join([_of_contrasts(e, blank) for e in tables])
+    rows = np.vstack([near, made])
+    weights = np.append(weights, CONTRASTS * made_weights * len(near) / len(made))
+    guards = fit_logistic(
+        rows[:, 3:-1],
+        rows[:, -1],
+        weights,
+        np.full(len(GUARDS), -1.0),
+        np.full(len(GUARDS), _SPREAD),
+        fixed=rows[:, :3] @ distance,
+        least=LEAST_GUARD,
+        most=np.where(np.arange(len(GUARDS)) == GUARDS.index("numbers differ"), LEAST_GUARD, 0),
+    )
+    return (*distance[:2].tolist(), *guards.tolist(), float(bias))
 
 
-def fit_tables(inputs: Sequence[np.ndarray], true: Sequence[np.ndarray], *, free: int) -> Logistic:
-    """Fit tables that weigh equally."""
-    weights = np.concatenate([np.full(len(same), 1 / len(same)) for same in true])
-    return Logistic(np.concatenate(inputs), np.concatenate(true), weights, free=free)
+def _of_pairs(e: Evidence, blank: PlainModel) -> np.ndarray:
+    """Return 1 - u, r, 1, guards and label of the nearest pairs: float64 [m, 4 + guards]."""
+    few = few_of_groups(e.table.groups, FEW)
+    chosen = (e.candidates & few[e.first] & few[e.second])[e.near]
+    rows, found = e.near[chosen], e.near_guards[chosen]
+    u = np.maximum(e.distances[rows].astype(np.float64) / 2, GUARDED * found.any(axis=1))
+    r = ratios(u, e.spreads(blank, e.first[rows], e.second[rows]))
+    return np.column_stack([1 - u, r, np.ones(len(u)), found, e.same[rows]])
+
+
+def few_of_groups(groups: np.ndarray, most: int) -> np.ndarray:
+    """Which rows are among the first `most` of their group, bool [n]."""
+    order = np.argsort(groups, kind="stable")
+    starts = np.searchsorted(groups[order], groups[order])
+    few = np.empty(len(groups), bool)
+    few[order] = np.arange(len(groups)) - starts < most
+    return few
+
+
+def _of_contrasts(e: Evidence, blank: PlainModel) -> np.ndarray:
+    made = e.contrasts
+    u = np.maximum(made.distances / 2, GUARDED)
+    r = ratios(u, e.spreads(blank, made.rows, made.rows))
+    return np.column_stack([1 - u, r, np.ones(len(u)), made.guards, np.zeros(len(u))])
+
+
+def _fit_hits(tables: Sequence[Evidence]) -> tuple[float, ...]:
+    parts = []
+    for e in tables:
+        found = e.hits[:, :FITTED_HITS]
+        cosines = np.take_along_axis(e.to_queries, found, axis=1).ravel()
+        right = np.take_along_axis(e.answers, found, axis=1).ravel()
+        guards = e.hit_guards[:, :FITTED_HITS, OF_HITS].reshape(len(cosines), -1)
+        parts.append(np.column_stack([cosines, np.ones(len(cosines)), guards, right]))
+    rows, weights = join(parts)
+    start, spreads = (
+        np.array([1.0, 0.0, *(-1.0 for _ in OF_HITS)]),
+        np.full(len(rows[0]) - 1, _SPREAD),
+    )
+    least = np.array([0, -np.inf, *(LEAST_OF_HITS for _ in OF_HITS)])
+    most = np.array([np.inf, np.inf, *(0 for _ in OF_HITS)])
+    s, bias, *of_guards = fit_logistic(
+        rows[:, :-1], rows[:, -1], weights, start, spreads, least=least, most=most
+    )
+    weights_of_guards = np.zeros(len(GUARDS))
+    weights_of_guards[OF_HITS] = of_guards
+    return (float(s), *weights_of_guards.tolist(), float(bias))

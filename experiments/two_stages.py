@@ -1,10 +1,6 @@
-"""What a second stage adds to four encoders: the light re-ranker, and a cross-encoder.
+"""What the words model of pairs adds to four encoders, three seeds.
 
-    python -m experiments.two_stages                          the light re-ranker, three seeds
-    python -m experiments.two_stages --cross_encoder=FOLDER   and a cross-encoder
-
-FOLDER is a run of `python -m experiments.main --config=quora_cross_encoder`; it reorders hits of
-`quora_distilled`.
+python -m experiments.two_stages
 """
 
 from __future__ import annotations
@@ -21,21 +17,17 @@ from qpr_jax.evaluation.metrics import read_ranks
 from qpr_jax.training.presets import PRESETS
 
 ROWS = ("quora_sdml", "quora_distilled", "quora_distilled_lists", "quora_minilm")
-CROSSED = "quora_distilled"
 # Stage -> the prefix of its searches in ranks.npz.
-STAGES = {"": "", "light": "reranked_", "light and cross-encoder": "reranked_cross_"}
+STAGES = {"": "", "words": "reranked_"}
 SEARCHES = {"exact": "exact search", "index": "the index"}
 
 
 def trials(options: Options) -> list[Trial]:
-    """Every preset with its re-ranker; `quora_minilm`, which is not trained, once."""
+    """Every preset with its words model; `quora_minilm`, which is not trained, once."""
     found = []
     for name in ROWS:
         changes: dict[str, Any] = {"rerank.candidates": PRESETS[name]["rerank.candidates"]}
-        facts = {"cross_encoder": options.cross_encoder} if name == CROSSED else {}
-        changes |= {f"rerank.{setting}": value for setting, value in facts.items()}
-        once = name == "quora_minilm"
-        found.append(Trial(name, name, changes, once=once, facts=facts))
+        found.append(Trial(name, name, changes, once=name == "quora_minilm"))
     return found
 
 
@@ -87,7 +79,6 @@ STUDY = Study(
     page=page,
     smoke=("quora_sdml",),
     seeds=3,
-    options={"cross_encoder": "A cross-encoder for quora_distilled; empty: none."},
 )
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Publish a run: its encoder and re-ranker as a folder that others can load, with a model card."""
+"""Publish a run: its encoder and model of pairs as a folder, with a model card."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import RESAMPLES, SCORE_NAMES, rank_scores, read_ranks
 from qpr_jax.files import MANIFEST, StrPath, read_object, refuse_existing
 from qpr_jax.rendering import render
-from qpr_jax.reranking.stages import Stages, read_stages
+from qpr_jax.reranking.model import (
+    FittedModel,
+    model_facts,
+    read_encoder_and_model,
+    save_pair_model,
+)
 
 # How the names of known files of translations begin, and their terms.
 _TERMS = {
@@ -35,7 +40,7 @@ def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "")
     """Write the encoder of a run and its model card to a new folder, and return the folder.
 
     The folder holds all that is needed to encode, and no code: the files of the encoder, the card,
-    a manifest with their hashes, and the re-rankers in sub-folders.
+    a manifest with their hashes, and the model of pairs in a sub-folder.
 
     Args:
       run: a finished run; or a folder with only an encoder, whose card then has no scores.
@@ -51,9 +56,9 @@ def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "")
     if (name := path.resolve().name) == load.MINILM or not name.isprintable():
         what = f"expected printable characters, and another name than {load.MINILM}, got {name!r}"
         raise UserError(f"{what}; the name of the folder is the name of the model", setting="to")
-    encoder, stages = read_stages(source)
-    card = model_card(name, encoder, source, stages, licence=licence, data=data)
-    save_encoder(path, encoder, card=card, also=stages.save)
+    encoder, model = read_encoder_and_model(source)
+    card = model_card(name, encoder, source, model, licence=licence, data=data)
+    save_encoder(path, encoder, card=card, also=lambda part: save_pair_model(part, model))
     return path
 
 
@@ -61,7 +66,7 @@ def model_card(
     name: str,
     encoder: Encoder,
     run: pathlib.Path,
-    stages: Stages,
+    model: FittedModel | None,
     *,
     licence: str = "",
     data: str = "",
@@ -101,9 +106,8 @@ def model_card(
         details=_training_details(report, settings),
         resamples=RESAMPLES,
         score_names=SCORE_NAMES,
-        reranker=stages.light,
-        calibration=stages.calibration,
-        scores=_score_rows(run / "ranks.npz", two_stages=bool(stages.light)) if report else [],
+        pair_model=model_facts(model),
+        scores=_score_rows(run / "ranks.npz") if report else [],
     )
 
 
@@ -129,18 +133,15 @@ def _training_details(report: Mapping[str, Any], settings: Mapping[str, Any]) ->
     }
 
 
-def _score_rows(path: pathlib.Path, *, two_stages: bool) -> list[tuple[str, str, list[str]]]:
-    """Return the scores of the held-out splits with 95 % intervals of a bootstrap over clusters.
-
-    two_stages: also return the scores of the re-ranker's order, if they are known.
-    """
+def _score_rows(path: pathlib.Path) -> list[tuple[str, str, list[str]]]:
+    """Return the scores of the held-out splits with 95 % intervals of a bootstrap over clusters."""
     if not path.is_file():
         return []
     ranks = read_ranks(path)
-    searches = {"exact": "", "reranked_exact": ", re-ranked"}
+    searches = {"exact": "", "reranked_exact": ", by score"}
     rows = []
     for split, title in _SPLITS.items():
-        known = [s for s in searches if f"{split}_{s}" in ranks and (two_stages or s == "exact")]
+        known = [search for search in searches if f"{split}_{search}" in ranks]
         for search, (over, of) in itertools.product(known, _MEANS.items()):
             table = rank_scores(ranks, split, search, over).T
             cells = [f"{mean:.3f} [{low:.3f}, {high:.3f}]" for mean, low, high in table]

@@ -1,4 +1,4 @@
-"""What a user holds: an encoder, a store of questions and the re-rankers of the encoder."""
+"""What a user holds: an encoder, a store of questions and a model of pairs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.default import MOST_ROWS, default_folder
 from qpr_jax.encoders.language import check_language
 from qpr_jax.encoders.load import encoder_folder, is_encoder
-from qpr_jax.errors import UserError, short
+from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, repeated_id
 from qpr_jax.index.base import Hit, Question, Store
@@ -27,10 +27,19 @@ from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.run import INDEX, index_manifest, read_encoder, run_recipe
-from qpr_jax.reranking.base import Rerank
-from qpr_jax.reranking.stages import Stages, read_stages
+from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
+from qpr_jax.reranking.explain import explain
+from qpr_jax.reranking.model import (
+    FittedModel,
+    PairModel,
+    Rerank,
+    choose_model,
+    read_encoder_and_model,
+    reads_metric,
+    score_hits,
+)
 from qpr_jax.results import Results
-from qpr_jax.stores import Entries, copies_first, create_store, export, numbered, search_texts
+from qpr_jax.stores import Entries, create_store, export, numbered, require_ids, search_texts
 from qpr_jax.text.cleaning import clean
 from qpr_jax.text.differences import Explanation
 
@@ -50,21 +59,31 @@ class Retriever:
     Attributes:
       encoder: encodes questions and queries.
       store: the questions with their vectors.
-      stages: the re-rankers of the encoder.
+      pair_model: orders and scores hits; None: the encoder has none.
+      cross_encoder: another one, for `rerank="cross_encoder"`, or None.
       encoder_name: what the encoder was read from, or "".
     """
 
     def __init__(
-        self, encoder: Encoder, store: Store, stages: Stages | None = None, encoder_name: str = ""
+        self,
+        encoder: Encoder,
+        store: Store,
+        pair_model: FittedModel | None = None,
+        encoder_name: str = "",
+        *,
+        cross_encoder: StrPath | CrossEncoder | None = None,
     ) -> None:
         self.encoder, self.store, self.encoder_name = encoder, store, encoder_name
-        self.stages = stages or Stages(encoder)
+        self.pair_model = pair_model
+        if isinstance(cross_encoder, str | os.PathLike):
+            cross_encoder = read_cross_encoder(cross_encoder)
+        self.cross_encoder = cross_encoder
 
     @classmethod
     def load(
         cls, location: StrPath, *, indexed: bool = False, cross_encoder: StrPath | None = None
     ) -> Retriever:
-        """Load the encoder, its re-rankers and the index of a folder or of a Milvus collection.
+        """Load the encoder, its model of pairs and the index of a folder or of a Milvus collection.
 
         Args:
           location: a folder, or an address milvus://HOST:19530/NAME. Unless `indexed`, it may have
@@ -76,24 +95,25 @@ class Retriever:
         """
         if is_address(location):
             collection = MilvusStore(str(location))  # whose properties name its encoder
-            encoder, stages = read_stages(collection.encoder_name, cross_encoder)
+            name = collection.encoder_name
+            encoder, model = read_encoder_and_model(name)
             collection.require(encoder.identity)
-            return cls(encoder, collection, stages, collection.encoder_name)
+            return cls(encoder, collection, model, name, cross_encoder=cross_encoder)
         folder = location if indexed else encoder_folder(location)
         index = pathlib.Path(folder, INDEX)
         if not indexed and is_encoder(folder) and not index.exists():
-            encoder, stages = read_stages(folder, cross_encoder)
-            store = create_store(None, [], run_recipe(encoder), encoder, stages, str(folder))
-            return cls(encoder, store, stages, str(folder))
+            encoder, model = read_encoder_and_model(folder)
+            store = create_store(None, [], run_recipe(encoder), encoder, model, str(folder))
+            return cls(encoder, store, model, str(folder), cross_encoder=cross_encoder)
         while True:
             before = index_manifest(folder)
             try:
-                encoder, stages = read_stages(folder, cross_encoder)
+                encoder, model = read_encoder_and_model(folder)
                 if not index.is_dir():
                     remedy = "finish the run, or make one with `qpr index`"
                     raise UserError(f"{folder} has no {INDEX}/", remedy=remedy)
                 store = FolderStore(index, encoder=encoder.identity)
-                return cls(encoder, store, stages, str(folder))
+                return cls(encoder, store, model, str(folder), cross_encoder=cross_encoder)
             except UserError:
                 # Another process may have put the index of another encoder there.
                 if index_manifest(folder) == before:
@@ -165,28 +185,24 @@ class Retriever:
             entries = itertools.chain(first, entries)
             encoder = default_folder([entry[2] for entry in first])
             name = encoder.name
-        found, stages = read_stages(encoder, cross_encoder)
+        found, model = read_encoder_and_model(encoder)
         if not isinstance(recipe, Recipe):
             recipe = run_recipe(found, **(recipe or {}))
         lines: array.array[int] = array.array("q")
         questions = check_language(found, numbered(entries, lines, where))
         try:
-            store = create_store(folder, questions, recipe, found, stages, name)
+            store = create_store(folder, questions, recipe, found, model, name)
         except RepeatedIdError as error:
             raise repeated_id(error.id, lines[error.row], where) from None
-        return cls(found, store, stages, name)
+        return cls(found, store, model, name, cross_encoder=cross_encoder)
 
     def __repr__(self) -> str:
-        return f"<Retriever: {self.encoder!r}, {self.store!r}, {self.stages!r}>"
+        return f"<Retriever: {self.encoder!r}, {self.store!r}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle where the index is, from which another process loads it."""
-        store, where = self.store, ""
-        if isinstance(store, FolderStore) and not store.temporary:
-            where = str(store.path.parent)
-        elif isinstance(store, MilvusStore):
-            where = store.address
-        if not where or self.stages.cross_encoder is not None:
+        where = self.store.location
+        if not where or self.cross_encoder is not None:
             kind = "with a cross-encoder" if where else "in memory"
             what = f"expected a retriever of a folder to pickle, got one {kind}"
             raise UserError(what, remedy="load it from a folder in each process; `save` writes one")
@@ -233,8 +249,8 @@ class Retriever:
         Args:
           queries: as `questions` of `build`; a string is one query.
           text_column: as in `build`.
-          rerank: "light" or "cross_encoder" orders the first hits; None: light, if there is one;
-            False: none, and scores only for `min_score`, which is several times faster.
+          rerank: what orders and scores hits: None: the model of pairs, if there is one;
+            "cross_encoder"; False: the distance, with scores only for `min_score`, which is faster.
           max_distance, min_score: leave out hits that are farther, or have a lower score or none.
           distinct: of hits that are copies (`text.folding`), keeps the first.
         """
@@ -242,15 +258,14 @@ class Retriever:
             raise UserError(f"expected a whole number from 1 on, got {k!r:.80}", setting="k")
         count = int(k)
         texts = as_queries(queries, text_column)
-        reranker = self.stages.reranker(rerank, self.store)
+        model = self.ordering(rerank)
         vectors = self.encode(texts)
-        size = max(count, reranker.candidates) if reranker else count
+        size = max(count, model.depth if model else 0)
         hits = search_texts(self.store, texts, vectors, size, distinct=distinct)
-        if reranker:
-            ranked = zip(texts, reranker.rerank(texts, hits, self.store.shared), strict=True)
-            hits = [copies_first(text, own)[:count] for text, own in ranked]
-        if rerank is not False or min_score is not None:  # scores take longer than a search
-            hits = self.stages.score_hits(self.store, texts, hits)
+        scoring = model or (self.ordering(None) if min_score is not None else None)
+        if scoring:
+            scored = score_hits(scoring, self.encoder, self.store, texts, hits)
+            hits = [found[:count] for found in scored]
         if max_distance is not None:
             hits = [[hit for hit in found if hit.distance <= max_distance] for found in hits]
         if min_score is not None:
@@ -260,11 +275,14 @@ class Retriever:
     def explain(
         self, text: str, other: str | None = None, *, id: Id | None = None, rerank: Rerank = None
     ) -> Explanation:
-        """Explain the scores of a query and another text, or a question by its `id`.
+        """Explain the score of a query and another text, or a question by its `id`."""
+        return explain(self.ordering(rerank), self.encoder, self.store, text, other, id)
 
-        The other text is scored among the hits of a search for `text`, as if it were one of them.
-        """
-        return self.stages.explain(rerank, self.store, text, other, id)
+    def ordering(self, rerank: Rerank) -> PairModel | None:
+        """Return what orders hits; UserError if there is no such model."""
+        readable = reads_metric(self.encoder, self.store.recipe.metric)
+        known = self.pair_model if readable else None
+        return choose_model(rerank, known, self.cross_encoder)
 
     def encode(self, queries: Any, *, text_column: str | None = None) -> np.ndarray:
         """Encode strings, one string or the questions of a table as float32 [n, d].
@@ -312,13 +330,7 @@ class Retriever:
         with self.store.changing():
             checked = check_ids([ids] if isinstance(ids, int | str) else ids)
             if not ignore_missing:
-                found = self.store.get(checked)
-                missing = [value for value, q in zip(checked, found, strict=True) if q is None]
-                if missing:
-                    others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
-                    what = f"`ids`: expected ids of indexed questions, got {short(missing[0])}"
-                    what += f"{others} that no question has"
-                    raise UserError(what, remedy="leave them out")
+                require_ids(self.store, checked)
             return self.store.remove(checked)
 
     def compact(self) -> None:
@@ -326,17 +338,16 @@ class Retriever:
 
         Searches go on meanwhile, other changes wait. Nothing is encoded. Milvus does so by itself.
         """
-        if isinstance(self.store, FolderStore):
-            self.store.compact()
+        self.store.compact()
 
     def save(self, folder: StrPath) -> None:
-        """Write the encoder, its re-rankers and the index to a folder, which `load` reads.
+        """Write the encoder, its model of pairs and the index to a folder, which `load` reads.
 
         Later changes are kept there. An address, as in `load`, gets the questions as they are now.
         The folder of the retriever itself is only compacted.
         """
         if is_address(folder):
-            how = self.store.recipe, self.encoder, self.stages, self.encoder_name
+            how = self.store.recipe, self.encoder, self.pair_model, self.encoder_name
             create_store(folder, self.store.questions(), *how)
             return
         if not isinstance(self.store, FolderStore):
@@ -346,5 +357,5 @@ class Retriever:
         if path.absolute() == self.store.path.parent:
             self.compact()
         else:
-            write = functools.partial(export, path, self.encoder, self.stages)
+            write = functools.partial(export, path, self.encoder, self.pair_model)
             self.store = self.store.copy_to(path / INDEX, write)

@@ -12,7 +12,7 @@ import numpy as np
 
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import save_encoder
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, short
 from qpr_jax.files import MANIFEST, StrPath
 from qpr_jax.ids import Id, check_id
 from qpr_jax.index.base import Hit, Payload, Question, Store
@@ -21,7 +21,7 @@ from qpr_jax.index.milvus import MilvusStore
 from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.run import INDEX, export_name
-from qpr_jax.reranking.stages import Stages
+from qpr_jax.reranking.model import FittedModel, save_pair_model
 from qpr_jax.text.base import as_texts
 from qpr_jax.text.folding import folded
 
@@ -35,7 +35,7 @@ def create_store(
     questions: Iterable[Question],
     recipe: Recipe,
     encoder: Encoder,
-    stages: Stages,
+    model: FittedModel | None,
     encoder_name: str,
 ) -> Store:
     """Index questions in a folder, None for a temporary one, or in a collection of Milvus."""
@@ -53,15 +53,15 @@ def create_store(
         if path.parent.name == INDEX and (path.parent / MANIFEST).exists():
             what = f"expected the folder of a run or of an index, got a part of it, {folder}"
             raise UserError(what, remedy=f"name {path.parent.parent}")
-        how["export"] = functools.partial(export, path.parent, encoder, stages)
+        how["export"] = functools.partial(export, path.parent, encoder, model)
     return FolderStore.create(path, questions, encoder.encode, recipe, **how)
 
 
-def export(folder: pathlib.Path, encoder: Encoder, stages: Stages, build: str) -> str:
-    """Write an encoder and its re-rankers beside an index; return the name of their folder."""
+def export(folder: pathlib.Path, encoder: Encoder, model: FittedModel | None, build: str) -> str:
+    """Write an encoder and its model of pairs beside an index; return the name of their folder."""
     name = export_name(folder, encoder, build)
     save_encoder(folder / name, encoder)
-    stages.save(folder / name)
+    save_pair_model(folder / name, model)
     return name
 
 
@@ -121,6 +121,15 @@ def search_distinct(store: Store, vectors: np.ndarray, k: int) -> list[list[Hit]
                 left.append(row)
         short = np.array(left, np.int64)
     return results
+
+
+def require_ids(store: Store, ids: Sequence[Id]) -> None:
+    """UserError unless all ids are those of questions."""
+    found = zip(ids, store.get(ids), strict=True)
+    if missing := [value for value, question in found if question is None]:
+        others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+        what = f"`ids`: expected ids of indexed questions, got {short(missing[0])}"
+        raise UserError(f"{what}{others} that no question has", remedy="leave them out")
 
 
 def numbered(entries: Entries, lines: array.array[int], where: str) -> Iterator[Question]:

@@ -13,12 +13,13 @@ import numpy as np
 
 from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.files import write_json
-from qpr_jax.reranking.calibration import CALIBRATION, PairCalibration, save_calibration
-from qpr_jax.reranking.light import LIGHT, LightModel, save_light
+from qpr_jax.reranking.model import save_pair_model
+from qpr_jax.reranking.plain import PlainModel
+from qpr_jax.reranking.words import WordsModel
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary
 from tests.encoders.examples import cnn_encoder
-from tests.reranking.models import light_model, network, pair_calibration
+from tests.reranking.models import plain_model, words_model
 from tests.xla import QUICK_XLA
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -81,23 +82,18 @@ def write_encoder(run: pathlib.Path, seed: int = 0, **settings: Any) -> None:
     save_encoder(run / "export", encoder)
 
 
-def write_reranker(
-    run: pathlib.Path, candidates: int = 3, seed: int = 0, **changes: Any
-) -> LightModel:
-    """Write a re-ranker of random weights beside the encoder of a run."""
-    encoder = load_encoder(run / "export").identity
-    model = light_model(encoder, candidates=candidates, network=network(seed), **changes)
-    save_light(run / "export" / LIGHT, model)
+def write_words(run: pathlib.Path, **changes: Any) -> WordsModel:
+    """Write a words model of random weights beside the encoder of a run."""
+    model = words_model(load_encoder(run / "export"), **{"farthest": 1e9} | changes)
+    save_pair_model(run / "export", model)
     return model
 
 
-def calibrate(
-    run: pathlib.Path, light: LightModel | None = None, middle: float = 2.0
-) -> PairCalibration:
-    """Write a calibration: .5 at a squared distance of `middle`."""
-    known = pair_calibration(load_encoder(run / "export").identity, light, middle)
-    save_calibration(run / "export" / CALIBRATION, known)
-    return known
+def calibrate(run: pathlib.Path, middle: float = 2.0) -> PlainModel:
+    """Write a plain model: the score is .5 at a squared distance of `middle`."""
+    model = plain_model(load_encoder(run / "export").identity, middle)
+    save_pair_model(run / "export", model)
+    return model
 
 
 def keep_row(

@@ -16,7 +16,7 @@ EXAMPLES = ROOT / "examples"
 def test_deduplicate_dataframe(capsys):
     runpy.run_path(str(EXAMPLES / "deduplicate_dataframe.py"), run_name="__main__")
     pairs, rows = capsys.readouterr().out.split("ticket ")
-    assert "0  T-1  T-4  1.00000" in pairs  # the probability of a copy
+    assert "0  T-1  T-4  1.000" in pairs  # a copy
     kept = [row.split() for row in rows.splitlines()[1:]]
     assert [(words[0], words[-1]) for words in kept] == [("T-2", "3"), ("T-3", "1"), ("T-5", "1")]
 

@@ -59,8 +59,8 @@ def test_a_run_is_published_with_the_scores_of_its_report(finished, tmp_path, mo
                 mean, low, high = (float(n) for n in re.findall(r"[0-9.]+", cell))
                 assert mean == pytest.approx(found[metric], abs=5e-4)
                 assert low <= mean <= high
-    assert "| test, re-ranked | queries | " in card
-    assert "`search` reorders the first 50 hits by a small network" in card
+    assert "| test, by score | queries | " in card
+    assert "by a words model of pairs" in card
     train = report["data"]["splits"]["train"]
     assert f"{train['questions']:,} questions, {train['pairs']:,} pairs" in card
     for text in ('license: "cc0-1.0"', "A generated log.", "`synthetic`", 'Retriever.load("mine")'):

@@ -7,7 +7,7 @@ import pytest
 import qpr_jax
 from qpr_jax.encoders.load import load_encoder
 from tests.encoders.examples import TINY
-from tests.runs import run_python, write_encoder, write_reranker
+from tests.runs import run_python, write_encoder, write_words
 
 QUESTIONS = ["How to cook rice?", "What is rice?", "How can I learn Python?"]
 
@@ -25,12 +25,11 @@ def test_every_name_is_there_and_is_listed():
 def test_objects_say_what_they_are_and_not_all_their_numbers(tmp_path):
     run = tmp_path / "run"
     write_encoder(run)
-    write_reranker(run)
+    write_words(run)
     retriever = qpr_jax.Retriever.build(QUESTIONS, encoder=run)
     encoder = "<CnnEncoder: 6 dimensions, 14 words, windows of 3, reads 64 tokens>"
     store = "<FolderStore: 3 questions in memory, Flat>"
-    stages = "<Stages: <LightModel: light, reorders 3 hits>>"
-    assert repr(retriever) == f"<Retriever: {encoder}, {store}, {stages}>"
+    assert repr(retriever) == f"<Retriever: {encoder}, {store}>"
     retriever.save(tmp_path / "saved")
     retriever.remove([0])
     saved = f"<FolderStore: 2 questions in {tmp_path / 'saved' / 'index'}, Flat>"

@@ -4,7 +4,6 @@ import json
 
 from qpr_jax.encoders.base import EncoderSummary
 from qpr_jax.publishing import model_card, publish
-from qpr_jax.reranking.stages import Stages
 from tests.runs import write_encoder
 
 SUMMARY = EncoderSummary("qpr_jax", "An encoder of two words.", 2, limits=("It reads two words.",))
@@ -30,7 +29,7 @@ def write_run(folder, more=None, **settings):
 
 
 def card_of(folder, name="mine", *, encoder=None, **options):
-    return model_card(name, encoder or StubEncoder(), folder, Stages(StubEncoder()), **options)
+    return model_card(name, encoder or StubEncoder(), folder, None, **options)
 
 
 def test_the_card_says_what_a_model_learned_from(tmp_path):

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import logging
-import math
 import pathlib
 import secrets
 import shlex
@@ -31,8 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
+_KNOWN = "precision on other tables"
 _SHOWN, _WIDTH = 5, 70  # groups and pairs in the summary, and characters of a text
-_WAYS = ("threshold", "max_distance", "precision", "pairs")
+_BOUNDS = ("threshold", "max_distance")
 _SEARCH = (
     "encoder",
     "incremental",
@@ -49,6 +49,7 @@ _SUMMARY = (
 )
 _OUT = "Output folder.  [default: NAME_duplicates beside QUESTIONS]"
 _ENCODER = "Name, folder.  [default: of --incremental; minilm; above 50,000 rows open_student]"
+_THRESHOLD = "Minimum score.  [default: 0.5, or none with --max-distance]"
 _GROUPS = "How pairs join.  [default: complete; closure with --against or --incremental]"
 _OUTPUT = "Format.  [default: parquet if QUESTIONS are Parquet or Arrow, else csv]"
 
@@ -67,10 +68,8 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
 @cli.several_files
 @cli.option("--out", type=cli.FOLDER, callback=_beside, help=_OUT)
 @cli.option("--encoder", type=cli.PATH, help=_ENCODER)
-@cli.option("--threshold", type=float, help="Minimum probability.  [default: 0.5]")
+@cli.option("--threshold", type=float, help=_THRESHOLD)
 @cli.option("--max-distance", type=float, help="Maximum squared distance.")
-@cli.option("--precision", type=float, help="Expected precision of the pairs.")
-@cli.option("--pairs", type=int, help="Number of closest pairs.")
 @cli.option("--against", type=cli.PATH, help="Compare only with the rows of this file.")
 @cli.option("--incremental", type=cli.PATH, help="Index of known questions; it gets the new ones.")
 @cli.option("--replace", is_flag=True, help="Let rows replace questions that have their ids.")
@@ -88,16 +87,15 @@ def duplicates(
 ) -> dict[str, Any]:
     """Find the duplicates in QUESTIONS and their groups.
 
-    QUESTIONS are files or folders. Give one of --threshold, --max-distance, --precision and
-    --pairs. Probabilities need an encoder with a calibration. Texts that differ in case, blanks,
-    dashes and punctuation are copies; texts with other numbers are no duplicates.
+    QUESTIONS are files or folders. A pair needs the score of --threshold and the distance of
+    --max-distance. Texts that differ in case, blanks, dashes and punctuation are copies.
 
-    Writes pairs (most probable first), groups (a row a member) and deduplicated (QUESTIONS with one
-    row a group, chosen by --keep) to --out, and info.json last.
+    Writes pairs (best first), groups (a row a member) and deduplicated (QUESTIONS with one row a
+    group, chosen by --keep) to --out, and info.json last. Prints what other thresholds give.
 
     \b
     Example: qpr duplicates tickets.csv
-             qpr duplicates tickets.csv --encoder runs/quora_sdml --out found --precision 0.9
+             qpr duplicates tickets.csv --encoder runs/quora_sdml --out found --threshold 0.7
              qpr duplicates new.csv --against tickets.csv --max-distance 0.5 --out found
              qpr duplicates tickets.csv --incremental my_index --max-distance 0.5 --out found
     """
@@ -117,7 +115,7 @@ def duplicates(
     check_output(output)
     folder, name = pathlib.Path(out), ", ".join(map(input_name, questions))
     check_folder(folder, output, (*files, *others))
-    choice = choose(**{name: options.pop(name) for name in _WAYS})
+    choice = choose(**{name: options.pop(name) for name in _BOUNDS})
     what = Options(**{name: options.pop(name) for name in _SEARCH})
     table = _read(files, options, f"{name}, line")
     if not table.entries:
@@ -127,7 +125,8 @@ def duplicates(
     found, add_new = search(table, other, choice, chosen)
     encoder_name = what.encoder or what.incremental or pathlib.Path(str(chosen.encoder)).name
     info = {"complete": True, "encoder": str(encoder_name)}
-    info |= {**found.facts(), "files": file_names(output)}
+    swept = found.sweep() if choice.threshold is not None else []
+    info |= {**found.facts(), "thresholds": swept, "files": file_names(output)}
     if what.incremental is not None:
         named = json.dumps([(entry.id, entry.question) for entry in table.entries])
         info |= {"added": info["questions"], "rows": hashlib.sha256(named.encode()).hexdigest()}
@@ -170,29 +169,32 @@ def _write(
 
 
 def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
+    from qpr_jax.duplicates.review import VERDICTS_FILE, found_precision
+
     log.info("%s: %s", out, _SUMMARY.format_map(info))
     if not info["exact"]:
         log.info("about %.1f%% of the pairs were missed", 100 * info["missed"])
-    if info["precision"] is not None:
-        threshold = "" if info["threshold"] is None else f", threshold {info['threshold']:.3g}"
-        log.info("expected precision of the pairs: %.3f%s", info["precision"], threshold)
     for group in found.groups[:_SHOWN]:
         log.info("%s rows: %s", f"{len(group.ids):,}", shortened(group.questions[0], _WIDTH))
-    others = found.pairs[info["copies"] :]
-    least = [pair for pair in others if pair.distance or (pair.score or 0) < 1][-_SHOWN:]
-    place = "least sure" if least else "below the threshold"
-    for pair in least or found.below:
+    if swept := info["thresholds"]:
+        log.info("%-9s  %8s  %8s  %9s  %s", "threshold", "pairs", "groups", "rows left", _KNOWN)
+    for row in swept:
+        counts = (f"{row[name]:,}" for name in ("pairs", "groups", "kept"))
+        known = "-" if row["precision"] is None else "{:.2f} to {:.2f}".format(*row["precision"])
+        log.info("%-9g  %8s  %8s  %9s  %s", row["threshold"], *counts, known)
+    near, shown = "near the threshold", found.around(_SHOWN)
+    if info["threshold"] is None:
+        near, shown = "farthest", found.pairs[info["copies"] :][-_SHOWN:]
+    for pair in shown:
         how = f"distance {pair.distance:.3f}" if pair.score is None else f"score {pair.score:.2f}"
         first, second = (shortened(text, _WIDTH) for text in (pair.question1, pair.question2))
-        log.info("%s, %s: %s | %s", place, how, first, second)
-    review = f"qpr review {out}/{info['files'][0]}"
-    if least:
-        log.info("next: %s judges pairs in a browser", review)
-    elif info["threshold"]:
-        scores = [pair.score or 0.0 for pair in found.below]
-        lower = math.floor(100 * min(scores, default=0.4 * info["threshold"])) / 100
-        text = "no texts of other words were found; next: the same with --threshold %g, then %s"
-        log.info(text, lower, review)
+        log.info("%s, %s: %s | %s", near, how, first, second)
+    pairs, verdicts = pathlib.Path(out, info["files"][0]), pathlib.Path(out, VERDICTS_FILE)
+    if verdicts.exists() and info["pairs"] and (judged := found_precision(pairs, verdicts)):
+        text = "precision of the pairs by %d verdicts: %.2f (90 % interval %.2f to %.2f)"
+        log.info(text.replace("90 %", "90 %%"), *judged)
+    elif info["pairs"]:
+        log.info("next: `qpr review %s` judges pairs in a browser", out)
 
 
 @cli.command(stopped="every verdict given is on disk")
@@ -222,13 +224,13 @@ def review(
         from qpr_jax.serving.middleware import LOOPBACK
         from qpr_jax.serving.pages import make_review_app
     from qpr_jax.duplicates.files import pairs_file
-    from qpr_jax.duplicates.review import open_review
+    from qpr_jax.duplicates.review import VERDICTS_FILE, open_review
 
     pairs = pairs_file(pairs)
     if pairs == STANDARD_INPUT:
         raise UserError("expected a file of pairs, got standard input", setting="pairs")
     others = host_names(host, given["allowed_host"])
-    path = verdicts or str(pathlib.Path(pairs).with_name("verdicts.csv"))
+    path = verdicts or str(pathlib.Path(pairs).with_name(VERDICTS_FILE))
     with (
         listen(host, port) as listening,
         open_review(pairs, path, precision=precision, format=given["format"] or "") as session,
@@ -255,10 +257,10 @@ def review(
 def _next_step(session: Review, folder: pathlib.Path) -> str:
     """The command that fits the scores of an output folder to verdicts; "" for too few of them."""
     from qpr_jax.duplicates.files import INFO
-    from qpr_jax.reranking.calibration import LEAST_VERDICTS
+    from qpr_jax.reranking.refit import LEAST_LABELS
 
     yes, no = (int(counts.sum()) for counts in session.counts())
-    if yes + no < LEAST_VERDICTS or not (yes and no):
+    if yes + no < LEAST_LABELS or not (yes and no):
         return ""
     encoder, fitted = read_object(folder / INFO).get("encoder", "ENCODER"), folder / "calibrated"
     command = shlex.join(["qpr", "calibrate", encoder, str(session.path), "--out", str(fitted)])

@@ -18,7 +18,7 @@ from qpr_jax.ids import Id, parse_key
 
 if TYPE_CHECKING:
     from qpr_jax.evaluation.translation import Encode
-    from qpr_jax.reranking.base import Rerank
+    from qpr_jax.reranking.model import Rerank
 
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
@@ -49,7 +49,7 @@ def evaluate(folder: str, pairs: str, task: str, **given: Any) -> dict[str, Any]
 
     retrieval: a row of PAIRS is a query and the `id` of an indexed question with the same meaning.
     A query can have several rows. Hits are in the order of distance; `reranked` has the scores of
-    the re-ranker's order, `cross_encoded` those of --cross-encoder's.
+    the order by score, `cross_encoded` those of --cross-encoder's.
 
     classification: say which of PAIRS (question1, question2, is_duplicate) are duplicates, by the
     distance that is the best threshold on --validation.
@@ -125,8 +125,8 @@ def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[
         return relevance_scores(search, relevant, other_texts=given["other_texts"])
 
     scores = score(False)
-    if retriever.stages.choose(None, retriever.store):
-        scores["reranked"] = score("light")
+    if retriever.ordering(None):
+        scores["reranked"] = score(None)
     if given["cross_encoder"]:
         scores["cross_encoded"] = score("cross_encoder")
     return scores

@@ -27,7 +27,7 @@ log = logging.getLogger("qpr_jax")
 
 _ENCODER = "Name or folder.  [default: that of FOLDER; minilm; above 50,000 rows open_student]"
 _CLEAN = "Leave out HTML and shared sentences.  [default: --clean]"
-_RERANK = "The re-ranker of the first hits.  [default: light, if there is one]"
+_RERANK = "Order of the first hits.  [default: score, if there is one]"
 _RECIPE = ("factory", "metric", "probes", "vectors", "clean")
 
 
@@ -84,7 +84,7 @@ def index(
 @cli.option("-k", default=5, type=cli.COUNT, help="Hits per query.")
 @cli.option("--query", multiple=True, help="A text, instead of QUERIES; repeatable.")
 @cli.lines_output
-@cli.option("--rerank", type=click.Choice(["false", "light", "cross_encoder"]), help=_RERANK)
+@cli.option("--rerank", type=click.Choice(["false", "cross_encoder"]), help=_RERANK)
 @cli.option("--cross-encoder", type=cli.PATH, help="Folder of a cross-encoder.")
 @cli.option("--distinct", is_flag=True, help="Of hits with equal texts, print the first.")
 @cli.option("--min-score", type=cli.PART, help="Leave out hits with a lower score or none.")
@@ -97,7 +97,7 @@ def search(
 
     QUERIES is a text, a file, or - for input. Each line is a hit, best first: query, query_id, if
     QUERIES have ids, id, question, distance (squared Euclidean, or, for ip, the inner product times
-    -1), score, the probability that the two mean the same, and payload, if the question has one. In
+    -1), score, how likely the two mean the same, and payload, if the question has one. In
     TSV what is missing is an empty cell.
 
     \b
@@ -231,6 +231,8 @@ def info(folder: str) -> dict[str, Any]:
 
     Example: qpr info my_index
     """
+    from qpr_jax.reranking.model import model_facts
+
     retriever = cli.load_index(folder)
     store, encoder = retriever.store, retriever.encoder
     return {
@@ -241,7 +243,6 @@ def info(folder: str) -> dict[str, Any]:
         "dimension": encoder.dimension,
         "vocabulary": encoder.summary().vocabulary_size,
         "encoder": encoder.identity,
-        "rerankers": retriever.stages.facts(),
-        "calibration": retriever.stages.calibration_facts(),
+        "pair_model": model_facts(retriever.pair_model),
         "integrity_check": "ok",
     }

@@ -1,4 +1,4 @@
-"""Commands of pairs: negatives mines them, rerank scores them, calibrate fits probabilities."""
+"""Commands of pairs: negatives mines them, rerank scores them, calibrate fits scores."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from qpr_jax.data.pairs import COLUMNS, IDS, QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import SPLITS, group_questions, read_split
 from qpr_jax.data.tables import read_values
 from qpr_jax.distant.folder import content_hash
-from qpr_jax.errors import UserError, needs
+from qpr_jax.errors import UserError
 from qpr_jax.files import read_object, refuse_existing, write_atomically
 
 if TYPE_CHECKING:
     from qpr_jax.reranking.cross_encoder import CrossEncoder
+    from qpr_jax.reranking.model import FittedModel
 
 log = logging.getLogger("qpr_jax")
 
@@ -35,7 +36,7 @@ _COUNTS = (
     "first rank, {margin:,} within the margin, {score:,} paraphrases by score"
 )
 _FITTED = "fitted to {verdicts:,} verdicts, {duplicates:,} duplicates"
-_FIT = "calibration error {ece:.3f}, Brier score {brier:.3f} (base rate {base_brier:.3f})"
+_FIT = "precision {precision:.2f} and recall {recall:.2f} at 0.5, Brier score {brier:.3f}"
 
 
 @cli.command(stopped="{out} is complete or unchanged")
@@ -46,7 +47,7 @@ _FIT = "calibration error {ece:.3f}, Brier score {brier:.3f} (base rate {base_br
 @cli.option("--to-rank", default=50, type=cli.COUNT, help="Last rank to keep.")
 @cli.option("--count", default=4, type=cli.COUNT, help="Negatives per query.")
 @cli.option("--relative-margin", type=cli.DISTANCE, help="Distance: 1 + this times the positive's.")
-@cli.option("--rerank", type=click.Choice(["light"]), help="Score hits by RUN's re-ranker.")
+@cli.option("--scored", is_flag=True, help="Score hits by RUN's model of pairs.")
 @cli.option("--cross-encoder", type=cli.PATH, help="Score hits by this folder's model.")
 @cli.option("--max-score", type=cli.SHARE, help="Drop hits of a higher score.  [default: 0.5]")
 @cli.option("--seed", type=click.IntRange(0), help="Choose at random.  [default: the nearest]")
@@ -64,8 +65,8 @@ def negatives(run: str, pairs: str, out: str, split: str | None, **options: Any)
     paraphrases without a label.
 
     Writes query, negative, rank, distance, positive_distance, id (of the negative in the index)
-    and, with a model, score (the probability that the two mean the same). A training reads the file
-    as data.negatives.
+    and, with a model, score (how likely the two mean the same). A training reads the file as
+    data.negatives.
 
     \b
     Example: qpr negatives runs/quora_sdml pairs.tsv --split train --out negatives.tsv \\
@@ -75,18 +76,19 @@ def negatives(run: str, pairs: str, out: str, split: str | None, **options: Any)
     """
     from qpr_jax.index.negatives import FIELDS, Rules, find_negatives
     from qpr_jax.reranking.cross_encoder import read_cross_encoder
+    from qpr_jax.reranking.model import score_hits
     from qpr_jax.retriever import Retriever
 
     if options["from_rank"] > options["to_rank"]:
         raise click.UsageError("--from-rank is above --to-rank")
-    if options["max_score"] is not None and not (options["rerank"] or options["cross_encoder"]):
+    if options["max_score"] is not None and not (options["scored"] or options["cross_encoder"]):
         raise click.UsageError("--max-score goes with --rerank or --cross-encoder")
     output = pathlib.Path(out).suffix.removeprefix(".")
     if output not in ("tsv", "jsonl"):
         raise UserError(f"expected a file .tsv or .jsonl, got {out}", setting="out")
     if pathlib.Path(out).resolve() == pathlib.Path(pairs).resolve():
         raise UserError(f"expected another file than that of the pairs, got {out}", setting="out")
-    rerank, cross_encoder = options.pop("rerank"), options.pop("cross_encoder")
+    scored, cross_encoder = options.pop("scored"), options.pop("cross_encoder")
     how = {name: options.pop(name) for name in ("format", "skip_bad_rows")}
     labeled, groups, queries = _read_queries(run, pairs, split, how)
     score = functools.partial(_score, read_cross_encoder(cross_encoder)) if cross_encoder else None
@@ -98,8 +100,9 @@ def negatives(run: str, pairs: str, out: str, split: str | None, **options: Any)
     else:
         log.info("indexing %s questions", f"{len(labeled.questions):,}")
         retriever = Retriever.build(labeled.questions, encoder=run)
-    if rerank and not retriever.stages.scores(retriever.store):
-        raise UserError(f"{run}: has no scores of pairs", setting="rerank")
+    model = retriever.ordering(None)
+    if scored and model is None:
+        raise UserError(f"{run}: has no scores of pairs", setting="scored")
     counts: Counter[str] = Counter()
     found = find_negatives(
         labeled.questions,
@@ -108,7 +111,9 @@ def negatives(run: str, pairs: str, out: str, split: str | None, **options: Any)
         Rules(**{name: value for name, value in options.items() if value is not None}),
         encode=retriever.encode,
         find=retriever.store.search,
-        rerank=functools.partial(retriever.stages.score_hits, retriever.store) if rerank else None,
+        rerank=functools.partial(score_hits, model, retriever.encoder, retriever.store, sort=False)
+        if model and scored
+        else None,
         score=score,
         counts=counts,
     )
@@ -119,7 +124,7 @@ def negatives(run: str, pairs: str, out: str, split: str | None, **options: Any)
                 yield from (negative.fields(labeled.questions) for negative in some)
                 show(counts["queries"], "")
 
-        header = FIELDS if score or rerank else FIELDS[:-1]
+        header = FIELDS if score or scored else FIELDS[:-1]
         file.writelines(cli.as_lines(rows(), output, header))
     log.info("%s: %s", out, _COUNTS.format_map(counts))
     return {"out": out, **counts}
@@ -194,56 +199,54 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
     sys.stdout.writelines(cli.as_lines(rows(), output, header))
 
 
-@cli.command(stopped="the calibration is the old one or the new one")
+def _save_last(model: FittedModel, folder: pathlib.Path) -> None:
+    from qpr_jax.reranking.model import save_pair_model
+
+    save_pair_model(folder, model)
+
+
+@cli.command(stopped="the scores are the old ones or the new ones")
 @cli.argument("named", metavar="ENCODER", type=cli.PATH)
 @cli.argument("verdicts", default="-")
 @cli.option("--out", type=cli.FOLDER, help="New folder, instead of changing ENCODER.")
 @cli.table_format("VERDICTS")
 @cli.skip_bad_rows
 def calibrate(named: str, verdicts: str, out: str | None, **how: Any) -> dict[str, Any]:
-    """Fit the probabilities of found pairs to VERDICTS.
+    """Fit the scores of an encoder to VERDICTS, 20 or more of both kinds.
 
-    VERDICTS has question1, question2 and is_duplicate (0 or 1) and, where known, weight (the number
-    of found pairs that it stands for), as `qpr review` writes them. Without weights, they must be a
-    random sample of the found pairs. They replace those of an earlier fit: give all in one file.
-    ENCODER is changed, or copied to --out. Prints how well the probabilities fit before and after,
-    by cross-validation.
+    VERDICTS has question1, question2 and is_duplicate (0 or 1). With a column weight (the number of
+    found pairs that a row stands for), as `qpr review` writes it, they are a sample of found pairs.
+    Without it, the texts are taken for a table, whose near pairs without a label are no duplicates.
+    The fit begins with the scores of ENCODER: give all verdicts in one file. ENCODER is changed, or
+    copied to --out. Prints the precision and recall of held-out verdicts before and after.
 
     Example: qpr calibrate minilm verdicts.csv --out models/support
     """
     from qpr_jax.encoders.load import save_encoder
     from qpr_jax.index.run import run_encoder_folder
-    from qpr_jax.index.vectors import pair_distances
-    from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
-    from qpr_jax.reranking.stages import read_stages
+    from qpr_jax.reranking.model import read_encoder_and_model, save_pair_model
+    from qpr_jax.reranking.refit import refit
 
     if out is not None:
         refuse_existing(out)
     elif not pathlib.Path(named).is_dir():
         what = f"expected the folder of an encoder to change, got the name {named!r}"
         raise UserError(what, remedy="name a folder for the calibrated copy with --out")
-    encoder, stages = read_stages(named)
-    given = read_question_pairs(verdicts, weighted=True, **how)
-    with needs("`qpr calibrate`", ".[train]"):
-        from qpr_jax.reranking.recalibration import recalibrate
-    questions = given.questions
-    vectors = encoder.encode(questions)
-    first, second = given.pairs.T
-    distances = pair_distances(vectors, first, second)
-    features = stages.pair_features().of_pairs(questions, first, second, distances)
-    stages.calibration, facts = recalibrate(encoder.identity, stages.calibration, given, features)
+    encoder, model = read_encoder_and_model(named)
+    labeled = read_question_pairs(verdicts, weighted=True, **how)
+    model, facts = refit(model, encoder.identity, labeled, encoder.encode(labeled.questions))
     if out is None:
-        save_calibration(run_encoder_folder(named) / CALIBRATION, stages.calibration)
+        save_pair_model(run_encoder_folder(named), model)
     else:
-        save_encoder(out, encoder, also=stages.save)
+        save_encoder(out, encoder, also=functools.partial(_save_last, model))
     where = named if out is None else out
     log.info("%s: %s", where, _FITTED.format_map(facts))
     for name in ("before", "after"):
         if facts[name]:
-            log.info("%s: %s", name, _FIT.format_map(facts[name]))
+            log.info("held-out labels, %s: %s", name, _FIT.format_map(facts[name]))
     if facts["after"]["brier"] >= facts["after"]["base_brier"]:
         log.warning(
-            "the probabilities say less than the share of duplicates alone; judge found pairs, as "
+            "the scores say less than the share of duplicates alone; judge found pairs, as "
             "`qpr review` shows them: likely pairs and made opposites are no sample of these"
         )
     return {"out": where, **facts}

@@ -23,7 +23,7 @@ log = logging.getLogger("qpr_jax")
 COLUMNS = ("question1", "question2", "is_duplicate")
 IDS = ("qid1", "qid2")
 PAIRS_HEADER = (*IDS, *COLUMNS)  # of the pair files that `qpr splits` writes
-WEIGHT = "weight"
+WEIGHT, SCORE = "weight", "score"
 _LABELS = dict.fromkeys(("1", "1.0", "true", "yes", "y"), True)
 _LABELS |= dict.fromkeys(("0", "0.0", "false", "no", "n"), False)
 _NAMES = "name its columns so, and the file by its format, as .csv"
@@ -44,6 +44,7 @@ class QuestionPairs:
         a blank question, or pair a question with itself).
       numbered: whether the ids are not of the file, but numbers from 0.
       weights: float64 [P], how many found pairs each stands for; None: one.
+      scores: float64 [P], those that the pairs were found with, NaN where there is none; or None.
     """
 
     questions: list[str]
@@ -53,6 +54,7 @@ class QuestionPairs:
     report: dict[str, Any]
     numbered: bool = False
     weights: np.ndarray | None = None
+    scores: np.ndarray | None = None
 
     @classmethod
     def of_duplicates(cls, questions: list[str], pairs: np.ndarray, **report: Any) -> Self:
@@ -84,14 +86,14 @@ def read_question_pairs(
 
     format: of `data.tables`; if None, the suffix of the file's name decides, else "tsv".
     max_rows: stop after so many good rows; 0: read all.
-    weighted: read `weight`, 1 where there is none, and no ids.
+    weighted: read `weight`, 1 where there is none, and `score`, and no ids.
     """
     name, kind = input_name(str(path)), format or format_of(path) or "tsv"
     bad = BadRows(name, skip=skip_bad_rows)
 
     def choose(names: Sequence[str]) -> list[str]:
         require(names, COLUMNS, remedy=_NAMES, source=name)
-        return [column for column in names if column in (*PAIRS_HEADER, WEIGHT)]
+        return [column for column in names if column in (*PAIRS_HEADER, WEIGHT, SCORE)]
 
     rows = bad.good(
         read_rows(str(path), choose, format=kind),
@@ -102,8 +104,8 @@ def read_question_pairs(
     if not good:
         what = f"{name}: expected rows of question pairs, got no good row and {bad.count} bad ones"
         raise UserError(what, remedy="give a file with pairs")
-    weights = np.array([weight for _, weight in good]) if weighted else None
-    data = gather_pairs([row for row, _ in good], name, weights)
+    facts = np.array([values for _, *values in good]) if weighted else None
+    data = gather_pairs([row for row, *_ in good], name, facts)
     data.report["skipped_rows"] = bad.count
     return data
 
@@ -113,8 +115,8 @@ def parse_label(cell: object) -> bool | None:
     return _LABELS.get(str(cell).strip().lower())
 
 
-def _parse(fields: Fields, *, weighted: bool) -> tuple[Row, float]:
-    """A labeled pair and its weight; a UserError says what is wrong with the row."""
+def _parse(fields: Fields, *, weighted: bool) -> tuple[Row, float, float]:
+    """A labeled pair, its weight and score; a UserError says what is wrong with the row."""
     if missing := [name for name in COLUMNS if name not in fields]:
         raise UserError(f"expected `{missing[0]}`, got {short(sorted(fields))}")
     first, second, cell = ("" if is_missing(fields[name]) else fields[name] for name in COLUMNS)
@@ -125,17 +127,23 @@ def _parse(fields: Fields, *, weighted: bool) -> tuple[Row, float]:
     label = parse_label(cell)
     if label is None:
         raise UserError(f"expected `{COLUMNS[2]}` 0 or 1, got {short(cell)}")
-    number = _cell(fields.get(WEIGHT)) if weighted else ""
-    try:
-        weight = float(number or 1)
-    except ValueError:
-        weight = math.nan
+    number, found = (_cell(fields.get(name)) if weighted else "" for name in (WEIGHT, SCORE))
+    weight, score = _float(number or "1"), _float(found)
     if not 0 < weight < math.inf:
         raise UserError(f"expected a `{WEIGHT}` above 0, got {short(number)}")
+    if found and not 0 <= score <= 1:
+        raise UserError(f"expected a `{SCORE}` from 0 to 1, got {short(found)}")
     has_ids = {*IDS} <= fields.keys() and not weighted
     ids = [_cell(fields[name]) if has_ids else "" for name in IDS]
     a, b = (id_key(i) if i else f"={t}" for i, t in zip(ids, (first, second), strict=True))
-    return (a, b, first, second, label), weight
+    return (a, b, first, second, label), weight, score
+
+
+def _float(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
 
 
 def _cell(value: object) -> str:
@@ -143,12 +151,12 @@ def _cell(value: object) -> str:
 
 
 def gather_pairs(
-    rows: Iterable[Row], source: str = "", weights: np.ndarray | None = None
+    rows: Iterable[Row], source: str = "", facts: np.ndarray | None = None
 ) -> QuestionPairs:
     """Number the questions of `rows` by first appearance; equal texts are one, blank ones none.
 
     Their ids are those of the rows, if all are whole numbers. Else they are numbered, too, and a
-    warning names the source unless no row has an id. weights: of the rows.
+    warning names the source unless no row has an id. facts: [P, 2], weights and scores of the rows.
     """
     rows = list(rows)
     each = [pair for id1, id2, *texts, _ in rows for pair in zip((id1, id2), texts, strict=True)]
@@ -191,5 +199,6 @@ def gather_pairs(
         labels[kept],
         report,
         numbered=not whole,
-        weights=None if weights is None else weights[kept],
+        weights=None if facts is None else facts[kept, 0],
+        scores=None if facts is None else facts[kept, 1],
     )

@@ -16,7 +16,14 @@ import numpy as np
 from qpr_jax.data.columns import is_table
 from qpr_jax.data.decoding import format_of
 from qpr_jax.data.questions import NO_COLUMNS, Source, as_entries
-from qpr_jax.duplicates.groups import LINKAGES, Linkage, column_of, group_pairs, group_rows
+from qpr_jax.duplicates.groups import (
+    LINKAGES,
+    Linkage,
+    RowGroup,
+    column_of,
+    group_pairs,
+    group_rows,
+)
 from qpr_jax.duplicates.result import Duplicates
 from qpr_jax.duplicates.rows import (
     Rows,
@@ -26,7 +33,7 @@ from qpr_jax.duplicates.rows import (
     require_column,
     table_vectors,
 )
-from qpr_jax.duplicates.scores import Choice, choose, find_pairs
+from qpr_jax.duplicates.scores import Choice, Scores, choose, find_pairs
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.default import default_folder
 from qpr_jax.encoders.language import say_unknown_words
@@ -36,7 +43,7 @@ from qpr_jax.ids import Id, first_repeated, repeated_id
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.milvus_server import is_address
-from qpr_jax.reranking.stages import read_stages
+from qpr_jax.reranking.model import read_encoder_and_model, require_model
 from qpr_jax.retriever import Retriever
 from qpr_jax.stores import numbered
 
@@ -84,16 +91,16 @@ def search(
     index = None
     if options.incremental is None:
         assert options.encoder is not None  # see `with_encoder`
-        encoder, stages = read_stages(options.encoder)
+        encoder, model = read_encoder_and_model(options.encoder)
     else:
         if other is not None or options.encoder is not None:
             given = "encoder" if other is None else "against"
             what = f"an index is compared by itself, got {given}, too"
             raise UserError(what, setting="incremental", remedy="leave one of them out")
         index = _open_index(options.incremental)
-        encoder, stages = index.encoder, index.stages
-    if choice.by_probability:
-        stages.require_calibration()
+        encoder, model = index.encoder, index.pair_model
+    if choice.threshold is not None:
+        require_model(model)
     version = ""
     if index is not None:
         with index.store.changing():  # fails here, not after the search, if it cannot be written
@@ -104,13 +111,16 @@ def search(
         require_column(column, rows.fields, "keep")
     store = index.store if index is not None and len(rows) else None
     known = store.blocks() if isinstance(store, FolderStore) else ()
-    every = index is not None or choice.way == "pairs"  # whose distance is guessed from all
+    every = index is not None or model is not None  # whose densities are of all
     shared = {} if index is None else index.store.shared
     vectors = encode_entries(rows, encoder, known, shared=shared, every=every)
-    scores = find_pairs(rows, vectors, stages, choice, memory=options.memory)
-    joined = group_pairs(len(rows.first), scores.pairs.first, scores.pairs.second, linkage)
-    own = group_rows(rows, joined, vectors, options.keep)
-    found = Duplicates(rows, scores, own, table if index is None else table._replace(own=None))
+    scores = find_pairs(rows, vectors, model, choice, memory=options.memory)
+
+    def group(scores: Scores) -> list[RowGroup]:
+        joined = group_pairs(rows.numbers, scores.pairs.first, scores.pairs.second, linkage)
+        return group_rows(rows, joined, vectors, options.keep)
+
+    found = Duplicates(rows, scores, group, table if index is None else table._replace(own=None))
     return found, functools.partial(_add_new, index, version, rows, vectors)
 
 
@@ -122,8 +132,6 @@ def find_duplicates(
     encoder: StrPath | Encoder | None = None,
     threshold: float | None = None,
     max_distance: float | None = None,
-    precision: float | None = None,
-    pairs: int | None = None,
     against: Any = None,
     incremental: StrPath | Retriever | None = None,
     replace: bool = False,
@@ -139,20 +147,17 @@ def find_duplicates(
 ) -> Duplicates:
     """Find the pairs of rows that mean the same, and the groups that they form.
 
-    One of `threshold`, `max_distance`, `precision` and `pairs` says which pairs count; none means
-    a threshold of 0.5. Rows with one folded text (`text.folding`) are always duplicates, with
-    probability 1. The result does not depend on the order of the rows, except
-    which of them is the first.
+    Pairs count from `threshold` on and up to `max_distance`; neither means a threshold of 0.5. Rows
+    with one folded text (`text.folding`) are always duplicates, with score 1. The result does not
+    depend on the order of the rows, except which of them is the first.
 
     Args:
       questions: as of `Retriever.build`, and so are `ids`, `payload`, `text_column`, `id_column`
         and `skip_bad_rows`.
       encoder: as of `Retriever.build`; None: that of `incremental`, else `minilm`, or
         `open_student` above 50,000 rows.
-      threshold: the least probability that a pair means the same: `Hit.score` of a search.
-      max_distance: the largest squared distance of the encoder.
-      precision: the lowest threshold at which the mean probability of the pairs is at least this.
-      pairs: the number of closest pairs of different texts.
+      threshold: the least score of a pair; None: 0.5, or any with `max_distance`.
+      max_distance: the largest squared distance of the encoder; None: any.
       against: other questions, as `questions`; only pairs of one of each are found.
       incremental: the folder of an index, or its retriever. Rows that it lacks are compared with it
         and with each other, then added to it, so that the next call compares only what is new.
@@ -172,9 +177,7 @@ def find_duplicates(
     Raises:
       UserError: an argument or a row is wrong, or the pairs would take more than `memory`.
     """
-    choice = choose(
-        threshold=threshold, max_distance=max_distance, precision=precision, pairs=pairs
-    )
+    choice = choose(threshold, max_distance)
     columns, chosen = (text_column, id_column, skip_bad_rows), [NO_COLUMNS]
     rows = [*as_entries(questions, ids, payload, *columns, say=lambda c, _: chosen.append(c))]
     own = questions if is_table(questions) else None

@@ -1,6 +1,6 @@
 """Groups of duplicates from pairs of them: two linkages, the same whatever the order of rows.
 
-closure    joins what any chain of pairs links
+closure    joins what any chain of pairs links, but no texts of different numbers
 complete   joins two groups where all pairs between them were found
 
 Both take the strongest pairs first. A pair joins the groups of its two entries unless the linkage
@@ -40,15 +40,22 @@ class RowGroup(NamedTuple):
     kept: int  # the row that stands for all
 
 
-def group_pairs(count: int, first: np.ndarray, second: np.ndarray, linkage: Linkage) -> Joined:
-    """Group `count` entries by pairs of them, int64 [P] each, strongest first.
+def group_pairs(
+    numbers: np.ndarray, first: np.ndarray, second: np.ndarray, linkage: Linkage
+) -> Joined:
+    """Group N entries by pairs of them, int64 [P] each, strongest first.
 
     Complete linkage takes about 300 bytes a pair.
+
+    numbers: int64 [N], equal for entries with the same numbers; 0 for none.
     """
-    join = _join_complete if linkage == "complete" else _join_all
+    count = len(numbers)
     parents = [*range(count)]
     pairs = zip(first.tolist(), second.tolist(), strict=True)
-    joins = np.array(join(parents, pairs), np.int64)
+    if linkage == "complete":
+        joins = np.array(_join_complete(parents, pairs), np.int64)
+    else:
+        joins = np.array(_join_all(parents, pairs, numbers.tolist()), np.int64)
     roots = np.array([_root(parents, entry) for entry in range(count)], np.int64)
     _, at, inverse = np.unique(roots, return_index=True, return_inverse=True)
     roots = at[inverse]
@@ -64,14 +71,20 @@ def _root(parents: list[int], entry: int) -> int:
     return entry
 
 
-def _join_all(parents: list[int], pairs: Iterable[tuple[int, int]]) -> list[int]:
-    """Change the parents to those of the groups; return the places of the pairs that join two."""
+def _join_all(
+    parents: list[int], pairs: Iterable[tuple[int, int]], numbers: list[int]
+) -> list[int]:
+    """Change the parents to those of the groups; return the places of the pairs that join two.
+
+    numbers: as of `group_pairs`; changed to those of the groups.
+    """
     joins = []
     for place, (one, other) in enumerate(pairs):
         a, b = _root(parents, one), _root(parents, other)
-        if a != b:
+        if a != b and (numbers[a] == numbers[b] or not (numbers[a] and numbers[b])):
             joins.append(place)
             parents[max(a, b)] = min(a, b)
+            numbers[min(a, b)] = numbers[a] or numbers[b]
     return joins
 
 

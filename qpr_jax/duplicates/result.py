@@ -15,19 +15,21 @@ from qpr_jax.data.columns import select_rows
 from qpr_jax.data.questions import Payload, Source
 from qpr_jax.duplicates.groups import RowGroup
 from qpr_jax.duplicates.rows import Rows
-from qpr_jax.duplicates.scores import Scored, Scores, at_no_distance
-from qpr_jax.errors import shortened
+from qpr_jax.duplicates.scores import LOWEST, Scored, Scores, at_no_distance
+from qpr_jax.errors import UserError, shortened
 from qpr_jax.ids import Id, order_key
 from qpr_jax.results import TableColumns, Tabular, attributes
 
 T = TypeVar("T")
 _SHOWN = 10  # pairs and groups that are printed
+SWEPT = (0.3, 0.5, 0.7, 0.9)  # the thresholds of `Duplicates.sweep`
+_SWEPT_FACTS = ("pairs", "groups", "kept")
 
 
 class Pair(NamedTuple):
     """Two rows that are duplicates.
 
-    score: the probability of that; None for an encoder without calibration. distance: squared.
+    score: how likely that is, 0 to 1; None without a model of pairs. distance: squared.
     """
 
     id1: Id
@@ -46,7 +48,7 @@ class Group(NamedTuple):
       of_table: whether each row is of the table, and not of `against` or of the index.
       stays: whether each row is the one that stays.
       kept: the id of this row.
-      weakest: the probability of the pair that joined the group last; None as of `Pair`.
+      weakest: the score of the pair that joined the group last; None as of `Pair`.
       link: the ids of this pair; smaller id first, or the table's with `against`.
       distance: of this pair.
     """
@@ -100,31 +102,69 @@ class Duplicates:
         found.deduplicated.to_pandas().to_csv("deduplicated.csv")
 
     Attributes:
-      threshold: the least probability of a pair; None where distances decide.
+      threshold: the least score of a pair; None where distances alone decide.
       max_distance: the largest squared distance of a pair that was looked at.
-      precision: the mean probability of the pairs of different texts, which is the precision to
-        expect; None without a calibration.
       exact: whether all rows were compared; else `missed` is the estimated share of the pairs that
         were missed.
       missed: 0.0 where `exact`.
     """
 
-    def __init__(self, rows: Rows, scores: Scores, groups: list[RowGroup], table: Source) -> None:
-        self._rows, self._scores, self._groups, self._table = rows, scores, groups, table
-        self.threshold, self.max_distance = scores.threshold, scores.max_distance
-        self.precision, self.exact, self.missed = scores.precision, scores.exact, scores.missed
+    def __init__(
+        self,
+        rows: Rows,
+        scores: Scores,
+        group: Callable[[Scores], list[RowGroup]],
+        table: Source,
+    ) -> None:
+        self._rows, self._scores, self._group, self._table = rows, scores, group, table
+        self._groups = group(scores)
+        self.threshold, self.max_distance = scores.choice.threshold, scores.max_distance
+        self.exact, self.missed = scores.exact, scores.missed
+
+    def at_least(self, threshold: float, max_distance: float | None = None) -> Duplicates:
+        """Move the threshold, without a new search.
+
+        UserError below the threshold of the search, or below 0.3, whichever is lower.
+        """
+        searched = self._scores.choice.threshold
+        lowest = 0.0 if searched is None else min(searched, LOWEST)
+        scores = self._scores.at_least(threshold, max_distance)
+        if threshold < lowest or not self._scores.model:
+            what = f"pairs were looked for from a score of {lowest:g} on, got {threshold:g}"
+            if not self._scores.model:
+                what = "these pairs have no scores"
+            raise UserError(what, setting="threshold", remedy="find the duplicates again with it")
+        return Duplicates(self._rows, scores, self._group, self._table)
+
+    def sweep(self) -> list[dict[str, Any]]:
+        """What other thresholds give: pairs, groups and rows left of each.
+
+        precision: the range of the precision on tables that the score was not fitted to; None
+        where that is not known.
+        """
+        model, swept = self._scores.model, []
+        for threshold in SWEPT:
+            facts = self.at_least(threshold).facts()
+            row = {"threshold": threshold} | {name: facts[name] for name in _SWEPT_FACTS}
+            precisions = getattr(model, "precisions", {})
+            known = precisions.get(f"{threshold:g}")
+            swept.append(row | {"precision": known})
+        return swept
+
+    def around(self, count: int = 5) -> list[Pair]:
+        """The pairs of different texts whose scores are nearest to the threshold, best first."""
+        found, threshold = self._scores.found, self.threshold
+        if threshold is None or not self._scores.model:
+            return []
+        near = np.argsort(np.abs(found.scores - threshold), kind="stable")[:count]
+        return [*self._pairs_of(self._row_pairs(found.where(np.sort(near))))]
 
     @functools.cached_property
     def pairs(self) -> Table[Pair]:
-        """The pairs, most probable first; of rows of one text, each with the first of them."""
+        """The pairs, best first; of rows of one text, each with the first of them."""
         found = self._row_pairs(self._scores.pairs)
         copies, others = map(self._pairs_of, (self._copies(), found))
         return Table(itertools.chain(copies, others), _pair_columns)
-
-    @property
-    def below(self) -> list[Pair]:
-        """The most probable pairs below the threshold, where no pair of different texts has it."""
-        return [*self._pairs_of(self._row_pairs(self._scores.below))]
 
     @functools.cached_property
     def groups(self) -> Table[Group]:
@@ -163,7 +203,6 @@ class Duplicates:
             "texts": len(rows.first),
             "threshold": self.threshold,
             "max_distance": self.max_distance,
-            "precision": self.precision,
             "pairs": len(self.pairs) - copies,
             "copies": copies,
             "groups": len(sizes),
@@ -207,7 +246,7 @@ class Duplicates:
         second = rows.by_id[: 0 if rows.apart else None]
         first = rows.first[rows.entries[second]]
         copied = (first != second) & (np.minimum(first, second) < rows.table_rows)
-        score = 1.0 if self._scores.calibrated else np.nan
+        score = 1.0 if self._scores.model else np.nan
         return at_no_distance(first[copied], second[copied], score)
 
     def _row_pairs(self, pairs: Scored) -> Scored:
@@ -244,7 +283,7 @@ class Duplicates:
                 of_table=[row < rows.table_rows for row in members],
                 stays=[row == kept for row in members],
                 kept=rows.questions[kept].id,
-                weakest=score if self._scores.calibrated else None,
+                weakest=score if self._scores.model else None,
                 link=(rows.questions[one].id, rows.questions[other].id),
                 distance=distance,
             )

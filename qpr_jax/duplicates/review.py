@@ -18,9 +18,18 @@ from qpr_jax.data.columns import is_missing
 from qpr_jax.data.decoding import input_name
 from qpr_jax.data.pairs import parse_label
 from qpr_jax.data.tables import read_values
-from qpr_jax.duplicates.sampling import Estimate, Strata, choose_threshold, make_strata, rank_strata
+from qpr_jax.duplicates.sampling import (
+    QUANTILE,
+    Estimate,
+    Strata,
+    choose_threshold,
+    make_strata,
+    precision_at,
+    rank_strata,
+)
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, locked, write_atomically
+from qpr_jax.reranking.refit import LEAST_LABELS
 from qpr_jax.text.differences import mark_words
 from qpr_jax.text.folding import folded, without_numbers
 from qpr_jax.text.tokenizer import replace_surrogates
@@ -117,7 +126,8 @@ def _number(cell: object) -> float | None:
         return math.nan
 
 
-# Columns of the file of verdicts.
+VERDICTS_FILE = "verdicts.csv"  # beside the found pairs
+# Its columns.
 VERDICTS = [*FoundPair._fields[:4], "is_duplicate", "score", "weight"]
 
 
@@ -239,6 +249,24 @@ def open_review(
                 raise UserError(what, remedy=other)
         history: dict[int, bool | None] = {key: verdict for key, verdict, _ in rows}
         yield Review(found, path, precision, history)
+
+
+def found_precision(pairs: StrPath, verdicts: StrPath) -> tuple[int, float, float, float] | None:
+    """Estimate the precision of found pairs by verdicts on some of them.
+
+    Returns:
+      How many verdicts there are, the estimate and its interval of 90 %; None for fewer verdicts
+      than `LEAST_LABELS`.
+    """
+    found = read_found_pairs(str(pairs))
+    review = Review(found, pathlib.Path(verdicts), 0.0, {})
+    rows = [row for row in _read_verdicts(review.path) if row[0] in found.pairs]
+    review.history.update({key: verdict for key, verdict, _ in rows})
+    if len(rows) < LEAST_LABELS:
+        return None
+    estimates, errors = precision_at(found.strata, *review.counts())
+    value, error = float(estimates[-1]), QUANTILE * float(errors[-1])
+    return len(rows), value, max(0.0, value - error), min(1.0, value + error)
 
 
 def describe_review(review: Review) -> dict[str, Any]:

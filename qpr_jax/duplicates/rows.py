@@ -28,6 +28,7 @@ from qpr_jax.index.close_pairs import Compare
 from qpr_jax.text.cleaning import (
     clean,
     shared_sentences,
+    texts_told_apart,
     without_html,
     without_shared,
 )
@@ -47,11 +48,11 @@ class Rows:
     by_id: np.ndarray  # int64 [R], the rows in the order of their ids
     entries: np.ndarray  # int64 [R], the entry of each row
     entry_texts: list[str]  # what is encoded
-    full_texts: list[str]  # before cleaning
-    shared: Mapping[str, int] | None  # what cleaning leaves out; None: nothing was cleaned
     first: np.ndarray  # int64 [E], the row of an entry with the smallest id, which stands for it
     folded: np.ndarray  # int64 [E], equal for entries of both tables with one folded text
-    blocks: np.ndarray  # int64 [E], only entries of one block are compared
+    names: np.ndarray  # int64 [E], equal for entries with one value of `block_on`
+    numbers: np.ndarray  # int64 [E], equal for entries with the same numbers; 0 for none
+    blocks: np.ndarray  # int64 [E], equal for entries equal in both
     is_new: np.ndarray  # bool [E], whether a row of the table is in it
     fields: list[str]  # the names in the payloads
     apart: bool  # whether rows of the table are compared with the others only
@@ -93,15 +94,14 @@ def make_rows(
     if block_on is not None and rows:
         require_column(block_on, fields, "block_on")
     texts = [row.text for row in rows]
-    compared, shared = _cleaned(texts, shared) if clean else (texts, None)
+    compared = _cleaned(texts, shared) if clean else texts
     spelled = _spelled(texts, ignore_numbers=ignore_numbers)
-    least: dict[str, tuple[str, str]] = {}  # what is encoded, and before cleaning
+    least: dict[str, str] = {}  # what is encoded
     for near, text in zip(compared, texts, strict=True):
         value = spelled[text]
-        least[value] = min((near, text), least.get(value, (near, text)))
+        least[value] = min(near, least.get(value, near))
     numbers = {
-        value: "" if ignore_numbers else number_key(folded(near))
-        for value, (near, _) in least.items()
+        value: "" if ignore_numbers else number_key(folded(near)) for value, near in least.items()
     }
     keys = []
     for place, (text, name) in enumerate(zip(texts, names, strict=True)):
@@ -119,11 +119,11 @@ def make_rows(
         table_rows=len(table),
         by_id=by_id,
         entries=entries,
-        entry_texts=[least[key[0]][0] for key in distinct],
-        full_texts=[least[key[0]][1] for key in distinct],
-        shared=shared,
+        entry_texts=[least[key[0]] for key in distinct],
         first=by_id[first],
         folded=numbered([key[:2] for key in distinct]),
+        names=numbered([key[1] for key in distinct]),
+        numbers=numbered(["", *(key[2] for key in distinct)])[1:],
         blocks=numbered([key[1:3] for key in distinct]),
         is_new=is_new,
         fields=fields,
@@ -131,10 +131,11 @@ def make_rows(
     )
 
 
-def _cleaned(
-    texts: list[str], shared: Mapping[str, int] | None
-) -> tuple[list[str], Mapping[str, int]]:
-    """Leave HTML and shared sentences out, say how many rows have some, and return these, too."""
+def _cleaned(texts: list[str], shared: Mapping[str, int] | None) -> list[str]:
+    """Leave HTML and shared sentences out, and say how many rows have some.
+
+    Texts that would be equal without them stay as they are, if each lacks some of the other.
+    """
     texts = [*map(without_unseen, texts)]
     plain = [without_html(text) for text in texts]
     if tagged := sum(map(operator.ne, plain, texts)):
@@ -149,7 +150,8 @@ def _cleaned(
             len(shared),
             shortened(next(iter(shared)), 60),
         )
-    return own, shared
+    apart = texts_told_apart(texts, own, shared)
+    return [text if text in apart else near for text, near in zip(texts, own, strict=True)]
 
 
 def _spelled(texts: Iterable[str], *, ignore_numbers: bool) -> dict[str, str]:
@@ -216,11 +218,11 @@ def encode_entries(
     """The vectors of entries, float32 [E, d]; equal texts have equal vectors.
 
     stored: questions, and their vectors, that need not be encoded, in parts; these are of texts
-    without `shared` sentences. every: encode entries that are alone in their block, too; their
-    vectors are 0 otherwise, as they are not compared.
+    without `shared` sentences. every: encode entries that are compared with no other, too; their
+    vectors are 0 otherwise.
     """
     vectors = np.zeros((len(rows.first), encoder.dimension), np.float32)
-    alone = np.bincount(rows.blocks)[rows.blocks] == 1
+    alone = np.bincount(rows.names)[rows.names] == 1
     known = alone & (not every)
     others = enumerate(rows.questions[rows.table_rows :], rows.table_rows)
     places = {id_key(question.id): row for row, question in others}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_QUANTILE = 1.6448536269514722  # of the normal distribution, for intervals of 90 %
+QUANTILE = 1.6448536269514722  # of the normal distribution, for intervals of 90 %
 _RATIO = 0.85  # of what is left below the top of a stratum
 _STRATA = 50  # at most
 _LEAST = 1e-4  # probabilities are cut off here and at 1 - _LEAST
@@ -119,9 +119,9 @@ def choose_threshold(strata: Strata, yes: np.ndarray, no: np.ndarray, precision:
     estimates, errors = precision_at(strata, yes, no)
     reached = np.flatnonzero(estimates >= precision)
     # The highest lower end, since the highest estimate may be chance.
-    unreached = int(np.argmax(estimates - _QUANTILE * errors))
+    unreached = int(np.argmax(estimates - QUANTILE * errors))
     best = int(reached[-1]) if len(reached) else unreached
-    value, error = float(estimates[best]), _QUANTILE * float(errors[best])
+    value, error = float(estimates[best]), QUANTILE * float(errors[best])
     return Estimate(
         threshold=float(strata.lowest[best]),
         precision=value,

@@ -1,73 +1,50 @@
-"""The pairs of a search, how probable each is, and which of them count."""
+"""The pairs of a search, the score of each, and which of them count."""
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.data.clusters import numbered
 from qpr_jax.duplicates.rows import Rows
-from qpr_jax.encoders.base import Encoder, encode_in_parts
 from qpr_jax.errors import UserError
-from qpr_jax.index.close_pairs import ClosePairs, Pairs, close_pairs, closest_pairs
-from qpr_jax.index.vectors import pair_distances
-from qpr_jax.reranking.calibration import threshold_of_precision
-from qpr_jax.reranking.stages import Stages
-from qpr_jax.text.cleaning import told_apart
-from qpr_jax.text.folding import folded
+from qpr_jax.index.close_pairs import ClosePairs, Keep, Pairs, close_pairs
+from qpr_jax.index.density import neighbor_distances
+from qpr_jax.reranking.model import FittedModel, require_model
+from qpr_jax.reranking.plain import logit_of, probability
 
-THRESHOLD = 0.5  # where no way to choose pairs is given
-_BELOW = 5  # pairs that are shown where none counts
+THRESHOLD = 0.5  # where neither bound is given
+LOWEST = 0.3  # pairs are looked for from this score on, so that a threshold can be lowered to it
 _FARTHEST = 1e300  # a larger value is a mistake
-_NEAR = 1e-9  # how much of a strength the distance is: it orders pairs of equal probability
-# The ways to choose pairs, with what is expected of their values.
-_WAYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "threshold": ("a probability, 0 to 1", lambda value: 0 <= value <= 1),
-    "max_distance": ("a squared distance of 0 or more", lambda value: 0 <= value < _FARTHEST),
-    "precision": ("a probability, more than 0 and at most 1", lambda value: 0 < value <= 1),
-    "pairs": ("a whole number from 1 on", lambda value: 1 <= value < _FARTHEST and value % 1 == 0),
-}
+_BLOCK = 1 << 17  # pairs whose texts are compared at once
+_NEAR = 1e-9  # how much of a strength the distance is: it orders pairs of equal score
 
 
 class Choice(NamedTuple):
-    """How the pairs that count are chosen: by the `value` of one `way`.
+    """Which pairs count: those with a least score and a largest squared distance; None: any."""
 
-    "threshold": the least probability. "max_distance": the largest squared distance. "precision":
-    the lowest threshold at which the mean probability is at least this. "pairs": the number of
-    closest pairs.
-    """
-
-    way: str = "threshold"
-    value: float = THRESHOLD
-
-    @property
-    def by_probability(self) -> bool:
-        """Whether it needs an encoder with calibrated probabilities."""
-        return self.way in ("threshold", "precision")
+    threshold: float | None = THRESHOLD
+    max_distance: float | None = None
 
 
-def choose(**ways: float | None) -> Choice:
-    """The one way that is given, by its name; THRESHOLD where none is.
-
-    Raises:
-      UserError: two are given, or a number is out of its range.
-    """
-    given = {name: value for name, value in ways.items() if value is not None}
-    if len(given) > 1:
-        what = f"expected one way to choose pairs, got {' and '.join(given)}"
-        raise UserError(what, remedy=f"give one of {', '.join(_WAYS)}")
-    for name, value in given.items():
-        expected, is_valid = _WAYS[name]
+def choose(threshold: float | None = None, max_distance: float | None = None) -> Choice:
+    """Check the two bounds; THRESHOLD where neither is given."""
+    expected = {
+        "threshold": (threshold, "a score, 0 to 1", 1.0),
+        "max_distance": (max_distance, "a squared distance of 0 or more", _FARTHEST),
+    }
+    for name, (value, what, most) in expected.items():
+        if value is None:
+            continue
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if not is_number or not is_valid(value):
-            raise UserError(f"expected {expected}, got {value!r:.80}", setting=name)
-        return Choice(name, float(value))
-    return Choice()
+        if not is_number or not 0 <= float(value) <= most:
+            raise UserError(f"expected {what}, got {value!r:.80}", setting=name)
+    if threshold is None and max_distance is None:
+        return Choice()
+    return Choice(*(None if value is None else float(value) for value in (threshold, max_distance)))
 
 
 class Scored(NamedTuple):
@@ -75,7 +52,7 @@ class Scored(NamedTuple):
 
     first: np.ndarray  # int64 [P]
     second: np.ndarray  # int64 [P]
-    scores: np.ndarray  # float64 [P], probabilities, NaN without a calibration
+    scores: np.ndarray  # float64 [P], NaN without a model of pairs
     distances: np.ndarray  # float32 [P], squared
 
     def where(self, which: np.ndarray | slice) -> Scored:
@@ -92,113 +69,101 @@ def at_no_distance(first: np.ndarray, second: np.ndarray, score: float) -> Score
 class Scores:
     """What a search has found; see also `Duplicates`."""
 
-    pairs: Scored  # of entries, those that count, most probable first
-    below: Scored  # the first of the others, where no pair of different texts counts
-    threshold: float | None
-    max_distance: float
-    precision: float | None
-    calibrated: bool  # whether the pairs have scores
+    found: Scored  # of entries, from LOWEST on, most alike first
+    pairs: Scored  # those that count
+    choice: Choice
+    max_distance: float  # the largest squared distance of a pair that was looked at
+    model: FittedModel | None
     exact: bool
     missed: float
 
+    def at_least(self, threshold: float | None, max_distance: float | None = None) -> Scores:
+        """Count other pairs of those that were found."""
+        choice = choose(threshold, max_distance)
+        counts = np.ones(len(self.found.first), bool)
+        if choice.threshold is not None:
+            counts &= self.found.scores >= choice.threshold
+        if choice.max_distance is not None:
+            counts &= self.found.distances <= choice.max_distance
+        facts = vars(self) | {"pairs": self.found.where(counts), "choice": choice}
+        return Scores(**facts)
+
 
 def find_pairs(
-    rows: Rows, vectors: np.ndarray, stages: Stages, choice: Choice, *, memory: int | None = None
+    rows: Rows,
+    vectors: np.ndarray,
+    model: FittedModel | None,
+    choice: Choice,
+    *,
+    memory: int | None = None,
 ) -> Scores:
     """Find the pairs of entries that count as duplicates.
 
     vectors: float32 [E, d], of the entries. Other arguments are those of `find_duplicates`.
     """
-    calibration = stages.calibration
-    limit = stages.require_calibration().reach if choice.by_probability else choice.value
-    told = Told(rows, stages.encoder)
+    limit = np.inf if choice.max_distance is None else choice.max_distance
+    lowest = None if choice.threshold is None else min(choice.threshold, LOWEST)
+    spreads = model.spreads(neighbor_distances(vectors)) if model else np.zeros(len(vectors))
 
-    def search(distance: float) -> ClosePairs:
-        how: dict[str, Any] = {"is_new": rows.is_new, "compare": rows.compare, "memory": memory}
-        found = close_pairs(vectors, distance, blocks=rows.blocks, **how)
-        differs = rows.folded[found.pairs.first] != rows.folded[found.pairs.second]
-        return found._replace(pairs=told.apart(found.pairs.where(differs), distance))
+    def means(pairs: Pairs) -> np.ndarray:
+        return np.asarray((spreads[pairs.first] + spreads[pairs.second]) / 2)
 
-    if choice.way == "pairs":
-        found = closest_pairs(vectors, int(choice.value), search)
-        limit = float(found.pairs.distances.max(initial=0))
-    else:
-        found = search(limit)
-    first, second, distances = found.pairs
+    keep: Keep | None = None
+    if lowest is not None:
+        known, least = require_model(model), logit_of(lowest)
+        limit = min(limit, known.reach(lowest, spreads))
+        keep = lambda pairs: known.without_guards(pairs.distances, means(pairs)) >= least  # noqa: E731
+    close = _search(rows, vectors, limit, keep, memory)
+    differs = rows.folded[close.pairs.first] != rows.folded[close.pairs.second]
+    close = close._replace(pairs=close.pairs.where(differs))  # equal ones are copies
+    first, second, distances = close.pairs
     scores = np.full(len(first), np.nan)
-    if calibration is not None:
-        features = stages.pair_features()
+    if model:
         with progress.bar("scoring"):
-            texts, one, other = told.texts(first, second)
-            scores = features.score_pairs(calibration, texts, one, other, distances)
-    threshold, counts = None, np.ones(len(first), bool)
-    if choice.by_probability:
-        threshold = choice.value
-        if choice.way == "precision":
-            try:
-                threshold = threshold_of_precision(scores, choice.value)
-            except UserError:
-                if len(scores) and rows.compare == "all":
-                    raise
-                threshold = 1.0  # new rows may well have no duplicates
-        counts = scores >= threshold
-    close = Scored(first, second, scores, distances)
-    copies = copies_across(rows, certain=calibration is not None)
-    both = Scored(*map(np.concatenate, zip(copies, close.where(counts), strict=True)))
-    return Scores(
-        pairs=_strongest_first(both),
-        below=_strongest_first(close.where(~counts & (not counts.any()))).where(slice(_BELOW)),
-        threshold=threshold,
-        max_distance=limit,
-        precision=float(scores[counts].mean()) if calibration and counts.any() else None,
-        calibrated=calibration is not None,
-        exact=found.exact,
-        missed=found.missed,
-    )
+            for start in range(0, len(first), _BLOCK):
+                part = close.pairs.where(slice(start, start + _BLOCK))
+                order = np.argsort(part.first, kind="stable")  # so that a text is read once
+                part = part.where(order)
+                one, other = ([rows.entry_texts[i] for i in ends.tolist()] for ends in part[:2])
+                logits = model.logits(one, other, part.distances, means(part))
+                scores[start + order] = probability(logits)
+    if lowest is not None:
+        kept = scores >= lowest
+        first, second, distances, scores = (v[kept] for v in (first, second, distances, scores))
+    copies = copies_across(rows, certain=model is not None)
+    both = zip(copies, Scored(first, second, scores, distances), strict=True)
+    found = _strongest_first(Scored(*map(np.concatenate, both)))
+    farthest = float(limit) if np.isfinite(limit) else float(distances.max(initial=0))
+    whole = Scores(found, found, choice, farthest, model, close.exact, close.missed)
+    return whole.at_least(*choice)
 
 
-class Told:
-    """What tells entries apart that have equal texts after cleaning, but not before.
+def _search(
+    rows: Rows, vectors: np.ndarray, limit: float, keep: Keep | None, memory: int | None
+) -> ClosePairs:
+    """Find close pairs of entries that may be duplicates.
 
-    Where each of two lacks what cleaning took from the other, they are compared as they were.
+    Two texts with numbers are compared if these are the same. Where all are compared, texts of each
+    key of numbers are a block, and texts without numbers are compared with the others.
     """
-
-    def __init__(self, rows: Rows, encoder: Encoder) -> None:
-        self.rows, self.encoder = rows, encoder
-        self.near = numbered(map(folded, rows.entry_texts))
-        self.known: dict[tuple[int, int], bool] = {}
-
-    def are_told(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Which of the pairs int64 [P] are compared as they were, bool [P]."""
-        rows, told = self.rows, np.zeros(len(first), bool)
-        if rows.shared is None:
-            return told
-        for at in np.flatnonzero(self.near[first] == self.near[second]).tolist():
-            one, other = pair = int(first[at]), int(second[at])
-            if pair not in self.known:
-                texts = rows.full_texts[one], rows.full_texts[other]
-                self.known[pair] = told_apart(*texts, rows.shared)
-            told[at] = self.known[pair]
-        return told
-
-    def apart(self, pairs: Pairs, most: float) -> Pairs:
-        """Measure such pairs again, and leave those out that are farther than `most`."""
-        told = np.flatnonzero(self.are_told(pairs.first, pairs.second))
-        if not len(told):
-            return pairs
-        ends, places = np.unique([pairs.first[told], pairs.second[told]], return_inverse=True)
-        vectors = encode_in_parts(self.encoder, [self.rows.full_texts[i] for i in ends.tolist()])
-        pairs.distances[told] = pair_distances(vectors, *places.reshape(2, -1))
-        pairs = pairs.where(pairs.distances <= most)
-        return pairs.where(np.lexsort((pairs.second, pairs.first, pairs.distances)))
-
-    def texts(
-        self, first: np.ndarray, second: np.ndarray
-    ) -> tuple[list[str], np.ndarray, np.ndarray]:
-        """All texts, and which of them the pairs are of."""
-        rows = self.rows
-        shift = len(rows.entry_texts) * self.are_told(first, second)
-        return rows.entry_texts + rows.full_texts, first + shift, second + shift
+    how: dict[str, Any] = {"keep": keep, "memory": memory}
+    if rows.compare != "all":
+        found = close_pairs(
+            vectors, limit, blocks=rows.names, is_new=rows.is_new, compare=rows.compare, **how
+        )
+        first, second, _ = found.pairs
+        keys, bare = rows.numbers, rows.numbers == 0
+        same = (keys[first] == keys[second]) | bare[first] | bare[second]
+        return found._replace(pairs=found.pairs.where(same))
+    alike = close_pairs(vectors, limit, blocks=rows.blocks, **how)
+    if not rows.numbers.any():
+        return alike
+    mixed = close_pairs(
+        vectors, limit, blocks=rows.names, is_new=rows.numbers > 0, compare="across", **how
+    )
+    pairs = Pairs(*map(np.concatenate, zip(alike.pairs, mixed.pairs, strict=True)))
+    exact, missed = alike.exact and mixed.exact, max(alike.missed, mixed.missed)
+    return ClosePairs(pairs, exact, missed)
 
 
 def copies_across(rows: Rows, *, certain: bool) -> Scored:
@@ -211,7 +176,7 @@ def copies_across(rows: Rows, *, certain: bool) -> Scored:
 
 
 def _strongest_first(pairs: Scored) -> Scored:
-    """By probability, then by distance; of equal ones, the first entries first."""
+    """By score, then by distance; of equal ones, the first entries first."""
     distances = pairs.distances.astype(np.float64)
     near = _NEAR * distances / (1 + distances)
     strength = np.where(np.isnan(pairs.scores), -distances, pairs.scores - near)

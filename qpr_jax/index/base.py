@@ -14,15 +14,15 @@ from qpr_jax.files import StrPath
 from qpr_jax.ids import Id
 from qpr_jax.index.recipe import Recipe
 
-CLOSE = 0.05  # the least score of a hit that is shown as an answer
+CLOSE = 0.3  # the least score of a hit that is shown as an answer
 
 
 class Hit(NamedTuple):
     """An indexed question that a search found.
 
     distance: squared Euclidean, or the inner product times -1.
-    score: probability that it means the same as the query, by the two texts alone; None without a
-      calibration.
+    score: how likely it means the same as the query, 0 to 1, by the two texts alone; None without a
+      model of pairs.
     payload: what was stored with the question, or None.
     """
 
@@ -56,6 +56,10 @@ class Store(Protocol):
     shared: Mapping[str, int] | None
 
     @property
+    def location(self) -> str:
+        """From where another process opens it: a folder or an address; "": nowhere."""
+
+    @property
     def version(self) -> str:
         """Name of the present state; every change gives another one."""
 
@@ -82,6 +86,9 @@ class Store(Protocol):
 
     def new_ids(self, count: int) -> list[Id]:
         """Return ids that no question has or had."""
+
+    def compact(self) -> None:
+        """Build the index again without what was removed; a server does so by itself."""
 
     def facts(self) -> dict[str, Any]:
         """Return what `qpr info` says of the store; UserError if a file is damaged."""

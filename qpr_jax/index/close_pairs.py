@@ -52,6 +52,9 @@ class Pairs(NamedTuple):
         return Pairs(*(values[which] for values in self))
 
 
+Keep = Callable[[Pairs], np.ndarray]
+
+
 class ClosePairs(NamedTuple):
     """Pairs, nearest first, ties by rows; `missed` is the estimated share that was not found.
 
@@ -67,6 +70,7 @@ def close_pairs(
     vectors: np.ndarray,
     max_distance: float,
     *,
+    keep: Keep | None = None,
     blocks: np.ndarray | None = None,
     is_new: np.ndarray | None = None,
     compare: Compare = "all",
@@ -78,6 +82,7 @@ def close_pairs(
     Args:
       vectors: float32 [N, d], an array or a memory map; copied where a block has more than `exact`.
       max_distance: the largest squared distance of a pair.
+      keep: says which of some close pairs are kept, bool [P]; None: all.
       blocks: int64 [N]; only rows of one block are compared. None: one block.
       is_new: bool [N], for `compare`: "all" pairs; those "across", of one new row and one old; or
         those with a "new" row. None: all rows are new.
@@ -94,7 +99,7 @@ def close_pairs(
     missed, seen, is_exact = 0.0, 0, True
     with progress.bar("compared", int(is_query.sum())) as show:
         center = _check_and_center(vectors)
-        join = _Join(vectors, max_distance, center, is_query, is_other, most, show)
+        join = _Join(vectors, max_distance, keep, center, is_query, is_other, most, show)
         join.work = sum(map(join.work_of, groups))
         join.compare_small([rows for rows in groups if len(rows) <= _SMALL])
         for rows in groups:
@@ -148,6 +153,7 @@ class _Join:
 
     vectors: np.ndarray
     max_distance: float
+    keep: Keep | None
     center: np.ndarray
     is_query: np.ndarray
     is_other: np.ndarray
@@ -214,7 +220,8 @@ class _Join:
         for some in _shuffled(queries, lambda: sum(part.shape[1] for part in parts), size):
             places, found = self._propose(index, some)
             pairs = np.stack([some[places], others[found]])
-            close = pair_distances(self.vectors, *pairs) <= self.max_distance
+            distances = pair_distances(self.vectors, *pairs)
+            close = self._is_close(Pairs(pairs[0], pairs[1], distances))
             parts.append(pairs[:, close & (pairs[0] != pairs[1])])
             if sum(part.shape[1] for part in parts) >= _SAMPLE_PAIRS:
                 break
@@ -269,13 +276,20 @@ class _Join:
         counts &= one != other
         first, second = np.minimum(one, other)[counts], np.maximum(one, other)[counts]
         pairs = Pairs(first, second, pair_distances(self.vectors, first, second))
-        self.parts.append(pairs.where(pairs.distances <= self.max_distance))
+        self.parts.append(pairs.where(self._is_close(pairs)))
         self.count += len(self.parts[-1].first)
         self.done += work
         done = int(self.is_query.sum() * min(1.0, self.done / max(1.0, self.work)))
         self.show(done, f"{self.count:,} pairs")
         if self.count > self.most:
             raise self._too_many()
+
+    def _is_close(self, pairs: Pairs) -> np.ndarray:
+        """Whether pairs count, bool [P]."""
+        near: np.ndarray = pairs.distances <= self.max_distance
+        if self.keep is not None:
+            near[near] = self.keep(pairs.where(near))
+        return near
 
     def _too_many(self) -> UserError:
         """The error of more pairs than memory holds, with a distance that fits, if there is one."""

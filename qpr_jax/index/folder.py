@@ -82,6 +82,11 @@ class FolderStore:
         return f"<FolderStore: {len(self):,} questions in {where}, {self.vectors.factory}>"
 
     @property
+    def location(self) -> str:
+        """The folder that its index/ lies in; "" if it is temporary."""
+        return "" if self.temporary else str(self.path.parent)
+
+    @property
     def version(self) -> str:
         """Name of the present questions: that of the build, and the number of the last change."""
         state = self._fresh()

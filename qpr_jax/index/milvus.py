@@ -126,6 +126,14 @@ class MilvusStore:
         return int(self._read("query", filter="", output_fields=["count(*)"])[0]["count(*)"])
 
     @property
+    def location(self) -> str:
+        """Its address."""
+        return self.address
+
+    def compact(self) -> None:
+        """Do nothing: the server compacts by itself."""
+
+    @property
     def version(self) -> str:
         """Name of the collection, and how often this store changed it."""
         self._look()

@@ -36,7 +36,7 @@ def read_encoder(encoder: StrPath) -> Encoder:
 
 
 def run_encoder_folder(encoder: StrPath) -> pathlib.Path:
-    """Return the folder of an encoder, which holds its re-rankers, too.
+    """Return the folder of an encoder, which holds its model of pairs, too.
 
     encoder: as in `encoders.load.encoder_folder`; or the folder of a run or of an index, or the
       address of a collection of Milvus, which names its encoder.

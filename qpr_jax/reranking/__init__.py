@@ -1,1 +1,1 @@
-"""The second stage of a search: re-rankers, which read both texts and reorder the first hits."""
+"""Models of pairs: they read both texts, order the first hits of a search and score them."""

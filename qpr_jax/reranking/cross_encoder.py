@@ -26,7 +26,6 @@ from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import StrPath, write_folder
 from qpr_jax.models import BertShape
-from qpr_jax.reranking.base import Reranker, TextLists
 from qpr_jax.reranking.cross_encoder_format import (
     CALIBRATION,
     HEAD,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from qpr_jax.encoders.transformer_runtime import Runtime
 
 FORMAT = "qpr_jax cross-encoder 1"
+_LEAST = 1e-6  # probabilities are cut off here and at 1 - _LEAST
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +60,7 @@ class CrossEncoder:
     contents: dict[str, bytes]  # the files of the folder by name, without weights and calibration
     calibration: np.ndarray | None = None
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    depth: int = 20  # hits of a search that it orders
 
     def __repr__(self) -> str:
         known = "calibrated" if self.calibration is not None else "not calibrated"
@@ -99,6 +100,23 @@ class CrossEncoder:
             self._runtime.fill(logits, ids, self.max_tokens, segments)
         return logits
 
+    def logits(
+        self,
+        first: Sequence[str],
+        second: Sequence[str],
+        distances: np.ndarray,
+        spreads: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Compute the logits of pairs, float64 [m], of their probabilities if it is calibrated.
+
+        distances, spreads: ignored; see `reranking.model.PairModel`.
+        """
+        raw = self.predict([*zip(first, second, strict=True)]).astype(np.float64)
+        if (known := self.probabilities(raw)) is None:
+            return raw
+        known = np.clip(known, _LEAST, 1 - _LEAST)
+        return np.log(known / (1 - known)) + _LEAST * raw  # which orders equal probabilities
+
     def scores(self, logits: np.ndarray) -> np.ndarray:
         """Apply the activation of the folder to logits: float32 [n]."""
         if self.activation == "identity":
@@ -116,22 +134,6 @@ class CrossEncoder:
             from qpr_jax.models.bert import PairScorer
 
         return Runtime(self.shape, self.weights, model=PairScorer)
-
-
-class CrossReranker(Reranker):
-    """Reorders by the logits of a cross-encoder.
-
-    To combine the logit with other features, use a `LightReranker` with a `scorer`.
-    """
-
-    def __init__(self, model: CrossEncoder, candidates: int = 20) -> None:
-        """candidates: the number of hits that it reorders."""
-        self.model, self.candidates = model, candidates
-
-    def score(self, lists: TextLists) -> tuple[np.ndarray, np.ndarray]:
-        """Compute logits, and no features; see `Reranker`."""
-        logits = self.model.predict(lists.pairs()).astype(np.float64)
-        return np.empty((len(logits), 0)), logits
 
 
 def read_cross_encoder(named: StrPath) -> CrossEncoder:

@@ -1,6 +1,7 @@
-"""The compiled loops of the features of the light re-ranker.
+"""The compiled loops of the features of the words model of pairs.
 
-Their callers make all arrays: compiling an allocation takes a tenth of a second.
+Their callers make all arrays: compiling an allocation takes a tenth of a second. Sums are of
+float64, so that they are the same float32 if the two texts swap.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from qpr_jax.reranking.terms import NEGATION, NUMBER, QUESTION_WORD
 # Columns, which `features.FEATURES` names; SIDE columns for each of the two texts.
 BM25, COSINES, NEGATIONS, ORDER, WEIGHTS, QUERY, SIDE = 1, 2, 6, 8, 12, 13, 10
 NUMBERS = QUERY + 6
-QUESTION, GAPS = QUERY + SIDE, QUERY + 2 * SIDE
+QUESTION = QUERY + SIDE
 # The most words of each text that have weights: those that the other lacks, and those in pairs.
 _UNMATCHED, _PAIRED = 6, 4
 MOST = 2 * _UNMATCHED + _PAIRED**2  # weights of two texts
@@ -24,7 +25,7 @@ _SHIFT = np.uint64(64 - BITS)
 _MIX = np.uint64(0x9FB21C651E98DF25)  # a product with it spreads the bits upwards
 _K1, _B = 1.2, 0.75  # of BM25
 _NEAR = np.float32(0.5)  # the least match of a word that is not far
-_ZERO, _ONE, _LEAST = np.uint64(0), np.uint64(1), np.float32(-3e38)
+_ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
 @compile_loop()
@@ -84,7 +85,7 @@ def _compare(word, first, end, words, lexicon, similar):  # type: ignore[no-unty
             total = np.int32(0)
             for i in range(lexicon.vectors.shape[1]):
                 total += np.int32(lexicon.vectors[row, i]) * np.int32(lexicon.vectors[second, i])
-            value = np.float32(total) * lexicon.scales[row] * lexicon.scales[second]
+            value = np.float32(total) * (lexicon.scales[row] * lexicon.scales[second])
         similar[word - first, other - first] = value
         greatest = max(greatest, value)
     return greatest
@@ -97,7 +98,8 @@ def _write_side(own, size, other_times, near, idfs, flags, column, out):  # type
     other_times: how often the other text has each word. near: the similarity of each word to the
     nearest one of the other text.
     """
-    total = shared = unmatched = miss = far = missing = np.float32(0)
+    total = shared = missing = np.float64(0)
+    unmatched = miss = far = np.float32(0)
     numbers = far_words = 0
     for word in own[:size]:
         idf, match = idfs[word], near[word]
@@ -121,7 +123,7 @@ def _write_side(own, size, other_times, near, idfs, flags, column, out):  # type
 def _write_common(own, size, others, count, times, idfs, flags, mean_length, out):  # type: ignore[no-untyped-def]
     """Write BM25, the cosine of words, negations and question words."""
     in_query, in_hit = times[0], times[1]
-    norm = other_norm = dot = bm25 = np.float32(0)
+    norm = other_norm = dot = bm25 = np.float64(0)
     negations = question_words = 0
     longer = np.float32(_K1 * (1 - _B + _B * out[QUESTION + SIDE - 1] / mean_length))
     for word in own[:size]:
@@ -161,7 +163,7 @@ def _write_weights(own, size, others, count, times, hashes, weights, rows, out):
             # The sum is the same for both orders.
             rows[end] = ((hashes[rows[i]] + hashes[rows[j]]) * _MIX) >> _SHIFT
             end += 1
-    total = np.float32(0)
+    total = np.float64(0)
     for i in range(len(rows)):
         if i < single:
             rows[i] = hashes[rows[i]] >> _SHIFT
@@ -178,7 +180,7 @@ def write_grams(terms, starts, frequencies, hashes, counts, norms, out):  # type
 
     hashes, counts: memory of a hash table of the n-grams of a query, uint64 [s] and int64 [3, s]:
       how often the query has each, how many of these a hit has not used, and 1 + this hit (0 here).
-    norms: memory, float32 [4].
+    norms: memory, float64 [4].
     """
     (codes, idfs), queries = frequencies, len(starts) - 1
     times, left, hits = counts[0], counts[1], counts[2]
@@ -194,7 +196,7 @@ def write_grams(terms, starts, frequencies, hashes, counts, norms, out):  # type
         for row in range(starts[query], starts[query + 1]):
             bounds = terms.bounds[queries + row]
             for kind in range(1, 4):
-                dot = norm = np.float32(0)
+                dot = norm = np.float64(0)
                 for term in range(bounds[kind], bounds[kind + 1]):
                     weight = idfs[codes[terms.buckets[term]]] ** 2
                     norm += weight
@@ -281,34 +283,3 @@ def _swapped_numbers(numbers, flags, own, other):  # type: ignore[no-untyped-def
 def _ratio(part, whole):  # type: ignore[no-untyped-def]
     """Return part / whole, or 0 if whole is 0."""
     return np.float32(part / whole) if whole > 0 else np.float32(0)
-
-
-@compile_loop(fastmath={"nnan", "nsz", "reassoc"})
-def write_comparisons(starts, columns, values, out):  # type: ignore[no-untyped-def]
-    """Write gaps and ranks within each list, from its other columns.
-
-    columns: int64 [c, 3], of each comparison the first and the last column that are summed, and 1,
-    or -1 where less is better. values: working memory, float32 [m].
-    """
-    for query in range(len(starts) - 1):
-        start, n = starts[query], starts[query + 1] - starts[query]
-        for which in range(len(columns)):
-            first, last, sign = columns[which, 0], columns[which, 1], columns[which, 2]
-            best = _LEAST
-            for i in range(n):
-                value = out[start + i, first]
-                if last != first:
-                    value += out[start + i, last]
-                values[i] = sign * value
-                best = max(best, values[i])
-            for i in range(n):
-                value, larger, equal, below = values[i], np.int32(0), np.int32(0), _LEAST
-                for j in range(n):
-                    larger = np.int32(larger + np.int32(values[j] > value))
-                    equal = np.int32(equal + np.int32(values[j] == value))
-                    below = max(below, values[j] if values[j] < value else _LEAST)
-                line, column = out[start + i], GAPS + 3 * which
-                line[column], line[column + 1] = best - value, larger
-                # Of equal values, the next one is another of them.
-                single = equal == 1 and below > _LEAST
-                line[column + 2] = value - below if single else np.float32(0)

@@ -1,4 +1,4 @@
-"""The features of the light re-ranker: numbers of a query, a hit and the list of hits.
+"""The features of the words model of pairs: numbers of two texts.
 
 Some words say more or less than their idf about the meaning of a text that has them, where the
 other one lacks them, and so does a pair of a word of each text ("buy" and "purchase", "can" and
@@ -9,16 +9,16 @@ collide share one.
 from __future__ import annotations
 
 import concurrent.futures
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.machine import cpu_count
-from qpr_jax.reranking.base import TextLists
 from qpr_jax.reranking.feature_loops import (
     BITS,
     MOST,
-    write_comparisons,
     write_grams,
     write_order,
     write_words,
@@ -45,21 +45,8 @@ _SIDES = (
     "idf",  # the sum
     "length",  # in words
 )
-# What is compared within the list: 1, or -1 if less is better, and the features that are summed.
-# `_gap` is the difference from the best value to this one, `_next` from this one to the next lower,
-# `_rank` the number of better values.
-_COMPARED = {
-    "distance": (-1, "distance"),
-    "bm25": (1, "bm25"),
-    "fours": (1, "cosine_fours"),
-    "threes": (1, "cosine_threes"),
-    "match": (1, "match_query", "match_question"),
-    "missing": (-1, "missing_query", "missing_question"),
-    "miss": (-1, "miss_query", "miss_question"),
-    "word_weights": (1, "word_weights"),
-}
 FEATURES = (
-    "distance",
+    "distance",  # 0: a model of pairs has it beside these
     "bm25",
     "cosine_words",  # TF-IDF cosines; the dot product takes the smaller count
     "cosine_pairs",
@@ -73,11 +60,6 @@ FEATURES = (
     "common_order",  # the longest common subsequence of words, likewise
     "word_weights",  # the sum of the learned weights of the words in which the texts differ
     *(f"{name}_{side}" for side in ("query", "question") for name in _SIDES),
-    *(f"{name}_{part}" for name in _COMPARED for part in ("gap", "rank", "next")),
-)
-WORD_WEIGHTS = tuple(name for name in FEATURES if name.startswith("word_weights"))
-_COLUMNS = np.array(
-    [(FEATURES.index(own[1]), FEATURES.index(own[-1]), own[0]) for own in _COMPARED.values()]
 )
 # Columns for `symmetric`: those that read both texts alike, and those of each side.
 _WHOLE = [
@@ -106,6 +88,14 @@ def symmetric(features: np.ndarray) -> np.ndarray:
     return np.hstack([features[:, _WHOLE], query + question, abs(query - question)])
 
 
+class TextLists(NamedTuple):
+    """The texts of q queries and of their m hits; the hits of a query are contiguous."""
+
+    queries: Sequence[str]
+    questions: Sequence[str]
+    starts: np.ndarray  # int64 [q + 1], the hits of query i are starts[i] to starts[i + 1]
+
+
 class FeatureExtractor:
     """Computes FEATURES of queries and their hits. Thread-safe."""
 
@@ -122,26 +112,22 @@ class FeatureExtractor:
     def compute(self, lists: TextLists, rows: np.ndarray | None = None) -> np.ndarray:
         """Compute the features of hits, float32 [m, len(FEATURES)].
 
-        No feature depends on the order of the hits of a query, or compares the texts of two hits;
-        gaps and ranks compare the values of one feature.
+        No feature depends on other hits.
 
-        Args:
-          lists: distances are squared Euclidean.
-          rows: int32 [m, MOST] or None; gets the rows of the weights of each hit, -1 for none.
+        rows: int32 [m, MOST] or None; gets the rows of the weights of each hit, -1 for none.
         """
-        out = np.empty((len(lists.questions), len(FEATURES)), np.float32)
-        out[:, 0] = lists.distances
+        out = np.zeros((len(lists.questions), len(FEATURES)), np.float32)
         if rows is None:
             rows = np.empty((len(out), MOST), np.int32)
         if len(out) <= _CHUNK:
             self._write(lists, rows, out)
             return out
-        queries, questions, distances, starts = lists
+        queries, questions, starts = lists
 
         def fill(start: int, stop: int) -> None:
             own = slice(int(starts[start]), int(starts[stop]))
             bounds = starts[start : stop + 1] - own.start
-            part = TextLists(queries[start:stop], questions[own], distances[own], bounds)
+            part = TextLists(queries[start:stop], questions[own], bounds)
             self._write(part, rows[own], out[own])
 
         chunks = np.flatnonzero(np.diff(starts[:-1] // _CHUNK, prepend=-1)).tolist()
@@ -152,7 +138,7 @@ class FeatureExtractor:
         return out
 
     def _write(self, lists: TextLists, rows: np.ndarray, out: np.ndarray) -> None:
-        """Write all features but the distances to `out`."""
+        """Write all features to `out`."""
         starts, terms = lists.starts, read_terms([*lists.queries, *lists.questions])
         words = number_words(terms, starts, self._frequencies, self._lexicon)
         known = self._lexicon, self._mean_length, self.weights
@@ -167,7 +153,6 @@ class FeatureExtractor:
         grams = terms.bounds[: len(starts) - 1, 4] - terms.bounds[: len(starts) - 1, 1]
         size = table_size(int(grams.max(initial=0)))
         hashes, counts = np.empty(size, np.uint64), np.zeros((3, size), np.int64)
-        norms = np.empty(4, np.float32)
+        norms = np.empty(4, np.float64)
         write_grams(terms, starts, self._frequencies, hashes, counts, norms, out)
         write_order(terms, starts, words, np.empty((2, MAX_WORDS + 1), np.int64), out)
-        write_comparisons(starts, _COLUMNS, np.empty(len(out), np.float32), out)

@@ -1,4 +1,4 @@
-"""The folders of re-rankers and calibrations: a manifest and a safetensors file, and no code."""
+"""The folders of models with arrays: a manifest and a safetensors file, and no code."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def _number(at, first, known, terms, slots, frequencies, lexicon, words):  # typ
 
 @dataclass(frozen=True, eq=False)
 class Frequencies:
-    """Document frequencies of terms, frozen when a re-ranker is trained.
+    """Document frequencies of terms, frozen when a model of pairs is trained.
 
     codes: uint8 [sum of 2 ** _BITS], round(_STEPS * log2(1 + df)) of each bucket, where df of the
       documents have a term of the bucket; kind after kind.

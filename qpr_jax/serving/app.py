@@ -259,7 +259,7 @@ def _add_operations(app: FastAPI, live: LiveIndex, needs_token: list[Any]) -> No
         examples: list[str] = []
         with contextlib.suppress(UserError, OSError):  # the page says so when it searches
             examples = await live.read(find_examples)
-        text, headers = make_page(live.served.words, examples)
+        text, headers = make_page(live.served.orders, examples)
         return Response(text, headers=headers, media_type="text/html")
 
 

@@ -19,6 +19,7 @@ from prometheus_fastapi_instrumentator.metrics import latency, requests
 from starlette.exceptions import HTTPException
 
 from qpr_jax.errors import UnavailableError, UserError
+from qpr_jax.reranking.model import Rerank
 from qpr_jax.retriever import Hit, Retriever
 from qpr_jax.serving.batching import Batcher
 from qpr_jax.serving.middleware import FIELDS
@@ -75,8 +76,10 @@ class Served:
     def __init__(self, retriever: Retriever, on_batch: Callable[[int], object]) -> None:
         """on_batch: as of `Batcher`."""
         self.retriever = retriever
-        self.words = retriever.stages.words(retriever.store)
-        # One for each re-ranker, so that no search waits for a cross-encoder.
+        # By score and by distance, which are one without a model of pairs.
+        self.words: list[Rerank] = [None, False]
+        self.words += ["cross_encoder"] * (retriever.cross_encoder is not None)
+        # One for each order, so that no search waits for a cross-encoder.
         self._batchers = {
             (word, distinct, least): Batcher(
                 functools.partial(
@@ -88,16 +91,23 @@ class Served:
             for word, distinct, least in itertools.product(self.words, (False, True), (None, 0))
         }
 
+    @property
+    def orders(self) -> list[Rerank]:
+        """The orders that differ, the default first."""
+        if self.retriever.ordering(None):
+            return self.words
+        return [False, *self.words[2:]]
+
     def warm_up(self) -> None:
         """Compute and compile what the first queries would wait for."""
         for word in self.words:
             self.retriever.search(["warm up"], rerank=word)
 
     async def search(self, asked: SearchRequest) -> bytes:
-        """Return the JSON of the hits. 429 if many wait; 422 without this re-ranker."""
+        """Return the JSON of the hits. 429 if many wait; 422 without this model."""
         word = self.words[0] if asked.rerank is None else asked.rerank
         if word not in self.words:
-            raise HTTPException(422, f"`rerank`: this server has no re-ranker {word!r}")
+            raise HTTPException(422, f"`rerank`: this server has no {word!r}")
         # A least score of 0 leaves out none; each request has its own.
         scored = None if asked.min_score is None else 0
         to_json = functools.partial(_search_json, least=asked.min_score or 0)

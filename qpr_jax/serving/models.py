@@ -93,8 +93,8 @@ class SearchRequest(SearchOptions):
 
     queries: Queries | None = Field(None, examples=[["how can i learn french quickly"]])
     query: Query | None = Field(None, description="One query, instead of `queries`.")
-    rerank: Literal[False, "light", "cross_encoder"] | None = Field(
-        None, description="Re-ranker of the nearest hits: false for none; null for light, if any."
+    rerank: Literal[False, "cross_encoder"] | None = Field(
+        None, description="Order of the first hits; false: distance; null: score, if there is one."
     )
 
     @property
@@ -119,8 +119,8 @@ class SearchQuery(SearchOptions):
     """What to search for, in the address."""
 
     q: Text
-    rerank: Literal["false", "light", "cross_encoder"] | None = Field(
-        None, description="Re-ranker of the nearest hits; none of these: light, if there is one."
+    rerank: Literal["false", "cross_encoder"] | None = Field(
+        None, description="Order of the first hits; false: distance; none: score, if there is one."
     )
 
 
@@ -159,7 +159,7 @@ class HitModel(QuestionModel):
         description="Between the vectors: squared Euclidean, or the inner product times -1."
     )
     score: float | None = Field(
-        description="Probability that it means the same as the query; null if unknown."
+        description="How likely it means the same as the query, 0 to 1; null if unknown."
     )
     close: bool | None = Field(
         description=f"Whether the score is at least {CLOSE}; null without a score."

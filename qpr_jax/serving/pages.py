@@ -16,14 +16,14 @@ from starlette.responses import Response
 
 from qpr_jax.duplicates.review import Review, describe_review
 from qpr_jax.rendering import render
-from qpr_jax.reranking.base import Rerank
+from qpr_jax.reranking.model import Rerank
 from qpr_jax.retriever import Retriever
 from qpr_jax.serving.middleware import HANDLERS, LOOPBACK, RequestChecks
 from qpr_jax.serving.models import CHARACTERS, Model
 
 _CHOICES = {
+    None: "by score",
     False: "by distance",
-    "light": "by the re-ranker",
     "cross_encoder": "by the cross-encoder",
 }
 _WORDS = {"yes": True, "no": False, "skip": None}
@@ -42,9 +42,7 @@ def make_page(rerank: Sequence[Rerank], examples: Sequence[str]) -> tuple[bytes,
       rerank: the orders to choose from, the default first.
       examples: questions to try.
     """
-    # Without a re-ranker the default is by distance, too, and has scores.
-    words = [word for word in rerank if word is not False or None not in rerank]
-    orders = [(json.dumps(word), _CHOICES[word or False]) for word in words]
+    orders = [(json.dumps(word), _CHOICES[word]) for word in rerank]
     page = render("search_page.html", characters=CHARACTERS, orders=orders, examples=examples)
     page = page.encode("utf-8", "replace").decode()  # a lone surrogate
     return page.encode(), _headers(page)

@@ -114,6 +114,22 @@ def told_apart(text: str, other: str, shared: Mapping[str, int] | None) -> bool:
     return not first <= second and not second <= first
 
 
+def texts_told_apart(
+    texts: Sequence[str], cleaned: Sequence[str], shared: Mapping[str, int]
+) -> set[str]:
+    """Find the texts that `told_apart` tells from others that are equal after cleaning."""
+    groups: dict[str, dict[str, frozenset[str]]] = collections.defaultdict(dict)
+    for text, near in zip(texts, cleaned, strict=True):
+        if near != text:
+            groups[folded(near)][text] = _left_out(without_unseen(text), shared)
+    apart = set()
+    for group in groups.values():
+        lefts = {*group.values()}
+        told = {one for one in lefts if any(not (one <= o or o <= one) for o in lefts)}
+        apart |= {text for text, left in group.items() if left in told}
+    return apart
+
+
 def _left_out(text: str, shared: Mapping[str, int]) -> frozenset[str]:
     """Shared sentences, tags within the text, and what a reader of a page does not see."""
     left = _shared_parts(without_html(text), shared)

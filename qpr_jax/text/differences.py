@@ -9,12 +9,9 @@ import decimal
 import itertools
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from qpr_jax.text.tokenizer import apart_digits, nfkc, nfkc_lower, split_at_words, tokenize
-
-WordWeights = tuple[tuple[str, float], ...]
 
 # A number with commas, also the Indian ones (1,00,000), or one without.
 _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?:,\d{2,3}){0,6},\d{3}(?!,?\d)(?:\.\d+)?|\d+(?:\.\d+)?")
@@ -168,57 +165,44 @@ class Differences(NamedTuple):
     """In what a text and another one differ.
 
     Attributes:
-      text_words: the words that the other lacks, each with its weight, heaviest first: log((N + 1)
-        / (df + 1)), where df of N training questions of the re-ranker have the word. Without a
-        re-ranker the weights are 1.
-      other_words: those that the text lacks, likewise.
+      text_words: the words that the other lacks.
+      other_words: those that the text lacks.
       text_numbers: the numbers that the other lacks, as digits.
       other_numbers: those that the text lacks.
       negation: whether exactly one of the two negates.
     """
 
-    text_words: WordWeights = ()
-    other_words: WordWeights = ()
+    text_words: tuple[str, ...] = ()
+    other_words: tuple[str, ...] = ()
     text_numbers: tuple[str, ...] = ()
     other_numbers: tuple[str, ...] = ()
     negation: bool = False
 
 
 class Explanation(NamedTuple):
-    """The scores of a query and a question by both stages.
+    """Why a query and a question match.
 
     Attributes:
       distance: by the encoder.
-      raw_score: the score that the second stage sorts by; None without a second stage.
-      score: probability that the two mean the same, as `Hit.score`; None without a calibration.
-      features: the inputs of the second stage, by name.
+      score: how likely the two mean the same, as `Hit.score`; None without a model of pairs.
+      guards: those that lower the score (`reranking.guards`).
       differences: words, numbers and negation in which the two differ.
     """
 
     distance: float
-    raw_score: float | None = None
     score: float | None = None
-    features: dict[str, float] = {}  # noqa: RUF012
+    guards: tuple[str, ...] = ()
     differences: Differences = Differences()
 
 
-def find_differences(
-    text: str, other: str, weigh: Callable[[Sequence[str]], Iterable[float]] | None = None
-) -> Differences:
-    """Compare two texts; `weigh` gives the weights of words."""
-
-    def weighted(words: list[str]) -> WordWeights:
-        if weigh is None:
-            return tuple((word, 1.0) for word in words)
-        found = zip(words, map(float, weigh(words)), strict=True)
-        return tuple(sorted(found, key=lambda item: (-item[1], item[0])))
-
+def find_differences(text: str, other: str) -> Differences:
+    """Compare two texts."""
     first, second = numbers(text), numbers(other)
     if not numbers_differ(text, other):
         first = second = frozenset()
     return Differences(
-        weighted(missing_words(other, text)),
-        weighted(missing_words(text, other)),
+        tuple(missing_words(other, text)),
+        tuple(missing_words(text, other)),
         tuple(sorted(first - second)),
         tuple(sorted(second - first)),
         negates(text) != negates(other),

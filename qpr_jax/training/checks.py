@@ -35,8 +35,6 @@ def validate(config: TrainConfig) -> None:
         refuse_if(not SOURCES[source].has_pairs, "data.source", what)
     unread = config.data.negatives and not config.batch.hard_negatives
     refuse_if(unread, "batch.hard_negatives", "must be above 0 with `data.negatives`, got 0")
-    unread = config.rerank.cross_encoder and not config.rerank.candidates
-    refuse_if(unread, "rerank.candidates", "must be above 0 with `rerank.cross_encoder`, got 0")
     _check_targets(config)
     _check_translations(config)
 
@@ -62,8 +60,8 @@ def _check_targets(config: TrainConfig) -> None:
     refuse_if(metric == "agreement" and not taught, name, what, "set `teacher.model`")
     what = f"must be agreement or translation: a list of questions has no pairs, got {metric}"
     refuse_if(metric in ("mrr", "roc_auc") and not has_pairs, name, what)
-    what = "must be 0: there are neither pairs nor a teacher to learn from"
-    refuse_if(config.rerank.candidates and not (has_pairs or taught), "rerank.candidates", what)
+    what = "must be 0: a list of questions has no pairs to learn from"
+    refuse_if(config.rerank.candidates and not has_pairs, "rerank.candidates", what)
 
 
 def _check_translations(config: TrainConfig) -> None:

@@ -25,8 +25,8 @@ from qpr_jax.index.run import read_encoder
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.models.bert import PairScorer, init_bert
 from qpr_jax.reranking import cross_encoder
-from qpr_jax.reranking.calibration import calibrate
 from qpr_jax.reranking.cross_encoder import CrossEncoder
+from qpr_jax.reranking.fitting import calibrate
 from qpr_jax.text.word_pieces import WordPieces
 from qpr_jax.training import train_step
 from qpr_jax.training.config import TrainConfig, identity

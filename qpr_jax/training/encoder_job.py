@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 import pathlib
 import time
@@ -12,18 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.splits import write_splits
+from qpr_jax.data.splits import VALIDATION, write_splits
 from qpr_jax.distant.folder import content_hash
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import save_encoder
-from qpr_jax.evaluation.retrieval import relevance_scores
+from qpr_jax.errors import UserError
 from qpr_jax.files import replace_folder, sha256_of
 from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.run import EXPORT, INDEX
-from qpr_jax.reranking.cross_encoder import CrossEncoder
-from qpr_jax.reranking.light import LightModel
-from qpr_jax.reranking.stages import read_stages
+from qpr_jax.index.vectors import Vectors
+from qpr_jax.reranking.model import FittedModel, read_encoder_and_model, save_pair_model
+from qpr_jax.reranking.refit import refit
+from qpr_jax.reranking.words import WordsModel
 from qpr_jax.retriever import Retriever, read_encoder, run_recipe
 from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig, flatten, trains
@@ -32,10 +32,9 @@ from qpr_jax.training.evaluator import make_evaluator
 from qpr_jax.training.lists import sort_lists
 from qpr_jax.training.loop import fit
 from qpr_jax.training.model_families import MODEL_FAMILIES
-from qpr_jax.training.pair_calibration import calibrate_pairs
+from qpr_jax.training.pair_model_job import TrainedWords, train_words
 from qpr_jax.training.phases import build_plan
 from qpr_jax.training.report import write_report
-from qpr_jax.training.reranker import read_scorer, train_reranker
 from qpr_jax.training.sources import listed_files
 from qpr_jax.training.teacher import read_teacher
 from qpr_jax.training.train_step import Params, TrainState
@@ -47,11 +46,10 @@ _WARMED = 256  # questions
 
 
 def read_models(config: TrainConfig) -> dict[str, Any]:
-    """Read what training starts from, its teacher, and the cross-encoder of its re-ranker."""
+    """Read what training starts from, and its teacher."""
     return {
         "pretrained": MODEL_FAMILIES[config.encoder.kind].start(config),
         "teacher": read_teacher(config),
-        "cross_encoder": read_scorer(config),
     }
 
 
@@ -73,7 +71,7 @@ def run(
         encoder = with_languages(encoder, start, dataset.translations)
         save_encoder(folder / "export", encoder)
         del params
-    return _finish(folder, config, dataset, models["cross_encoder"])
+    return _finish(folder, config, dataset)
 
 
 def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> Params:
@@ -108,17 +106,15 @@ def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> P
     return best.params
 
 
-def _finish(
-    folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset, scorer: CrossEncoder | None
-) -> dict[str, Any]:
-    """All that follows the export of the encoder; `scorer`: of a stacked re-ranker."""
+def _finish(folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset) -> dict[str, Any]:
+    """All that follows the export of the encoder."""
     encoder, questions = read_encoder(folder), dataset.data.questions
     encoder.encode(questions[:_WARMED])  # compiles
     began = time.perf_counter()
     vectors = encoder.encode(questions)
     seconds = time.perf_counter() - began
     log.info("encoded %s questions in %.1f s", f"{len(vectors):,}", seconds)
-    # A search must not find an index without its re-rankers.
+    # A search must not find an index without its pair model.
     with replace_folder(folder / INDEX) as part:
         store = FolderStore.create(
             part,
@@ -129,68 +125,72 @@ def _finish(
             dimension=encoder.dimension,
             export=lambda build: EXPORT,
         )
-        retriever = Retriever(encoder, store)
-        stages, rerankers = retriever.stages, {}
-        learn = functools.partial(
-            train_reranker, config, dataset, encoder, vectors, index=store.vectors
-        )
-        if light := learn():
-            rerankers["reranked"], stages.light = light, light.model
-        if scorer and (stacked := learn(scorer=scorer)):
-            rerankers["reranked_cross"], stages.stacked = stacked, stacked.model
-        start = config.encoder.pretrained
-        if not (dataset.start and not stages.light and inherit(retriever, start, dataset)):
-            stages.calibration = calibrate_pairs(dataset, encoder, vectors, stages.light)
-        stages.save(folder / EXPORT)
-    retriever.store = FolderStore(folder / INDEX, encoder=encoder.identity)
+        words, model = train_pair_model(config, dataset, encoder, vectors, store.vectors)
+        save_pair_model(folder / EXPORT, model)
+    store = FolderStore(folder / INDEX, encoder=encoder.identity)
+    retriever = Retriever(encoder, store, model)
     report = write_report(
-        folder, config, dataset, retriever, vectors, rerankers, encode_seconds=seconds
+        folder, config, dataset, retriever, vectors, words, encode_seconds=seconds
     )
     log.info("finished; see %s", folder / "report.md")
     return report
 
 
-def inherit(retriever: Retriever, start: str, dataset: TrainDataset) -> bool:
-    """Take the light re-ranker and the calibration of the encoder that training started from.
+def train_pair_model(
+    config: TrainConfig,
+    dataset: TrainDataset,
+    encoder: Encoder,
+    vectors: np.ndarray,
+    index: Vectors,
+) -> tuple[TrainedWords | None, FittedModel | None]:
+    """Train the words model of a run, or fit that of the encoder that training started from.
 
-    A few pairs are not enough for others. A re-ranker that lowers the MRR of validation reorders no
-    hits. Returns False where the start lacks one of them.
+    A few pairs are not enough for one of its own.
     """
-    stages, given, identity = retriever.stages, read_stages(start)[1], retriever.encoder.identity
-    known, calibration = given.light, given.calibration
-    if not (known and calibration):
-        return False
+    words = None
+    if config.rerank.candidates:
+        words = train_words(
+            dataset,
+            encoder,
+            vectors,
+            depth=config.rerank.candidates,
+            trained=trains(config),
+            seed=config.seed,
+            index=index,
+        )
+    if words:
+        return words, words.model
+    if dataset.start:
+        return None, inherit(config.encoder.pretrained, dataset, encoder, vectors)
+    return None, None
 
-    def take(light: LightModel) -> None:
-        stages.light = light = dataclasses.replace(light, encoder=identity)
-        stages.calibration = dataclasses.replace(
-            calibration,
-            encoder=identity,
-            reranker=calibration.reranker and light.identity,
-            settings=calibration.settings | {"start": start},
-        )
 
-    take(known)
-    log.info("the re-ranker and the calibration are those of %s", start)
-    data, clusters = dataset.data, dataset.clusters[: len(dataset.data.questions)]
-    relevant = {
-        data.questions[row]: {*data.ids[clusters == clusters[row]].tolist()}
-        for row in np.unique(dataset.splits.pairs["validation"][:, 0]).tolist()
-    }
-    if relevant and known.candidates:
-        searches = (
-            functools.partial(retriever.search, rerank=False),
-            functools.partial(retriever.search, rerank="light"),
-        )
-        alone, reranked = (
-            round(relevance_scores(search, relevant, other_texts=True)["mrr@20"], 4)
-            for search in searches
-        )
-        if reranked < alone:
-            text = "hits stay in the order of distance: the re-ranker lowers the MRR of validation"
-            log.info(text + " from %.4f to %.4f", alone, reranked)
-            take(dataclasses.replace(known, candidates=0))
-    return True
+def inherit(
+    start: str, dataset: TrainDataset, encoder: Encoder, vectors: np.ndarray
+) -> FittedModel | None:
+    """Take the model of pairs that training started from, fitted to pairs that are held out.
+
+    Returns None where the start has none. vectors: float32 [Q, d], of all questions.
+    """
+    known = read_encoder_and_model(start)[1]
+    if known is None:
+        return None
+    changes: dict[str, Any] = {"encoder": encoder.identity}
+    if isinstance(known, WordsModel):
+        changes["embeddings"] = encoder
+    model = dataclasses.replace(known, **changes, settings=known.settings | {"start": start})
+    held_out = dataset.splits.split_of == VALIDATION
+    labeled = dataset.data.subset(held_out)
+    try:
+        model, facts = refit(model, encoder.identity, labeled, vectors[held_out])
+    except UserError as error:
+        log.info("the scores of pairs are those of %s: %s", start, error.what)
+        return model
+    before, after = facts["before"], facts["after"]
+    text = "scores are fitted to %d held-out labels: precision %.2f, recall %.2f; before %.2f, %.2f"
+    values = (part[name] for part in (after, before) for name in ("precision", "recall"))
+    log.info(text, facts["verdicts"], *values)
+    return model
 
 
 def content_of(

@@ -1,11 +1,12 @@
 """Lists of questions that a judge has sorted, for a student to learn their order.
 
-The judge is the teacher with a light re-ranker. Its order is nearly that of a cross-encoder, and
-it scores a thousand times as many pairs a second.
+The judge is a words model of the teacher's vectors. Its order is nearly that of a cross-encoder,
+and it scores a thousand times as many pairs a second.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 
@@ -14,18 +15,18 @@ import numpy as np
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.evaluation.retrieval import index_search, rank
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.vectors import Vectors
-from qpr_jax.reranking.light import LightReranker
+from qpr_jax.index.vectors import Vectors, pair_distances
 from qpr_jax.training import distributed
-from qpr_jax.training.config import TrainConfig, override
+from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import SortedLists, TrainDataset
-from qpr_jax.training.reranker import train_reranker
+from qpr_jax.training.pair_examples import pairs_of
+from qpr_jax.training.pair_model_job import train_words
 from qpr_jax.training.sections import refuse_if
 
 log = logging.getLogger(__name__)
 
 LENGTH = 32  # candidates of a list
-TEMPERATURE = 3.0  # of the judge's scores
+TEMPERATURE = 1.5  # of the judge's logits
 CANDIDATES = 50  # hits that the judge learns from
 _PART = 2000  # lists that are scored together
 
@@ -33,29 +34,34 @@ _PART = 2000  # lists that are scored together
 def sort_lists(config: TrainConfig, dataset: TrainDataset) -> SortedLists:
     """Find the teacher's nearest training questions of each, and score them by the judge.
 
-    The judge learns from the validation questions, as the re-ranker of a run does. UserError if
+    The judge learns from the validation questions, as the words model of a run does. UserError if
     they are too few.
     """
     start, teacher = time.perf_counter(), dataset.teacher
     assert teacher
     assert teacher.encoder  # else the settings were refused
-    vectors = teacher.vectors(np.arange(len(dataset.data.questions)))
+    questions = dataset.data.questions
+    vectors = teacher.vectors(np.arange(len(questions)))
     # The teacher was not trained on these questions.
-    judging = {"max_epochs": 0, "teacher.model": "", "rerank.candidates": CANDIDATES}
-    trained = train_reranker(override(config, judging), dataset, teacher.encoder, vectors)
+    words = train_words(
+        dataset, teacher.encoder, vectors, depth=CANDIDATES, trained=False, seed=config.seed
+    )
     rows = np.flatnonzero(dataset.splits.split_of == TRAIN)
     what = "there are too few training questions, or validation questions with paraphrases"
-    refuse_if(not trained or len(rows) <= LENGTH, "teacher.lists", what, "give more pairs")
-    assert trained
-    judge = LightReranker(trained.model, teacher.encoder)
+    refuse_if(not words or len(rows) <= LENGTH, "teacher.lists", what, "give more pairs")
+    assert words
+    # A hit that is very far says how far it is, too.
+    judge = dataclasses.replace(words.model, farthest=np.inf)
     known = vectors[rows]
     search = index_search(Vectors.build(Recipe(), known), known)
     nearest = rows[rank(search, np.arange(len(rows)), LENGTH)]
     scores = np.empty(nearest.shape, np.float32)
     for first in range(0, len(rows), _PART):
         own = slice(first, first + _PART)
-        lists = trained.finder.collect(nearest[own], rows[own])
-        scores[own] = judge.score(trained.finder.texts(lists))[1].reshape(-1, LENGTH)
+        pairs = pairs_of(rows[own], nearest[own])
+        queries, hits = ([questions[i] for i in ends] for ends in pairs.T.tolist())
+        distances = pair_distances(vectors, *pairs.T)
+        scores[own] = judge.logits(queries, hits, distances).reshape(-1, LENGTH)
     seconds = time.perf_counter() - start
     log.info("sorted %s lists of %d in %.0f s", f"{len(rows):,}", LENGTH, seconds)
     return SortedLists(*distributed.from_first((rows, nearest, scores / TEMPERATURE)))

@@ -41,7 +41,7 @@ from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metrics import read_json_lines
-from qpr_jax.training.reranker import TrainedReranker
+from qpr_jax.training.pair_model_job import TrainedWords, score_contrasts
 from qpr_jax.training.teacher import NEIGHBORS
 from qpr_jax.training.translations import TranslationData
 
@@ -49,8 +49,6 @@ log = logging.getLogger(__name__)
 
 TIMED_QUERIES = 200
 SEARCHES = ("exact", "paper", "start", "bm25")  # beside the index of the run
-# Scores of a second stage -> the entry of its facts.
-RERANKERS = {"reranked": "reranker", "reranked_cross": "reranker_cross"}
 PACKAGES = ("faiss-cpu", "flax", "jax", "numpy", "optax", "orbax-checkpoint")
 
 
@@ -60,20 +58,23 @@ def write_report(
     dataset: TrainDataset,
     retriever: Retriever,
     vectors: np.ndarray,
-    rerankers: Mapping[str, TrainedReranker],
+    words: TrainedWords | None,
     *,
     encode_seconds: float,
 ) -> dict[str, Any]:
     """Score the run in `folder`; write report.md, ranks.npz and, last, report.json; return that.
 
-    `vectors` are those of all questions, float32 [Q, d]; `rerankers` have the names in RERANKERS.
+    `vectors` are those of all questions, float32 [Q, d]; `words` is the pair model, if any.
     """
     store = retriever.store
     assert isinstance(store, FolderStore)  # a run makes no other
-    report = _score_splits(folder, dataset, store.vectors, vectors, rerankers)
+    report = _score_splits(folder, dataset, store.vectors, vectors, words)
     report["encoder"] = retriever.encoder.identity
-    if (calibration := retriever.stages.calibration) is not None:
-        report["calibration"] = {"reach": calibration.reach, **calibration.settings}
+    if words:
+        model = words.model
+        facts = {"depth": model.depth, "farthest": model.farthest, "seconds": words.seconds}
+        report["pair_model"] = facts | model.settings
+        report["pair_model"]["above_contrasts"] = score_contrasts(dataset, retriever.encoder, model)
     report["data"] = dataset.report
     report["index"] = {
         "factory": store.vectors.factory,
@@ -82,11 +83,6 @@ def write_report(
         "recall@10": store.vectors.recall(),
     }
     timed = [dataset.data.questions[i] for i in eval_queries(dataset, "test")[:TIMED_QUERIES]]
-    for name, reranker in rerankers.items():
-        report[RERANKERS[name]] = reranker.facts
-    if "reranked" in rerankers:
-        search = functools.partial(retriever.search, rerank="light")
-        report["reranker"] |= time_queries(search, timed)
     if dataset.translations:
         scores = _translation_scores(dataset, dataset.translations, retriever.encoder, vectors)
         report["translations"] = scores
@@ -124,12 +120,12 @@ def _score_splits(
     dataset: TrainDataset,
     index: Vectors,
     vectors: np.ndarray,
-    rerankers: Mapping[str, TrainedReranker],
+    words: TrainedWords | None,
 ) -> dict[str, Any]:
     """Score the held-out splits, and write ranks.npz if they have pairs."""
     exact, own = exact_search(vectors), index_search(index, vectors)
     searches = {"index": own, "paper": index_search(Vectors.build(PAPER, vectors), vectors)}
-    deepest = max([DEPTH, *(reranker.finder.candidates for reranker in rerankers.values())])
+    deepest = max(DEPTH, words.model.depth if words else 0)
     report: dict[str, Any] = {}
     if isinstance(dataset.start, CnnEncoder):  # a transformer would take minutes
         searches |= _baselines(dataset.start, dataset.data.questions)
@@ -141,9 +137,10 @@ def _score_splits(
             rankings = {name: rank(search, queries) for name, search in searches.items()}
             first = {"index": rank(own, queries, deepest), "exact": rank(exact, queries, deepest)}
             rankings["exact"] = first["exact"][:, :DEPTH]
-            for stage, reranker in rerankers.items():
+            if words:
                 for name, places in first.items():
-                    rankings[f"{stage}_{name}"] = reranker.rerank(queries, places)[:, :DEPTH]
+                    ordered = words.rerank(dataset.data.questions, vectors, queries, places)
+                    rankings[f"reranked_{name}"] = ordered[:, :DEPTH]
             ranks |= query_ranks(dataset, split, rankings)
             scores = {
                 name: retrieval_scores(places, queries, pairs, dataset.clusters)
@@ -152,10 +149,10 @@ def _score_splits(
             found |= scores["index"]
             found |= {name: scores[name] for name in SEARCHES if name in scores}
             found["roc_auc"] = pair_roc_auc(vectors.__getitem__, dataset, split)
-            for stage in rerankers:
-                found[stage] = scores[f"{stage}_index"] | {
-                    "exact": scores[f"{stage}_exact"],
-                    "gain": {search: _gain(ranks, split, stage, search) for search in first},
+            if words:
+                found["reranked"] = scores["reranked_index"] | {
+                    "exact": scores["reranked_exact"],
+                    "gain": {search: _gain(ranks, split, search) for search in first},
                 }
         if dataset.teacher:
             found["agreement"] = make_agreement(dataset, split)(vectors)
@@ -190,11 +187,11 @@ def query_ranks(
     return {f"{split}_{name}": values for name, values in found.items()}
 
 
-def _gain(ranks: dict[str, np.ndarray], split: str, stage: str, search: str) -> dict[str, Any]:
-    """What a second stage adds: [difference, low, high] of each score, a 95 % interval."""
+def _gain(ranks: dict[str, np.ndarray], split: str, search: str) -> dict[str, Any]:
+    """What the pair model adds: [difference, low, high] of each score, a 95 % interval."""
     found, names = {}, ("hits@1", "hits@10", "mrr@20")
     for over in ("pair", "query"):
-        table = rank_scores(ranks, split, f"{stage}_{search}", over, minus=search)
+        table = rank_scores(ranks, split, f"reranked_{search}", over, minus=search)
         found[f"per_{over}"] = dict(zip(names, table.T.tolist(), strict=True))
     return found
 

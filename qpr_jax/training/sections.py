@@ -172,7 +172,7 @@ class TeacherConfig(Section):
     epochs: Count = setting(9, "Epochs of imitation alone, over all questions.")
     batch_size: Positive = setting(512, "Questions of a batch of imitation alone.")
     weight: Weight = setting(0.0, "Weight of imitation beside the loss on pairs.")
-    lists: Weight = setting(0.0, "Weight of the order that a re-ranker gives the teacher's hits.")
+    lists: Weight = setting(0.0, "Weight of the order that a pair model gives the teacher's hits.")
     words: bool = setting(False, "Also learn the words of the teacher's vocabulary, as texts.")
 
 
@@ -197,12 +197,11 @@ class IndexConfig(Section):
 
 
 class RerankConfig(Section):
-    """The re-ranker of a run, trained after the index."""
+    """The pair model of a run, trained after the index."""
 
     candidates: Annotated[int, Field(ge=0, le=1000)] = setting(
         0, "Hits that are reordered; 0: none."
     )
-    cross_encoder: Place = setting("", "Cross-encoder that a second re-ranker reads.")
 
 
 class CrossEncoderConfig(Section):

@@ -12,7 +12,7 @@ from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.training.sources import NEGATIVES
 from tests.cli.conftest import TINY
 from tests.distant.rows import log_rows, write_rows
-from tests.runs import calibrate, write_reranker
+from tests.runs import write_words
 from tests.tables import HEADER, read_table, write_table
 
 
@@ -138,9 +138,9 @@ def test_the_models_of_folders_are_asked(done, run, pairs, tmp_path):
     """The scores of a run; and the tiny cross-encoder, whose logits become probabilities."""
     folder = tmp_path / "work"
     shutil.copytree(run / "export", folder / "export")
-    calibrate(folder, write_reranker(folder))
+    write_words(folder)
     mine = ("negatives", folder, pairs, "--out", "n.tsv", "--count", "1", "--max-score", "1")
-    done(*mine, "--rerank", "light")
+    done(*mine, "--scored")
     scores = [float(row["score"]) for row in read_table(tmp_path / "n.tsv")]
     assert all(0 <= score <= 1 for score in scores)
     done(*mine, "--cross-encoder", TINY)

@@ -18,7 +18,6 @@ def test_files_are_written(done, calibrated_run, table, tmp_path):
     assert (
         "d: pairs: 0; copies: 2; groups: 1 of 3 questions, the largest of 3; 2 of 4 stay" in stderr
     )
-    assert "expected precision" not in stderr  # the pair has two spellings of one text
     pairs = read_table(tmp_path / "d" / "pairs.csv")
     assert [*pairs[0]] == ["id1", "id2", "score", "distance", "question1", "question2"]
     found = [(p["id1"], p["id2"], p["score"][:4]) for p in pairs]
@@ -34,7 +33,7 @@ def test_files_are_written(done, calibrated_run, table, tmp_path):
         {"id": "d", "question": 'cook, "rice"\n', "product": "y", "votes": "1", "rows": "1"},
     ]
     info = json.loads((tmp_path / "d" / "info.json").read_text())
-    assert info["precision"] is None
+    assert [row["threshold"] for row in info["thresholds"]] == [0.3, 0.5, 0.7, 0.9]
     expected = {"questions": 4, "texts": 2, "pairs": 0, "copies": 2, "groups": 1, "kept": 2}
     assert info.items() >= expected.items()
 
@@ -73,15 +72,14 @@ def test_a_table_alone_gets_a_folder_and_a_summary(refused, done, run, tmp_path)
     assert f"pairs: {len(found) - 1}; copies: 1;" in stderr
     assert " rows: " in stderr
     assert "\x1b" not in stderr
-    assert "least sure, distance " in stderr
-    assert "qpr review t_duplicates/pairs.csv" in stderr
+    assert "farthest, distance " in stderr
+    assert "`qpr review t_duplicates` judges" in stderr
     (tmp_path / "c.csv").write_text("question\ncook\nCook!\nplay a\nplay the game\nfly\n")
     _, stderr = done("duplicates", "c.csv", "--encoder", "open_student")
-    assert "below the threshold, score 0.07: play a | play the game" in stderr
-    step = "next: the same with --threshold 0.06, then qpr review c_duplicates/pairs.csv"
-    assert f"no texts of other words were found; {step}" in stderr
-    _, stderr = done("duplicates", "c.csv", "--encoder", "open_student", "--threshold", 0.06)
-    assert "least sure, score 0.07: play a | play the game" in stderr
+    assert "threshold     pairs    groups  rows left  precision on other tables" in stderr
+    rows = [line.split()[1:] for line in stderr.splitlines() if " to 0." in line]
+    assert [row[0] for row in rows] == ["0.3", "0.5", "0.7", "0.9"]
+    assert "near the threshold, score " in stderr
     refused(
         "name the output folder with --out", "duplicates", "--encoder", run, status=2, given=b"a\n"
     )
@@ -123,7 +121,7 @@ def test_columns_keep_their_names_order_and_types(done, run, tmp_path):
 
 def test_lines_of_standard_input(done, run, tmp_path):
     texts = [*[*QUESTIONS.values()][:3], "how can I QUICKLY learn python?"]
-    how = ("--encoder", run, "--out", "d", "--output", "jsonl", "--pairs", 1)
+    how = ("--encoder", run, "--out", "d", "--output", "jsonl", "--max-distance", 0.2)
     done("duplicates", "-", *how, given="\n".join(texts).encode())
     (pair,) = read_table(tmp_path / "d" / "pairs.jsonl")
     assert pair.pop("distance") < 0.2

@@ -6,7 +6,7 @@ import pathlib
 from qpr_jax import Retriever
 from qpr_jax.encoders.load import MINILM, STUDENT, load_encoder
 from tests.cli.conftest import QUESTIONS
-from tests.runs import calibrate, write_reranker
+from tests.runs import write_words
 
 PAYLOAD = {"url": "x/ü", "tags": ["a\tb"]}
 
@@ -48,20 +48,17 @@ def test_hits_have_the_ids_of_their_queries(qpr, objects, index, tmp_path):
 
 
 def test_searched_in_two_stages(qpr, done, objects, index, tmp_path):
-    write_reranker(index, candidates=3)
-    calibrate(index)
+    write_words(index)
     asked = ("search", index, "--query", "how to cook rice", "-k", 4)
     found = objects(*asked)
     scores = [row["score"] for row in found]
     assert all(0 <= score <= 1 for score in scores)
-    assert objects(*asked, "--rerank", "light") == found
     one_stage = objects(*asked, "--rerank", "false")
     assert [row["distance"] for row in one_stage] == sorted(row["distance"] for row in one_stage)
     assert {row["score"] for row in one_stage} == {None}
     table = qpr(*asked, "--output", "tsv")[1].splitlines()
     assert [row.split("\t")[5] for row in table[1:]] == [*map(str, scores)]
-    (facts,) = objects("info", index, "--json")[0]["rerankers"].values()
-    assert facts["candidates"] == 3
+    assert objects("info", index, "--json")[0]["pair_model"] == {"kind": "words", "depth": 3}
     done("index", "other", "questions.jsonl", "--encoder", index)
     assert objects("search", "other", *asked[2:]) == found
 

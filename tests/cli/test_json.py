@@ -20,7 +20,15 @@ def test_every_command_prints_json(objects, run, finished, tmp_path):
         "remove": ("mine", "--id", 8),
         "compact": ("mine",),
         "encode": (run, "sample/questions.csv", "--out", "v.npy"),
-        "duplicates": ("sample/questions.csv", "--encoder", run, "--out", "mined", "--pairs", 1),
+        "duplicates": (
+            "sample/questions.csv",
+            "--encoder",
+            run,
+            "--out",
+            "mined",
+            "--max-distance",
+            0.4,
+        ),
         "publish": (run, "--to", "public"),
         "splits": ("sample/pairs.csv", "--out", "parts", "--dev", 0.2, "--test", 0.2),
         "negatives": (run, "sample/pairs.csv", "--out", "n.tsv", "--count", 1),
@@ -42,7 +50,7 @@ def test_every_command_prints_json(objects, run, finished, tmp_path):
     assert one["remove"] == {"folder": "mine", "removed": 1, "questions": count}
     assert one["compact"] == {"folder": "mine", "questions": count}
     assert one["encode"].items() >= {"out": "v.npy", "vectors": count, "dimension": 6}.items()
-    assert one["duplicates"].items() >= {"out": "mined", "pairs": 1}.items()
+    assert one["duplicates"].items() >= {"out": "mined"}.items()
     assert one["publish"] == {"folder": "public"}
     assert one["negatives"]["negatives"] >= one["negatives"]["queries"] > 0
     assert one["errors"]["queries"] > 0

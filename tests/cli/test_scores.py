@@ -10,7 +10,7 @@ from qpr_jax.data.beir import write_beir
 from qpr_jax.reranking.cross_encoder import read_cross_encoder, save_cross_encoder
 from qpr_jax.retriever import Retriever
 from tests.cli.conftest import QUESTIONS, TINY
-from tests.runs import WORDS, write_encoder, write_reranker
+from tests.runs import WORDS, write_encoder, write_words
 from tests.tables import HEADER, write_table
 
 
@@ -60,7 +60,7 @@ def test_both_stages_are_scored(objects, index, tmp_path):
     named = ("named.tsv", "--text-column", "asked", "--id-column", "ticket")
     assert objects("evaluate", index, *named) == [first]
     assert "reranked" not in first
-    write_reranker(index, candidates=3)
+    write_words(index)
     (both,) = objects("evaluate", index, "pairs.tsv")
     assert both.pop("reranked").keys() == first.keys() == both.keys()
     assert both == first
@@ -93,13 +93,13 @@ def test_pairs_are_scored_in_their_order(done, objects, tmp_path):
 
 
 def test_a_run_gets_a_calibration(done, tmp_path):
-    """Of pairs that are duplicates where they share all words but one."""
+    """Of pairs that are duplicates where one repeats its last word."""
     rng = np.random.default_rng(0)
     rows = []
     for i in range(120):
         words, other = rng.choice(WORDS, (2, 6))
         if i % 2:
-            other[:5] = words[:5]
+            other = [*words, words[-1]]
         rows.append((" ".join(words), " ".join(other), i % 2))
     verdicts = write_table(tmp_path / "verdicts.jsonl", HEADER[3:], rows)
     write_encoder(tmp_path / "run")
@@ -108,10 +108,9 @@ def test_a_run_gets_a_calibration(done, tmp_path):
     verdicts_on_two_texts = sum(first != second for first, second, _ in rows)
     assert (facts["verdicts"], facts["before"]) == (verdicts_on_two_texts, None)
     assert facts["after"]["brier"] < facts["after"]["base_brier"]
-    assert "after: calibration error" in err
-    stages = Retriever.load(tmp_path / "run" / "export").stages
-    known = stages.require_calibration()
-    assert known.settings["verdicts"] == verdicts_on_two_texts
-    done("calibrate", "run", verdicts, "--out", "copy")
-    again = Retriever.load(tmp_path / "copy").stages.require_calibration()
-    assert (again.slope, again.shift, again.reach) == (known.slope, known.shift, known.reach)
+    assert "held-out labels, after: precision" in err
+    model = Retriever.load(tmp_path / "run" / "export").pair_model
+    assert model.settings["labels"]["verdicts"] == verdicts_on_two_texts
+    _, err = done("calibrate", "run", verdicts, "--out", "copy")
+    assert "held-out labels, before: precision" in err
+    assert Retriever.load(tmp_path / "copy").pair_model.encoder == model.encoder

@@ -42,9 +42,9 @@ def test_a_training_that_gains_nothing_keeps_the_encoder_that_it_started_from(do
 def test_a_training_keeps_its_gain(done):
     stderr = train_further(done, "max_steps=20", "optimizer.learning_rate=2e-3", "seed=1")
     assert "best mrr at step 20" in stderr
-    assert "hits stay in the order of distance: the re-ranker lowers the MRR" in stderr
+    assert "scores are fitted to " in stderr
     retriever = Retriever.load("run")
-    assert retriever.stages.words(retriever.store) == [None, False]
+    assert retriever.pair_model.settings["labels"]["verdicts"] >= 20
     ((hit,),) = retriever.search("how can i change my password", k=1)
     assert 0 < hit.score < 1
 

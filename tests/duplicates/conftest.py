@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from tests.runs import calibrate, write_reranker
+from tests.runs import write_words
 
 
 @pytest.fixture(scope="session")
@@ -14,7 +14,7 @@ def run(calibrated_run):
 
 @pytest.fixture(scope="session")
 def reranked_run(encoder_run, tmp_path_factory):
-    """With a re-ranker and its calibration."""
+    """With a words model."""
     folder = shutil.copytree(encoder_run, tmp_path_factory.mktemp("reranked") / "run")
-    calibrate(folder, write_reranker(folder))
+    write_words(folder)
     return folder

@@ -6,8 +6,8 @@ import polars
 import pytest
 
 from qpr_jax import Retriever, UserError, find_duplicates, read_encoder
+from qpr_jax.reranking.plain import probability
 from tests.refused import check_refused
-from tests.reranking.models import pair_calibration
 from tests.runs import WORDS
 
 
@@ -21,9 +21,8 @@ def sets_of(found):
 
 
 def probabilities(distances):
-    squares = np.array(distances, np.float64)
-    features = np.stack([np.sqrt(squares), squares], axis=1)
-    return pair_calibration().probabilities(features).tolist()
+    logits = 2 * (2.0 - np.array(distances, np.float64))
+    return probability(logits).tolist()
 
 
 def test_all_pairs_within_a_distance_are_found(run):
@@ -36,7 +35,6 @@ def test_all_pairs_within_a_distance_are_found(run):
     distances = [pair.distance for pair in found.pairs]
     assert distances == sorted(distances)
     assert [pair.score for pair in found.pairs] == pytest.approx(probabilities(distances))
-    assert found.precision == pytest.approx(np.mean([pair.score for pair in found.pairs]))
     grouped = {i for group in found.groups for i in group.ids}
     assert {*found.kept} == {*range(len(texts))} - grouped | {g.kept for g in found.groups}
     for group in found.groups:  # complete: all its pairs are close
@@ -49,32 +47,49 @@ def test_ways_to_choose_agree(run):
     by_distance = find_duplicates(texts, encoder=run, max_distance=0.4)
     by_threshold = find_duplicates(texts, encoder=run, threshold=probabilities([0.4])[0])
     assert by_distance.pairs == by_threshold.pairs
-    count = sum(pair.distance > 0 for pair in by_distance.pairs)
-    by_count = find_duplicates(texts, encoder=run, pairs=count)
-    assert {p[:2] for p in by_count.pairs} == {p[:2] for p in by_distance.pairs}
     assert find_duplicates(texts, encoder=run).threshold == 0.5
 
 
-def test_a_precision_is_the_mean_probability(run):
+def test_both_bounds_hold(run):
     texts = sorted({*texts_of(60)})
-    found = find_duplicates(texts, encoder=run, precision=0.9)
-    wider = find_duplicates(texts, encoder=run, threshold=found.threshold - 0.01)
-    assert np.mean([pair.score for pair in found.pairs]) >= 0.9
-    assert np.mean([pair.score for pair in wider.pairs]) < 0.9
-    with pytest.raises(UserError, match=r"`precision`: .*of 1, got at most 0\.\d+"):
-        find_duplicates(texts, encoder=run, precision=1.0)
-    found = find_duplicates(texts[:30], encoder=run, precision=1.0, against=texts[30:])
-    assert (len(found.pairs), found.threshold, found.kept) == (0, 1.0, [*range(30)])
-    assert find_duplicates(texts[:1], encoder=run, precision=1.0).kept == [0]
+    score = probabilities([0.4])[0]
+    near = {p[:2] for p in find_duplicates(texts, encoder=run, max_distance=0.4).pairs}
+    likely = {p[:2] for p in find_duplicates(texts, encoder=run, threshold=score).pairs}
+    for how in ({"max_distance": 0.2}, {"max_distance": 0.6}):
+        both = find_duplicates(texts, encoder=run, threshold=score, **how)
+        within = {p[:2] for p in find_duplicates(texts, encoder=run, **how).pairs}
+        assert {pair[:2] for pair in both.pairs} == likely & within
+    assert near == likely != set()
+
+
+def test_the_threshold_moves_without_a_search(run):
+    texts = texts_of(60)
+    found = find_duplicates(texts, encoder=run, threshold=0.5)
+    for threshold in (0.3, 0.5, 0.8, 1.0):
+        again = find_duplicates(texts, encoder=run, threshold=threshold)
+        moved = found.at_least(threshold)
+        assert (moved.pairs, moved.groups, moved.kept) == (again.pairs, again.groups, again.kept)
+        assert moved.threshold == threshold
+    swept = {row["threshold"]: row for row in found.sweep()}
+    assert [*swept] == [0.3, 0.5, 0.7, 0.9]
+    assert swept[0.5]["pairs"] == found.facts()["pairs"]
+    assert [row["kept"] for row in swept.values()] == sorted(r["kept"] for r in swept.values())
+    scores = [pair.score for pair in found.around(5)]
+    assert len(scores) == 5
+    assert scores == sorted(scores, reverse=True)
+    with pytest.raises(UserError, match=r"^`threshold`: pairs were looked for from .* 0\.3 on"):
+        found.at_least(0.2)
+    by_distance = find_duplicates(texts, encoder=run, max_distance=0.5)
+    assert by_distance.threshold is None
+    assert by_distance.around(5) == []
 
 
 @pytest.mark.parametrize(
     "how",
     [
         {"threshold": 0.3, "groups": "closure", "keep": "longest"},
-        {"precision": 0.8, "keep": "central"},
+        {"threshold": 0.8, "keep": "central"},
         {"max_distance": 0.5, "ignore_numbers": True, "clean": True},
-        {"pairs": 40},
     ],
 )
 def test_the_order_of_rows_does_not_matter(reranked_run, how):
@@ -95,7 +110,7 @@ def test_a_pair_has_the_score_of_a_hit_whatever_else_there_is(reranked_run):
     texts = sorted({*texts_of(60)})
     found = find_duplicates(texts, encoder=reranked_run, threshold=0)
     scores = {pair[:2]: pair.score for pair in found.pairs}
-    for how in ({"max_distance": 0.4}, {"pairs": 7}):
+    for how in ({"max_distance": 0.4}, {"threshold": 0.6}):
         some = find_duplicates(texts, encoder=reranked_run, **how).pairs
         assert [scores[pair[:2]] for pair in some] == pytest.approx([p.score for p in some])
     retriever = Retriever.build(texts, encoder=reranked_run)
@@ -182,11 +197,9 @@ def test_values_that_print_alike_are_one_block(run):
 def test_wrong_arguments(run):
     check_refused(
         lambda questions, how: find_duplicates([*questions], encoder=run, **how),
-        ("ab", {"threshold": 1.5}, "^`threshold`: expected a probability, 0 to 1, got 1.5"),
-        ("ab", {"threshold": np.True_}, "^`threshold`: expected a probability"),
-        ("ab", {"precision": 0}, "^`precision`: expected a probability, more than 0 and at most 1"),
+        ("ab", {"threshold": 1.5}, "^`threshold`: expected a score, 0 to 1, got 1.5"),
+        ("ab", {"threshold": np.True_}, "^`threshold`: expected a score"),
         ("ab", {"max_distance": -1}, "^`max_distance`: expected a squared distance of 0 or more"),
-        ("ab", {"pairs": 0}, "^`pairs`: expected a whole number from 1 on, got 0"),
         ("ab", {"groups": "average"}, "^`groups`: expected one of complete, closure, got 'averag"),
         (["a", 3], {}, "^`questions`: .*position 1"),
     )
@@ -206,12 +219,11 @@ def test_an_encoder_is_an_object_or_a_folder(run):
 
 
 def test_a_threshold_needs_a_calibration(encoder_run):
-    with pytest.raises(UserError, match=r"the encoder has no calibration, so .* no prob.*; "):
+    with pytest.raises(UserError, match=r"no model of pairs, so .* no scores; give"):
         find_duplicates(["a", "b"], encoder=encoder_run)
     found = find_duplicates(["learn python", "LEARN PYTHON"], encoder=encoder_run, max_distance=1)
     assert found.pairs[0].score is None
     assert found.groups[0].weakest is None
-    assert found.precision is None
 
 
 def test_it_prints(run):

@@ -39,7 +39,7 @@ def test_linkages_are_what_their_definition_says(linkage, count, seed):
     first, second = np.triu_indices(count, 1)
     chosen = rng.permutation(len(first))[: rng.integers(0, len(first) + 1)]
     pairs = np.stack([first[chosen], second[chosen]], axis=1)
-    found = as_sets(group_pairs(count, *pairs.T, linkage))
+    found = as_sets(group_pairs(np.zeros(count, int), *pairs.T, linkage))
     assert found == by_brute_force(count, pairs.tolist(), linkage)
 
 

@@ -34,7 +34,7 @@ def test_equal_texts_of_two_tables_need_no_probability(tmp_path):
     write_encoder(tmp_path)
     calibrate(tmp_path, middle=0.7)
     how = {"encoder": tmp_path, "against": ["a new car", "learn python"], "groups": "closure"}
-    for chosen in ({"threshold": 0.9}, {"precision": 0.9}):
+    for chosen in ({"threshold": 0.9}, {"threshold": 1}):
         found = find_duplicates(["learn python", "cook rice"], **how, **chosen)
         assert [(p.id1, p.id2, p.score) for p in found.pairs] == [(0, 1, 1.0)]
         assert found.kept == [1]
@@ -117,7 +117,7 @@ def test_a_change_of_the_index_during_a_search_is_an_error(run):
     index = Retriever.build(["learn python", "cook rice"], encoder=run)
     entries = [Entry(0, "car", "a new car")]
     for number in (3, 4):
-        choice, options = Choice("threshold", 0.9), Options(incremental=index)
+        choice, options = Choice(0.9), Options(incremental=index)
         found, add_new = search(Source(entries, "rows"), None, choice, options)
         assert found.kept == ["car"]
         if number == 3:
@@ -147,7 +147,7 @@ def test_an_index_is_compared_by_itself(run, caplog):
 def test_more_pairs_than_memory_holds_name_the_option_that_fits(run):
     texts = texts_of(400)
     how = {"encoder": run, "memory": 400 * 2000}
-    for way in ({"max_distance": 3.0}, {"threshold": 0.25}, {"pairs": 30_000}):
+    for way in ({"max_distance": 3.0}, {"threshold": 0.25}):
         with pytest.raises(UserError, match=r"about .* max_distance of") as raised:
             find_duplicates(texts, **how, **way)
         fitting = float(re.findall(r"[0-9.]+", str(raised.value))[-1])

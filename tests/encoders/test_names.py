@@ -13,9 +13,9 @@ import pytest
 from qpr_jax import Retriever, UserError
 from qpr_jax.encoders import load
 from qpr_jax.encoders.load import contains_encoder, encoder_folder, load_encoder, save_encoder
-from qpr_jax.reranking.stages import read_stages
+from qpr_jax.reranking.model import read_encoder_and_model
 from tests.encoders.examples import QUESTIONS, TINY, cnn_encoder
-from tests.runs import write_reranker
+from tests.runs import write_words
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_model_is_fetched_and_none_of_its_code(tmp_path, monkeypatch):
     served, snapshot = tmp_path / "served", tmp_path / "snapshot"
     save_encoder(served, cnn_encoder(), card="# mine\n")
     (tmp_path / "export").symlink_to(served)
-    write_reranker(tmp_path)
+    write_words(tmp_path)
     (served / "code.py").write_text("raise SystemExit('code of a model was run')")
 
     def download(repo, *, revision, allow_patterns):
@@ -84,7 +84,7 @@ def test_a_model_is_fetched_and_none_of_its_code(tmp_path, monkeypatch):
     retriever = Retriever.load("hf://org/mine")
     assert retriever.encoder.identity == cnn_encoder().identity
     retriever.add(["how can i learn python"])
-    assert retriever.stages.words(retriever.store) == ["light", False]
+    assert retriever.pair_model is not None
     assert not (snapshot / "code.py").exists()
 
 
@@ -108,11 +108,9 @@ needs_model = pytest.mark.skipif(
 )
 
 
-def test_minilm_has_a_calibration():
-    encoder, stages = read_stages("minilm")
-    assert stages.calibration.encoder == encoder.identity
-    for known in (stages.calibration, read_stages("open_student")[1].calibration):
-        assert known.settings["test"]["ece"] < 0.01
+def test_minilm_has_a_model_of_pairs():
+    encoder, model = read_encoder_and_model("minilm")
+    assert model.encoder == encoder.identity
     question, query, other = "How do I reset my password?", "reset my password", "Where is it?"
     retriever = Retriever.build([question, other], encoder="minilm")
     near, far = retriever.search(query)[0]

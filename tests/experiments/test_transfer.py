@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments.pair_evidence import GUARDS, guards
+from experiments.pair_evidence import join
 from experiments.transfer import first_hits, judge
+from experiments.transfer_fit import few_of_groups
 from experiments.transfer_scores import (
     Area,
     Mean,
@@ -97,22 +98,9 @@ def test_first_hits_are_best_first():
     assert found.close.tolist() == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ("pay in 3 parts", "pay in parts", "number on one side"),
-        ("pay in 3 parts", "pay in 4 parts", "other number"),
-        ("from 3 to 5", "from 5 to 3", "other order of numbers"),
-        ("i can log in", "i cannot log in", "negation on one side"),
-        ("enable it", "disable it", "opposite word"),
-        ("flights to Oslo", "flights", "name on one side"),
-        ("flights to Oslo", "flights to Rome", "other name"),
-        ("flights to Oslo", "cheap flights to oslo", None),
-    ],
-)
-def test_guards(one, other, expected):
-    found = guards([one], [other])[:, 0, 0]
-    assert [name for name, is_set in zip(GUARDS, found, strict=True) if is_set] == (
-        [expected] if expected else []
-    )
-    assert guards([other], [one])[:, 0, 0].tolist() == found.tolist()
+def test_a_fit_weighs_tables_equally_and_few_texts_of_a_group():
+    joined, weights = join([np.zeros((30, 2)), np.ones((10, 2))])
+    assert weights[joined[:, 0] == 0].sum() == pytest.approx(weights[joined[:, 0] == 1].sum())
+    assert weights.mean() == pytest.approx(1)
+    groups = np.array([3, 1, 3, 3, 0, 1, 3])
+    assert few_of_groups(groups, 2).tolist() == [True, True, True, False, True, True, False]

@@ -1,16 +1,14 @@
-"""Made-up re-rankers and encoders for tests."""
+"""Made-up models of pairs and encoders for tests."""
 
-import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from qpr_jax import Encoder
-from qpr_jax.reranking.calibration import PairCalibration, inputs_of
-from qpr_jax.reranking.features import FEATURES, symmetric
-from qpr_jax.reranking.light import LightModel, Network
+from qpr_jax.reranking.guards import GUARDS
+from qpr_jax.reranking.plain import PlainModel
 from qpr_jax.reranking.terms import Frequencies
+from qpr_jax.reranking.words import FEATURES, Network, WordsModel
 
 WORDS = ("what", "is", "car", "automobile", "price", "2015", "2016")
 
@@ -29,41 +27,29 @@ class WordEncoder(Encoder):
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def network(seed: int = 0, columns: int = len(FEATURES), hidden: int = 4) -> Network:
-    """A network of random weights."""
-    rng = np.random.default_rng(seed)
-    shapes = ((columns,), (columns,), (columns, hidden), (hidden,), (hidden,), (columns,))
-    return Network(*(rng.normal(size=shape).astype(np.float32) for shape in shapes))
+def plain_model(encoder: str = "an encoder", middle: float = 2.0) -> PlainModel:
+    """The score is the logistic of 2 (middle - squared distance), and 0 where numbers differ."""
+    guards, bias = [-20.0 * (name == "numbers differ") for name in GUARDS], 2 * middle - 4
+    return PlainModel(encoder, (4.0, 0.0, *guards, bias), (4.0, *guards, bias), 0.5)
 
 
-def column(name: str, names: Sequence[str] = FEATURES) -> Network:
-    """A network whose output is one of these features, between -4 and 4."""
-    zeros = Network(*(np.zeros_like(array) for array in network(columns=len(names))))
-    one = (np.array(names) == name).astype(np.float32)
-    return zeros._replace(scale=one, linear=one)
+def words_model(encoder: Any = None, **changes: Any) -> WordsModel:
+    """A words model of random weights, that reorders three hits; a distance counts against a pair.
 
-
-def light_model(encoder: str = "an encoder", **changes: Any) -> LightModel:
-    """A re-ranker of three hits by random weights."""
+    The reach is 4: all pairs are within it.
+    """
+    known, rng = encoder or WordEncoder(), np.random.default_rng(0)
+    f, h = FEATURES, 4
+    shapes = ((f,), (f,), (f, h), (h,), (h,), (f,), (1,))
+    drawn = Network(*(rng.normal(0, 0.2, shape).astype(np.float32) for shape in shapes))
+    linear = drawn.linear.copy()
+    linear[1] = -2
     parts: dict[str, Any] = {
-        "candidates": 3,
-        "network": network(),
+        "encoder": known.identity,
+        "depth": 3,
+        "farthest": 4.0,
+        "network": drawn._replace(scale=np.ones(f, np.float32), linear=linear),
         "frequencies": Frequencies.count(["what is the price of a car", "what is a car"]),
+        "embeddings": known,
     }
-    return LightModel(encoder, **(parts | changes))
-
-
-def pair_calibration(
-    encoder: str = "an encoder",
-    light: LightModel | None = None,
-    middle: float = 2.0,
-    **changes: Any,
-) -> PairCalibration:
-    """Probability .5 at a squared distance of `middle`; with a re-ranker, less for other words."""
-    words = symmetric(np.zeros((1, len(FEATURES)))).shape[1] if light else 0
-    weights = np.zeros(inputs_of(2 + words))
-    weights[1], weights[2 : 2 + words] = -2, np.random.default_rng(0).normal(0, 0.2, words)
-    known = PairCalibration(
-        encoder, 4.0, np.zeros(2 + words), np.ones(2 + words), weights, 2.0 * middle
-    )
-    return dataclasses.replace(known, reranker=light.identity if light else "", **changes)
+    return WordsModel(**(parts | changes))

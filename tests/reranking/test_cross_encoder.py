@@ -14,15 +14,12 @@ import pytest
 
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.index.base import Hit
-from qpr_jax.reranking.base import TextLists
-from qpr_jax.reranking.calibration import calibrate
 from qpr_jax.reranking.cross_encoder import (
-    CrossReranker,
     from_encoder,
     read_cross_encoder,
     save_cross_encoder,
 )
+from qpr_jax.reranking.fitting import calibrate
 from tests.refused import check_refused
 
 TINY = pathlib.Path(__file__).parent / "tiny_cross_encoder"
@@ -163,27 +160,3 @@ def test_calibration_is_kept_and_damage_is_found(model, tmp_path):
     (tmp_path / "b" / "calibration.json").write_text('{"logits": [1, 0], "probabilities": [0, 1]}')
     with pytest.raises(UserError, match="ascending"):
         read_cross_encoder(tmp_path / "b")
-
-
-def test_hits_are_ordered_by_logit_whatever_their_order(model):
-    texts = sorted({text for pair in PAIRS for text in pair})
-    hits = [Hit(i, text, float(i)) for i, text in enumerate(texts)]
-    query = "how can i cook rice"
-    candidates = len(hits) - 2
-    reranker = CrossReranker(model, candidates)
-    (ordered,) = reranker.rerank([query], [hits])
-    logits = model.predict([(query, hit.question) for hit in ordered[:candidates]])
-    assert (np.diff(logits) <= 0).all()
-    assert [hit.id for hit in ordered[candidates:]] == [candidates, candidates + 1]
-    assert {hit.score for hit in ordered} == {None}
-    shuffled = [*np.random.default_rng(0).permutation(candidates), candidates, candidates + 1]
-    assert reranker.rerank([query], [[hits[i] for i in shuffled]]) == [ordered]
-    both = reranker.rerank([query, "rice"], [hits, hits[:3]])
-    assert both[0] == ordered
-    assert len(both[1]) == 3
-    assert reranker.rerank([query], [[]]) == [[]]
-    _, scores = reranker.score_copies(TextLists.of([query], [ordered[:2]]))
-    np.testing.assert_allclose(scores, logits[:2], atol=1e-6)
-    # A hit with the text of the query is first.
-    found = CrossReranker(model).rerank(texts[::3], [hits] * len(texts[::3]))
-    assert [first[0] for first in found] == hits[::3]

@@ -1,7 +1,6 @@
-"""The features of pairs and lists of texts, and the light re-ranker that reads them."""
+"""The features of pairs of texts, against a reference of plain Python."""
 
 import collections
-import dataclasses
 import itertools
 import math
 
@@ -10,14 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qpr_jax.index.base import Hit
-from qpr_jax.reranking.base import TextLists, rank_hits
 from qpr_jax.reranking.feature_loops import BITS, MOST
-from qpr_jax.reranking.features import FEATURES, FeatureExtractor, zero_weights
-from qpr_jax.reranking.light import LightReranker, predict
+from qpr_jax.reranking.features import FEATURES, FeatureExtractor, TextLists, zero_weights
 from qpr_jax.reranking.terms import Frequencies
 from qpr_jax.text.tokenizer import tokenize
-from tests.reranking.models import WordEncoder, column, light_model, network
+from tests.reranking.models import WordEncoder
 
 CORPUS = [
     "What is the price of a car in 2015?",
@@ -110,7 +106,7 @@ class Reference:
         }
         return {f"{key}_{name}": value for key, value in values.items()}
 
-    def pair(self, query: str, question: str, distance: float) -> dict[str, float]:
+    def pair(self, query: str, question: str) -> dict[str, float]:
         a, b = read(query), read(question)
         mean = sum(map(len, self.corpus)) / len(self.corpus)
         norm = 1.2 * (0.25 + 0.75 * len(b) / mean)
@@ -118,7 +114,7 @@ class Reference:
         negations = [sum(word in ("not", "t") for word in words) for words in (a, b)]
         asking = {"what", "how", "is"}
         return {
-            "distance": distance,
+            "distance": 0.0,
             "bm25": sum(self.idf(set, w) * 2.2 * n / (n + norm) for w, n in tf.items()),
             **self.side(a, b, "query"),
             **self.side(b, a, "question"),
@@ -135,54 +131,25 @@ class Reference:
         }
 
 
-def compared(rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The gaps, ranks and next gaps of a list, from its other features."""
-    of = dict(zip(FEATURES, rows.T, strict=True))
-    values = {
-        "distance": -of["distance"],
-        "bm25": of["bm25"],
-        "fours": of["cosine_fours"],
-        "threes": of["cosine_threes"],
-        "match": of["match_query"] + of["match_question"],
-        "missing": -of["missing_query"] - of["missing_question"],
-        "miss": -of["miss_query"] - of["miss_question"],
-        "word_weights": of["word_weights"],
-    }
-    found = {}
-    for name, row in values.items():
-        found[f"{name}_gap"] = row.max() - row
-        found[f"{name}_rank"] = (row[None] > row[:, None]).sum(axis=1)
-        nexts = []
-        for value in row:
-            lower = row[row < value]
-            nexts.append(value - lower.max() if (row == value).sum() == 1 and len(lower) else 0)
-        found[f"{name}_next"] = np.array(nexts)
-    return found
-
-
 def test_equals_the_reference(extractor):
-    reference, distances = Reference(), np.arange(len(CORPUS), dtype=np.float32)
+    reference = Reference()
     queries = [*CORPUS, "Is a car not an Automobile of 2016 or Zürich?"]
     starts = np.arange(len(queries) + 1) * len(CORPUS)
-    rows = extractor.compute(
-        TextLists(queries, CORPUS * len(queries), np.tile(distances, 10), starts)
-    )
+    rows = extractor.compute(TextLists(queries, CORPUS * len(queries), starts))
     for query, own in zip(queries, rows.reshape(len(queries), len(CORPUS), -1), strict=True):
-        for text, distance, row in zip(CORPUS, distances, own, strict=True):
+        for text, row in zip(CORPUS, own, strict=True):
             found = dict(zip(FEATURES, row.tolist(), strict=True))
-            expected = reference.pair(query, text, distance)
+            expected = reference.pair(query, text)
             ours = {name: found[name] for name in expected}
             assert ours == pytest.approx(expected, abs=0.02), (query, text)
-        for name, values in compared(own).items():
-            np.testing.assert_allclose(own[:, FEATURES.index(name)], values, atol=1e-5)
-    assert len(expected) + len(compared(own)) + 1 == len(FEATURES)
+    assert len(expected) + 1 == len(FEATURES)  # and the weights of words
 
 
 def test_word_weights_are_those_of_the_words_in_which_texts_differ(extractor):
     texts = ["What is the price of a car?", "What is the cost of a car?"]
     rows = np.empty((2, MOST), np.int32)
     starts = np.array([0, 1, 2])
-    found = extractor.compute(TextLists(texts, texts[::-1], np.zeros(2, np.float32), starts), rows)
+    found = extractor.compute(TextLists(texts, texts[::-1], starts), rows)
     assert (rows >= 0).sum(axis=1).tolist() == [3, 3]  # price, cost, and their pair
     assert {*rows[0].tolist()} == {*rows[1].tolist()}  # both orders have the same
     total = WEIGHTS[rows[0][rows[0] >= 0]].sum()
@@ -192,14 +159,11 @@ def test_word_weights_are_those_of_the_words_in_which_texts_differ(extractor):
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=8), st.text(max_size=60), st.randoms())
 def test_any_texts_have_features_that_do_not_depend_on_order(extractor, texts, query, random):
-    distances = np.array([len(text) for text in texts], np.float32)
     starts = np.array([0, len(texts)])
-    rows = extractor.compute(TextLists([query], texts, distances, starts))
+    rows = extractor.compute(TextLists([query], texts, starts))
     assert np.isfinite(rows).all()
     order = random.sample(range(len(texts)), len(texts))
-    again = extractor.compute(
-        TextLists([query], [texts[i] for i in order], distances[order], starts)
-    )
+    again = extractor.compute(TextLists([query], [texts[i] for i in order], starts))
     assert (again == rows[order]).all()
 
 
@@ -208,67 +172,22 @@ def test_many_queries_have_the_features_of_each_alone(extractor):
     counts = 40 * (np.arange(len(queries)) % 4)  # so many that threads share them
     starts = np.concatenate([[0], np.cumsum(counts)])
     texts = [CORPUS[i % len(CORPUS)] for i in range(starts[-1])]
-    distances = np.arange(len(texts), dtype=np.float32)
-    rows = extractor.compute(TextLists(queries, texts, distances, starts))
+    rows = extractor.compute(TextLists(queries, texts, starts))
     for i, query in enumerate(queries):
         own = slice(starts[i], starts[i + 1])
         bounds = np.array([0, counts[i]])
-        alone = extractor.compute(TextLists([query], texts[own], distances[own], bounds))
+        alone = extractor.compute(TextLists([query], texts[own], bounds))
         assert (rows[own] == alone).all()
 
 
 def test_texts_of_any_length_have_features():
     long = ["x" * 10**6, "word " * 10**5, "é" * 5000, "a1 " * 2000, ""]
     extractor = FeatureExtractor(WordEncoder(), Frequencies.count(CORPUS), zero_weights())
-    rows = extractor.compute(TextLists(long, long, np.zeros(5, np.float32), np.arange(6)))
+    rows = extractor.compute(TextLists(long, long, np.arange(6)))
     assert np.isfinite(rows).all()
     assert rows[1, FEATURES.index("length_query")] == 64
     assert not rows[4].any()
     assert Frequencies.count([]).weights(["price"]).tolist() == [np.float32(0.01)]
-
-
-# Sorted by minus the distance, by the same distances: the network's only input.
-FAR_FIRST = {"network": column("distance")}
-HITS = [Hit(7, "price", 0.1), Hit(5, "car", 0.2), Hit(4, "", 0.3), Hit(1, "what", 0.4)]
-
-
-def reranker(**changes) -> LightReranker:
-    return LightReranker(light_model(**(FAR_FIRST | changes)), WordEncoder())
-
-
-def test_the_network_equals_numpy():
-    made, rows = network(columns=3), np.random.default_rng(1).normal(size=(50, 3))
-    z = ((rows - made.mean) * made.scale).clip(-4, 4)
-    expected = z @ made.linear + np.maximum(z @ made.hidden + made.bias, 0) @ made.output
-    found = predict(made, rows.astype(np.float32))
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-    assert (predict(made, rows[7:9].astype(np.float32)) == found[7:9]).all()
-
-
-def test_the_identity_depends_on_what_is_computed():
-    model = light_model()
-    same = dataclasses.replace(model, settings={"a": 1})
-    assert model.identity == same.identity
-    for changes in ({"candidates": 4}, {"network": network(1)}, FAR_FIRST):
-        assert model.identity != dataclasses.replace(model, **changes).identity
-
-
-def test_the_first_hits_are_ordered_by_score_and_the_others_follow():
-    hits = [hit._replace(payload={"a": hit.id}) for hit in HITS]
-    found, none, two = reranker().rerank(["q", "b", "c"], [hits, [], HITS[2:]])
-    assert [hit.id for hit in found] == [4, 5, 7, 1]
-    assert sorted(found, key=lambda hit: hit.distance) == hits
-    assert (none, [hit.id for hit in two]) == ([], [1, 4])
-    assert reranker().rerank([], []) == []
-    features, scores = reranker().score_copies(TextLists.of(["q"], [HITS]))
-    assert features.shape == (4, len(light_model().features))
-    assert scores.tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])
-    # Inner products are read as squares.
-    model = light_model(network=network())
-    squares = [hit._replace(distance=2 + 2 * hit.distance) for hit in HITS]
-    (expected,) = LightReranker(model, WordEncoder()).rerank(["what"], [squares])
-    (found,) = LightReranker(model, WordEncoder(), metric="ip").rerank(["what"], [HITS])
-    assert [hit.id for hit in found] == [hit.id for hit in expected]
 
 
 @pytest.mark.parametrize(
@@ -285,32 +204,7 @@ def test_the_first_hits_are_ordered_by_score_and_the_others_follow():
 def test_turned_numbers_count_as_those_that_the_other_text_lacks(
     extractor, query, question, turned
 ):
-    hits = TextLists([query], [question], np.zeros(1, np.float32), np.array([0, 1]))
+    hits = TextLists([query], [question], np.array([0, 1]))
     (features,) = extractor.compute(hits)
     for side in ("query", "question"):
         assert features[FEATURES.index(f"numbers_{side}")] == turned
-
-
-def test_ties_and_scores_that_are_no_numbers_have_one_order():
-    scores = np.array([np.nan, 1.0, np.inf, np.nan, np.inf, 1.0, -np.inf])
-    distances = np.array([0.2, 0.5, 0.4, 0.1, 0.4, 0.3, 0.0], np.float32)
-    for kept, expected in (
-        (np.arange(7), [2, 4, 5, 1, 6, 3, 0]),
-        (np.array([0, 1, 3]), [1, 3, 0]),
-        (np.array([4, 2]), [2, 4]),
-    ):
-        for seed in range(5):
-            at = kept[np.random.default_rng(seed).permutation(len(kept))]
-            found = rank_hits(scores[at], distances[at], at, np.array([0, len(at)]))
-            assert at[found].tolist() == expected
-    assert rank_hits(*np.zeros((3, 0)), np.array([0])).tolist() == []
-    assert rank_hits(*np.zeros((3, 2)), np.array([0, 0, 1, 1, 2])).tolist() == [0, 1]
-
-
-def test_a_hit_with_the_text_of_the_query_is_first_and_changes_no_other():
-    hits = [Hit(i, text, 0.1 * i) for i, text in enumerate(CORPUS[:4])]
-    whole = reranker(candidates=10, network=network())
-    (plain,) = whole.rerank([CORPUS[8]], [hits])
-    (found,) = whole.rerank([CORPUS[8]], [[*hits, Hit(9, CORPUS[8], 3.0)]])
-    assert found[0].id == 9
-    assert found[1:] == plain

@@ -83,7 +83,7 @@ def test_a_saved_retriever_keeps_its_changes_in_the_folder(retriever, tmp_path, 
     retriever.compact()
     calibrate(folder)  # meanwhile
     loaded.save(folder)  # over itself
-    assert Retriever.load(folder).stages.calibration is not None
+    assert Retriever.load(folder).pair_model is not None
     expected = dict(zip([8, 3, 4, "7", 10], [*QUESTIONS[1:], "7 again", "next"], strict=True))
     for same in (retriever, loaded, Retriever.load(folder)):
         assert texts_of(same) == expected

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from qpr_jax import Retriever
 from qpr_jax.serving.app import Settings, make_app
-from tests.runs import calibrate, write_reranker
+from tests.runs import write_words
 from tests.waiting import wait_until
 
 TOKEN = "a-token"
@@ -41,7 +41,7 @@ def mine(folder, tmp_path):
 @pytest.fixture
 def reranked(mine):
     """The copy, with a re-ranker of three candidates."""
-    calibrate(mine, write_reranker(mine, candidates=3))
+    write_words(mine)
     return mine
 
 

@@ -98,7 +98,6 @@ def test_a_wrong_value_or_name_is_refused():
         ({"distributed": True, "devices": 2}, "devices"),
         ({"data.negatives": "a.tsv"}, "batch.hard_negatives"),
         ({"data.glossed": 1}, "data.glossed"),
-        ({"rerank.cross_encoder": "a"}, "rerank.candidates"),
         # What there is to learn from
         ({"max_epochs": 0}, ""),
         ({"data.source": "questions"}, ""),

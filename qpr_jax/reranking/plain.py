@@ -1,0 +1,152 @@
+"""The plain model of pairs: distance, density and guards; no labels of the user are needed.
+
+It is fitted to labeled tables of unlike kinds (`experiments.transfer`). Of two texts with the
+squared distance d, u = d / (2 scale) is 1 - cosine where vectors have length 1. What is near
+depends on the table: r = (log v + log v') / 2 - log u, where v is the mean u of each text and its
+second to sixth nearest texts. It is CSLS (Conneau et al. 2018) with the logarithms of distances. A
+hit of a search is scored by u and guards alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath, read_manifest, write_folder
+from qpr_jax.reranking.guards import GUARDS, guards
+
+FORMAT = "qpr_jax pair model 1"
+DEPTH = 20  # hits of a search
+SURE = 0.999  # the largest score of texts that are not copies
+_ROWS = 25  # of a table, that weigh as much as `around`
+LEAST = 0.002  # the least u or v whose logarithm is taken
+GUARDED = 0.06  # the least u of texts with a guard
+
+
+@dataclass(frozen=True)
+class PlainModel:
+    """Logistic regression on distance, density and guards.
+
+    Attributes:
+      encoder: the identity of the encoder.
+      pairs: weights of 1 - u, r and each of GUARDS, then the bias, for pairs of a table.
+      hits: weights of 1 - u and each of GUARDS, then the bias, for hits of a search.
+      around: the v of a text of a table without others.
+      scale: half of the squared distance of two unrelated texts.
+      precisions: for thresholds, as "0.5", the least and the largest precision of the pairs of
+        tables that were left out of the fit.
+      settings: facts of the fit.
+    """
+
+    encoder: str
+    pairs: tuple[float, ...]
+    hits: tuple[float, ...]
+    around: float
+    scale: float = 1.0
+    precisions: dict[str, tuple[float, float]] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def depth(self) -> int:
+        """How many hits of a search it orders."""
+        return DEPTH
+
+    def spreads(self, neighbor_distances: np.ndarray) -> np.ndarray:
+        """Compute log v of the n texts of a table, float64 [n], from `index.density`.
+
+        Of few texts v is drawn to `around`; NaN becomes it.
+        """
+        share = len(neighbor_distances) / (len(neighbor_distances) + _ROWS)
+        means = np.where(np.isnan(neighbor_distances), self.around, self._u(neighbor_distances))
+        return np.log(np.maximum(share * means + (1 - share) * self.around, LEAST))
+
+    def logits(
+        self,
+        first: Sequence[str],
+        second: Sequence[str],
+        distances: np.ndarray,
+        spreads: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Compute the logits of pairs of texts, float64 [m].
+
+        Args:
+          first, second: the texts, m each.
+          distances: of their vectors, squared, [m].
+          spreads: of pairs of a table: the mean of the spreads of both; None: hits of a search.
+        """
+        return self.with_guards(guards(first, second), distances, spreads)
+
+    def with_guards(
+        self, found: np.ndarray, distances: np.ndarray, spreads: np.ndarray | None
+    ) -> np.ndarray:
+        """Compute `logits` from the guards of the pairs, [m, len(GUARDS)], which only lower them.
+
+        Texts with a guard count as no nearer than GUARDED, so that the guard outweighs the rest.
+        """
+        weights = self.hits[1:-1] if spreads is None else self.pairs[2:-1]
+        least = np.where(found.any(axis=1), 2 * self.scale * GUARDED, 0)
+        return self.without_guards(np.maximum(distances, least), spreads) + found @ weights
+
+    def without_guards(self, distances: np.ndarray, spreads: np.ndarray | None) -> np.ndarray:
+        """Compute the logits of pairs without guards, float64 [m]; arguments as of `logits`."""
+        u = self._u(distances)
+        if spreads is None:
+            return np.asarray(self.hits[0] * (1 - u) + self.hits[-1])
+        s, r, *_, bias = self.pairs
+        return np.asarray(s * (1 - u) + r * ratios(u, spreads) + bias)
+
+    def reach(self, threshold: float, spreads: np.ndarray) -> float:
+        """Return the largest squared distance at which two texts may have this score."""
+        if not len(spreads):
+            return 0.0
+        distances = self.scale * np.linspace(0, 8, 80_001)
+        largest = np.full(len(distances), spreads.max())
+        logits = self.without_guards(distances, largest)
+        return float(distances[logits >= logit_of(threshold)].max(initial=0.0))
+
+    def _u(self, distances: np.ndarray) -> np.ndarray:
+        return np.asarray(distances, np.float64) / (2 * self.scale)
+
+
+def ratios(u: np.ndarray, spreads: np.ndarray) -> np.ndarray:
+    """Compute r of pairs, float64 [m], from their u and their mean spreads."""
+    return np.asarray(spreads - np.log(np.maximum(u, LEAST)))
+
+
+def logit_of(score: float) -> float:
+    """Return the logit of a score, a finite number."""
+    return float(np.log(max(score, 1e-9) / max(1 - score, 1e-9)))
+
+
+def probability(logits: np.ndarray) -> np.ndarray:
+    """Convert logits to scores, at most SURE, rounded to six digits."""
+    return np.minimum(1 / (1 + np.exp(-np.clip(logits, -500, 500))), SURE).round(6)
+
+
+def save_plain(folder: StrPath, model: PlainModel) -> None:
+    """Write a model; replaces the folder as a whole."""
+    write_folder(folder, {}, format=FORMAT, **dataclasses.asdict(model))
+
+
+def read_plain(folder: StrPath) -> PlainModel:
+    """Read and verify a model; UserError if it is damaged or of another version."""
+    manifest = read_manifest(folder, format=FORMAT)
+    names = [each.name for each in dataclasses.fields(PlainModel)]
+    try:
+        found = PlainModel(**{name: manifest[name] for name in names})
+        found = dataclasses.replace(found, pairs=tuple(found.pairs), hits=tuple(found.hits))
+        weights = np.array([*found.pairs, *found.hits, found.around, found.scale], float)
+        fits = (len(found.pairs), len(found.hits)) == (3 + len(GUARDS), 2 + len(GUARDS))
+        fits = fits and bool(np.isfinite(weights).all()) and min(found.pairs[:2]) >= 0
+        fits = fits and max(found.pairs[2:-1]) <= 0 < min(sum(found.pairs[:2]), found.scale)
+    except (KeyError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        what = f"{folder}: expected the weights of a model of pairs"
+        raise UserError(what, remedy="fit it again, or fetch the encoder again")
+    return found

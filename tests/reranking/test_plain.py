@@ -1,0 +1,151 @@
+"""The model of pairs of packaged encoders: guards, densities, reach, and its file."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from qpr_jax import Retriever, UserError, find_duplicates
+from qpr_jax.encoders.load import PACKAGED
+from qpr_jax.index.density import neighbor_distances
+from qpr_jax.reranking.guards import GUARDS, guards
+from qpr_jax.reranking.plain import SURE, PlainModel, logit_of, probability, read_plain, save_plain
+
+MODEL = PlainModel(
+    "e", (2.0, 3.0, -1.0, -9.0, -8.0, -8.0, -2.0, -3.0, -1.5), (7.0, *[0.0] * 6, -5.0), 0.5, 1.5
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("room 12", "room", ["number on one side"]),
+        ("room 12", "room 21", ["numbers differ"]),
+        ("from 5 to 10", "from 10 to 5", ["numbers differ"]),
+        ("two keys", "2 keys", []),
+        ("learn C++", "learn C#", ["numbers differ"]),
+        ("it works", "it does not work", ["negation on one side"]),
+        ("open the door", "close the door", ["opposite"]),
+        ("turn on the light", "turn off the light", ["opposite"]),
+        ("the Paris office", "the Rome office", ["names differ"]),
+        ("the Paris office", "the office", []),
+        ("dark beamer", "projector has no picture", []),
+        ("is it -5 cold", "is it 5 cold", ["numbers differ"]),
+        ("fix it \u2705", "fix it", []),
+        ("nice bed. The shower leaks", "nice bed.", ["sentence on one side"]),
+        ("Lage gut, ruhig. Bett zu hart!", "Lage gut, ruhig", ["sentence on one side"]),
+        ("Hello! Reset my password. Many thanks, Ann", "reset the password", []),
+        ("Where is it?", "where is it", []),
+    ],
+)
+def test_guards_are_the_same_both_ways(first, second, expected):
+    found = guards([first, second, first], [second, first, first])
+    assert [name for name, there in zip(GUARDS, found[0], strict=True) if there] == expected
+    np.testing.assert_array_equal(found[0], found[1])
+    assert not found[2].any()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 8, 40])
+def test_distances_of_neighbors_are_those_of_the_second_to_sixth_nearest(count):
+    vectors = np.random.default_rng(0).normal(size=(count, 5)).astype(np.float32)
+    found = neighbor_distances(vectors)
+    squares = ((vectors[:, None] - vectors[None]).astype(np.float64) ** 2).sum(axis=2)
+    for i in range(count):
+        others = np.sort(np.delete(squares[i], i))[1:6]
+        if len(others):
+            assert found[i] == pytest.approx(others.mean(), abs=1e-5)
+        else:
+            assert np.isnan(found[i])
+    assert np.isfinite(MODEL.spreads(found)).all()
+
+
+def test_equal_vectors_do_not_hide_each_other():
+    vectors = np.zeros((9, 3), np.float32)
+    vectors[8] = 1
+    assert neighbor_distances(vectors)[:8].tolist() == [0.0] * 8
+    assert neighbor_distances(vectors)[8] == pytest.approx(3)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.1, 0.3, 0.5, 0.9, 1.0])
+def test_no_pair_beyond_the_reach_has_the_score(threshold):
+    spreads = np.log([0.1, 0.4, 0.8])
+    reach = MODEL.reach(threshold, spreads)
+    distances = np.linspace(0, 12, 997)
+    for spread in spreads:
+        logits = MODEL.without_guards(distances, np.full(997, spread))
+        assert distances[logits >= logit_of(threshold)].max(initial=0) <= reach + 1e-3
+        assert (np.diff(logits) <= 0).all()
+        for guard in range(len(GUARDS)):
+            found = np.tile(np.arange(len(GUARDS)) == guard, (997, 1))
+            guarded = MODEL.with_guards(found, distances, np.full(997, spread))
+            assert (guarded <= logits).all()
+
+
+def test_a_model_is_read_as_it_was_saved(tmp_path):
+    save_plain(tmp_path / "m", MODEL)
+    assert dataclasses.asdict(read_plain(tmp_path / "m")).keys() == vars(MODEL).keys()
+    assert tuple(read_plain(tmp_path / "m").pairs) == MODEL.pairs
+    for wrong in ({"pairs": (1.0,)}, {"hits": ()}, {"pairs": (-1.0, *MODEL.pairs[1:])}):
+        save_plain(tmp_path / "w", dataclasses.replace(MODEL, **wrong))
+        with pytest.raises(UserError, match="weights of a model of pairs"):
+            read_plain(tmp_path / "w")
+    assert probability(np.array([99.0]))[0] == SURE
+
+
+HIGH = [
+    ("How do I reset my password?", "How can I reset my password?"),
+    ("Hello, how do I reset my password? Thanks", "How do I reset my password?"),
+    ("Access for the intern from 1 May", "access for the intern from May 1st"),
+    ("Where can I park my car?", "where do i park the car"),
+]
+LOW = [
+    ("My account is locked", "My account is not locked"),
+    ("cannot print", "can print"),
+    ("scanner does not work", "scanner works"),
+    ("enable roaming on my phone", "disable roaming on my phone"),
+    ("Convert 5 USD to 10 EUR", "Convert 10 USD to 5 EUR"),
+]
+
+
+@pytest.mark.parametrize("encoder", PACKAGED)
+def test_easy_pairs_of_two_rows(encoder):
+    for texts in HIGH:
+        (pair,) = find_duplicates([*texts], encoder=encoder).pairs
+        assert 0.7 < pair.score <= SURE
+    for texts in LOW:
+        assert all(
+            p.score < 0.3 for p in find_duplicates([*texts], encoder=encoder, threshold=0).pairs
+        )
+    texts = ["Router does not start", "Router does not start since 2 days"]
+    assert find_duplicates(texts, encoder=encoder, threshold=0).pairs
+
+
+@pytest.mark.parametrize("encoder", PACKAGED)
+def test_a_row_more_takes_no_candidate_away(encoder):
+    texts = ["how do i pay", "how can i pay", "where is my parcel", "where is the parcel now"]
+    before = {p[:2] for p in find_duplicates(texts, encoder=encoder, threshold=0.3).pairs}
+    for more in ("how to pay", "where is my parcel?!", "unrelated words of a ship"):
+        found = find_duplicates([*texts, more], encoder=encoder, threshold=0.0).pairs
+        assert before <= {pair[:2] for pair in found}
+
+
+@pytest.mark.parametrize("encoder", PACKAGED)
+def test_tables_without_pairs(encoder):
+    for texts in ([], ["one"], ["one", "One.", "ONE"]):
+        found = find_duplicates(texts, encoder=encoder)
+        assert all(pair.score == 1 for pair in found.pairs)
+        assert len(found.kept) == min(1, len(texts))
+
+
+@pytest.mark.parametrize("encoder", PACKAGED)
+def test_hits_are_sorted_by_score_and_explained_alike(encoder):
+    texts = ["pay 3 bills", "pay 5 bills", "pay my bills", "send an invoice"]
+    retriever = Retriever.build(texts, encoder=encoder)
+    hits = retriever.search("pay 5 bills", 4)[0]
+    assert (hits[0].question, hits[0].score) == ("pay 5 bills", 1.0)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    for hit in hits[1:]:
+        assert hit.score <= SURE
+        assert retriever.explain("pay 5 bills", hit.question).score == pytest.approx(
+            hit.score, abs=1e-5
+        )

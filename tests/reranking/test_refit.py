@@ -1,0 +1,100 @@
+"""Models of pairs that are fitted again to labels."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from qpr_jax.data.pairs import QuestionPairs
+from qpr_jax.errors import UserError
+from qpr_jax.reranking.plain import probability
+from qpr_jax.reranking.refit import refit
+from tests.reranking.models import WordEncoder, plain_model, words_model
+
+
+def labels_of(labels, weights=None) -> QuestionPairs:
+    ids = np.arange(2 * len(labels))
+    texts = [*map(str, 1000 + ids)]
+    return QuestionPairs(texts, ids, ids.reshape(-1, 2), np.array(labels), {}, weights=weights)
+
+
+def vectors_of(distances):
+    """Two rows for each squared distance; different pairs are far apart."""
+    rows = np.zeros((2 * len(distances), len(distances) + 1), np.float32)
+    rows[np.arange(len(rows)), np.arange(len(rows)) // 2] = 1
+    rows[1::2, -1] = np.sqrt(distances)
+    return rows
+
+
+@pytest.mark.parametrize("known", [None, plain_model("e"), words_model()], ids=str)
+def test_labels_move_the_scores(known):
+    rng = np.random.default_rng(0)
+    distances = rng.uniform(0, 2, 300)
+    true = 1 / (1 + np.exp(8 * (distances - 0.6)))
+    labeled = labels_of(rng.random(300) < true)
+    found, facts = refit(known, "e", labeled, vectors_of(distances))
+    assert facts["verdicts"] == 300
+    assert facts["after"]["brier"] < facts["after"]["base_brier"]
+    assert (facts["before"] is None) == (known is None)
+    if known:
+        assert facts["after"]["brier"] < facts["before"]["brier"]
+    texts = labeled.questions[:1] * 2, labeled.questions[1:2] * 2
+    near, far = probability(found.logits(*texts, np.array([0.05, 1.8])))
+    assert near > 0.5 > far
+
+
+def test_a_label_counts_as_many_pairs_as_it_stands_for():
+    labels = np.arange(60) % 2 == 0
+    weighted = labels_of(labels, np.where(labels, 1.0, 9.0))
+    distances = np.full(60, 0.5) + np.arange(60) / 1000
+    found, _ = refit(plain_model("e"), "e", weighted, vectors_of(distances))
+    even, _ = refit(plain_model("e"), "e", labels_of(labels), vectors_of(distances))
+    score = [probability(m.logits(["1"], ["2"], distances[:1]))[0] for m in (found, even)]
+    assert score[0] == pytest.approx(0.1, abs=0.05)
+    assert score[1] > 0.3
+
+
+def test_scores_of_verdicts_stand_for_the_density_of_their_table():
+    rng = np.random.default_rng(0)
+    scores = rng.uniform(0.02, 0.98, 200)
+    true = 1 / (1 + np.exp(-(np.log(scores / (1 - scores)) - 1.5)))
+    labeled = labels_of(rng.random(200) < true, rng.choice([1.0, 3.0], 200))
+    labeled = dataclasses.replace(labeled, scores=scores)
+    known = dataclasses.replace(plain_model("e"), pairs=(2.0, 2.0, *[0.0] * 6, -2.0))
+    found, facts = refit(known, "e", labeled, vectors_of(np.full(200, 0.7)))
+    assert facts["after"]["ece"] < facts["before"]["ece"]
+    assert found.pairs[-1] < known.pairs[-1] - 0.5
+
+
+def test_few_labels_are_refused_and_one_kind():
+    for labels, said in (([True] * 10, "20 labels or more"), ([False] * 30, "got one kind")):
+        with pytest.raises(UserError, match=said):
+            refit(None, "e", labels_of(labels), vectors_of(np.ones(len(labels))))
+
+
+def test_duplicates_alone_are_enough_where_their_texts_are_a_table():
+    texts = [f"{word} {end}" for word in map(str, range(30)) for end in ("a", "b")]
+    pairs = np.arange(60, dtype=np.int32).reshape(-1, 2)
+    labeled = QuestionPairs.of_duplicates(texts, pairs)
+    vectors = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+    vectors[1::2] = vectors[::2] + 0.05
+    found, facts = refit(None, "e", labeled, vectors)
+    assert facts["after"]["recall"] > 0.9
+    assert WordEncoder().identity != found.encoder == "e"
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(min_value=1e-300, max_value=1e308), st.integers(0, 39))
+@example(1e308, 0)
+def test_any_weights_give_a_model_or_a_user_error(weight, place):
+    weights = np.ones(40)
+    weights[place:] = weight
+    labeled = labels_of(np.arange(40) % 3 == 0, weights)
+    try:
+        found, _ = refit(None, "e", labeled, vectors_of(np.linspace(0, 2, 40)))
+    except UserError:
+        assert weight > 1e6
+    else:
+        assert np.isfinite([*found.pairs, *found.hits]).all()

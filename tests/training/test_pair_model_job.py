@@ -1,0 +1,269 @@
+"""The training of the words model: what it learns from, what it gains, and when there is none."""
+
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from qpr_jax.data.pairs import QuestionPairs
+from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
+from qpr_jax.encoders.load import load_encoder
+from qpr_jax.evaluation.metrics import read_ranks
+from qpr_jax.evaluation.retrieval import exact_search, rank
+from qpr_jax.reranking.features import FeatureExtractor, zero_weights
+from qpr_jax.reranking.model import PAIR_MODEL, save_pair_model
+from qpr_jax.reranking.plain import PlainModel
+from qpr_jax.reranking.terms import Frequencies
+from qpr_jax.reranking.words import WEIGHTS, WORD_WEIGHTS, read_words
+from qpr_jax.training import pair_model_job, pair_network
+from qpr_jax.training.config import load_config
+from qpr_jax.training.encoder_job import inherit
+from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.training.pair_examples import (
+    SHARE,
+    assign_folds,
+    find_hits,
+    labeled_pairs,
+    near_pairs,
+    read_contrasts,
+    read_pairs,
+    read_taught,
+    share_weights,
+)
+from qpr_jax.training.pair_model_job import FOLDS, train_words
+from qpr_jax.training.pair_network import _train, init_network
+from tests.reranking.models import WordEncoder, words_model
+from tests.runs import WORDS
+
+COUNT = 1500
+
+
+def made_up(*, labels=True):
+    """Questions in clusters of two that have a word in common.
+
+    Their vectors lie near each other, among those of other clusters. Pairs of neighbors are
+    labeled, or only duplicates.
+    """
+    rng = np.random.default_rng(0)
+    clusters = np.repeat(np.arange(COUNT // 2), 2)
+    split_of = np.repeat(rng.choice([TRAIN, VALIDATION, TEST], COUNT // 2, p=[0.4, 0.3, 0.3]), 2)
+    angles = np.repeat(rng.uniform(0, 3, COUNT // 2), 2) + rng.normal(0, 0.002, COUNT)
+    frames = "how do i cook {}", "what is the best way to make {}"
+    questions = [frames[i % 2].format(f"w{cluster}x") for i, cluster in enumerate(clusters)]
+    same, order = np.arange(COUNT).reshape(-1, 2), np.argsort(angles)
+    near = np.stack([order[:-1], order[1:]], axis=1)
+    pairs = np.concatenate([same, near]) if labels else same
+    held_out = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
+    of_split = {name: same[split_of[same[:, 0]] == split] for name, split in held_out.items()}
+    duplicate = clusters[pairs[:, 0]] == clusters[pairs[:, 1]]
+    data = SimpleNamespace(questions=questions, pairs=pairs, is_duplicate=duplicate)
+    splits = SimpleNamespace(split_of=split_of, pairs=of_split)
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    return SimpleNamespace(data=data, clusters=clusters, splits=splits), vectors
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """The words model of made-up questions, after few epochs."""
+    dataset, vectors = made_up()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pair_network, "EPOCHS", 8)
+        return dataset, vectors, train_words(dataset, WordEncoder(), vectors, depth=20)
+
+
+def test_it_sorts_better_than_the_distance(trained):
+    dataset, vectors, words = trained
+    validation = words.model.settings["validation"]
+    assert validation["words"]["mrr@20"] > validation["distance"]["mrr@20"] + 0.2
+    queries = dataset.splits.pairs["test"][:, 0]
+    found = rank(exact_search(vectors), queries, 30)
+    ordered = words.rerank(dataset.data.questions, vectors, queries, found)
+    before, after = (np.mean(rows[:, 0] == queries + 1) for rows in (found, ordered))
+    assert after > before + 0.2
+    assert (np.sort(ordered[:, :20]) == np.sort(found[:, :20])).all()
+    assert (ordered[:, 20:] == found[:, 20:]).all()
+
+
+def test_the_model_gives_the_order_and_the_probabilities_of_the_report(trained):
+    dataset, vectors, words = trained
+    questions = dataset.data.questions
+    queries = dataset.splits.pairs["test"][:20, 0]
+    found = rank(exact_search(vectors), queries, 20)
+    ordered = words.rerank(questions, vectors, queries, found)
+    for query, hits, expected in zip(queries, found, ordered, strict=True):
+        texts = [questions[i] for i in hits]
+        distances = ((vectors[hits] - vectors[query]) ** 2).sum(axis=1)
+        logits = words.model.logits([questions[query]] * 20, texts, distances)
+        assert (hits[np.argsort(-logits, kind="stable")] == expected).all()
+    scores = words.model.settings["test"]
+    assert scores["base_rate"] == pytest.approx(SHARE)
+    assert scores["brier"] < scores["base_brier"]
+
+
+def test_the_same_seed_gives_the_same_bits(trained, monkeypatch):
+    monkeypatch.setattr(pair_network, "EPOCHS", 8)
+    dataset, vectors, words = trained
+    again = train_words(dataset, WordEncoder(), vectors, depth=20)
+    for one, other in zip(words.model.network, again.model.network, strict=True):
+        assert one.tobytes() == other.tobytes()
+    assert words.model.word_weights.tobytes() == again.model.word_weights.tobytes()
+    assert words.model.settings == again.model.settings
+
+
+def test_where_it_is_no_better_than_the_distance_there_is_no_model(monkeypatch, caplog):
+    caplog.set_level("INFO")
+    monkeypatch.setattr(pair_network, "EPOCHS", 1)
+    monkeypatch.setattr(pair_model_job, "score_folds", lambda *args: -args[2].features[:, 0])
+    dataset, vectors = made_up()
+    assert train_words(dataset, WordEncoder(), vectors, depth=20) is None
+    assert "it sorts no better than the distance" in caplog.text
+
+
+def test_without_labels_or_with_few_there_is_no_model(caplog):
+    caplog.set_level("INFO")
+    dataset, vectors = made_up()
+    few = SimpleNamespace(**vars(dataset))
+    few.clusters = np.where(np.arange(COUNT) < 100, dataset.clusters, -1)
+    assert train_words(few, WordEncoder(), vectors, depth=20) is None
+    assert "expected 50 validation questions or more" in caplog.text
+    few.clusters = np.full(COUNT, -1)
+    assert train_words(few, WordEncoder(), vectors, depth=20) is None
+    assert "the data have no labels" in caplog.text
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_nothing_is_learned_from_test_questions(labels):
+    dataset, vectors = made_up(labels=labels)
+    split_of = dataset.splits.split_of
+    fitted, truth = labeled_pairs(dataset, vectors, "validation")
+    tested, _ = labeled_pairs(dataset, vectors, "test")
+    near, _ = near_pairs(dataset, vectors, "validation")
+    hits = find_hits(dataset, vectors, np.flatnonzero(split_of == VALIDATION), 20)
+    for pairs in (near, fitted, hits):
+        assert (split_of[pairs] == VALIDATION).any(axis=1).all()
+        assert (split_of[pairs] != TEST).all()
+    assert (split_of[tested] == TEST).any(axis=1).all()
+    same = dataset.clusters[fitted]
+    np.testing.assert_array_equal(truth, same[:, 0] == same[:, 1])
+    assert np.average(truth, weights=share_weights(truth)) == pytest.approx(SHARE)
+    assert share_weights(truth).mean() == pytest.approx(1)
+    extractor = FeatureExtractor(WordEncoder(), Frequencies.count([]), zero_weights())
+    taught = read_taught(dataset, vectors, extractor, exact_search(vectors), 0)
+    assert (split_of[taught.pairs] == TRAIN).all()
+    contrasts = read_contrasts(dataset, WordEncoder(), extractor)
+    assert (split_of[contrasts.pairs] == VALIDATION).all()
+    assert not contrasts.labels.any()
+
+
+def test_folds_are_whole_clusters_and_leave_out_their_questions():
+    dataset, vectors = made_up()
+    queries, folds = assign_folds(dataset, FOLDS, 0)
+    assert queries.tolist() == np.flatnonzero(dataset.splits.split_of == VALIDATION).tolist()
+    assert (folds[::2] == folds[1::2]).all()
+    assert sorted({*folds[queries]}) == [*range(FOLDS)]
+    assert (np.delete(folds, queries) == -1).all()
+    extractor = FeatureExtractor(WordEncoder(), Frequencies.count([]), zero_weights())
+    hits = find_hits(dataset, vectors, queries, 5)
+    known = read_pairs(dataset.data.questions, vectors, extractor, hits, hits[:, 0] > 0)
+    rest = known.without(folds, 1)
+    assert 0 < len(rest.labels) < len(known.labels)
+    assert not (folds[rest.pairs] == 1).any()
+    assert (np.diff(rest.pairs[rest.starts[:-1], 0]) > 0).all()
+    assert known.select(np.zeros(len(hits), bool)).starts.tolist() == [0]
+    joined = rest.joined(known)
+    assert (np.diff(joined.pairs[:, 0]) >= 0).all()
+    assert len(joined.labels) == len(rest.labels) + len(known.labels)
+
+
+def test_weights_of_words_are_learned():
+    dataset, vectors = made_up()
+    extractor = FeatureExtractor(WordEncoder(), Frequencies.count([]), zero_weights())
+    lists = read_taught(dataset, vectors, extractor, exact_search(vectors), 0)
+    words = np.full_like(lists.words, -1)
+    words[:, 0] = np.where(lists.labels, 5, 6)
+    lists = lists._replace(words=words, features=np.zeros_like(lists.features))
+    _, weights = _train(init_network(lists.features), lists, None, epochs=2, seed=0)
+    assert weights[5] > 0 > weights[6]
+    assert np.count_nonzero(weights) == 2
+    summed = lists.with_words(weights).features[:, WORD_WEIGHTS]
+    np.testing.assert_array_equal(summed, np.where(lists.labels, weights[5], weights[6]))
+
+
+def test_the_order_of_the_model_is_reported_beside_that_of_the_distance(finished):
+    workdir, report = finished
+    ranks = read_ranks(workdir / "ranks.npz")
+    text = (workdir / "report.md").read_text()
+    for split in ("validation", "test"):
+        found = report[split]["reranked"]
+        assert {*found} == {"per_pair", "per_query", "exact", "gain"}
+        for search, scores in (("index", found), ("exact", found["exact"])):
+            first = report[split] if search == "index" else report[split]["exact"]
+            for over in ("per_pair", "per_query"):
+                assert scores[over].keys() == first[over].keys()
+                for name, (gain, low, high) in found["gain"][search][over].items():
+                    assert gain == pytest.approx(scores[over][name] - first[over][name])
+                    assert low <= gain <= high
+            reranked = ranks[f"{split}_reranked_{search}"]
+            assert np.mean(reranked == 1) == pytest.approx(scores["per_query"]["hits@1"])
+        hits = found["per_query"]["hits@1"]
+        assert hits > report[split]["per_query"]["hits@1"]  # the encoder has seen 12 steps
+        assert f"| {split} | index, re-ranked | queries | {hits:.4f} |" in text
+    facts = report["pair_model"]
+    assert facts["queries"] == 188
+    assert facts["seconds"] > 0
+    assert 0 <= facts["above_contrasts"] <= 1
+    model = read_words(workdir / "export" / PAIR_MODEL, load_encoder(workdir / "export"))
+    assert (model.depth, model.farthest) == (50, facts["farthest"])
+
+
+@pytest.fixture
+def killed(finished, tmp_path):
+    """A finished run that was killed before its pair model was trained."""
+    run = shutil.copytree(finished[0], tmp_path / "run")
+    (run / "report.json").unlink()
+    shutil.rmtree(run / "export" / PAIR_MODEL)
+    return run
+
+
+def test_a_killed_pair_model_is_trained_again_to_the_same_bits(finished, killed):
+    report = train_and_evaluate(load_config("synthetic_sdml:smoke", {"devices": 2}), killed)
+    path = f"export/{PAIR_MODEL}/{WEIGHTS}"
+    assert (killed / path).read_bytes() == (finished[0] / path).read_bytes()
+    for split in ("validation", "test"):
+        assert report[split] == finished[1][split]
+
+
+def test_of_too_few_queries_no_pair_model_is_made(killed, monkeypatch, caplog):
+    monkeypatch.setattr(pair_model_job, "MIN_QUERIES", 1000)
+    report = train_and_evaluate(load_config("synthetic_sdml:smoke", {"devices": 2}), killed)
+    assert "no words model: expected 1000 validation questions or more" in caplog.text
+    assert "pair_model" not in report
+    assert "reranked" not in report["test"]
+    assert not (killed / "export" / PAIR_MODEL).exists()
+
+
+def test_a_run_without_a_model_of_its_own_fits_that_of_its_start(encoder_run, tmp_path):
+    start = shutil.copytree(encoder_run, tmp_path / "start")
+    encoder = load_encoder(start / "export")
+    starts = [f"{one} {other}" for one in WORDS[:5] for other in WORDS[5:9]]
+    texts = [f"{words} {end}" for words in starts for end in ("now", "today")]
+    vectors = encoder.encode(texts)
+
+    def fitted(count):
+        pairs = np.arange(2 * count, dtype=np.int32).reshape(-1, 2)
+        data = QuestionPairs.of_duplicates(texts[: 2 * count], pairs)
+        splits = Splits(np.full(2 * count, VALIDATION), {}, {})
+        held_out = SimpleNamespace(data=data, splits=splits)
+        return inherit(str(start), held_out, encoder, vectors[: 2 * count])
+
+    assert fitted(20) is None
+    pairs, hits = (3.0, 3.0, *[-1.0] * 6, -2.0), (7.0, *[0.0] * 6, -5.0)
+    known = PlainModel(encoder.identity, pairs, hits, 0.4)
+    save_pair_model(start / "export", known)
+    assert (fitted(2).pairs, fitted(2).settings["start"]) == (known.pairs, str(start))
+    assert fitted(20).settings["labels"]["verdicts"] == 20
+    assert fitted(20).pairs != known.pairs
+    words = words_model(encoder)
+    save_pair_model(start / "export", words)
+    np.testing.assert_array_equal(fitted(20).network.hidden, words.network.hidden)
