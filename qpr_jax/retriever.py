@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import functools
-import itertools
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +13,7 @@ import numpy as np
 
 from qpr_jax.data.questions import as_entries, as_queries, is_path
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.default import MOST_ROWS, default_folder
+from qpr_jax.encoders.default import default_encoder
 from qpr_jax.encoders.language import check_language
 from qpr_jax.encoders.load import encoder_folder, is_encoder
 from qpr_jax.errors import UserError
@@ -27,17 +26,10 @@ from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.run import INDEX, index_manifest, read_encoder, run_recipe
+from qpr_jax.reranking import model as pair_models
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
 from qpr_jax.reranking.explain import explain
-from qpr_jax.reranking.model import (
-    FittedModel,
-    PairModel,
-    Rerank,
-    choose_model,
-    read_encoder_and_model,
-    reads_metric,
-    score_hits,
-)
+from qpr_jax.reranking.model import PairModel, Rerank
 from qpr_jax.results import Results
 from qpr_jax.stores import Entries, create_store, export, numbered, require_ids, search_texts
 from qpr_jax.text.cleaning import clean
@@ -68,7 +60,7 @@ class Retriever:
         self,
         encoder: Encoder,
         store: Store,
-        pair_model: FittedModel | None = None,
+        pair_model: pair_models.FittedModel | None = None,
         encoder_name: str = "",
         *,
         cross_encoder: StrPath | CrossEncoder | None = None,
@@ -86,29 +78,28 @@ class Retriever:
         """Load the encoder, its model of pairs and the index of a folder or of a Milvus collection.
 
         Args:
-          location: a folder, or an address milvus://HOST:19530/NAME. Unless `indexed`, it may have
-            an encoder alone (see `encoders.load.encoder_folder`): a folder of `qpr publish` or its
-            name, hf://ORG/NAME, `minilm`, `open_student`. Questions that are added to it are lost
-            with the retriever unless it is saved.
+          location: a folder, or an address milvus://HOST:19530/NAME. Unless `indexed`, it may be an
+            encoder alone (see `encoders.load.encoder_folder`), as `minilm` or hf://ORG/NAME;
+            questions that are added to it are lost with the retriever unless it is saved.
           indexed: there must be an index.
           cross_encoder: folder of a cross-encoder, for `rerank="cross_encoder"`.
         """
         if is_address(location):
             collection = MilvusStore(str(location))  # whose properties name its encoder
             name = collection.encoder_name
-            encoder, model = read_encoder_and_model(name)
+            encoder, model = pair_models.read_encoder_and_model(name)
             collection.require(encoder.identity)
             return cls(encoder, collection, model, name, cross_encoder=cross_encoder)
         folder = location if indexed else encoder_folder(location)
         index = pathlib.Path(folder, INDEX)
         if not indexed and is_encoder(folder) and not index.exists():
-            encoder, model = read_encoder_and_model(folder)
+            encoder, model = pair_models.read_encoder_and_model(folder)
             store = create_store(None, [], run_recipe(encoder), encoder, model, str(folder))
             return cls(encoder, store, model, str(folder), cross_encoder=cross_encoder)
         while True:
             before = index_manifest(folder)
             try:
-                encoder, model = read_encoder_and_model(folder)
+                encoder, model = pair_models.read_encoder_and_model(folder)
                 if not index.is_dir():
                     remedy = "finish the run, or make one with `qpr index`"
                     raise UserError(f"{folder} has no {INDEX}/", remedy=remedy)
@@ -152,8 +143,10 @@ class Retriever:
           skip_bad_rows: leave out rows without a question or with a bad id, instead of an error.
         """
         entries = as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)
-        how: dict[str, Any] = {"cross_encoder": cross_encoder, "recipe": recipe}
-        return cls.build_in(None, entries, encoder, where="`questions`, position", **how)
+        where = "`questions`, position"
+        return cls.build_in(
+            None, entries, encoder, cross_encoder=cross_encoder, recipe=recipe, where=where
+        )
 
     @classmethod
     def build_in(
@@ -180,12 +173,9 @@ class Retriever:
         name = os.fspath(encoder) if isinstance(encoder, str | os.PathLike) else ""
         name = os.path.abspath(name) if os.path.exists(name) else name  # for other processes
         if encoder is None:
-            entries = iter(entries)
-            first = [*itertools.islice(entries, MOST_ROWS + 1)]
-            entries = itertools.chain(first, entries)
-            encoder = default_folder([entry[2] for entry in first])
+            encoder, entries = default_encoder(entries)
             name = encoder.name
-        found, model = read_encoder_and_model(encoder)
+        found, model = pair_models.read_encoder_and_model(encoder)
         if not isinstance(recipe, Recipe):
             recipe = run_recipe(found, **(recipe or {}))
         lines: array.array[int] = array.array("q")
@@ -256,16 +246,16 @@ class Retriever:
         """
         if not isinstance(k, int | np.integer) or k < 1:
             raise UserError(f"expected a whole number from 1 on, got {k!r:.80}", setting="k")
-        count = int(k)
-        texts = as_queries(queries, text_column)
+        count, texts = int(k), as_queries(queries, text_column)
         model = self.ordering(rerank)
         vectors = self.encode(texts)
         size = max(count, model.depth if model else 0)
         hits = search_texts(self.store, texts, vectors, size, distinct=distinct)
         scoring = model or (self.ordering(None) if min_score is not None else None)
         if scoring:
-            scored = score_hits(scoring, self.encoder, self.store, texts, hits)
-            hits = [found[:count] for found in scored]
+            how = {"sort": model is not None}
+            hits = pair_models.score_hits(scoring, self.encoder, self.store, texts, hits, **how)
+        hits = [found[:count] for found in hits]
         if max_distance is not None:
             hits = [[hit for hit in found if hit.distance <= max_distance] for found in hits]
         if min_score is not None:
@@ -280,9 +270,9 @@ class Retriever:
 
     def ordering(self, rerank: Rerank) -> PairModel | None:
         """Return what orders hits; UserError if there is no such model."""
-        readable = reads_metric(self.encoder, self.store.recipe.metric)
+        readable = pair_models.reads_metric(self.encoder, self.store.recipe.metric)
         known = self.pair_model if readable else None
-        return choose_model(rerank, known, self.cross_encoder)
+        return pair_models.choose_model(rerank, known, self.cross_encoder)
 
     def encode(self, queries: Any, *, text_column: str | None = None) -> np.ndarray:
         """Encode strings, one string or the questions of a table as float32 [n, d].
@@ -336,15 +326,14 @@ class Retriever:
     def compact(self) -> None:
         """Build the index again from its questions and vectors, without what was removed.
 
-        Searches go on meanwhile, other changes wait. Nothing is encoded. Milvus does so by itself.
+        Searches go on meanwhile, other changes wait. Milvus does so by itself.
         """
         self.store.compact()
 
     def save(self, folder: StrPath) -> None:
-        """Write the encoder, its model of pairs and the index to a folder, which `load` reads.
+        """Write encoder, model of pairs and index to a folder, where later changes are kept, too.
 
-        Later changes are kept there. An address, as in `load`, gets the questions as they are now.
-        The folder of the retriever itself is only compacted.
+        An address, as in `load`, gets the questions. The retriever's own folder is only compacted.
         """
         if is_address(folder):
             how = self.store.recipe, self.encoder, self.pair_model, self.encoder_name

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from qpr_jax.encoders.load import MINILM, PACKAGED, STUDENT, load_encoder
 from qpr_jax.progress import duration
@@ -39,3 +41,12 @@ def default_folder(texts: Sequence[object], count: int | None = None) -> pathlib
     text += "takes about %s%s"
     log.info(text, STUDENT, rows, MINILM, duration(seconds), each)
     return PACKAGED[STUDENT]
+
+
+def default_encoder(
+    entries: Iterable[tuple[int, Any, str, Any]],
+) -> tuple[pathlib.Path, Iterable[tuple[int, Any, str, Any]]]:
+    """Return the folder of the encoder for entries, (line, id, text, payload), and the entries."""
+    rest = iter(entries)
+    first = [*itertools.islice(rest, MOST_ROWS + 1)]
+    return default_folder([entry[2] for entry in first]), itertools.chain(first, rest)

@@ -8,7 +8,6 @@ distance; their distances are then computed by subtraction.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -115,16 +114,11 @@ def close_pairs(
         return ClosePairs(join.sorted(), is_exact, missed / max(1, seen))
 
 
-def closest_pairs(
-    vectors: np.ndarray, count: int, search: Callable[[float], ClosePairs] | None = None
-) -> ClosePairs:
+def closest_pairs(vectors: np.ndarray, count: int) -> ClosePairs:
     """Find the `count` closest pairs of rows float32 [N, d], or all where there are fewer.
 
     The distance of a search is guessed from a sample, and raised until there are enough pairs.
-
-    search: finds the pairs within a distance; None: `close_pairs` among all rows.
     """
-    search = search or functools.partial(close_pairs, vectors)
     every = len(vectors) * (len(vectors) - 1) // 2
     drawn = np.random.default_rng(0).permutation(len(vectors))
     some, others = np.split(drawn, [min(len(drawn) // 2, _GUESS_ROWS)])
@@ -137,7 +131,7 @@ def closest_pairs(
         place = int(aim / max(1, every) * len(sampled)) + 4
         is_last = aim >= every or place >= len(sampled)
         distance = float(np.finfo(np.float32).max) if is_last else float(sampled[place])
-        found = search(distance)
+        found = close_pairs(vectors, distance)
         number = len(found.pairs.first)
         if is_last or number >= count:
             return found._replace(pairs=found.pairs.where(slice(count)))

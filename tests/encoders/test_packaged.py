@@ -138,7 +138,6 @@ def test_minilm_is_the_default_up_to_fifty_thousand_rows(count, name, caplog):
 
 
 def test_a_call_without_an_encoder_takes_the_default(tmp_path, monkeypatch):
-    monkeypatch.setattr("qpr_jax.retriever.MOST_ROWS", 5)
     monkeypatch.setattr("qpr_jax.encoders.default.MOST_ROWS", 5)
     monkeypatch.chdir(tmp_path)
     (tmp_path / MINILM).mkdir()  # whatever lies in a folder of that name

@@ -162,3 +162,13 @@ def test_isotonic_regression_is_that_of_scikit_learn():
     places, values = calibrate(scores, labels)
     assert places.tolist() == expected.X_thresholds_.tolist()
     np.testing.assert_allclose(values, expected.y_thresholds_, rtol=1e-12, atol=1e-12)
+
+
+def test_hits_by_distance_stay_so_where_scores_only_leave_some_out():
+    pairs, hits = (4.0, 0.0, *[0.0] * 6, -1.0), (4.0, 0.0, -9.0, *[0.0] * 4, -1.0)
+    model = dataclasses.replace(plain_model(), pairs=pairs, hits=hits)
+    retriever = Retriever(WordEncoder(), store_of(["car 5", "car 6", "car 7", "a car"]), model)
+    found = retriever.search("car 8", 4, rerank=False, min_score=0)[0]
+    distances = [hit.distance for hit in found]
+    assert distances == sorted(distances)
+    assert all(hit.score is not None for hit in found)
