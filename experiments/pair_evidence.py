@@ -120,17 +120,19 @@ class Evidence:
         """Make contrasts, those that a guard sees."""
         rng, texts = random.Random(0), self.table.texts
         rows = rng.sample(range(len(texts)), min(CONTRASTED, len(texts)))
-        made = [(row, contrast) for row in rows for contrast in contrasts(texts[row], rng)]
+        near_misses = [(row, contrast) for row in rows for contrast in contrasts(texts[row], rng)]
         others = rng.choices(range(len(texts)), k=len(rows))
         for row, other in zip(rows, others, strict=True):
             if self.table.groups[row] != self.table.groups[other]:
-                made.append((row, f"{texts[row].rstrip('.!?')}. {texts[other]}"))
-        if not made:
+                near_misses.append((row, f"{texts[row].rstrip('.!?')}. {texts[other]}"))
+        if not near_misses:
             return Contrasts(np.zeros(0, np.int64), np.zeros(0), guards([], []))
-        found = guards([texts[row] for row, _ in made], [contrast for _, contrast in made])
+        found = guards(
+            [texts[row] for row, _ in near_misses], [contrast for _, contrast in near_misses]
+        )
         seen = found.any(axis=1)
-        places = np.array([row for row, _ in made], np.int64)[seen]
-        vectors = unit_rows(self.encoder.encode([contrast for _, contrast in made]))[seen]
+        places = np.array([row for row, _ in near_misses], np.int64)[seen]
+        vectors = unit_rows(self.encoder.encode([contrast for _, contrast in near_misses]))[seen]
         cosines = (vectors * self.vectors[places]).sum(axis=1).astype(np.float64)
         return Contrasts(places, 2 - 2 * cosines, found[seen])
 

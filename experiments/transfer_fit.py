@@ -47,9 +47,9 @@ def _fit_pairs(tables: Sequence[Evidence], blank: PlainModel) -> tuple[float, ..
         both, labels, weights, start, spreads, least=np.array([0, 0, -np.inf])
     )
     distance = np.array([more + r, r, bias])
-    made, made_weights = join([_of_contrasts(e, blank) for e in tables])
-    rows = np.vstack([near, made])
-    weights = np.append(weights, CONTRASTS * made_weights * len(near) / len(made))
+    contrast_rows, made_weights = join([_of_contrasts(e, blank) for e in tables])
+    rows = np.vstack([near, contrast_rows])
+    weights = np.append(weights, CONTRASTS * made_weights * len(near) / len(contrast_rows))
     guards = fit_logistic(
         rows[:, 3:-1],
         rows[:, -1],
@@ -83,10 +83,10 @@ def few_of_groups(groups: np.ndarray, most: int) -> np.ndarray:
 
 
 def _of_contrasts(e: Evidence, blank: PlainModel) -> np.ndarray:
-    made = e.contrasts
-    u = np.maximum(made.distances / 2, GUARDED)
-    r = ratios(u, e.spreads(blank, made.rows, made.rows))
-    return np.column_stack([1 - u, r, np.ones(len(u)), made.guards, np.zeros(len(u))])
+    contrasts = e.contrasts
+    u = np.maximum(contrasts.distances / 2, GUARDED)
+    r = ratios(u, e.spreads(blank, contrasts.rows, contrasts.rows))
+    return np.column_stack([1 - u, r, np.ones(len(u)), contrasts.guards, np.zeros(len(u))])
 
 
 def _fit_hits(tables: Sequence[Evidence]) -> tuple[float, ...]:

@@ -141,8 +141,8 @@ def _score_rows(path: pathlib.Path) -> list[tuple[str, str, list[str]]]:
     searches = {"exact": "", "reranked_exact": ", by score"}
     rows = []
     for split, title in _SPLITS.items():
-        known = [search for search in searches if f"{split}_{search}" in ranks]
-        for search, (over, of) in itertools.product(known, _MEANS.items()):
+        ranked = [search for search in searches if f"{split}_{search}" in ranks]
+        for search, (over, of) in itertools.product(ranked, _MEANS.items()):
             table = rank_scores(ranks, split, search, over).T
             cells = [f"{mean:.3f} [{low:.3f}, {high:.3f}]" for mean, low, high in table]
             rows.append((title + searches[search], of, cells))

@@ -253,8 +253,9 @@ class Retriever:
         hits = search_texts(self.store, texts, vectors, size, distinct=distinct)
         scoring = model or (self.ordering(None) if min_score is not None else None)
         if scoring:
-            how = {"sort": model is not None}
-            hits = pair_models.score_hits(scoring, self.encoder, self.store, texts, hits, **how)
+            hits = pair_models.score_hits(
+                scoring, self.encoder, self.store, texts, hits, sort=model is not None
+            )
         hits = [found[:count] for found in hits]
         if max_distance is not None:
             hits = [[hit for hit in found if hit.distance <= max_distance] for found in hits]
@@ -271,8 +272,8 @@ class Retriever:
     def ordering(self, rerank: Rerank) -> PairModel | None:
         """Return what orders hits; UserError if there is no such model."""
         readable = pair_models.reads_metric(self.encoder, self.store.recipe.metric)
-        known = self.pair_model if readable else None
-        return pair_models.choose_model(rerank, known, self.cross_encoder)
+        model = self.pair_model if readable else None
+        return pair_models.choose_model(rerank, model, self.cross_encoder)
 
     def encode(self, queries: Any, *, text_column: str | None = None) -> np.ndarray:
         """Encode strings, one string or the questions of a table as float32 [n, d].
@@ -324,10 +325,7 @@ class Retriever:
             return self.store.remove(checked)
 
     def compact(self) -> None:
-        """Build the index again from its questions and vectors, without what was removed.
-
-        Searches go on meanwhile, other changes wait. Milvus does so by itself.
-        """
+        """Build the index again without what was removed; searches go on, other changes wait."""
         self.store.compact()
 
     def save(self, folder: StrPath) -> None:
@@ -336,8 +334,8 @@ class Retriever:
         An address, as in `load`, gets the questions. The retriever's own folder is only compacted.
         """
         if is_address(folder):
-            how = self.store.recipe, self.encoder, self.pair_model, self.encoder_name
-            create_store(folder, self.store.questions(), *how)
+            facts = self.store.recipe, self.encoder, self.pair_model, self.encoder_name
+            create_store(folder, self.store.questions(), *facts)
             return
         if not isinstance(self.store, FolderStore):
             what = f"expected a retriever of a folder, got {self.store!r}"

@@ -98,8 +98,10 @@ def _all_equal(results: list[list[Hit]], size: int) -> np.ndarray:
 
 def copies_first(query: str, hits: list[Hit]) -> list[Hit]:
     """Put the text of a query itself first, then its copies; the others keep their order."""
-    own = folded(query)
-    return sorted(hits, key=lambda hit: (hit.question != query, folded(hit.question) != own))
+    folded_query = folded(query)
+    return sorted(
+        hits, key=lambda hit: (hit.question != query, folded(hit.question) != folded_query)
+    )
 
 
 def search_distinct(store: Store, vectors: np.ndarray, k: int) -> list[list[Hit]]:

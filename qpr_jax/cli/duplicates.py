@@ -180,8 +180,10 @@ def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
         log.info("%-9s  %8s  %8s  %9s  %s", "threshold", "pairs", "groups", "rows left", _KNOWN)
     for row in swept:
         counts = (f"{row[name]:,}" for name in ("pairs", "groups", "kept"))
-        known = "-" if row["precision"] is None else "{:.2f} to {:.2f}".format(*row["precision"])
-        log.info("%-9g  %8s  %8s  %9s  %s", row["threshold"], *counts, known)
+        precision = (
+            "-" if row["precision"] is None else "{:.2f} to {:.2f}".format(*row["precision"])
+        )
+        log.info("%-9g  %8s  %8s  %9s  %s", row["threshold"], *counts, precision)
     near, shown = "near the threshold", found.around(_SHOWN)
     if info["threshold"] is None:
         near, shown = "farthest", found.pairs[info["copies"] :][-_SHOWN:]

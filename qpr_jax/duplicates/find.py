@@ -111,9 +111,9 @@ def search(
         require_column(column, rows.fields, "keep")
     store = index.store if index is not None and len(rows) else None
     known = store.blocks() if isinstance(store, FolderStore) else ()
-    every = index is not None or model is not None  # whose densities are of all
+    encode_all = index is not None or model is not None  # whose densities are of all
     shared = {} if index is None else index.store.shared
-    vectors = encode_entries(rows, encoder, known, shared=shared, every=every)
+    vectors = encode_entries(rows, encoder, known, shared=shared, every=encode_all)
     scores = find_pairs(rows, vectors, model, choice, memory=options.memory)
 
     def group(scores: Scores) -> list[RowGroup]:

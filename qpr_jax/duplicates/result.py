@@ -147,8 +147,8 @@ class Duplicates:
             facts = self.at_least(threshold).facts()
             row = {"threshold": threshold} | {name: facts[name] for name in _SWEPT_FACTS}
             precisions = getattr(model, "precisions", {})
-            known = precisions.get(f"{threshold:g}")
-            swept.append(row | {"precision": known})
+            precision = precisions.get(f"{threshold:g}")
+            swept.append(row | {"precision": precision})
         return swept
 
     def around(self, count: int = 5) -> list[Pair]:

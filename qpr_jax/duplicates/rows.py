@@ -141,17 +141,17 @@ def _cleaned(texts: list[str], shared: Mapping[str, int] | None) -> list[str]:
     if tagged := sum(map(operator.ne, plain, texts)):
         log.info("%s rows are compared without their HTML (see `--no-clean`)", f"{tagged:,}")
     shared = shared_sentences(plain) if shared is None else shared
-    own = [without_shared(text, shared) for text in plain]
+    near_texts = [without_shared(text, shared) for text in plain]
     if shared:
         log.info(
             "%s rows are compared without %d sentences that many rows share, such as %r "
             "(see `--no-clean`)",
-            f"{sum(map(operator.ne, own, plain)):,}",
+            f"{sum(map(operator.ne, near_texts, plain)):,}",
             len(shared),
             shortened(next(iter(shared)), 60),
         )
-    apart = texts_told_apart(texts, own, shared)
-    return [text if text in apart else near for text, near in zip(texts, own, strict=True)]
+    apart = texts_told_apart(texts, near_texts, shared)
+    return [text if text in apart else near for text, near in zip(texts, near_texts, strict=True)]
 
 
 def _spelled(texts: Iterable[str], *, ignore_numbers: bool) -> dict[str, str]:

@@ -110,9 +110,9 @@ def find_pairs(
 
     keep: Keep | None = None
     if lowest is not None:
-        known, least = require_model(model), logit_of(lowest)
-        limit = min(limit, known.reach(lowest, spreads))
-        keep = lambda pairs: known.without_guards(pairs.distances, means(pairs)) >= least  # noqa: E731
+        scorer, least = require_model(model), logit_of(lowest)
+        limit = min(limit, scorer.reach(lowest, spreads))
+        keep = lambda pairs: scorer.without_guards(pairs.distances, means(pairs)) >= least  # noqa: E731
     close = _search(rows, vectors, limit, keep, memory)
     differs = rows.folded[close.pairs.first] != rows.folded[close.pairs.second]
     close = close._replace(pairs=close.pairs.where(differs))  # equal ones are copies
@@ -146,20 +146,20 @@ def _search(
     Two texts with numbers are compared if these are the same. Where all are compared, texts of each
     key of numbers are a block, and texts without numbers are compared with the others.
     """
-    how: dict[str, Any] = {"keep": keep, "memory": memory}
+    options: dict[str, Any] = {"keep": keep, "memory": memory}
     if rows.compare != "all":
         found = close_pairs(
-            vectors, limit, blocks=rows.names, is_new=rows.is_new, compare=rows.compare, **how
+            vectors, limit, blocks=rows.names, is_new=rows.is_new, compare=rows.compare, **options
         )
         first, second, _ = found.pairs
         keys, bare = rows.numbers, rows.numbers == 0
         same = (keys[first] == keys[second]) | bare[first] | bare[second]
         return found._replace(pairs=found.pairs.where(same))
-    alike = close_pairs(vectors, limit, blocks=rows.blocks, **how)
+    alike = close_pairs(vectors, limit, blocks=rows.blocks, **options)
     if not rows.numbers.any():
         return alike
     mixed = close_pairs(
-        vectors, limit, blocks=rows.names, is_new=rows.numbers > 0, compare="across", **how
+        vectors, limit, blocks=rows.names, is_new=rows.numbers > 0, compare="across", **options
     )
     pairs = Pairs(*map(np.concatenate, zip(alike.pairs, mixed.pairs, strict=True)))
     exact, missed = alike.exact and mixed.exact, max(alike.missed, mixed.missed)

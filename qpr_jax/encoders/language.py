@@ -35,10 +35,10 @@ def count_unknown(encoder: Encoder, texts: Sequence[str]) -> tuple[int, int]:
         found = plain_words(text[:_MOST_CHARACTERS])
         if len(found) > 1 or not "".join(found).isascii():
             words += found
-    known = encoder.known_words(set(words))
-    if known is None:
+    vocabulary = encoder.known_words(set(words))
+    if vocabulary is None:
         return 0, 0
-    return sum(word not in known for word in words), len(words)
+    return sum(word not in vocabulary for word in words), len(words)
 
 
 def say_unknown_words(encoder: Encoder, texts: Sequence[str]) -> None:

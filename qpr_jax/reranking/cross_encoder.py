@@ -112,10 +112,12 @@ class CrossEncoder:
         distances, spreads: ignored; see `reranking.model.PairModel`.
         """
         raw = self.predict([*zip(first, second, strict=True)]).astype(np.float64)
-        if (known := self.probabilities(raw)) is None:
+        if (probabilities := self.probabilities(raw)) is None:
             return raw
-        known = np.clip(known, _LEAST, 1 - _LEAST)
-        return np.log(known / (1 - known)) + _LEAST * raw  # which orders equal probabilities
+        probabilities = np.clip(probabilities, _LEAST, 1 - _LEAST)
+        return (
+            np.log(probabilities / (1 - probabilities)) + _LEAST * raw
+        )  # which orders equal probabilities
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
         """Apply the activation of the folder to logits: float32 [n]."""

@@ -118,9 +118,9 @@ def _read(
     if not is_sample:
         clusters = connect(len(vectors), pairs[labels])
         others = _near_pairs(vectors)
-        known = {(*sorted(pair),) for pair in pairs.tolist()}
+        labeled_pairs = {(*sorted(pair),) for pair in pairs.tolist()}
         apart = clusters[others[:, 0]] != clusters[others[:, 1]]
-        new = [pair not in known for pair in map(tuple, others.tolist())]
+        new = [pair not in labeled_pairs for pair in map(tuple, others.tolist())]
         others = others[apart & np.array(new, bool)]
         pairs = np.concatenate([pairs, others])
         labels = np.append(labels, np.zeros(len(others), bool))
@@ -136,10 +136,10 @@ def _read(
     r = ratios(u, (spreads[first] + spreads[second]) / 2)
     if is_sample and labeled.scores is not None:
         # The scores of found pairs tell how dense their table is, which a sample does not.
-        known = np.isfinite(labeled.scores) & (labeled.scores < 1) & (model.pairs[1] > 0)
-        logits = np.array([logit_of(score) for score in labeled.scores[known]])
+        scored = np.isfinite(labeled.scores) & (labeled.scores < 1) & (model.pairs[1] > 0)
+        logits = np.array([logit_of(score) for score in labeled.scores[scored]])
         others = (1 - u) * model.pairs[0] + found @ model.pairs[2:-1] + model.pairs[-1]
-        r[known] = (logits - others[known]) / model.pairs[1]
+        r[scored] = (logits - others[scored]) / model.pairs[1]
     return _Rows(pairs, labels, weights, np.column_stack([1 - u, r, found]))
 
 
@@ -156,8 +156,8 @@ def _near_pairs(vectors: np.ndarray) -> np.ndarray:
 
 def _fit(start: np.ndarray, rows: _Rows) -> np.ndarray:
     """Fit weights of inputs, then a bias, float64 [f + 1], to rows."""
-    known = _logits(start, rows.inputs)
-    inputs = np.column_stack([known, np.ones(len(known)), rows.inputs])
+    logits = _logits(start, rows.inputs)
+    inputs = np.column_stack([logits, np.ones(len(logits)), rows.inputs])
     count = rows.inputs.shape[1]
     prior = np.array([1.0, 0.0, *np.zeros(count)])
     spreads = np.array([_SLOPE, _SHIFT, *np.full(count, _CHANGE if count > 1 else 1e-9)])

@@ -172,13 +172,15 @@ def inherit(
 
     Returns None where the start has none. vectors: float32 [Q, d], of all questions.
     """
-    known = read_encoder_and_model(start)[1]
-    if known is None:
+    start_model = read_encoder_and_model(start)[1]
+    if start_model is None:
         return None
     changes: dict[str, Any] = {"encoder": encoder.identity}
-    if isinstance(known, WordsModel):
+    if isinstance(start_model, WordsModel):
         changes["embeddings"] = encoder
-    model = dataclasses.replace(known, **changes, settings=known.settings | {"start": start})
+    model = dataclasses.replace(
+        start_model, **changes, settings=start_model.settings | {"start": start}
+    )
     held_out = dataset.splits.split_of == VALIDATION
     labeled = dataset.data.subset(held_out)
     try:

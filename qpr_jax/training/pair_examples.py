@@ -148,8 +148,8 @@ def read_contrasts(
             owners.append(row)
     pairs = np.arange(len(texts)).reshape(-1, 2)
     vectors = encoder.encode(texts) if texts else np.zeros((0, 1), np.float32)
-    known = read_pairs(texts, vectors, extractor, pairs, np.zeros(len(pairs), bool))
-    return known._replace(pairs=np.repeat(np.array(owners, np.int64), 2).reshape(-1, 2))
+    examples = read_pairs(texts, vectors, extractor, pairs, np.zeros(len(pairs), bool))
+    return examples._replace(pairs=np.repeat(np.array(owners, np.int64), 2).reshape(-1, 2))
 
 
 def read_taught(

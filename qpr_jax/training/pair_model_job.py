@@ -173,8 +173,8 @@ def score_folds(networks: list[Network], folds: np.ndarray, hits: Examples) -> n
     """Compute logits, float64 [P], by the network that was not fitted to the fold of the query."""
     logits, own_folds = np.empty(len(hits.labels)), folds[hits.pairs[:, 0]]
     for fold in np.unique(own_folds).tolist():
-        own = own_folds == fold
-        logits[own] = networks[fold].logits(hits.features[own])
+        rows = own_folds == fold
+        logits[rows] = networks[fold].logits(hits.features[rows])
     return logits
 
 
@@ -193,8 +193,8 @@ def score_pairs(dataset: TrainDataset, vectors: np.ndarray, model: WordsModel) -
     pairs, labels = labeled_pairs(dataset, vectors, "test")
     if not 0 < labels.sum() < len(labels):
         return {}
-    known = read_pairs(dataset.data.questions, vectors, model.extractor, pairs, labels)
-    found = logistic(model.network.logits(known.features))
+    examples = read_pairs(dataset.data.questions, vectors, model.extractor, pairs, labels)
+    found = logistic(model.network.logits(examples.features))
     scores = reliability(found, labels, share_weights(labels))
     text = "probabilities of pairs: calibration error %.3f, Brier score %.3f (base rate %.3f)"
     log.info(text, *(scores[name] for name in ("ece", "brier", "base_brier")))
@@ -212,10 +212,10 @@ def score_contrasts(dataset: TrainDataset, encoder: Encoder, model: WordsModel) 
     for query, same in pairs:
         cluster = int(dataset.clusters[query])
         both = dataset.data.questions[query], dataset.data.questions[same]
-        made = contrasts(rng.choice(both), rng)
-        if made and cluster not in seen and len(seen) < TRIPLES:
+        negatives = contrasts(rng.choice(both), rng)
+        if negatives and cluster not in seen and len(seen) < TRIPLES:
             seen.add(cluster)
-            texts += [*both, rng.choice(made)]
+            texts += [*both, rng.choice(negatives)]
     if not texts:
         return None
     vectors = encoder.encode(texts)

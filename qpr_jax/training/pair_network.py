@@ -168,9 +168,9 @@ def _loss(params, inputs, relevant, factors, words, pairs, key):  # type: ignore
         weights = params[_WORDS][jnp.maximum(words, 0)]
         scores += jnp.where(words >= 0, weights, 0).sum(axis=2)
     logs = jax.nn.log_softmax(scores, axis=1)
-    own = jnp.where(relevant, logs, 0).sum(axis=1) / relevant.sum(axis=1)
+    mean_log = jnp.where(relevant, logs, 0).sum(axis=1) / relevant.sum(axis=1)
     whole = jax.nn.logsumexp(jnp.where(relevant, logs, -jnp.inf), axis=1)
-    loss = -(own + whole).mean() / 2
+    loss = -(mean_log + whole).mean() / 2
     if pairs is not None:
         features, labels, weights = pairs
         logits = _score(params, features, key) + params["shift"][None]

@@ -1,4 +1,4 @@
-"""Which tables an encoder is said not to know the language of, and where that is said."""
+"""The warning that an encoder lacks the words of a table."""
 
 import dataclasses
 import json

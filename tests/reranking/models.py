@@ -38,18 +38,18 @@ def words_model(encoder: Any = None, **changes: Any) -> WordsModel:
 
     The reach is 4: all pairs are within it.
     """
-    known, rng = encoder or WordEncoder(), np.random.default_rng(0)
+    bound_encoder, rng = encoder or WordEncoder(), np.random.default_rng(0)
     f, h = FEATURES, 4
     shapes = ((f,), (f,), (f, h), (h,), (h,), (f,), (1,))
     drawn = Network(*(rng.normal(0, 0.2, shape).astype(np.float32) for shape in shapes))
     linear = drawn.linear.copy()
     linear[1] = -2
     parts: dict[str, Any] = {
-        "encoder": known.identity,
+        "encoder": bound_encoder.identity,
         "depth": 3,
         "farthest": 4.0,
         "network": drawn._replace(scale=np.ones(f, np.float32), linear=linear),
         "frequencies": Frequencies.count(["what is the price of a car", "what is a car"]),
-        "embeddings": known,
+        "embeddings": bound_encoder,
     }
     return WordsModel(**(parts | changes))

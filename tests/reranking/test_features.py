@@ -136,8 +136,8 @@ def test_equals_the_reference(extractor):
     queries = [*CORPUS, "Is a car not an Automobile of 2016 or Zürich?"]
     starts = np.arange(len(queries) + 1) * len(CORPUS)
     rows = extractor.compute(TextLists(queries, CORPUS * len(queries), starts))
-    for query, own in zip(queries, rows.reshape(len(queries), len(CORPUS), -1), strict=True):
-        for text, row in zip(CORPUS, own, strict=True):
+    for query, query_rows in zip(queries, rows.reshape(len(queries), len(CORPUS), -1), strict=True):
+        for text, row in zip(CORPUS, query_rows, strict=True):
             found = dict(zip(FEATURES, row.tolist(), strict=True))
             expected = reference.pair(query, text)
             ours = {name: found[name] for name in expected}
