@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.questions import as_entries, as_queries, is_path
+from qpr_jax.data.tables import as_entries, as_queries, is_path
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.default import default_encoder
 from qpr_jax.encoders.language import check_language
@@ -164,7 +164,7 @@ class Retriever:
         Args:
           folder: gets index/ and, if it has none, the encoder; or an address, as in `load`; None: a
             temporary folder, removed with the retriever.
-          entries: (line, id, question, payload), as in `data.questions.read_questions`: either
+          entries: (line, id, question, payload), as in `data.tables.Entry`: either
             all with distinct ids, or all with None, for 0, 1, 2, ...
           encoder, cross_encoder: as in `build`.
           recipe: as in `build`, or the fields that differ from the settings of the encoder.

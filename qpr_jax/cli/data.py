@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from qpr_jax.cli import command as cli
-from qpr_jax.data.decoding import table_files
+from qpr_jax.data.columns import table_files
 from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.data.task_splits import write_tasks
 from qpr_jax.distant.folder import make_folder, score_verdicts

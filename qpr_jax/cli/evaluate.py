@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qpr_jax.cli import command as cli
+from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.data.splits import HELD_OUT, read_pairs
-from qpr_jax.data.tables import read_values
 from qpr_jax.errors import UserError, needs
 from qpr_jax.ids import Id, parse_key
 

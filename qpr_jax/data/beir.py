@@ -14,7 +14,7 @@ import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from qpr_jax.data.tables import read_rows, write_tsv
+from qpr_jax.data.columns import read_rows, write_tsv
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.text.tokenizer import replace_surrogates

@@ -17,8 +17,8 @@ from qpr_jax.data.clusters import (
     linking_pairs,
     transitive_clusters,
 )
+from qpr_jax.data.columns import write_tsv
 from qpr_jax.data.pairs import COLUMNS, QuestionPairs
-from qpr_jax.data.tables import write_tsv
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.text.tokenizer import normalized_text

@@ -14,9 +14,9 @@ import numpy as np
 
 from qpr_jax.data.beir import write_beir
 from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
+from qpr_jax.data.columns import write_tsv
 from qpr_jax.data.pairs import PAIRS_HEADER, QuestionPairs
 from qpr_jax.data.splits import group_questions
-from qpr_jax.data.tables import write_tsv
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, replace_folder, write_json
 from qpr_jax.text.tokenizer import normalized_text

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from qpr_jax.data.decoding import BadRows, format_of, not_utf8, open_input, read_lines, require
+from qpr_jax.data.columns import BadRows, format_of, read_rows, require
+from qpr_jax.data.decoding import not_utf8, open_input, read_lines
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.data.tables import read_rows
 from qpr_jax.errors import UserError, short
 from qpr_jax.text.tokenizer import normalized_text, replace_surrogates
 
@@ -65,7 +65,6 @@ def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations
     bad = BadRows(source, skip=skip_bad_rows)
     rows = _aligned_rows(*paths) if len(paths) == 2 else _table_rows(paths[0], languages)
     pairs = [*bad.good(rows, lambda _, pair: pair)]
-    bad.warn()
     if not pairs:
         got = f"no good row and {bad.count} bad ones"
         raise UserError(f"{source}: expected translations, got {got}", remedy="name another file")

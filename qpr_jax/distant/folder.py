@@ -14,10 +14,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from qpr_jax.data.decoding import table_files
+from qpr_jax.data.columns import read_values, table_files, write_tsv
 from qpr_jax.data.pairs import QuestionPairs, parse_label
 from qpr_jax.data.splits import SPLITS, SplitData, Splits
-from qpr_jax.data.tables import read_values, write_tsv
 from qpr_jax.distant.logs import (
     NAME_COLUMNS,
     UNDECIDED,

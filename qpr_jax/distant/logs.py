@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from qpr_jax.data.decoding import SKIP, BadRows
-from qpr_jax.data.tables import read_rows
+from qpr_jax.data.columns import SKIP, BadRows, read_rows
 from qpr_jax.integrations import spark
 from qpr_jax.text.tokenizer import canonical
 

@@ -16,7 +16,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-from qpr_jax.data.tables import tsv_cell
+from qpr_jax.data.columns import tsv_cell
 from qpr_jax.duplicates.result import Duplicates, Table
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import read_object, write_atomically

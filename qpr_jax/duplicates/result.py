@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from qpr_jax.data.columns import select_rows
-from qpr_jax.data.questions import Payload, Source
+from qpr_jax.data.frames import select_rows
+from qpr_jax.data.tables import Payload, Source
 from qpr_jax.duplicates.groups import RowGroup
 from qpr_jax.duplicates.rows import Rows
 from qpr_jax.duplicates.scores import LOWEST, Scored, Scores, at_no_distance

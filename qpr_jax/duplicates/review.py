@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.columns import is_missing
+from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import input_name
+from qpr_jax.data.frames import is_missing
 from qpr_jax.data.pairs import parse_label
-from qpr_jax.data.tables import read_values
 from qpr_jax.duplicates.sampling import (
     QUANTILE,
     Estimate,

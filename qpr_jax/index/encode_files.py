@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.data.columns import Columns
-from qpr_jax.data.decoding import import_pyarrow, table_files
+from qpr_jax.data.columns import Columns, table_files
+from qpr_jax.data.decoding import import_pyarrow
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError, short

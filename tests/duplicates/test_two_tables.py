@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qpr_jax import Retriever, UserError, find_duplicates
-from qpr_jax.data.questions import Entry
+from qpr_jax.data.tables import Entry
 from qpr_jax.duplicates.find import Options, Source, search
 from qpr_jax.duplicates.scores import Choice
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
