@@ -168,7 +168,7 @@ def as_lines(
 
 
 def as_tsv(fields: Mapping[str, object]) -> str:
-    """Return a line of cells that `data.tables` reads, without what a terminal would act on.
+    """Return a line of cells that `data.columns` reads, without what a terminal would act on.
 
     Whitespace in a text becomes spaces, except in an id; None is an empty cell; a mapping is JSON.
     """

@@ -18,7 +18,7 @@ from qpr_jax.data.clusters import (
     transitive_clusters,
 )
 from qpr_jax.data.columns import write_tsv
-from qpr_jax.data.pairs import COLUMNS, QuestionPairs
+from qpr_jax.data.question_pairs import COLUMNS, QuestionPairs
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.text.tokenizer import normalized_text
@@ -208,7 +208,7 @@ def write_splits(folder: StrPath, data: QuestionPairs, splits: Splits) -> None:
     """Write the splits to files of `folder`.
 
     {train,validation,test}.tsv: `id1 id2`, a pair of ids in each line.
-    labelled_{validation,test}.jsonl: these and the labeled non-duplicates, for `data.pairs`.
+    labelled_{validation,test}.jsonl: these and the labeled non-duplicates, as pairs.
     questions.tsv: `id split` for all questions; `none` is a question that is indexed only.
     """
     ids, questions, path = data.ids, data.questions, pathlib.Path(folder)

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.beir import write_beir
+from qpr_jax.data.beir_format import write_beir
 from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
 from qpr_jax.data.columns import write_tsv
-from qpr_jax.data.pairs import PAIRS_HEADER, QuestionPairs
+from qpr_jax.data.question_pairs import PAIRS_HEADER, QuestionPairs
 from qpr_jax.data.splits import group_questions
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, replace_folder, write_json
@@ -39,7 +39,7 @@ def write_tasks(
 
     {train,dev,test}.tsv: `qid1 qid2 question1 question2 is_duplicate`, the labeled pairs with both
     questions in the part, in the order of the file.
-    beir/: queries of dev and test, and all other questions as a corpus (`data.beir`). A cluster has
+    beir/: queries of dev and test, and all other questions as a corpus. A cluster has
     one query at most, and no other question has the normalized text of a query.
     report.json: counts.
 

@@ -1,4 +1,4 @@
-"""Logs of questions and answers: files or folders, in any format of `data.tables`."""
+"""Logs of questions and answers: files or folders, in any format of `data.decoding`."""
 
 from __future__ import annotations
 

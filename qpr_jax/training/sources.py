@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qpr_jax.data.augmentation import replace_words, splice_questions
 from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
 from qpr_jax.data.columns import BadRows, read_rows, table_files
-from qpr_jax.data.pairs import QuestionPairs, read_question_pairs
-from qpr_jax.data.sources import find_logs, find_quora
+from qpr_jax.data.find_data import find_logs, find_quora
+from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import (
     TRAIN,
     SplitData,
@@ -30,8 +31,7 @@ from qpr_jax.data.splits import (
 )
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.data.tables import read_table
-from qpr_jax.data.words import replace_words, splice_questions
-from qpr_jax.distant.folder import is_made, make_folder, read_clusters, read_report
+from qpr_jax.distant.cluster_folder import is_made, make_folder, read_clusters, read_report
 from qpr_jax.distant.logs import Logs
 from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.text.tokenizer import normalized_text

@@ -84,7 +84,7 @@ def read_question_pairs(
     whole numbers; else questions are numbered by first appearance. The first bad row is a UserError
     with its line, unless they are skipped and counted.
 
-    format: of `data.tables`; if None, the suffix of the file's name decides, else "tsv".
+    format: of `data.decoding`; if None, the suffix of the file's name decides, else "tsv".
     max_rows: stop after so many good rows; 0: read all.
     weighted: read `weight`, 1 where there is none, and `score`, and no ids.
     """

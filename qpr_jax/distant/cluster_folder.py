@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from qpr_jax.data.columns import read_values, table_files, write_tsv
-from qpr_jax.data.pairs import QuestionPairs, parse_label
+from qpr_jax.data.question_pairs import QuestionPairs, parse_label
 from qpr_jax.data.splits import SPLITS, SplitData, Splits
 from qpr_jax.distant.logs import (
     NAME_COLUMNS,

@@ -55,7 +55,7 @@ class Translations(NamedTuple):
 def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations:
     """Read pairs of a text and its translation; UserError for a bad row, unless they are skipped.
 
-    spec: `en-de:PATH`, a table in any format of `data.tables`, or `en-de:PATH1+PATH2`, two files
+    spec: `en-de:PATH`, a table in any format of `data.decoding`, or `en-de:PATH1+PATH2`, two files
       whose lines translate each other. A table has columns named by the two codes, or by `source`
       and `target`, or two columns in the order of the codes (a text file needs no header then).
       `$VARIABLE` and `~` in paths are expanded.
