@@ -99,8 +99,8 @@ def relevance_scores(
     queries = list(relevant)
     relevance = np.zeros((len(queries), DEPTH), bool)
     all_hits = search_in_blocks(search, queries, 2 * DEPTH)
-    for row, (query, hits) in enumerate(zip(queries, all_hits, strict=True)):
-        seen = [hit.id for hit in hits if not other_texts or hit.question != query][:DEPTH]
+    for row, (query, found) in enumerate(zip(queries, all_hits, strict=True)):
+        seen = [hit.id for hit in found if not other_texts or hit.question != query][:DEPTH]
         relevance[row, : len(seen)] = [id_key(i) in relevant[query] for i in seen]
     counts = [max(1, len(relevant[query])) for query in queries]
     recall = relevance[:, :10].sum(axis=1) / counts
