@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import json
 import logging
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -27,6 +28,7 @@ from qpr_jax.data.decoding import (
 )
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath, write_atomically
+from qpr_jax.text.tokenizer import replace_surrogates
 
 log = logging.getLogger("qpr_jax")
 
@@ -317,6 +319,13 @@ def write_tsv(path: StrPath, header: Sequence[str], rows: Iterable[Sequence[obje
     with write_atomically(path, "w") as file:
         for row in itertools.chain([header], rows):
             file.write("\t".join(tsv_cell(f"{value}") for value in row) + "\n")
+
+
+def write_json_lines(path: StrPath, rows: Iterable[Mapping[str, object]]) -> None:
+    """Write a line of JSON for each row; lone surrogates become U+FFFD."""
+    with write_atomically(path, "w") as file:
+        for row in rows:
+            file.write(replace_surrogates(json.dumps(row, ensure_ascii=False)) + "\n")
 
 
 def tsv_cell(text: str) -> str:
