@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.tables import as_entries, as_queries, is_path
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.base import Encoder, encode_in_parts
 from qpr_jax.encoders.default import default_encoder
 from qpr_jax.encoders.language import check_language
 from qpr_jax.encoders.load import encoder_folder, is_encoder
@@ -311,6 +311,22 @@ class Retriever:
             given = check_ids([row.id for row in rows])
             self.store.add(rows, vectors)
         return given
+
+    def add_new(self, pairs: Any) -> int:
+        """Add the rows that the index lacks, and return their number.
+
+        UserError, and no change, if the index was changed since the pairs were found.
+
+        pairs: what `find_duplicates(..., against=RETRIEVER)` found with this index.
+        """
+        encode, shared = functools.partial(encode_in_parts, self.encoder), self.store.shared
+        questions, vectors = pairs.new_rows(encode, lambda text: clean(text, shared))
+        with self.store.changing():
+            if self.store.version != pairs.version:
+                what = "the index was changed during the search, so nothing was added"
+                raise UserError(what, remedy="do the same again")
+            self.store.add(questions, vectors)
+        return len(questions)
 
     def remove(self, ids: Id | Iterable[Id], *, ignore_missing: bool = False) -> int:
         """Remove the questions of ids, or of one, and return their number.
