@@ -18,6 +18,7 @@ from qpr_jax.data.decoding import (
     FORMATS,
     NO_JSON,
     Choose,
+    Fields,
     Rows,
     decode_rows,
     find_separator,
@@ -155,18 +156,19 @@ def read_values(
     format: str = "",
     remedy: str = NAME_COLUMNS,
 ) -> Iterator[T]:
-    """Yield what `parse` makes of the values of `columns` of each row.
+    """Return what `parse` makes of the values of `columns` of each row.
 
     UserError if that is None: the row is not what is `expected`.
     """
-    for line, fields in read_rows(path, columns, format=format, remedy=remedy):
-        values = [] if isinstance(fields, str) else [fields[name] for name in columns]
-        result = parse(*values) if values else None
-        if result is None:
-            got = fields if isinstance(fields, str) else f"got {values!r:.80}"
-            what = f"{input_name(path)}, line {line}: expected {expected}; {got}"
-            raise UserError(what, remedy="correct the line")
-        yield result
+
+    def parse_row(line: int, fields: Fields) -> T:
+        values = [fields[name] for name in columns]
+        if (result := parse(*values)) is None:
+            raise UserError(f"expected {expected}; got {values!r:.80}")
+        return result
+
+    rows = read_rows(path, columns, format=format, remedy=remedy)
+    return BadRows(input_name(path), skip=False, option="").good(rows, parse_row)
 
 
 @dataclass
@@ -175,7 +177,7 @@ class BadRows:
 
     source: str  # of the rows, in messages
     skip: bool
-    option: str = SKIP  # remedy that skips them
+    option: str = SKIP  # remedy that skips them; "": none
     place: str = "line"  # what numbers the rows
     count: int = 0
     first: str = ""  # the place and the reason of the first
@@ -184,7 +186,7 @@ class BadRows:
         """Count a bad row; UserError unless bad rows are skipped."""
         what = f"{self.place} {number}: {reason}"
         if not self.skip:
-            remedy = remedy or f"correct it, or {self.option}"
+            remedy = remedy or ("correct it" + f", or {self.option}" * bool(self.option))
             raise UserError(f"{self.source}, {what}", remedy=remedy)
         self.count += 1
         self.first = self.first or what
