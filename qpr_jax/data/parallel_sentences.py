@@ -204,9 +204,7 @@ def split_translations(
     in_tests = {normalized_text(text) for file in tests for text in (*file.sources, *file.targets)}
     rows = _usable_rows(files, in_tests, counts)
     scored = _hold_out(files, rows, held_out)
-    held = {
-        row for of_language in scored.values() for chosen in of_language.values() for row in chosen
-    }
+    held = {row for chosen in scored.values() for row in itertools.chain(*chosen.values())}
     banned = {key for row in held for key in row.keys}
     trained: list[list[_Row]] = [[] for _ in files]
     for row in rows:
