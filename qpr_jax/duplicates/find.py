@@ -6,7 +6,6 @@ import array
 import functools
 import logging
 import os
-import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,12 +39,9 @@ from qpr_jax.encoders.language import say_unknown_words
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, first_repeated, repeated_id
-from qpr_jax.index.base import Question
-from qpr_jax.index.folder import FolderStore
-from qpr_jax.index.milvus_server import is_address
+from qpr_jax.index.base import Question, as_questions
 from qpr_jax.reranking.model import read_encoder_and_model, require_model
 from qpr_jax.retriever import Retriever
-from qpr_jax.stores import numbered
 
 log = logging.getLogger("qpr_jax")
 
@@ -97,7 +93,7 @@ def search(
             given = "encoder" if other is None else "against"
             what = f"an index is compared by itself, got {given}, too"
             raise UserError(what, setting="incremental", remedy="leave one of them out")
-        index = _open_index(options.incremental)
+        index = _as_retriever(options.incremental)
         encoder, model = index.encoder, index.pair_model
     if choice.threshold is not None:
         require_model(model)
@@ -109,8 +105,7 @@ def search(
     say_unknown_words(encoder, rows.entry_texts)
     if rows.table_rows and column:
         require_column(column, rows.fields, "keep")
-    store = index.store if index is not None and len(rows) else None
-    known = store.blocks() if isinstance(store, FolderStore) else ()
+    known = index.store.blocks() if index is not None and len(rows) else ()
     encode_all = index is not None or model is not None  # whose densities are of all
     shared = {} if index is None else index.store.shared
     vectors = encode_entries(rows, encoder, known, shared=shared, every=encode_all)
@@ -195,13 +190,8 @@ def find_duplicates(
     return found
 
 
-def _open_index(given: StrPath | Retriever) -> Retriever:
-    if isinstance(given, str | os.PathLike):
-        if not is_address(given) and not pathlib.Path(given, "index").is_dir():
-            what = f"expected the folder of an index, found none at {given}"
-            raise UserError(what, setting="incremental", remedy="make one with `qpr index`")
-        return Retriever.load(given, indexed=True)
-    return given
+def _as_retriever(index: StrPath | Retriever) -> Retriever:
+    return index if isinstance(index, Retriever) else Retriever.load(index, indexed=True)
 
 
 def _read_rows(
@@ -256,7 +246,7 @@ def _read(
     new_ids: gives ids to rows that have none; None: they are numbered.
     """
     lines, entries = array.array("q"), [*source.entries]
-    rows = [*numbered(entries, lines, source.where)] if entries else []
+    rows = [*as_questions(entries, lines, source.where)] if entries else []
     has_ids = not entries or entries[0].id is not None
     if new_ids is not None and not has_ids:
         new = new_ids(len(rows))
