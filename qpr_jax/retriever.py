@@ -30,7 +30,6 @@ from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
 from qpr_jax.reranking.explain import explain
 from qpr_jax.reranking.model import PairModel, Rerank
 from qpr_jax.results import Results
-from qpr_jax.text.cleaning import clean
 from qpr_jax.text.differences import Explanation
 
 __all__ = ["Hit", "Recipe", "Retriever", "read_encoder", "run_recipe"]
@@ -244,14 +243,14 @@ class Retriever:
             raise UserError(f"expected a whole number from 1 on, got {k!r:.80}", setting="k")
         count, texts = int(k), as_queries(queries, text_column)
         model = self.ordering(rerank)
-        vectors = self.encode(texts)
+        cleaned = self.store.cleaner.clean_all(texts)
+        vectors = self.encoder.encode(cleaned)
         size = max(count, model.depth if model else 0)
         hits = search_texts(self.store, texts, vectors, size, distinct=distinct)
         scoring = model or (self.ordering(None) if min_score is not None else None)
         if scoring:
-            hits = pair_models.score_hits(
-                scoring, self.encoder, self.store, texts, hits, sort=model is not None
-            )
+            asked = self.encoder, self.store, texts, hits
+            hits = pair_models.score_hits(scoring, *asked, cleaned=cleaned, sort=model is not None)
         hits = [found[:count] for found in hits]
         if max_distance is not None:
             hits = [[hit for hit in found if hit.distance <= max_distance] for found in hits]
@@ -276,9 +275,8 @@ class Retriever:
 
         HTML, and sentences that many questions of the index share, are left out.
         """
-        shared = self.store.shared
-        texts = [clean(text, shared) for text in as_queries(queries, text_column)]
-        return self.encoder.encode(texts)
+        texts = as_queries(queries, text_column)
+        return self.encoder.encode(self.store.cleaner.clean_all(texts))
 
     def add(
         self,

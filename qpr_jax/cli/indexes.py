@@ -236,7 +236,7 @@ def info(folder: str) -> dict[str, Any]:
         "questions": len(store),
         **dataclasses.asdict(store.recipe),
         **store.facts(),
-        "shared": store.shared and [*store.shared],
+        "shared": None if store.cleaner.shared is None else [*store.cleaner.shared],
         "dimension": encoder.dimension,
         "vocabulary": encoder.summary().vocabulary_size,
         "encoder": encoder.identity,

@@ -42,6 +42,7 @@ from qpr_jax.ids import Id, first_repeated, repeated_id
 from qpr_jax.index.base import Question, as_questions
 from qpr_jax.reranking.model import read_encoder_and_model, require_model
 from qpr_jax.retriever import Retriever
+from qpr_jax.text.cleaning import Cleaner
 
 log = logging.getLogger("qpr_jax")
 
@@ -107,8 +108,8 @@ def search(
         require_column(column, rows.fields, "keep")
     known = index.store.blocks() if index is not None and len(rows) else ()
     encode_all = index is not None or model is not None  # whose densities are of all
-    shared = {} if index is None else index.store.shared
-    vectors = encode_entries(rows, encoder, known, shared=shared, every=encode_all)
+    cleaner = Cleaner() if index is None else index.store.cleaner
+    vectors = encode_entries(rows, encoder, known, cleaner=cleaner, every=encode_all)
     scores = find_pairs(rows, vectors, model, choice, memory=options.memory)
 
     def group(scores: Scores) -> list[RowGroup]:
@@ -209,15 +210,14 @@ def _read_rows(
         stored = [*index.store.questions()] if rows else []
         how = {"by_text": not has_ids, "replace": options.replace}
         rows, others = leave_out_known(rows, stored, options.block_on, **how)
-    shared = None if index is None else index.store.shared
+    cleaner = None if index is None else index.store.cleaner
     return make_rows(
         rows,
         others if rows else [],
         block_on=options.block_on,
         apart=other is not None,
         ignore_numbers=options.ignore_numbers,
-        clean=options.clean and (index is None or shared is not None),
-        shared=shared,
+        cleaner=cleaner if options.clean else Cleaner(),
     )
 
 
@@ -226,7 +226,7 @@ def _add_new(index: Retriever | None, version: str, rows: Rows, entries: np.ndar
     if index is None or not rows.table_rows:
         return 0
     store, count = index.store, rows.table_rows
-    vectors = table_vectors(rows, entries, index.encoder, store.shared)
+    vectors = table_vectors(rows, entries, index.encoder, store.cleaner)
     questions = rows.questions[:count]
     with store.changing():
         if store.version != version:

@@ -16,6 +16,7 @@ from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_id
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.text.base import as_texts
+from qpr_jax.text.cleaning import Cleaner
 
 Entries = Iterable[tuple[int, Id | None, str, Payload | None]]  # line, id, question, payload
 
@@ -59,8 +60,7 @@ class Store(Protocol):
     recipe: Recipe  # how the vectors are indexed
     encoder: str  # identity of the encoder of the vectors
     dimension: int  # length of a vector
-    # Sentences that many texts share, and their counts; None if `recipe.clean` is False.
-    shared: Mapping[str, int] | None
+    cleaner: Cleaner  # of the texts before they are encoded
 
     @classmethod
     def open(cls, location: str) -> Self:

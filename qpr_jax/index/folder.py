@@ -31,6 +31,7 @@ from qpr_jax.index.build import (
 )
 from qpr_jax.index.questions import LARGEST_COUNTER, LOCK, stored_key
 from qpr_jax.index.recipe import Recipe
+from qpr_jax.text.cleaning import Cleaner
 
 EXPORT, INDEX = "export", "index"  # folders of an encoder and of its index, side by side
 SaveEncoder = Callable[[StrPath], object]
@@ -63,8 +64,7 @@ class FolderStore:
         """See `Store`; the location is the folder that index/ lies in."""
         path = pathlib.Path(location)
         if not path.is_dir():
-            what = f"expected an encoder or an index, found none at {location}"
-            raise UserError(what, remedy="name another folder, or make one with `qpr index`")
+            raise found_nothing(location)
         if not (path / INDEX).is_dir():
             remedy = "finish the run, or make one with `qpr index`"
             raise UserError(f"{location} has no {INDEX}/", remedy=remedy)
@@ -265,7 +265,7 @@ class FolderStore:
             dimension=self.dimension,
             codes=None if state.sequence else state.vectors,
             next_id=state.next_id,
-            shared=self.shared,
+            cleaner=self.cleaner,
             export=export,
         )
 
@@ -293,7 +293,14 @@ class FolderStore:
         self.recipe = state.vectors.recipe
         self.encoder = str(state.manifest["encoder"])
         self.dimension = state.vectors.dimension
-        self.shared: Mapping[str, int] | None = state.manifest["shared"]
+        self.cleaner = Cleaner(state.manifest["shared"])
+
+
+def found_nothing(location: StrPath) -> UserError:
+    """Return the error of a location that is neither a folder nor the name of an encoder."""
+    what = f"expected an encoder or an index, found none at {location}, nor one of this name in "
+    remedy = "name another folder; `qpr train` makes an encoder, and `qpr index` an index"
+    return UserError(what + "$QPR_MODELS or ~/.cache/qpr_jax/models", remedy=remedy)
 
 
 def index_manifest(folder: StrPath) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from qpr_jax.index.base import Hit, Question, check_encoder
 from qpr_jax.index.milvus_server import LEVELS, Server
 from qpr_jax.index.questions import RepeatedIdError, question_json
 from qpr_jax.index.recipe import AUTO, Recipe
-from qpr_jax.text.cleaning import clean, shared_sentences, without_html
+from qpr_jax.text.cleaning import Cleaner
 
 FORMAT = "qpr_jax milvus 1"
 _CHUNK, _HITS = 512, 10_000  # questions of a call; hits of a call
@@ -104,10 +104,8 @@ class MilvusStore:
         facts |= {"dimension": str(dimension), "recipe": json.dumps(dataclasses.asdict(recipe))}
         stream = iter(questions)
         first = [*itertools.islice(stream, _SAMPLE)]
-        shared = None
-        if recipe.clean:
-            shared = shared_sentences([without_html(question.text) for question in first])
-        facts["shared"] = json.dumps(shared)
+        cleaner = Cleaner.of(question.text for question in first) if recipe.clean else Cleaner()
+        facts["shared"] = json.dumps(cleaner.shared)
         _create(server, build, dimension, {f"qpr.{key}": value for key, value in facts.items()})
         keys: set[str] = set()
         for some in _chunks(itertools.chain(first, stream)):
@@ -116,7 +114,8 @@ class MilvusStore:
                 if entity["id"] in keys:
                     raise RepeatedIdError(question.id, len(keys))
                 keys.add(entity["id"])
-            _upsert(server, build, entities, encoder.encode([clean(q.text, shared) for q in some]))
+            texts = cleaner.clean_all(question.text for question in some)
+            _upsert(server, build, entities, encoder.encode(texts))
         _index(server, build, index)
         server.call("alter_alias" if old else "create_alias", build, name)
         if old:
@@ -266,7 +265,7 @@ class MilvusStore:
         self._build, self.encoder_name = found["collection_name"], properties["qpr.encoder_name"]
         self.encoder, self.dimension = properties["qpr.encoder"], int(properties["qpr.dimension"])
         self.recipe = Recipe(**json.loads(properties["qpr.recipe"]))
-        self.shared = json.loads(properties["qpr.shared"])
+        self.cleaner = Cleaner(json.loads(properties["qpr.shared"]))
         self._looked = now
 
 

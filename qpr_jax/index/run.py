@@ -14,7 +14,7 @@ from qpr_jax.encoders.load import encoder_folder, is_encoder, load_encoder
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, StrPath
-from qpr_jax.index.folder import EXPORT, INDEX, index_manifest
+from qpr_jax.index.folder import EXPORT, INDEX, found_nothing, index_manifest
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.stores import encoder_of
 
@@ -42,10 +42,7 @@ def run_encoder_folder(encoder: StrPath) -> pathlib.Path:
     """
     folder = pathlib.Path(encoder_folder(encoder_of(encoder)))
     if not folder.is_dir():
-        what = f"expected an encoder or an index, found none at {folder}, nor one of this name in "
-        what += "$QPR_MODELS or ~/.cache/qpr_jax/models"
-        remedy = "name another folder; `qpr train` makes an encoder, and `qpr index` an index"
-        raise UserError(what, remedy=remedy)
+        raise found_nothing(folder)
     if is_encoder(folder):
         return folder
     named = index_manifest(folder).get("export")

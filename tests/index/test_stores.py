@@ -10,6 +10,7 @@ from qpr_jax.index import stores
 from qpr_jax.index.base import Hit
 from qpr_jax.index.vectors import exact_top_k
 from qpr_jax.retriever import Retriever
+from qpr_jax.text.cleaning import Cleaner
 
 
 class MemoryStore:
@@ -27,7 +28,11 @@ class MemoryStore:
     def build(cls, location, questions, encoder, recipe, *, encoder_name, save_encoder):
         store = cls.at[location] = cls()
         store.location, store.recipe, store.encoder_name = location, recipe, encoder_name
-        store.encoder, store.dimension, store.shared = encoder.identity, encoder.dimension, None
+        store.encoder, store.dimension, store.cleaner = (
+            encoder.identity,
+            encoder.dimension,
+            Cleaner(),
+        )
         store.rows, store.changes, store.used = {}, 0, 0
         questions = [*questions]
         store.add(questions, encoder.encode([question.text for question in questions]))
@@ -111,3 +116,14 @@ def test_a_retriever_of_a_store_that_is_registered_by_a_scheme(encoder_run, tmp_
     assert [*built] == [*Retriever.load("memory://a")] == before[:2]
     with pytest.raises(UserError, match="c: found no store"):
         Retriever.load("memory://c")
+
+
+def test_a_search_cleans_each_text_once(monkeypatch):
+    texts = [f"<p>Hi there,</p>\n{thing}" for thing in ("rice", "rye", "a car", "tea", "a bike")]
+    retriever, cleaned, clean = Retriever.build(texts), [], Cleaner.clean
+    monkeypatch.setattr(
+        Cleaner, "clean", lambda self, text: (cleaned.append(text), clean(self, text))[1]
+    )
+    (hits,) = retriever.search("Hi there,\nrice?", 3)
+    assert hits[0].score is not None
+    assert sorted(cleaned) == sorted(["Hi there,\nrice?", *texts])

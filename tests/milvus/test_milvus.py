@@ -106,7 +106,7 @@ def test_a_load_that_is_killed_leaves_the_old_or_the_new_index(host, monkeypatch
     old = [Question(question.id, f"Hi there.\n{question.text}") for question in OLD]
     store, call = create(address, old), Server.call
     # Shared sentences are stored and not encoded.
-    assert store.shared == MilvusStore(address).shared == {"hi there": len(OLD)}
+    assert store.cleaner.shared == MilvusStore(address).cleaner.shared == {"hi there": len(OLD)}
     (hits,) = store.search(encode([OLD[3].text]), 1)
     assert (hits[0].question, hits[0].distance) == (old[3].text, pytest.approx(0, abs=1e-6))
 

@@ -206,7 +206,7 @@ def test_html_and_shared_sentences_are_shown_and_not_encoded(things, new, tmp_pa
     plain = Retriever.build(things)
     wrapped = [f"<p>Hi there,</p>\n{thing}<br>Sent from my phone" for thing in things]
     index = Retriever.build(wrapped)
-    assert {*index.store.shared} == {"hi there", "sent from my phone"}
+    assert {*index.store.cleaner.shared} == {"hi there", "sent from my phone"}
     index.save(folder)
     for retriever in (plain, index):
         assert retriever.add([new if retriever is plain else f"Hi there,\n{new}"]) == [6]
