@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import functools
 import os
-import pathlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,24 +14,22 @@ from qpr_jax.data.tables import as_entries, as_queries, is_path
 from qpr_jax.encoders.base import Encoder, encode_in_parts
 from qpr_jax.encoders.default import default_encoder
 from qpr_jax.encoders.language import check_language
-from qpr_jax.encoders.load import encoder_folder, is_encoder
-from qpr_jax.errors import UserError
+from qpr_jax.encoders.load import encoder_folder, is_encoder, save_encoder
+from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, repeated_id
-from qpr_jax.index.base import Hit, Question, Store
-from qpr_jax.index.folder import FolderStore
-from qpr_jax.index.milvus import MilvusStore
-from qpr_jax.index.milvus_server import is_address
+from qpr_jax.index.base import Entries, Hit, Question, Store, as_questions
+from qpr_jax.index.folder import INDEX
 from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.run import INDEX, index_manifest, read_encoder, run_recipe
+from qpr_jax.index.run import read_encoder, run_recipe
+from qpr_jax.index.stores import copy_store, open_store, store_class
+from qpr_jax.index.text_search import search_texts
 from qpr_jax.reranking import model as pair_models
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
 from qpr_jax.reranking.explain import explain
 from qpr_jax.reranking.model import PairModel, Rerank
 from qpr_jax.results import Results
-from qpr_jax.stores import Entries, create_store, export, numbered, require_ids, search_texts
-from qpr_jax.text.cleaning import clean
 from qpr_jax.text.differences import Explanation
 
 __all__ = ["Hit", "Recipe", "Retriever", "read_encoder", "run_recipe"]
@@ -75,7 +72,7 @@ class Retriever:
     def load(
         cls, location: StrPath, *, indexed: bool = False, cross_encoder: StrPath | None = None
     ) -> Retriever:
-        """Load the encoder, its model of pairs and the index of a folder or of a Milvus collection.
+        """Load an index, its encoder and the model of pairs of that.
 
         Args:
           location: a folder, or an address milvus://HOST:19530/NAME. Unless `indexed`, it may be an
@@ -84,30 +81,24 @@ class Retriever:
           indexed: there must be an index.
           cross_encoder: folder of a cross-encoder, for `rerank="cross_encoder"`.
         """
-        if is_address(location):
-            collection = MilvusStore(str(location))  # whose properties name its encoder
-            name = collection.encoder_name
-            encoder, model = pair_models.read_encoder_and_model(name)
-            collection.require(encoder.identity)
-            return cls(encoder, collection, model, name, cross_encoder=cross_encoder)
-        folder = location if indexed else encoder_folder(location)
-        index = pathlib.Path(folder, INDEX)
-        if not indexed and is_encoder(folder) and not index.exists():
+        folder = encoder_folder(location)
+        if not indexed and is_encoder(folder) and not (folder / INDEX).exists():
             encoder, model = pair_models.read_encoder_and_model(folder)
-            store = create_store(None, [], run_recipe(encoder), encoder, model, str(folder))
-            return cls(encoder, store, model, str(folder), cross_encoder=cross_encoder)
+            save = functools.partial(_save_encoder, encoder, model)
+            empty = store_class("").build(
+                "", [], encoder, run_recipe(encoder), encoder_name=str(folder), save_encoder=save
+            )
+            return cls(encoder, empty, model, str(folder), cross_encoder=cross_encoder)
         while True:
-            before = index_manifest(folder)
+            store = open_store(folder if folder.is_dir() else location)
+            version = store.version
             try:
-                encoder, model = pair_models.read_encoder_and_model(folder)
-                if not index.is_dir():
-                    remedy = "finish the run, or make one with `qpr index`"
-                    raise UserError(f"{folder} has no {INDEX}/", remedy=remedy)
-                store = FolderStore(index, encoder=encoder.identity)
-                return cls(encoder, store, model, str(folder), cross_encoder=cross_encoder)
+                encoder, model = pair_models.read_encoder_and_model(store.encoder_name)
+                store.require(encoder.identity)
+                return cls(encoder, store, model, store.encoder_name, cross_encoder=cross_encoder)
             except UserError:
                 # Another process may have put the index of another encoder there.
-                if index_manifest(folder) == before:
+                if store.version == version:
                     raise
 
     @classmethod
@@ -159,7 +150,7 @@ class Retriever:
         recipe: Recipe | Mapping[str, Any] | None = None,
         where: str = "`entries`, line",
     ) -> Retriever:
-        """Index more questions than memory holds, in a folder or a collection of Milvus.
+        """Index more questions than memory holds.
 
         Args:
           folder: gets index/ and, if it has none, the encoder; or an address, as in `load`; None: a
@@ -176,12 +167,16 @@ class Retriever:
             encoder, entries = default_encoder(entries)
             name = encoder.name
         found, model = pair_models.read_encoder_and_model(encoder)
+        location = os.fspath(folder or "")
         if not isinstance(recipe, Recipe):
-            recipe = run_recipe(found, **(recipe or {}))
+            recipe = run_recipe(found, **{**store_class(location).defaults, **(recipe or {})})
         lines: array.array[int] = array.array("q")
-        questions = check_language(found, numbered(entries, lines, where))
+        questions = check_language(found, as_questions(entries, lines, where))
         try:
-            store = create_store(folder, questions, recipe, found, model, name)
+            save = functools.partial(_save_encoder, found, model)
+            store = store_class(location).build(
+                location, questions, found, recipe, encoder_name=name, save_encoder=save
+            )
         except RepeatedIdError as error:
             raise repeated_id(error.id, lines[error.row], where) from None
         return cls(found, store, model, name, cross_encoder=cross_encoder)
@@ -248,14 +243,14 @@ class Retriever:
             raise UserError(f"expected a whole number from 1 on, got {k!r:.80}", setting="k")
         count, texts = int(k), as_queries(queries, text_column)
         model = self.ordering(rerank)
-        vectors = self.encode(texts)
+        cleaned = self.store.cleaner.clean_all(texts)
+        vectors = self.encoder.encode(cleaned)
         size = max(count, model.depth if model else 0)
         hits = search_texts(self.store, texts, vectors, size, distinct=distinct)
         scoring = model or (self.ordering(None) if min_score is not None else None)
         if scoring:
-            hits = pair_models.score_hits(
-                scoring, self.encoder, self.store, texts, hits, sort=model is not None
-            )
+            asked = self.encoder, self.store, texts, hits
+            hits = pair_models.score_hits(scoring, *asked, cleaned=cleaned, sort=model is not None)
         hits = [found[:count] for found in hits]
         if max_distance is not None:
             hits = [[hit for hit in found if hit.distance <= max_distance] for found in hits]
@@ -280,9 +275,8 @@ class Retriever:
 
         HTML, and sentences that many questions of the index share, are left out.
         """
-        shared = self.store.shared
-        texts = [clean(text, shared) for text in as_queries(queries, text_column)]
-        return self.encoder.encode(texts)
+        texts = as_queries(queries, text_column)
+        return self.encoder.encode(self.store.cleaner.clean_all(texts))
 
     def add(
         self,
@@ -302,7 +296,7 @@ class Retriever:
         questions = [questions] if one else questions
         entries = [*as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)]
         where = "`questions`, position"
-        rows = [*numbered(entries, array.array("q"), where)] if entries else []
+        rows = [*as_questions(entries, array.array("q"), where)] if entries else []
         vectors = self.encode([row.text for row in rows])
         with self.store.changing():
             if entries and entries[0].id is None:
@@ -319,8 +313,8 @@ class Retriever:
 
         pairs: what `find_duplicates(..., against=RETRIEVER)` found with this index.
         """
-        encode, shared = functools.partial(encode_in_parts, self.encoder), self.store.shared
-        questions, vectors = pairs.new_rows(encode, lambda text: clean(text, shared))
+        encode = functools.partial(encode_in_parts, self.encoder)
+        questions, vectors = pairs.new_rows(encode, self.store.cleaner.clean)
         with self.store.changing():
             if self.store.version != pairs.version:
                 what = "the index was changed during the search, so nothing was added"
@@ -336,8 +330,11 @@ class Retriever:
         """
         with self.store.changing():
             checked = check_ids([ids] if isinstance(ids, int | str) else ids)
-            if not ignore_missing:
-                require_ids(self.store, checked)
+            there = zip(checked, [] if ignore_missing else self.store.get(checked), strict=False)
+            if missing := [id for id, question in there if question is None]:
+                others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+                what = f"`ids`: expected ids of indexed questions, got {short(missing[0])}"
+                raise UserError(f"{what}{others} that no question has", remedy="leave them out")
             return self.store.remove(checked)
 
     def compact(self) -> None:
@@ -345,20 +342,20 @@ class Retriever:
         self.store.compact()
 
     def save(self, folder: StrPath) -> None:
-        """Write encoder, model of pairs and index to a folder, where later changes are kept, too.
+        """Write encoder, model of pairs and index to a folder or an address, as in `load`.
 
-        An address, as in `load`, gets the questions. The retriever's own folder is only compacted.
+        Later changes are kept there. The retriever's own location is only compacted.
         """
-        if is_address(folder):
-            facts = self.store.recipe, self.encoder, self.pair_model, self.encoder_name
-            create_store(folder, self.store.questions(), *facts)
-            return
-        if not isinstance(self.store, FolderStore):
-            what = f"expected a retriever of a folder, got {self.store!r}"
-            raise UserError(what, remedy="build the index in a folder with `qpr index`")
-        path = pathlib.Path(folder)
-        if path.absolute() == self.store.path.parent:
+        if self.store.location in (os.fspath(folder), os.path.abspath(folder)):
             self.compact()
-        else:
-            write = functools.partial(export, path, self.encoder, self.pair_model)
-            self.store = self.store.copy_to(path / INDEX, write)
+            return
+        save = functools.partial(_save_encoder, self.encoder, self.pair_model)
+        name = self.encoder_name
+        self.store = copy_store(
+            self.store, folder, self.encoder, encoder_name=name, save_encoder=save
+        )
+
+
+def _save_encoder(encoder: Encoder, model: pair_models.FittedModel | None, folder: StrPath) -> None:
+    save_encoder(folder, encoder)
+    pair_models.save_pair_model(folder, model)

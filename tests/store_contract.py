@@ -41,6 +41,10 @@ def assert_is(store, expected):
     assert len(store) == len(expected)
     assert [*store.questions()] == expected
     assert store.get([question.id for question in expected]) == expected
+    stored = [pair for some, vectors in store.blocks() for pair in zip(some, vectors, strict=True)]
+    assert sorted((str(q.id), *encode([q.text])[0]) for q in expected) == sorted(
+        (str(question.id), *vector) for question, vector in stored
+    )
     queries, vectors = encode(["a", "b", "c"]), encode([q.text for q in expected])
     for query, hits in zip(queries, store.search(queries, 5), strict=True):
         distances = ((query - vectors) ** 2).sum(axis=1)

@@ -156,11 +156,6 @@ def _open_index(named: str, against: str | None, encoder: str | None) -> Retriev
         name = "encoder" if against is None else "against"
         what = f"an index is compared by itself, got {name}, too"
         raise UserError(what, setting="incremental", remedy="leave one of them out")
-    from qpr_jax.index.milvus_server import is_address
-
-    if not is_address(named) and not pathlib.Path(named, "index").is_dir():
-        what = f"expected the folder of an index, found none at {named}"
-        raise UserError(what, setting="incremental", remedy="make one with `qpr index`")
     index = Retriever.load(named, indexed=True)
     with index.store.changing():  # fails here, not after the search, if it cannot be written
         return index

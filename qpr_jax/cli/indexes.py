@@ -56,15 +56,12 @@ def index(
     Example: qpr index my_index tickets.csv
              qpr index my_index questions.jsonl --encoder runs/quora_sdml --payload product,date
     """
-    from qpr_jax.index.milvus_server import is_address
-    from qpr_jax.index.recipe import AUTO
-    from qpr_jax.index.run import INDEX, present_encoder
+    from qpr_jax.index.folder import INDEX
+    from qpr_jax.index.run import present_encoder
     from qpr_jax.retriever import Retriever
 
     source = present_encoder(folder) if encoder is None else encoder
     given = {name: value for name in _RECIPE if (value := how.pop(name)) is not None}
-    if is_address(folder):
-        given = {"factory": AUTO, **given}  # Milvus lacks most of the recipes of encoders
     entries = progress.count(cli.read_inputs(questions, **how), "read")
     where = ", ".join(map(input_name, questions)) + ", line"
     old = pathlib.Path(folder, INDEX, MANIFEST).exists()
@@ -239,7 +236,7 @@ def info(folder: str) -> dict[str, Any]:
         "questions": len(store),
         **dataclasses.asdict(store.recipe),
         **store.facts(),
-        "shared": store.shared and [*store.shared],
+        "shared": None if store.cleaner.shared is None else [*store.cleaner.shared],
         "dimension": encoder.dimension,
         "vocabulary": encoder.summary().vocabulary_size,
         "encoder": encoder.identity,

@@ -12,7 +12,7 @@ import json
 import logging
 import operator
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,13 +25,7 @@ from qpr_jax.errors import UserError, shortened
 from qpr_jax.ids import id_key, order_key
 from qpr_jax.index.base import Question
 from qpr_jax.index.close_pairs import Compare
-from qpr_jax.text.cleaning import (
-    clean,
-    shared_sentences,
-    texts_told_apart,
-    without_html,
-    without_shared,
-)
+from qpr_jax.text.cleaning import Cleaner
 from qpr_jax.text.folding import folded, number_key, without_numbers, without_unseen
 
 log = logging.getLogger("qpr_jax")
@@ -75,8 +69,7 @@ def make_rows(
     block_on: str | None = None,
     apart: bool = False,
     ignore_numbers: bool = False,
-    clean: bool = True,
-    shared: Mapping[str, int] | None = None,
+    cleaner: Cleaner | None = None,
 ) -> Rows:
     """Find the distinct texts of a table and of what it is compared with.
 
@@ -86,7 +79,7 @@ def make_rows(
       table, others: ids are distinct in each.
       apart: whether rows of the table are compared with the others only; then a text of both is
         two entries, one of each.
-      shared: sentences that many rows share; None: those of the texts.
+      cleaner: of what is compared; None: that of the texts.
     """
     rows = [*table, *others]
     fields = [*dict.fromkeys(name for row in rows for name in row.payload or ())]
@@ -94,7 +87,7 @@ def make_rows(
     if block_on is not None and rows:
         require_column(block_on, fields, "block_on")
     texts = [row.text for row in rows]
-    compared = _cleaned(texts, shared) if clean else texts
+    compared = _cleaned(texts, cleaner)
     spelled = _spelled(texts, ignore_numbers=ignore_numbers)
     least: dict[str, str] = {}  # what is encoded
     for near, text in zip(compared, texts, strict=True):
@@ -131,26 +124,31 @@ def make_rows(
     )
 
 
-def _cleaned(texts: list[str], shared: Mapping[str, int] | None) -> list[str]:
+def _cleaned(texts: list[str], cleaner: Cleaner | None) -> list[str]:
     """Leave HTML and shared sentences out, and say how many rows have some.
 
     Texts that would be equal without them stay as they are, if each lacks some of the other.
     """
+    cleaner = Cleaner.of(texts) if cleaner is None else cleaner
+    if cleaner.shared is None:
+        return texts
     texts = [*map(without_unseen, texts)]
-    plain = [without_html(text) for text in texts]
+    plain, near_texts = Cleaner({}).clean_all(texts), cleaner.clean_all(texts)
     if tagged := sum(map(operator.ne, plain, texts)):
         log.info("%s rows are compared without their HTML (see `--no-clean`)", f"{tagged:,}")
-    shared = shared_sentences(plain) if shared is None else shared
-    near_texts = [without_shared(text, shared) for text in plain]
-    if shared:
+    if cleaner.shared:
         log.info(
             "%s rows are compared without %d sentences that many rows share, such as %r "
             "(see `--no-clean`)",
             f"{sum(map(operator.ne, near_texts, plain)):,}",
-            len(shared),
-            shortened(next(iter(shared)), 60),
+            len(cleaner.shared),
+            shortened(next(iter(cleaner.shared)), 60),
         )
-    apart = texts_told_apart(texts, near_texts, shared)
+    groups: dict[str, set[str]] = collections.defaultdict(set)
+    for text, near in zip(texts, near_texts, strict=True):
+        if near != text:
+            groups[folded(near)].add(text)
+    apart = {text for group in groups.values() for text in cleaner.told_apart(group)}
     return [text if text in apart else near for text, near in zip(texts, near_texts, strict=True)]
 
 
@@ -212,14 +210,14 @@ def encode_entries(
     encoder: Encoder,
     stored: Iterable[tuple[Sequence[Question], np.ndarray]] = (),
     *,
-    shared: Mapping[str, int] | None,
+    cleaner: Cleaner,
     encode_all: bool = False,
 ) -> np.ndarray:
     """The vectors of entries, float32 [E, d]; equal texts have equal vectors.
 
-    stored: questions, and their vectors, that need not be encoded, in parts; these are of texts
-    without `shared` sentences. encode_all: encode entries that are compared with no other, too;
-    their vectors are 0 otherwise.
+    stored: questions, and their vectors, that need not be encoded, in parts; these are of what the
+    `cleaner` leaves. encode_all: encode entries that are compared with no other, too; their vectors
+    are 0 otherwise.
     """
     vectors = np.zeros((len(rows.first), encoder.dimension), np.float32)
     alone = np.bincount(rows.names)[rows.names] == 1
@@ -229,7 +227,7 @@ def encode_entries(
     for questions, values in stored:
         for question, vector in zip(questions, values, strict=True):
             row = places.get(id_key(question.id))
-            plain = clean(question.text, shared)
+            plain = cleaner.clean(question.text)
             if row is not None and rows.entry_texts[rows.entries[row]] == plain:
                 vectors[rows.entries[row]], done[rows.entries[row]] = vector, True
     left = np.flatnonzero(~done)

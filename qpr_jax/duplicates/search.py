@@ -29,13 +29,12 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, first_repeated, repeated_id
 from qpr_jax.index import close_pairs as close
-from qpr_jax.index.base import Question
+from qpr_jax.index.base import Question, as_questions
 from qpr_jax.index.density import neighbor_distances
-from qpr_jax.index.folder import FolderStore
 from qpr_jax.reranking.model import FittedModel, read_encoder_and_model, require_model
 from qpr_jax.reranking.plain import logit_of, probability
 from qpr_jax.retriever import Retriever
-from qpr_jax.stores import numbered
+from qpr_jax.text.cleaning import Cleaner
 
 LOWEST = 0.3  # pairs are looked for from this score on, so that a threshold can be lowered to it
 _BLOCK = 1 << 17  # pairs whose texts are compared at once
@@ -147,11 +146,10 @@ def find_pairs(
     say_unknown_words(found, rows.entry_texts)
     if rows.table_rows and column:
         require_column(column, rows.fields, "keep")
-    store = index.store if index is not None and len(rows) else None
-    indexed = store.blocks() if isinstance(store, FolderStore) else ()
-    shared = {} if index is None else index.store.shared
+    indexed = index.store.blocks() if index is not None and len(rows) else ()
+    cleaner = Cleaner() if index is None else index.store.cleaner
     encode_all = index is not None or model is not None  # whose densities are of all
-    vectors = encode_entries(rows, found, indexed, shared=shared, encode_all=encode_all)
+    vectors = encode_entries(rows, found, indexed, cleaner=cleaner, encode_all=encode_all)
     least = None if threshold is None else min(threshold, LOWEST)
     near, scores = _score_near(rows, vectors, model, least, max_distance, memory)
     first, second, distances = near.pairs
@@ -203,15 +201,14 @@ def _read_rows(
 ) -> Rows:
     """The rows of a table, and of what it is compared with; with an index those that it lacks."""
     others: list[Question] = []
-    shared = None
+    cleaner = None if clean else Cleaner()
     if isinstance(against, Retriever):
-        shared = against.store.shared
+        cleaner = cleaner or against.store.cleaner
         rows, has_ids = _read(table, against.store.new_ids)
         stored = [*against.store.questions()] if rows else []
         rows, others = leave_out_indexed(
             rows, stored, block_on, by_text=not has_ids, replace=replace
         )
-        clean = clean and shared is not None
     else:
         rows, _ = _read(table)
         others = [] if against is None else _read(against)[0]
@@ -221,8 +218,7 @@ def _read_rows(
         block_on=block_on,
         apart=isinstance(against, Source),
         ignore_numbers=ignore_numbers,
-        clean=clean,
-        shared=shared,
+        cleaner=cleaner,
     )
 
 
@@ -234,7 +230,7 @@ def _read(
     new_ids: gives ids to rows that have none; None: they are numbered.
     """
     lines, entries = array.array("q"), [*source.entries]
-    rows = [*numbered(entries, lines, source.where)] if entries else []
+    rows = [*as_questions(entries, lines, source.where)] if entries else []
     has_ids = not entries or entries[0].id is not None
     if new_ids is not None and not has_ids:
         new = new_ids(len(rows))

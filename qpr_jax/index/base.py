@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from qpr_jax.data.tables import Payload
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id
+from qpr_jax.ids import Id, check_id
 from qpr_jax.index.recipe import Recipe
+from qpr_jax.text.base import as_texts
+from qpr_jax.text.cleaning import Cleaner
+
+Entries = Iterable[tuple[int, Id | None, str, Payload | None]]  # line, id, question, payload
 
 CLOSE = 0.3  # the least score of a hit that is shown as an answer
 
@@ -49,15 +55,51 @@ class Question(NamedTuple):
 class Store(Protocol):
     """Questions and their vectors; safe to use from several threads."""
 
+    # Fields of a recipe that the settings of an encoder do not decide here.
+    defaults: ClassVar[Mapping[str, Any]]
     recipe: Recipe  # how the vectors are indexed
     encoder: str  # identity of the encoder of the vectors
     dimension: int  # length of a vector
-    # Sentences that many texts share, and their counts; None if `recipe.clean` is False.
-    shared: Mapping[str, int] | None
+    cleaner: Cleaner  # of the texts before they are encoded
+
+    @classmethod
+    def open(cls, location: str) -> Self:
+        """Open the store at a location; UserError if there is none."""
+
+    @classmethod
+    def build(
+        cls,
+        location: str,
+        questions: Iterable[Question],
+        encoder: Encoder,
+        recipe: Recipe,
+        *,
+        encoder_name: str,
+        save_encoder: Callable[[StrPath], object],
+    ) -> Self:
+        """Index questions at a location, in place of what is there.
+
+        Until all are there, and after a failure, other processes find what was there before.
+
+        Args:
+          location: of the store; "": nowhere, so that it ends with the process.
+          questions: UserError, or `RepeatedIdError`, if two have one id.
+          encoder: encodes the questions.
+          recipe: how to index them.
+          encoder_name: what the encoder was read from; "": made in Python.
+          save_encoder: writes the encoder and its model of pairs to a folder.
+        """
+
+    def require(self, encoder: str) -> None:
+        """UserError unless the encoder of the vectors has this identity, now and later."""
 
     @property
     def location(self) -> str:
         """From where another process opens it: a folder or an address; "": nowhere."""
+
+    @property
+    def encoder_name(self) -> str:
+        """From where another process reads the encoder; "": nowhere."""
 
     @property
     def version(self) -> str:
@@ -84,6 +126,9 @@ class Store(Protocol):
     def questions(self) -> Iterator[Question]:
         """Yield all questions, in the order in which they were added."""
 
+    def blocks(self) -> Iterator[tuple[list[Question], np.ndarray]]:
+        """Yield the questions with their vectors float32 [m, d], some at a time."""
+
     def new_ids(self, count: int) -> list[Id]:
         """Return ids that no question has or had."""
 
@@ -103,3 +148,24 @@ def check_encoder(where: StrPath, found: str, expected: str) -> None:
         what = f"expected an index of the encoder {expected[:12]}, got one of {found[:12]}"
         remedy = "load the index again, or build it with this encoder"
         raise UserError(f"{where}: {what}", remedy=remedy)
+
+
+def as_questions(entries: Entries, lines: array.array[int], where: str) -> Iterator[Question]:
+    """Check entries and append their lines to `lines`; all have an id, or none: then 0, 1, 2, ...
+
+    UserError if there are none.
+    where: start of a message, before the line: `tickets.csv, line`.
+    """
+    with_ids = False
+    for number, (line, value, question, *rest) in enumerate(entries):
+        with_ids = with_ids if number else value is not None
+        if with_ids != (value is not None):
+            kind = "an" if with_ids else "no"
+            what = f"{where} {line}: expected {kind} id, as in the rows before"
+            raise UserError(what, remedy="give one to every question, or read none with `--no-ids`")
+        lines.append(line)
+        id = number if value is None else check_id(value, f"in {where} {line}")
+        (text,) = as_texts([question], f"{where} {line}")
+        yield Question(id, text, rest[0] if rest else None)
+    if not lines:
+        raise UserError(f"{where.rpartition(',')[0]}: expected questions, got none")

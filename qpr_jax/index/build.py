@@ -20,7 +20,7 @@ import pathlib
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ from qpr_jax.index.base import Question, check_encoder
 from qpr_jax.index.questions import Key, QuestionFiles, after, damaged, stored_key
 from qpr_jax.index.recipe import Recipe, check_recipe, padded_dimension
 from qpr_jax.index.vectors import Live, Vectors, read_codes, write_codes
-from qpr_jax.text.cleaning import clean, shared_sentences, without_html
+from qpr_jax.text.cleaning import Cleaner
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ def write_build(
     dimension: int,
     codes: Vectors | None = None,
     next_id: int = 0,
-    shared: Mapping[str, int] | None = None,
+    cleaner: Cleaner | None = None,
     export: Callable[[str], str] = lambda build: "",
 ) -> None:
     """Write a build, and the manifest that names it.
@@ -143,10 +143,10 @@ def write_build(
     The caller holds the lock of the folder. A failure leaves the build that was there.
 
     Args:
-      encode: texts to float32 [n, d]; called with all texts, cleaned unless `shared` is given.
+      encode: texts to float32 [n, d]; called with all texts, cleaned unless `cleaner` is given.
       codes: has the codes of these very vectors, which are then not made again.
       next_id: at least this is the next id.
-      shared: the shared sentences of the build before; None: those of these texts.
+      cleaner: that of the build before, whose vectors `encode` returns; None: of these texts.
       export: called with the name of the build before the manifest is written; returns the name of
         the folder of the encoder.
     """
@@ -157,9 +157,9 @@ def write_build(
             files = paths["questions"], paths["changes"]
             count, following = questions.write_questions(*files, given)
             stored = QuestionFiles(*files, dimension)
-            if shared is None and recipe.clean:
-                found = shared = _shared_sentences(stored, count)
-                plain, encode = encode, lambda texts: plain([clean(text, found) for text in texts])
+            if cleaner is None:
+                cleaner = made = _cleaner_of(stored, count) if recipe.clean else Cleaner()
+                plain, encode = encode, lambda texts: plain(made.clean_all(texts))
             array = _write_vectors(paths["vectors"], stored, encode, (count, dimension), recipe)
             codes = codes or Vectors.build(recipe, array)
             if codes.codes is not None:
@@ -174,7 +174,7 @@ def write_build(
                 "count": count,
                 "dimension": dimension,
                 "next_id": max(next_id, following),
-                "shared": shared,
+                "shared": cleaner.shared,
                 "recall@10": (recall := codes.recall()),
                 "export": export(build),
             }
@@ -248,17 +248,16 @@ def _paths(folder: pathlib.Path, build: str) -> dict[str, pathlib.Path]:
     return {kind: folder / f"{kind}-{build}.{ending}" for kind, ending in _ENDINGS.items()}
 
 
-def _shared_sentences(stored: QuestionFiles, count: int) -> dict[str, int]:
-    """Find the sentences that many of at most about `_SAMPLE` texts share."""
+def _cleaner_of(stored: QuestionFiles, count: int) -> Cleaner:
+    """Return the cleaner of at most about `_SAMPLE` of the texts."""
     rows, texts = range(0, count, max(1, count // _SAMPLE)), []
     for some in questions.batches(len(rows), _CHUNK):
-        found = stored.get(rows[some.start : some.stop])
-        texts += [without_html(question.text) for question in found.values()]
-    shared = shared_sentences(texts)
-    if shared:
+        texts += [question.text for question in stored.get(rows[some.start : some.stop]).values()]
+    cleaner = Cleaner.of(texts)
+    if cleaner.shared:
         text = "shared sentences are not encoded: %d, such as %r"
-        log.info(text, len(shared), next(iter(shared)))
-    return shared
+        log.info(text, len(cleaner.shared), next(iter(cleaner.shared)))
+    return cleaner
 
 
 def _write_vectors(

@@ -11,14 +11,16 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.load import contains_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, folder_lock
+from qpr_jax.files import MANIFEST, StrPath, folder_lock, read_object
 from qpr_jax.ids import Id
-from qpr_jax.index.base import Hit, Question
+from qpr_jax.index.base import Hit, Question, check_encoder
 from qpr_jax.index.build import (
     Encode,
     State,
@@ -29,6 +31,10 @@ from qpr_jax.index.build import (
 )
 from qpr_jax.index.questions import LARGEST_COUNTER, LOCK, stored_key
 from qpr_jax.index.recipe import Recipe
+from qpr_jax.text.cleaning import Cleaner
+
+EXPORT, INDEX = "export", "index"  # folders of an encoder and of its index, side by side
+SaveEncoder = Callable[[StrPath], object]
 
 
 class FolderStore:
@@ -38,6 +44,8 @@ class FolderStore:
     sees a change whole or not at all. Another process's changes are seen by the next search. A
     change is on disk when the call returns, and a kill leaves the questions before it or after it.
     """
+
+    defaults: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, path: StrPath, *, encoder: str = "", temporary: bool = False) -> None:
         """Open a folder; UserError if it is damaged.
@@ -52,6 +60,41 @@ class FolderStore:
             weakref.finalize(self, _remove, self.path, os.getpid())
 
     @classmethod
+    def open(cls, location: StrPath) -> Self:
+        """See `Store`; the location is the folder that index/ lies in."""
+        path = pathlib.Path(location)
+        if not path.is_dir():
+            raise found_nothing(location)
+        if not (path / INDEX).is_dir():
+            remedy = "finish the run, or make one with `qpr index`"
+            if path.name == INDEX and (path / MANIFEST).exists():
+                remedy = f"name the folder of this index: {path.parent}"
+            raise UserError(f"{location} has no {INDEX}/", remedy=remedy)
+        return cls(path / INDEX)
+
+    @classmethod
+    def build(
+        cls,
+        location: StrPath,
+        questions: Iterable[Question],
+        encoder: Encoder,
+        recipe: Recipe,
+        *,
+        encoder_name: str,
+        save_encoder: SaveEncoder,
+    ) -> Self:
+        """See `Store`; the folder gets index/ and, if it has none, the encoder."""
+        path = None
+        how: dict[str, Any] = {"encoder": encoder.identity, "dimension": encoder.dimension}
+        if location:
+            folder = pathlib.Path(location)
+            if folder.name == INDEX and (folder / MANIFEST).exists():
+                what = f"expected the folder of a run or of an index, got a part of it, {folder}"
+                raise UserError(what, remedy=f"name {folder.parent}")
+            path, how["export"] = folder / INDEX, _exporter(folder, encoder, save_encoder)
+        return cls.create(path, questions, encoder.encode, recipe, **how)
+
+    @classmethod
     def create(
         cls,
         path: StrPath | None,
@@ -62,9 +105,9 @@ class FolderStore:
         encoder: str,
         **how: Any,
     ) -> Self:
-        """Index questions in a folder, in place of what is there; None: in a temporary one.
+        """Index questions in the folder `path` itself; None: in a temporary one.
 
-        Other arguments as in `build.write_build`.
+        Other arguments as of `write_build`.
         """
         temporary = path is None
         folder = pathlib.Path(tempfile.mkdtemp(prefix="qpr-") if path is None else path)
@@ -85,6 +128,16 @@ class FolderStore:
     def location(self) -> str:
         """The folder that its index/ lies in; "" if it is temporary."""
         return "" if self.temporary else str(self.path.parent)
+
+    @property
+    def encoder_name(self) -> str:
+        """Its location, which has the encoder, too."""
+        return self.location
+
+    def require(self, encoder: str) -> None:
+        """See `Store`."""
+        check_encoder(self.path, self.encoder, encoder)
+        self._expected = encoder
 
     @property
     def version(self) -> str:
@@ -188,12 +241,12 @@ class FolderStore:
             self._write(self.path, lambda build: str(self._state.manifest["export"]))
             self._refresh()
 
-    def copy_to(self, path: StrPath, export: Callable[[str], str]) -> FolderStore:
-        """Write the present questions and vectors to another folder; `export` as in `create`."""
-        folder = pathlib.Path(path)
-        with self.changing(), folder_lock(folder):
-            self._write(folder, export)
-        return FolderStore(folder, encoder=self._expected)
+    def copy_to(self, location: StrPath, encoder: Encoder, save_encoder: SaveEncoder) -> Self:
+        """Write the present questions and vectors to another folder, as `build` does."""
+        folder = pathlib.Path(location)
+        with self.changing(), folder_lock(folder / INDEX):
+            self._write(folder / INDEX, _exporter(folder, encoder, save_encoder))
+        return type(self)(folder / INDEX, encoder=self._expected)
 
     def _write(self, folder: pathlib.Path, export: Callable[[str], str]) -> None:
         state, at = self._state, 0
@@ -214,7 +267,7 @@ class FolderStore:
             dimension=self.dimension,
             codes=None if state.sequence else state.vectors,
             next_id=state.next_id,
-            shared=self.shared,
+            cleaner=self.cleaner,
             export=export,
         )
 
@@ -242,7 +295,40 @@ class FolderStore:
         self.recipe = state.vectors.recipe
         self.encoder = str(state.manifest["encoder"])
         self.dimension = state.vectors.dimension
-        self.shared: Mapping[str, int] | None = state.manifest["shared"]
+        self.cleaner = Cleaner(state.manifest["shared"])
+
+
+def found_nothing(location: StrPath) -> UserError:
+    """Return the error of a location that is neither a folder nor the name of an encoder."""
+    what = f"expected an encoder or an index, found none at {location}, nor one of this name in "
+    remedy = "name another folder; `qpr train` makes an encoder, and `qpr index` an index"
+    return UserError(what + "$QPR_MODELS or ~/.cache/qpr_jax/models", remedy=remedy)
+
+
+def index_manifest(folder: StrPath) -> dict[str, Any]:
+    """Return the manifest of the index of a folder, not verified; empty if there is none."""
+    return read_object(pathlib.Path(folder, INDEX, MANIFEST))
+
+
+def _exporter(
+    folder: pathlib.Path, encoder: Encoder, save_encoder: SaveEncoder
+) -> Callable[[str], str]:
+    """Return what saves the encoder of a new build beside it, and names its folder.
+
+    The encoder of the present index stays until the new index is complete.
+    """
+
+    def export(build: str) -> str:
+        try:
+            present = index_manifest(folder).get("encoder", encoder.identity)
+        except UserError:  # a damaged manifest, whose encoder is kept
+            present = ""
+        has_it = present == encoder.identity or contains_encoder(folder / EXPORT, encoder)
+        name = EXPORT if has_it else f"{EXPORT}-{build}"
+        save_encoder(folder / name)
+        return name
+
+    return export
 
 
 def _remove(path: pathlib.Path, process: int) -> None:

@@ -22,19 +22,21 @@ import threading
 import time
 import urllib.parse
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath
 from qpr_jax.ids import Id
 from qpr_jax.index.base import Hit, Question, check_encoder
 from qpr_jax.index.milvus_server import LEVELS, Server
 from qpr_jax.index.questions import RepeatedIdError, question_json
-from qpr_jax.index.recipe import Recipe
-from qpr_jax.text.cleaning import clean, shared_sentences, without_html
+from qpr_jax.index.recipe import AUTO, Recipe
+from qpr_jax.text.cleaning import Cleaner
 
 FORMAT = "qpr_jax milvus 1"
 _CHUNK, _HITS = 512, 10_000  # questions of a call; hits of a call
@@ -55,6 +57,9 @@ Entity = dict[str, Any]
 class MilvusStore:
     """A `Store` in Milvus; `encoder_name` is where machines find its encoder."""
 
+    encoder_name: str
+    defaults: ClassVar[Mapping[str, Any]] = {"factory": AUTO}  # it lacks most of FAISS's
+
     def __init__(self, address: str) -> None:
         """Open the collection of an address; UserError if there is none."""
         self.address, self._server = address, Server(address)
@@ -64,45 +69,43 @@ class MilvusStore:
         self._looked = -_LOOK
         self._look()
 
-    def require(self, encoder: str) -> None:
-        """UserError unless the encoder of the vectors has this identity, now or at a later look."""
-        self._expected = encoder
-        check_encoder(self._server.address, self.encoder, encoder)
+    @classmethod
+    def open(cls, location: str) -> Self:
+        """See `Store`."""
+        return cls(location)
 
     @classmethod
-    def create(
+    def build(
         cls,
-        address: str,
+        location: str,
         questions: Iterable[Question],
-        encode: Callable[[Sequence[str]], np.ndarray],
+        encoder: Encoder,
         recipe: Recipe,
-        encoder_identity: str,
+        *,
         encoder_name: str,
+        save_encoder: Callable[[StrPath], object],
     ) -> Self:
-        """Make a collection of questions, in place of the one that the address has.
-
-        Searches find the old one until the new one is complete, and the next call removes what a
-        killed process wrote.
-        """
-        server = Server(address)
+        """See `Store`; the next call removes what a killed process wrote."""
+        if not encoder_name:
+            what = "expected an encoder of a folder, got one from Python, which other machines lack"
+            raise UserError(what, remedy="save it in a folder first")
+        server = Server(location)
         old, name = _find(server), server.name
         if old:
-            check_encoder(address, old["properties"]["qpr.encoder"], encoder_identity)
-        dimension = encode([]).shape[1]
+            check_encoder(location, old["properties"]["qpr.encoder"], encoder.identity)
+        dimension = encoder.dimension
         index = index_parameters(recipe, dimension)
         present = old["collection_name"] if old else ""
         for other in server.call("list_collections"):  # killed processes left the others
             if re.fullmatch(rf"{name}_qpr_[0-9a-f]{{12}}", other) and other != present:
                 server.call("drop_collection", other)
         build = f"{name}_qpr_{uuid.uuid4().hex[:12]}"
-        facts = {"format": FORMAT, "encoder_name": encoder_name, "encoder": encoder_identity}
+        facts = {"format": FORMAT, "encoder_name": encoder_name, "encoder": encoder.identity}
         facts |= {"dimension": str(dimension), "recipe": json.dumps(dataclasses.asdict(recipe))}
         stream = iter(questions)
         first = [*itertools.islice(stream, _SAMPLE)]
-        shared = None
-        if recipe.clean:
-            shared = shared_sentences([without_html(question.text) for question in first])
-        facts["shared"] = json.dumps(shared)
+        cleaner = Cleaner.of(question.text for question in first) if recipe.clean else Cleaner()
+        facts["shared"] = json.dumps(cleaner.shared)
         _create(server, build, dimension, {f"qpr.{key}": value for key, value in facts.items()})
         keys: set[str] = set()
         for some in _chunks(itertools.chain(first, stream)):
@@ -111,15 +114,21 @@ class MilvusStore:
                 if entity["id"] in keys:
                     raise RepeatedIdError(question.id, len(keys))
                 keys.add(entity["id"])
-            _upsert(server, build, entities, encode([clean(q.text, shared) for q in some]))
+            texts = cleaner.clean_all(question.text for question in some)
+            _upsert(server, build, entities, encoder.encode(texts))
         _index(server, build, index)
         server.call("alter_alias" if old else "create_alias", build, name)
         if old:
             server.call("drop_collection", present)
-        return cls(address)
+        return cls(location)
+
+    def require(self, encoder: str) -> None:
+        """See `Store`."""
+        check_encoder(self.address, self.encoder, encoder)
+        self._expected = encoder
 
     def __repr__(self) -> str:
-        return f"<MilvusStore: {self._server.address}, {self.recipe.factory}>"
+        return f"<MilvusStore: {self.address}, {self.recipe.factory}>"
 
     def __len__(self) -> int:
         """Return the number of questions."""
@@ -197,12 +206,23 @@ class MilvusStore:
 
     def questions(self) -> Iterator[Question]:
         """See `Store`."""
+        for keys in self._keys():
+            there = self._by_key(keys)
+            yield from (there[key] for key in keys if key in there)
+
+    def blocks(self) -> Iterator[tuple[list[Question], np.ndarray]]:
+        """See `Store`."""
+        for keys in self._keys():
+            found = self._read("query", ids=keys, output_fields=["data", "vector"])
+            vectors = np.array([entity["vector"] for entity in found], np.float32)
+            yield [_question(entity) for entity in found], vectors
+
+    def _keys(self) -> Iterator[list[str]]:
+        """Yield the keys of all questions in their order, some at a time."""
         pages, rows = self._read("query_iterator", output_fields=["row"]), []
         while page := self._server.answer(pages.next):
             rows += [(entity["row"], entity["id"]) for entity in page]
-        for keys in _chunks(key for _, key in sorted(rows)):
-            there = self._by_key(keys)
-            yield from (there[key] for key in keys if key in there)
+        return _chunks(key for _, key in sorted(rows))
 
     def new_ids(self, count: int) -> list[Id]:
         """Return UUIDs."""
@@ -237,15 +257,15 @@ class MilvusStore:
             return
         found = _find(self._server)
         if found is None:
-            what = f"{self._server.address}: found no collection"
+            what = f"{self.address}: found no collection"
             raise UserError(what, remedy="make it with `qpr index`, or name another one")
         properties = found["properties"]
         if found["collection_name"] != self._build:
-            check_encoder(self._server.address, properties["qpr.encoder"], self._expected)
+            check_encoder(self.address, properties["qpr.encoder"], self._expected)
         self._build, self.encoder_name = found["collection_name"], properties["qpr.encoder_name"]
         self.encoder, self.dimension = properties["qpr.encoder"], int(properties["qpr.dimension"])
         self.recipe = Recipe(**json.loads(properties["qpr.recipe"]))
-        self.shared = json.loads(properties["qpr.shared"])
+        self.cleaner = Cleaner(json.loads(properties["qpr.shared"]))
         self._looked = now
 
 

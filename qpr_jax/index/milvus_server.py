@@ -29,11 +29,6 @@ _ADDRESS = re.compile(
 _DENIED = ("UNAUTHENTICATED", "PERMISSION_DENIED", "auth check failure", "permission deny")
 
 
-def is_address(value: object) -> bool:
-    """Return whether a value is meant as the address of a collection, not as a folder."""
-    return isinstance(value, str) and value.startswith("milvus://")
-
-
 def parse_address(text: str) -> tuple[str, str]:
     """Return HOST:PORT and the collection; the UserError for another text does not repeat it."""
     match = _ADDRESS.fullmatch(text)

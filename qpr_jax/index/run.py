@@ -10,15 +10,14 @@ import re
 from typing import Any
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.load import contains_encoder, encoder_folder, is_encoder, load_encoder
+from qpr_jax.encoders.load import encoder_folder, is_encoder, load_encoder
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, StrPath, read_object
-from qpr_jax.index.milvus import MilvusStore
-from qpr_jax.index.milvus_server import is_address
+from qpr_jax.files import MANIFEST, StrPath
+from qpr_jax.index.folder import EXPORT, INDEX, found_nothing, index_manifest
 from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.stores import encoder_of
 
-EXPORT, INDEX = "export", "index"  # sub-folders of a run or of an index
 _EXPORT = re.compile(r"export(-[0-9a-f]{16})?")
 
 
@@ -39,15 +38,11 @@ def run_encoder_folder(encoder: StrPath) -> pathlib.Path:
     """Return the folder of an encoder, which holds its model of pairs, too.
 
     encoder: as in `encoders.load.encoder_folder`; or the folder of a run or of an index, or the
-      address of a collection of Milvus, which names its encoder.
+      address of a store, which names its encoder.
     """
-    named = MilvusStore(str(encoder)).encoder_name if is_address(encoder) else encoder
-    folder = pathlib.Path(encoder_folder(named))
+    folder = pathlib.Path(encoder_folder(encoder_of(encoder)))
     if not folder.is_dir():
-        what = f"expected an encoder or an index, found none at {folder}, nor one of this name in "
-        what += "$QPR_MODELS or ~/.cache/qpr_jax/models"
-        remedy = "name another folder; `qpr train` makes an encoder, and `qpr index` an index"
-        raise UserError(what, remedy=remedy)
+        raise found_nothing(folder)
     if is_encoder(folder):
         return folder
     named = index_manifest(folder).get("export")
@@ -67,31 +62,12 @@ def run_encoder_folder(encoder: StrPath) -> pathlib.Path:
 
 
 def present_encoder(location: StrPath) -> StrPath | None:
-    """Name the encoder of a folder, or of a collection of Milvus; None if there is none yet."""
-    if is_address(location):
-        with contextlib.suppress(UserError):
-            return MilvusStore(str(location)).encoder_name
-    elif os.path.isdir(location):
-        with contextlib.suppress(UserError):
+    """Name the encoder of a folder or of an address; None if there is none yet."""
+    with contextlib.suppress(UserError):
+        name = encoder_of(location)
+        if name != location:
+            return name
+        if os.path.isdir(location):
             run_encoder_folder(location)
             return location
     return None
-
-
-def export_name(folder: pathlib.Path, encoder: Encoder, build: str) -> str:
-    """Return the name of the folder for the encoder of a new build of an index.
-
-    The encoder of the present index stays until the new index is complete.
-    """
-    try:
-        present = index_manifest(folder).get("encoder", encoder.identity)
-    except UserError:  # a damaged manifest, whose encoder is kept
-        present = ""
-    if present == encoder.identity or contains_encoder(folder / EXPORT, encoder):
-        return EXPORT
-    return f"{EXPORT}-{build}"
-
-
-def index_manifest(folder: StrPath) -> dict[str, Any]:
-    """Return the manifest of the index of a folder, not verified; empty if there is none."""
-    return read_object(pathlib.Path(folder, INDEX, MANIFEST))

@@ -12,7 +12,6 @@ from qpr_jax.index.vectors import distances_to
 from qpr_jax.reranking.guards import GUARDS, guards
 from qpr_jax.reranking.model import PairModel, score_hits
 from qpr_jax.text.base import as_texts
-from qpr_jax.text.cleaning import clean
 from qpr_jax.text.differences import Explanation, find_differences
 
 
@@ -30,10 +29,10 @@ def explain(
     question = _text_of(store, id) if other is None else other
     # As they are: whatever compares texts cleans them, and twice would differ from once.
     text, question = as_texts([text, question], "text and other")
-    cleaned = [clean(each, store.shared) for each in (text, question)]
+    cleaned = store.cleaner.clean_all([text, question])
     hit = Hit(-1, question, _distance(store, *encoder.encode(cleaned)))
     if model is not None:
-        ((hit,),) = score_hits(model, encoder, store, [text], [[hit]])
+        ((hit,),) = score_hits(model, encoder, store, [text], [[hit]], cleaned=cleaned[:1])
     found = guards(cleaned[:1], cleaned[1:])[0]
     named = tuple(name for name, there in zip(GUARDS, found, strict=True) if there)
     return Explanation(hit.distance, hit.score, named, find_differences(cleaned[0], cleaned[1]))

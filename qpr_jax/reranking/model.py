@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -20,7 +20,7 @@ from qpr_jax.index.base import Hit, Store
 from qpr_jax.index.run import run_encoder_folder
 from qpr_jax.index.vectors import pair_distances
 from qpr_jax.reranking import plain, words
-from qpr_jax.text.cleaning import clean, told_apart
+from qpr_jax.text.cleaning import Cleaner
 from qpr_jax.text.folding import folded
 
 # What orders hits: False: the distance; None: the model of pairs, if there is one.
@@ -137,20 +137,25 @@ def score_hits(
     queries: Sequence[str],
     hits: Sequence[Sequence[Hit]],
     *,
+    cleaned: Sequence[str] | None = None,
     sort: bool = True,
 ) -> list[list[Hit]]:
     """Set the scores of hits and, if `sort`, sort those of each query: copies first, by logit.
 
     Texts are compared as they are encoded. A hit that is a copy of its query has the score 1.
+
+    cleaned: the queries as they are encoded; None: they are cleaned here.
     """
+    cleaner = store.cleaner
+    cleaned = cleaner.clean_all(queries) if cleaned is None else cleaned
     flat = [hit for found in hits for hit in found]
     asked = [query for query, found in zip(queries, hits, strict=True) for _ in found]
-    shared = store.shared
-    first, second = ([clean(text, shared) for text in texts] for texts in (asked, _texts(flat)))
+    first = [query for query, found in zip(cleaned, hits, strict=True) for _ in found]
+    second = cleaner.clean_all(_texts(flat))
     distances = np.array([hit.distance for hit in flat], np.float64)
     if store.recipe.metric == "ip":
         distances = 2 + 2 * distances
-    _tell_apart(encoder, shared, asked, _texts(flat), first, second, distances)
+    _tell_apart(encoder, cleaner, asked, _texts(flat), first, second, distances)
     logits = model.logits(first, second, distances)
     copies = [folded(one) == folded(hit.question) for one, hit in zip(asked, flat, strict=True)]
     logits[copies] = np.inf
@@ -171,7 +176,7 @@ def _texts(hits: Sequence[Hit]) -> list[str]:
 
 def _tell_apart(
     encoder: Encoder,
-    shared: Mapping[str, int] | None,
+    cleaner: Cleaner,
     asked: Sequence[str],
     found: Sequence[str],
     first: list[str],
@@ -181,7 +186,7 @@ def _tell_apart(
     """Compare texts as they are where cleaning alone makes them equal (`text.cleaning`)."""
     for at, pair in enumerate(zip(asked, found, strict=True)):
         equal = first[at] == second[at] and folded(pair[0]) != folded(pair[1])
-        if equal and told_apart(*pair, shared):
+        if equal and cleaner.told_apart(pair):
             first[at], second[at] = pair
             ends = np.array([[0], [1]])
             distances[at] = pair_distances(encoder.encode([*pair]), *ends)[0]

@@ -1,4 +1,4 @@
-"""What is near: texts without HTML and without sentences that many rows share."""
+"""`Cleaner`: texts without HTML and without sentences that many texts share, which are near."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import collections
 import html
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from qpr_jax.text.folding import folded, without_unseen
 from qpr_jax.text.tokenizer import tokenize
@@ -33,6 +34,41 @@ _LONE = re.compile(rf"(?<!\S)(?!&amp;){_ENTITY.pattern}(?!\S)", re.IGNORECASE)
 _SENTENCE = re.compile(r"\s*[\r\n]+\s*|(?<=[.!?:])\s+")
 _LEAST, _SHARE = 5, 0.02  # rows that share a sentence: at least so many, and this share of all
 _ALONE = 0.1  # the largest share of these rows that have nothing else; more is a question
+
+
+@dataclass(frozen=True)
+class Cleaner:
+    """Leaves HTML, and sentences that many texts of a table share, out of what is encoded.
+
+    shared: those sentences and their counts; None: texts stay as they are.
+    """
+
+    shared: Mapping[str, int] | None = None
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Cleaner:
+        """Return that of a table of texts."""
+        return cls(shared_sentences([without_html(without_unseen(text)) for text in texts]))
+
+    def clean(self, text: str) -> str:
+        """Return what is encoded of a text."""
+        if self.shared is None:
+            return text
+        return without_shared(without_html(without_unseen(text)), self.shared)
+
+    def clean_all(self, texts: Iterable[str]) -> list[str]:
+        """Return what is encoded of each text."""
+        return [*map(self.clean, texts)]
+
+    def told_apart(self, texts: Iterable[str]) -> set[str]:
+        """Find texts of which cleaning takes what another one lacks, and the other way round.
+
+        The texts are equal after cleaning. Those found are compared with all that they have.
+        """
+        lefts = {text: _left_out(without_unseen(text), self.shared or {}) for text in texts}
+        several = {*lefts.values()}
+        apart = {one for one in several if any(not (one <= o or o <= one) for o in several)}
+        return {text for text, left in lefts.items() if left in apart}
 
 
 def without_html(text: str) -> str:
@@ -105,31 +141,6 @@ def _shared_parts(text: str, shared: Mapping[str, int]) -> frozenset[str]:
     return frozenset(shared.keys() & {*map(_plain, _split(text))})
 
 
-def told_apart(text: str, other: str, shared: Mapping[str, int] | None) -> bool:
-    """Whether cleaning takes from each of two texts what the other lacks.
-
-    Then they are compared with all that they have, if they are equal without it.
-    """
-    first, second = (_left_out(without_unseen(each), shared or {}) for each in (text, other))
-    return not first <= second and not second <= first
-
-
-def texts_told_apart(
-    texts: Sequence[str], cleaned: Sequence[str], shared: Mapping[str, int]
-) -> set[str]:
-    """Find the texts that `told_apart` tells from others that are equal after cleaning."""
-    groups: dict[str, dict[str, frozenset[str]]] = collections.defaultdict(dict)
-    for text, near in zip(texts, cleaned, strict=True):
-        if near != text:
-            groups[folded(near)][text] = _left_out(without_unseen(text), shared)
-    apart = set()
-    for group in groups.values():
-        lefts = {*group.values()}
-        told = {one for one in lefts if any(not (one <= o or o <= one) for o in lefts)}
-        apart |= {text for text, left in group.items() if left in told}
-    return apart
-
-
 def _left_out(text: str, shared: Mapping[str, int]) -> frozenset[str]:
     """Shared sentences, tags within the text, and what a reader of a page does not see."""
     left = _shared_parts(without_html(text), shared)
@@ -139,16 +150,6 @@ def _left_out(text: str, shared: Mapping[str, int]) -> frozenset[str]:
     pieces = re.split(_TAG, text)
     filled = [at for at, piece in enumerate(pieces[::2]) if piece.strip()] or [0]
     return left | {name.lower() for name in pieces[1::2][filled[0] : filled[-1]]}
-
-
-def clean(text: str, shared: Mapping[str, int] | None) -> str:
-    """Return what is encoded of a text: what is seen without HTML and shared sentences.
-
-    shared: None: the text as it is.
-    """
-    if shared is None:
-        return text
-    return without_shared(without_html(without_unseen(text)), shared)
 
 
 def without_shared(text: str, shared: Mapping[str, int]) -> str:

@@ -31,7 +31,7 @@ from qpr_jax.evaluation.retrieval import (
 )
 from qpr_jax.evaluation.translation import Corpus, known_shares, score_set
 from qpr_jax.files import write_atomically, write_json
-from qpr_jax.index.folder import FolderStore
+from qpr_jax.index.folder import INDEX, FolderStore
 from qpr_jax.index.recipe import PAPER
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.machine import cpu_count, peak_memory
@@ -66,8 +66,7 @@ def write_report(
 
     `vectors` are those of all questions, float32 [Q, d]; `words` is the pair model, if any.
     """
-    store = retriever.store
-    assert isinstance(store, FolderStore)  # a run makes no other
+    store = FolderStore(folder / INDEX)
     report = _score_splits(folder, dataset, store.vectors, vectors, words)
     report["encoder"] = retriever.encoder.identity
     if words:

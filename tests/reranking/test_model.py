@@ -83,7 +83,7 @@ def test_what_orders_hits():
 def test_search_and_explain_give_one_score_and_hits_are_sorted_by_it(model, metric, vectors):
     recipe = Recipe(metric=metric, vectors=vectors)
     store = Retriever.build(FORMATTED, encoder=WordEncoder(), recipe=recipe).store
-    assert store.shared
+    assert store.cleaner.shared
     retriever = Retriever(WordEncoder(), store, model)
     for query in (f"<i>what is</i> a car {SHARED}", FORMATTED[7], "what is rice"):
         hits = [*retriever.search([query], k=6)[0]]

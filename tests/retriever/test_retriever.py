@@ -190,7 +190,7 @@ def test_what_is_missing_or_does_not_fit_is_named(run, retriever, tmp_path):
     check_refused(
         Retriever.load,
         (tmp_path / "nowhere", "expected an encoder or an index, found none at"),
-        (tmp_path / "empty", r"empty: expected a run with export/, or an encoder"),
+        (tmp_path / "empty", "empty has no index/; finish the run"),
         (run, "run has no index/; finish the run"),
         (tmp_path / "saved", "expected an index of the encoder"),
     )
@@ -206,7 +206,7 @@ def test_html_and_shared_sentences_are_shown_and_not_encoded(things, new, tmp_pa
     plain = Retriever.build(things)
     wrapped = [f"<p>Hi there,</p>\n{thing}<br>Sent from my phone" for thing in things]
     index = Retriever.build(wrapped)
-    assert {*index.store.shared} == {"hi there", "sent from my phone"}
+    assert {*index.store.cleaner.shared} == {"hi there", "sent from my phone"}
     index.save(folder)
     for retriever in (plain, index):
         assert retriever.add([new if retriever is plain else f"Hi there,\n{new}"]) == [6]
