@@ -157,7 +157,7 @@ def encode(named: str, questions: str, out: str, spark: str | None, **how: Any) 
     if spark is not None:
         raise click.UsageError("--spark needs QUESTIONS to be a folder of Parquet files")
     encoder = read_encoder(named)
-    entries = progress.count(cli.read_input(questions, **how), "encoded")
+    entries = progress.count(cli.read_input([questions], **how), "encoded")
     texts = (entry.question for entry in entries)
     dimension, identity = encoder.dimension, encoder.identity
     rows = encode_to_file(out, texts, encoder.encode, dimension=dimension, encoder=identity)
