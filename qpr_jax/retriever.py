@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.questions import as_entries, as_queries, is_path
+from qpr_jax.data.tables import as_entries, as_queries, is_path
 from qpr_jax.encoders.base import Encoder, encode_in_parts
 from qpr_jax.encoders.default import default_encoder
 from qpr_jax.encoders.language import check_language

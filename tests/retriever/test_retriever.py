@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from qpr_jax.data.questions import Entry
+from qpr_jax.data.tables import Entry
 from qpr_jax.duplicates.search import find_duplicates
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import relevance_scores
