@@ -12,9 +12,8 @@ import numpy as np
 
 from qpr_jax.data.tables import as_entries, as_queries, is_path
 from qpr_jax.encoders.base import Encoder, encode_in_parts
-from qpr_jax.encoders.default import default_encoder
 from qpr_jax.encoders.language import check_language
-from qpr_jax.encoders.load import encoder_folder, is_encoder, save_encoder
+from qpr_jax.encoders.load import default_encoder, encoder_folder, is_encoder, save_encoder
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, repeated_id
