@@ -20,8 +20,8 @@ from qpr_jax.duplicates.rows import (
     require_column,
 )
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.default import default_folder
 from qpr_jax.encoders.language import say_unknown_words
+from qpr_jax.encoders.load import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, first_repeated, repeated_id
