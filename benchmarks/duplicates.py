@@ -24,7 +24,7 @@ from benchmarks.search import near
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.sources import find_quora
-from qpr_jax.duplicates.find import find_duplicates
+from qpr_jax.duplicates.search import find_duplicates
 from qpr_jax.index.close_pairs import Pairs, close_pairs
 from qpr_jax.index.vectors import pair_distances
 from qpr_jax.machine import peak_memory

@@ -6,7 +6,7 @@
 `minilm`, the default encoder, needs no training. It gives each pair a score, 0 to 1: look at the
 pairs that are printed, and move the threshold. An encoder of your own without scores takes
 `max_distance=0.3`, a squared distance, instead (docs/duplicates.md).
-A table of Polars is deduplicated alike: `polars.DataFrame(found.groups.to_arrow())`.
+A table of Polars is deduplicated alike: `polars.DataFrame(found.to_arrow("groups"))`.
 """
 
 import pandas
@@ -33,8 +33,8 @@ def deduplicate(table: pandas.DataFrame, threshold: float) -> pandas.DataFrame:
     found = find_duplicates(
         table, id_column="ticket", threshold=threshold, keep="max:votes", groups="complete"
     )
-    print(found.pairs.to_pandas()[["id1", "id2", "score", "question1", "question2"]])
-    return found.deduplicated.to_pandas().rename(columns={"rows": "stands_for"})
+    print(found.to_pandas()[["id1", "id2", "score", "question1", "question2"]])
+    return found.to_pandas("deduplicated").rename(columns={"rows": "stands_for"})
 
 
 if __name__ == "__main__":

@@ -37,9 +37,8 @@ from experiments.transfer_scores import (
 )
 from experiments.transfer_tables import Table, add_options, in_training, read_tables
 from qpr_jax.cli.program import run_program
-from qpr_jax.duplicates.find import find_duplicates
-from qpr_jax.duplicates.result import SWEPT
-from qpr_jax.duplicates.scores import THRESHOLD
+from qpr_jax.duplicates.pairs import SWEPT, THRESHOLD
+from qpr_jax.duplicates.search import find_duplicates
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.index.base import CLOSE

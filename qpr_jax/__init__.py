@@ -7,7 +7,7 @@
 
 Retriever: finds the indexed questions that mean the same as a query; build, load, save, add, ...
 Results, Hits, Hit: what a search returns; `to_pandas()` and `to_arrow()` make tables of it.
-find_duplicates: all duplicates of a table: pairs, groups, and one row a group (Duplicates).
+find_duplicates: all duplicates of a table: pairs, groups, and one row a group (Pairs).
 Explanation: what the stages of a search think of two questions.
 Recipe: how to index.
 Encoder, read_encoder: from questions to vectors; what every encoder offers, and how to read one.
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from qpr_jax.data.questions import Payload as Payload
     from qpr_jax.data.questions import Table as Table
     from qpr_jax.data.questions import read_table as read_table
-    from qpr_jax.duplicates.find import find_duplicates as find_duplicates
-    from qpr_jax.duplicates.result import Duplicates as Duplicates
+    from qpr_jax.duplicates.pairs import Pairs as Pairs
+    from qpr_jax.duplicates.search import find_duplicates as find_duplicates
     from qpr_jax.encoders.base import Encoder as Encoder
     from qpr_jax.encoders.load import register_encoder as register_encoder
     from qpr_jax.errors import UserError as UserError
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 __version__ = "0.3.0.dev0"
 
 _MODULES = {
-    "Duplicates": "duplicates.result",
     "Encoder": "encoders.base",
     "Explanation": "text.differences",
     "Hit": "index.base",
     "Hits": "results",
     "Id": "ids",
+    "Pairs": "duplicates.pairs",
     "Payload": "data.questions",
     "Recipe": "index.recipe",
     "Results": "results",
@@ -64,7 +64,7 @@ _MODULES = {
     "Table": "data.questions",
     "TrainConfig": "training.config",
     "UserError": "errors",
-    "find_duplicates": "duplicates.find",
+    "find_duplicates": "duplicates.search",
     "load_config": "training.config",
     "read_encoder": "index.run",
     "read_table": "data.questions",

@@ -32,35 +32,23 @@ class TableColumns(NamedTuple):
 
 
 class Tabular:
-    """What converts to tables of pandas and PyArrow."""
+    """What converts to tables."""
 
     def columns(self) -> TableColumns:
-        """The columns of all tables."""
+        """Return the columns of all tables."""
         raise NotImplementedError
 
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the rows as mappings."""
+        return rows_of(self.columns())
+
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a table of pandas.
+        """Return a table of pandas; UserError if pandas is not installed.
 
         A payload field whose name another column has gets "payload_" before it. Whole numbers with
-        gaps are of type Int64. UserError if pandas is not installed.
+        gaps are of type Int64.
         """
-        with needs("to_pandas()", "pandas"):
-            import pandas
-
-        found, fixed, typed = self.columns()
-        columns = {}
-        for name, values in found.items():
-            dtype = _TYPES.get(name) if name in fixed else None
-            if dtype is None:
-                dtype = _WITH_GAPS.get(frozenset(map(type, values)))
-            try:
-                columns[name] = pandas.Series(values, dtype=dtype)
-            except (OverflowError, TypeError):  # a number that no type of pandas holds
-                columns[name] = pandas.Series(values, dtype="object")
-        table = pandas.DataFrame(columns)
-        if typed is None:
-            return table
-        return typed.to_pandas().assign(**{name: table[name].array for name in fixed})
+        return pandas_table(self.columns())
 
     def to_arrow(self) -> pyarrow.Table:
         """Return the columns of `to_pandas` as a table of PyArrow, which Polars and DuckDB read.
@@ -69,24 +57,58 @@ class Tabular:
         type are strings, or JSON. Lone surrogates become U+FFFD. UserError if PyArrow is not
         installed.
         """
-        with needs("to_arrow()", ".[parquet]"):
-            import pyarrow as arrow
+        return arrow_table(self.columns())
 
-        columns, fixed, typed = self.columns()
-        own = {} if typed is None else {f"{name}": typed.get_column(name) for name in typed.columns}
-        ids = [value for name in _IDS if name in fixed for value in columns[name]]
-        kinds = dict.fromkeys(fixed, "string") | _TYPES
-        kinds |= dict.fromkeys(_IDS, "int64" if all(type(i) is int for i in ids) else "")
-        arrays = {}
-        for name, values in columns.items():
-            kind = arrow.type_for_alias(kinds[name]) if name in fixed and kinds[name] else None
-            try:
-                found = own[name].to_arrow() if name in own else arrow.array(values, kind)
-            except (arrow.ArrowException, OverflowError, UnicodeError):
-                texts = [None if value is None else _as_text(value) for value in values]
-                found = arrow.array(texts, arrow.string())
-            arrays[_unicode(name)] = found
-        return arrow.table(arrays)
+
+def rows_of(columns: TableColumns) -> list[dict[str, Any]]:
+    """Return the rows of columns as mappings."""
+    names, values = columns.values.keys(), columns.values.values()
+    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def pandas_table(columns: TableColumns) -> pandas.DataFrame:
+    """Convert columns, as of `Tabular.to_pandas`."""
+    with needs("to_pandas()", "pandas"):
+        import pandas
+
+    found, fixed, typed = columns
+    series = {}
+    for name, values in found.items():
+        dtype = _TYPES.get(name) if name in fixed else None
+        if dtype is None:
+            dtype = _WITH_GAPS.get(frozenset(map(type, values)))
+        try:
+            series[name] = pandas.Series(values, dtype=dtype)
+        except (OverflowError, TypeError):  # a number that no type of pandas holds
+            series[name] = pandas.Series(values, dtype="object")
+    table = pandas.DataFrame(series)
+    if typed is None:
+        return table
+    return typed.to_pandas().assign(**{name: table[name].array for name in fixed})
+
+
+def arrow_table(columns: TableColumns) -> pyarrow.Table:
+    """Convert columns, as of `Tabular.to_arrow`."""
+    with needs("to_arrow()", ".[parquet]"):
+        import pyarrow as arrow
+
+    found, fixed, typed = columns
+    names = [] if typed is None else typed.columns
+    of_input = {f"{name}": typed.get_column(name) for name in names}
+    ids = [value for name in _IDS if name in fixed for value in found[name]]
+    kinds = dict.fromkeys(fixed, "string") | _TYPES
+    kinds |= dict.fromkeys(_IDS, "int64" if all(type(i) is int for i in ids) else "")
+    arrays = {}
+    for name, values in found.items():
+        kind = arrow.type_for_alias(kinds[name]) if name in fixed and kinds[name] else None
+        try:
+            typed_values = of_input[name].to_arrow() if name in of_input else None
+            array = arrow.array(values, kind) if typed_values is None else typed_values
+        except (arrow.ArrowException, OverflowError, UnicodeError):
+            texts = [None if value is None else _as_text(value) for value in values]
+            array = arrow.array(texts, arrow.string())
+        arrays[_unicode(name)] = array
+    return arrow.table(arrays)
 
 
 class Hits(list[Hit], Tabular):

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.questions import as_entries, as_queries, is_path
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.base import Encoder, encode_in_parts
 from qpr_jax.encoders.default import default_encoder
 from qpr_jax.encoders.language import check_language
-from qpr_jax.encoders.load import encoder_folder, is_encoder, save_encoder
+from qpr_jax.encoders.load import encoder_folder, is_encoder
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, repeated_id
@@ -84,11 +84,10 @@ class Retriever:
         folder = encoder_folder(location)
         if not indexed and is_encoder(folder) and not (folder / INDEX).exists():
             encoder, model = pair_models.read_encoder_and_model(folder)
-            save = functools.partial(_save_encoder, encoder, model)
-            empty = store_class("").build(
-                "", [], encoder, run_recipe(encoder), encoder_name=str(folder), save_encoder=save
-            )
-            return cls(encoder, empty, model, str(folder), cross_encoder=cross_encoder)
+            save = functools.partial(pair_models.save_encoder_and_model, encoder, model)
+            name, recipe = str(folder), run_recipe(encoder)
+            empty = store_class("").build("", [], encoder, recipe, name, save)
+            return cls(encoder, empty, model, name, cross_encoder=cross_encoder)
         while True:
             store = open_store(folder if folder.is_dir() else location)
             version = store.version
@@ -173,10 +172,8 @@ class Retriever:
         lines: array.array[int] = array.array("q")
         questions = check_language(found, as_questions(entries, lines, where))
         try:
-            save = functools.partial(_save_encoder, found, model)
-            store = store_class(location).build(
-                location, questions, found, recipe, encoder_name=name, save_encoder=save
-            )
+            save = functools.partial(pair_models.save_encoder_and_model, found, model)
+            store = store_class(location).build(location, questions, found, recipe, name, save)
         except RepeatedIdError as error:
             raise repeated_id(error.id, lines[error.row], where) from None
         return cls(found, store, model, name, cross_encoder=cross_encoder)
@@ -306,6 +303,22 @@ class Retriever:
             self.store.add(rows, vectors)
         return given
 
+    def add_new(self, pairs: Any) -> int:
+        """Add the rows that the index lacks, and return their number.
+
+        UserError, and no change, if the index was changed since the pairs were found.
+
+        pairs: what `find_duplicates(..., against=RETRIEVER)` found with this index.
+        """
+        encode = functools.partial(encode_in_parts, self.encoder)
+        questions, vectors = pairs.new_rows(encode, self.store.cleaner.clean)
+        with self.store.changing():
+            if self.store.version != pairs.version:
+                what = "the index was changed during the search, so nothing was added"
+                raise UserError(what, remedy="do the same again")
+            self.store.add(questions, vectors)
+        return len(questions)
+
     def remove(self, ids: Id | Iterable[Id], *, ignore_missing: bool = False) -> int:
         """Remove the questions of ids, or of one, and return their number.
 
@@ -316,9 +329,8 @@ class Retriever:
             checked = check_ids([ids] if isinstance(ids, int | str) else ids)
             there = zip(checked, [] if ignore_missing else self.store.get(checked), strict=False)
             if missing := [id for id, question in there if question is None]:
-                others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
                 what = f"`ids`: expected ids of indexed questions, got {short(missing[0])}"
-                raise UserError(f"{what}{others} that no question has", remedy="leave them out")
+                raise UserError(f"{what} that no question has", remedy="leave it out")
             return self.store.remove(checked)
 
     def compact(self) -> None:
@@ -333,13 +345,5 @@ class Retriever:
         if self.store.location in (os.fspath(folder), os.path.abspath(folder)):
             self.compact()
             return
-        save = functools.partial(_save_encoder, self.encoder, self.pair_model)
-        name = self.encoder_name
-        self.store = copy_store(
-            self.store, folder, self.encoder, encoder_name=name, save_encoder=save
-        )
-
-
-def _save_encoder(encoder: Encoder, model: pair_models.FittedModel | None, folder: StrPath) -> None:
-    save_encoder(folder, encoder)
-    pair_models.save_pair_model(folder, model)
+        save = functools.partial(pair_models.save_encoder_and_model, self.encoder, self.pair_model)
+        self.store = copy_store(self.store, folder, self.encoder, self.encoder_name, save)

@@ -25,17 +25,17 @@ from qpr_jax.errors import UserError, needs, shortened
 from qpr_jax.files import locked, read_object, write_json
 
 if TYPE_CHECKING:
-    from qpr_jax.duplicates.result import Duplicates
+    from qpr_jax.duplicates.pairs import Pairs
     from qpr_jax.duplicates.review import Review
+    from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
 
 _KNOWN = "precision on other tables"
 _SHOWN, _WIDTH = 5, 70  # groups and pairs in the summary, and characters of a text
-_BOUNDS = ("threshold", "max_distance")
 _SEARCH = (
-    "encoder",
-    "incremental",
+    "threshold",
+    "max_distance",
     "replace",
     "block_on",
     "ignore_numbers",
@@ -83,7 +83,13 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
 @cli.payload_input
 @cli.questions_input
 def duplicates(
-    questions: tuple[str, ...], out: str, against: str | None, output: str | None, **options: Any
+    questions: tuple[str, ...],
+    out: str,
+    encoder: str | None,
+    against: str | None,
+    incremental: str | None,
+    output: str | None,
+    **reading: Any,
 ) -> dict[str, Any]:
     """Find the duplicates in QUESTIONS and their groups.
 
@@ -99,14 +105,13 @@ def duplicates(
              qpr duplicates new.csv --against tickets.csv --max-distance 0.5 --out found
              qpr duplicates tickets.csv --incremental my_index --max-distance 0.5 --out found
     """
-    from qpr_jax.duplicates.files import INFO, check_folder, check_output, file_names
-    from qpr_jax.duplicates.find import Options, search, with_encoder
-    from qpr_jax.duplicates.scores import choose
+    from qpr_jax.duplicates.output import INFO, check_folder, check_output, file_names
+    from qpr_jax.duplicates.search import default_encoder_of, find_pairs
 
-    form, excel = options["format"] or "", ""
+    form, excel = reading["format"] or "", ""
     files = table_files(questions, format=form)
     others = () if against is None else table_files((against,), format=form)
-    if options.pop("excel"):
+    if reading.pop("excel"):
         excel = separator_of(files[0], form)
         if output not in (None, "csv", "tsv"):
             raise click.UsageError("--excel needs --output csv or tsv")
@@ -115,19 +120,22 @@ def duplicates(
     check_output(output)
     folder, name = pathlib.Path(out), ", ".join(map(input_name, questions))
     check_folder(folder, output, (*files, *others))
-    choice = choose(**{name: options.pop(name) for name in _BOUNDS})
-    what = Options(**{name: options.pop(name) for name in _SEARCH})
-    table = _read(files, options, f"{name}, line")
+    search = {name: reading.pop(name) for name in _SEARCH}
+    index = None if incremental is None else _open_index(incremental, against, encoder)
+    table = _read(files, reading, f"{name}, line")
     if not table.entries:
         raise UserError(f"{name}: expected questions, got none")
-    other = _read(others, options, f"{against}, line") if others else None
-    chosen = with_encoder(what, table, other)
-    found, add_new = search(table, other, choice, chosen)
-    encoder_name = what.encoder or what.incremental or pathlib.Path(str(chosen.encoder)).name
-    info = {"complete": True, "encoder": str(encoder_name)}
-    swept = found.sweep() if choice.threshold is not None else []
-    info |= {**found.facts(), "thresholds": swept, "files": file_names(output)}
-    if what.incremental is not None:
+    other = _read(others, reading, f"{against}, line") if others else None
+    if index is None and encoder is None:
+        search["encoder"] = default_encoder_of(table, other)
+        encoder = pathlib.Path(search["encoder"]).name
+    elif index is None:
+        search["encoder"] = encoder
+    found = find_pairs(table, index or other, **search)
+    info = {"complete": True, "encoder": encoder or incremental, **found.facts()}
+    info |= {"thresholds": [] if found.threshold is None else found.sweep()}
+    info |= {"files": file_names(output)}
+    if index is not None:
         named = json.dumps([(entry.id, entry.question) for entry in table.entries])
         info |= {"added": info["questions"], "rows": hashlib.sha256(named.encode()).hexdigest()}
         before = read_object(folder / INFO)
@@ -135,9 +143,23 @@ def duplicates(
             log.info("%s: unchanged; the index has all these rows already", out)
             return {"out": out, **before}
     _write(folder, found, info, output, excel=excel)
-    add_new()
+    if index is not None:
+        log.info("index: %s rows added", f"{index.add_new(found):,}")
     _summarize(out, info, found)
     return {"out": out, **info}
+
+
+def _open_index(named: str, against: str | None, encoder: str | None) -> Retriever:
+    """Open an index that can be changed; UserError where an option does not fit to it."""
+    from qpr_jax.retriever import Retriever
+
+    if against is not None or encoder is not None:
+        name = "encoder" if against is None else "against"
+        what = f"an index is compared by itself, got {name}, too"
+        raise UserError(what, setting="incremental", remedy="leave one of them out")
+    index = Retriever.load(named, indexed=True)
+    with index.store.changing():  # fails here, not after the search, if it cannot be written
+        return index
 
 
 def _read(files: Sequence[str], how: dict[str, Any], where: str) -> Source:
@@ -156,23 +178,23 @@ def _read(files: Sequence[str], how: dict[str, Any], where: str) -> Source:
 
 
 def _write(
-    folder: pathlib.Path, found: Duplicates, info: dict[str, Any], output: str, *, excel: str
+    folder: pathlib.Path, found: Pairs, info: dict[str, Any], output: str, *, excel: str
 ) -> None:
     """Write all files; info.json says first that they are not complete, and last that they are."""
-    from qpr_jax.duplicates.files import INFO, remove_before, write_files
+    from qpr_jax.duplicates.output import INFO, remove_before
 
     with locked(folder / ".lock", busy=f"{folder}: another `qpr duplicates` writes it"):
         remove_before(folder, output)
         write_json(folder / INFO, {"complete": False, "files": info["files"]})
-        write_files(folder, found, output, excel=excel)
+        found.write(folder, output, excel=excel)
         write_json(folder / INFO, info)
 
 
-def _summarize(out: str, info: dict[str, Any], found: Duplicates) -> None:
+def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
     from qpr_jax.duplicates.review import VERDICTS_FILE, found_precision
 
     log.info("%s: %s", out, _SUMMARY.format_map(info))
-    if not info["exact"]:
+    if info["missed"] is not None:
         log.info("about %.1f%% of the pairs were missed", 100 * info["missed"])
     for group in found.groups[:_SHOWN]:
         log.info("%s rows: %s", f"{len(group.ids):,}", shortened(group.questions[0], _WIDTH))
@@ -225,7 +247,7 @@ def review(
     with needs("`qpr review`", ".[serve]"):
         from qpr_jax.serving.middleware import LOOPBACK
         from qpr_jax.serving.pages import make_review_app
-    from qpr_jax.duplicates.files import pairs_file
+    from qpr_jax.duplicates.output import pairs_file
     from qpr_jax.duplicates.review import VERDICTS_FILE, open_review
 
     pairs = pairs_file(pairs)
@@ -258,7 +280,7 @@ def review(
 
 def _next_step(session: Review, folder: pathlib.Path) -> str:
     """The command that fits the scores of an output folder to verdicts; "" for too few of them."""
-    from qpr_jax.duplicates.files import INFO
+    from qpr_jax.duplicates.output import INFO
     from qpr_jax.reranking.refit import LEAST_LABELS
 
     yes, no = (int(counts.sum()) for counts in session.counts())

@@ -25,13 +25,6 @@ _COLUMN = "max:"
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 
-class Joined(NamedTuple):
-    """The groups of N entries."""
-
-    roots: np.ndarray  # int64 [N], the first entry of the group of each entry
-    last: np.ndarray  # int64 [N], at a root the place of the pair that joined its group last, or -1
-
-
 class RowGroup(NamedTuple):
     """Rows of one group."""
 
@@ -40,14 +33,29 @@ class RowGroup(NamedTuple):
     kept: int  # the row that stands for all
 
 
-def group_pairs(
+def check_linkage(linkage: Linkage) -> Linkage:
+    """Return a linkage; UserError for what is none."""
+    if linkage not in LINKAGES:
+        what = f"expected one of {', '.join(LINKAGES)}, got {linkage!r}"
+        raise UserError(what, setting="groups")
+    return linkage
+
+
+def group_entries(
     numbers: np.ndarray, first: np.ndarray, second: np.ndarray, linkage: Linkage
-) -> Joined:
+) -> tuple[np.ndarray, np.ndarray]:
     """Group N entries by pairs of them, int64 [P] each, strongest first.
 
     Complete linkage takes about 300 bytes a pair.
 
-    numbers: int64 [N], equal for entries with the same numbers; 0 for none.
+    Args:
+      numbers: int64 [N], equal for entries with the same numbers; 0 for none.
+      first, second: the entries of each pair.
+      linkage: which pairs join two groups.
+
+    Returns:
+      The first entry of the group of each entry, int64 [N], and, at these entries, the place of the
+      pair that joined the group last, else -1.
     """
     count = len(numbers)
     parents = [*range(count)]
@@ -61,7 +69,7 @@ def group_pairs(
     roots = at[inverse]
     last = np.full(count, -1, np.int64)
     np.maximum.at(last, roots[first[joins]], joins)
-    return Joined(roots, last)
+    return roots, last
 
 
 def _root(parents: list[int], entry: int) -> int:
@@ -76,7 +84,7 @@ def _join_all(
 ) -> list[int]:
     """Change the parents to those of the groups; return the places of the pairs that join two.
 
-    numbers: as of `group_pairs`; changed to those of the groups.
+    numbers: as of `group_entries`; changed to those of the groups.
     """
     joins = []
     for place, (one, other) in enumerate(pairs):
@@ -113,25 +121,31 @@ def _join_complete(parents: list[int], pairs: Iterable[tuple[int, int]]) -> list
     return joins
 
 
-def group_rows(rows: Rows, joined: Joined, vectors: np.ndarray, keep: str) -> list[RowGroup]:
+def group_rows(
+    rows: Rows, entry_roots: np.ndarray, last: np.ndarray, vectors: np.ndarray, keep: str
+) -> list[RowGroup]:
     """Make the groups of rows from those of their entries, the largest first.
 
-    Rows of one text are a group, too, unless two tables are compared. vectors, keep: as of
-    `choose_kept`; a row that the table is compared with comes before its rows.
+    Rows of one text are a group, too, unless two tables are compared.
+
+    Args:
+      rows: the rows; one that the table is compared with comes before its own.
+      entry_roots, last: of `group_entries`.
+      vectors, keep: as of `choose_kept`.
     """
-    own = joined.roots[rows.entries]
-    sizes = np.bincount(own, minlength=len(joined.last))
+    roots = entry_roots[rows.entries]
+    sizes = np.bincount(roots, minlength=len(last))
     copies = np.bincount(rows.entries, minlength=len(rows.first))
     copied = (copies > 1) & rows.is_new & (not rows.apart)
-    roots = np.flatnonzero((joined.last >= 0) | (copied & (joined.roots == np.arange(len(copied)))))
-    by_root = rows.by_id[np.argsort(own[rows.by_id], kind="stable")]
+    grouped = np.flatnonzero((last >= 0) | (copied & (entry_roots == np.arange(len(copied)))))
+    by_root = rows.by_id[np.argsort(roots[rows.by_id], kind="stable")]
     starts = np.cumsum(np.append(0, sizes))
     groups = []
-    for root in roots[np.argsort(-sizes[roots], kind="stable")].tolist():
+    for root in grouped[np.argsort(-sizes[grouped], kind="stable")].tolist():
         members = by_root[starts[root] : starts[root + 1]].tolist()
         allowed = [row for row in members if row >= rows.table_rows] or members
         kept = choose_kept(keep, rows, allowed, vectors)
-        groups.append(RowGroup(members, int(joined.last[root]), kept))
+        groups.append(RowGroup(members, int(last[root]), kept))
     return groups
 
 
@@ -146,21 +160,22 @@ def column_of(keep: str) -> str | None:
     return column
 
 
-def choose_kept(keep: str, rows: Rows, own: Sequence[int], vectors: np.ndarray) -> int:
-    """The row of a group that is kept, of equal ones the first of `own`, the rows of the group.
+def choose_kept(keep: str, rows: Rows, members: Sequence[int], vectors: np.ndarray) -> int:
+    """The row of a group that is kept, of equal ones the first of `members`.
 
     keep: as of `find_duplicates`; in a column numbers, also as text, are greater than other texts,
       these than none. vectors: float32 [E, d], of the entries.
     """
     if keep == "first":
-        return min(own)
+        return min(members)
     if keep == "longest":
-        return max(own, key=lambda row: len(rows.questions[row].text))
+        return max(members, key=lambda row: len(rows.questions[row].text))
     if keep == "central":
-        exact = vectors[rows.entries[[*own]]].astype(np.float64)
-        return own[int(((exact - exact.mean(axis=0)) ** 2).sum(axis=1).argmin())]
+        exact = vectors[rows.entries[[*members]]].astype(np.float64)
+        return members[int(((exact - exact.mean(axis=0)) ** 2).sum(axis=1).argmin())]
     column = str(column_of(keep))
-    return max(own, key=lambda row: _comparable((rows.questions[row].payload or {}).get(column)))
+    cells = {row: (rows.questions[row].payload or {}).get(column) for row in members}
+    return max(members, key=lambda row: _comparable(cells[row]))
 
 
 def _comparable(value: object) -> tuple[int, Any]:

@@ -166,7 +166,7 @@ def _spelled(texts: Iterable[str], *, ignore_numbers: bool) -> dict[str, str]:
     return spelled
 
 
-def leave_out_known(
+def leave_out_indexed(
     table: Sequence[Question],
     stored: Sequence[Question],
     block_on: str | None,
@@ -176,8 +176,8 @@ def leave_out_known(
 ) -> tuple[list[Question], list[Question]]:
     """The rows that an index lacks, and the stored ones that they do not replace.
 
-    A row is known if the index has its text and block; unless `by_text`, under its id. A row whose
-    id the index has with another text replaces that if `replace`, and otherwise is a UserError.
+    The index has a row if it has its text and block; unless `by_text`, under its id. A row whose id
+    the index has with another text replaces that if `replace`, and otherwise is a UserError.
     """
 
     def content(row: Question) -> tuple[str, str | None]:
@@ -185,8 +185,8 @@ def leave_out_known(
         return row.text, block_of(value)
 
     if by_text:
-        known = {content(row) for row in stored}
-        return [row for row in table if content(row) not in known], [*stored]
+        contents = {content(row) for row in stored}
+        return [row for row in table if content(row) not in contents], [*stored]
     old = {id_key(row.id): row for row in stored}
     new, replaced, lost = [], set(), []
     for row in table:
@@ -211,43 +211,33 @@ def encode_entries(
     stored: Iterable[tuple[Sequence[Question], np.ndarray]] = (),
     *,
     cleaner: Cleaner,
-    every: bool = False,
+    encode_all: bool = False,
 ) -> np.ndarray:
     """The vectors of entries, float32 [E, d]; equal texts have equal vectors.
 
     stored: questions, and their vectors, that need not be encoded, in parts; these are of what the
-    `cleaner` leaves. every: encode entries that are compared with no other, too; their vectors are
-    0 otherwise.
+    `cleaner` leaves. encode_all: encode entries that are compared with no other, too; their vectors
+    are 0 otherwise.
     """
     vectors = np.zeros((len(rows.first), encoder.dimension), np.float32)
     alone = np.bincount(rows.names)[rows.names] == 1
-    known = alone & (not every)
+    done = alone & (not encode_all)
     others = enumerate(rows.questions[rows.table_rows :], rows.table_rows)
     places = {id_key(question.id): row for row, question in others}
     for questions, values in stored:
         for question, vector in zip(questions, values, strict=True):
             row = places.get(id_key(question.id))
-            plain = cleaner.clean(question.text)
-            if row is not None and rows.entry_texts[rows.entries[row]] == plain:
-                vectors[rows.entries[row]], known[rows.entries[row]] = vector, True
-    unknown = np.flatnonzero(~known)
-    texts = [rows.entry_texts[entry] for entry in unknown.tolist()]
+            if row is not None:
+                entry = rows.entries[row]
+                if rows.entry_texts[entry] == cleaner.clean(question.text):
+                    vectors[entry], done[entry] = vector, True
+    left = np.flatnonzero(~done)
+    texts = [rows.entry_texts[entry] for entry in left.tolist()]
     distinct = [*dict.fromkeys(texts)]
     place = {text: i for i, text in enumerate(distinct)}
     encoded = encode_in_parts(encoder, distinct)
-    vectors[unknown] = encoded[np.array([place[text] for text in texts], np.int64)]
+    vectors[left] = encoded[np.array([place[text] for text in texts], np.int64)]
     return vectors
-
-
-def table_vectors(
-    rows: Rows, vectors: np.ndarray, encoder: Encoder, cleaner: Cleaner
-) -> np.ndarray:
-    """The vectors of the rows of the table, each of its own text as an index encodes it."""
-    own, table = rows.entries[: rows.table_rows], rows.questions[: rows.table_rows]
-    found, texts = vectors[own], [cleaner.clean(question.text) for question in table]
-    others = [i for i, entry in enumerate(own) if rows.entry_texts[entry] != texts[i]]
-    found[others] = encode_in_parts(encoder, [texts[i] for i in others])
-    return found
 
 
 def block_of(value: object) -> str | None:

@@ -73,7 +73,6 @@ class Store(Protocol):
         questions: Iterable[Question],
         encoder: Encoder,
         recipe: Recipe,
-        *,
         encoder_name: str,
         save_encoder: Callable[[StrPath], object],
     ) -> Self:

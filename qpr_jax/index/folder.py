@@ -65,6 +65,7 @@ class FolderStore:
         path = pathlib.Path(location)
         if not path.is_dir():
             raise found_nothing(location)
+        refuse_part(path)
         if not (path / INDEX).is_dir():
             remedy = "finish the run, or make one with `qpr index`"
             raise UserError(f"{location} has no {INDEX}/", remedy=remedy)
@@ -77,7 +78,6 @@ class FolderStore:
         questions: Iterable[Question],
         encoder: Encoder,
         recipe: Recipe,
-        *,
         encoder_name: str,
         save_encoder: SaveEncoder,
     ) -> Self:
@@ -86,9 +86,7 @@ class FolderStore:
         how: dict[str, Any] = {"encoder": encoder.identity, "dimension": encoder.dimension}
         if location:
             folder = pathlib.Path(location)
-            if folder.name == INDEX and (folder / MANIFEST).exists():
-                what = f"expected the folder of a run or of an index, got a part of it, {folder}"
-                raise UserError(what, remedy=f"name {folder.parent}")
+            refuse_part(folder)
             path, how["export"] = folder / INDEX, _exporter(folder, encoder, save_encoder)
         return cls.create(path, questions, encoder.encode, recipe, **how)
 
@@ -294,6 +292,13 @@ class FolderStore:
         self.encoder = str(state.manifest["encoder"])
         self.dimension = state.vectors.dimension
         self.cleaner = Cleaner(state.manifest["shared"])
+
+
+def refuse_part(folder: pathlib.Path) -> None:
+    """UserError if a folder is index/ itself."""
+    if folder.name == INDEX and (folder / MANIFEST).exists():
+        what = f"expected the folder of a run or of an index, got a part of it, {folder}"
+        raise UserError(what, remedy=f"name the folder of this index: {folder.parent}")
 
 
 def found_nothing(location: StrPath) -> UserError:

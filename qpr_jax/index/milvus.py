@@ -81,7 +81,6 @@ class MilvusStore:
         questions: Iterable[Question],
         encoder: Encoder,
         recipe: Recipe,
-        *,
         encoder_name: str,
         save_encoder: Callable[[StrPath], object],
     ) -> Self:

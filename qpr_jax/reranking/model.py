@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.load import load_encoder
+from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, manifest_format
 from qpr_jax.index.base import Hit, Store
@@ -89,6 +89,12 @@ def read_encoder_and_model(named: StrPath | Encoder) -> tuple[Encoder, FittedMod
     folder = run_encoder_folder(named)
     encoder = load_encoder(folder)
     return encoder, read_pair_model(folder, encoder)
+
+
+def save_encoder_and_model(encoder: Encoder, model: FittedModel | None, folder: StrPath) -> None:
+    """Write an encoder to a folder, and its model of pairs, if there is one."""
+    save_encoder(folder, encoder)
+    save_pair_model(folder, model)
 
 
 def require_model(model: FittedModel | None) -> FittedModel:

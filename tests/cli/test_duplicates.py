@@ -1,6 +1,7 @@
 """`qpr duplicates`: its files and formats, kills, a second run, files of others."""
 
 import json
+import os
 
 import pandas as pd
 
@@ -143,6 +144,16 @@ def test_an_index_gets_what_it_lacks(qpr, done, objects, calibrated_run, table, 
     assert (tmp_path / "d" / "groups.csv").read_bytes() == found
     (tmp_path / "t.csv").write_text("".join(TABLE.splitlines(keepends=True)[:3]))
     assert objects(*how)[0].items() >= {"added": 0, "kept": 0, "pairs": 0}.items()
+
+
+def test_an_index_that_cannot_be_written_fails_before_the_search(
+    refused, done, run, tmp_path, monkeypatch
+):
+    (tmp_path / "t.csv").write_text("question\nlearn python\ncook rice\n")
+    done("index", "i", "t.csv", "--encoder", run)
+    monkeypatch.setattr("os.access", lambda path, mode: mode == os.R_OK)
+    refused("i/index", "duplicates", "t.csv", "--incremental", "i", "--out", "d")
+    assert not (tmp_path / "d").exists()
 
 
 def test_cells_that_spreadsheets_compute_are_marked(done, calibrated_run, tmp_path):

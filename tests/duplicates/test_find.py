@@ -9,6 +9,7 @@ from qpr_jax import Retriever, UserError, find_duplicates, read_encoder
 from qpr_jax.reranking.plain import probability
 from tests.refused import check_refused
 from tests.runs import WORDS
+from tests.tables import read_table
 
 
 def texts_of(count, seed=0):
@@ -82,6 +83,28 @@ def test_the_threshold_moves_without_a_search(run):
     by_distance = find_duplicates(texts, encoder=run, max_distance=0.5)
     assert by_distance.threshold is None
     assert by_distance.around(5) == []
+    nearer = find_duplicates(texts, encoder=run, max_distance=0.3)
+    assert [*by_distance.nearer_than(0.3)] == [*nearer] != [*by_distance]
+    with pytest.raises(UserError, match=r"^`max_distance`: .* up to a distance of 0\.3, got 0\.5"):
+        nearer.nearer_than(0.5)
+
+
+def test_groups_change_without_a_search(run, tmp_path):
+    found = find_duplicates(TABLE, encoder=run, max_distance=1.0, id_column="key")
+    for groups, keep in (("closure", "longest"), ("complete", "max:votes")):
+        how = {"groups": groups, "keep": keep, "id_column": "key"}
+        expected = find_duplicates(TABLE, encoder=run, max_distance=1.0, **how)
+        changed = found.cluster(groups).keep(keep)
+        assert (changed.groups, changed.kept) == (expected.groups, expected.kept)
+        changed.write(tmp_path, "jsonl")
+        for name in ("pairs", "groups", "deduplicated"):
+            assert read_table(tmp_path / f"{name}.jsonl") == changed.to_dicts(name)
+    check_refused(
+        lambda method, value: getattr(found, method)(value),
+        ("cluster", "average", "^`groups`: expected one of complete, closure"),
+        ("keep", "max:gone", "^`keep`: expected a column `gone`"),
+        ("keep", "last", "^`keep`: expected first, longest, central or max:COLUMN"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,9 +166,9 @@ def test_the_row_that_stays(run):
         (group,) = found.groups
         assert (group.ids, group.kept) == (["7", "a", "c", "e"], kept)
         assert {*found.kept} == {kept, "d"}
-        row = found.deduplicated.to_pandas().set_index("key").loc[kept]
+        row = found.to_pandas("deduplicated").set_index("key").loc[kept]
         assert (row["votes"], row["rows"]) == (table.loc[kept, "votes"], 4)
-        assert found.groups.to_pandas()["kept"].sum() == 1
+        assert found.to_pandas("groups")["kept"].sum() == 1
 
 
 def test_tables_keep_their_columns(run):
@@ -156,12 +179,12 @@ def test_tables_keep_their_columns(run):
     table = pd.DataFrame(columns | {"date": days.date}, index=["x", "y", "z"])
     how = {"encoder": run, "threshold": 0.9, "text_column": "Betreff Text"}
     found = find_duplicates(table, **how)
-    kept = found.deduplicated.to_pandas()
+    kept = found.to_pandas("deduplicated")
     assert kept[[*table]].equals(table.iloc[[0, 2]])
     assert kept[[*kept][4:]].to_dict("list") == {"id": ["x", "z"], "qpr_rows": [2, 1]}
-    assert found.groups.to_pandas()[[*table]].equals(table.iloc[[0, 1]])
+    assert found.to_pandas("groups")[[*table]].equals(table.iloc[[0, 1]])
     table = polars.from_pandas(table)
-    kept = polars.from_arrow(find_duplicates(table, **how).deduplicated.to_arrow())
+    kept = polars.from_arrow(find_duplicates(table, **how).to_arrow("deduplicated"))
     assert kept[table.columns].equals(table[[0, 2]])
     assert kept[table.columns].schema == table.schema
 
@@ -206,8 +229,11 @@ def test_wrong_arguments(run):
     for texts in ([], ["one"], ["one", "another python"]):
         found = find_duplicates(texts, encoder=run, max_distance=0)
         assert (len(found.pairs), len(found.groups), found.kept) == (0, 0, [*range(len(texts))])
-        for table in (found.pairs, found.groups, found.deduplicated):
-            assert len(table.to_pandas()) == table.to_arrow().num_rows == len(table)
+        for name in ("pairs", "groups", "deduplicated"):
+            count = len(found.to_dicts(name))
+            assert len(found.to_pandas(name)) == found.to_arrow(name).num_rows == count
+        with pytest.raises(UserError, match="expected one of pairs, groups, dedup"):
+            found.to_dicts("rows")
 
 
 def test_an_encoder_is_an_object_or_a_folder(run):
@@ -229,5 +255,5 @@ def test_a_threshold_needs_a_calibration(encoder_run):
 def test_it_prints(run):
     texts = ["learn python", "Learn\x1b Python\u202e", "cook rice"]
     found = find_duplicates([*texts, "LEARN python"], encoder=run, max_distance=0.5)
-    assert repr(found).splitlines()[0] == "<Duplicates: 2 pairs and 1 groups in 4 rows>"
+    assert repr(found).splitlines()[0] == "<Pairs: 2 pairs and 1 groups in 4 rows>"
     assert not {"\x1b", "\u202e"} & {*repr(found)}

@@ -4,16 +4,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qpr_jax.duplicates.groups import LINKAGES, choose_kept, group_pairs
+from qpr_jax.duplicates.groups import LINKAGES, choose_kept, group_entries
 from qpr_jax.duplicates.rows import make_rows
 from qpr_jax.index.base import Question
 
 
-def as_sets(joined):
+def as_sets(roots, last):
     """The groups of two or more entries, and the place of the pair that joined each last."""
-    groups = {frozenset(np.flatnonzero(joined.roots == root)) for root in joined.roots.tolist()}
-    assert all(min(group) == joined.roots[min(group)] for group in groups)
-    return {group: joined.last[min(group)] for group in groups if len(group) > 1}
+    groups = {frozenset(np.flatnonzero(roots == root)) for root in roots.tolist()}
+    assert all(min(group) == roots[min(group)] for group in groups)
+    return {group: last[min(group)] for group in groups if len(group) > 1}
 
 
 def by_brute_force(count, pairs, linkage):
@@ -39,7 +39,7 @@ def test_linkages_are_what_their_definition_says(linkage, count, seed):
     first, second = np.triu_indices(count, 1)
     chosen = rng.permutation(len(first))[: rng.integers(0, len(first) + 1)]
     pairs = np.stack([first[chosen], second[chosen]], axis=1)
-    found = as_sets(group_pairs(np.zeros(count, int), *pairs.T, linkage))
+    found = as_sets(*group_entries(np.zeros(count, int), *pairs.T, linkage))
     assert found == by_brute_force(count, pairs.tolist(), linkage)
 
 

@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 
 from qpr_jax import Retriever, UserError, find_duplicates
-from qpr_jax.data.questions import Entry
-from qpr_jax.duplicates.find import Options, Source, search
-from qpr_jax.duplicates.scores import Choice
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from tests.duplicates.test_find import texts_of
 from tests.runs import calibrate, write_encoder
@@ -24,7 +21,7 @@ def test_new_rows_are_compared_with_old_ones_only(run):
     members = {*zip(group.of_table, group.ids, strict=True)}
     assert members == {(False, 0), (False, 1), (True, 0), (True, 1), (True, 2)}
     assert not any(map(min, group.of_table, group.stays))
-    row = found.groups.to_arrow().to_pylist()[0]
+    row = found.to_dicts("groups")[0]
     assert group.link == (row["link1"], row["link2"]) in {pair[:2] for pair in found.pairs}
     assert find_duplicates(new, encoder=run, against=[], threshold=0.95).kept == [0, 1, 2, 3, 4]
     assert find_duplicates([], encoder=run, against=old, threshold=0.95).kept == []
@@ -47,16 +44,19 @@ def test_an_index_is_compared_with_what_is_new(run, with_ids):
     index = Retriever.build(["learn python", "cook rice"], encoder=run)
     new = ["learn python", "LEARN PYTHON", "what is rust", "What is rust"]
     ids = [0, "b", "c", "d"] if with_ids else None
-    found = find_duplicates(new, ids, incremental=index, threshold=0.95)
+    found = find_duplicates(new, ids, against=index, threshold=0.95)
+    assert len(index) == 2
+    assert index.add_new(found) == 3
     names = ["b", "c", "d"] if with_ids else [3, 4, 5]
     assert {pair[:2] for pair in found.pairs} == {(0, names[0]), (names[1], names[2])}
     assert found.kept == [names[1]]
     assert len(index) == 5
-    again = find_duplicates(new, ids, incremental=index, threshold=0.95)
+    again = find_duplicates(new, ids, against=index, threshold=0.95)
+    assert index.add_new(again) == 0
     assert (len(again.pairs), again.kept) == (0, [])
     more = [*new, "LEARN PYTHON code"]
     ids = [*ids, "e"] if ids else None
-    third = find_duplicates(more, ids, incremental=index, max_distance=0)
+    third = find_duplicates(more, ids, against=index, max_distance=0)
     assert (len(third.pairs), len(third.kept)) == (0, 1)
 
 
@@ -68,21 +68,23 @@ def test_a_row_of_an_index_without_a_value_is_known(run):
         shops = [{"shop": "x"}, {"shop": None}, {"shop": None}]
         ids = [0, 1, 2] if with_ids else None
         for added in (1, 0):
-            how = {"incremental": index, "block_on": "shop", "threshold": 0.9}
+            how = {"against": index, "block_on": "shop", "threshold": 0.9}
             found = find_duplicates(texts, ids, shops, **how)
+            index.add_new(found)
             assert (len(found.pairs), len(found.kept)) == (0, added)
 
 
 def test_questions_of_an_index_are_replaced_only_on_demand(run):
     index = Retriever.build(["learn python", "cook rice"], ["a", "b"], encoder=run)
-    how = {"incremental": index, "threshold": 0.9}
+    how = {"against": index, "threshold": 0.9}
     with pytest.raises(UserError, match="1 ids of the table are those of other questions"):
         find_duplicates(["cook rice", "a new car"], ["a", "c"], **how)
     assert [question.text for question in index.store.questions()] == ["learn python", "cook rice"]
     found = find_duplicates(["cook rice"], ["a"], **how, replace=True)
+    index.add_new(found)
     assert ([pair[:2] for pair in found.pairs], found.kept) == ([("a", "b")], [])
     assert [question.text for question in index.store.questions()] == ["cook rice"] * 2
-    find_duplicates(["Cook rice?"], ["a"], **how)  # another spelling of the question
+    index.add_new(find_duplicates(["Cook rice?"], ["a"], **how))  # another spelling of the question
     assert index.store.get(["a"])[0].text == "Cook rice?"
 
 
@@ -100,8 +102,9 @@ def test_only_what_is_new_is_encoded(run, monkeypatch, keep):
 
     monkeypatch.setattr(CnnEncoder, "encode", note)
     ids = [f"n{i}" for i in range(10)]
-    how = {"incremental": index, "max_distance": 0.8, "keep": keep}
+    how = {"against": index, "max_distance": 0.8, "keep": keep}
     found = find_duplicates(new, ids, **how)
+    index.add_new(found)
     distances = [p.distance for p in expected.pairs if max(p[:2]) >= len(old)]
     assert len(distances) > 5
     assert [p.distance for p in found.pairs] == pytest.approx(distances, abs=1e-5)
@@ -115,28 +118,27 @@ def test_only_what_is_new_is_encoded(run, monkeypatch, keep):
 
 def test_a_change_of_the_index_during_a_search_is_an_error(run):
     index = Retriever.build(["learn python", "cook rice"], encoder=run)
-    entries = [Entry(0, "car", "a new car")]
     for number in (3, 4):
-        choice, options = Choice(0.9), Options(incremental=index)
-        found, add_new = search(Source(entries, "rows"), None, choice, options)
+        found = find_duplicates(["a new car"], ["car"], against=index, threshold=0.9)
         assert found.kept == ["car"]
         if number == 3:
             index.add(["what is rust"])
             with pytest.raises(UserError, match="nothing was added; do the same again"):
-                add_new()
+                index.add_new(found)
         else:
-            add_new()
+            index.add_new(found)
         assert len(index) == number
 
 
 def test_an_index_is_compared_by_itself(run, caplog):
     index = Retriever.build(["cook rice"], encoder=run)
-    with pytest.raises(UserError, match=r"`incremental`: .*leave one of them out"):
-        find_duplicates(["a new car"], incremental=index, against=["a"])
+    with pytest.raises(UserError, match=r"`encoder`: .*leave it out"):
+        find_duplicates(["a new car"], encoder=run, against=index)
     with pytest.raises(UserError, match="`questions`, position 1: expected no id"):
-        find_duplicates([{"text": "a"}, {"text": "b", "id": 1}], incremental=index)
+        find_duplicates([{"text": "a"}, {"text": "b", "id": 1}], against=index)
     index.remove([0])  # an empty index gets all rows
-    found = find_duplicates(["a new car", "A new car"], incremental=index, threshold=0.9)
+    found = find_duplicates(["a new car", "A new car"], against=index, threshold=0.9)
+    index.add_new(found)
     assert (len(found.pairs), len(found.kept), len(index)) == (1, 1, 2)
     new, old = ([{"text": "a b", "shop": shop}] for shop in ("x", "y"))
     caplog.clear()

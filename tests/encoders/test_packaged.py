@@ -8,7 +8,7 @@ import pytest
 
 from qpr_jax import Retriever, read_encoder
 from qpr_jax.data.sources import write_sample
-from qpr_jax.duplicates.find import find_duplicates
+from qpr_jax.duplicates.search import find_duplicates
 from qpr_jax.encoders.default import MOST_ROWS, default_folder
 from qpr_jax.encoders.load import MINILM, PACKAGED, STUDENT
 
