@@ -13,7 +13,6 @@ manifest is replaced last, and the files that it no longer names are removed.
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import os
 import pathlib
@@ -27,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax import progress
+from qpr_jax.encoders.vector_file import npy_header
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
     MANIFEST,
@@ -290,14 +290,6 @@ def _read_vectors(path: pathlib.Path, shape: tuple[int, int], recipe: Recipe) ->
         if file.read(len(header)) == header:
             return np.memmap(file, recipe.vectors, "r", len(header), shape).view(np.ndarray)
     raise damaged(path, f"expected vectors {recipe.vectors} {list(shape)}, got others")
-
-
-def npy_header(shape: tuple[int, int], kind: str) -> bytes:
-    """Return how a .npy file of such numbers begins; its size does not depend on the rows."""
-    file = io.BytesIO()
-    facts = {"descr": np.dtype(kind).str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, facts)
-    return file.getvalue()
 
 
 def _open(folder: pathlib.Path, signature: tuple[int, ...]) -> State:
