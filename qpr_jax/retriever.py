@@ -19,7 +19,7 @@ from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, repeated_id
 from qpr_jax.index.base import Entries, Hit, Question, Store, as_questions
-from qpr_jax.index.folder import INDEX
+from qpr_jax.index.build import INDEX
 from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.run import read_encoder, run_recipe

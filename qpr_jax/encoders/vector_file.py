@@ -14,7 +14,7 @@ import logging
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -69,14 +69,14 @@ def encode_to_file(
             file.seek(0, os.SEEK_END)
             while some := [*itertools.islice(stream, chunk)]:
                 file.write(np.ascontiguousarray(encode(some), np.float32).tobytes())
-                _sync(file)
+                sync(file)
                 rows += len(some)
                 for question in some:
                     digest.update(json.dumps(question).encode())
                 write_json(state, {"rows": rows, "sha256": digest.hexdigest()})
             file.seek(0)
             file.write(npy_header((rows, dimension), "float32"))
-            _sync(file)
+            sync(file)
         os.replace(part, path)
         state.unlink(missing_ok=True)
     return rows
@@ -90,6 +90,7 @@ def npy_header(shape: tuple[int, int], kind: str) -> bytes:
     return file.getvalue()
 
 
-def _sync(file: io.BufferedRandom) -> None:
+def sync(file: IO[bytes]) -> None:
+    """Wait until what was written to a file is on disk."""
     file.flush()
     os.fsync(file.fileno())

@@ -14,7 +14,7 @@ from qpr_jax.encoders.load import encoder_folder, is_encoder, load_encoder
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, StrPath
-from qpr_jax.index.folder import EXPORT, found_nothing, index_manifest, refuse_part
+from qpr_jax.index.build import EXPORT, found_nothing, index_manifest, refuse_part
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.stores import encoder_of
 

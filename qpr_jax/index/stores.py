@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
 
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.files import StrPath
-from qpr_jax.index.base import Store
+from qpr_jax.index.base import SaveEncoder, Store
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.milvus import MilvusStore
 
@@ -31,7 +30,7 @@ def copy_store(
     location: StrPath,
     encoder: Encoder,
     encoder_name: str,
-    save_encoder: Callable[[StrPath], object],
+    save_encoder: SaveEncoder,
 ) -> Store:
     """Write the questions of a store to another location; arguments as of `Store.build`."""
     kind = store_class(location)
