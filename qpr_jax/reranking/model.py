@@ -163,7 +163,10 @@ def score_hits(
         distances = 2 + 2 * distances
     _tell_apart(encoder, cleaner, asked, _texts(flat), first, second, distances)
     logits = model.logits(first, second, distances)
-    copies = [folded(one) == folded(hit.question) for one, hit in zip(asked, flat, strict=True)]
+    spelled = [
+        query for query, found in zip(map(folded, queries), hits, strict=True) for _ in found
+    ]
+    copies = [query == folded(hit.question) for query, hit in zip(spelled, flat, strict=True)]
     logits[copies] = np.inf
     scores = np.where(copies, 1.0, plain.probability(logits)).tolist()
     scored, start = [], 0
