@@ -65,7 +65,7 @@ def index(
     entries = progress.count(cli.read_inputs(questions, **how), "read")
     where = ", ".join(map(input_name, questions)) + ", line"
     old = pathlib.Path(folder, INDEX, MANIFEST).exists()
-    retriever = Retriever.build_in(folder, entries, source, recipe=given, where=where)
+    retriever = Retriever.build(entries, encoder=source, location=folder, recipe=given, where=where)
     text = "%s: %s questions" + ", in place of the old index and all that was added" * old
     log.info(text, folder, f"{len(retriever):,}")
     return {

@@ -76,7 +76,7 @@ def negatives(run: str, pairs: str, out: str, split: str | None, **options: Any)
                  --set batch.hard_negatives=128
     """
     from qpr_jax.reranking.cross_encoder import read_cross_encoder
-    from qpr_jax.reranking.model import score_hits
+    from qpr_jax.reranking.hits import score_hits
     from qpr_jax.retriever import Retriever
     from qpr_jax.training.negatives import FIELDS, Rules, find_negatives
 

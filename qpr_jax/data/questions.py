@@ -93,7 +93,7 @@ class Table:
     """The questions of a file. A loop reads the file, so it may be larger than memory.
 
         table = read_table("tickets.csv.gz", id="ticket", payload=["solved"])
-        retriever = Retriever.build_in("large", table)
+        retriever = Retriever.build(table, location="large")
         table.texts, table.ids, table.columns["solved"]
 
     A loop gives an `Entry` for each question. The lists are read once, when they are asked for.

@@ -203,12 +203,12 @@ def _read_rows(
     others: list[Question] = []
     cleaner = None if clean else Cleaner()
     if isinstance(against, Retriever):
+        cleaner = cleaner or against.store.cleaner
         rows, has_ids = _read(table, against.store.new_ids)
         stored = [*against.store.questions()] if rows else []
         rows, others = leave_out_indexed(
             rows, stored, block_on, by_text=not has_ids, replace=replace
         )
-        cleaner = against.store.cleaner if clean else cleaner
     else:
         rows, _ = _read(table)
         others = [] if against is None else _read(against)[0]

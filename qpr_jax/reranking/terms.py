@@ -7,6 +7,7 @@ the bytes of a text each time; nothing is stored for a question.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -50,7 +51,8 @@ _TENSORS = ("frequencies.codes", "frequencies.documents", "frequencies.mean_leng
 class Terms(NamedTuple):
     """The terms of n texts."""
 
-    hashes: np.ndarray  # uint64 [t]; the lowest bit of a word's is 1 if the word has a digit
+    # Words are in their order, others sorted. The lowest bit of a word's is 1 if it has a digit.
+    hashes: np.ndarray  # uint64 [t]
     buckets: np.ndarray  # int32 [t], the place of each term in `Frequencies.codes`
     bounds: np.ndarray  # int64 [n, 5], where each of the four kinds of a text begins, and the end
 
@@ -129,20 +131,74 @@ def _read(data, offsets, text, hashes, buckets, bounds):  # type: ignore[no-unty
         bounds[i, 0], bounds[i, 1], bounds[i, 2] = start, words, threes
         bounds[i, 3], bounds[i, 4] = fours, end
         for kind in range(4):
+            if kind:
+                _sort(hashes, bounds[i, kind], bounds[i, kind + 1])
             for at in range(bounds[i, kind], bounds[i, kind + 1]):
                 buckets[at] = _STARTS[kind] + np.int64(hashes[at] >> _SHIFTS[kind])
     return end
 
 
+@compile_loop()
+def _sort(values, start, stop):  # type: ignore[no-untyped-def]
+    """Sort values[start:stop] in place, by Shell's method."""
+    gap = (stop - start) // 2
+    while gap > 0:
+        for i in range(start + gap, stop):
+            value, at = values[i], i
+            while at >= start + gap and values[at - gap] > value:
+                values[at] = values[at - gap]
+                at -= gap
+            values[at] = value
+        gap = 1 if gap == 2 else int(gap * 5 / 11)
+
+
+@compile_loop()
+def write_cosines(pairs, terms, squares, norms, out):  # type: ignore[no-untyped-def]
+    """Write the cosines of pairs of texts: of word pairs, 3- and 4-grams.
+
+    Args:
+      pairs: int64 [2, m], texts of `terms`.
+      terms: those of all texts.
+      squares: float32 [t], the squared idf of each term.
+      norms: memory, float64 [n, 4].
+      out: float32 [m, f]; the columns 1 to 3 get the cosines.
+    """
+    hashes, bounds = terms.hashes, terms.bounds
+    for text in range(len(bounds)):
+        for kind in range(1, 4):
+            norms[text, kind] = 0
+            for term in range(bounds[text, kind], bounds[text, kind + 1]):
+                norms[text, kind] += squares[term]
+    for m in range(pairs.shape[1]):
+        one, other = pairs[0, m], pairs[1, m]
+        for kind in range(1, 4):
+            dot, i, j = np.float64(0), bounds[one, kind], bounds[other, kind]
+            while i < bounds[one, kind + 1] and j < bounds[other, kind + 1]:
+                left, right = hashes[i], hashes[j]
+                if left == right:
+                    dot += squares[i]
+                i += left <= right
+                j += right <= left
+            norm = math.sqrt(norms[one, kind] * norms[other, kind])
+            out[m, kind] = np.float32(dot / norm) if norm > 0 else np.float32(0)
+
+
 class Lexicon(NamedTuple):
     """Words with an embedding or a flag."""
 
-    hashes: np.ndarray  # uint64 [n + 1], of the words, ascending; then the greatest number
-    starts: np.ndarray  # int32 [2 ** 16], the first word with these or greater upper 16 bits
-    flags: np.ndarray  # uint8 [n], NEGATION and QUESTION_WORD; NUMBER is a bit of the hash
+    hashes: np.ndarray  # uint64 [n], of the words, ascending
+    flags: np.ndarray  # uint8 [n], NEGATION and QUESTION_WORD
     rows: np.ndarray  # int32 [n], rows in `vectors`, -1 for none
     vectors: np.ndarray  # int8 [m, e], embeddings of any length
     scales: np.ndarray  # float32 [m], the reciprocals of their lengths
+
+    def find(self, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the flags and the rows of words, by their hashes; 0 and -1 for others."""
+        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        there = self.hashes[places] == hashes
+        flags = np.where(there, self.flags[places], 0).astype(np.uint8)
+        rows = np.where(there, self.rows[places], -1).astype(np.int32)
+        return flags | NUMBER * (hashes & _ONE).astype(np.uint8), rows
 
 
 def make_lexicon(words: Sequence[str], embeddings: np.ndarray) -> Lexicon:
@@ -156,16 +212,14 @@ def make_lexicon(words: Sequence[str], embeddings: np.ndarray) -> Lexicon:
     scales = (1 / np.sqrt(np.maximum(squares, 1))).astype(np.float32)
     flagged = {NEGATION: _NEGATIONS.split(), QUESTION_WORD: _QUESTION_WORDS.split()}
     of_words = _word_hashes(words)
-    of_flagged = {flag: _word_hashes(known) for flag, known in flagged.items()}
+    of_flagged = {flag: _word_hashes(some) for flag, some in flagged.items()}
     hashes = np.unique(np.concatenate([of_words[of_words > 0], *of_flagged.values()]))
     rows, flags = np.full(len(hashes), -1, np.int32), np.zeros(len(hashes), np.uint8)
-    known = np.flatnonzero(of_words)
-    rows[np.searchsorted(hashes, of_words[known])] = known
+    single = np.flatnonzero(of_words)
+    rows[np.searchsorted(hashes, of_words[single])] = single
     for flag, found in of_flagged.items():
         flags[np.searchsorted(hashes, found)] |= flag
-    starts = np.searchsorted(hashes, np.arange(1 << 16, dtype=np.uint64) << np.uint64(48))
-    hashes = np.append(hashes, np.uint64(np.iinfo(np.uint64).max))
-    return Lexicon(hashes, starts.astype(np.int32), flags, rows, vectors, scales)
+    return Lexicon(hashes, flags, rows, vectors, scales)
 
 
 def _word_hashes(words: Sequence[str]) -> np.ndarray:
@@ -174,94 +228,6 @@ def _word_hashes(words: Sequence[str]) -> np.ndarray:
     single = terms.bounds[:, 1] == terms.bounds[:, 0] + 1
     hashes[single] = terms.hashes[terms.bounds[single, 0]]
     return hashes
-
-
-class Words(NamedTuple):
-    """The V words of q lists of hits, numbered list after list: the query, then what it lacks.
-
-    What is costly about a word is found once for each number.
-    """
-
-    numbers: np.ndarray  # int64 [t], the number of each word of `Terms.hashes`
-    bounds: np.ndarray  # int64 [q, 3], the first word of a list, the first new of a hit, the end
-    hashes: np.ndarray  # uint64 [V]
-    idfs: np.ndarray  # float32 [V]
-    flags: np.ndarray  # uint8 [V], NUMBER, NEGATION and QUESTION_WORD
-    rows: np.ndarray  # int32 [V], rows of embeddings in the lexicon, -1 for none
-
-
-def number_words(
-    terms: Terms,
-    starts: np.ndarray,
-    frequencies: tuple[np.ndarray, np.ndarray],
-    lexicon: Lexicon,
-) -> Words:
-    """Make the `Words` of lists of hits.
-
-    Args:
-      terms: of q queries, then of their hits.
-      starts: int64 [q + 1], of the hits of each query.
-      frequencies: (`Frequencies.codes`, `.idfs()`).
-    """
-    counts, queries = terms.bounds[:, 1] - terms.bounds[:, 0], len(starts) - 1
-    before = np.append(0, np.cumsum(counts[queries:]))[starts]
-    sizes = counts[:queries] + np.diff(before)  # of the lists; a word is counted each time
-    total, largest = int(sizes.sum()), int(sizes.max(initial=0))
-    words = Words(
-        np.empty(len(terms.hashes), np.int64),
-        np.empty((queries, 3), np.int64),
-        np.empty(total, np.uint64),
-        np.empty(total, np.float32),
-        np.empty(total, np.uint8),
-        np.empty(total, np.int32),
-    )
-    # A hash table from hashes to numbers; those of earlier lists are free places.
-    slots = np.full(table_size(largest), -1, np.int64)
-    _number_all(terms, starts, slots, frequencies, lexicon, words)
-    return words
-
-
-def table_size(most: int) -> int:
-    """The size of a hash table of at most so many entries: a power of two, twice as many."""
-    return max(64, 1 << (2 * most - 1).bit_length())
-
-
-@compile_loop()
-def _number_all(terms, starts, slots, frequencies, lexicon, words):  # type: ignore[no-untyped-def]
-    """Number the words of all lists."""
-    queries, known = len(starts) - 1, np.int64(0)
-    for query in range(queries):
-        first = words.bounds[query, 0] = known
-        for text in range(starts[query] - 1, starts[query + 1]):
-            own = query if text < starts[query] else queries + text  # the query comes first
-            for at in range(terms.bounds[own, 0], terms.bounds[own, 1]):
-                known = _number(at, first, known, terms, slots, frequencies, lexicon, words)
-            if own == query:
-                words.bounds[query, 1] = known
-        words.bounds[query, 2] = known
-
-
-@compile_loop(inline="always")
-def _number(at, first, known, terms, slots, frequencies, lexicon, words):  # type: ignore[no-untyped-def]
-    """Number a word of the list whose words begin at `first`; return how many are known then."""
-    h, mask = terms.hashes[at], len(slots) - 1
-    slot = np.int64(h >> np.uint64(20)) & mask
-    while slots[slot] >= first:
-        if words.hashes[slots[slot]] == h:
-            words.numbers[at] = slots[slot]
-            return known
-        slot = (slot + 1) & mask
-    slots[slot], words.numbers[at] = known, known
-    codes, idfs = frequencies
-    words.hashes[known], words.idfs[known] = h, idfs[codes[terms.buckets[at]]]
-    words.flags[known], words.rows[known] = np.uint8(h & _ONE) * NUMBER, -1
-    place = lexicon.starts[np.int64(h >> np.uint64(48))]
-    while lexicon.hashes[place] < h:
-        place += 1
-    if lexicon.hashes[place] == h:
-        words.flags[known] |= lexicon.flags[place]
-        words.rows[known] = lexicon.rows[place]
-    return known + 1
 
 
 @dataclass(frozen=True, eq=False)

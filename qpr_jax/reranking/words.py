@@ -19,7 +19,7 @@ from qpr_jax.encoders.base import Encoder, serialize_tensors
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_folder
 from qpr_jax.machine import compile_loop
-from qpr_jax.reranking.features import FeatureExtractor, TextLists, symmetric, zero_weights
+from qpr_jax.reranking.features import FeatureExtractor, zero_weights
 from qpr_jax.reranking.model_folder import REMEDY, check_array, read_model
 from qpr_jax.reranking.terms import Frequencies
 
@@ -27,7 +27,7 @@ FORMAT = "qpr_jax pair model words 1"
 WEIGHTS = "pair_model.safetensors"
 MAX_DEPTH = 1000
 HIGHEST, LOWEST = 50.0, -50.0  # the logits of equal texts, and of texts beyond the reach
-FEATURES = 33  # of a pair: the distance, its square, and `features.symmetric`
+FEATURES = 33  # of a pair: the distance, its square, and `features.FEATURES`
 WORD_WEIGHTS = 12  # the column of the sum of the weights of words
 _CLIP = 4.0  # in standard deviations: standardized features are clipped to it
 _FACTS = {"encoder": str, "depth": int, "farthest": float, "settings": dict}
@@ -39,7 +39,7 @@ def pair_features(distances: np.ndarray, found: np.ndarray) -> np.ndarray:
     found: float32 [m, f], of `FeatureExtractor.compute`.
     """
     squares = np.maximum(np.asarray(distances, np.float32), 0)[:, None]
-    return np.hstack([np.sqrt(squares), squares, symmetric(found)])
+    return np.hstack([np.sqrt(squares), squares, found])
 
 
 class Network(NamedTuple):
@@ -145,18 +145,10 @@ class WordsModel:
           distances: of their vectors, squared, float [m].
           spreads: ignored.
         """
-        lists = group_pairs(first, second)
-        found = self.extractor.compute(lists)
+        found = self.extractor.compute(first, second)
         logits = self.network.logits(pair_features(distances, found))
         logits[distances > self.farthest] = LOWEST
         return logits
-
-
-def group_pairs(first: Sequence[str], second: Sequence[str]) -> TextLists:
-    """Take equal neighbors in `first` as one query, and `second` as its hits."""
-    starts = [i for i, text in enumerate(first) if not i or text != first[i - 1]]
-    queries, ends = [first[start] for start in starts], [*starts, len(first)]
-    return TextLists(queries, second, np.array(ends))
 
 
 def save_words(folder: StrPath, model: WordsModel) -> None:

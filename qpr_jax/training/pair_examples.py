@@ -17,9 +17,8 @@ from qpr_jax.data.splits import SPLITS, TEST, TRAIN, VALIDATION
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import RankFn, exact_search, rank
 from qpr_jax.index.vectors import pair_distances
-from qpr_jax.reranking.feature_loops import MOST
-from qpr_jax.reranking.features import FeatureExtractor
-from qpr_jax.reranking.words import WORD_WEIGHTS, group_pairs, pair_features
+from qpr_jax.reranking.features import MOST, FeatureExtractor
+from qpr_jax.reranking.words import WORD_WEIGHTS, pair_features
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import sample_questions
 
@@ -83,7 +82,7 @@ def read_pairs(
     """Make examples of pairs, rows int [P, 2] of texts and their vectors float32 [T, d]."""
     first, second = ([texts[i] for i in rows.tolist()] for rows in pairs.T)
     words, distances = np.empty((len(pairs), MOST), np.int32), pair_distances(vectors, *pairs.T)
-    found = extractor.compute(group_pairs(first, second), words)
+    found = extractor.compute(first, second, words)
     weights = np.ones(len(pairs), np.float32)
     return Examples(pairs, labels, weights, pair_features(distances, found), words)
 

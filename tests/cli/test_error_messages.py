@@ -74,7 +74,7 @@ MISTAKES = (
     ),
     ("duplicates t.csv --encoder run --out made --max-distance 1 --keep max:likes", "`keep`", ""),
     ("duplicates t.csv --out made --incremental mine --encoder run", "got encoder", "leave one"),
-    ("duplicates t.csv --incremental gone --out made", "found none at gone", "`qpr index`"),
+    ("duplicates t.csv --incremental gone --out made", "none at gone", "`qpr index` an index"),
     ("review - --port 0", "`pairs`", ""),
     ("serve gone --port 0", "gone", ""),
     ("serve gone --port 0 --token-file good.tsv", "good.tsv", "token"),

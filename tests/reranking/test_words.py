@@ -11,13 +11,12 @@ from safetensors.numpy import load_file, save_file
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, write_manifest
-from qpr_jax.reranking.feature_loops import BITS
+from qpr_jax.reranking.features import BITS
 from qpr_jax.reranking.words import (
     FEATURES,
     HIGHEST,
     LOWEST,
     WEIGHTS,
-    group_pairs,
     read_words,
     save_words,
 )
@@ -52,11 +51,6 @@ def test_blocks_do_not_change_bits():
     found = [MODEL.logits(first[at], second[at], distances[at]) for at in parts]
     assert np.concatenate(found).tobytes() == whole.tobytes()
     assert len(MODEL.logits([], [], np.zeros(0, np.float32))) == 0
-
-
-def test_a_query_is_read_once():
-    lists = group_pairs(["a", "a", "b", "a"], ["c", "d", "e", "f"])
-    assert (lists.queries, lists.starts.tolist()) == (["a", "b", "a"], [0, 2, 3, 4])
 
 
 def test_the_network_equals_numpy():
