@@ -21,7 +21,7 @@ from tests.runs import start_training
 
 SETTINGS = {
     "devices": 1,
-    "max_steps": 17,  # of pairs, after those of imitation
+    "max_steps": 17,  # of pairs, after those of distillation
     "checkpoint_every": 3,
     "early_stopping.every_steps": 8,
     "early_stopping.patience": 99,
@@ -31,7 +31,7 @@ SETTINGS = {
     "batch.hard_negatives": 8,
     "loss.names": "sdml,online_contrastive",
     # And of translations and a teacher, the first steps alone, the others beside the pairs.
-    "data.glossed": 1,
+    "data.word_translated": 1,
     "batch.translations": 0.25,
     "batch.subword_dropout": 0.3,
     "text.subwords": True,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from qpr_jax.index.recipe import Recipe, check_recipe
 from qpr_jax.training.config import TrainConfig, gives_vectors, has_teacher
 from qpr_jax.training.model_families import MODEL_FAMILIES
-from qpr_jax.training.objectives import LOSSES, reads_teacher
+from qpr_jax.training.objectives import LOSSES, reads
 from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.sources import SOURCES
 
@@ -51,7 +51,8 @@ def _check_targets(config: TrainConfig) -> None:
     what = "there is nothing to train on: neither pairs nor a teacher"
     refuse_if(nothing, "", what, "set `teacher.model`, or, with pairs, `max_epochs=10`")
     what = "reads the vectors of a teacher, and there is none"
-    refuse_if(reads_teacher(config) and not taught, "loss.names", what, "set `teacher.model`")
+    reading = any(reads(loss, "teacher") for loss in config.loss.names)
+    refuse_if(reading and not taught, "loss.names", what, "set `teacher.model`")
     what = "needs pairs and an encoder as `teacher.model`"
     unsorted = not (taught and epochs) or gives_vectors(config)
     refuse_if(config.teacher.lists and unsorted, "teacher.lists", what)
@@ -72,7 +73,7 @@ def _check_translations(config: TrainConfig) -> None:
     refuse_if(lacking, "data.parallel", what, remedy)
     needing = {
         "batch.translations": config.batch.translations,
-        "data.glossed": config.data.glossed,
+        "data.word_translated": config.data.word_translated,
         "data.parallel_tests": config.data.parallel_tests,
         "early_stopping.metric": config.early_stopping.metric == "translation",
     }

@@ -42,7 +42,7 @@ def identity(config: TrainConfig) -> dict[str, Any]:
 
 
 def has_teacher(config: TrainConfig) -> bool:
-    """Whether there are vectors to imitate."""
+    """Whether there are vectors to learn."""
     return bool(config.teacher.model)
 
 
@@ -68,7 +68,7 @@ _SMOKE: dict[str, Any] = {
     "early_stopping.every_steps": 5,
     "checkpoint_every": 3,
 }
-_SMOKE_LIMITS = {"data.spliced": 500, "optimizer.warmup_steps": 2}
+_SMOKE_LIMITS = {"data.recombined": 500, "optimizer.warmup_steps": 2}
 
 
 def load_config(spec: str, changes: Mapping[str, Any] | None = None) -> TrainConfig:

@@ -127,7 +127,8 @@ def make_cross_step(
     graph, params = init_bert(start.shape, weights, dtype, precision, PairScorer)
     embedding = params["embedding"]
     rest = nnx.State({name: value for name, value in params.items() if name != "embedding"})
-    rate, decay = train_step.make_schedule(config, steps), config.optimizer.weight_decay
+    rate = train_step.make_schedule(config.optimizer, [config.batch_size], [steps])
+    decay = config.optimizer.weight_decay
     optimizer = train_step.make_optimizer(rate, weight_decay=decay, clip=_CLIP)
 
     def loss(rest: nnx.State, batch: Any, key: jax.Array) -> tuple[jax.Array, Metrics]:
@@ -163,9 +164,8 @@ def _train(
     phase = Phase(
         steps=range(steps),
         step=step,
-        batch_at=load,
-        metrics_at=lambda number: {},
-        size=config.batch_size,
+        load=lambda number: (load(number), {}),
+        pairs=config.batch_size,
         evaluate_every=-(-steps // EVALUATIONS),
     )
     best = fit(

@@ -89,7 +89,7 @@ class TrainDataset:
         rows = np.arange(len(self.token_ids), dtype=np.int32)
         if self.translations:
             sources = np.arange(self.first_source, self.first_target)
-            # Those of glossed questions follow the sources in `source_of`.
+            # Those of questions follow the sources in `source_of`.
             of_source = np.concatenate([sources, self.trainable_questions])
             rows[self.first_target :] = of_source[self.translations.source_of]
         return rows
@@ -101,7 +101,7 @@ class TrainDataset:
         return np.column_stack([self.target_rows[rows], rows]).astype(np.int32)
 
     @functools.cached_property
-    def spelled_words(self) -> np.ndarray:
+    def subword_ids(self) -> np.ndarray:
         """For each row of the embedding table, the id of the word's n-grams, if it has one.
 
         int32 [V]; those ids are the last of `parts`.
@@ -140,8 +140,8 @@ def load_dataset(
     unlabeled = given + made
     corpora, fill, texts = [trained + given], words, data.questions + unlabeled
     if translations:
-        if config.data.glossed:
-            translations = translations.with_glosses(trained + unlabeled, config.data.glossed)
+        if copies := config.data.word_translated:
+            translations = translations.with_words_translated(trained + unlabeled, copies)
         corpora, fill = translations.corpora(trained + given, words)
         texts = texts + translations.sources + translations.targets
     tokenizer = MODEL_FAMILIES[config.encoder.kind].tokenizer(config, start, corpora, fill)

@@ -30,13 +30,12 @@ LOG_EVERY = 20  # steps between two writes of the metrics
 
 
 class Phase(NamedTuple):
-    """Consecutive steps of one objective."""
+    """Consecutive steps with the same objectives."""
 
     steps: range  # of the training, counted from 0
     step: Step
-    batch_at: Callable[[int], Any]  # step -> batch
-    metrics_at: Callable[[int], dict[str, float]]  # step -> metrics of its batch
-    size: int  # pairs of a batch
+    load: Callable[[int], tuple[Any, dict[str, float]]]  # step -> its batch, and metrics of that
+    pairs: int  # of a batch
     evaluate_every: int  # steps between two evaluations; the end of a phase is always evaluated
 
 
@@ -78,8 +77,9 @@ def fit(
             checkpoints.save(state, best)
         while not stop and done < last.steps.stop and not 0 < patience <= best.without_gain:
             phase = next(phase for phase in phases if done < phase.steps.stop)
-            state, values = phase.step(state, phase.batch_at(done))
-            buffer.add(done + 1, phase.size, values | phase.metrics_at(done))
+            batch, known = phase.load(done)
+            state, metrics = phase.step(state, batch)
+            buffer.add(done + 1, phase.pairs, metrics | known)
             done += 1
             # Processes agree on a stop by a message, so several do it less often.
             if jax.process_count() == 1 or done % LOG_EVERY == 0:

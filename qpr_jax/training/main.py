@@ -11,12 +11,14 @@ from typing import Any
 
 import jax
 
+from qpr_jax.distant.folder import content_hash
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, locked, read_json, read_object, write_json
-from qpr_jax.training import cross_encoder_job, distributed, encoder_job
+from qpr_jax.files import StrPath, locked, read_json, read_object, sha256_of, write_json
+from qpr_jax.training import cross_encoder_job, distributed, train
 from qpr_jax.training.checks import validate
-from qpr_jax.training.config import TrainConfig, identity
-from qpr_jax.training.sources import SOURCES
+from qpr_jax.training.config import TrainConfig, flatten, identity
+from qpr_jax.training.sources import SOURCES, listed_files
+from qpr_jax.training.translations import translation_digests
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ _OUTPUTS = (
     ".*.part",
     ".*.old",
 )
-_JOBS: dict[str, Any] = {"encoder": encoder_job, "cross_encoder": cross_encoder_job}
+_JOBS: dict[str, Any] = {"encoder": train, "cross_encoder": cross_encoder_job}
 
 
 def train_and_evaluate(
@@ -77,7 +79,7 @@ def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, 
     # Process 0 looks first, since it may have to download the data.
     path = distributed.in_turn(lambda: source.find(config) if source.find else None)
     models = job.read_models(config)
-    run = identity(config) | encoder_job.content_of(config, path, **models)
+    run = identity(config) | content_of(config, path, **models)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(workdir)
         if first:
@@ -101,6 +103,22 @@ def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, 
             made = distributed.broadcast_from_first(lambda: str(prepare(config, given, folder)))
             path = pathlib.Path(made)
         return dict(job.run(config, folder, path, models))
+
+
+def content_of(
+    config: TrainConfig, path: pathlib.Path | None = None, **models: Any
+) -> dict[str, Any]:
+    """What the data and the models that a run reads are by content, wherever they lie."""
+    found: dict[str, Any] = {f"{k}.identity": one.identity for k, one in models.items() if one}
+    if path:
+        found["data.sha256"] = content_hash(path)
+    if config.teacher.model and not models.get("teacher"):
+        given = pathlib.Path(config.teacher.model)
+        found["teacher.identity"] = sha256_of(given) if given.is_file() else ""
+    for name in ("data.unlabeled", "data.negatives", "data.labels"):
+        if listed_files(config, name):
+            found[f"{name}.sha256"] = content_hash(flatten(config)[name])
+    return found | translation_digests(config)
 
 
 @contextlib.contextmanager

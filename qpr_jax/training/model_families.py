@@ -102,8 +102,8 @@ def _init_cnn(config: TrainConfig, dataset: TrainDataset) -> Model:
         table = table.at[vocabulary.first_bin :].multiply(_NGRAM_SCALE)
     if teacher and teacher.encoder:
         # Words of other languages begin as their translations.
-        glossary = dataset.translations.glossary() if dataset.translations else {}
-        texts = [glossary.get(word, word) for word in vocabulary.words]
+        translated = dataset.translations.word_translations() if dataset.translations else {}
+        texts = [translated.get(word, word) for word in vocabulary.words]
         vectors = teacher.word_vectors(texts, config.encoder.embedding_dim)
         vectors *= EMBEDDING_SCALE / vectors.std()
         table = table.at[1 : 1 + len(vectors), : vectors.shape[1]].set(vectors)

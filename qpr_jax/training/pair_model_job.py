@@ -10,6 +10,7 @@ a scale is fitted to the labeled pairs alone, so that the sigmoid is a probabili
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import random
@@ -22,15 +23,20 @@ import numpy as np
 
 from qpr_jax.data.clusters import in_one_cluster
 from qpr_jax.data.contrasts import contrasts
+from qpr_jax.data.splits import VALIDATION
 from qpr_jax.encoders.base import Encoder
+from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import reliability
 from qpr_jax.evaluation.retrieval import first_scores, index_search
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.reranking.features import FeatureExtractor, zero_weights
 from qpr_jax.reranking.fitting import logistic
+from qpr_jax.reranking.model import FittedModel, read_encoder_and_model
+from qpr_jax.reranking.refit import refit
 from qpr_jax.reranking.terms import Frequencies
 from qpr_jax.reranking.words import LOWEST, Network, WordsModel
+from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.pair_examples import (
     SHARE,
@@ -227,3 +233,62 @@ def score_contrasts(dataset: TrainDataset, encoder: Encoder, model: WordsModel) 
         for hits in others
     )
     return float(np.mean(alike > contrast))
+
+
+def train_pair_model(
+    config: TrainConfig,
+    dataset: TrainDataset,
+    encoder: Encoder,
+    vectors: np.ndarray,
+    index: Vectors,
+) -> tuple[TrainedWords | None, FittedModel | None]:
+    """Train the words model of a run, or fit that of the encoder that training started from.
+
+    A few pairs are not enough for one of its own.
+    """
+    words = None
+    if config.rerank.candidates:
+        words = train_words(
+            dataset,
+            encoder,
+            vectors,
+            depth=config.rerank.candidates,
+            trained=trains(config),
+            seed=config.seed,
+            index=index,
+        )
+    if words:
+        return words, words.model
+    if dataset.start:
+        return None, inherit(config.encoder.pretrained, dataset, encoder, vectors)
+    return None, None
+
+
+def inherit(
+    start: str, dataset: TrainDataset, encoder: Encoder, vectors: np.ndarray
+) -> FittedModel | None:
+    """Take the model of pairs that training started from, fitted to pairs that are held out.
+
+    Returns None where the start has none. vectors: float32 [Q, d], of all questions.
+    """
+    start_model = read_encoder_and_model(start)[1]
+    if start_model is None:
+        return None
+    changes: dict[str, Any] = {"encoder": encoder.identity}
+    if isinstance(start_model, WordsModel):
+        changes["embeddings"] = encoder
+    model = dataclasses.replace(
+        start_model, **changes, settings=start_model.settings | {"start": start}
+    )
+    held_out = dataset.splits.split_of == VALIDATION
+    labeled = dataset.data.subset(held_out)
+    try:
+        model, facts = refit(model, encoder.identity, labeled, vectors[held_out])
+    except UserError as error:
+        log.info("the scores of pairs are those of %s: %s", start, error.what)
+        return model
+    before, after = facts["before"], facts["after"]
+    text = "scores are fitted to %d held-out labels: precision %.2f, recall %.2f; before %.2f, %.2f"
+    values = (part[name] for part in (after, before) for name in ("precision", "recall"))
+    log.info(text, facts["verdicts"], *values)
+    return model

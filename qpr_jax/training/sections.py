@@ -79,10 +79,12 @@ class DataConfig(Section):
     question_column: str = setting("", "Column of a list of questions; empty: by its name.")
     coherence: Literal["pairwise", "paper"] = setting("pairwise", "Filters clusters of logs.")
     unlabeled: Place = setting("", "Further questions for the teacher: file or folder.")
-    spliced: Count = setting(0, "Further questions for the teacher, spliced from training ones.")
+    recombined: Count = setting(0, "Further questions for the teacher, joined from training ones.")
     parallel: MayChange[Several[str]] = setting((), "Translations to learn, as `en-de:PATH`.")
     parallel_tests: MayChange[Several[str]] = setting((), "Translations to score, not to learn.")
-    glossed: Count = setting(0, "Copies of each question with its words replaced by translations.")
+    word_translated: Count = setting(
+        0, "Copies of each question with its words replaced by translations."
+    )
     negatives: Place = setting("", "File of `qpr negatives` for `batch.hard_negatives`.")
     labels: Place = setting("", "Labeled pairs added to training, as of `qpr review`.")
 
@@ -166,12 +168,12 @@ class OptimizerConfig(Section):
 
 
 class TeacherConfig(Section):
-    """An encoder whose vectors the training imitates."""
+    """An encoder whose vectors the training learns."""
 
     model: Place = setting("", "A run, folder, minilm, or .npy file of all vectors.")
-    epochs: Count = setting(9, "Epochs of imitation alone, over all questions.")
-    batch_size: Positive = setting(512, "Questions of a batch of imitation alone.")
-    weight: Weight = setting(0.0, "Weight of imitation beside the loss on pairs.")
+    epochs: Count = setting(9, "Epochs of distillation alone, over all questions.")
+    batch_size: Positive = setting(512, "Questions of a batch of distillation alone.")
+    weight: Weight = setting(0.0, "Weight of distillation beside the loss on pairs.")
     lists: Weight = setting(0.0, "Weight of the order that a pair model gives the teacher's hits.")
     words: bool = setting(False, "Also learn the words of the teacher's vocabulary, as texts.")
 
@@ -216,8 +218,8 @@ class TrainConfig(Section):
     job: Literal["encoder", "cross_encoder"] = setting("encoder", "What to train.")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = setting(0, "Seed of the weights and the order.")
     batch_size: Positive = setting(512, "Pairs of a batch, over all devices.")
-    max_epochs: Count = setting(10, "Epochs over the pairs; 0: imitate the teacher alone.")
-    max_steps: Count = setting(0, "Most steps on pairs (without pairs: of imitation); 0: no limit.")
+    max_epochs: Count = setting(10, "Epochs over the pairs; 0: distillation alone.")
+    max_steps: Count = setting(0, "Most steps on pairs (without: of distillation); 0: no limit.")
     precision: Literal["highest", "high", "default"] = setting(
         "highest", "JAX's precision of float32 matrix products; a CPU always computes in float32."
     )

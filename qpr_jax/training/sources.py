@@ -32,7 +32,7 @@ from qpr_jax.data.splits import (
 )
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.data.tables import read_rows
-from qpr_jax.data.words import replace_words, splice_questions
+from qpr_jax.data.words import recombine_questions, replace_words
 from qpr_jax.distant.folder import is_made, make_folder, read_clusters, read_report
 from qpr_jax.distant.logs import Logs
 from qpr_jax.distant.method import LEAST, Method
@@ -152,9 +152,9 @@ def unlabeled_texts(
     held_out: Container[str],
     words: Sequence[str],
 ) -> tuple[list[str], list[str]]:
-    """The texts of `data.unlabeled`; and `words`, and questions spliced from `trained` and those.
+    """The texts of `data.unlabeled`; and `words`, and questions recombined of `trained` and those.
 
-    Texts among `questions`, or normalized in `held_out`, are left out. Some words of spliced
+    Texts among `questions`, or normalized in `held_out`, are left out. Some words of recombined
     questions are replaced by `words`, those of `teacher.words`.
     """
     known = set(questions)
@@ -171,9 +171,9 @@ def unlabeled_texts(
 
     given = take(read_listed(config, "data.unlabeled"), "unlabeled texts")
     made = take(words, "words of the teacher")
-    if config.data.spliced:
-        spliced = splice_questions(trained + given, config.data.spliced, accept=is_new)
-        made += take(replace_words(spliced, words) if words else spliced, "spliced questions")
+    if config.data.recombined:
+        joined = recombine_questions(trained + given, config.data.recombined, accept=is_new)
+        made += take(replace_words(joined, words) if words else joined, "recombined questions")
     return given, made
 
 

@@ -18,7 +18,6 @@ from qpr_jax.reranking.terms import Frequencies
 from qpr_jax.reranking.words import WEIGHTS, WORD_WEIGHTS, read_words
 from qpr_jax.training import pair_model_job, pair_network
 from qpr_jax.training.config import load_config
-from qpr_jax.training.encoder_job import inherit
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.pair_examples import (
     SHARE,
@@ -31,7 +30,7 @@ from qpr_jax.training.pair_examples import (
     read_taught,
     share_weights,
 )
-from qpr_jax.training.pair_model_job import FOLDS, train_words
+from qpr_jax.training.pair_model_job import FOLDS, inherit, train_words
 from qpr_jax.training.pair_network import _train, init_network
 from tests.reranking.models import WordEncoder, words_model
 from tests.runs import WORDS

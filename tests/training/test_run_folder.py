@@ -211,7 +211,7 @@ def step(state, batch):
 
 
 def phase(steps, batch_at=lambda step: np.float32(step), every=4):
-    return Phase(steps, step, batch_at, lambda step: {"batch": step}, 2, every)
+    return Phase(steps, step, lambda step: (batch_at(step), {"batch": step}), 2, every)
 
 
 def train(folder, *phases, scores=None, patience=0):
