@@ -21,6 +21,7 @@ from tests.runs import start_training
 
 SETTINGS = {
     "devices": 1,
+    "batch_size": 64,
     "max_steps": 17,  # of pairs, after those of distillation
     "checkpoint_every": 3,
     "early_stopping.every_steps": 8,
@@ -36,14 +37,13 @@ SETTINGS = {
     "batch.subword_dropout": 0.3,
     "text.subwords": True,
     "teacher.epochs": 1,
-    "teacher.batch_size": 128,
     "teacher.weight": 0.5,
     "optimizer.learning_rate_decay": "linear",
     "encoder.normalize": True,
     "encoder.output_dim": DIMENSION,
     "rerank.candidates": 0,  # tests/training/test_reranker.py kills that
 }
-STEPS = 30
+STEPS = 44
 
 
 def settings(given, **changes):

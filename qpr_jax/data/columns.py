@@ -19,7 +19,7 @@ from qpr_jax.ids import Id
 
 ID_NAMES = ("id", "qid", "_id", "question_id", "query_id", "uuid")
 _PANDAS_INDEX = "__index_level_"  # in a Parquet file, an index without a name
-_NAME_TEXT = "name the question's column (`text_column`, `--text-column`, `data.question_column`)"
+_NAME_TEXT = "name the question's column (`text_column`, `--text-column`)"
 _NAME_ID = "name the id's column (`id_column`, `--id-column`)"
 
 

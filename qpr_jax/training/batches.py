@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import jax
 import numpy as np
 
+from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.text.base import NO_PARTS, Parts
 from qpr_jax.training import distributed, draws
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
-from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.model_families import family_of
 
 if TYPE_CHECKING:
     from qpr_jax.training.objectives import Objective
@@ -129,10 +130,9 @@ class Loader:
         self._start, self._devices = objectives[0].steps.start, devices
         self._teacher = dataset.teacher if any(o.reads_teacher for o in objectives) else None
         rows, _ = self.draw(self._start)
-        settings = {"negatives": "batch.hard_negatives", "questions": "teacher.batch_size"}
         for name, drawn in rows.items():
             each = 4 if name == "listed" else 1  # a list for each four pairs
-            setting = settings.get(name, "batch_size")
+            setting = "batch.hard_negatives" if name == "negatives" else "batch_size"
             distributed.require_shares(setting, each * len(drawn), each * devices)
         sizes = [drawn.size for drawn in rows.values()]
         self.pairs, self._ends = sum(sizes) // 2, np.cumsum(sizes)[:-1]
@@ -142,7 +142,7 @@ class Loader:
             lambda step: self._token_ids(self._start + step, self.draw(self._start + step)[0]),
             steps=objectives[0].draw.epoch,
             vocabulary_size=dataset.tokenizer.size,
-            blocks=MODEL_FAMILIES[config.encoder.kind].length_blocks,
+            blocks=family_of(dataset.start).length_blocks,
             parts=dataset.parts,
         )
 
@@ -188,7 +188,7 @@ class Loader:
         token_ids = self._dataset.token_ids.take(questions, axis=0)
         # Before the rows are split, so that it is the same on any number of devices.
         if rate := settings.token_dropout:
-            ends = self._config.encoder.kind == "bert"
+            ends = isinstance(self._dataset.start, TransformerEncoder)
             token_ids = draws.drop_tokens(token_ids, rate, keep_ends=ends, **stream)
         if rate := settings.subword_dropout:
             subwords = self._dataset.subword_ids

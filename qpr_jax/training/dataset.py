@@ -21,7 +21,7 @@ from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.text.word_pieces import Tokenizer
 from qpr_jax.training.config import TrainConfig, gives_vectors, trains
-from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.model_families import family_of
 from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.sources import SOURCES, read_negatives, unlabeled_texts
 from qpr_jax.training.teacher import Teacher, make_teacher, teacher_words
@@ -144,7 +144,7 @@ def load_dataset(
             translations = translations.with_words_translated(trained + unlabeled, copies)
         corpora, fill = translations.corpora(trained + given, words)
         texts = texts + translations.sources + translations.targets
-    tokenizer = MODEL_FAMILIES[config.encoder.kind].tokenizer(config, start, corpora, fill)
+    tokenizer = family_of(start).tokenizer(config, start, corpora, fill)
     max_tokens = min(config.text.max_tokens, start.max_tokens if start else 1 << 30)
     tokens = tokenizer.token_ids(texts, max_tokens)
     parts = tokens.parts

@@ -17,6 +17,7 @@ from qpr_jax.training.sections import refuse_if
 CLUSTERS, CANDIDATES, DROPOUT, DISTILLATION, LABELED, TRANSLATIONS, SUBWORDS, LISTS = range(1, 9)
 
 READ = 16  # candidates of a list that a step reads
+MOST_QUESTIONS = 512  # of a batch of distillation alone
 LEAST_DISTILLATION = 1_000  # steps, where there are no pairs to go on with
 
 Arrays = dict[str, np.ndarray]
@@ -114,9 +115,9 @@ def draw_lists(config: TrainConfig, lists: SortedLists) -> Draw:
 
 
 def draw_questions(config: TrainConfig, dataset: TrainDataset) -> Draw:
-    """Draw `teacher.batch_size` trainable `questions`."""
-    count, rows = config.teacher.batch_size, dataset.trainable_rows.astype(np.int32)
-    epoch = steps_per_epoch(len(rows), count, what="questions", setting="teacher.batch_size")
+    """Draw trainable `questions`."""
+    count, rows = min(config.batch_size, MOST_QUESTIONS), dataset.trainable_rows.astype(np.int32)
+    epoch = steps_per_epoch(len(rows), count, what="questions")
     rows_at = permuted_rows(rows, count, seed=config.seed, stream=DISTILLATION)
     return Draw(lambda step: ({"questions": rows_at(step)}, {}), epoch)
 

@@ -51,7 +51,7 @@ def sort_lists(config: TrainConfig, dataset: TrainDataset) -> SortedLists:
     refuse_if(not words or len(rows) <= LENGTH, "teacher.lists", what, "give more pairs")
     assert words
     # A hit that is very far says how far it is, too.
-    judge = dataclasses.replace(words.model, farthest=np.inf)
+    judge = dataclasses.replace(words, farthest=np.inf)
     known = vectors[rows]
     search = index_search(Vectors.build(Recipe(), known), known)
     nearest = rows[rank(search, np.arange(len(rows)), LENGTH)]

@@ -40,7 +40,6 @@ _OUTPUTS = (
     ".*.part",
     ".*.old",
 )
-_JOBS: dict[str, Any] = {"encoder": train, "cross_encoder": cross_encoder_job}
 
 
 def train_and_evaluate(
@@ -75,7 +74,7 @@ def train_and_evaluate(
 
 def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, Any]:
     first, source = distributed.is_first(), SOURCES[config.data.source]
-    job = _JOBS[config.job]
+    job: Any = cross_encoder_job if config.cross_encoder.first_stage else train
     # Process 0 looks first, since it may have to download the data.
     path = distributed.in_turn(lambda: source.find(config) if source.find else None)
     models = job.read_models(config)
@@ -95,7 +94,7 @@ def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, 
             distributed.disconnect()
             if not first:
                 return {}
-            page = folder / ("report.md" if config.job == "encoder" else "report.json")
+            page = folder / ("report.md" if job is train else "report.json")
             log.info("%s is finished; see %s", folder, page)
             return dict(read_json(folder / "report.json"))
         if path and source.prepare:

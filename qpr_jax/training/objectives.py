@@ -89,10 +89,9 @@ def make_objectives(config: TrainConfig, dataset: TrainDataset) -> list[Objectiv
     first = drawn[kinds[0]]
     count = config.max_epochs * first.epoch
     steps = range(start, start + min(count, config.max_steps or count))
-    weights = config.loss.weights or (1.0,) * len(names)
-    for name, kind, weight in zip(names, kinds, weights, strict=True):
+    for name, kind in zip(names, kinds, strict=True):
         loss = functools.partial(_compare, name, config)
-        objective = Objective(name, loss, drawn[kind], weight, steps, reads(name, "teacher"))
+        objective = Objective(name, loss, drawn[kind], 1.0, steps, reads(name, "teacher"))
         objectives.append(objective)
     if config.teacher.weight and dataset.teacher:
         weight = config.teacher.weight

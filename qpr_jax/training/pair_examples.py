@@ -51,9 +51,9 @@ class Examples(NamedTuple):
         """Take some pairs: a mask bool [P], or rows int."""
         return Examples(*(values[kept] for values in self))
 
-    def without(self, folds: np.ndarray, left_out: int) -> Examples:
-        """Leave out pairs with a question of a fold; folds: int64 [Q], of each question."""
-        return self.select((folds[self.pairs] != left_out).all(axis=1))
+    def without(self, left_out: np.ndarray) -> Examples:
+        """Leave out pairs with one of some questions, a mask bool [Q]."""
+        return self.select(~left_out[self.pairs].any(axis=1))
 
     def joined(self, others: Examples) -> Examples:
         """Add others; the pairs of a query stay contiguous if they are sorted by it."""
@@ -169,14 +169,14 @@ def read_taught(
     return read_pairs(dataset.data.questions, vectors, extractor, hits, labels)
 
 
-def assign_folds(dataset: TrainDataset, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Assign the members of the validation clusters to folds; a cluster is in one fold.
+def validation_queries(dataset: TrainDataset, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the members of the validation clusters, int64 [q], and a third of their clusters.
 
-    Returns these queries, int64 [q], and the fold of each question, int64 [Q], -1 for others.
+    That is a mask of questions, bool [Q].
     """
     held_out = np.flatnonzero(dataset.splits.split_of == VALIDATION)
     queries = held_out[dataset.clusters[held_out] >= 0]
     distinct, at = np.unique(dataset.clusters[queries], return_inverse=True)
-    folds = np.full(len(dataset.data.questions), -1)
-    folds[queries] = np.random.default_rng([seed, 1]).permutation(len(distinct))[at] % count
-    return queries, folds
+    third = np.zeros(len(dataset.data.questions), bool)
+    third[queries] = np.random.default_rng([seed, 1]).permutation(len(distinct))[at] % 3 == 0
+    return queries, third

@@ -14,9 +14,7 @@ import dataclasses
 import functools
 import logging
 import random
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,19 +27,18 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.metrics import reliability
 from qpr_jax.evaluation.retrieval import first_scores, index_search
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.vectors import Vectors
+from qpr_jax.index.vectors import Vectors, pair_distances
 from qpr_jax.reranking.features import FeatureExtractor, zero_weights
 from qpr_jax.reranking.fitting import logistic
 from qpr_jax.reranking.model import FittedModel, read_encoder_and_model
 from qpr_jax.reranking.refit import refit
 from qpr_jax.reranking.terms import Frequencies
-from qpr_jax.reranking.words import LOWEST, Network, WordsModel
+from qpr_jax.reranking.words import WordsModel
 from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.pair_examples import (
     SHARE,
     Examples,
-    assign_folds,
     find_hits,
     labeled_pairs,
     near_pairs,
@@ -50,6 +47,7 @@ from qpr_jax.training.pair_examples import (
     read_pairs,
     read_taught,
     share_weights,
+    validation_queries,
 )
 from qpr_jax.training.pair_network import train_early, train_network
 
@@ -57,32 +55,7 @@ log = logging.getLogger(__name__)
 
 MIN_QUERIES = 50  # with both relevant and other hits; fewer are too few to learn from
 TRIPLES = 500  # of a query, a paraphrase and a contrast
-FOLDS = 3  # of the validation queries, to estimate what the model gains
 _REACHED = 0.995  # share of relevant hits within the reach
-
-
-@dataclass(frozen=True)
-class TrainedWords:
-    """The words model of a run, and the networks that score its validation questions."""
-
-    model: WordsModel
-    networks: list[Network]  # one for each fold, fitted to the others; then that of the model
-    folds: np.ndarray  # int64 [Q], the fold of each question; -1 for others
-    seconds: float = 0.0  # of the training
-
-    def rerank(
-        self, questions: Sequence[str], vectors: np.ndarray, queries: np.ndarray, found: np.ndarray
-    ) -> np.ndarray:
-        """Reorder the first hits of queries, a ranking int64 [q, k], out of fold."""
-        found, first = found.copy(), found[:, : self.model.depth]
-        pairs, logits = pairs_of(queries, first), np.full(first.shape, -np.inf)
-        none = np.zeros(len(pairs), bool)
-        hits = read_pairs(questions, vectors, self.model.extractor, pairs, none)
-        scores = score_folds(self.networks, self.folds, hits)
-        logits[first >= 0] = np.where(hits.features[:, 1] > self.model.farthest, LOWEST, scores)
-        order = np.argsort(-logits, axis=1, kind="stable")
-        found[:, : first.shape[1]] = np.take_along_axis(first, order, axis=1)
-        return found
 
 
 def train_words(
@@ -94,7 +67,7 @@ def train_words(
     trained: bool = True,
     seed: int = 0,
     index: Vectors | None = None,
-) -> TrainedWords | None:
+) -> WordsModel | None:
     """Train the words model of an encoder; None, and a logged reason, if it is of no use.
 
     Args:
@@ -103,8 +76,8 @@ def train_words(
       trained: whether the encoder was trained on the training questions.
       index: of the vectors; None: one is built.
     """
-    start, questions = time.perf_counter(), dataset.data.questions
-    queries, folds = assign_folds(dataset, FOLDS, seed)
+    questions = dataset.data.questions
+    queries, third = validation_queries(dataset, seed)
     if not len(queries):
         log.info("no words model: the data have no labels")
         return None
@@ -126,28 +99,21 @@ def train_words(
     search = index_search(index or Vectors.build(Recipe(), vectors), vectors)
     taught = read_taught(dataset, vectors, extractor, search, seed)
     early, weights = train_early(taught, lists, trained=trained, seed=seed)
-    lists, labeled, others = (some.with_words(weights) for some in (lists, labeled, others))
-    examples = lists, labeled, others
-    networks = [
-        train_network(early, *(some.without(folds, fold) for some in examples), seed=seed)
-        for fold in range(FOLDS)
-    ]
-    found = first_scores(sort_labels(lists, score_folds(networks, folds, lists)))
-    alone = first_scores(sort_labels(lists, -lists.features[:, 0]))
-    log.info(
-        "validation MRR of the words model %.4f, of the distance %.4f",
-        found["mrr@20"],
-        alone["mrr@20"],
-    )
+    examples = [some.with_words(weights) for some in (lists, labeled, others)]
+    network = train_network(early, *(some.without(third) for some in examples), seed=seed)
+    checked = examples[0].select(third[lists.pairs[:, 0]])
+    found = first_scores(sort_labels(checked, network.logits(checked.features)))
+    alone = first_scores(sort_labels(checked, -checked.features[:, 0]))
+    text = "MRR of validation questions by the words model %.4f, by the distance %.4f"
+    log.info(text, found["mrr@20"], alone["mrr@20"])
     if found["mrr@20"] <= alone["mrr@20"]:
         log.info("no words model: it sorts no better than the distance")
         return None
-    networks.append(train_network(early, *examples, seed=seed))
     model = WordsModel(
         encoder=encoder.identity,
         depth=depth,
         farthest=float(np.quantile(lists.features[lists.labels, 1], _REACHED)),
-        network=networks[-1],
+        network=train_network(early, *examples, seed=seed),
         frequencies=frequencies,
         embeddings=encoder,
         word_weights=weights,
@@ -162,7 +128,24 @@ def train_words(
         validation={"words": found, "distance": alone},
         test=score_pairs(dataset, vectors, model),
     )
-    return TrainedWords(model, networks, folds, time.perf_counter() - start)
+    return model
+
+
+def rerank(
+    model: WordsModel,
+    questions: Sequence[str],
+    vectors: np.ndarray,
+    queries: np.ndarray,
+    rankings: np.ndarray,
+) -> np.ndarray:
+    """Reorder the first hits of queries, int64 [q, k], -1 for none."""
+    first = rankings[:, : model.depth]
+    pairs, logits = pairs_of(queries, first), np.full(first.shape, -np.inf)
+    left, right = ([questions[row] for row in rows] for rows in pairs.T.tolist())
+    logits[first >= 0] = model.logits(left, right, pair_distances(vectors, *pairs.T))
+    order = np.argsort(-logits, axis=1, kind="stable")
+    reordered = np.take_along_axis(first, order, axis=1)
+    return np.hstack([reordered, rankings[:, model.depth :]])
 
 
 def _lacking(hits: np.ndarray, relevant: np.ndarray, labels: np.ndarray) -> str:
@@ -173,15 +156,6 @@ def _lacking(hits: np.ndarray, relevant: np.ndarray, labels: np.ndarray) -> str:
         what = "validation questions or more with a relevant and another question among their hits"
         return f"{MIN_QUERIES} {what}, got {useful}; raise data.held_out_pairs"
     return "" if 0 < labels.sum() < len(labels) else "duplicates and others among labeled pairs"
-
-
-def score_folds(networks: list[Network], folds: np.ndarray, hits: Examples) -> np.ndarray:
-    """Compute logits, float64 [P], by the network that was not fitted to the fold of the query."""
-    logits, own_folds = np.empty(len(hits.labels)), folds[hits.pairs[:, 0]]
-    for fold in np.unique(own_folds).tolist():
-        rows = own_folds == fold
-        logits[rows] = networks[fold].logits(hits.features[rows])
-    return logits
 
 
 def sort_labels(lists: Examples, scores: np.ndarray) -> np.ndarray:
@@ -241,7 +215,7 @@ def train_pair_model(
     encoder: Encoder,
     vectors: np.ndarray,
     index: Vectors,
-) -> tuple[TrainedWords | None, FittedModel | None]:
+) -> FittedModel | None:
     """Train the words model of a run, or fit that of the encoder that training started from.
 
     A few pairs are not enough for one of its own.
@@ -257,11 +231,9 @@ def train_pair_model(
             seed=config.seed,
             index=index,
         )
-    if words:
-        return words, words.model
-    if dataset.start:
-        return None, inherit(config.encoder.pretrained, dataset, encoder, vectors)
-    return None, None
+    if words is None and dataset.start:
+        return inherit(config.encoder.pretrained, dataset, encoder, vectors)
+    return words
 
 
 def inherit(

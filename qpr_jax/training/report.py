@@ -36,12 +36,13 @@ from qpr_jax.index.recipe import PAPER
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.machine import cpu_count, peak_memory
 from qpr_jax.rendering import render
+from qpr_jax.reranking.words import WordsModel
 from qpr_jax.retriever import Retriever
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metrics import read_json_lines
-from qpr_jax.training.pair_model_job import TrainedWords, score_contrasts
+from qpr_jax.training.pair_model_job import rerank, score_contrasts
 from qpr_jax.training.teacher import NEIGHBORS
 from qpr_jax.training.translations import TranslationData
 
@@ -58,23 +59,24 @@ def write_report(
     dataset: TrainDataset,
     retriever: Retriever,
     vectors: np.ndarray,
-    words: TrainedWords | None,
     *,
     encode_seconds: float,
 ) -> dict[str, Any]:
     """Score the run in `folder`; write report.md, ranks.npz and, last, report.json; return that.
 
-    `vectors` are those of all questions, float32 [Q, d]; `words` is the pair model, if any.
+    `vectors` are those of all questions, float32 [Q, d].
     """
+    model, words = retriever.pair_model, None
+    if isinstance(model, WordsModel) and "start" not in model.settings:
+        words = model  # trained by this run
     store = retriever.store
     assert isinstance(store, FolderStore)  # a run makes no other
     report = _score_splits(folder, dataset, store.vectors, vectors, words)
     report["encoder"] = retriever.encoder.identity
     if words:
-        model = words.model
-        facts = {"depth": model.depth, "farthest": model.farthest, "seconds": words.seconds}
-        report["pair_model"] = facts | model.settings
-        report["pair_model"]["above_contrasts"] = score_contrasts(dataset, retriever.encoder, model)
+        facts: dict[str, Any] = {"depth": words.depth, "farthest": words.farthest}
+        facts["above_contrasts"] = score_contrasts(dataset, retriever.encoder, words)
+        report["pair_model"] = facts | words.settings
     report["data"] = dataset.report
     report["index"] = {
         "factory": store.vectors.factory,
@@ -120,12 +122,12 @@ def _score_splits(
     dataset: TrainDataset,
     index: Vectors,
     vectors: np.ndarray,
-    words: TrainedWords | None,
+    words: WordsModel | None,
 ) -> dict[str, Any]:
     """Score the held-out splits, and write ranks.npz if they have pairs."""
     exact, own = exact_search(vectors), index_search(index, vectors)
     searches = {"index": own, "paper": index_search(Vectors.build(PAPER, vectors), vectors)}
-    deepest = max(DEPTH, words.model.depth if words else 0)
+    deepest = max(DEPTH, words.depth if words else 0)
     report: dict[str, Any] = {}
     if isinstance(dataset.start, CnnEncoder):  # a transformer would take minutes
         searches |= _baselines(dataset.start, dataset.data.questions)
@@ -137,9 +139,10 @@ def _score_splits(
             rankings = {name: rank(search, queries) for name, search in searches.items()}
             first = {"index": rank(own, queries, deepest), "exact": rank(exact, queries, deepest)}
             rankings["exact"] = first["exact"][:, :DEPTH]
-            if words:
+            reranks = words and split == "test"  # the words model was trained on the others
+            if words and reranks:
                 for name, places in first.items():
-                    ordered = words.rerank(dataset.data.questions, vectors, queries, places)
+                    ordered = rerank(words, dataset.data.questions, vectors, queries, places)
                     rankings[f"reranked_{name}"] = ordered[:, :DEPTH]
             ranks |= query_ranks(dataset, split, rankings)
             scores = {
@@ -149,7 +152,7 @@ def _score_splits(
             found |= scores["index"]
             found |= {name: scores[name] for name in SEARCHES if name in scores}
             found["roc_auc"] = pair_roc_auc(vectors.__getitem__, dataset, split)
-            if words:
+            if reranks:
                 found["reranked"] = scores["reranked_index"] | {
                     "exact": scores["reranked_exact"],
                     "gain": {search: _gain(ranks, split, search) for search in first},

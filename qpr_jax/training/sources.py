@@ -139,7 +139,7 @@ def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
 
 def read_listed(config: TrainConfig, setting: str) -> Iterator[str]:
     """The texts of a list."""
-    skip, columns = config.data.skip_bad_rows, Columns(config.data.question_column, None)
+    skip, columns = config.data.skip_bad_rows, Columns(id=None)
     for file in listed_files(config, setting):
         for question in read_questions(file, columns=columns, skip_bad_rows=skip):
             yield question.question

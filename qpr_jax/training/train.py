@@ -1,4 +1,4 @@
-"""The training of an encoder: `job=encoder`, from the settings to the report."""
+"""The training of an encoder, from the settings to the report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from qpr_jax.training.dataset import TrainDataset, load_dataset
 from qpr_jax.training.evaluator import make_evaluator
 from qpr_jax.training.lists import sort_lists
 from qpr_jax.training.loop import Phase, fit
-from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.model_families import family_of, read_start
 from qpr_jax.training.objectives import Objective, make_objectives
 from qpr_jax.training.pair_model_job import train_pair_model
 from qpr_jax.training.report import write_report
@@ -45,10 +45,7 @@ _WARMED = 256  # questions
 
 def read_models(config: TrainConfig) -> dict[str, Any]:
     """Read what training starts from, and its teacher."""
-    return {
-        "pretrained": MODEL_FAMILIES[config.encoder.kind].start(config),
-        "teacher": read_teacher(config),
-    }
+    return {"pretrained": read_start(config), "teacher": read_teacher(config)}
 
 
 def run(
@@ -65,7 +62,7 @@ def run(
     if not first:
         return {}
     if params is not None:
-        encoder = MODEL_FAMILIES[config.encoder.kind].export(config, dataset, params)
+        encoder = family_of(start).export(config, dataset, params)
         encoder = with_languages(encoder, start, dataset.translations)
         save_encoder(folder / EXPORT, encoder)
         del params
@@ -74,7 +71,7 @@ def run(
 
 def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> Params:
     """The parameters of the best step of the training, or, without a training, the first ones."""
-    family = MODEL_FAMILIES[config.encoder.kind]
+    family = family_of(dataset.start)
     if not trains(config):
         return family.init(config, dataset)[1]
     if config.teacher.lists:
@@ -113,11 +110,9 @@ def plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase], Train
     stages: dict[range, list[Objective]] = {}
     for objective in make_objectives(config, dataset):
         stages.setdefault(objective.steps, []).append(objective)
-    distills = [objectives[0].name == "distillation" for objectives in stages.values()]
-    sizes = [config.teacher.batch_size if alone else config.batch_size for alone in distills]
-    rate = train_step.make_schedule(config.optimizer, sizes, [*map(len, stages)])
+    rate = train_step.make_schedule(config.optimizer, [*map(len, stages)])
     optimizer = train_step.make_optimizer(rate, weight_decay=config.optimizer.weight_decay)
-    graph, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
+    graph, params = family_of(dataset.start).init(config, dataset)
     phases = []
     for steps, objectives in stages.items():
         loaded = distributed.local_devices(mesh)
@@ -171,13 +166,11 @@ def _finish(folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset) ->
             dimension=encoder.dimension,
             export=lambda build: EXPORT,
         )
-        words, model = train_pair_model(config, dataset, encoder, vectors, store.vectors)
+        model = train_pair_model(config, dataset, encoder, vectors, store.vectors)
         save_pair_model(folder / EXPORT, model)
     store = FolderStore(folder / INDEX, encoder=encoder.identity)
     retriever = Retriever(encoder, store, model)
-    report = write_report(
-        folder, config, dataset, retriever, vectors, words, encode_seconds=seconds
-    )
+    report = write_report(folder, config, dataset, retriever, vectors, encode_seconds=seconds)
     log.info("finished; see %s", folder / "report.md")
     return report
 

@@ -23,11 +23,6 @@ Metrics = dict[str, jax.Array]
 # (parameters, batch, random key) -> the sum of the losses, and the losses by name.
 LossFn = Callable[[Params, Any, jax.Array], tuple[jax.Array, Metrics]]
 
-# The batch size at which the scalings change nothing: that of the paper.
-BASE_BATCH = 512
-# Exponents of batch_size / BASE_BATCH. The root follows the noise of the gradient, linear scaling
-# the number of steps in an epoch.
-SCALINGS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 # The share of the steps, the last ones, in which a rate falls to 0. Without decay before the end,
 # a longer training has the same first steps as a shorter one.
 DECAYS = {"none": 0.0, "linear": 1.0, "late": 1 / 3}
@@ -51,28 +46,19 @@ def init_state(params: Params, optimizer: optax.GradientTransformation) -> Train
     return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
 
 
-def make_schedule(
-    optimizer: OptimizerConfig, batch_sizes: Sequence[int], steps: Sequence[int]
-) -> optax.Schedule:
+def make_schedule(optimizer: OptimizerConfig, phases: Sequence[int]) -> optax.Schedule:
     """Make a function from the steps done (an array of any shape) to the rate of the next.
 
-    Each phase has a batch size and a number of steps. Warm-up is in the first; a decaying rate
-    falls to 0 over each. UserError if warm-up is longer than the first phase.
-
-    Source:
-      Goyal et al. (2017), "Accurate, Large Minibatch SGD" (linear scaling, with warm-up); Malladi
-      et al. (2022), "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms" (square root,
-      for Adam).
+    Each phase has a number of steps. Warm-up is in the first; a decaying rate falls to 0 over each.
+    UserError if warm-up is longer than the first phase.
     """
-    what = f"expected at most the {steps[0]} steps of the training, got {optimizer.warmup_steps}"
-    refuse_if(optimizer.warmup_steps > steps[0], "optimizer.warmup_steps", what)
+    what = f"expected at most the {phases[0]} steps of the training, got {optimizer.warmup_steps}"
+    refuse_if(optimizer.warmup_steps > phases[0], "optimizer.warmup_steps", what)
+    share = DECAYS[optimizer.learning_rate_decay]
 
-    def phase(batch_size: int, steps: int, warmup: int) -> optax.Schedule:
-        scaling = (batch_size / BASE_BATCH) ** SCALINGS[optimizer.learning_rate_scaling]
-        share = DECAYS[optimizer.learning_rate_decay]
-
+    def schedule(steps: int, warmup: int) -> optax.Schedule:
         def rate(done: jax.Array) -> jax.Array:
-            rates = jnp.full(jnp.shape(done), optimizer.learning_rate * scaling)
+            rates = jnp.full(jnp.shape(done), optimizer.learning_rate)
             if warmup:
                 rates *= jnp.minimum(1, (done + 1) / warmup)
             if share:
@@ -81,9 +67,9 @@ def make_schedule(
 
         return rate
 
-    warmups = [optimizer.warmup_steps] + [0] * (len(steps) - 1)
-    phases = [*map(phase, batch_sizes, steps, warmups)]
-    return optax.join_schedules(phases, [*itertools.accumulate(steps[:-1])])
+    warmups = [optimizer.warmup_steps] + [0] * (len(phases) - 1)
+    ends = [*itertools.accumulate(phases[:-1])]
+    return optax.join_schedules([*map(schedule, phases, warmups)], ends)
 
 
 def make_optimizer(

@@ -17,17 +17,15 @@ from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.distributed import make_mesh, replicate, split_over
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.model_families import MODEL_FAMILIES, family_of
 from qpr_jax.training.objectives import make_objectives
 from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 from tests.encoders.examples import TINY, encode_rows
 from tests.lowered import dots
-from tests.refused import check_refused
 
 KINDS = {
     "cnn": {"encoder.bag_of_words": True, "encoder.kernel_sizes": (1, 3)},
     "bert": {
-        "encoder.kind": "bert",
         "encoder.pretrained": str(TINY),
         "optimizer.learning_rate": 1e-3,
         "optimizer.weight_decay": 0.01,
@@ -58,7 +56,7 @@ def datasets():
 
 
 def init(config, dataset):
-    return MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
+    return family_of(dataset.start).init(config, dataset)
 
 
 def whole_loss(config, dataset, devices):
@@ -150,7 +148,6 @@ def test_a_run_leaves_a_folder_that_sentence_transformers_reads(tmp_path):
         assert (export / name).read_bytes() == (TINY / name).read_bytes()
     retriever = Retriever.load(workdir)
     assert isinstance(retriever.encoder, TransformerEncoder)
-    assert retriever.encoder.settings["encoder.kind"] == "bert"
     vectors = retriever.encode(query)
     assert np.abs(vectors - read_transformer(TINY).encode(query)).max() > 1e-3
     (export / "manifest.json").unlink()  # with no file of ours
@@ -179,14 +176,3 @@ def test_without_epochs_the_transformer_is_scored_as_it_is(tmp_path):
     assert report["test"]["exact"]["per_pair"]["mrr@20"] > 0
     assert "steps" not in report["timing"]
     assert "Nothing was trained." in (tmp_path / "run" / "report.md").read_text()
-
-
-def test_what_a_transformer_cannot_start_from(encoder_run, tmp_path):
-    def train(start):
-        train_and_evaluate(config_of("bert", **{"encoder.pretrained": start}), tmp_path / "run")
-
-    check_refused(
-        train,
-        (str(encoder_run), r"`encoder\.pretrained`: .* `encoder.kind=bert`, got <Cnn"),
-        ("", r"`encoder\.pretrained`: expected the folder of an encoder, .* got ''"),
-    )

@@ -139,22 +139,14 @@ def test_weight_decay_is_of_matrices_but_the_embedding():
         assert moved == (name in ("kernels", "projection")), name
 
 
-def rates(done, changes, sizes=None, steps=(100,)):
-    names = ("warmup_steps", "learning_rate_decay", "learning_rate_scaling")
-    changes = {f"optimizer.{n}" if n in names else n: value for n, value in changes.items()}
+def rates(done, changes, phases=(100,)):
+    changes = {f"optimizer.{name}": value for name, value in changes.items()}
     settings = override(TrainConfig(), {"optimizer.learning_rate": 0.5} | changes)
-    sizes = sizes or [settings.batch_size]
-    schedule = train_step.make_schedule(settings.optimizer, sizes, steps)
-    return np.asarray(schedule(jnp.asarray(done)))
+    return np.asarray(train_step.make_schedule(settings.optimizer, phases)(jnp.asarray(done)))
 
 
-LARGE, LATE = {"batch_size": 8192}, {"learning_rate_decay": "late"}
+LATE = {"learning_rate_decay": "late"}
 RATES = [
-    # It grows with the batch, from that of 512 on.
-    ({"learning_rate_scaling": "linear"}, {7: 0.5}),
-    (LARGE | {"learning_rate_scaling": "none"}, {7: 0.5}),
-    (LARGE | {"learning_rate_scaling": "sqrt"}, {7: 2}),
-    (LARGE | {"learning_rate_scaling": "linear"}, {7: 8}),
     # Warm-up rises in even steps to the rate, and decay ends at 0.
     ({"warmup_steps": 4}, {0: 0.125, 1: 0.25, 3: 0.5, 4: 0.5, 90: 0.5}),
     (
@@ -170,10 +162,9 @@ def test_rates_of_steps():
     for changes, expected in RATES:
         found = rates([*expected], changes)
         np.testing.assert_allclose(found, [*expected.values()], rtol=1e-5, err_msg=f"{changes}")
-    changes = {"learning_rate_scaling": "sqrt", "learning_rate_decay": "linear"}
-    found = rates([0, 20, 40, 70], changes, sizes=(2048, 8192), steps=(40, 60))
-    np.testing.assert_allclose(found, [1, 0.5, 2, 1], rtol=1e-6)
-    longer = rates([0, 66, 75, 100], LATE, steps=(180,))
+    found = rates([0, 20, 40, 70], {"learning_rate_decay": "linear"}, phases=(40, 60))
+    np.testing.assert_allclose(found, [0.5, 0.25, 0.5, 0.25], rtol=1e-6)
+    longer = rates([0, 66, 75, 100], LATE, phases=(180,))
     np.testing.assert_allclose(longer, [0.5] * 4)
     with pytest.raises(UserError, match=r"`optimizer.warmup_steps`: .* 100 .*, got 101"):
         rates(0, {"warmup_steps": 101})

@@ -180,8 +180,9 @@ def test_a_batch_has_the_teachers_vectors_of_its_questions_and_sources(
             np.testing.assert_allclose(found.reshape(len(rows), -1), expected, atol=1e-6)
             translated += (rows >= dataset.first_target).sum()
     assert translated
-    unweighed = Loader(config, dataset, make_objectives(config, dataset)[1:], devices=devices)
-    assert unweighed.load(start)[0].targets.shape[1] == 0
+    pairs = make_objectives(config, dataset)[1:]
+    unweighed = Loader(config, dataset, pairs, devices=devices)
+    assert unweighed.load(pairs[0].steps.start)[0].targets.shape[1] == 0
 
 
 def test_held_out_questions_are_in_no_translation(config, tmp_path):
