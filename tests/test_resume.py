@@ -41,7 +41,7 @@ SETTINGS = {
     "optimizer.learning_rate_decay": "linear",
     "encoder.normalize": True,
     "encoder.output_dim": DIMENSION,
-    "rerank.candidates": 0,  # tests/training/test_reranker.py kills that
+    "rerank.candidates": 0,  # tests/training/test_pair_model_job.py kills that
 }
 STEPS = 44
 

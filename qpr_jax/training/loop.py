@@ -53,22 +53,20 @@ def fit(
     best; with `start_counts` that may be 0, before the first. Training ends after `patience`
     evaluations without a gain in the last phase; 0: never.
 
-    UserError if a loss, a gradient or a score is not finite; Interrupted after SIGTERM or SIGINT,
-    when the state is saved.
+    UserError if a number is not finite; Interrupted after SIGTERM or SIGINT, when all is saved.
     """
-    last, first = phases[-1], distributed.is_first()
+    last = phases[-1]
     with contextlib.ExitStack() as stack:
         checkpoints = stack.enter_context(Checkpoints(folder / "checkpoints"))
         state, best = checkpoints.restore_latest(state)
         done = int(state.step)
         records = stack.enter_context(contextlib.closing(Metrics(folder, resume_at=done)))
-        show = stack.enter_context(progress.bar("step", last.steps.stop, start=done, shown=first))
-        received = stack.enter_context(_signals())
-        stop = False
+        bar = progress.bar("step", last.steps.stop, start=done, shown=distributed.is_first())
+        show = stack.enter_context(bar)
+        received, stop = stack.enter_context(_signals()), False
         log.info("compiling the first steps, which takes up to a minute")
         if start_counts and not done:
-            scores = records.write_scores(0, evaluate(state))
-            best = best.update(0, scores[watched])
+            best = best.update(0, records.write_scores(0, evaluate(state))[watched])
             checkpoints.save(state, best)
         while not stop and done < last.steps.stop and not 0 < patience <= best.without_gain:
             phase = next(phase for phase in phases if done < phase.steps.stop)
@@ -81,16 +79,15 @@ def fit(
                 stop = distributed.any_process(bool(received))
             if done % LOG_EVERY == 0:
                 show(done, records.flush())
-            ends = done == phase.steps.stop
-            evaluates = ends or (done - phase.steps.start) % phase.evaluate_every == 0
-            if not (evaluates or stop or done % checkpoint_every == 0):
-                continue
-            records.flush()
-            if evaluates:
-                scores = records.write_scores(done, evaluate(state))
-                best = best.update(done, scores[watched], counts=phase is last)
-            checkpoints.save(state, best)
-            records.restart_clock()
+            taken = done - phase.steps.start
+            evaluates = taken == len(phase.steps) or taken % phase.evaluate_every == 0
+            if evaluates or stop or done % checkpoint_every == 0:
+                records.flush()
+                if evaluates:
+                    score = records.write_scores(done, evaluate(state))[watched]
+                    best = best.update(done, score, counts=phase is last)
+                checkpoints.save(state, best)
+                records.restart_clock()
         checkpoints.wait()
         if stop:
             log.info("stopped at step %d, saved; the same command resumes", done)

@@ -33,7 +33,7 @@ from qpr_jax.reranking.fitting import logistic
 from qpr_jax.reranking.model import FittedModel, read_encoder_and_model
 from qpr_jax.reranking.refit import refit
 from qpr_jax.reranking.terms import Frequencies
-from qpr_jax.reranking.words import WordsModel
+from qpr_jax.reranking.words import Network, WordsModel
 from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.pair_examples import (
@@ -90,24 +90,16 @@ def train_words(
     frequencies = Frequencies.count(questions)
     extractor = FeatureExtractor(encoder, frequencies, zero_weights())
     read = functools.partial(read_pairs, questions, vectors, extractor)
-    lists, labeled, near = (
-        read(*some)
-        for some in ((hits, relevant), (pairs, labels), near_pairs(dataset, vectors, "validation"))
-    )
-    labeled = labeled._replace(weights=share_weights(labels))
-    others = near.joined(read_contrasts(dataset, encoder, extractor))
+    lists = read(hits, relevant)
+    labeled = read(pairs, labels)._replace(weights=share_weights(labels))
+    others = read(*near_pairs(dataset, vectors, "validation"))
+    others = others.joined(read_contrasts(dataset, encoder, extractor))
     search = index_search(index or Vectors.build(Recipe(), vectors), vectors)
     taught = read_taught(dataset, vectors, extractor, search, seed)
     early, weights = train_early(taught, lists, trained=trained, seed=seed)
     examples = [some.with_words(weights) for some in (lists, labeled, others)]
-    network = train_network(early, *(some.without(third) for some in examples), seed=seed)
-    checked = examples[0].select(third[lists.pairs[:, 0]])
-    found = first_scores(sort_labels(checked, network.logits(checked.features)))
-    alone = first_scores(sort_labels(checked, -checked.features[:, 0]))
-    text = "MRR of validation questions by the words model %.4f, by the distance %.4f"
-    log.info(text, found["mrr@20"], alone["mrr@20"])
-    if found["mrr@20"] <= alone["mrr@20"]:
-        log.info("no words model: it sorts no better than the distance")
+    facts = _check(early, examples, third, seed)
+    if not facts:
         return None
     model = WordsModel(
         encoder=encoder.identity,
@@ -119,33 +111,47 @@ def train_words(
         word_weights=weights,
     )
     model.settings.update(
-        seed=seed,
         queries=len(queries),
-        hits=len(hits),
         fitted_pairs=len(labels),
         fitted_duplicates=int(labels.sum()),
         share=SHARE,
-        validation={"words": found, "distance": alone},
+        validation=facts,
         test=score_pairs(dataset, vectors, model),
     )
     return model
 
 
-def rerank(
+def _check(
+    early: Network, examples: Sequence[Examples], left_out: np.ndarray, seed: int
+) -> dict[str, Any]:
+    """Score the lists of queries that are left out of a training, bool [Q].
+
+    Returns nothing, and logs it, if the network sorts them no better than the distance.
+    """
+    network = train_network(early, *(some.without(left_out) for some in examples), seed=seed)
+    lists = examples[0].select(left_out[examples[0].pairs[:, 0]])
+    found = first_scores(sort_labels(lists, network.logits(lists.features)))
+    alone = first_scores(sort_labels(lists, -lists.features[:, 0]))
+    text = "MRR of validation questions by the words model %.4f, by the distance %.4f"
+    log.info(text, found["mrr@20"], alone["mrr@20"])
+    if found["mrr@20"] > alone["mrr@20"]:
+        return {"words": found, "distance": alone}
+    log.info("no words model: it sorts no better than the distance")
+    return {}
+
+
+def score_hits(
     model: WordsModel,
     questions: Sequence[str],
     vectors: np.ndarray,
     queries: np.ndarray,
     rankings: np.ndarray,
 ) -> np.ndarray:
-    """Reorder the first hits of queries, int64 [q, k], -1 for none."""
-    first = rankings[:, : model.depth]
-    pairs, logits = pairs_of(queries, first), np.full(first.shape, -np.inf)
+    """Compute the logits of hits of queries, int64 [q, k], -1 for none: float64, -inf for none."""
+    pairs, logits = pairs_of(queries, rankings), np.full(rankings.shape, -np.inf)
     left, right = ([questions[row] for row in rows] for rows in pairs.T.tolist())
-    logits[first >= 0] = model.logits(left, right, pair_distances(vectors, *pairs.T))
-    order = np.argsort(-logits, axis=1, kind="stable")
-    reordered = np.take_along_axis(first, order, axis=1)
-    return np.hstack([reordered, rankings[:, model.depth :]])
+    logits[rankings >= 0] = model.logits(left, right, pair_distances(vectors, *pairs.T))
+    return logits
 
 
 def _lacking(hits: np.ndarray, relevant: np.ndarray, labels: np.ndarray) -> str:

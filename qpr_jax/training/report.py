@@ -42,7 +42,7 @@ from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metrics import read_json_lines
-from qpr_jax.training.pair_model_job import rerank, score_contrasts
+from qpr_jax.training.pair_model_job import score_contrasts, score_hits
 from qpr_jax.training.teacher import NEIGHBORS
 from qpr_jax.training.translations import TranslationData
 
@@ -97,13 +97,7 @@ def write_report(
     }
     # An encoder keeps the sizes of the one that its training started from.
     report["settings"] = identity(config) | getattr(retriever.encoder, "settings", {})
-    report["machine"] = {
-        "device": jax.devices()[0].device_kind,
-        "devices": config.devices or jax.device_count(),
-        "cpus": cpu_count(),
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in PACKAGES},
-    }
+    report["machine"] = _machine(config)
     also = {
         "folder": folder,
         "evaluations": read_json_lines(folder / "evaluations.jsonl"),
@@ -115,6 +109,17 @@ def write_report(
     # Last, because this file marks the run as finished.
     write_json(folder / "report.json", report)
     return report
+
+
+def _machine(config: TrainConfig) -> dict[str, Any]:
+    """What the run was made with."""
+    return {
+        "device": jax.devices()[0].device_kind,
+        "devices": config.devices or jax.device_count(),
+        "cpus": cpu_count(),
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in PACKAGES},
+    }
 
 
 def _score_splits(
@@ -142,8 +147,10 @@ def _score_splits(
             reranks = words and split == "test"  # the words model was trained on the others
             if words and reranks:
                 for name, places in first.items():
-                    ordered = rerank(words, dataset.data.questions, vectors, queries, places)
-                    rankings[f"reranked_{name}"] = ordered[:, :DEPTH]
+                    logits = score_hits(words, dataset.data.questions, vectors, queries, places)
+                    logits[:, words.depth :] = -np.inf
+                    order = np.argsort(-logits, axis=1, kind="stable")[:, :DEPTH]
+                    rankings[f"reranked_{name}"] = np.take_along_axis(places, order, axis=1)
             ranks |= query_ranks(dataset, split, rankings)
             scores = {
                 name: retrieval_scores(places, queries, pairs, dataset.clusters)

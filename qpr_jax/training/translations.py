@@ -45,12 +45,15 @@ class TranslationData(NamedTuple):
 
     def files(self) -> list[dict[str, Any]]:
         """The `name`, `language` and `rows` of what is trained with, and if it is a dictionary."""
-        names = ("name", "language", "rows", "dictionary")
-        values = (
-            (file_names(file.name), file.language, len(file.sources), file.dictionary)
+        return [
+            {
+                "name": file_names(file.name),
+                "language": file.language,
+                "rows": len(file.sources),
+                "dictionary": file.dictionary,
+            }
             for file in self.splits.train
-        )
-        return [dict(zip(names, row, strict=True)) for row in values]
+        ]
 
     def with_words_translated(self, questions: Sequence[str], copies: int) -> TranslationData:
         """Add `copies` of each question in each language, its words replaced by translations."""
