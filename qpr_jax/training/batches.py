@@ -135,7 +135,9 @@ class Loader:
             setting = "batch.hard_negatives" if name == "negatives" else "batch_size"
             distributed.require_shares(setting, each * len(drawn), each * devices)
         sizes = [drawn.size for drawn in rows.values()]
-        self.pairs, self._ends = sum(sizes) // 2, np.cumsum(sizes)[:-1]
+        self._ends = np.cumsum(sizes)[:-1]
+        pairs = sum(len(rows[name]) for name in ("queries", "left") if name in rows)
+        self.pairs = pairs or sum(sizes) // 2
         shares = np.split(np.arange(sum(sizes)), self._ends)
         self._places = np.concatenate([share.reshape(devices, -1) for share in shares], axis=1)
         self.layout = plan_layout(
