@@ -169,14 +169,14 @@ def read_taught(
     return read_pairs(dataset.data.questions, vectors, extractor, hits, labels)
 
 
-def validation_queries(dataset: TrainDataset, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the members of the validation clusters, int64 [q], and a third of their clusters.
+def assign_folds(dataset: TrainDataset, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Assign the members of the validation clusters to folds; a cluster is in one fold.
 
-    That is a mask of questions, bool [Q].
+    Returns these queries, int64 [q], and the fold of each question, int64 [Q], -1 for others.
     """
     held_out = np.flatnonzero(dataset.splits.split_of == VALIDATION)
     queries = held_out[dataset.clusters[held_out] >= 0]
     distinct, at = np.unique(dataset.clusters[queries], return_inverse=True)
-    third = np.zeros(len(dataset.data.questions), bool)
-    third[queries] = np.random.default_rng([seed, 1]).permutation(len(distinct))[at] % 3 == 0
-    return queries, third
+    folds = np.full(len(dataset.data.questions), -1)
+    folds[queries] = np.random.default_rng([seed, 1]).permutation(len(distinct))[at] % count
+    return queries, folds

@@ -39,6 +39,7 @@ from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.pair_examples import (
     SHARE,
     Examples,
+    assign_folds,
     find_hits,
     labeled_pairs,
     near_pairs,
@@ -47,13 +48,13 @@ from qpr_jax.training.pair_examples import (
     read_pairs,
     read_taught,
     share_weights,
-    validation_queries,
 )
 from qpr_jax.training.pair_network import train_early, train_network
 
 log = logging.getLogger(__name__)
 
 MIN_QUERIES = 50  # with both relevant and other hits; fewer are too few to learn from
+FOLDS = 3  # of the validation queries, to check what the model gains
 TRIPLES = 500  # of a query, a paraphrase and a contrast
 _REACHED = 0.995  # share of relevant hits within the reach
 
@@ -77,7 +78,7 @@ def train_words(
       index: of the vectors; None: one is built.
     """
     questions = dataset.data.questions
-    queries, third = validation_queries(dataset, seed)
+    queries, folds = assign_folds(dataset, FOLDS, seed)
     if not len(queries):
         log.info("no words model: the data have no labels")
         return None
@@ -98,7 +99,7 @@ def train_words(
     taught = read_taught(dataset, vectors, extractor, search, seed)
     early, weights = train_early(taught, lists, trained=trained, seed=seed)
     examples = [some.with_words(weights) for some in (lists, labeled, others)]
-    facts = _check(early, examples, third, seed)
+    facts = _check(early, examples, folds, seed)
     if not facts:
         return None
     model = WordsModel(
@@ -122,15 +123,18 @@ def train_words(
 
 
 def _check(
-    early: Network, examples: Sequence[Examples], left_out: np.ndarray, seed: int
+    early: Network, examples: Sequence[Examples], folds: np.ndarray, seed: int
 ) -> dict[str, Any]:
-    """Score the lists of queries that are left out of a training, bool [Q].
+    """Score lists by networks that are trained without the fold of the query, of int64 [Q].
 
-    Returns nothing, and logs it, if the network sorts them no better than the distance.
+    Returns nothing, and logs it, if they sort no better than the distance.
     """
-    network = train_network(early, *(some.without(left_out) for some in examples), seed=seed)
-    lists = examples[0].select(left_out[examples[0].pairs[:, 0]])
-    found = first_scores(sort_labels(lists, network.logits(lists.features)))
+    lists = examples[0]
+    logits, fold_of = np.empty(len(lists.labels)), folds[lists.pairs[:, 0]]
+    for fold in range(FOLDS):
+        rest, rows = (some.without(folds == fold) for some in examples), fold_of == fold
+        logits[rows] = train_network(early, *rest, seed=seed).logits(lists.features[rows])
+    found = first_scores(sort_labels(lists, logits))
     alone = first_scores(sort_labels(lists, -lists.features[:, 0]))
     text = "MRR of validation questions by the words model %.4f, by the distance %.4f"
     log.info(text, found["mrr@20"], alone["mrr@20"])

@@ -21,6 +21,7 @@ from qpr_jax.training.config import load_config
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.pair_examples import (
     SHARE,
+    assign_folds,
     find_hits,
     labeled_pairs,
     near_pairs,
@@ -28,9 +29,8 @@ from qpr_jax.training.pair_examples import (
     read_pairs,
     read_taught,
     share_weights,
-    validation_queries,
 )
-from qpr_jax.training.pair_model_job import inherit, score_hits, train_words
+from qpr_jax.training.pair_model_job import FOLDS, inherit, score_hits, train_words
 from qpr_jax.training.pair_network import _train, init_network
 from tests.reranking.models import WordEncoder, words_model
 from tests.runs import WORDS
@@ -144,17 +144,17 @@ def test_nothing_is_learned_from_test_questions(labels):
 
 def test_what_checks_a_model_is_whole_clusters_that_it_has_not_learned_from():
     dataset, vectors = made_up()
-    queries, third = validation_queries(dataset, 0)
+    queries, folds = assign_folds(dataset, FOLDS, 0)
     assert queries.tolist() == np.flatnonzero(dataset.splits.split_of == VALIDATION).tolist()
-    assert (third[::2] == third[1::2]).all()
-    assert third[queries].mean() == pytest.approx(1 / 3, abs=0.01)
-    assert not np.delete(third, queries).any()
+    assert (folds[::2] == folds[1::2]).all()
+    assert sorted({*folds[queries]}) == [*range(FOLDS)]
+    assert (np.delete(folds, queries) == -1).all()
     extractor = FeatureExtractor(WordEncoder(), Frequencies.count([]), zero_weights())
     hits = find_hits(dataset, vectors, queries, 5)
     whole = read_pairs(dataset.data.questions, vectors, extractor, hits, hits[:, 0] > 0)
-    rest = whole.without(third)
+    rest = whole.without(folds == 1)
     assert 0 < len(rest.labels) < len(whole.labels)
-    assert not third[rest.pairs].any()
+    assert not (folds[rest.pairs] == 1).any()
     assert (np.diff(rest.pairs[rest.starts[:-1], 0]) > 0).all()
     assert whole.select(np.zeros(len(hits), bool)).starts.tolist() == [0]
     joined = rest.joined(whole)
