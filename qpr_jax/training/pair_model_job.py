@@ -99,8 +99,7 @@ def train_words(
     taught = read_taught(dataset, vectors, extractor, search, seed)
     early, weights = train_early(taught, lists, trained=trained, seed=seed)
     examples = [some.with_words(weights) for some in (lists, labeled, others)]
-    facts = _check(early, examples, folds, seed)
-    if not facts:
+    if not (facts := _check(early, examples, folds, seed)):
         return None
     model = WordsModel(
         encoder=encoder.identity,
