@@ -57,7 +57,7 @@ def index(
              qpr index my_index questions.jsonl --encoder runs/quora_sdml --payload product,date
     """
     from qpr_jax.index.build import INDEX
-    from qpr_jax.index.run import present_encoder
+    from qpr_jax.index.stores import present_encoder
     from qpr_jax.retriever import Retriever
 
     source = present_encoder(folder) if encoder is None else encoder

@@ -228,7 +228,7 @@ def calibrate(named: str, verdicts: str, out: str | None, **how: Any) -> dict[st
     Example: qpr calibrate minilm verdicts.csv --out models/support
     """
     from qpr_jax.encoders.load import save_encoder
-    from qpr_jax.index.run import run_encoder_folder
+    from qpr_jax.index.stores import run_encoder_folder
     from qpr_jax.reranking.model import read_encoder_and_model, save_pair_model
     from qpr_jax.reranking.refit import refit
 
