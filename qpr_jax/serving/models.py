@@ -123,6 +123,12 @@ class SearchQuery(SearchOptions):
         None, description="Order of the first hits; false: distance; none: score, if there is one."
     )
 
+    def as_request(self) -> SearchRequest:
+        """Return the same as a body."""
+        values = self.model_dump(exclude={"q", "rerank"})
+        rerank = False if self.rerank == "false" else self.rerank
+        return SearchRequest(query=self.q, rerank=rerank, **values)
+
 
 class EncodeRequest(Model):
     """What to encode."""
