@@ -17,7 +17,7 @@ from experiments.paper_numbers import OPEN_DOMAIN, Claim, claim_lines, paper_tab
 from experiments.paper_tables import CHANGES, ROWS, measure, preset_table
 from experiments.scores import Scores
 from experiments.study import Options, Study, Trial
-from qpr_jax.data.sources import find_logs
+from qpr_jax.data.find_data import find_logs
 
 FILTERS = ("pairwise", "paper")
 FULL = "openqa_sdml"  # the preset at full size, beside the rows of its filter

@@ -13,7 +13,7 @@ from experiments.pages import Column, difference, score_table, section, split_co
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Options, Study, Trial
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.evaluation.metrics import read_ranks
+from qpr_jax.evaluation.rankings import read_ranks
 from qpr_jax.training.presets import PRESETS
 
 ROWS = ("quora_sdml", "quora_distilled", "quora_distilled_lists", "quora_minilm")

@@ -7,15 +7,13 @@ import itertools
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax.data.columns import Columns
-from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT, listed, table_files
-from qpr_jax.data.questions import Entry, Say, read_questions
-from qpr_jax.data.tables import tsv_cell
+from qpr_jax.data.columns import Columns, listed, table_files, tsv_cell
+from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT
+from qpr_jax.data.tables import Entry, Table, read_table
 from qpr_jax.errors import printable, printable_json
 
 if TYPE_CHECKING:
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("qpr_jax")
 
 CHUNK = 1024  # questions that are searched or added together
+Read = Callable[[str], Table]  # reads the questions of a file, as the options say
 _IDS = ("id", "query_id")  # keys of output whose values go out as they came
 
 
@@ -90,32 +89,8 @@ def table_format(what: str) -> Callable[..., Any]:
     return option("--format", type=click.Choice(FORMATS[1:]), help=f"Format of {what}.")
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How a command reads questions, as its options say."""
-
-    columns: Columns
-    format: str
-    skip_bad_rows: bool
-
-    def read(self, path: str, say: Say | None = None) -> Iterator[Entry]:
-        """Read the questions of a file; arguments as of `read_questions`."""
-        return read_questions(
-            path,
-            format=self.format,
-            columns=self.columns,
-            skip_bad_rows=self.skip_bad_rows,
-            say=say,
-        )
-
-    def read_all(self, paths: Sequence[str]) -> Iterator[Entry]:
-        """Read the questions of files, and of files in folders; log their columns."""
-        files = table_files(paths, format=self.format)
-        return itertools.chain.from_iterable(self.read(file, log_columns) for file in files)
-
-
 def questions_input(*, ids: bool = False, payload: bool = False) -> Callable[..., Any]:
-    """Add the options of what is read, of ids and of payload; pass them as one `Reading`."""
+    """Add the options of what is read, of ids and of payload; pass them as one function `read`."""
     id_options = [
         option("--id-column", help=_ID),
         option("--no-ids", is_flag=True, help="Read no ids."),
@@ -134,7 +109,7 @@ def questions_input(*, ids: bool = False, payload: bool = False) -> Callable[...
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def read(
+        def call(
             format: str | None,
             text_column: str | None,
             skip_bad_rows: bool,
@@ -149,16 +124,25 @@ def questions_input(*, ids: bool = False, payload: bool = False) -> Callable[...
             if payload and no_payload:
                 raise click.UsageError("give --payload or --no-payload, not both")
             names = tuple(filter(None, map(str.strip, (payload or "").split(","))))
-            columns = Columns(
-                text_column or "",
-                None if no_ids else id_column or "",
-                not no_payload and (names or True),
+            read = functools.partial(
+                read_table,
+                text=text_column or "",
+                id=None if no_ids else id_column or "",
+                payload=not no_payload and (names or True),
+                format=format or "",
+                skip_bad_rows=skip_bad_rows,
             )
-            return function(reading=Reading(columns, format or "", skip_bad_rows), **others)
+            return function(read=read, **others)
 
-        return functools.reduce(lambda inner, add: add(inner), reversed(options), read)
+        return functools.reduce(lambda inner, add: add(inner), reversed(options), call)
 
     return decorate
+
+
+def read_all(paths: Sequence[str], read: Read) -> Iterator[Entry]:
+    """Read the questions of files, and of files in folders; log their columns."""
+    files = table_files(paths, format=read(paths[0]).format)
+    return itertools.chain.from_iterable(read(file).read(log_columns) for file in files)
 
 
 def log_columns(chosen: Columns, source: str) -> None:
@@ -199,7 +183,7 @@ def as_lines(
 
 
 def _cell(name: str, value: object) -> str:
-    """Return a cell that `data.tables` reads, without what a terminal would act on."""
+    """Return a cell that `data.columns` reads, without what a terminal would act on."""
     if isinstance(value, Mapping):
         value = json.dumps(value, ensure_ascii=False)
     elif isinstance(value, str) and name not in _IDS:

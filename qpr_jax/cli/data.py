@@ -8,7 +8,7 @@ import logging
 import os
 import pathlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,11 +16,12 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
-from qpr_jax.data.decoding import input_name, table_files
-from qpr_jax.data.pairs import IDS, QuestionPairs, read_question_pairs
+from qpr_jax.data.columns import table_files
+from qpr_jax.data.decoding import input_name
+from qpr_jax.data.question_pairs import IDS, QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import SPLITS, group_questions, read_split
 from qpr_jax.data.task_splits import write_tasks
-from qpr_jax.distant.folder import content_hash, make_folder, score_verdicts
+from qpr_jax.distant.cluster_folder import content_hash, make_folder, score_verdicts
 from qpr_jax.distant.logs import Logs
 from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.errors import UserError
@@ -28,7 +29,6 @@ from qpr_jax.files import read_object, refuse_existing, write_atomically
 
 if TYPE_CHECKING:
     from qpr_jax.index.negatives import Rules
-    from qpr_jax.reranking.cross_encoder import CrossEncoder
     from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
@@ -255,7 +255,8 @@ def _write_negatives(
     from qpr_jax.data.clusters import transitive_clusters
     from qpr_jax.index.negatives import FIELDS, find_negatives, query_groups
     from qpr_jax.reranking.cross_encoder import read_cross_encoder
-    from qpr_jax.reranking.model import score_hits
+    from qpr_jax.reranking.hits import score_hits
+    from qpr_jax.reranking.plain import probability
 
     same = labeled.pairs[labeled.is_duplicate]
     clusters = transitive_clusters(len(labeled.questions), same)
@@ -267,6 +268,12 @@ def _write_negatives(
     if scored and model is not None:
         asked = (model, retriever.encoder, retriever.store)
         rerank = functools.partial(score_hits, *asked, sort=False)
+    other: Any = read_cross_encoder(cross_encoder) if cross_encoder else None
+
+    def score(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        first, second = zip(*pairs, strict=True)
+        return probability(other.logits(first, second, np.zeros(len(pairs))))
+
     counts: Counter[str] = Counter()
     found = find_negatives(
         labeled.questions,
@@ -276,7 +283,7 @@ def _write_negatives(
         encode=retriever.encode,
         find=retriever.store.search,
         rerank=rerank,
-        score=_probabilities_of(read_cross_encoder(cross_encoder)) if cross_encoder else None,
+        score=score if other else None,
         counts=counts,
     )
     with progress.bar("query", sum(map(len, queries))) as show, write_atomically(out, "w") as file:
@@ -289,17 +296,6 @@ def _write_negatives(
         header = FIELDS if scored or cross_encoder else FIELDS[:-1]
         file.writelines(cli.as_lines(rows(), pathlib.Path(out).suffix[1:], header))
     return counts
-
-
-def _probabilities_of(model: CrossEncoder) -> Callable[[Sequence[tuple[str, str]]], np.ndarray]:
-    """Return what scores pairs: the calibrated probability, or the sigmoid of the logit."""
-
-    def score(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        logits = model.predict(pairs)
-        found = model.probabilities(logits)
-        return 1 / (1 + np.exp(-logits.astype(np.float64))) if found is None else found
-
-    return score
 
 
 @cli.command(stopped="{out} is complete or absent")
@@ -318,6 +314,6 @@ def sample(out: str) -> dict[str, Any]:
              qpr index my_index sample/questions.csv
              qpr evaluate my_index sample/queries.csv
     """
-    from qpr_jax.data.sources import write_sample
+    from qpr_jax.data.find_data import write_sample
 
     return {"out": out, **write_sample(out)}

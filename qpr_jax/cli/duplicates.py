@@ -17,10 +17,9 @@ import click
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.cli.serve import PORT, allowed_hosts, host_names, host_option, listen, run_app
-from qpr_jax.data.columns import Columns
-from qpr_jax.data.decoding import ARROW, STANDARD_INPUT, format_of, input_name, table_files
-from qpr_jax.data.questions import NO_COLUMNS, Source
-from qpr_jax.data.tables import separator_of
+from qpr_jax.data.columns import Columns, format_of, separator_of, table_files
+from qpr_jax.data.decoding import ARROW, STANDARD_INPUT, input_name
+from qpr_jax.data.tables import NO_COLUMNS, Source
 from qpr_jax.errors import UserError, needs, shortened
 from qpr_jax.files import locked, read_object, write_json
 
@@ -88,14 +87,13 @@ def duplicates(
     keep: str,
     output: str | None,
     excel: bool,
-    reading: cli.Reading,
+    read: cli.Read,
 ) -> dict[str, Any]:
-    """Find the duplicates in QUESTIONS and their groups.
+    """Find the duplicates in QUESTIONS, files or folders, and their groups.
 
     A pair needs the score of --threshold and the distance of --max-distance. Texts that differ in
-    case, blanks, dashes and punctuation are copies. Writes pairs (best first), groups (a row a
-    member) and deduplicated (QUESTIONS with one row a group, chosen by --keep) to --out, and
-    info.json last. QUESTIONS are files or folders.
+    case, blanks, dashes and punctuation are copies. --out gets pairs (best first), groups (a row a
+    member), deduplicated (QUESTIONS with one row a group, chosen by --keep) and, last, info.json.
 
     \b
     Example: qpr duplicates tickets.csv
@@ -106,16 +104,17 @@ def duplicates(
     from qpr_jax.duplicates.output import check_folder
     from qpr_jax.duplicates.search import default_encoder_of, find_pairs
 
-    files = table_files(questions, format=reading.format)
-    others = () if against is None else table_files((against,), format=reading.format)
-    output = _choose_output(output, files, reading.format, excel=excel)
+    form = read(questions[0]).format
+    files = table_files(questions, format=form)
+    others = () if against is None else table_files((against,), format=form)
+    output, separator = _choose_output(output, files, form, excel=excel)
     check_folder(pathlib.Path(out), output, (*files, *others))
     index = _open_index(incremental, against, encoder) if incremental else None
     name = ", ".join(map(input_name, questions))
-    table = _read(files, reading, f"{name}, line")
+    table = _read_files(files, read, f"{name}, line")
     if not table.entries:
         raise UserError(f"{name}: expected questions, got none")
-    other = _read(others, reading, f"{against}, line") if others else None
+    other = _read_files(others, read, f"{against}, line") if others else None
     default = "" if encoder or index else default_encoder_of(table, other)
     found = find_pairs(
         table,
@@ -131,12 +130,13 @@ def duplicates(
         keep=keep,
     )
     name = encoder or incremental or pathlib.Path(default).name
-    separator = separator_of(files[0], reading.format) if excel else ""
     return _save(out, found, name, index, output, separator)
 
 
-def _choose_output(output: str | None, files: Sequence[str], format: str, *, excel: bool) -> str:
-    """Return the format to write; UserError where its package is missing."""
+def _choose_output(
+    output: str | None, files: Sequence[str], format: str, *, excel: bool
+) -> tuple[str, str]:
+    """Return the format to write and, for spreadsheets, the separator of the cells, else ""."""
     from qpr_jax.duplicates.output import check_output
 
     if excel and output not in (None, "csv", "tsv"):
@@ -144,7 +144,7 @@ def _choose_output(output: str | None, files: Sequence[str], format: str, *, exc
     typed = {format or format_of(file) for file in files} <= {*ARROW}
     output = output or ("parquet" if typed and not excel else "csv")
     check_output(output)
-    return output
+    return output, separator_of(files[0], format) if excel else ""
 
 
 def _open_index(named: str, against: str | None, encoder: str | None) -> Retriever:
@@ -160,7 +160,7 @@ def _open_index(named: str, against: str | None, encoder: str | None) -> Retriev
         return index
 
 
-def _read(files: Sequence[str], reading: cli.Reading, where: str) -> Source:
+def _read_files(files: Sequence[str], read: cli.Read, where: str) -> Source:
     """Read files as one table, which knows them if they have the same columns."""
     columns: list[Columns] = []
 
@@ -168,10 +168,10 @@ def _read(files: Sequence[str], reading: cli.Reading, where: str) -> Source:
         columns.append(found)
         cli.log_columns(found, source)
 
-    rows = itertools.chain.from_iterable(reading.read(file, say) for file in files)
+    rows = itertools.chain.from_iterable(read(file).read(say) for file in files)
     entries = [*progress.count(rows, "read")]
     alike = len(columns) == len(files) and len({(each.text, each.id) for each in columns}) == 1
-    origin = (reading.format or format_of(files[0]), files) if alike else None
+    origin = (read(files[0]).format or format_of(files[0]), files) if alike else None
     return Source(entries, where, [*columns, NO_COLUMNS][0], origin)
 
 

@@ -13,10 +13,10 @@ import click
 
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
+from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import STANDARD_INPUT, input_name
-from qpr_jax.data.pairs import COLUMNS, QuestionPairs, read_question_pairs
+from qpr_jax.data.question_pairs import COLUMNS, QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import HELD_OUT, read_pairs
-from qpr_jax.data.tables import read_values
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import refuse_existing
 from qpr_jax.ids import Id, parse_key
@@ -106,7 +106,7 @@ def evaluate(
         raise click.UsageError("classification needs --validation")
     encode = read_encoder(folder).encode
     if beir is not None:
-        from qpr_jax.evaluation.beir import beir_scores
+        from qpr_jax.evaluation.beir_scores import beir_scores
 
         return beir_scores(encode, beir, split or "test", run_file=trec)
     if way == "translation":
@@ -167,7 +167,7 @@ def _score_retrieval(
 
 
 def _score_translations(encode: Encode, pairs: str, *, skip_bad_rows: bool) -> dict[str, Any]:
-    from qpr_jax.data.translations import file_names, read_translations
+    from qpr_jax.data.parallel_sentences import file_names, read_translations
 
     with needs("the task translation", ".[train]"):
         from qpr_jax.evaluation.translation import score_set
@@ -178,7 +178,11 @@ def _score_translations(encode: Encode, pairs: str, *, skip_bad_rows: bool) -> d
 def _score_pairs(
     encode: Encode, pairs: str, validation: str | None, read: Callable[[str], QuestionPairs]
 ) -> dict[str, Any]:
-    from qpr_jax.evaluation.pairs import require_both_labels, score_classification, score_mining
+    from qpr_jax.evaluation.judged_pairs import (
+        require_both_labels,
+        score_classification,
+        score_mining,
+    )
 
     test = read(pairs)
     if validation is None:

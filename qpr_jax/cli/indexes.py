@@ -17,9 +17,9 @@ import click
 
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
+from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT, input_name
-from qpr_jax.data.questions import Entry
-from qpr_jax.data.tables import read_values
+from qpr_jax.data.tables import Entry
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST
 from qpr_jax.ids import EXPECTED, Id, id_key, parse_key
@@ -50,7 +50,7 @@ def index(
     probes: int | None,
     vectors: str | None,
     clean: bool | None,
-    reading: cli.Reading,
+    read: cli.Read,
 ) -> dict[str, Any]:
     """Index QUESTIONS, files or folders, in FOLDER.
 
@@ -70,10 +70,10 @@ def index(
     old = pathlib.Path(folder, INDEX, MANIFEST).exists()
     recipe = {"factory": factory, "metric": metric, "probes": probes, "vectors": vectors}
     recipe["clean"] = clean
-    retriever = Retriever.build_in(
-        folder,
-        progress.count(reading.read_all(questions), "read"),
-        present_encoder(folder) if encoder is None else encoder,
+    retriever = Retriever.build(
+        progress.count(cli.read_all(questions, read), "read"),
+        encoder=present_encoder(folder) if encoder is None else encoder,
+        location=folder,
         recipe={name: value for name, value in recipe.items() if value is not None},
         where=", ".join(map(input_name, questions)) + ", line",
     )
@@ -104,7 +104,7 @@ def search(
     cross_encoder: str | None,
     distinct: bool,
     min_score: float | None,
-    reading: cli.Reading,
+    read: cli.Read,
 ) -> None:
     """Print the best indexed questions for each of QUERIES.
 
@@ -129,7 +129,7 @@ def search(
     # The results of a batch must fit into memory.
     size = max(1, min(cli.CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
     if not query:
-        entries = reading.read(queries)
+        entries = iter(read(queries))
         if queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty():
             size = 1
     find = functools.partial(
@@ -166,7 +166,7 @@ def _is_text(queries: str) -> bool:
 @cli.argument("folder", type=cli.PATH)
 @cli.several_files
 @cli.questions_input(ids=True, payload=True)
-def add(folder: str, questions: tuple[str, ...], reading: cli.Reading) -> None:
+def add(folder: str, questions: tuple[str, ...], read: cli.Read) -> None:
     """Add QUESTIONS to the index of FOLDER.
 
     A question whose id is there replaces the old one. Prints a line {"id", "question"} for each
@@ -177,7 +177,7 @@ def add(folder: str, questions: tuple[str, ...], reading: cli.Reading) -> None:
     retriever = cli.load_index(folder)
     count = replaced = 0
     try:
-        for batch in cli.chunked(progress.count(reading.read_all(questions), "added")):
+        for batch in cli.chunked(progress.count(cli.read_all(questions, read), "added")):
             for _, group in itertools.groupby(batch, lambda entry: entry.id is None):
                 some = [*group]
                 if keys := [id_key(entry.id) for entry in some if entry.id is not None]:

@@ -24,7 +24,7 @@ H@1 and MRR: test queries among all questions of the preset's data. Minutes: the
 2 cores of an AMD EPYC (quora_best and openqa_sdml: one core). `qpr presets NAME` prints the
 settings of a preset, `qpr train RUN --config NAME` trains it.
 """
-_CONFIG = "A preset, or a TOML file.  [default: quora_sdml; with --from, fine_tune]"
+_CONFIG = "A preset, or a TOML file.  [default: quora_sdml; with --encoder, fine_tune]"
 
 
 @cli.command(stopped="the same command, without --overwrite, resumes {workdir}")
@@ -33,7 +33,7 @@ _CONFIG = "A preset, or a TOML file.  [default: quora_sdml; with --from, fine_tu
 @cli.option("--config", metavar="SPEC", help=_CONFIG)
 @cli.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
 @cli.option("--labels", type=cli.PATH, help="Train on these pairs, too (from `qpr review`).")
-@cli.option("--from", "start", type=cli.PATH, help="Start from this encoder: folder or name.")
+@cli.option("--encoder", type=cli.PATH, help="Start from this encoder: folder or name.")
 @cli.option("--overwrite", is_flag=True, help="Replace the run in the folder.")
 def train(
     workdir: str,
@@ -41,7 +41,7 @@ def train(
     config: str | None,
     changes: tuple[str, ...],
     labels: str | None,
-    start: str | None,
+    encoder: str | None,
     overwrite: bool,
 ) -> int | dict[str, Any]:
     """Train on labeled PAIRS in the folder RUN.
@@ -58,14 +58,14 @@ def train(
     Example: qpr train runs/synthetic --config synthetic_sdml
              qpr train runs/mine pairs.tsv --config quora_best --set batch_size=2048
              qpr train runs/mine pairs.tsv --config mine.toml
-             qpr train runs/second pairs.tsv --from runs/mine --labels verdicts.csv
+             qpr train runs/second pairs.tsv --encoder runs/mine --labels verdicts.csv
     """
     use_huge_pages()
     with needs("`qpr train`", ".[train]"):
         from qpr_jax.training.config import load_config, override
     named = {"data.path": pairs, "data.labels": labels}
-    named |= {"data.source": pairs and "quora", "encoder.pretrained": start}
-    preset = config or ("fine_tune" if start else "quora_sdml")
+    named |= {"data.source": pairs and "quora", "encoder.pretrained": encoder}
+    preset = config or ("fine_tune" if encoder else "quora_sdml")
     settings = load_config(preset, {name: v for name, v in named.items() if v is not None})
     for change in changes:
         name, equals, value = change.partition("=")
@@ -73,7 +73,7 @@ def train(
             raise UserError(f"expected NAME=VALUE, got {change!r}", setting="set")
         settings = override(settings, {name: value})
     if preset == "fine_tune" and not settings.data.path:
-        example = f"`qpr train {workdir} pairs.tsv --from {settings.encoder.pretrained}`"
+        example = f"`qpr train {workdir} pairs.tsv --encoder {settings.encoder.pretrained}`"
         raise UserError("expected a file of pairs to train with", remedy=f"name it: {example}")
     with needs("`qpr train`", ".[train]"):
         from qpr_jax.training.main import train_and_evaluate
@@ -139,7 +139,7 @@ def _toml(name: str, *, whole: bool) -> str:
 @cli.option("--spark", help="Spark master, as of `qpr clusters`; for a folder.  [default: none]")
 @cli.questions_input()
 def encode(
-    encoder: str, questions: str, out: str, spark: str | None, reading: cli.Reading
+    encoder: str, questions: str, out: str, spark: str | None, read: cli.Read
 ) -> dict[str, Any]:
     """Write the vectors of QUESTIONS to a .npy file.
 
@@ -154,15 +154,16 @@ def encode(
     from qpr_jax.index.encode_files import encode_parquet, encode_to_file
     from qpr_jax.retriever import read_encoder
 
+    table = read(questions)
     if os.path.isdir(questions):
-        if reading.format not in ("", "parquet"):
+        if table.format not in ("", "parquet"):
             raise click.UsageError("a folder of Parquet files does not take --format")
         rows = encode_parquet(
             questions,
             out,
             encoder,
-            text_column=reading.columns.text,
-            skip_bad_rows=reading.skip_bad_rows,
+            text_column=table.chosen.text,
+            skip_bad_rows=table.skip_bad_rows,
             spark=spark or "",
         )
         log.info("%s: %s vectors", out, f"{rows:,}")
@@ -170,7 +171,7 @@ def encode(
     if spark is not None:
         raise click.UsageError("--spark needs QUESTIONS to be a folder of Parquet files")
     model = read_encoder(encoder)
-    texts = (entry.question for entry in progress.count(reading.read(questions), "encoded"))
+    texts = (entry.question for entry in progress.count(table, "encoded"))
     facts: dict[str, Any] = {"dimension": model.dimension, "encoder": model.identity}
     rows = encode_to_file(out, texts, model.encode, **facts)
     log.info("%s: %s vectors of %d dimensions", out, f"{rows:,}", model.dimension)

@@ -76,9 +76,9 @@ class Served:
     def __init__(self, retriever: Retriever, on_batch: Callable[[int], object]) -> None:
         """on_batch: as of `Batcher`."""
         self.retriever = retriever
-        # By score and by distance, which are one without a model of pairs.
-        self.words: list[Rerank] = [None, False]
-        self.words += ["cross_encoder"] * (retriever.cross_encoder is not None)
+        by_score: list[Rerank] = [None] if retriever.ordering(None) else []
+        by_cross_encoder: list[Rerank] = ["cross_encoder"] if retriever.cross_encoder else []
+        self.orders = [*by_score, False, *by_cross_encoder]  # the default first
         # One for each order, so that no search waits for a cross-encoder.
         self._batchers = {
             (word, distinct, least): Batcher(
@@ -88,25 +88,18 @@ class Served:
                 max_queries=CROSS_QUERIES if word == "cross_encoder" else 256,
                 on_batch=on_batch,
             )
-            for word, distinct, least in itertools.product(self.words, (False, True), (None, 0))
+            for word, distinct, least in itertools.product(self.orders, (False, True), (None, 0))
         }
-
-    @property
-    def orders(self) -> list[Rerank]:
-        """The orders that differ, the default first."""
-        if self.retriever.ordering(None):
-            return self.words
-        return [False, *self.words[2:]]
 
     def warm_up(self) -> None:
         """Compute and compile what the first queries would wait for."""
-        for word in self.words:
+        for word in self.orders:
             self.retriever.search(["warm up"], rerank=word)
 
     async def search(self, asked: SearchRequest) -> bytes:
         """Return the JSON of the hits. 429 if many wait; 422 without this model."""
-        word = self.words[0] if asked.rerank is None else asked.rerank
-        if word not in self.words:
+        word = self.orders[0] if asked.rerank is None else asked.rerank
+        if word not in self.orders:
             raise HTTPException(422, f"`rerank`: this server has no {word!r}")
         # A least score of 0 leaves out none; each request has its own.
         scored = None if asked.min_score is None else 0

@@ -96,7 +96,7 @@ MISTAKES = (
     ("calibrate run pairs.tsv --out made", "pairs.tsv, line", "--skip-bad-rows"),
     # evaluate, errors, publish
     ("evaluate mine no_id.tsv", "no_id.tsv, line 2", ""),
-    ("evaluate mine blank.tsv", "blank.tsv, line 3", "correct the line"),
+    ("evaluate mine blank.tsv", "blank.tsv, line 3", "correct it"),
     ("evaluate mine ids.tsv", "1 of 2 ids are not in mine, such as 77", "remove their rows"),
     ("evaluate run pairs.jsonl --task classification --validation pairs.jsonl", "pairs.", ""),
     ("evaluate run pairs.tsv --task mining", "pairs.tsv, line", "--skip-bad-rows"),
@@ -106,14 +106,14 @@ MISTAKES = (
     # train
     ("train r gone.tsv", "`data.path`", ""),
     ("train r lab.csv", "lab.csv", "name its columns"),
-    ("train r --from minilm", "", "`qpr train r pairs.tsv --from minilm`"),
-    ("train r --config fine_tune", "", "`qpr train r pairs.tsv --from open_student`"),
+    ("train r --encoder minilm", "", "`qpr train r pairs.tsv --encoder minilm`"),
+    ("train r --config fine_tune", "", "`qpr train r pairs.tsv --encoder open_student`"),
     ("train r --config distill", "`data.path`", ""),
     ("train r --config deep.toml", "deep.toml", "fix the file"),
     ("train r --config synthetic_sdml --set devices=9", "at most 8, got 9", ""),
     ("train r --config synthetic_sdml --set loss.scale", "`set`", ""),
     ("train r --config synthetic_sdml --labels gone.csv", "`data.labels`", ""),
-    ("train r --config synthetic_sdml --from gone", "`encoder.pretrained`", ""),
+    ("train r --config synthetic_sdml --encoder gone", "`encoder.pretrained`", ""),
 )
 
 
