@@ -5,24 +5,21 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax.data.columns import Columns, listed, table_files, tsv_cell
+from qpr_jax.data.columns import table_files, tsv_cell
 from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT
-from qpr_jax.data.tables import Entry, Table, read_table
+from qpr_jax.data.tables import Table, read_table
 from qpr_jax.errors import printable, printable_json
 
 if TYPE_CHECKING:
     from qpr_jax.retriever import Retriever
 
-log = logging.getLogger("qpr_jax")
-
 CHUNK = 1024  # questions that are searched or added together
-Read = Callable[[str], Table]  # reads the questions of a file, as the options say
+Read = functools.partial[Table]  # `read_table` with the options of what is read
 _IDS = ("id", "query_id")  # keys of output whose values go out as they came
 
 
@@ -139,18 +136,9 @@ def questions_input(*, ids: bool = False, payload: bool = False) -> Callable[...
     return decorate
 
 
-def read_all(paths: Sequence[str], read: Read) -> Iterator[Entry]:
-    """Read the questions of files, and of files in folders; log their columns."""
-    files = table_files(paths, format=read(paths[0]).format)
-    return itertools.chain.from_iterable(read(file).read(log_columns) for file in files)
-
-
-def log_columns(chosen: Columns, source: str) -> None:
-    """Log which columns of a table were chosen."""
-    ids = f"ids from `{chosen.id}`" if chosen.id else "no ids"
-    log.info(
-        "%s: questions from `%s`, %s, payload %s", source, chosen.text, ids, listed(chosen.kept)
-    )
+def read_files(paths: Sequence[str], read: Read) -> Table:
+    """Read the questions of files, and of files in folders."""
+    return read(table_files(paths, format=read.keywords["format"]))
 
 
 def load_index(folder: str, cross_encoder: str | None = None) -> Retriever:

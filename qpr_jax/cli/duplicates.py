@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import logging
 import pathlib
@@ -14,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.cli.serve import PORT, allowed_hosts, host_names, host_option, listen, run_app
-from qpr_jax.data.columns import Columns, format_of, separator_of, table_files
+from qpr_jax.data.columns import format_of, separator_of, table_files
 from qpr_jax.data.decoding import ARROW, STANDARD_INPUT, input_name
-from qpr_jax.data.tables import NO_COLUMNS, Source
 from qpr_jax.errors import UserError, needs, shortened
 from qpr_jax.files import locked, read_object, write_json
 
@@ -104,17 +101,18 @@ def duplicates(
     from qpr_jax.duplicates.output import check_folder
     from qpr_jax.duplicates.search import default_encoder_of, find_pairs
 
-    form = read(questions[0]).format
+    form = read.keywords["format"]
     files = table_files(questions, format=form)
     others = () if against is None else table_files((against,), format=form)
     output, separator = _choose_output(output, files, form, excel=excel)
     check_folder(pathlib.Path(out), output, (*files, *others))
     index = _open_index(incremental, against, encoder) if incremental else None
     name = ", ".join(map(input_name, questions))
-    table = _read_files(files, read, f"{name}, line")
+    table = read(files)
+    table.where = f"{name}, line"
     if not table.entries:
         raise UserError(f"{name}: expected questions, got none")
-    other = _read_files(others, read, f"{against}, line") if others else None
+    other = read(others) if others else None
     default = "" if encoder or index else default_encoder_of(table, other)
     found = find_pairs(
         table,
@@ -158,21 +156,6 @@ def _open_index(named: str, against: str | None, encoder: str | None) -> Retriev
     index = Retriever.load(named, indexed=True)
     with index.store.changing():  # fails here, not after the search, if it cannot be written
         return index
-
-
-def _read_files(files: Sequence[str], read: cli.Read, where: str) -> Source:
-    """Read files as one table, which knows them if they have the same columns."""
-    columns: list[Columns] = []
-
-    def say(found: Columns, source: str) -> None:
-        columns.append(found)
-        cli.log_columns(found, source)
-
-    rows = itertools.chain.from_iterable(read(file).read(say) for file in files)
-    entries = [*progress.count(rows, "read")]
-    alike = len(columns) == len(files) and len({(each.text, each.id) for each in columns}) == 1
-    origin = (read(files[0]).format or format_of(files[0]), files) if alike else None
-    return Source(entries, where, [*columns, NO_COLUMNS][0], origin)
 
 
 def _save(
@@ -294,8 +277,6 @@ def review(
         log.info(text, pairs, f"{facts['pairs']:,}", f"{facts['verdicts']:,}", path, url)
         if cli.wants_json():
             click.echo(json.dumps(facts))
-        if not others:
-            log.info("only requests to localhost are answered; see `--allowed-host`")
         try:
             run_app(app, listening)
         finally:  # Ctrl-C comes out of it

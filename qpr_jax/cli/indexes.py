@@ -10,7 +10,7 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -71,7 +71,7 @@ def index(
     recipe = {"factory": factory, "metric": metric, "probes": probes, "vectors": vectors}
     recipe["clean"] = clean
     retriever = Retriever.build(
-        progress.count(cli.read_all(questions, read), "read"),
+        progress.count(cli.read_files(questions, read), "read"),
         encoder=present_encoder(folder) if encoder is None else encoder,
         location=folder,
         recipe={name: value for name, value in recipe.items() if value is not None},
@@ -125,11 +125,11 @@ def search(
     retriever = cli.load_index(folder, cross_encoder)
     if not query and _is_text(queries):
         query = (queries,)
-    entries: Iterator[Entry] = (Entry(0, None, text) for text in query)
+    entries: Iterable[Entry] = [Entry(0, None, text) for text in query]
     # The results of a batch must fit into memory.
     size = max(1, min(cli.CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
     if not query:
-        entries = iter(read(queries))
+        entries = cli.read_files([queries], read)
         if queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty():
             size = 1
     find = functools.partial(
@@ -177,7 +177,7 @@ def add(folder: str, questions: tuple[str, ...], read: cli.Read) -> None:
     retriever = cli.load_index(folder)
     count = replaced = 0
     try:
-        for batch in cli.chunked(progress.count(cli.read_all(questions, read), "added")):
+        for batch in cli.chunked(progress.count(cli.read_files(questions, read), "added")):
             for _, group in itertools.groupby(batch, lambda entry: entry.id is None):
                 some = [*group]
                 if keys := [id_key(entry.id) for entry in some if entry.id is not None]:

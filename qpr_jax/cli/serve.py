@@ -99,7 +99,6 @@ def serve(
     use_huge_pages(OMP_WAIT_POLICY="passive", OMP_NUM_THREADS=str(threads or cpu_count()))
     with needs("`qpr serve`", ".[serve]"):
         from qpr_jax.serving.app import Settings, make_app
-        from qpr_jax.serving.middleware import LOOPBACK
     settings = Settings(
         folder=folder,
         token=_token(token_file),
@@ -108,8 +107,6 @@ def serve(
         allowed_origins=[*allowed_origin],
         cross_encoder=cross_encoder,
     )
-    if {*settings.allowed_hosts} <= {*LOOPBACK}:
-        log.info("only requests to localhost are answered; see --allowed-host")
     with listen(host, port) as listening:
         port = listening.getsockname()[1]
         url = f"http://{host_name(host)}:{port}"
@@ -187,7 +184,12 @@ def _uvicorn_options() -> dict[str, Any]:
 
 def host_names(host: str, allowed: Sequence[str]) -> list[str]:
     """Return the names that a `Host` header may have, besides the loopback ones."""
-    return [*({host_name(host)} - {"0.0.0.0", "[::]"}), *allowed]
+    from qpr_jax.serving.middleware import LOOPBACK
+
+    names = [*({host_name(host)} - {"0.0.0.0", "[::]"}), *allowed]
+    if {*names} <= {*LOOPBACK}:
+        log.info("only requests to localhost are answered; see `--allowed-host`")
+    return names
 
 
 def listen(host: str, port: int) -> socket.socket:

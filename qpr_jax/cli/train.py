@@ -154,16 +154,15 @@ def encode(
     from qpr_jax.index.encode_files import encode_parquet, encode_to_file
     from qpr_jax.retriever import read_encoder
 
-    table = read(questions)
     if os.path.isdir(questions):
-        if table.format not in ("", "parquet"):
+        if read.keywords["format"] not in ("", "parquet"):
             raise click.UsageError("a folder of Parquet files does not take --format")
         rows = encode_parquet(
             questions,
             out,
             encoder,
-            text_column=table.chosen.text,
-            skip_bad_rows=table.skip_bad_rows,
+            text_column=read.keywords["text"],
+            skip_bad_rows=read.keywords["skip_bad_rows"],
             spark=spark or "",
         )
         log.info("%s: %s vectors", out, f"{rows:,}")
@@ -171,7 +170,7 @@ def encode(
     if spark is not None:
         raise click.UsageError("--spark needs QUESTIONS to be a folder of Parquet files")
     model = read_encoder(encoder)
-    texts = (entry.question for entry in progress.count(table, "encoded"))
+    texts = (entry.question for entry in progress.count(read([questions]), "encoded"))
     facts: dict[str, Any] = {"dimension": model.dimension, "encoder": model.identity}
     rows = encode_to_file(out, texts, model.encode, **facts)
     log.info("%s: %s vectors of %d dimensions", out, f"{rows:,}", model.dimension)
