@@ -22,7 +22,7 @@ import qpr_jax
 from qpr_jax.errors import UserError
 from qpr_jax.retriever import Retriever
 from qpr_jax.serving import models
-from qpr_jax.serving.live import LiveIndex, ServerMetrics
+from qpr_jax.serving.live import LiveIndex
 from qpr_jax.serving.middleware import (
     HANDLERS,
     LOOPBACK,
@@ -104,9 +104,7 @@ def make_app(
       on_ready: called with the number of questions once the index is warm.
     """
     settings = settings or Settings()
-    metrics = ServerMetrics()
-    open_again = settings.open_index if settings.folder else None
-    live = LiveIndex(retriever, open_again, metrics)
+    live = LiveIndex(retriever, settings.open_index if settings.folder else None)
     app = FastAPI(
         title="qpr_jax",
         version=qpr_jax.__version__,
@@ -136,7 +134,7 @@ def make_app(
         await live.why_not_ready()
         await live.count()
 
-    instrumentator = metrics.instrumentator().instrument(app)
+    instrumentator = live.metrics.instrumentator().instrument(app)
     instrumentator.expose(app, dependencies=[Depends(refresh)], summary="Metrics for Prometheus.")
     app.add_middleware(
         RequestChecks, hosts=[*LOOPBACK, *settings.allowed_hosts], largest=settings.max_body
