@@ -286,7 +286,7 @@ def review(
 
 
 def _next_step(session: Review, folder: pathlib.Path) -> str:
-    """The command that fits the scores of an output folder to verdicts; "" for too few of them."""
+    """Return the command that fits the scores to verdicts; "" for too few of them."""
     from qpr_jax.duplicates.output import INFO
     from qpr_jax.reranking.refit import LEAST_LABELS
 

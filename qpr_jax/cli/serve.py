@@ -193,7 +193,7 @@ def host_names(host: str, allowed: Sequence[str]) -> list[str]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens at an address; UserError where it cannot."""
+    """Return a socket that listens at an address; UserError where it cannot."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
@@ -207,12 +207,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 def _token(path: str | None) -> str:
     """Return the token that clients must send to write, of a file or $QPR_TOKEN; "" for none."""
-    token = os.environ.get(TOKEN, "")
-    if path is not None:
-        token = pathlib.Path(path).read_text("utf-8", "replace")
-    elif TOKEN not in os.environ:
+    text = pathlib.Path(path).read_text("utf-8", "replace") if path else os.environ.get(TOKEN)
+    if text is None:
         return ""
-    if not re.fullmatch("[!-~]+", token.strip()):
+    if not re.fullmatch("[!-~]+", text.strip()):
         source = path or f"${TOKEN}"
         raise UserError(f"{source}: expected a token of printable ASCII without blanks")
-    return token.strip()
+    return text.strip()

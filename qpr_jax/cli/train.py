@@ -110,14 +110,14 @@ def presets(names: tuple[str, ...], whole: bool) -> None:
 
 
 def _facts(name: str, facts: Mapping[str, Any]) -> str:
-    """The scores and the time of a preset, and what it trains."""
+    """Return the scores and the time of a preset, and what it trains."""
     scores = f"H@1 {facts['hits_at_1']:.3f}  MRR {facts['mrr']:.3f}" if "mrr" in facts else ""
     minutes = f"{facts['minutes']:g} min" if "minutes" in facts else ""
     return f"{name:<24}{scores:<22}{minutes}".rstrip() + f"\n    {facts['summary']}\n"
 
 
 def _toml(name: str, *, whole: bool) -> str:
-    """The settings of a preset as TOML, below its facts in a comment."""
+    """Return the settings of a preset as TOML, below its facts in a comment."""
     lines = [f"# {line}" for line in _facts(name, FACTS[name]).splitlines()]
     changes = PRESETS[name]
     if not whole:

@@ -91,9 +91,9 @@ class RequestChecks:
             await self._app(scope, receive, send)
             return
         headers, size, started = Headers(scope=scope), 0, False
-        given = headers.getlist("x-request-id")
-        valid = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
-        name = given[0] if valid else secrets.token_hex(16)
+        ids = headers.getlist("x-request-id")
+        valid = len(ids) == 1 and _REQUEST_ID.fullmatch(ids[0])
+        name = ids[0] if valid else secrets.token_hex(16)
         # The server drops the body of the answer to HEAD.
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
 
@@ -109,8 +109,9 @@ class RequestChecks:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                own = MutableHeaders(scope=message)
-                own["X-Request-ID"], own["X-QPR-Version"] = name, qpr_jax.__version__
+                MutableHeaders(scope=message).update(
+                    {"X-Request-ID": name, "X-QPR-Version": qpr_jax.__version__}
+                )
             await send(message)
 
         refused = self._wrong_host(headers.getlist("host")) or _wrong_body(headers)
@@ -122,12 +123,12 @@ class RequestChecks:
                 answer = error_response(500, "the server failed; see its log")
                 await answer(scope, receive, named)
 
-    def _wrong_host(self, given: list[str]) -> Response | None:
+    def _wrong_host(self, hosts: list[str]) -> Response | None:
         """Return the answer to a request to these hosts if it is refused."""
-        match = _HOST.fullmatch(given[0].lower()) if len(given) == 1 else None
+        match = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
         if self._hosts is None or (match is not None and match[1] in self._hosts):
             return None
-        got = shorten(", ".join(given)) or "none"
+        got = shorten(", ".join(hosts)) or "none"
         line = f"host not allowed: {got}; start the server with --allowed-host NAME"
         return error_response(400, line)
 

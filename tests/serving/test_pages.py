@@ -60,7 +60,7 @@ def test_questions_are_found_by_the_keyboard_and_are_text(page, reranked):
     hits = Retriever.load(reranked).search(["cook rice"], 4)[0]
     assert shown(page) == [hit.question for hit in hits]
     close = sum(hit.close for hit in hits)
-    said = f"{close} questions found" if close else "Nothing close"
+    said = f"{close} question{'s' * (close > 1)} found" if close else "Nothing close"
     expect(page.get_by_role("status")).to_have_text(f"{said} for \u201ccook rice\u201d")
     expect(page.locator("#results .far")).to_have_count(4 - close)
     assert page.locator("#results img").count() == 0
