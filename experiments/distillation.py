@@ -23,13 +23,13 @@ NO_PAIRS: dict[str, Any] = {"max_epochs": 0, "batch.token_dropout": 0.0}
 # The student with one change each: name -> what the page calls it, its settings.
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "base": ("`quora_distilled`, the student", {}),
-    "imitation": ("no pairs, imitation alone", NO_PAIRS),
-    "imitation_crossed": (
-        "no pairs, and 150,000 spliced questions",
-        NO_PAIRS | {"data.spliced": 150_000},
+    "distillation": ("no pairs, distillation alone", NO_PAIRS),
+    "distillation_recombined": (
+        "no pairs, and 150,000 recombined questions",
+        NO_PAIRS | {"data.recombined": 150_000},
     ),
     "unlabelled": ("the questions of the logs", {"data.unlabeled": "$QPR_DATA_DIR/qa_logs"}),
-    "epochs_6": ("6 epochs of imitation", {"teacher.epochs": 6}),
+    "epochs_6": ("6 epochs of distillation", {"teacher.epochs": 6}),
     "sums": ("`quora_distilled_sums`", flat_settings(FACTS["quora_distilled_sums"]["settings"])),
     "filters_600": ("600 filters for each window", {"encoder.filters": 600}),
     "windows_3_5": (
@@ -94,7 +94,7 @@ STUDY = Study(
     measure=measure,
     compare=compare,
     page=page,
-    smoke=("tfidf", "base", "imitation"),
+    smoke=("tfidf", "base", "distillation"),
 )
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import os
@@ -28,8 +27,9 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import read_object, refuse_existing, write_atomically
 
 if TYPE_CHECKING:
-    from qpr_jax.index.negatives import Rules
+    from qpr_jax.index.base import Hit
     from qpr_jax.retriever import Retriever
+    from qpr_jax.training.negatives import Rules
 
 log = logging.getLogger("qpr_jax")
 
@@ -191,7 +191,7 @@ def negatives(
              qpr train runs/mine pairs.tsv --set data.negatives=negatives.tsv \\
                  --set batch.hard_negatives=128
     """
-    from qpr_jax.index.negatives import Rules
+    from qpr_jax.training.negatives import Rules
 
     if from_rank > to_rank:
         raise click.UsageError("--from-rank is above --to-rank")
@@ -253,39 +253,35 @@ def _write_negatives(
     Returns the counts of `find_negatives`.
     """
     from qpr_jax.data.clusters import transitive_clusters
-    from qpr_jax.index.negatives import FIELDS, find_negatives, query_groups
     from qpr_jax.reranking.cross_encoder import read_cross_encoder
     from qpr_jax.reranking.hits import score_hits
     from qpr_jax.reranking.plain import probability
+    from qpr_jax.training.negatives import FIELDS, find_negatives, query_groups
 
     same = labeled.pairs[labeled.is_duplicate]
     clusters = transitive_clusters(len(labeled.questions), same)
     groups = group_questions(labeled.questions, clusters)
     queries = query_groups(labeled.questions, groups)
-    model, rerank = retriever.ordering(None), None
+    encoder, store = retriever.encoder, retriever.store
+    model = retriever.ordering(None) if scored else None
     if scored and model is None:
         raise UserError("the index has no scores of pairs", setting="scored")
-    if scored and model is not None:
-        asked = (model, retriever.encoder, retriever.store)
-        rerank = functools.partial(score_hits, *asked, sort=False)
     other: Any = read_cross_encoder(cross_encoder) if cross_encoder else None
+    counts: Counter[str] = Counter()
+
+    def find(texts: Sequence[str], k: int) -> tuple[np.ndarray, list[list[Hit]]]:
+        vectors = retriever.encode(texts)
+        hits = store.search(vectors, k)
+        if model is not None:
+            hits = score_hits(model, encoder, store, texts, hits, sort=False)
+        return vectors, hits
 
     def score(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         first, second = zip(*pairs, strict=True)
         return probability(other.logits(first, second, np.zeros(len(pairs))))
 
-    counts: Counter[str] = Counter()
-    found = find_negatives(
-        labeled.questions,
-        groups,
-        queries,
-        rules,
-        encode=retriever.encode,
-        find=retriever.store.search,
-        rerank=rerank,
-        score=score if other else None,
-        counts=counts,
-    )
+    asked = (labeled.questions, groups, queries, rules)
+    found = find_negatives(*asked, find, counts, score if other else None)
     with progress.bar("query", sum(map(len, queries))) as show, write_atomically(out, "w") as file:
 
         def rows() -> Iterator[dict[str, object]]:

@@ -107,8 +107,7 @@ def duplicates(
     output, separator = _choose_output(output, files, form, excel=excel)
     check_folder(pathlib.Path(out), output, (*files, *others))
     index = _open_index(incremental, against, encoder) if incremental else None
-    name = ", ".join(map(input_name, questions))
-    table = read(files)
+    table, name = read(files), ", ".join(map(input_name, questions))
     table.where = f"{name}, line"
     if not table.entries:
         raise UserError(f"{name}: expected questions, got none")

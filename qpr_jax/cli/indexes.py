@@ -63,7 +63,7 @@ def index(
     Example: qpr index my_index tickets.csv
              qpr index my_index questions.jsonl --encoder runs/quora_sdml --payload product,date
     """
-    from qpr_jax.index.folder import INDEX
+    from qpr_jax.index.build import INDEX
     from qpr_jax.index.run import present_encoder
     from qpr_jax.retriever import Retriever
 

@@ -151,7 +151,8 @@ def encode(
     Example: qpr encode runs/quora_sdml questions.tsv --out vectors.npy
              qpr encode runs/quora_sdml parquet/ --out vectors/ --spark spark://host:7077
     """
-    from qpr_jax.index.encode_files import encode_parquet, encode_to_file
+    from qpr_jax.cli.encode_parquet import encode_parquet
+    from qpr_jax.encoders.vector_file import encode_to_file
     from qpr_jax.retriever import read_encoder
 
     if os.path.isdir(questions):
