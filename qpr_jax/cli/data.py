@@ -211,6 +211,8 @@ def negatives(
         what = f"{input_name(pairs)}: expected questions labeled as duplicates, got none{where}"
         raise UserError(what)
     retriever = _open_searched(run, labeled, rules, whole=split is None)
+    if scored and retriever.ordering(None) is None:
+        raise UserError(f"{run}: has no scores of pairs", setting="scored")
     counts = _write_negatives(out, labeled, rules, retriever, scored, cross_encoder)
     log.info("%s: %s", out, _COUNTS.format_map(counts))
     return {"out": out, **counts}
@@ -264,8 +266,6 @@ def _write_negatives(
     queries = query_groups(labeled.questions, groups)
     encoder, store = retriever.encoder, retriever.store
     model = retriever.ordering(None) if scored else None
-    if scored and model is None:
-        raise UserError("the index has no scores of pairs", setting="scored")
     other: Any = read_cross_encoder(cross_encoder) if cross_encoder else None
     counts: Counter[str] = Counter()
 
