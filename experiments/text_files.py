@@ -124,7 +124,7 @@ def read_text(data: bytes) -> Iterator[str]:
             yield lines[0]  # a title and its underline
             lines = lines[2:]
         text = " ".join(re.sub(r"^\s*(?:[-*#]+|\d+\.)\s", "\n", line) for line in lines)
-        text = re.sub(r":\w+:`([^`<]*)[^`]*`|\[([^][]*)\]\([^)]*\)", r"\1\2", text)
+        text = re.sub(r":\w+:`([^`<]*?)\s*(?:<[^`]*)?`|\[([^][]*)\]\([^)]*\)", r"\1\2", text)
         yield from re.sub(r"\*\*|``?|(?<!\w)_|_(?!\w)", "", text).split("\n")
 
 
@@ -164,7 +164,7 @@ def read_po(data: bytes) -> Iterator[str]:
 
     Where a message has but a name, a comment `Default:` has the words.
     """
-    text = re.sub(r'"\s*\n#\.\s|"\s*\n"', "", _decoded(data))
+    text = re.sub(r'"\s*\n(?:#\.\s)?"', "", _decoded(data))
     for found in re.finditer(r'^(?:msgid(?:_plural)?|#\. Default:) "(.+)"$', text, re.MULTILINE):
         yield re.sub(r"\\(.)", r"\1", found[1].replace("\\n", " "))
 
@@ -227,7 +227,7 @@ FORMATS: tuple[tuple[str, Reader, bool], ...] = (
     (r"\.pot?$", read_po, True),
     (r"\.mo$", read_mo, True),
     (r"\.json$", read_json, True),
-    (r"\.(?:m?js|ts|inc|strings|dtd)$", read_quoted, True),
+    (r"\.(?:m?js|php|inc|strings|dtd)$", read_quoted, True),
     (r"\.(?:properties|ftl|ya?ml)$", read_properties, True),
 )
 
