@@ -3,8 +3,8 @@
     python -m experiments.open_texts --packages FOLDER --commands | sh
     python -m experiments.open_texts --packages FOLDER --sources FOLDER --tables FOLDER
 
-The first line fetches the packages of `open_sources.toml` and of WordNet that FOLDER lacks, in its
-folder of the package's name:
+The first line fetches the packages of `open_sources.toml` that FOLDER lacks, each into a folder of
+its name:
 
     apt-get download NAME && dpkg-deb -R NAME_*.deb FOLDER/NAME
     pip install --no-deps --target FOLDER/NAME NAME
@@ -51,7 +51,7 @@ SOURCES = pathlib.Path(__file__).with_name("open_sources.toml")
 REQUESTS = {"ask": 5, "cannot": 3, "trouble": 3, "where": 2, "other": 2}  # rules, and their weights
 MADE, SIMPLE = 60_000, 16_000  # texts of the grammar and of SimpleQuestions
 FETCH = {
-    "debian": "apt-get download {0} && dpkg-deb -R {0}_*.deb {1}/{0}",
+    "debian": "apt-get download {0} && mkdir -p {1} && dpkg-deb -R {0}_*.deb {1}/{0}",
     "pypi": "pip install --no-deps --target {1}/{0} {0}",
     "npm": "mkdir -p {1}/{0} && tar -xzf $(npm pack {0}) -C {1}/{0}",
 }
