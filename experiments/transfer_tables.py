@@ -24,7 +24,7 @@ import pandas as pd
 
 from experiments import documentation
 from experiments.home_sentences import home_sentences
-from experiments.open_texts import scored_texts, split_logs
+from experiments.left_out import scored_texts, split_logs
 from qpr_jax.text.cleaning import folded
 from qpr_jax.text.tokenizer import normalized_text
 
@@ -296,22 +296,22 @@ def read_tables(options: argparse.Namespace) -> list[Table]:
 
 
 def in_training(table: Table, training: Iterable[str]) -> list[str]:
-    """Return the texts and queries of a table that stand in training texts.
-
-    A text stands there if one is equal to it after normalization, or shares RUN words in a row.
-    """
-    runs, whole = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    """Return the texts and queries of a table that stand in training texts (see `text_keys`)."""
+    texts_of = defaultdict[str, set[str]](set)
     for text in [*table.texts, *table.queries]:
-        whole[normalized_text(text)].add(text)
-        for run in _runs(text):
-            runs[run].add(text)
+        for key in text_keys(text):
+            texts_of[key].add(text)
     found = set[str]()
     for line in training:
-        found |= whole.get(normalized_text(line), set())
-        found.update(*(runs[run] for run in _runs(line) if run in runs))
+        found.update(*(texts_of[key] for key in text_keys(line) if key in texts_of))
     return sorted(found)
 
 
-def _runs(text: str) -> list[str]:
-    words = normalized_text(text).split()
-    return [" ".join(words[at : at + RUN]) for at in range(len(words) - RUN + 1)]
+def text_keys(text: str) -> list[str]:
+    """Return a text without case and marks, and its runs of RUN words.
+
+    Two texts share a key if they are equal without case and marks, or share RUN words in a row.
+    """
+    whole = normalized_text(text)
+    words = whole.split()
+    return [whole, *(" ".join(words[at : at + RUN]) for at in range(len(words) - RUN + 1))]

@@ -1,37 +1,9 @@
-"""The texts that the packaged encoder learns from, and entries of Wiktionary's dictionaries."""
+"""Entries of Wiktionary's dictionaries."""
 
 import gzip
 
-import pytest
-
-from experiments.open_texts import read_wordnet
 from experiments.wiktionary import convert, parse_entry
 from qpr_jax.data.parallel_sentences import read_translations
-from qpr_jax.errors import UserError
-
-LICENCE = "  1 This software and database is provided under this licence\n"
-WORDNET = {
-    "noun": (
-        "00001740 09 n 02 login 0 log_in 0 000 | the act of beginning (a session); "
-        '"his login failed twice today"\n'
-        "00002000 05 n 01 house_cat 0 000 | any domesticated member of the genus Felis\n"
-    ),
-    "verb": "00003000 30 v 01 restart 0 000 01 + 02 00 | start again after a pause\n",
-    "adj": "",
-    "adv": "",
-}
-
-
-def test_wordnet_gives_definitions_examples_and_phrases(tmp_path):
-    with pytest.raises(UserError, match=r"data\.noun"):
-        read_wordnet(tmp_path)
-    for name, text in WORDNET.items():
-        (tmp_path / f"data.{name}").write_text(LICENCE + text)
-    definitions, examples, phrases = read_wordnet(tmp_path)
-    assert definitions == ["the act of beginning", "start again after a pause"]  # no animals
-    assert examples == ["his login failed twice today"]
-    assert phrases == ["log in"]
-
 
 ENTRIES = (
     (":braun:brown (colour), brown (of this colour)", "braun", ["brown"]),  # once
