@@ -42,20 +42,19 @@ OPEN_DOMAIN = {
 
 
 def paper_table(scores: Scores, number: int, table: Table, prefix: str = "") -> list[str]:
-    """A table of the paper: our scores per pair, through the index, and the paper's beside them.
+    """Return a table of the paper: our scores per pair, through the index, beside the paper's.
 
     prefix: of the names of our rows.
     """
     rows = []
     for row in table.rows:
-        if prefix + row["row"] not in scores:
-            continue
         cells = [row["label"], row["distance"]][: len(table.columns)]
         for metric in SCORE_NAMES:
             record = scores.get(prefix + row["row"], f"{table.split} {metric} per pair, index")
             cells.append(with_interval(record) if record else "")
             cells.append(f"{float(row[metric]):.3f}" if row[metric] else "")
-        rows.append(cells)
+        if record:
+            rows.append(cells)
     head = [*table.columns]
     for metric in SCORE_NAMES:
         head += [metric, "paper's"]
@@ -63,7 +62,7 @@ def paper_table(scores: Scores, number: int, table: Table, prefix: str = "") -> 
 
 
 def paper_points(table: Table, metric: str) -> list[tuple[float, float]]:
-    """The paper's scores against the number in the first column."""
+    """Return the paper's scores against the number in the first column."""
     return [(float(row["label"]), float(row[metric])) for row in table.rows if row[metric]]
 
 
@@ -77,7 +76,10 @@ class Claim(NamedTuple):
 
 
 def claim_lines(scores: Scores, claims: Sequence[Claim], prefix: str = "") -> list[str]:
-    """A table of claims: the differences and whether each holds. prefix: of the names of rows."""
+    """Return a table of claims: the differences, and whether each holds.
+
+    prefix: of the names of rows.
+    """
     rows = []
     for text, better, worse, table in claims:
         split = (TABLES | OPEN_DOMAIN)[table].split

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import pathlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -145,13 +145,3 @@ def _choose(
             chosen.update(dict.fromkeys(sorted(alike)))
     alone = [i for i in order if all(len(by_label[label]) == 1 for label in labels[i])]
     return sorted([*chosen, *alone[: most - len(chosen)]])
-
-
-def has_seen(settings: Mapping[str, Any]) -> set[str]:
-    """The sets that an encoder with these settings was trained on, or may have been."""
-    found, files = set(), str(settings.get("translations", {}).get("files", []))
-    for name, source in SOURCES.items():
-        folder, _, file = source.file.partition("/")
-        if file in files or settings.get("data.source") in ("questions", folder):
-            found.add(name)
-    return found
