@@ -26,7 +26,7 @@ HEAD = ["pairs", "steps", "ms a step", "of it batches, ms", "pairs/s", "compile,
 def measure(given: argparse.Namespace, size: int, seconds: float) -> list[str]:
     """Measure in this process, for about `seconds`; return a row."""
 
-    from qpr_jax.data.sources import find_quora
+    from qpr_jax.data.find_data import find_quora
     from qpr_jax.training.config import load_config
     from qpr_jax.training.dataset import load_dataset
     from qpr_jax.training.distributed import make_mesh, replicate, split_over

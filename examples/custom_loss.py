@@ -12,21 +12,13 @@ candidates of all devices, and takes the mean. Train on your own pairs by `data.
 
 import sys
 
-import jax
 import jax.numpy as jnp
 
 from qpr_jax import load_config, register_loss, train_and_evaluate
 from qpr_jax.losses import is_negative, squared_distances
 
 
-def hinge_loss(
-    queries: jax.Array,
-    candidates: jax.Array,
-    positives: jax.Array,
-    clusters: jax.Array | None = None,
-    *,
-    margin: float = 0.5,
-) -> jax.Array:
+def hinge_loss(queries, candidates, positives, clusters=None, *, margin=0.5):
     """The mean over the negatives of max(0, margin + d(query, positive) - d(query, negative))."""
     distances = squared_distances(queries, candidates)
     positive = jnp.take_along_axis(distances, positives[:, None], axis=1)

@@ -23,7 +23,7 @@ import tomllib
 import pandas as pd
 
 from qpr_jax.cli.program import run_program
-from qpr_jax.data.translations import read_translations
+from qpr_jax.data.parallel_sentences import read_translations
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically
 from qpr_jax.text.tokenizer import normalized_text

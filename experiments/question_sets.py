@@ -18,10 +18,11 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from qpr_jax.data.translations import read_translations
+from qpr_jax.data.columns import BadRows
+from qpr_jax.data.parallel_sentences import read_translations
 from qpr_jax.distant.logs import UNDECIDED, Logs, distinct_questions, read_log
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation import metrics
+from qpr_jax.evaluation.rankings import hits, ndcg
 from qpr_jax.text.tokenizer import normalized_text
 
 MOST = 10_000  # questions of a set
@@ -69,7 +70,7 @@ class QuestionSet(NamedTuple):
         relevant &= found >= 0
         counts = np.diff(self.relevance.indptr)[self.queries]
         ideal = np.arange(10) < counts[:, None]
-        return {"ndcg@10": metrics.ndcg(relevant, ideal, 10), "hits@1": metrics.hits(relevant, 1)}
+        return {"ndcg@10": ndcg(relevant, ideal, 10), "hits@1": hits(relevant, 1)}
 
 
 def read_set(name: str, most: int = MOST) -> QuestionSet:
@@ -89,7 +90,7 @@ def read_set(name: str, most: int = MOST) -> QuestionSet:
 
 def _read_log(path: pathlib.Path) -> Labeled:
     """Read the questions of a log with their answers; without those of several answers."""
-    rows = [row for row in read_log(Logs((str(path),)), str(path)) if row]
+    rows = [*read_log(Logs((str(path),)), BadRows(str(path), skip=False))]
     questions = [q for q in distinct_questions(sorted(rows)) if q.answer != UNDECIDED]
     return [q.text for q in questions], [(q.answer,) for q in questions]
 

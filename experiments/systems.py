@@ -12,10 +12,10 @@ import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from experiments.study import Trial
-from qpr_jax.data.sources import find_quora
+from qpr_jax.data.find_data import find_quora
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.evaluation.lexical import TextSearch, bm25_search, score_search
-from qpr_jax.evaluation.metrics import write_ranks
+from qpr_jax.evaluation.rankings import write_ranks
 from qpr_jax.evaluation.retrieval import rank
 from qpr_jax.files import StrPath
 from qpr_jax.retriever import Retriever, read_encoder, run_recipe

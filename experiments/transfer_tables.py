@@ -165,7 +165,7 @@ def webquestions(options: argparse.Namespace) -> Table:
 
 def quora(options: argparse.Namespace) -> Table:
     """Sample test questions of Quora, at most four of a cluster, and labeled non-duplicates."""
-    from qpr_jax.data.sources import find_quora
+    from qpr_jax.data.find_data import find_quora
     from qpr_jax.data.splits import TEST
     from qpr_jax.training.config import load_config
     from qpr_jax.training.dataset import load_dataset
@@ -188,7 +188,7 @@ def quora(options: argparse.Namespace) -> Table:
 
 def tatoeba(options: argparse.Namespace) -> Table:
     """Read English sentences that share a German translation, among test sentences."""
-    from qpr_jax.data.translations import read_translations
+    from qpr_jax.data.parallel_sentences import read_translations
 
     found = read_translations(f"en-de:{options.data}/parallel/tatoeba.en-de.tsv.gz")
     english = defaultdict[str, dict[str, str]](dict)

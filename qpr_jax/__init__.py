@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qpr_jax import losses as losses
-    from qpr_jax.data.questions import Payload as Payload
-    from qpr_jax.data.questions import Table as Table
-    from qpr_jax.data.questions import read_table as read_table
+    from qpr_jax.data.tables import Payload as Payload
+    from qpr_jax.data.tables import Table as Table
+    from qpr_jax.data.tables import read_table as read_table
     from qpr_jax.duplicates.pairs import Pairs as Pairs
     from qpr_jax.duplicates.search import find_duplicates as find_duplicates
     from qpr_jax.encoders.base import Encoder as Encoder
@@ -57,17 +57,17 @@ _MODULES = {
     "Hits": "results",
     "Id": "ids",
     "Pairs": "duplicates.pairs",
-    "Payload": "data.questions",
+    "Payload": "data.tables",
     "Recipe": "index.recipe",
     "Results": "results",
     "Retriever": "retriever",
-    "Table": "data.questions",
+    "Table": "data.tables",
     "TrainConfig": "training.config",
     "UserError": "errors",
     "find_duplicates": "duplicates.search",
     "load_config": "training.config",
     "read_encoder": "index.run",
-    "read_table": "data.questions",
+    "read_table": "data.tables",
     "register_encoder": "encoders.load",
     "register_loss": "training.objectives",
     "train_and_evaluate": "training.main",

@@ -14,7 +14,7 @@ from qpr_jax.encoders import load
 from qpr_jax.encoders.base import CARD, Encoder
 from qpr_jax.encoders.load import encoder_folder, save_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.metrics import RESAMPLES, SCORE_NAMES, rank_scores, read_ranks
+from qpr_jax.evaluation.rankings import RESAMPLES, SCORE_NAMES, rank_scores, read_ranks
 from qpr_jax.files import MANIFEST, StrPath, read_object, refuse_existing
 from qpr_jax.rendering import render
 from qpr_jax.reranking.model import (

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.questions import as_entries, as_queries, is_path
+from qpr_jax.data.tables import as_entries, as_queries, is_path
 from qpr_jax.encoders.base import Encoder, encode_in_parts
-from qpr_jax.encoders.default import default_encoder
 from qpr_jax.encoders.language import check_language
-from qpr_jax.encoders.load import encoder_folder, is_encoder, save_encoder
+from qpr_jax.encoders.load import default_encoder, encoder_folder, is_encoder, save_encoder
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, repeated_id
@@ -24,10 +23,9 @@ from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.run import read_encoder, run_recipe
 from qpr_jax.index.stores import copy_store, open_store, store_class
-from qpr_jax.index.text_search import search_texts
 from qpr_jax.reranking import model as pair_models
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
-from qpr_jax.reranking.explain import explain
+from qpr_jax.reranking.hits import explain, score_hits, search_texts
 from qpr_jax.reranking.model import PairModel, Rerank
 from qpr_jax.results import Results
 from qpr_jax.text.differences import Explanation
@@ -109,73 +107,53 @@ class Retriever:
         payload: bool | Iterable[Any] = True,
         *,
         encoder: StrPath | Encoder | None = None,
+        location: StrPath = "",
         cross_encoder: StrPath | None = None,
-        recipe: Recipe | None = None,
+        recipe: Recipe | Mapping[str, Any] | None = None,
         text_column: str | None = None,
         id_column: str | None = None,
         skip_bad_rows: bool = False,
+        where: str = "`questions`, position",
     ) -> Retriever:
-        """Index questions by an encoder; they are lost unless the retriever is saved.
+        """Index questions by an encoder.
 
         Args:
           questions: strings; or a table of pandas, Polars, PyArrow or with an Arrow C stream; or
             mappings from names of columns to values; or a file, as a `pathlib.Path` or as a string
-            that ends with the suffix of a table (.csv, .jsonl, .parquet, also before .gz).
+            that ends with the suffix of a table (.csv, .jsonl, .parquet, also before .gz); or what
+            `read_table` returns, which may be larger than memory.
           ids: distinct, one a question, numbers from 0 to 2^63 - 1 or strings of at most 1,024
             bytes; None: those of the table, else 0, 1, 2, ...
           payload: kept with a question and returned with a hit. Of a table: its other columns
             (True), none (False), or those of these names. Of strings: a mapping for each.
           encoder: a name, folder or address, as in `load`, or an `Encoder`; None: `minilm`, above
             50,000 questions `open_student`.
+          location: gets index/ and, if it has none, the encoder; or an address, as in `load`; "": a
+            temporary folder, removed with the retriever unless it is saved.
           cross_encoder: as in `load`.
-          recipe: how to index; None: as the settings of the encoder say.
+          recipe: how to index, or the fields that differ from the settings of the encoder.
           text_column: column of the questions; None: `question`, `text`, `query`, `title`, ...
           id_column: column of the ids; None: `id`, `qid`, ..., if there is one; "": none.
           skip_bad_rows: leave out rows without a question or with a bad id, instead of an error.
+          where: what an error says before the line or position, as `tickets.csv, line`.
         """
+        entries: Entries
         entries = as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)
-        where = "`questions`, position"
-        return cls.build_in(
-            None, entries, encoder, cross_encoder=cross_encoder, recipe=recipe, where=where
-        )
-
-    @classmethod
-    def build_in(
-        cls,
-        folder: StrPath | None,
-        entries: Entries,
-        encoder: StrPath | Encoder | None = None,
-        *,
-        cross_encoder: StrPath | None = None,
-        recipe: Recipe | Mapping[str, Any] | None = None,
-        where: str = "`entries`, line",
-    ) -> Retriever:
-        """Index more questions than memory holds.
-
-        Args:
-          folder: gets index/ and, if it has none, the encoder; or an address, as in `load`; None: a
-            temporary folder, removed with the retriever.
-          entries: (line, id, question, payload), as in `data.questions.read_questions`: either
-            all with distinct ids, or all with None, for 0, 1, 2, ...
-          encoder, cross_encoder: as in `build`.
-          recipe: as in `build`, or the fields that differ from the settings of the encoder.
-          where: what an error says before the line, as `tickets.csv, line`.
-        """
         name = os.fspath(encoder) if isinstance(encoder, str | os.PathLike) else ""
         name = os.path.abspath(name) if os.path.exists(name) else name  # for other processes
         if encoder is None:
             encoder, entries = default_encoder(entries)
             name = encoder.name
         found, model = pair_models.read_encoder_and_model(encoder)
-        location = os.fspath(folder or "")
+        kind = store_class(location)
         if not isinstance(recipe, Recipe):
-            recipe = run_recipe(found, **{**store_class(location).defaults, **(recipe or {})})
+            recipe = run_recipe(found, **{**kind.defaults, **(recipe or {})})
         lines: array.array[int] = array.array("q")
         questions = check_language(found, as_questions(entries, lines, where))
         try:
             save = functools.partial(_save_encoder, found, model)
-            store = store_class(location).build(
-                location, questions, found, recipe, encoder_name=name, save_encoder=save
+            store = kind.build(
+                os.fspath(location), questions, found, recipe, encoder_name=name, save_encoder=save
             )
         except RepeatedIdError as error:
             raise repeated_id(error.id, lines[error.row], where) from None
@@ -250,7 +228,7 @@ class Retriever:
         scoring = model or (self.ordering(None) if min_score is not None else None)
         if scoring:
             asked = self.encoder, self.store, texts, hits
-            hits = pair_models.score_hits(scoring, *asked, cleaned=cleaned, sort=model is not None)
+            hits = score_hits(scoring, *asked, cleaned=cleaned, sort=model is not None)
         hits = [found[:count] for found in hits]
         if max_distance is not None:
             hits = [[hit for hit in found if hit.distance <= max_distance] for found in hits]
@@ -265,10 +243,18 @@ class Retriever:
         return explain(self.ordering(rerank), self.encoder, self.store, text, other, id)
 
     def ordering(self, rerank: Rerank) -> PairModel | None:
-        """Return what orders hits; UserError if there is no such model."""
-        readable = pair_models.reads_metric(self.encoder, self.store.recipe.metric)
-        model = self.pair_model if readable else None
-        return pair_models.choose_model(rerank, model, self.cross_encoder)
+        """Return what orders hits; None: the distance does. UserError if there is none."""
+        if rerank is None and (self.store.recipe.metric == "l2" or self.encoder.normalize):
+            return self.pair_model  # which reads squared distances
+        if rerank is None or rerank is False:
+            return None
+        if rerank != "cross_encoder":
+            what = f"expected None, False or 'cross_encoder', got {rerank!r:.80}"
+            raise UserError(what, setting="rerank")
+        if self.cross_encoder is None:
+            remedy = "name the folder of one by --cross-encoder or `cross_encoder`"
+            raise UserError("expected a cross-encoder, found none", setting="rerank", remedy=remedy)
+        return self.cross_encoder
 
     def encode(self, queries: Any, *, text_column: str | None = None) -> np.ndarray:
         """Encode strings, one string or the questions of a table as float32 [n, d].

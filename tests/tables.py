@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from qpr_jax.data.pairs import PAIRS_HEADER
+from qpr_jax.data.question_pairs import PAIRS_HEADER
 
 HEADER = ("id", *PAIRS_HEADER)  # of Quora's file
 

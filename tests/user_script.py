@@ -41,7 +41,7 @@ def main() -> None:
     print(retriever.remove(added), len(retriever), best_ids(retriever, ["rice"]))
     retriever.save("my_index")
     table: qpr.Table = qpr.read_table("a.csv", id="ticket", payload=["url"])
-    print(table.ids, Retriever.build_in("folder", table, encoder="minilm"))
+    print(table.ids, Retriever.build(table, location="folder", encoder="minilm"))
     print(retriever.search(["rice"]).to_arrow().num_rows, qpr.__version__)
     config: qpr.TrainConfig = qpr.load_config("quora_sdml")
     print(qpr.train_and_evaluate(config, "runs/mine")["test"], qpr.losses.sdml_loss)

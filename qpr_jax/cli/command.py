@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax.data.columns import Columns
-from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT, listed, table_files
-from qpr_jax.data.questions import Entry, Say, read_questions
-from qpr_jax.data.tables import tsv_cell
+from qpr_jax.data.columns import Columns, listed, table_files, tsv_cell
+from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT
+from qpr_jax.data.tables import Entry, Say, read_table
 from qpr_jax.errors import printable, printable_json
 
 if TYPE_CHECKING:
@@ -125,9 +124,10 @@ def read_input(path: str, say: Say | None = None, **given: Any) -> Iterator[Entr
     key = None if given.get("no_ids", True) else given["id_column"] or ""
     names = tuple(filter(None, map(str.strip, (given.get("payload") or "").split(","))))
     payload = not given.get("no_payload", True) and (names or True)
-    columns = Columns(given["text_column"] or "", key, payload)
     how = {"format": given["format"] or "", "skip_bad_rows": given["skip_bad_rows"]}
-    return read_questions(path, columns=columns, say=say, **how)
+    return read_table(path, text=given["text_column"] or "", id=key, payload=payload, **how).read(
+        say
+    )
 
 
 def log_columns(chosen: Columns, source: str) -> None:
@@ -168,7 +168,7 @@ def as_lines(
 
 
 def as_tsv(fields: Mapping[str, object]) -> str:
-    """Return a line of cells that `data.tables` reads, without what a terminal would act on.
+    """Return a line of cells that `data.columns` reads, without what a terminal would act on.
 
     Whitespace in a text becomes spaces, except in an id; None is an empty cell; a mapping is JSON.
     """

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from qpr_jax.cli import command as cli
-from qpr_jax.data.decoding import table_files
-from qpr_jax.data.pairs import read_question_pairs
+from qpr_jax.data.columns import table_files
+from qpr_jax.data.question_pairs import read_question_pairs
 from qpr_jax.data.task_splits import write_tasks
-from qpr_jax.distant.folder import make_folder, score_verdicts
+from qpr_jax.distant.cluster_folder import make_folder, score_verdicts
 from qpr_jax.distant.logs import Logs
 from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.files import refuse_existing
@@ -127,6 +127,6 @@ def sample(out: str) -> dict[str, Any]:
              qpr index my_index sample/questions.csv
              qpr evaluate my_index sample/queries.csv
     """
-    from qpr_jax.data.sources import write_sample
+    from qpr_jax.data.find_data import write_sample
 
     return {"out": out, **write_sample(out)}

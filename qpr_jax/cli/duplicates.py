@@ -17,10 +17,9 @@ import click
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.cli.serve import PORT, allowed_hosts, host_names, host_option, listen, run_app
-from qpr_jax.data.columns import Columns
-from qpr_jax.data.decoding import ARROW, STANDARD_INPUT, format_of, input_name, table_files
-from qpr_jax.data.questions import NO_COLUMNS, Source
-from qpr_jax.data.tables import separator_of
+from qpr_jax.data.columns import Columns, format_of, separator_of, table_files
+from qpr_jax.data.decoding import ARROW, STANDARD_INPUT, input_name
+from qpr_jax.data.tables import NO_COLUMNS, Source
 from qpr_jax.errors import UserError, needs, shortened
 from qpr_jax.files import locked, read_object, write_json
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qpr_jax.cli import command as cli
+from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import STANDARD_INPUT, input_name
-from qpr_jax.data.pairs import read_question_pairs
+from qpr_jax.data.question_pairs import read_question_pairs
 from qpr_jax.data.splits import HELD_OUT, read_pairs
-from qpr_jax.data.tables import read_values
 from qpr_jax.errors import UserError, needs
 from qpr_jax.ids import Id, parse_key
 
@@ -82,7 +82,7 @@ def evaluate(folder: str, pairs: str, task: str, **given: Any) -> dict[str, Any]
         return _score_retrieval(folder, pairs, given)
     encode = read_encoder(folder).encode
     if way == "translation":
-        from qpr_jax.data.translations import file_names, read_translations
+        from qpr_jax.data.parallel_sentences import file_names, read_translations
 
         with needs("the task translation", ".[train]"):
             from qpr_jax.evaluation.translation import score_set
@@ -90,7 +90,7 @@ def evaluate(folder: str, pairs: str, task: str, **given: Any) -> dict[str, Any]
         return score_set(sentences._replace(name=file_names(pairs)), encode)
     if way != "--beir":
         return _score_pairs(encode, pairs, given)
-    from qpr_jax.evaluation.beir import beir_scores
+    from qpr_jax.evaluation.beir_scores import beir_scores
 
     return beir_scores(encode, given["beir"], given["split"] or "test", run_file=given["trec"])
 
@@ -133,7 +133,11 @@ def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[
 
 
 def _score_pairs(encode: Encode, pairs: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    from qpr_jax.evaluation.pairs import require_both_labels, score_classification, score_mining
+    from qpr_jax.evaluation.judged_pairs import (
+        require_both_labels,
+        score_classification,
+        score_mining,
+    )
 
     how = {name: given[name] for name in ("format", "skip_bad_rows")}
     test = read_question_pairs(pairs, **how)

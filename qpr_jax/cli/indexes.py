@@ -16,9 +16,9 @@ import click
 
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
+from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT, input_name
-from qpr_jax.data.questions import Entry
-from qpr_jax.data.tables import read_values
+from qpr_jax.data.tables import Entry
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST
 from qpr_jax.ids import EXPECTED, Id, id_key, parse_key
@@ -65,7 +65,7 @@ def index(
     entries = progress.count(cli.read_inputs(questions, **how), "read")
     where = ", ".join(map(input_name, questions)) + ", line"
     old = pathlib.Path(folder, INDEX, MANIFEST).exists()
-    retriever = Retriever.build_in(folder, entries, source, recipe=given, where=where)
+    retriever = Retriever.build(entries, encoder=source, location=folder, recipe=given, where=where)
     text = "%s: %s questions" + ", in place of the old index and all that was added" * old
     log.info(text, folder, f"{len(retriever):,}")
     return {

@@ -16,11 +16,11 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
+from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import input_name
-from qpr_jax.data.pairs import COLUMNS, IDS, QuestionPairs, read_question_pairs
+from qpr_jax.data.question_pairs import COLUMNS, IDS, QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import SPLITS, group_questions, read_split
-from qpr_jax.data.tables import read_values
-from qpr_jax.distant.folder import content_hash
+from qpr_jax.distant.cluster_folder import content_hash
 from qpr_jax.errors import UserError
 from qpr_jax.files import read_object, refuse_existing, write_atomically
 
@@ -76,7 +76,7 @@ def negatives(run: str, pairs: str, out: str, split: str | None, **options: Any)
     """
     from qpr_jax.index.negatives import FIELDS, Rules, find_negatives
     from qpr_jax.reranking.cross_encoder import read_cross_encoder
-    from qpr_jax.reranking.model import score_hits
+    from qpr_jax.reranking.hits import score_hits
     from qpr_jax.retriever import Retriever
 
     if options["from_rank"] > options["to_rank"]:

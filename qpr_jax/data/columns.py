@@ -1,26 +1,238 @@
-"""Which columns of a table are read, tables in memory by narwhals, and cells as JSON."""
+"""Rows of tables: files of any format, the columns that are read of them, and bad rows."""
 
 from __future__ import annotations
 
-import datetime
+import contextlib
+import functools
+import itertools
 import json
+import logging
+import os
+import pathlib
 import re
-import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
-import numpy as np
+from qpr_jax.data.decoding import (
+    FORMATS,
+    NO_JSON,
+    Choose,
+    Fields,
+    Rows,
+    decode_rows,
+    find_separator,
+    input_name,
+    open_input,
+    parse_json,
+    read_lines,
+)
+from qpr_jax.errors import UserError, short
+from qpr_jax.files import StrPath, write_atomically
+from qpr_jax.text.tokenizer import replace_surrogates
 
-from qpr_jax.data.decoding import ARROW, import_pyarrow, listed, require
-from qpr_jax.data.tables import TEXT_NAMES, Choose, Fields
-from qpr_jax.errors import UserError
-from qpr_jax.ids import Id
+log = logging.getLogger("qpr_jax")
 
+_TEXT_NAMES = (
+    "question text query title sentence questions queries prompt utterance subject question_text "
+    "query_text question_title"
+)
+TEXT_NAMES = tuple(_TEXT_NAMES.split())
 ID_NAMES = ("id", "qid", "_id", "question_id", "query_id", "uuid")
+NAME_COLUMNS = "name its columns so, or another format with `--format`"
+SKIP = "skip bad rows (`--skip-bad-rows`, `skip_bad_rows=True`, `data.skip_bad_rows=True`)"
+
+_SUFFIXES = {"feather": "arrow", "ipc": "arrow", "arrows": "arrow"}
+_SUFFIXES |= {"ndjson": "jsonl", "pq": "parquet"}
 _PANDAS_INDEX = "__index_level_"  # in a Parquet file, an index without a name
 _NAME_TEXT = "name the question's column (`text_column`, `--text-column`, `data.question_column`)"
 _NAME_ID = "name the id's column (`id_column`, `--id-column`)"
+_NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def format_of(path: StrPath) -> str:
+    """Return the format that a file's name says, or the Parquet files of a folder; "" for none."""
+    return "parquet" if next(pathlib.Path(path).rglob("*.parquet"), None) else format_of_name(path)
+
+
+def format_of_name(path: StrPath) -> str:
+    """Return the format of tables that a suffix says, also before .gz and .zst; "" for none."""
+    base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")
+    kind = os.path.splitext(base)[1].removeprefix(".")
+    kind = _SUFFIXES.get(kind, kind)
+    return kind if kind in FORMATS[1:] else ""
+
+
+def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...]:
+    """Return the files of `paths` and of its folders: by their names, else with `format` all."""
+    files: list[str] = []
+    for path in paths:
+        if not path:
+            raise UserError("expected files, got an empty name", remedy="name a file or a folder")
+        if not os.path.isdir(path):
+            files.append(os.fspath(path))
+            continue
+        below = [file for file in pathlib.Path(path).rglob("*") if file.is_file()]
+        hidden = re.compile(r"(^|/)[._]")  # also a folder, such as .ipynb_checkpoints
+        inside = [str(f) for f in below if not hidden.search(f.relative_to(path).as_posix())]
+        formats = [format] if format else FORMATS
+        named = [file for file in inside if format_of_name(file) in formats]
+        found = named or (inside if format else [])
+        if not found:
+            suffixes = ".jsonl, .csv, .tsv, .parquet, also .gz and .zst"
+            what = f"{path}: expected a folder with tables ({suffixes}), found none"
+            raise UserError(what, remedy="name its files, or give their format with `--format`")
+        files += sorted(found)
+    return tuple(files)
+
+
+def read_rows(
+    path: str, columns: Sequence[str] | Choose, *, format: str = "", remedy: str = NAME_COLUMNS
+) -> Rows:
+    """Yield the line number and the fields of each row, or the reason why it cannot be read.
+
+    Args:
+      path: of a file, or of a folder of Parquet files, or "-" for standard input.
+      columns: names that each row must have, or a function that chooses columns to read. A row of
+        the format "lines" has one, "question" or the name of it.
+      format: one of FORMATS; if empty, the suffix of the file's name decides, else "lines".
+      remedy: of the UserError for a missing column.
+    """
+    kind, source = format or format_of(path) or "lines", input_name(path)
+    if kind not in FORMATS:
+        raise UserError(f"expected one of {', '.join(FORMATS)}, got {format!r}", setting="format")
+    if kind == "parquet" and os.path.isdir(path):
+        read = functools.partial(read_rows, columns=columns, format=kind, remedy=remedy)
+        rows = itertools.chain.from_iterable(map(read, table_files([path], format=kind)))
+        yield from enumerate((row for _, row in rows), start=1)
+        return
+
+    def choose(found: Sequence[str]) -> Iterable[str]:
+        if callable(columns):
+            return columns(found)
+        if kind != "lines":
+            return require(found, columns, remedy=remedy, source=source)
+        if len(columns) > 1:
+            what = f"{source}: expected columns {', '.join(columns)}, got lines of text"
+            raise UserError(what, remedy="name tsv, csv, jsonl or parquet with `--format`")
+        return columns
+
+    for line, row in decode_rows(path, kind, choose):
+        if kind == "lines" and line == 1 and not format and isinstance(row, dict):
+            (text,) = row.values()
+            if like := _table_format(text):
+                what = f"{source}: expected lines of text, got what looks like {like}"
+                remedy = "name its format with `--format`, lines if it is text"
+                raise UserError(what, remedy=remedy)
+        names = [] if callable(columns) or isinstance(row, str) else columns
+        missing = [name for name in names if name not in row]  # of JSON
+        yield line, f"expected the key `{missing[0]}`, got {short(sorted(row))}" if missing else row
+
+
+def _table_format(line: str) -> str:
+    """Return the format of a table that begins with this line, if it looks like one; else ""."""
+    with contextlib.suppress(*NO_JSON):
+        value = parse_json(line)
+        if isinstance(value, dict) and value:
+            return "jsonl"
+    cells = [cell.strip('" \r').lower() for cell in re.split("[\t,;]", line)]
+    short_cells = all(len(cell.split()) <= 3 and "?" not in cell for cell in cells)
+    # A sentence has commas, but no tabs: a word of a name is enough between these.
+    names = re.split(r"\W+", line.lower()) if "\t" in line else cells
+    if len(cells) > 1 and short_cells and not {*names}.isdisjoint((*TEXT_NAMES, "question1")):
+        return "tsv" if "\t" in line else "csv"
+    return ""
+
+
+def read_values(
+    path: str,
+    columns: Sequence[str],
+    parse: Callable[..., T | None],
+    *,
+    expected: str,
+    format: str = "",
+    remedy: str = NAME_COLUMNS,
+) -> Iterator[T]:
+    """Return what `parse` makes of the values of `columns` of each row.
+
+    UserError if that is None: the row is not what is `expected`.
+    """
+
+    def parse_row(line: int, fields: Fields) -> T:
+        values = [fields[name] for name in columns]
+        if (result := parse(*values)) is None:
+            raise UserError(f"expected {expected}; got {values!r:.80}")
+        return result
+
+    rows = read_rows(path, columns, format=format, remedy=remedy)
+    return BadRows(input_name(path), skip=False, option="").good(rows, parse_row)
+
+
+@dataclass
+class BadRows:
+    """What to do about bad rows of a table: refuse the first one, or skip and `count` them."""
+
+    source: str  # of the rows, in messages
+    skip: bool
+    option: str = SKIP  # remedy that skips them; "": none
+    place: str = "line"  # what numbers the rows
+    count: int = 0
+    first: str = ""  # the place and the reason of the first
+
+    def add(self, number: int, reason: str, remedy: str = "") -> None:
+        """Count a bad row; UserError unless bad rows are skipped."""
+        what = f"{self.place} {number}: {reason}"
+        if not self.skip:
+            remedy = remedy or ("correct it" + f", or {self.option}" * bool(self.option))
+            raise UserError(f"{self.source}, {what}", remedy=remedy)
+        self.count += 1
+        self.first = self.first or what
+
+    def good(
+        self, rows: Iterable[tuple[int, R | str]], parse: Callable[[int, R], T]
+    ) -> Iterator[T]:
+        """Yield what `parse` makes of the line and the fields of each good row; log bad ones.
+
+        A row is bad that has the reason in place of its fields, or where `parse` raises UserError.
+        """
+        try:
+            for line, row in rows:
+                try:
+                    if isinstance(row, str):
+                        raise UserError(row)
+                    result = parse(line, row)
+                except UserError as error:
+                    self.add(line, error.what, error.remedy)
+                else:
+                    yield result
+        finally:
+            if self.count:
+                number = f"{self.count:,} bad row{'s' if self.count > 1 else ''}"
+                log.warning("%s: %s left out; %s", self.source, number, self.first)
+
+
+def require(
+    names: Sequence[str], required: Sequence[str], *, remedy: str, source: str = ""
+) -> Sequence[str]:
+    """Return the `required` columns, "" for none; a UserError names one that is not there once."""
+    start = f"{source}: " if source else ""
+    for name in filter(None, required):
+        if name not in names:
+            what = f"{start}expected a column `{name}`, got {listed(names)}"
+            raise UserError(what, remedy=remedy)
+        if names.count(name) > 1:
+            what = f"{start}expected one column `{name}`, got {names.count(name)}"
+            raise UserError(what, remedy="rename some")
+    return required
+
+
+def listed(names: Sequence[str]) -> str:
+    """The names of columns in a message: 20 at most."""
+    more = f" and {len(names) - 20} others" if len(names) > 20 else ""
+    return ", ".join(f"`{name[:40]}`" for name in names[:20]) + more if names else "none"
 
 
 @dataclass(frozen=True)
@@ -45,16 +257,19 @@ class Columns:
         """The columns of the payload, once they are chosen."""
         return self.payload if isinstance(self.payload, tuple) else ()
 
-    def choose(self, names: Sequence[str], source: str = "", *, in_text: bool = False) -> Columns:
+    def choose(self, names: Sequence[str], source: str = "", kind: str = "") -> Columns:
         """Choose the columns among these names; a UserError lists them where it cannot.
 
         Args:
           names: of all columns.
           source: of the table, in messages; if empty, columns of the payload may be missing.
-          in_text: the names are the first line of a text file. An only column is the question's
-            then if a word of its name is usual; else there may be no header, or another separator.
+          kind: the format. An only column of a text file is the question's if a word of its name is
+            usual; else there may be no header, or another separator.
         """
-        start = f"{source}: " if source else ""
+        start, in_text = f"{source}: " if source else "", kind in ("csv", "tsv")
+        if kind == "lines" and (self.text or self.id or isinstance(self.payload, tuple)):
+            what = f"{start}expected a table with these columns, got lines of text"
+            raise UserError(what, remedy="name its format with `--format`")
         text = self.text or _usual(names, TEXT_NAMES, start, _NAME_TEXT)
         if not text and len(names) == 1 and names[0].lower() not in ID_NAMES:
             text = names[0] if not in_text or _has_usual_word(names[0]) else ""
@@ -93,123 +308,28 @@ def _has_usual_word(header: str) -> bool:
     return plain and not {*words}.isdisjoint(TEXT_NAMES)
 
 
-def is_table(value: object) -> bool:
-    """Whether narwhals reads this as a table, or it has an Arrow C stream."""
-    if isinstance(value, str | bytes | list | tuple | Mapping):
-        return False
-    from narwhals.stable.v2 import dependencies
-
-    if dependencies.is_into_series(value):
-        return False
-    frame = dependencies.is_into_dataframe(value) or dependencies.is_polars_lazyframe(value)
-    return frame or hasattr(value, "__arrow_c_stream__")
+def separator_of(path: str, format: str = "") -> str:
+    """Return the separator of the cells of a CSV file; "," for other inputs."""
+    if not os.path.isfile(path) or (format or format_of(path)) != "csv":
+        return ","
+    with open_input(path) as file:
+        return find_separator(read_lines(file, path))[0]
 
 
-def frame_rows(table: Any, choose: Choose, source: str) -> Iterator[tuple[int, Fields]]:
-    """Yield the position and the fields of each row; see `data.tables.read_rows`."""
-    import narwhals.stable.v2 as nw
-    from narwhals.exceptions import DuplicateError
-
-    pandas = sys.modules.get("pandas")
-    try:
-        if pandas is not None and isinstance(table, pandas.DataFrame):
-            levels = [name for name in table.index.names if name not in (None, *table.columns)]
-            table = table.reset_index(levels) if levels else table
-            table = table.set_axis([*map(str, table.columns)], axis="columns")
-        frame = nw.from_native(table, pass_through=True)
-        if frame is table:  # anything that has an Arrow C stream
-            frame = nw.from_native(import_pyarrow(source).table(table))
-        names = [*choose(frame.collect_schema().names())]
-    except DuplicateError:
-        what = f"{source}: expected columns with distinct names"
-        raise UserError(what, remedy="rename some") from None
-    if isinstance(frame, nw.LazyFrame):
-        frame = frame.collect()
-    yield from enumerate(frame.select(names).iter_rows(named=True, buffer_size=4096))
+def write_tsv(path: StrPath, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a file of a header and rows of numbers and texts; `read_rows` reads back the same."""
+    with write_atomically(path, "w") as file:
+        for row in itertools.chain([header], rows):
+            file.write("\t".join(tsv_cell(f"{value}") for value in row) + "\n")
 
 
-def select_rows(
-    source: Any, places: Sequence[int], rows: Iterable[int], names: Collection[str]
-) -> Any:
-    """Return rows and columns of a table with their own types, as a table of narwhals.
-
-    None where types are not known: of other formats, and of files of which rows were skipped.
-    source: a table in memory, or the format and the names of files. places: the positions of the
-    rows that were read; `rows` are some of these.
-    """
-    import narwhals.stable.v2 as nw
-
-    if isinstance(source, tuple):
-        kind, files = source
-        if kind not in ARROW:
-            return None
-        arrow = import_pyarrow(files[0])
-        import pyarrow.dataset
-
-        try:
-            data = pyarrow.dataset.dataset(files, format="ipc" if kind == "arrow" else kind)
-            source = data.to_table(columns=[name for name in data.schema.names if name in names])
-        except (arrow.ArrowException, OSError):  # compressed, a stream, or of several schemas
-            return None
-        places = range(len(source)) if len(source) == len(places) else []
-    frame = nw.from_native(source, pass_through=True)
-    if not isinstance(frame, nw.DataFrame) or not places:
-        return None
-    columns = [number for number, name in enumerate(frame.columns) if f"{name}" in names]
-    return frame[[places[row] for row in rows], columns]
+def write_json_lines(path: StrPath, rows: Iterable[Mapping[str, object]]) -> None:
+    """Write a line of JSON for each row; lone surrogates become U+FFFD."""
+    with write_atomically(path, "w") as file:
+        for row in rows:
+            file.write(replace_surrogates(json.dumps(row, ensure_ascii=False)) + "\n")
 
 
-def row_labels(table: Any) -> list[Id] | None:
-    """Return the index of a pandas table as ids; None if it is 0, 1, 2, ... or cannot be ids."""
-    pandas = sys.modules.get("pandas")
-    if pandas is None or not isinstance(table, pandas.DataFrame | pandas.Series):
-        return None
-    index, kind = table.index, table.index.inferred_type
-    if not index.is_unique or kind not in ("integer", "string"):
-        return None
-    if kind == "integer" and (index.min() < 0 or index.equals(pandas.RangeIndex(len(index)))):
-        return None
-    return list(index.tolist())
-
-
-def is_missing(value: object) -> bool:
-    """Whether a cell has no value: None, NaN, or a time that is none."""
-    try:
-        return value is None or bool(value != value)
-    except (TypeError, ValueError):  # pandas' NA; an array
-        return type(value).__name__ == "NAType"
-
-
-def to_json(value: object) -> Any:
-    """Return a value as JSON keeps it: times as ISO 8601, other kinds of objects as text.
-
-    UserError for NaN and infinity, which JSON lacks, and for a nesting that is too deep.
-    """
-    try:
-        return json.loads(json.dumps(value, default=_plain, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise UserError(f"expected payload that JSON can hold ({error})") from None
-    except RecursionError:
-        raise UserError("expected payload that is nested less deeply") from None
-
-
-def _plain(value: Any) -> object:
-    """Return an object that JSON lacks as one that it has."""
-    if is_missing(value):  # also times that are none
-        return None
-    match value:
-        case Mapping():
-            return dict(value)
-        case set() | np.ndarray():
-            return list(value)
-        case bytes():
-            return value.decode(errors="backslashreplace")
-        case datetime.date() | datetime.time():
-            return value.isoformat()
-        case datetime.timedelta():
-            return value.total_seconds()
-        case np.timedelta64():
-            return float(value / np.timedelta64(1, "s"))
-        case np.generic() if not isinstance(value, np.datetime64):
-            return value.item()
-    return str(value)
+def tsv_cell(text: str) -> str:
+    """Quote a text that is not read back as it is."""
+    return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text

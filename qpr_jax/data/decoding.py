@@ -1,24 +1,25 @@
-"""Find, open, decompress and decode the files of tables, and read the lines of text."""
+"""Rows of files in any of FORMATS, plain or compressed by gzip or zstd, and of standard input."""
 
 from __future__ import annotations
 
 import codecs
+import collections
 import contextlib
+import csv
 import gzip
 import io
+import itertools
 import json
 import logging
 import os
-import pathlib
 import re
 import sys
+import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from qpr_jax.errors import UserError, needs, shortened
-from qpr_jax.files import StrPath
+from qpr_jax.errors import UserError, needs, short, shortened
 
 log = logging.getLogger("qpr_jax")
 
@@ -26,10 +27,8 @@ STANDARD_INPUT = "-"
 FORMATS = ("lines", "tsv", "csv", "jsonl", "json", "parquet", "arrow")
 ARROW = ("parquet", "arrow")  # formats whose columns have types
 NOT_UTF8 = "expected UTF-8"
-SKIP = "skip bad rows (`--skip-bad-rows`, `skip_bad_rows=True`, `data.skip_bad_rows=True`)"
+NO_JSON = (ValueError, RecursionError, MemoryError)  # what `parse_json` raises
 
-_SUFFIXES = {"feather": "arrow", "ipc": "arrow", "arrows": "arrow"}
-_SUFFIXES |= {"ndjson": "jsonl", "pq": "parquet"}
 _START = 1 << 16  # bytes that show the encoding and the line ends
 _NO_TEXT = (b"PK", b"BZ", b"\xfd7", b"\xd0\xcf")  # zip, bzip2, xz, an old spreadsheet
 _TYPED = {b"PAR1": "parquet", b"ARRO": "arrow"}
@@ -39,10 +38,20 @@ _ENCODINGS = {
     "WINDOWS-1251": "[\u0400-\u04ff]{3}",
     "WINDOWS-1252": "",
 }
+_BEFORE_JSON = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"  # byte order marks and blanks
+_LONGEST_ROW = 5000  # lines of a row whose cells hold line ends
+_LONGEST_CELL = 1 << 30  # characters; the default of `csv` refuses long texts
+_SHOWN_LINES = 20  # that show the separator of a CSV file
+_OPEN = "not CSV (a quote is not closed)"
+_CSV_LIMIT = threading.Lock()  # of cells, which all threads share
 
+Fields = Mapping[str, object]
+Rows = Iterator[tuple[int, Fields | str]]  # the line of a row; its fields, or what is wrong
+# From the names of all columns to those that are read, none where they are a row of a text file
+# without a header; of JSON all keys are read.
+Choose = Callable[[Sequence[str]], Iterable[str]]
 Line = tuple[int, str | bytes]  # its number from 1, and its text; bytes if it is not UTF-8
-R = TypeVar("R")
-T = TypeVar("T")
+Cells = list[str] | str  # of a row, or what is wrong
 
 
 def input_name(path: str) -> str:
@@ -58,41 +67,25 @@ def import_pyarrow(path: str) -> Any:
     return pyarrow
 
 
-def format_of(path: StrPath) -> str:
-    """Return the format that a file's name says, or the Parquet files of a folder; "" for none."""
-    return "parquet" if next(pathlib.Path(path).rglob("*.parquet"), None) else format_of_name(path)
+def decode_rows(path: str, kind: str, choose: Choose) -> Rows:
+    """Yield the line number and the fields of each row, or the reason why it cannot be read.
 
-
-def format_of_name(path: StrPath) -> str:
-    """Return the format of tables that a suffix says, also before .gz and .zst; "" for none."""
-    base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")
-    kind = os.path.splitext(base)[1].removeprefix(".")
-    kind = _SUFFIXES.get(kind, kind)
-    return kind if kind in FORMATS[1:] else ""
-
-
-def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...]:
-    """Return the files of `paths` and of its folders: by their names, else with `format` all."""
-    files: list[str] = []
-    for path in paths:
-        if not path:
-            raise UserError("expected files, got an empty name", remedy="name a file or a folder")
-        if not os.path.isdir(path):
-            files.append(os.fspath(path))
-            continue
-        below = [file for file in pathlib.Path(path).rglob("*") if file.is_file()]
-        hidden = re.compile(r"(^|/)[._]")  # also a folder, such as .ipynb_checkpoints
-        inside = [str(f) for f in below if not hidden.search(f.relative_to(path).as_posix())]
-        named = [
-            file for file in inside if format_of_name(file) in ([format] if format else FORMATS)
-        ]
-        found = named or (inside if format else [])
-        if not found:
-            suffixes = ".jsonl, .csv, .tsv, .parquet, also .gz and .zst"
-            what = f"{path}: expected a folder with tables ({suffixes}), found none"
-            raise UserError(what, remedy="name its files, or give their format with `--format`")
-        files += sorted(found)
-    return tuple(files)
+    path: of a file, or "-" for standard input. kind: one of FORMATS. Of "json" (an array of
+    objects), "parquet" and "arrow" the line number is that of the row. A row of "lines" has one
+    column. choose: chooses the columns to read.
+    """
+    source = input_name(path)
+    with open_input(path) as file:
+        if kind in ARROW:
+            yield from _arrow_rows(file, path, kind, choose)
+        elif kind in ("json", "jsonl"):
+            yield from _json_rows(file, source)
+        elif kind == "lines":
+            yield from _line_rows(read_lines(file, source), *choose(["question"]))
+        else:
+            lines = read_lines(file, source)
+            separator, lines = find_separator(lines) if kind == "csv" else ("\t", lines)
+            yield from _cell_rows(_read_cells(lines, separator, kind, source), source, choose)
 
 
 @contextlib.contextmanager
@@ -105,11 +98,9 @@ def open_input(path: str) -> Iterator[Any]:
     if path == STANDARD_INPUT and sys.stdin is None:
         raise UserError("standard input is closed", remedy="name a file")
     with contextlib.ExitStack() as stack:
+        file: Any = None if path != STANDARD_INPUT else sys.stdin.buffer
         try:
-            is_file = path != STANDARD_INPUT
-            file: Any = (
-                stack.enter_context(open(path, "rb", _START)) if is_file else sys.stdin.buffer
-            )
+            file = file or stack.enter_context(open(path, "rb", _START))
         except OSError as error:
             remedy = "download it, and name the file" if "://" in path else "name a file"
             raise UserError(f"{path}: cannot be read ({error.strerror})", remedy=remedy) from None
@@ -167,67 +158,188 @@ def not_utf8(line: bytes) -> str:
     return NOT_UTF8
 
 
-def require(
-    names: Sequence[str], required: Sequence[str], *, remedy: str, source: str = ""
-) -> Sequence[str]:
-    """Return the `required` columns, "" for none; a UserError names one that is not there once."""
-    start = f"{source}: " if source else ""
-    for name in filter(None, required):
-        if name not in names:
-            what = f"{start}expected a column `{name}`, got {listed(names)}"
-            raise UserError(what, remedy=remedy)
-        if names.count(name) > 1:
-            what = f"{start}expected one column `{name}`, got {names.count(name)}"
-            raise UserError(what, remedy="rename some")
-    return required
+def _read_cells(
+    lines: Iterator[Line], separator: str, kind: str, source: str
+) -> Iterator[tuple[int, Cells]]:
+    """Yield the line where each row that is not blank begins, and its cells or what is wrong.
+
+    Where quotes do not fit, they are characters in a TSV file, and a bad row of one line in CSV.
+    """
+    ahead: collections.deque[Line] = collections.deque()  # lines read while a quote was open
+    width = 0  # cells of the first row
+    swallowed: list[int] = []  # lines in quoted cells that look like rows
+
+    def next_line() -> Line | None:
+        return ahead.popleft() if ahead else next(lines, None)
+
+    for number, line in iter(next_line, None):
+        if isinstance(line, bytes):
+            yield number, not_utf8(line)
+            continue
+        row: Cells = line.removesuffix("\r").split(separator)
+        if line[:1] == '"' or f'{separator}"' in line:
+            quoted, rest = _quoted_cells(line, next_line, separator)
+            signs = {isinstance(text, str) and text.count(separator) for _, text in rest}
+            like_rows = bool(rest) and width > 1 and {line.count(separator), *signs} == {width - 1}
+            misfit = width not in (0, len(quoted)) and (bool(rest) or kind == "tsv")
+            if isinstance(quoted, list) and (misfit or (like_rows and kind == "tsv")):
+                quoted = _OPEN
+            if isinstance(quoted, str):
+                ahead.extendleft(reversed(rest))
+            elif no_text := [text for _, text in rest if isinstance(text, bytes)]:
+                quoted = not_utf8(no_text[0])
+            elif like_rows:
+                swallowed += [at for at, _ in rest]
+            if kind == "csv" or isinstance(quoted, list) or quoted.startswith(NOT_UTF8):
+                row = quoted
+        if isinstance(row, str) or any(map(str.strip, row)):
+            width = width or len(row)
+            yield number, row
+    if swallowed:
+        text = "%s, line %d: quoted cells hold lines that look like rows: %d; check the quotes"
+        log.warning(text, source, swallowed[0], len(swallowed))
 
 
-def listed(names: Sequence[str]) -> str:
-    """The names of columns in a message: 20 at most."""
-    more = f" and {len(names) - 20} others" if len(names) > 20 else ""
-    return ", ".join(f"`{name[:40]}`" for name in names[:20]) + more if names else "none"
+def _quoted_cells(
+    line: str, next_line: Callable[[], Line | None], separator: str
+) -> tuple[Cells, list[Line]]:
+    """Return the cells of a row or what is wrong, and the lines after the first that were read."""
+    rest: list[Line] = []
+
+    def texts() -> Iterator[str]:
+        yield f"{line}\n"
+        while len(rest) < _LONGEST_ROW and (item := next_line()) is not None:
+            rest.append(item)
+            text = item[1]
+            yield f"{text if isinstance(text, str) else text.decode(errors='replace')}\n"
+
+    with _CSV_LIMIT:
+        limit = csv.field_size_limit(_LONGEST_CELL)
+        try:
+            return next(csv.reader(texts(), delimiter=separator, strict=True)), rest
+        except csv.Error as error:
+            return (_OPEN if "end of data" in str(error) else f"not CSV ({error})"), rest
+        finally:
+            csv.field_size_limit(limit)
 
 
-@dataclass
-class BadRows:
-    """What to do about bad rows of a table: refuse the first one, or skip and `count` them."""
+def find_separator(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
+    """Return the separator by which most first rows fit the header, and the lines below `sep=`."""
+    first = [*itertools.islice(lines, _SHOWN_LINES)]
+    whole = itertools.chain(first, lines)
+    plain = [re.sub(r'"[^"]*"', "", line) for _, line in first if isinstance(line, str)]
+    plain = [*filter(str.strip, plain)]
+    if plain and re.fullmatch(r'sep=[^"\r ]\r?', plain[0]):
+        return plain[0][4], itertools.islice(whole, 1, None)
 
-    source: str  # of the rows, in messages
-    skip: bool
-    option: str = SKIP  # remedy that skips them
-    place: str = "line"  # what numbers the rows
-    count: int = 0
-    first: str = ""  # the place and the reason of the first
+    def fit(separator: str) -> tuple[int, int]:
+        counts = [line.count(separator) for line in plain]
+        return (counts[1:].count(counts[0]) if counts[0] else 0), counts[0]
 
-    def add(self, number: int, reason: str, remedy: str = "") -> None:
-        """Count a bad row; UserError unless bad rows are skipped."""
-        what = f"{self.place} {number}: {reason}"
-        if not self.skip:
-            remedy = remedy or f"correct it, or {self.option}"
-            raise UserError(f"{self.source}, {what}", remedy=remedy)
-        self.count += 1
-        self.first = self.first or what
+    return (max(",;\t|", key=fit) if plain else ","), whole
 
-    def good(
-        self, rows: Iterable[tuple[int, R | str]], parse: Callable[[int, R], T]
-    ) -> Iterator[T]:
-        """Yield what `parse` makes of the line and the fields of each good row.
 
-        A row is bad that has the reason in place of its fields, or where `parse` raises UserError.
-        """
-        for line, row in rows:
-            if isinstance(row, str):
-                self.add(line, row)
-                continue
+def _cell_rows(rows: Iterator[tuple[int, Cells]], source: str, choose: Choose) -> Rows:
+    """Yield the chosen columns of the rows below a header."""
+    number, first = next(rows, (0, None))
+    if not isinstance(first, list):
+        what = f"{source}: expected a header that names the columns, got {first or 'nothing'}"
+        raise UserError(what, remedy="give a file with a header, in UTF-8")
+    header = [name.strip() for name in first]
+    places = {name: header.index(name) for name in choose(header)}
+    if not places:  # the first row is no header
+        places = {f"{at}": at for at in range(len(header))}
+        rows, header = itertools.chain([(number, first)], rows), []
+    width, repeated = len(first), 0
+    for line, row in rows:
+        if isinstance(row, str):
+            yield line, row
+        elif len(row) < width or any(map(str.strip, row[width:])):
+            fields = "field" if width == 1 else "fields"
+            yield line, f"expected {width} {fields}, as the header, got {len(row)} in {short(row)}"
+        elif [cell.strip() for cell in row] == header:
+            repeated += 1
+        else:
+            yield line, {name: row[at] for name, at in places.items()}
+    if repeated:
+        log.warning("%s: left out rows that repeat the header: %s", source, f"{repeated:,}")
+
+
+def _line_rows(lines: Iterator[Line], name: str) -> Rows:
+    """Yield lines that are not blank as rows of one column."""
+    for number, line in lines:
+        if isinstance(line, bytes):
+            yield number, not_utf8(line)
+        elif line.strip():
+            yield number, {name: line.removesuffix("\r")}
+
+
+def _json_rows(file: Any, source: str) -> Rows:
+    """Yield the objects of an array, or of lines."""
+
+    def check(value: Any) -> Fields | str:
+        return value if isinstance(value, dict) else f"expected a JSON object, got {short(value)}"
+
+    if file.peek(1).lstrip(_BEFORE_JSON).startswith(b"["):
+        try:
+            yield from enumerate(map(check, parse_json(file.read())), start=1)
+        except NO_JSON as error:
+            what = f"{source}: expected an array of JSON objects ({shortened(str(error))})"
+            remedy = "correct it, or name another format with `--format`"
+            raise UserError(what, remedy=remedy) from None
+        return
+    for number, line in read_lines(file, source):
+        if isinstance(line, bytes):
+            yield number, not_utf8(line)
+        elif line.strip():
             try:
-                result = parse(line, row)
-            except UserError as error:
-                self.add(line, error.what, error.remedy)
-            else:
-                yield result
+                yield number, check(parse_json(line))
+            except NO_JSON as error:
+                yield number, f"expected a JSON object ({error})"
 
-    def warn(self) -> None:
-        """Log how many rows were skipped, and where and why the first was."""
-        if self.count:
-            rows = f"{self.count:,} bad row{'s' if self.count > 1 else ''}"
-            log.warning("%s: %s left out; %s", self.source, rows, self.first)
+
+def parse_json(data: bytes | str) -> Any:
+    """Parse JSON; ValueError for NaN and infinity, which Python's parser accepts."""
+
+    def refuse(name: str) -> object:
+        raise ValueError(f"got {name}, which JSON lacks")
+
+    return json.loads(data, parse_constant=refuse)
+
+
+def _arrow_rows(file: Any, path: str, kind: str, choose: Choose) -> Rows:
+    """Yield the rows of a Parquet file, or of an Arrow IPC file or stream."""
+    arrow = import_pyarrow(path)
+    try:
+        # Of a pipe, gzip says that it is seekable.
+        seekable = os.path.isfile(path) and file.seekable()
+        data = arrow.PythonFile(file, "r") if seekable else arrow.BufferReader(file.read())
+        if kind == "parquet":
+            table = arrow.parquet.ParquetFile(data)
+            names = [*choose(table.schema_arrow.names)]
+            # `columns` takes a name with a dot as the field of a struct.
+            dotted = any("." in name for name in names)
+            batches = table.iter_batches(columns=None if dotted else names)
+        else:
+            is_file = data.read(6) == b"ARROW1"
+            data.seek(0)
+            reader = arrow.ipc.open_file(data) if is_file else arrow.ipc.open_stream(data)
+            names = [*choose(reader.schema.names)]
+            batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+        yield from enumerate(_batch_rows(batch.select(names) for batch in batches), start=1)
+    except arrow.ArrowException as error:
+        what = f"{input_name(path)}: expected {kind.capitalize()} ({shortened(str(error))})"
+        remedy = "fetch it again, or name another format with `--format`"
+        raise UserError(what, remedy=remedy) from None
+
+
+def _batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
+    """Yield the rows of Arrow batches, or NOT_UTF8 for a row with such text."""
+    for batch in batches:
+        try:
+            yield from batch.to_pylist()
+        except UnicodeDecodeError:
+            if len(batch) == 1:
+                yield NOT_UTF8
+            else:
+                yield from _batch_rows(batch.slice(i, 1) for i in range(len(batch)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
@@ -17,10 +16,10 @@ from qpr_jax.data.clusters import (
     linking_pairs,
     transitive_clusters,
 )
-from qpr_jax.data.pairs import COLUMNS, QuestionPairs
-from qpr_jax.data.tables import write_tsv
+from qpr_jax.data.columns import write_json_lines, write_tsv
+from qpr_jax.data.question_pairs import COLUMNS, QuestionPairs
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, write_atomically
+from qpr_jax.files import StrPath
 from qpr_jax.text.tokenizer import normalized_text
 
 SPLITS = ("train", "validation", "test")
@@ -208,7 +207,7 @@ def write_splits(folder: StrPath, data: QuestionPairs, splits: Splits) -> None:
     """Write the splits to files of `folder`.
 
     {train,validation,test}.tsv: `id1 id2`, a pair of ids in each line.
-    labelled_{validation,test}.jsonl: these and the labeled non-duplicates, for `data.pairs`.
+    labelled_{validation,test}.jsonl: these and the labeled non-duplicates, as pairs.
     questions.tsv: `id split` for all questions; `none` is a question that is indexed only.
     """
     ids, questions, path = data.ids, data.questions, pathlib.Path(folder)
@@ -217,11 +216,13 @@ def write_splits(folder: StrPath, data: QuestionPairs, splits: Splits) -> None:
     for name in SPLITS:
         write_tsv(path / f"{name}.tsv", PAIR, ids[splits.pairs[name]].tolist())
     for name in HELD_OUT:
-        with write_atomically(path / f"labelled_{name}.jsonl", "w") as file:
-            for pairs, label in ((splits.pairs[name], 1), (splits.non_duplicates[name], 0)):
-                for a, b in pairs.tolist():
-                    row = (questions[a], questions[b], label)
-                    file.write(json.dumps(dict(zip(COLUMNS, row, strict=True))) + "\n")
+        of_label = ((splits.pairs[name], 1), (splits.non_duplicates[name], 0))
+        rows = (
+            dict(zip(COLUMNS, (questions[a], questions[b], label), strict=True))
+            for pairs, label in of_label
+            for a, b in pairs.tolist()
+        )
+        write_json_lines(path / f"labelled_{name}.jsonl", rows)
 
 
 def read_pairs(run: StrPath, split: str) -> np.ndarray:

@@ -6,7 +6,7 @@ import importlib.resources
 import random
 from collections.abc import Callable
 
-from qpr_jax.data.pairs import QuestionPairs, Row, gather_pairs
+from qpr_jax.data.question_pairs import QuestionPairs, Row, gather_pairs
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 

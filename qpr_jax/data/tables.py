@@ -1,350 +1,330 @@
-"""Rows of files in any of FORMATS, plain or compressed by gzip or zstd, and of standard input."""
+"""Questions, with their ids and payload, from a file, a table or any iterable."""
 
 from __future__ import annotations
 
-import collections
-import contextlib
-import csv
+import dataclasses
+import decimal
 import functools
 import itertools
-import json
 import logging
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qpr_jax.data.decoding import (
-    ARROW,
-    FORMATS,
-    NOT_UTF8,
-    Line,
-    format_of,
-    import_pyarrow,
-    input_name,
-    not_utf8,
-    open_input,
-    read_lines,
-    require,
-    table_files,
-)
-from qpr_jax.errors import UserError, short, shortened
-from qpr_jax.files import StrPath, write_atomically
+import numpy as np
+
+from qpr_jax.data.columns import BadRows, Columns, format_of, format_of_name, listed, read_rows
+from qpr_jax.data.decoding import Fields, Rows, input_name
+from qpr_jax.data.frames import frame_rows, is_missing, is_table, row_labels, to_json
+from qpr_jax.errors import UserError, needs, short
+from qpr_jax.files import StrPath
+from qpr_jax.ids import LARGEST_ID, Id, check_id, check_ids, id_key
+from qpr_jax.text.base import as_texts
+
+if TYPE_CHECKING:
+    import pandas
 
 log = logging.getLogger("qpr_jax")
 
-_TEXT_NAMES = (
-    "question text query title sentence questions queries prompt utterance subject question_text "
-    "query_text question_title"
-)
-TEXT_NAMES = tuple(_TEXT_NAMES.split())
-NAME_COLUMNS = "name its columns so, or another format with `--format`"
-_NO_JSON = (ValueError, RecursionError, MemoryError)  # what `_parse_json` raises
-_BEFORE_JSON = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"  # byte order marks and blanks
-_LONGEST_ROW = 5000  # lines of a row whose cells hold line ends
-_SHOWN_LINES = 20  # that show the separator of a CSV file
-_OPEN = "not CSV (a quote is not closed)"
-_NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
-
-csv.field_size_limit(1 << 30)  # characters of a quoted cell; the default refuses long texts
-
-Fields = Mapping[str, object]
-Rows = Iterator[tuple[int, Fields | str]]  # the line of a row; its fields, or what is wrong
-# From the names of all columns to those that are read, none where they are a row of a text file
-# without a header; of JSON all keys are read.
-Choose = Callable[[Sequence[str]], Iterable[str]]
-Cells = list[str] | str  # of a row, or what is wrong
-T = TypeVar("T")
+Payload = Mapping[str, object]  # names to values of JSON: str, int, float, bool, None, list, dict
 
 
-def read_rows(
-    path: str, columns: Sequence[str] | Choose, *, format: str = "", remedy: str = NAME_COLUMNS
-) -> Rows:
-    """Yield the line number and the fields of each row, or the reason why it cannot be read.
+DEFAULT = Columns()
+NO_COLUMNS = DEFAULT.choose(["question"])  # of lines and lists of texts
+Say = Callable[[Columns, str], object]  # gets the columns of a table, and its name in messages
+
+
+class Entry(NamedTuple):
+    """A question, its id and payload or None, and the line where it begins, or its position."""
+
+    line: int
+    id: Id | None
+    question: str
+    payload: Payload | None = None
+
+
+class Source(NamedTuple):
+    """A table as it was given.
+
+    where: what a UserError says before the line of a row, as `tickets.csv, line`. chosen: the
+    columns, of several files the first one's. own: the `source` of `select_rows`.
+    """
+
+    entries: Sequence[Entry]
+    where: str
+    chosen: Columns = NO_COLUMNS
+    own: Any = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """The questions of a file. A loop reads the file, so it may be larger than memory.
+
+        table = read_table("tickets.csv.gz", id="ticket", payload=["solved"])
+        retriever = Retriever.build(table, location="large")
+        table.texts, table.ids, table.columns["solved"]
+
+    A loop gives an `Entry` for each question. The lists are read once, when they are asked for.
+    """
+
+    path: StrPath
+    chosen: Columns
+    format: str = ""
+    skip_bad_rows: bool = False
+
+    def __iter__(self) -> Iterator[Entry]:
+        return self.read()
+
+    def read(self, say: Say | None = None) -> Iterator[Entry]:
+        """Yield the questions in their order; `say` gets the columns."""
+        path, columns = os.fspath(self.path), self.chosen
+        source, kind = input_name(path), self.format or format_of(path) or "lines"
+        rows = read_rows(
+            path, lambda names: columns.choose(names, source, kind).names, format=self.format
+        )
+        bad = BadRows(source, skip=self.skip_bad_rows)
+        yield from _entries(rows, columns, bad, kind, None if kind == "lines" else say)
+
+    @functools.cached_property
+    def entries(self) -> list[Entry]:
+        """All questions."""
+        return [*self]
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each question."""
+        return [entry.question for entry in self.entries]
+
+    @property
+    def ids(self) -> list[Id | None]:
+        """The id of each question, None for none."""
+        return [entry.id for entry in self.entries]
+
+    @property
+    def columns(self) -> dict[str, list[object]]:
+        """The columns of the payload, by name; None where a row lacks one."""
+        names = dict.fromkeys(name for entry in self.entries for name in entry.payload or ())
+        return {name: [(e.payload or {}).get(name) for e in self.entries] for name in names}
+
+    def to_dicts(self) -> list[dict[str, object]]:
+        """Return a mapping for each question: `id`, `question` and the payload."""
+        rows = self.entries
+        return [{"id": row.id, "question": row.question, **(row.payload or {})} for row in rows]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a table of pandas with the columns of `to_dicts`."""
+        with needs("to_pandas()", "pandas"):
+            import pandas
+        return pandas.DataFrame(self.to_dicts())
+
+
+def read_table(
+    path: StrPath,
+    *,
+    text: str = "",
+    id: str | None = "",
+    payload: bool | Iterable[str] = True,
+    format: str = "",
+    skip_bad_rows: bool = False,
+) -> Table:
+    """Return the questions of a file.
 
     Args:
-      path: of a file, or of a folder of Parquet files, or "-" for standard input.
-      columns: names that each row must have, or a function that chooses columns to read. A row of
-        the format "lines" has one, its text.
-      format: one of FORMATS; if empty, the suffix of the file's name decides, else "lines". In
-        "json" (an array of objects), "parquet" and "arrow" the line number is that of the row.
-      remedy: of the UserError for a missing column.
+      path: of a file, of a folder of Parquet files, or "-" for standard input, which is read once.
+        gzip and zstd are recognized by their first bytes.
+      text: column of the question; if empty, that with a usual name (TEXT_NAMES), or the only one.
+      id: column of the id; if empty, that with a usual name (ID_NAMES), if any; None: no ids.
+      payload: the columns that are kept: all others (True), none (False), or these.
+      format: "lines" (a question in each; blank lines are skipped), "tsv", "csv" (both with a
+        header), "jsonl" or "json" (an object in each line, or an array of them), "parquet" or
+        "arrow". If empty, the suffix of the file's name decides, and "lines" is the default.
+      skip_bad_rows: leave out and count rows that cannot be read. Otherwise the first one is a
+        UserError with its line.
     """
-    kind, source = format or format_of(path) or "lines", input_name(path)
-    if kind not in FORMATS:
-        raise UserError(f"expected one of {', '.join(FORMATS)}, got {format!r}", setting="format")
-    if kind == "parquet" and os.path.isdir(path):
-        read = functools.partial(read_rows, columns=columns, format=kind, remedy=remedy)
-        rows = itertools.chain.from_iterable(map(read, table_files([path], format=kind)))
-        yield from enumerate((row for _, row in rows), start=1)
-        return
-    names = () if callable(columns) else columns
-    check = functools.partial(require, required=names, remedy=remedy, source=source)
-    choose: Choose = columns if callable(columns) else check
-    with open_input(path) as file:
-        if kind in ARROW:
-            yield from _arrow_rows(file, path, kind, choose)
-        elif kind in ("json", "jsonl"):
-            yield from _json_rows(file, source, names)
-        elif kind == "lines":
-            names = names or [*choose(["question"])]
-            yield from _line_rows(read_lines(file, source), source, names, sniff=not format)
-        else:
-            lines = read_lines(file, source)
-            separator, lines = _find_separator(lines) if kind == "csv" else ("\t", lines)
-            yield from _cell_rows(_read_cells(lines, separator, kind, source), source, choose)
+    return Table(path, _keep(Columns(text, id), payload), format, skip_bad_rows)
 
 
-def read_values(
-    path: str,
-    columns: Sequence[str],
-    parse: Callable[..., T | None],
+def as_entries(
+    questions: Any,
+    ids: Iterable[Id] | None = None,
+    payload: Any = True,
+    text_column: str | None = None,
+    id_column: str | None = None,
+    skip_bad_rows: bool = False,
     *,
-    expected: str,
-    format: str = "",
-    remedy: str = NAME_COLUMNS,
-) -> Iterator[T]:
-    """Yield what `parse` makes of the values of `columns` of each row.
+    name: str = "questions",
+    say: Say | None = None,
+) -> Iterator[Entry]:
+    """Yield the questions of a table, of a file, or of an iterable of strings, mappings or entries.
 
-    UserError if that is None: the row is not what is `expected`.
+    `is_path` says which strings are files. Arguments are those of `Retriever.build`. Without
+    `id_column` the index of a pandas table has the ids, unless it is 0, 1, 2, ...
+    or there is a column with a usual name.
+
+    name: of the argument, which a UserError names.
+    say: gets the columns of a table, and its name in messages.
     """
-    for line, fields in read_rows(path, columns, format=format, remedy=remedy):
-        values = [] if isinstance(fields, str) else [fields[name] for name in columns]
-        result = parse(*values) if values else None
-        if result is None:
-            got = fields if isinstance(fields, str) else f"got {values!r:.80}"
-            what = f"{input_name(path)}, line {line}: expected {expected}; {got}"
-            raise UserError(what, remedy="correct the line")
-        yield result
+    source = f"`{name}`"
+    bad = BadRows(source, skip=skip_bad_rows, place="position")
+    labels = row_labels(questions) if ids is None and id_column is None else None
+    key = None if ids is not None or id_column == "" else str(id_column or "")
+    columns = Columns("" if text_column is None else str(text_column), key)
+    if is_table(questions):
+        columns = _keep(columns, payload)
+        rows = frame_rows(questions, lambda names: columns.choose(names, source).names, source)
+        entries = _entries(rows, columns, bad, say=say)
+    elif is_path(questions):
+        if isinstance(questions, str) and not os.path.exists(questions):
+            what = f"{source}: found no file {short(questions)}"
+            raise UserError(what, remedy=f"correct its name; pass [{name}] if it is a question")
+        entries = Table(questions, _keep(columns, payload), "", skip_bad_rows).read(say)
+    else:
+        if isinstance(questions, str):
+            what = f"{source}: expected a list of strings, got str"
+            raise UserError(what, remedy=f"pass [{name}], or pathlib.Path({name}) for a file")
+        first, questions = _peek(questions, source)
+        if isinstance(first, Entry):
+            entries = iter(questions)
+        elif isinstance(first, Mapping):
+            entries = _entries(_mapping_rows(questions), _keep(columns, payload), bad, say=say)
+        else:
+            texts = as_texts(questions, name)
+            entries = _entries(enumerate({"question": text} for text in texts), DEFAULT, bad)
+            if not isinstance(payload, bool | None):
+                entries = _with_payload(entries, list(payload), len(texts))
+    if labels is not None:
+        return (e if e.id is not None else e._replace(id=labels[e.line]) for e in entries)
+    return entries if ids is None else _with_ids(entries, ids, skip_bad_rows)
 
 
-def separator_of(path: str, format: str = "") -> str:
-    """Return the separator of the cells of a CSV file; "," for other inputs."""
-    if not os.path.isfile(path) or (format or format_of(path)) != "csv":
-        return ","
-    with open_input(path) as file:
-        return _find_separator(read_lines(file, path))[0]
+def is_path(questions: Any) -> bool:
+    """Whether questions are given as a file: a Path, or a string with the suffix of a table.
 
-
-def write_tsv(path: StrPath, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a file of a header and rows of numbers and texts; `read_rows` reads back the same."""
-    with write_atomically(path, "w") as file:
-        for row in itertools.chain([header], rows):
-            file.write("\t".join(tsv_cell(f"{value}") for value in row) + "\n")
-
-
-def tsv_cell(text: str) -> str:
-    """Quote a text that is not read back as it is."""
-    return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
-
-
-def _read_cells(
-    lines: Iterator[Line], separator: str, kind: str, source: str
-) -> Iterator[tuple[int, Cells]]:
-    """Yield the line where each row that is not blank begins, and its cells or what is wrong.
-
-    Where quotes do not fit, they are characters in a TSV file, and a bad row of one line in CSV.
+    Any other string is a text, whatever files there are.
     """
-    ahead: collections.deque[Line] = collections.deque()  # lines read while a quote was open
-    width = 0  # cells of the first row
-    swallowed: list[int] = []  # lines in quoted cells that look like rows
-
-    def next_line() -> Line | None:
-        return ahead.popleft() if ahead else next(lines, None)
-
-    for number, line in iter(next_line, None):
-        if isinstance(line, bytes):
-            yield number, not_utf8(line)
-            continue
-        row: Cells = line.removesuffix("\r").split(separator)
-        if line[:1] == '"' or f'{separator}"' in line:
-            quoted, rest = _quoted_cells(line, next_line, separator)
-            signs = {isinstance(text, str) and text.count(separator) for _, text in rest}
-            like_rows = bool(rest) and width > 1 and {line.count(separator), *signs} == {width - 1}
-            misfit = width not in (0, len(quoted)) and (bool(rest) or kind == "tsv")
-            if isinstance(quoted, list) and (misfit or (like_rows and kind == "tsv")):
-                quoted = _OPEN
-            if isinstance(quoted, str):
-                ahead.extendleft(reversed(rest))
-            elif no_text := [text for _, text in rest if isinstance(text, bytes)]:
-                quoted = not_utf8(no_text[0])
-            elif like_rows:
-                swallowed += [at for at, _ in rest]
-            if kind == "csv" or isinstance(quoted, list) or quoted.startswith(NOT_UTF8):
-                row = quoted
-        if isinstance(row, str) or any(map(str.strip, row)):
-            width = width or len(row)
-            yield number, row
-    if swallowed:
-        text = "%s, line %d: quoted cells hold lines that look like rows: %d; check the quotes"
-        log.warning(text, source, swallowed[0], len(swallowed))
+    return isinstance(questions, os.PathLike) or (
+        isinstance(questions, str) and format_of_name(questions) != ""
+    )
 
 
-def _quoted_cells(
-    line: str, next_line: Callable[[], Line | None], separator: str
-) -> tuple[Cells, list[Line]]:
-    """Return the cells of a row or what is wrong, and the lines after the first that were read."""
-    rest: list[Line] = []
-
-    def texts() -> Iterator[str]:
-        yield f"{line}\n"
-        while len(rest) < _LONGEST_ROW and (item := next_line()) is not None:
-            rest.append(item)
-            text = item[1]
-            yield f"{text if isinstance(text, str) else text.decode(errors='replace')}\n"
-
-    try:
-        return next(csv.reader(texts(), delimiter=separator, strict=True)), rest
-    except csv.Error as error:
-        return (_OPEN if "end of data" in str(error) else f"not CSV ({error})"), rest
+def as_queries(queries: Any, text_column: str | None = None) -> list[str]:
+    """Return the texts of a table, a Path, an iterable of strings or mappings, or one string."""
+    if isinstance(queries, str):
+        return [queries]
+    if not is_table(queries) and not is_path(queries):
+        first, queries = _peek(queries, "`queries`")
+        if not isinstance(first, Mapping | Entry):
+            return as_texts(queries, "queries")
+    entries = as_entries(queries, None, False, text_column, "", name="queries")
+    return [entry.question for entry in entries]
 
 
-def _find_separator(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
-    """Return the separator by which most first rows fit the header, and the lines below `sep=`."""
-    first = [*itertools.islice(lines, _SHOWN_LINES)]
-    whole = itertools.chain(first, lines)
-    plain = [re.sub(r'"[^"]*"', "", line) for _, line in first if isinstance(line, str)]
-    plain = [*filter(str.strip, plain)]
-    if plain and re.fullmatch(r'sep=[^"\r ]\r?', plain[0]):
-        return plain[0][4], itertools.islice(whole, 1, None)
-
-    def fit(separator: str) -> tuple[int, int]:
-        counts = [line.count(separator) for line in plain]
-        return (counts[1:].count(counts[0]) if counts[0] else 0), counts[0]
-
-    return (max(",;\t|", key=fit) if plain else ","), whole
+def _keep(columns: Columns, payload: Any) -> Columns:
+    """Add the argument `payload`; names of columns may be numbers in pandas."""
+    if isinstance(payload, bool | None):
+        return dataclasses.replace(columns, payload=bool(payload))
+    names = (payload,) if isinstance(payload, str) else tuple(map(str, payload))
+    return dataclasses.replace(columns, payload=names)
 
 
-def _cell_rows(rows: Iterator[tuple[int, Cells]], source: str, choose: Choose) -> Rows:
-    """Yield the chosen columns of the rows below a header."""
-    number, first = next(rows, (0, None))
-    if first is None:
-        what = f"{source}: expected a header that names the columns, got nothing"
-        raise UserError(what, remedy="give a file with one row or more")
-    if isinstance(first, str):
-        what = f"{source}, line {number}: expected a header, got what cannot be read ({first})"
-        raise UserError(what, remedy="save the file as UTF-8")
-    header = [name.strip() for name in first]
-    places = {name: header.index(name) for name in choose(header)}
-    if not places:  # the first row is no header
-        places = {f"{at}": at for at in range(len(header))}
-        rows, header = itertools.chain([(number, first)], rows), []
-    width, repeated = len(first), 0
-    for line, row in rows:
-        if isinstance(row, str):
-            yield line, row
-        elif len(row) < width or any(map(str.strip, row[width:])):
-            fields = "field" if width == 1 else "fields"
-            yield line, f"expected {width} {fields}, as the header, got {len(row)} in {short(row)}"
-        elif [cell.strip() for cell in row] == header:
-            repeated += 1
+def _peek(questions: Any, source: str) -> tuple[Any, Any]:
+    """The first of some questions, None if there is none, and all of them."""
+    if isinstance(questions, Mapping):
+        what = f"{source}: expected a table or a list of strings, got a dict"
+        raise UserError(what, remedy="give pandas.DataFrame(...) of columns, or a list of rows")
+    if isinstance(questions, str | bytes) or not isinstance(questions, Iterable):
+        return None, questions  # which `as_texts` refuses
+    if hasattr(questions, "to_pylist"):  # an Arrow array
+        questions = questions.to_pylist()
+    iterator = iter(questions)
+    start = [*itertools.islice(iterator, 1)]
+    return (*start, None)[0], itertools.chain(start, iterator)
+
+
+def _mapping_rows(questions: Iterable[object]) -> Rows:
+    for i, row in enumerate(questions):
+        if not isinstance(row, Mapping):
+            yield i, f"expected a mapping, got {type(row).__name__}"
+        elif None in row:  # csv.DictReader puts cells there that no column has
+            yield i, f"expected {len(row) - 1} cells, as the header, got more: {short(row[None])}"
         else:
-            yield line, {name: row[at] for name, at in places.items()}
-    if repeated:
-        log.warning("%s: left out rows that repeat the header: %s", source, f"{repeated:,}")
+            yield i, {str(key): value for key, value in row.items()}
 
 
-def _line_rows(lines: Iterator[Line], source: str, names: Sequence[str], *, sniff: bool) -> Rows:
-    """Yield lines of text as rows of one column; sniff: refuse what looks like a table."""
-    if len(names) > 1:
-        what = f"{source}: expected columns {', '.join(names)}, got lines of text"
-        raise UserError(what, remedy="name tsv, csv, jsonl or parquet with `--format`")
-    for number, line in lines:
-        if isinstance(line, bytes):
-            yield number, not_utf8(line)
-            continue
-        if number == 1 and sniff and (kind := _table_format(line)):
-            what = f"{source}: expected lines of text, got what looks like {kind}"
-            raise UserError(what, remedy="name its format with `--format`, lines if it is text")
-        if line.strip():
-            yield number, {names[0]: line.removesuffix("\r")}
+def _entries(
+    rows: Rows, columns: Columns, bad: BadRows, kind: str = "", say: Say | None = None
+) -> Iterator[Entry]:
+    """Make entries of rows of a format. The first row says which column is the question's."""
+    is_text = kind in ("csv", "tsv")  # ids are numbers where they look like it
+    chosen_of: dict[tuple[str, ...], Columns] = {}
+    unseen = {*columns.kept}
+
+    def parse(line: int, fields: Fields) -> Entry:
+        nonlocal columns
+        unseen.difference_update(fields)
+        names = tuple(fields)
+        if names not in chosen_of:
+            chosen = chosen_of[names] = columns.choose(names)
+            if len(chosen_of) == 1:
+                columns = dataclasses.replace(columns, text=chosen.text)
+                if say is not None:
+                    say(chosen, bad.source)
+        return _entry(line, fields, chosen_of[names], is_text)
+
+    yield from bad.good(rows, parse)
+    if unseen:
+        log.warning("%s: no row has %s", bad.source, listed(sorted(unseen)))
 
 
-def _table_format(line: str) -> str:
-    """Return the format of a table that begins with this line, if it looks like one; else ""."""
-    with contextlib.suppress(*_NO_JSON):
-        value = _parse_json(line)
-        if isinstance(value, dict) and value:
-            return "jsonl"
-    cells = [cell.strip('" \r').lower() for cell in re.split("[\t,;]", line)]
-    short_cells = all(len(cell.split()) <= 3 and "?" not in cell for cell in cells)
-    # A sentence has commas, but no tabs: a word of a name is enough between these.
-    names = re.split(r"\W+", line.lower()) if "\t" in line else cells
-    if len(cells) > 1 and short_cells and not {*names}.isdisjoint((*TEXT_NAMES, "question1")):
-        return "tsv" if "\t" in line else "csv"
-    return ""
+def _entry(line: int, fields: Fields, chosen: Columns, is_text: bool) -> Entry:
+    """The entry of a row; a UserError says what is wrong with it."""
+    question = fields[chosen.text]
+    if not isinstance(question, str) or not question.strip():
+        raise UserError(f"expected a question in `{chosen.text}`, got {short(question)}")
+    value = _as_id(fields[chosen.id], chosen.id, is_text) if chosen.id else None
+    payload = {name: fields[name] for name in chosen.kept if name in fields}
+    if not is_text:  # whose cells are strings
+        payload = to_json({n: None if is_missing(cell) else cell for n, cell in payload.items()})
+    return Entry(line, value, str(question), payload or None)
 
 
-def _json_rows(file: Any, source: str, columns: Sequence[str]) -> Rows:
-    """Yield the objects of an array, or of lines; each must have the columns."""
+def _as_id(value: Any, column: str, is_text: bool) -> Id | None:
+    """The id in a column, None for none; numbers that are no id are strings, as in CSV."""
+    if isinstance(value, str):
+        key = id_key(value) if is_text else value  # of a file, 7 is a number, and 007 is none
+        value = key if value.strip() else None
+    if is_missing(value):
+        return None
+    if isinstance(value, decimal.Decimal):
+        value = int(value) if value == value.to_integral_value() else str(value)
+    if isinstance(value, int | np.integer) and not 0 <= value <= LARGEST_ID:
+        value = str(value)
+    return check_id(value, f"in `{column}`")
 
-    def check(value: Any) -> Fields | str:
-        if not isinstance(value, dict):
-            return f"expected a JSON object, got {short(value)}"
-        if missing := [name for name in columns if name not in value]:
-            return f"expected the key `{missing[0]}`, got {short(sorted(value))}"
-        return value
 
-    if file.peek(1).lstrip(_BEFORE_JSON).startswith(b"["):
+def _with_ids(entries: Iterator[Entry], ids: Iterable[Id], skip_bad_rows: bool) -> Iterator[Entry]:
+    """Give each entry the id at its position; a UserError where there are more or fewer."""
+    checked = check_ids(ids)
+    count = 0
+    for entry in entries:
+        count = entry.line + 1
+        if count <= len(checked):
+            yield entry._replace(id=checked[entry.line])
+    if count > len(checked) or (count < len(checked) and not skip_bad_rows):
+        raise UserError(f"`ids`: expected one a question ({count}), got {len(checked)}")
+
+
+def _with_payload(entries: Iterator[Entry], payload: list[Any], count: int) -> Iterator[Entry]:
+    """Give each entry the mapping at its position."""
+    if len(payload) != count:
+        raise UserError(f"`payload`: expected a mapping a question ({count}), got {len(payload)}")
+    for entry in entries:
+        fields, place = payload[entry.line], f"at position {entry.line}"
+        if not isinstance(fields, Mapping | None):
+            what = f"`payload`: expected a mapping a question, got {type(fields).__name__} {place}"
+            raise UserError(what)
         try:
-            yield from enumerate(map(check, _parse_json(file.read())), start=1)
-        except _NO_JSON as error:
-            what = f"{source}: expected an array of JSON objects ({shortened(str(error))})"
-            remedy = "correct it, or name another format with `--format`"
-            raise UserError(what, remedy=remedy) from None
-        return
-    for number, line in read_lines(file, source):
-        if isinstance(line, bytes):
-            yield number, not_utf8(line)
-        elif line.strip():
-            try:
-                yield number, check(_parse_json(line))
-            except _NO_JSON as error:
-                yield number, f"expected a JSON object ({error})"
-
-
-def _parse_json(data: bytes | str) -> Any:
-    """Parse JSON; ValueError for NaN and infinity, which Python's parser accepts."""
-
-    def refuse(name: str) -> object:
-        raise ValueError(f"got {name}, which JSON lacks")
-
-    return json.loads(data, parse_constant=refuse)
-
-
-def _arrow_rows(file: Any, path: str, kind: str, choose: Choose) -> Rows:
-    """Yield the rows of a Parquet file, or of an Arrow IPC file or stream."""
-    arrow, source = import_pyarrow(path), input_name(path)
-    try:
-        # Of a pipe, gzip says that it is seekable.
-        seekable = os.path.isfile(path) and file.seekable()
-        data = arrow.PythonFile(file, "r") if seekable else arrow.BufferReader(file.read())
-        if kind == "parquet":
-            table = arrow.parquet.ParquetFile(data)
-            names = [*choose(table.schema_arrow.names)]
-            # `columns` takes a name with a dot as the field of a struct.
-            dotted = any("." in name for name in names)
-            batches = table.iter_batches(columns=None if dotted else names)
-        else:
-            is_file = data.read(6) == b"ARROW1"
-            data.seek(0)
-            reader = arrow.ipc.open_file(data) if is_file else arrow.ipc.open_stream(data)
-            names = [*choose(reader.schema.names)]
-            batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
-        yield from enumerate(_batch_rows(batch.select(names) for batch in batches), start=1)
-    except arrow.ArrowException as error:
-        what = f"{source}: expected {kind.capitalize()} ({shortened(str(error))})"
-        remedy = "fetch it again, or name another format with `--format`"
-        raise UserError(what, remedy=remedy) from None
-
-
-def _batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
-    """Yield the rows of Arrow batches, or NOT_UTF8 for a row with such text."""
-    for batch in batches:
-        try:
-            yield from batch.to_pylist()
-        except UnicodeDecodeError:
-            if len(batch) == 1:
-                yield NOT_UTF8
-            else:
-                yield from _batch_rows(batch.slice(i, 1) for i in range(len(batch)))
+            yield entry._replace(payload=to_json(fields))
+        except UserError as error:
+            raise UserError(f"`payload`: {error.what} {place}") from None

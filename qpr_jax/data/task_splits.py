@@ -7,16 +7,15 @@ create_splits.py). The pairs of a part serve classification and mining, `beir` s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.beir import write_beir
+from qpr_jax.data.beir_format import write_beir
 from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
-from qpr_jax.data.pairs import PAIRS_HEADER, QuestionPairs
+from qpr_jax.data.columns import write_tsv
+from qpr_jax.data.question_pairs import PAIRS_HEADER, QuestionPairs
 from qpr_jax.data.splits import group_questions
-from qpr_jax.data.tables import write_tsv
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, replace_folder, write_json
 from qpr_jax.text.tokenizer import normalized_text
@@ -39,7 +38,7 @@ def write_tasks(
 
     {train,dev,test}.tsv: `qid1 qid2 question1 question2 is_duplicate`, the labeled pairs with both
     questions in the part, in the order of the file.
-    beir/: queries of dev and test, and all other questions as a corpus (`data.beir`). A cluster has
+    beir/: queries of dev and test, and all other questions as a corpus. A cluster has
     one query at most, and no other question has the normalized text of a query.
     report.json: counts.
 
@@ -52,7 +51,11 @@ def write_tasks(
     # A non-duplicate of one cluster is contradicted.
     inside = in_one_cluster(clusters, data.pairs) & ~data.is_duplicate
     part_of_pair = np.where(across | inside, -1, ends[:, 0])
+    times = Counter(texts := [normalized_text(question) for question in data.questions])
+    able = (clusters >= 0) & np.array([times[text] == 1 for text in texts], np.bool_)
     parts: dict[str, dict[str, int]] = {}
+    qrels: dict[str, list[tuple[str, str, int]]] = {}
+    asked = np.zeros(len(part_of), np.bool_)
     for part, name in enumerate(PARTS):
         there, labels = part_of == part, data.is_duplicate[part_of_pair == part]
         parts[name] = {
@@ -64,22 +67,29 @@ def write_tasks(
         if not parts[name]["clusters"]:
             what = f"expected duplicates in each part, got none for {name}"
             raise UserError(what, remedy="change `--dev` or `--test`, or give more pairs")
-    queries = _queries(data, clusters, part_of)
-    qrels = {name: _relevant(data, clusters, rows) for name, rows in queries.items()}
-    for name, rows in queries.items():
-        parts[name] |= {"queries": len(rows), "relevant": len(qrels[name])}
-    asked = np.concatenate([*queries.values()])
-    corpus = np.setdiff1d(np.arange(len(data.ids)), asked)
+        if name in QUERIES:
+            queries = _queries(data, clusters, np.flatnonzero(able & there), part)
+            asked[queries] = True
+            qrels[name] = _relevant(data, clusters, queries)
+            parts[name] |= {"queries": len(queries), "relevant": len(qrels[name])}
     dropped = {
         "non_duplicates_across_parts": int(across.sum()),
         "non_duplicates_of_one_cluster": int(inside.sum()),
     }
-    counts = {"questions": len(data.questions), "corpus": len(corpus)}
+    counts = {"questions": len(data.questions), "corpus": int((~asked).sum())}
     report = {**data.report, **counts, "dropped": dropped, "parts": parts}
+    order = np.argsort(data.ids).tolist()
+    documents, queries_of = (
+        [(f"{data.ids[i]}", data.questions[i]) for i in order if asked[i] == is_query]
+        for is_query in (False, True)
+    )
     with replace_folder(folder) as path:
         for part, name in enumerate(PARTS):
-            write_tsv(path / f"{name}.tsv", PAIRS_HEADER, _pair_rows(data, part_of_pair == part))
-        write_beir(path / "beir", _texts(data, corpus), _texts(data, asked), qrels)
+            rows = np.column_stack([data.pairs, data.is_duplicate])[part_of_pair == part].tolist()
+            ids, questions = data.ids, data.questions
+            cells = ((ids[a], ids[b], questions[a], questions[b], label) for a, b, label in rows)
+            write_tsv(path / f"{name}.tsv", PAIRS_HEADER, cells)
+        write_beir(path / "beir", documents, queries_of, qrels)
         write_json(path / "report.json", report)
     return report
 
@@ -122,26 +132,19 @@ def _shuffle(keys: np.ndarray, stream: int) -> np.ndarray:
 
 
 def _queries(
-    data: QuestionPairs, clusters: np.ndarray, part_of: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Choose one question from each of the clusters that have a possible query, up to the limit."""
-    texts = [normalized_text(question) for question in data.questions]
-    times = Counter(texts)
-    able = (clusters >= 0) & np.array([times[text] == 1 for text in texts], np.bool_)
-    queries = {}
-    for part, (name, most) in enumerate(QUERIES.items(), start=DEV):
-        candidates = np.flatnonzero(able & (part_of == part))
-        candidates = candidates[_shuffle(data.ids[candidates], 2 * part)]
-        _, first = np.unique(clusters[candidates], return_index=True)
-        chosen = candidates[first]
-        # Shuffled again: otherwise large clusters would be more likely to come first.
-        chosen = chosen[_shuffle(data.ids[chosen], 2 * part + 1)][:most]
-        if not len(chosen):
-            reason = "each question of its clusters has the text of another"
-            what = f"expected queries in {name}, got none: {reason}"
-            raise UserError(what, remedy="raise `--dev` or `--test`, or give more pairs")
-        queries[name] = chosen[np.argsort(data.ids[chosen])]
-    return queries
+    data: QuestionPairs, clusters: np.ndarray, candidates: np.ndarray, part: int
+) -> np.ndarray:
+    """Choose one of the candidates of a part from each cluster, up to the limit."""
+    name = PARTS[part]
+    candidates = candidates[_shuffle(data.ids[candidates], 2 * part)]
+    chosen = candidates[np.unique(clusters[candidates], return_index=True)[1]]
+    # Shuffled again: otherwise large clusters would be more likely to come first.
+    chosen = chosen[_shuffle(data.ids[chosen], 2 * part + 1)][: QUERIES[name]]
+    if not len(chosen):
+        reason = "each question of its clusters has the text of another"
+        what = f"expected queries in {name}, got none: {reason}"
+        raise UserError(what, remedy="raise `--dev` or `--test`, or give more pairs")
+    return chosen
 
 
 def _relevant(
@@ -152,13 +155,3 @@ def _relevant(
     others = np.setdiff1d(np.flatnonzero(np.isin(clusters, [*query_of])), queries)
     pairs = sorted((data.ids[query_of[clusters[i]]], data.ids[i]) for i in others.tolist())
     return [(f"{query}", f"{other}", 1) for query, other in pairs]
-
-
-def _texts(data: QuestionPairs, positions: np.ndarray) -> Iterator[tuple[str, str]]:
-    for position in positions[np.argsort(data.ids[positions])].tolist():
-        yield f"{data.ids[position]}", data.questions[position]
-
-
-def _pair_rows(data: QuestionPairs, chosen: np.ndarray) -> Iterator[tuple[int, int, str, str, int]]:
-    for a, b, label in np.column_stack([data.pairs, data.is_duplicate])[chosen].tolist():
-        yield data.ids[a], data.ids[b], data.questions[a], data.questions[b], label

@@ -1,4 +1,4 @@
-"""Logs of questions and answers: files or folders, in any format of `data.tables`."""
+"""Logs of questions and answers: files or folders, in any format of `data.decoding`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from qpr_jax.data.decoding import SKIP, BadRows
-from qpr_jax.data.tables import read_rows
+from qpr_jax.data.columns import SKIP, BadRows, read_rows
+from qpr_jax.data.decoding import Fields
+from qpr_jax.errors import UserError
 from qpr_jax.integrations import spark
 from qpr_jax.text.tokenizer import canonical
 
@@ -55,30 +56,26 @@ class LogQuestions(NamedTuple):
     bad_rows: int
 
 
-def read_log(logs: Logs, file: str, *, skip_bad_rows: bool = False) -> Iterator[LogRow | None]:
-    """Yield the rows of a file, None for a bad one if these are skipped, else raise UserError."""
+def read_log(logs: Logs, bad: BadRows) -> Iterator[LogRow]:
+    """Yield the good rows of the file `bad.source`."""
     columns = (logs.question_column, logs.answer_column)
-    bad = BadRows(file, skip=skip_bad_rows, option=_SKIP)
-    rows = read_rows(file, columns, format=logs.format, remedy=NAME_COLUMNS)
-    for line, fields in itertools.islice(rows, logs.max_rows or None):
-        row = fields if isinstance(fields, str) else _log_row(*(fields[name] for name in columns))
-        if isinstance(row, str):
-            bad.add(line, row)
-        yield row if isinstance(row, LogRow) else None
 
+    def parse(line: int, fields: Fields) -> LogRow:
+        question, answer = (fields[name] for name in columns)
+        texts = []
+        label = f"{answer}" if isinstance(answer, int) else answer
+        for name, value in (("a question", question), ("an answer", label)):
+            if not isinstance(value, str) or not value.strip():
+                raise UserError(f"expected {name}, got {value!r:.60}")
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise UserError(f"expected Unicode text in {name} ({error.reason})") from None
+            texts.append(" ".join(value.split()))
+        return LogRow(canonical(texts[0]), canonical(texts[1]), texts[0])
 
-def _log_row(question: object, answer: object) -> LogRow | str:
-    """Return the row of a question and its answer, or what is wrong; a number may be a label."""
-    label, texts = f"{answer}" if isinstance(answer, int) else answer, []
-    for name, value in (("a question", question), ("an answer", label)):
-        if not isinstance(value, str) or not value.strip():
-            return f"expected {name}, got {value!r:.60}"
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            return f"expected Unicode text in {name} ({error.reason})"
-        texts.append(" ".join(value.split()))
-    return LogRow(canonical(texts[0]), canonical(texts[1]), texts[0])
+    rows = read_rows(bad.source, columns, format=logs.format, remedy=NAME_COLUMNS)
+    return bad.good(itertools.islice(rows, logs.max_rows or None), parse)
 
 
 def distinct_questions(rows: Iterable[LogRow]) -> Iterator[Question]:
@@ -96,19 +93,17 @@ def distinct_questions(rows: Iterable[LogRow]) -> Iterator[Question]:
 
 def read_questions(logs: Logs, *, skip_bad_rows: bool = False) -> LogQuestions:
     """Read the distinct questions of logs; UserError for a bad row unless `skip_bad_rows`."""
-    count = bad = 0
+    bad = [BadRows(file, skip_bad_rows, _SKIP) for file in logs.files]
+    count = 0
 
     def rows() -> Iterator[LogRow]:
-        nonlocal count, bad
-        for file in logs.files:
-            for row in read_log(logs, file, skip_bad_rows=skip_bad_rows):
-                if row is None:
-                    bad += 1
-                else:
-                    count += 1
-                    yield row
+        nonlocal count
+        for row in itertools.chain.from_iterable(read_log(logs, each) for each in bad):
+            count += 1
+            yield row
 
-    return LogQuestions([*distinct_questions(rows())], count, bad)
+    questions = [*distinct_questions(rows())]
+    return LogQuestions(questions, count, sum(each.count for each in bad))
 
 
 def read_questions_on_spark(
@@ -120,8 +115,9 @@ def read_questions_on_spark(
     files = [*map(os.path.abspath, logs.files)]  # Spark may have another working directory
 
     def read(number: int) -> Iterator[tuple[str | None, ...]]:
-        for row in read_log(logs, files[number], skip_bad_rows=skip_bad_rows):
-            yield row or (None, None, None)
+        bad = BadRows(files[number], skip_bad_rows, _SKIP)
+        yield from read_log(logs, bad)
+        yield from [(None, None, None)] * bad.count
 
     columns = "key string, answer string, text string"
     rows = spark.map_numbers(session, len(files), read, columns).persist(StorageLevel.DISK_ONLY)

@@ -16,9 +16,9 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from qpr_jax.data.columns import select_rows
-from qpr_jax.data.questions import Payload, Source
-from qpr_jax.data.tables import tsv_cell
+from qpr_jax.data.columns import tsv_cell
+from qpr_jax.data.frames import select_rows
+from qpr_jax.data.tables import Payload, Source
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import read_object, write_atomically
 from qpr_jax.ids import Id

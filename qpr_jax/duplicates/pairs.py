@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpr_jax.data.questions import Source
+from qpr_jax.data.tables import Source
 from qpr_jax.duplicates.groups import (
     Linkage,
     RowGroup,

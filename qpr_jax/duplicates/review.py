@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.columns import is_missing
+from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import input_name
-from qpr_jax.data.pairs import parse_label
-from qpr_jax.data.tables import read_values
+from qpr_jax.data.frames import is_missing
+from qpr_jax.data.question_pairs import parse_label
 from qpr_jax.duplicates.sampling import (
     QUANTILE,
     Estimate,
@@ -74,7 +74,7 @@ def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
     """Read a file with the columns of `FoundPair`, and leave out its copies.
 
     UserError where a row is no pair, or the file has none, or one twice. The order of its rows does
-    not count. format: as of `data.tables.read_rows`.
+    not count. format: as of `data.columns.read_rows`.
     """
     source, pairs = input_name(path), dict[int, FoundPair]()
     for pair in read_values(path, FoundPair._fields, _parse, expected=_EXPECTED, format=format):

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from qpr_jax.data.clusters import numbered
-from qpr_jax.data.columns import is_missing
-from qpr_jax.data.decoding import listed
+from qpr_jax.data.columns import listed
+from qpr_jax.data.frames import is_missing
 from qpr_jax.encoders.base import Encoder, encode_in_parts
 from qpr_jax.errors import UserError, shortened
 from qpr_jax.ids import id_key, order_key

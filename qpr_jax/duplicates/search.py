@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.data.columns import is_table
-from qpr_jax.data.decoding import format_of
-from qpr_jax.data.questions import NO_COLUMNS, Source, as_entries
+from qpr_jax.data.columns import format_of
+from qpr_jax.data.frames import is_table
+from qpr_jax.data.tables import NO_COLUMNS, Source, as_entries
 from qpr_jax.duplicates.groups import Linkage, check_linkage, column_of
 from qpr_jax.duplicates.pairs import THRESHOLD, Pairs, check_bound
 from qpr_jax.duplicates.rows import (
@@ -23,8 +23,8 @@ from qpr_jax.duplicates.rows import (
     require_column,
 )
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.default import default_folder
 from qpr_jax.encoders.language import say_unknown_words
+from qpr_jax.encoders.load import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, first_repeated, repeated_id

@@ -105,7 +105,7 @@ def _lacks(encoder: Encoder, what: str) -> UserError:
 
 def say_cut(encoder: Encoder, cut: int, count: int) -> None:
     """Warn of texts that are longer than an encoder reads, once for each encoder."""
-    if cut and encoder not in _said_cut:
+    if encoder not in _said_cut:
         _said_cut.add(encoder)
         message = "%s of %s texts have more than %d tokens: the rest of them is not read"
         log.warning(message, f"{cut:,}", f"{count:,}", encoder.max_tokens)

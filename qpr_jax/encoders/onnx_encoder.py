@@ -49,7 +49,6 @@ class OnnxEncoder:
     normalize: bool
     vocabulary_size: int
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
-    extends: tuple[str, ...] = ()
 
     @functools.cached_property
     def identity(self) -> str:
@@ -60,7 +59,8 @@ class OnnxEncoder:
     def encode(self, questions: Sequence[str]) -> np.ndarray:
         """Encode any strings: float32 [n, d], in the order of the questions."""
         ids, cut = self._pieces.id_lists(as_texts(questions), self.max_tokens)
-        say_cut(self, cut, len(ids))
+        if cut:
+            say_cut(self, cut, len(ids))
         vectors = np.empty((len(ids), self.dimension), np.float32)
 
         def encode(rows: np.ndarray) -> None:

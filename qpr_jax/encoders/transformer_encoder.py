@@ -81,7 +81,8 @@ class TransformerEncoder:
     def encode(self, questions: Sequence[str]) -> np.ndarray:
         """Encode any strings: float32 [n, d], in the order of the questions."""
         ids, cut = self.tokenizer.id_lists(as_texts(questions), self.max_tokens)
-        say_cut(self, cut, len(ids))
+        if cut:
+            say_cut(self, cut, len(ids))
         vectors = np.empty((len(ids), self.dimension), np.float32)
         self._runtime.fill(vectors, ids, self.max_tokens)
         return vectors

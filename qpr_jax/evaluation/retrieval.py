@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 
 import numpy as np
 
-from qpr_jax.evaluation import metrics
+from qpr_jax.evaluation.rankings import hits, ranking_scores, reciprocal_rank
 from qpr_jax.ids import Id, id_key
 from qpr_jax.index.base import Hit
 from qpr_jax.index.vectors import Vectors, exact_top_k
@@ -99,8 +99,8 @@ def relevance_scores(
     queries = list(relevant)
     relevance = np.zeros((len(queries), DEPTH), bool)
     all_hits = search_in_blocks(search, queries, 2 * DEPTH)
-    for row, (query, hits) in enumerate(zip(queries, all_hits, strict=True)):
-        seen = [hit.id for hit in hits if not other_texts or hit.question != query][:DEPTH]
+    for row, (query, found) in enumerate(zip(queries, all_hits, strict=True)):
+        seen = [hit.id for hit in found if not other_texts or hit.question != query][:DEPTH]
         relevance[row, : len(seen)] = [id_key(i) in relevant[query] for i in seen]
     counts = [max(1, len(relevant[query])) for query in queries]
     recall = relevance[:, :10].sum(axis=1) / counts
@@ -109,8 +109,8 @@ def relevance_scores(
 
 def first_scores(relevance: np.ndarray) -> dict[str, float]:
     """Return the means of `hits@1`, `hits@10` and `mrr@20` of rankings, bool [n, k]."""
-    scores = {f"hits@{k}": float(metrics.hits(relevance, k).mean()) for k in HITS_AT}
-    return scores | {f"mrr@{DEPTH}": float(metrics.reciprocal_rank(relevance, DEPTH).mean())}
+    scores = {f"hits@{k}": float(hits(relevance, k).mean()) for k in HITS_AT}
+    return scores | {f"mrr@{DEPTH}": float(reciprocal_rank(relevance, DEPTH).mean())}
 
 
 def overlap(rankings: np.ndarray, others: np.ndarray, k: int = 10) -> float:
@@ -159,7 +159,7 @@ def _scores(
     sizes = np.bincount(clusters[clusters >= 0], minlength=1)
     relevant = np.where(asked >= 0, sizes[np.maximum(asked, 0)] - 1, 0)
     relevance = _relevance(rankings, query_rows, clusters)
-    scores = {f"hits@{k}": metrics.hits(relevance, k) for k in HITS_AT}
+    scores = {f"hits@{k}": hits(relevance, k) for k in HITS_AT}
     ideal = np.arange(DEPTH) < relevant[:, None]
-    scores |= metrics.ranking_scores(relevance, ideal, relevant, CUTOFFS)
-    return scores | {f"mrr@{DEPTH}": metrics.reciprocal_rank(relevance, DEPTH)}
+    scores |= ranking_scores(relevance, ideal, relevant, CUTOFFS)
+    return scores | {f"mrr@{DEPTH}": reciprocal_rank(relevance, DEPTH)}

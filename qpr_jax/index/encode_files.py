@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.data.columns import Columns
-from qpr_jax.data.decoding import import_pyarrow, table_files
+from qpr_jax.data.columns import Columns, table_files
+from qpr_jax.data.decoding import import_pyarrow
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError, short
@@ -146,7 +146,7 @@ def encode_parquet(
       out: a folder; `vector` is a list of d float32. Parts that a former call wrote are kept where
         the source is the same; UserError if it had another encoder or other settings.
       encoder: as in `index.run.read_encoder`.
-      text_column: of the questions; if empty, that with a usual name (`data.tables.TEXT_NAMES`).
+      text_column: of the questions; if empty, that with a usual name (`data.columns.TEXT_NAMES`).
       skip_bad_rows: leave out rows without a question, instead of a UserError.
       spark: the master, as of `integrations.spark.open_session`; if empty, this process encodes.
     """

@@ -88,20 +88,19 @@ class MtebEncoder:
         """
         return encode_in_parts(self.encoder, [text for batch in inputs for text in batch["text"]])
 
-    def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
+    def similarity(
+        self, embeddings1: Any, embeddings2: Any, *, paired: bool = False
+    ) -> torch.Tensor:
         """Similarities of all vectors [n, d] to all others [m, d]: float32 [n, m]."""
-        return self._compare(embeddings1, embeddings2)
+        import torch
+
+        one, other = map(np.atleast_2d, (embeddings1, embeddings2))
+        found = similarities(one, other, normalized=self.encoder.normalize, paired=paired)
+        return torch.from_numpy(found)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
         """Similarities of vectors [n, d] to those of the same rows [n, d]: float32 [n]."""
-        return self._compare(embeddings1, embeddings2, paired=True)
-
-    def _compare(self, *vectors: Any, paired: bool = False) -> torch.Tensor:
-        import torch
-
-        one, other = map(np.atleast_2d, vectors)
-        normalized = self.encoder.normalize
-        return torch.from_numpy(similarities(one, other, normalized=normalized, paired=paired))
+        return self.similarity(embeddings1, embeddings2, paired=True)
 
 
 def similarities(

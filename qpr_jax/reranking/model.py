@@ -16,12 +16,8 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, manifest_format
-from qpr_jax.index.base import Hit, Store
 from qpr_jax.index.run import run_encoder_folder
-from qpr_jax.index.vectors import pair_distances
 from qpr_jax.reranking import plain, words
-from qpr_jax.text.cleaning import Cleaner
-from qpr_jax.text.folding import folded
 
 # What orders hits: False: the distance; None: the model of pairs, if there is one.
 Rerank = Literal[False, "cross_encoder"] | None
@@ -100,93 +96,9 @@ def require_model(model: FittedModel | None) -> FittedModel:
     return model
 
 
-def choose_model(
-    rerank: Rerank, known: PairModel | None, cross_encoder: PairModel | None
-) -> PairModel | None:
-    """Return the model that orders hits; None: the distance does. UserError if there is none."""
-    if rerank is None:
-        return known
-    if rerank is False:
-        return None
-    if rerank != "cross_encoder":
-        what = f"expected None, False or 'cross_encoder', got {rerank!r:.80}"
-        raise UserError(what, setting="rerank")
-    if cross_encoder is None:
-        remedy = "name the folder of one by --cross-encoder or `cross_encoder`"
-        raise UserError("expected a cross-encoder, found none", setting="rerank", remedy=remedy)
-    return cross_encoder
-
-
 def model_facts(model: FittedModel | None) -> dict[str, Any] | None:
     """Return what `qpr info` prints of a model."""
     if model is None:
         return None
     kind = "words" if isinstance(model, words.WordsModel) else "plain"
     return {"kind": kind, "depth": model.depth, **model.settings}
-
-
-def reads_metric(encoder: Encoder, metric: str) -> bool:
-    """Whether the distances of a metric are, or give, squared Euclidean ones."""
-    return metric == "l2" or encoder.normalize
-
-
-def score_hits(
-    model: PairModel,
-    encoder: Encoder,
-    store: Store,
-    queries: Sequence[str],
-    hits: Sequence[Sequence[Hit]],
-    *,
-    cleaned: Sequence[str] | None = None,
-    sort: bool = True,
-) -> list[list[Hit]]:
-    """Set the scores of hits and, if `sort`, sort those of each query: copies first, by logit.
-
-    Texts are compared as they are encoded. A hit that is a copy of its query has the score 1.
-
-    cleaned: the queries as they are encoded; None: they are cleaned here.
-    """
-    cleaner = store.cleaner
-    cleaned = cleaner.clean_all(queries) if cleaned is None else cleaned
-    flat = [hit for found in hits for hit in found]
-    asked = [query for query, found in zip(queries, hits, strict=True) for _ in found]
-    first = [query for query, found in zip(cleaned, hits, strict=True) for _ in found]
-    second = cleaner.clean_all(_texts(flat))
-    distances = np.array([hit.distance for hit in flat], np.float64)
-    if store.recipe.metric == "ip":
-        distances = 2 + 2 * distances
-    _tell_apart(encoder, cleaner, asked, _texts(flat), first, second, distances)
-    logits = model.logits(first, second, distances)
-    copies = [folded(one) == folded(hit.question) for one, hit in zip(asked, flat, strict=True)]
-    logits[copies] = np.inf
-    scores = np.where(copies, 1.0, plain.probability(logits)).tolist()
-    scored, start = [], 0
-    for query, found in zip(queries, hits, strict=True):
-        rows = [*range(start, start + len(found))]
-        if sort:
-            rows.sort(key=lambda i: (flat[i].question != query, -logits[i]))
-        scored.append([flat[i]._replace(score=scores[i]) for i in rows])
-        start += len(found)
-    return scored
-
-
-def _texts(hits: Sequence[Hit]) -> list[str]:
-    return [hit.question for hit in hits]
-
-
-def _tell_apart(
-    encoder: Encoder,
-    cleaner: Cleaner,
-    asked: Sequence[str],
-    found: Sequence[str],
-    first: list[str],
-    second: list[str],
-    distances: np.ndarray,
-) -> None:
-    """Compare texts as they are where cleaning alone makes them equal (`text.cleaning`)."""
-    for at, pair in enumerate(zip(asked, found, strict=True)):
-        equal = first[at] == second[at] and folded(pair[0]) != folded(pair[1])
-        if equal and cleaner.told_apart(pair):
-            first[at], second[at] = pair
-            ends = np.array([[0], [1]])
-            distances[at] = pair_distances(encoder.encode([*pair]), *ends)[0]

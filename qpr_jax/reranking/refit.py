@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.data.clusters import connect
-from qpr_jax.data.pairs import QuestionPairs
+from qpr_jax.data.question_pairs import QuestionPairs
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.metrics import BINS, reliability
+from qpr_jax.evaluation.rankings import BINS, reliability
 from qpr_jax.index.density import neighbor_distances
 from qpr_jax.index.vectors import pair_distances
 from qpr_jax.reranking.fitting import fit_logistic

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.data.clusters import cluster_report
-from qpr_jax.data.pairs import QuestionPairs
+from qpr_jax.data.question_pairs import QuestionPairs
 from qpr_jax.data.splits import SPLITS, TRAIN, Splits, without_texts
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError

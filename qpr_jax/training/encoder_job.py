@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.splits import VALIDATION, write_splits
-from qpr_jax.distant.folder import content_hash
+from qpr_jax.distant.cluster_folder import content_hash
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError

@@ -23,7 +23,7 @@ import numpy as np
 from qpr_jax.data.clusters import in_one_cluster
 from qpr_jax.data.contrasts import contrasts
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.evaluation.metrics import reliability
+from qpr_jax.evaluation.rankings import reliability
 from qpr_jax.evaluation.retrieval import first_scores, index_search
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.vectors import Vectors

@@ -13,12 +13,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from qpr_jax.data.parallel_sentences import file_names
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.data.translations import file_names
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.evaluation.lexical import bm25_search
-from qpr_jax.evaluation.metrics import rank_scores, write_ranks
+from qpr_jax.evaluation.rankings import rank_scores, write_ranks
 from qpr_jax.evaluation.retrieval import (
     DEPTH,
     RankFn,

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qpr_jax.data.augmentation import replace_words, splice_questions
 from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
-from qpr_jax.data.columns import Columns
-from qpr_jax.data.decoding import BadRows, table_files
-from qpr_jax.data.pairs import QuestionPairs, read_question_pairs
-from qpr_jax.data.questions import read_questions
-from qpr_jax.data.sources import find_logs, find_quora
+from qpr_jax.data.columns import BadRows, read_rows, table_files
+from qpr_jax.data.find_data import find_logs, find_quora
+from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import (
     TRAIN,
     SplitData,
@@ -31,9 +30,8 @@ from qpr_jax.data.splits import (
     split_by_text,
 )
 from qpr_jax.data.synthetic import synthetic_pairs
-from qpr_jax.data.tables import read_rows
-from qpr_jax.data.words import replace_words, splice_questions
-from qpr_jax.distant.folder import is_made, make_folder, read_clusters, read_report
+from qpr_jax.data.tables import read_table
+from qpr_jax.distant.cluster_folder import is_made, make_folder, read_clusters, read_report
 from qpr_jax.distant.logs import Logs
 from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.text.tokenizer import normalized_text
@@ -139,10 +137,11 @@ def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
 
 def read_listed(config: TrainConfig, setting: str) -> Iterator[str]:
     """The texts of a list."""
-    skip, columns = config.data.skip_bad_rows, Columns(config.data.question_column, None)
+    text, skip = config.data.question_column, config.data.skip_bad_rows
     for file in listed_files(config, setting):
-        for question in read_questions(file, columns=columns, skip_bad_rows=skip):
-            yield question.question
+        table = read_table(file, text=text, id=None, payload=False, skip_bad_rows=skip)
+        for entry in table:
+            yield entry.question
 
 
 def unlabeled_texts(

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.splits import group_questions
-from qpr_jax.data.translations import (
+from qpr_jax.data.augmentation import gloss, learn_lexicon
+from qpr_jax.data.parallel_sentences import (
     Translations,
     TranslationSplits,
     file_names,
@@ -19,8 +19,8 @@ from qpr_jax.data.translations import (
     read_translations,
     split_translations,
 )
-from qpr_jax.data.words import gloss, learn_lexicon
-from qpr_jax.distant.folder import content_hash
+from qpr_jax.data.splits import group_questions
+from qpr_jax.distant.cluster_folder import content_hash
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig, flatten

@@ -5,9 +5,8 @@ import os
 
 import pandas as pd
 
+import qpr_jax
 from qpr_jax import Retriever
-from qpr_jax.data.columns import Columns
-from qpr_jax.data.questions import read_questions
 from qpr_jax.files import locked
 from tests.cli.conftest import QUESTIONS, TABLE
 from tests.kills import killed_at
@@ -95,7 +94,7 @@ def test_every_format_says_the_same(done, calibrated_run, table, tmp_path):
         written = {path.name for path in (tmp_path / "d").iterdir()}
         assert written == {".lock", "info.json", *(f"{name}.{output}" for name in names)}
         path = str(tmp_path / "d" / f"deduplicated.{output}")
-        rows = read_questions(path, columns=Columns(payload=True))
+        rows = qpr_jax.read_table(path)
         said.append([(str(row.id), row.question, *map(str, row.payload.values())) for row in rows])
     assert said[0] == said[1] == said[2] == said[3]
     assert said[0][0] == ("7", "Learn Python", "x", "20", "3")

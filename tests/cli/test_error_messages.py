@@ -96,7 +96,7 @@ MISTAKES = (
     ("calibrate run pairs.tsv --out made", "pairs.tsv, line", "--skip-bad-rows"),
     # evaluate, errors, publish
     ("evaluate mine no_id.tsv", "no_id.tsv, line 2", ""),
-    ("evaluate mine blank.tsv", "blank.tsv, line 3", "correct the line"),
+    ("evaluate mine blank.tsv", "blank.tsv, line 3", "correct it"),
     ("evaluate mine ids.tsv", "1 of 2 ids are not in mine, such as 77", "remove their rows"),
     ("evaluate run pairs.jsonl --task classification --validation pairs.jsonl", "pairs.", ""),
     ("evaluate run pairs.tsv --task mining", "pairs.tsv, line", "--skip-bad-rows"),

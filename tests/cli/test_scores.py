@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from qpr_jax.data.beir import write_beir
+from qpr_jax.data.beir_format import write_beir
 from qpr_jax.reranking.cross_encoder import read_cross_encoder, save_cross_encoder
 from qpr_jax.retriever import Retriever
 from tests.cli.conftest import QUESTIONS, TINY

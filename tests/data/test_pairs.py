@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from qpr_jax.data.pairs import PAIRS_HEADER, gather_pairs, read_question_pairs
+from qpr_jax.data.question_pairs import PAIRS_HEADER, gather_pairs, read_question_pairs
 from qpr_jax.errors import UserError
 from tests.refused import check_refused
 from tests.tables import HEADER, write_table

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from qpr_jax.data.columns import Columns, to_json
-from qpr_jax.data.questions import Entry, as_entries, as_queries, read_questions, read_table
+from qpr_jax.data.frames import to_json
+from qpr_jax.data.tables import Entry, as_entries, as_queries, read_table
 from qpr_jax.errors import UserError
 from tests.refused import check_refused
 
@@ -222,7 +222,7 @@ def test_numbers_that_json_lacks_are_refused_and_never_become_null(tmp_path, num
 
 
 def read(path, **how):
-    return [*read_questions(path, **{"columns": Columns(payload=True)} | how)]
+    return [*read_table(path, **how)]
 
 
 def test_parquet_of_odd_columns(tmp_path):
@@ -249,4 +249,4 @@ def test_parquet_of_odd_columns(tmp_path):
     (folder / "part-2.parquet").write_text("no Parquet")
     check_refused(read, (str(folder), r"spark\.parquet/part-2\.parquet: expected Parquet \("))
     path = table(["asked", "__index_level_0__"], ["a"], [3])
-    assert read(path, columns=Columns("asked", payload=True)) == [Entry(1, None, "a")]
+    assert read(path, text="asked") == [Entry(1, None, "a")]

@@ -18,7 +18,7 @@ from qpr_jax.data.clusters import (
     in_one_cluster,
     transitive_clusters,
 )
-from qpr_jax.data.pairs import QuestionPairs, gather_pairs, read_question_pairs
+from qpr_jax.data.question_pairs import QuestionPairs, gather_pairs, read_question_pairs
 from qpr_jax.data.splits import (
     HELD_OUT,
     SPLITS,

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from qpr_jax.data.translations import Translations, split_translations
+from qpr_jax.data.parallel_sentences import Translations, split_translations
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 from tests.languages import made_up_pairs, translate

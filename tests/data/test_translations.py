@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from qpr_jax.data.translations import Translations, file_names, find_files, read_translations
-from qpr_jax.data.words import Lexicon, gloss, learn_lexicon, splice_questions
+from qpr_jax.data.augmentation import Lexicon, gloss, learn_lexicon, splice_questions
+from qpr_jax.data.parallel_sentences import Translations, file_names, find_files, read_translations
 from qpr_jax.errors import UserError
 from tests.languages import made_up_pairs
 from tests.refused import check_refused

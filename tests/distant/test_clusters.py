@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from qpr_jax.data.splits import SPLITS
-from qpr_jax.distant.folder import (
+from qpr_jax.distant.cluster_folder import (
     content_hash,
     make_folder,
     read_clusters,

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from qpr_jax.distant.folder import write_clusters
+from qpr_jax.distant.cluster_folder import write_clusters
 from qpr_jax.distant.logs import Logs, read_questions, read_questions_on_spark
 from qpr_jax.distant.method import Method
 from qpr_jax.errors import UserError

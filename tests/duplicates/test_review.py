@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qpr_jax.data.pairs import read_question_pairs
+from qpr_jax.data.question_pairs import read_question_pairs
 from qpr_jax.duplicates.review import (
     describe_review,
     open_review,

@@ -191,7 +191,7 @@ def test_a_registered_one_is_saved_changed_and_loaded(tmp_path, monkeypatch):
     read = []
     monkeypatch.setitem(FORMATS, "lengths 1", None)  # which is undone
     register_encoder("lengths 1", lambda files: read.append(files) or SavedLengths())
-    Retriever.build_in(tmp_path / "folder", [(1, None, "aa", None)], encoder=SavedLengths())
+    Retriever.build(["aa"], location=tmp_path / "folder", encoder=SavedLengths())
     again = Retriever.load(tmp_path / "folder")
     again.add(OWN[1:])
     assert ids(Retriever.load(tmp_path / "folder")) == [0, 1, 2]

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from qpr_jax import Retriever, read_encoder
-from qpr_jax.data.sources import write_sample
+from qpr_jax.data.find_data import write_sample
 from qpr_jax.duplicates.search import find_duplicates
-from qpr_jax.encoders.default import MOST_ROWS, default_folder
-from qpr_jax.encoders.load import MINILM, PACKAGED, STUDENT
+from qpr_jax.encoders.load import MINILM, MOST_ROWS, PACKAGED, STUDENT, default_folder
 
 QUESTIONS = [
     "How do I get a stain out of a wool coat?",
@@ -138,7 +137,7 @@ def test_minilm_is_the_default_up_to_fifty_thousand_rows(count, name, caplog):
 
 
 def test_a_call_without_an_encoder_takes_the_default(tmp_path, monkeypatch):
-    monkeypatch.setattr("qpr_jax.encoders.default.MOST_ROWS", 5)
+    monkeypatch.setattr("qpr_jax.encoders.load.MOST_ROWS", 5)
     monkeypatch.chdir(tmp_path)
     (tmp_path / MINILM).mkdir()  # whatever lies in a folder of that name
     identities = {name: read_encoder(PACKAGED[name]).identity for name in PACKAGED}

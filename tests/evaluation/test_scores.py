@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score
 
-from qpr_jax.evaluation.metrics import mean_interval, rank_scores, reliability
-from qpr_jax.evaluation.pairs import (
+from qpr_jax.evaluation.judged_pairs import (
     NO_THRESHOLD,
     best_thresholds,
     classification_scores,
     mining_scores,
 )
+from qpr_jax.evaluation.rankings import mean_interval, rank_scores, reliability
 from qpr_jax.evaluation.retrieval import (
     exact_search,
     overlap,

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qpr_jax.data.translations import Translations
+from qpr_jax.data.parallel_sentences import Translations
 from qpr_jax.evaluation.translation import (
     Corpus,
     known_shares,

@@ -6,7 +6,7 @@ import pytest
 
 from experiments.open_texts import read_wordnet
 from experiments.wiktionary import convert, parse_entry
-from qpr_jax.data.translations import read_translations
+from qpr_jax.data.parallel_sentences import read_translations
 from qpr_jax.errors import UserError
 
 LICENCE = "  1 This software and database is provided under this licence\n"

@@ -99,8 +99,8 @@ def memory(monkeypatch):
 
 
 def test_a_retriever_of_a_store_that_is_registered_by_a_scheme(encoder_run, tmp_path):
-    entries = [(1, None, "how to cook rice"), (2, None, "what is rye")]
-    built = Retriever.build_in("memory://a", entries, encoder_run)
+    entries = ["how to cook rice", "what is rye"]
+    built = Retriever.build(entries, location="memory://a", encoder=encoder_run)
     assert (built.store.recipe.probes, built.store.encoder_name) == (1, str(encoder_run))
     loaded = Retriever.load("memory://a", indexed=True)
     (new,) = loaded.add("where is my car")

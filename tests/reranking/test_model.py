@@ -12,12 +12,12 @@ from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.reranking.fitting import calibrate
+from qpr_jax.reranking.hits import score_hits
 from qpr_jax.reranking.model import (
     PAIR_MODEL,
     model_facts,
     read_pair_model,
     save_pair_model,
-    score_hits,
 )
 from qpr_jax.retriever import Retriever
 from tests.refused import check_refused

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from qpr_jax.data.pairs import QuestionPairs
+from qpr_jax.data.question_pairs import QuestionPairs
 from qpr_jax.errors import UserError
 from qpr_jax.reranking.plain import probability
 from qpr_jax.reranking.refit import refit

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from qpr_jax.data.questions import Entry
+from qpr_jax.data.tables import Entry
 from qpr_jax.duplicates.search import find_duplicates
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import relevance_scores
@@ -131,23 +131,24 @@ def test_a_failed_build_leaves_the_index_and_its_encoder(retriever, run, tmp_pat
         yield Entry(1, None, "one")
         raise UserError("a bad row")
 
+    rows = ((2, "a", "x"), (3, 5, "y"), (4, "5", "z"))
     for entries, message in (
         (broken(), "a bad row"),
         ([], "got none"),
-        ([(1, -1, "x")], "line 1"),
-        ([(1, None, None)], "NoneType"),
-        ([(2, "a", "x"), (3, 5, "y"), (4, "5", "z")], "`entries`, line 4: the id 5"),
+        ([Entry(1, -1, "x")], "position 1"),
+        ([Entry(1, None, None)], "NoneType"),
+        ([Entry(*row) for row in rows], "`questions`, position 4: the id 5"),
     ):
         with pytest.raises(UserError, match=message):
-            Retriever.build_in(tmp_path / "saved", entries, encoder=other)
+            Retriever.build(entries, location=tmp_path / "saved", encoder=other)
         assert texts_of(Retriever.load(tmp_path / "saved")) == texts_of(retriever)
-    Retriever.build_in(tmp_path / "saved", [Entry(1, None, "one")], encoder=other)
+    Retriever.build(["one"], location=tmp_path / "saved", encoder=other)
     again = Retriever.load(tmp_path / "saved")
     assert texts_of(again) == {0: "one"}
     assert again.encoder.identity != retriever.encoder.identity
     # The vectors of the first retriever do not fit any more.
     check_refused(retriever.add, (["two"], "expected an index of the encoder"))
-    Retriever.build_in(tmp_path / "saved", [Entry(1, None, "one")], encoder=run)
+    Retriever.build(["one"], location=tmp_path / "saved", encoder=run)
     assert Retriever.load(tmp_path / "saved").encoder.identity == retriever.encoder.identity
     assert len([*(tmp_path / "saved").rglob("*")]) == names
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from qpr_jax.data.pairs import QuestionPairs
+from qpr_jax.data.question_pairs import QuestionPairs
 from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
 from qpr_jax.encoders.load import load_encoder
-from qpr_jax.evaluation.metrics import read_ranks
+from qpr_jax.evaluation.rankings import read_ranks
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.reranking.features import FeatureExtractor, zero_weights
 from qpr_jax.reranking.model import PAIR_MODEL, save_pair_model

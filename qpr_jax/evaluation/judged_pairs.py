@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.clusters import in_one_cluster, pair_count, transitive_clusters
-from qpr_jax.data.pairs import QuestionPairs
+from qpr_jax.data.question_pairs import QuestionPairs
 from qpr_jax.errors import UserError, needs
 from qpr_jax.index.close_pairs import Pairs, closest_pairs
 from qpr_jax.index.vectors import pair_distances

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -10,14 +9,13 @@ import math
 import pathlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.decoding import table_files
-from qpr_jax.data.pairs import QuestionPairs, parse_label
+from qpr_jax.data.columns import read_values, table_files, write_json_lines, write_tsv
+from qpr_jax.data.question_pairs import QuestionPairs, parse_label
 from qpr_jax.data.splits import SPLITS, SplitData, Splits
-from qpr_jax.data.tables import read_values, write_tsv
 from qpr_jax.distant.logs import (
     NAME_COLUMNS,
     UNDECIDED,
@@ -43,7 +41,6 @@ from qpr_jax.files import (
     replace_folder,
     require_file,
     sha256_of,
-    write_atomically,
     write_json,
 )
 from qpr_jax.integrations.spark import open_session
@@ -92,10 +89,6 @@ def make_folder(
     return write_clusters(folder, questions, method)
 
 
-def _pairs_of(split: str) -> str:
-    return f"pairs_{split}.tsv"
-
-
 def write_clusters(folder: StrPath, log: LogQuestions, method: Method) -> dict[str, Any]:
     """Write the clusters of logs to a new folder, whole or not at all, and return the report.
 
@@ -112,43 +105,54 @@ def write_clusters(folder: StrPath, log: LogQuestions, method: Method) -> dict[s
     clustered, clustered_kept, left = (
         sum(len(cluster.questions) for cluster in some) for some in (found, kept, apart)
     )
-    overlap = clustered_kept - left
+    rows, overlap = [], clustered_kept - left
+    pairs: dict[str, list[tuple[str, str]]] = {split: [] for split in SPLITS}
+    splits = {split: Counter(clusters=0, questions=0, pairs=0) for split in SPLITS}
+    for number, (answer, questions, coherence) in enumerate(clusters):
+        split = split_of[answer]
+        row = {"cluster": number, "answer": answer, "coherence": coherence, "split": split}
+        rows.append(row | {"questions": questions})
+        sample = [*sample_pairs(questions, answer, method)]
+        pairs[split] += sample
+        splits[split].update(clusters=1, questions=len(questions), pairs=len(sample))
+    if empty := [split for split in SPLITS if not splits[split]["clusters"]]:
+        what = f"expected clusters in each split, got none for {empty[0]} without the {overlap:,} "
+        remedy = "give more logs, lower `--min-coherence`, or try another `--seed`"
+        raise UserError(f"{what}questions that are also in train", remedy=remedy)
+    texts = sorted(question.text for question in log.questions)
+    undecided = sum(question.answer == UNDECIDED for question in log.questions)
+    report = {
+        "rows": log.rows,
+        "bad_rows": log.bad_rows,
+        "questions": len(texts),
+        "questions_of_several_answers": sum(q.answers > 1 for q in log.questions),
+        "undecided_questions": undecided,
+        "questions_alone": len(texts) - undecided - clustered,
+        "overlapping_questions": overlap,
+        "repeated_rows": log.rows - len(texts),
+        "clusters": len(found),
+        "clustered_questions": clustered,
+        "clusters_removed": len(found) - len(kept),
+        "questions_removed": clustered - clustered_kept,
+        "clusters_kept": len(kept),
+        "questions_kept": clustered_kept,
+        "clusters_lost_to_overlap": len(kept) - len(clusters),
+        "splits": splits,
+        "method": dict(zip(_METHOD, dataclasses.astuple(method), strict=True)),
+    }
     with replace_folder(folder) as part:
-        splits = _write_files(part, clusters, split_of, method)
-        for split, counts in splits.items():
-            if not counts["clusters"]:
-                what = f"expected clusters in each split, got none for {split} without the "
-                what += f"{overlap:,} questions that are also in train"
-                remedy = "give more logs, lower `--min-coherence`, or try another `--seed`"
-                raise UserError(what, remedy=remedy)
-        texts = sorted(question.text for question in log.questions)
-        with write_atomically(part / QUESTIONS, "w") as file:
-            rows = (json.dumps({"question": text}, ensure_ascii=False) for text in texts)
-            file.writelines(f"{row}\n" for row in rows)
-        undecided = sum(question.answer == UNDECIDED for question in log.questions)
-        report = {
-            "rows": log.rows,
-            "bad_rows": log.bad_rows,
-            "questions": len(texts),
-            "questions_of_several_answers": sum(q.answers > 1 for q in log.questions),
-            "undecided_questions": undecided,
-            "questions_alone": len(texts) - undecided - clustered,
-            "overlapping_questions": overlap,
-            "repeated_rows": log.rows - len(texts),
-            "clusters": len(found),
-            "clustered_questions": clustered,
-            "clusters_removed": len(found) - len(kept),
-            "questions_removed": clustered - clustered_kept,
-            "clusters_kept": len(kept),
-            "questions_kept": clustered_kept,
-            "clusters_lost_to_overlap": len(kept) - len(clusters),
-            "splits": splits,
-            "method": dict(zip(_METHOD, dataclasses.astuple(method), strict=True)),
-        }
+        write_json_lines(part / CLUSTERS, rows)
+        write_json_lines(part / QUESTIONS, ({"question": text} for text in texts))
+        for split in SPLITS:
+            write_tsv(part / _pairs_of(split), PAIR_COLUMNS, pairs[split])
         order = sorted(kept, key=lambda cluster: draw("sample", method.seed, cluster.answer))
         write_sample(part / "sample.tsv", order[:SAMPLE])
         write_json(part / REPORT, report)
     return report
+
+
+def _pairs_of(split: str) -> str:
+    return f"pairs_{split}.tsv"
 
 
 def _coherent(found: Sequence[Cluster], log: LogQuestions, method: Method) -> list[Cluster]:
@@ -165,31 +169,6 @@ def _coherent(found: Sequence[Cluster], log: LogQuestions, method: Method) -> li
         remedy = "lower `--min-coherence`, or use `--coherence pairwise` if it is `paper`"
         raise UserError(what, remedy=remedy)
     return kept
-
-
-def _write_files(
-    folder: pathlib.Path, clusters: Sequence[Cluster], split_of: dict[str, str], method: Method
-) -> dict[str, Counter[str]]:
-    """Write the clusters and their pairs; return the counts of each split."""
-    counts = {split: Counter(clusters=0, questions=0, pairs=0) for split in SPLITS}
-    with contextlib.ExitStack() as stack:
-
-        def open_file(name: str) -> IO[str]:
-            return stack.enter_context(write_atomically(folder / name, "w"))
-
-        lines = open_file(CLUSTERS)
-        files = {split: open_file(_pairs_of(split)) for split in SPLITS}
-        for file in files.values():
-            file.write("\t".join(PAIR_COLUMNS) + "\n")
-        for number, (answer, questions, coherence) in enumerate(clusters):
-            split = split_of[answer]
-            row = {"cluster": number, "answer": answer, "coherence": coherence, "split": split}
-            text = json.dumps(row | {"questions": questions}, ensure_ascii=False)
-            lines.write(f"{text}\n")
-            pairs = [f"{a}\t{b}\n" for a, b in sample_pairs(questions, answer, method)]
-            files[split].writelines(pairs)
-            counts[split].update(clusters=1, questions=len(questions), pairs=len(pairs))
-    return counts
 
 
 def read_clusters(folder: StrPath) -> SplitData:
@@ -210,9 +189,11 @@ def read_clusters(folder: StrPath) -> SplitData:
             split_of[members] = SPLITS.index(row["split"])
         pairs = {}
         for split in SPLITS:
-            lines = (path / _pairs_of(split)).read_text("utf-8").splitlines()[1:]
-            found = [[row_of[text] for text in line.split("\t")] for line in lines]
-            pairs[split] = np.array(found, np.int32).reshape(-1, 2)
+            file = str(path / _pairs_of(split))
+            found = read_values(
+                file, PAIR_COLUMNS, lambda *pair: [row_of[text] for text in pair], expected="a pair"
+            )
+            pairs[split] = np.array([*found], np.int32).reshape(-1, 2)
     except (KeyError, TypeError, ValueError) as error:
         what = f"{path}: expected clusters of the questions in {QUESTIONS}, got others ({error!r})"
         raise UserError(what, remedy=_REMEDY) from None

@@ -9,14 +9,13 @@ See https://github.com/beir-cellar/beir.
 
 from __future__ import annotations
 
-import json
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from qpr_jax.data.tables import read_rows, write_tsv
+from qpr_jax.data.columns import read_rows, write_json_lines, write_tsv
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, write_atomically
+from qpr_jax.files import StrPath
 from qpr_jax.text.tokenizer import replace_surrogates
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
@@ -76,11 +75,9 @@ def write_beir(
     The titles are empty. qrels: split -> (query, document, score).
     """
     path = pathlib.Path(folder)
-    with write_atomically(path / CORPUS, "w") as file:
-        rows = ({"_id": i, "title": "", "text": text} for i, text in corpus)
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-    with write_atomically(path / QUERIES, "w") as file:
-        file.writelines(json.dumps({"_id": i, "text": text}) + "\n" for i, text in queries)
+    documents = ({"_id": name, "title": "", "text": text} for name, text in corpus)
+    write_json_lines(path / CORPUS, documents)
+    write_json_lines(path / QUERIES, ({"_id": name, "text": text} for name, text in queries))
     for split, scores in qrels.items():
         write_tsv(path / QRELS / f"{split}.tsv", COLUMNS, scores)
 

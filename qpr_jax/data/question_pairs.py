@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from qpr_jax.data.columns import is_missing
-from qpr_jax.data.decoding import BadRows, format_of, input_name, require
-from qpr_jax.data.tables import Fields, read_rows
+from qpr_jax.data.columns import BadRows, format_of, read_rows, require
+from qpr_jax.data.decoding import Fields, input_name
+from qpr_jax.data.frames import is_missing
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, id_key
@@ -84,7 +84,7 @@ def read_question_pairs(
     whole numbers; else questions are numbered by first appearance. The first bad row is a UserError
     with its line, unless they are skipped and counted.
 
-    format: of `data.tables`; if None, the suffix of the file's name decides, else "tsv".
+    format: of `data.decoding`; if None, the suffix of the file's name decides, else "tsv".
     max_rows: stop after so many good rows; 0: read all.
     weighted: read `weight`, 1 where there is none, and `score`, and no ids.
     """
@@ -100,7 +100,6 @@ def read_question_pairs(
         lambda _, fields: _parse(fields, weighted=weighted),
     )
     good = [*itertools.islice(rows, max_rows or None)]
-    bad.warn()
     if not good:
         what = f"{name}: expected rows of question pairs, got no good row and {bad.count} bad ones"
         raise UserError(what, remedy="give a file with pairs")

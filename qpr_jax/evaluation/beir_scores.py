@@ -14,9 +14,9 @@ from typing import IO
 
 import numpy as np
 
-from qpr_jax.data.beir import Qrels, read_corpus, read_qrels, read_queries
+from qpr_jax.data.beir_format import Qrels, read_corpus, read_qrels, read_queries
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation import metrics
+from qpr_jax.evaluation.rankings import ranking_scores, reciprocal_rank
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.index.vectors import exact_top_k, nearest
 
@@ -113,8 +113,8 @@ def graded_scores(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
         best = sorted(judged.values(), reverse=True)[:DEPTH]
         grades[row, : len(first)], ideal[row, : len(best)] = first, best
     relevant = np.array([sum(grade > 0 for grade in judged.values()) for judged in qrels.values()])
-    scores = metrics.ranking_scores(grades, ideal, relevant, CUTOFFS)
-    scores |= {f"mrr@{k}": metrics.reciprocal_rank(grades > 0, k) for k in CUTOFFS}
+    scores = ranking_scores(grades, ideal, relevant, CUTOFFS)
+    scores |= {f"mrr@{k}": reciprocal_rank(grades > 0, k) for k in CUTOFFS}
     return {name: float(values.mean()) for name, values in scores.items()}
 
 

@@ -21,8 +21,6 @@ ADDRESS = "http://qim.fs.quoracdn.net/quora_duplicate_questions.tsv"
 SIZE = 58_176_133  # bytes of the official file
 TIMEOUT = 30.0  # seconds without an answer
 
-_CHUNK = 1 << 18
-
 
 def find_quora(path: str = "") -> pathlib.Path:
     """Return `path`, or else the pair file in `$QPR_DATA_DIR` or the cache, or download it there.
@@ -86,16 +84,12 @@ def write_sample(folder: StrPath) -> dict[str, int]:
 
 def _download(path: pathlib.Path) -> None:
     """Download ADDRESS to `path`, whole or not at all; OSError or HTTPException on failure."""
-    with (
-        urllib.request.urlopen(ADDRESS, timeout=TIMEOUT) as answer,
-        progress.bar("byte", SIZE) as show,
-        write_atomically(path) as file,
-    ):
+    with urllib.request.urlopen(ADDRESS, timeout=TIMEOUT) as answer, write_atomically(path) as file:
         size = 0
-        while size <= SIZE and (chunk := answer.read(_CHUNK)):
-            file.write(chunk)
-            size += len(chunk)
-            show(size, "")
+        with progress.bar("byte", SIZE) as show:
+            while size <= SIZE and (chunk := answer.read(1 << 18)):
+                size += file.write(chunk)
+                show(size, "")
         if size != SIZE:
             got = f"{size} bytes" if size < SIZE else "more"
             raise OSError(f"expected {SIZE} bytes, got {got}")

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from qpr_jax.data.decoding import BadRows, format_of, not_utf8, open_input, read_lines, require
+from qpr_jax.data.columns import BadRows, format_of, read_rows, require
+from qpr_jax.data.decoding import not_utf8, open_input, read_lines
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.data.tables import read_rows
 from qpr_jax.errors import UserError, short
 from qpr_jax.text.tokenizer import normalized_text, replace_surrogates
 
@@ -55,7 +55,7 @@ class Translations(NamedTuple):
 def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations:
     """Read pairs of a text and its translation; UserError for a bad row, unless they are skipped.
 
-    spec: `en-de:PATH`, a table in any format of `data.tables`, or `en-de:PATH1+PATH2`, two files
+    spec: `en-de:PATH`, a table in any format of `data.decoding`, or `en-de:PATH1+PATH2`, two files
       whose lines translate each other. A table has columns named by the two codes, or by `source`
       and `target`, or two columns in the order of the codes (a text file needs no header then).
       `$VARIABLE` and `~` in paths are expanded.
@@ -65,7 +65,6 @@ def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations
     bad = BadRows(source, skip=skip_bad_rows)
     rows = _aligned_rows(*paths) if len(paths) == 2 else _table_rows(paths[0], languages)
     pairs = [*bad.good(rows, lambda _, pair: pair)]
-    bad.warn()
     if not pairs:
         got = f"no good row and {bad.count} bad ones"
         raise UserError(f"{source}: expected translations, got {got}", remedy="name another file")
@@ -113,13 +112,13 @@ def _aligned_rows(first: str, second: str) -> PairRows:
             if a is None or b is None:
                 what = f"expected as many lines in {first} as in {second}, got more in one of them"
                 raise UserError(what, remedy="give files whose lines translate each other")
-            texts = a[1], b[1]
-            if isinstance(texts[0], bytes):
-                yield a[0], f"{first}: {not_utf8(texts[0])}"
-            elif isinstance(texts[1], bytes):
-                yield a[0], f"{second}: {not_utf8(texts[1])}"
-            elif any(text.strip() for text in texts):
-                yield a[0], _pair(texts)
+            for path, (line, text) in ((first, a), (second, b)):
+                if isinstance(text, bytes):
+                    yield line, f"{path}: {not_utf8(text)}"
+                    break
+            else:
+                if a[1].strip() or b[1].strip():
+                    yield a[0], _pair((a[1], b[1]))
 
 
 def _table_rows(path: str, languages: Pair) -> PairRows:
@@ -201,51 +200,50 @@ def split_translations(
     Sources with a normalized text that is `known` are not trained with, either. UserError if
     nothing is left to train with.
     """
-    counts: dict[str, Counter[str]] = {}
+    counts = {file.language: Counter[str]() for file in files}
     in_tests = {normalized_text(text) for file in tests for text in (*file.sources, *file.targets)}
     rows = _usable_rows(files, in_tests, counts)
     scored = _hold_out(files, rows, held_out)
-    held = {row for rows_of in scored.values() for row in itertools.chain(*rows_of.values())}
+    held = {row for chosen in scored.values() for row in itertools.chain(*chosen.values())}
     banned = {key for row in held for key in row.keys}
-    trained: list[list[Pair]] = [[] for _ in files]
+    trained: list[list[_Row]] = [[] for _ in files]
     for row in rows:
         file = files[row.file]
         if row in held:
             continue
         if not banned.isdisjoint(row.keys):
-            counts[file.language]["near_held_out"] += 1
+            kind = "near_held_out"
         elif row.keys[0] in known:
-            counts[file.language]["held_out_questions"] += 1
+            kind = "held_out_questions"
         else:
-            trained[row.file].append(row.pair)
-            kind = "dictionary_entries" if file.dictionary else "sentences"
-            counts[file.language][f"trained_{kind}"] += 1
-    train = [_with_pairs(file, pairs) for file, pairs in zip(files, trained, strict=True) if pairs]
-    if not train:
+            trained[row.file].append(row)
+            kind = "trained_dictionary_entries" if file.dictionary else "trained_sentences"
+        counts[file.language][kind] += 1
+    if not any(trained):
         names = ", ".join(dict.fromkeys(file.name for file in files))
         what = f"{names}: all rows are held out or in `data.parallel_tests`"
         raise UserError(what, remedy="give other files in `data.parallel`")
-    entries = {
-        split: [_gather(files, chosen) for chosen in rows_of.values() if chosen]
-        for split, rows_of in scored.items()
-    }
-    report: dict[str, Any] = {
-        language: {**counts[language]}
-        | {"held_out": {split: len(scored[split][language]) for split in HELD_OUT}}
+    entries = {}
+    for split, of_language in scored.items():
+        chosen = [_gather(files, rows) for rows in of_language.values() if rows]
+        entries[split] = [file._replace(dictionary=False, skipped=0) for file in chosen]
+    report = {
+        language: {**counts[language], "held_out": {s: len(scored[s][language]) for s in HELD_OUT}}
         for language in sorted(counts)
     }
+    train = [_gather(files, rows) for rows in trained if rows]
     return TranslationSplits(train, entries, list(tests), report)
 
 
 def _usable_rows(
-    files: Sequence[Translations], in_tests: Set[str], counts: dict[str, Counter[str]]
+    files: Sequence[Translations], in_tests: Set[str], counts: Mapping[str, Counter[str]]
 ) -> list[_Row]:
     """The rows that repeat no other of their language and have no text of a test; count all."""
     normalized = functools.cache(normalized_text)
     seen: set[tuple[str, Pair]] = set()
     rows = []
     for i, file in enumerate(files):
-        count = counts.setdefault(file.language, Counter())
+        count = counts[file.language]
         count["skipped_rows"] += file.skipped
         count["dictionary_entries" if file.dictionary else "sentences"] += len(file.sources)
         for pair in zip(file.sources, file.targets, strict=True):
@@ -273,14 +271,14 @@ def _hold_out(
         count = min(held_out, len(mine) // _LARGEST_SHARE)
         asked = [row for row in mine if all(text.endswith(_QUESTION_MARKS) for text in row.pair)]
         mine = asked if len(asked) >= _MIN_QUESTIONS * count else mine
+        mine = [row for row in mine if all(uses[key] <= _MOST_ROWS for key in row.keys)]
         mine.sort(key=lambda row: [hashlib.sha256(key.encode()).digest() for key in row.keys])
         for split in HELD_OUT:
             chosen = scored[split][language] = []
             used: set[str] = set()
             for row in mine:
                 here = all(split_of.get(key, split) == split for key in row.keys)
-                common = any(uses[key] > _MOST_ROWS for key in row.keys)
-                if here and not common and used.isdisjoint(row.keys) and len(chosen) < count:
+                if here and used.isdisjoint(row.keys) and len(chosen) < count:
                     chosen.append(row)
                     used.update(row.keys)
             split_of |= dict.fromkeys(used, split)
@@ -290,10 +288,5 @@ def _hold_out(
 def _gather(files: Sequence[Translations], rows: Sequence[_Row]) -> Translations:
     """Rows of one language as one entry."""
     names = dict.fromkeys(files[number].name for number in sorted({row.file for row in rows}))
-    file = files[rows[0].file]._replace(name="+".join(names), dictionary=False, skipped=0)
-    return _with_pairs(file, [row.pair for row in rows])
-
-
-def _with_pairs(file: Translations, pairs: Sequence[Pair]) -> Translations:
-    sources, targets = map(list, zip(*pairs, strict=True))
-    return file._replace(sources=sources, targets=targets)
+    sources, targets = map(list, zip(*(row.pair for row in rows), strict=True))
+    return files[rows[0].file]._replace(name="+".join(names), sources=sources, targets=targets)

@@ -1,0 +1,158 @@
+"""The hits of texts: found in a store, scored by a model of pairs, and explained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qpr_jax.encoders.base import Encoder
+from qpr_jax.errors import UserError
+from qpr_jax.ids import Id
+from qpr_jax.index.base import Hit, Store
+from qpr_jax.index.vectors import distances_to, pair_distances
+from qpr_jax.reranking.guards import GUARDS, guards
+from qpr_jax.reranking.model import PairModel
+from qpr_jax.reranking.plain import probability
+from qpr_jax.text.base import as_texts
+from qpr_jax.text.cleaning import Cleaner
+from qpr_jax.text.differences import Explanation, find_differences
+from qpr_jax.text.folding import folded
+
+_MOST_COMPARED = 16_384  # hits of a query among which copies are looked for
+
+
+def search_texts(
+    store: Store, texts: Sequence[str], vectors: np.ndarray, k: int, *, distinct: bool = False
+) -> list[list[Hit]]:
+    """Find the `k` nearest questions of texts, the text itself and its copies first.
+
+    A blank text has none. A text is searched for more than `k` hits while all that were found are
+    as near as the first one, for texts of one vector are no copies, and one of them may be its own.
+
+    distinct: of hits that are copies keep the first, and search until `k` are left.
+    """
+    results: list[list[Hit]] = [[] for _ in texts]
+    short = np.flatnonzero([bool(text.strip()) for text in texts])
+    most = max(k, _MOST_COMPARED)
+    size = min(2 * k if distinct else k + 1, most)
+    while len(short):
+        left = []
+        for row, found in zip(short.tolist(), store.search(vectors[short], size), strict=True):
+            hits = _copies_first(texts[row], found)
+            if distinct:
+                first: dict[str, Hit] = {}
+                for hit in hits:
+                    first.setdefault(folded(hit.question), hit)
+                hits = [*first.values()]
+            results[row] = hits[:k]
+            ties = found and found[0].distance == found[-1].distance
+            if len(found) == size < most and (len(hits) < k if distinct else ties):
+                left.append(row)
+        short, size = np.array(left, np.int64), min(4 * size, most)
+    return results
+
+
+def _copies_first(query: str, hits: list[Hit]) -> list[Hit]:
+    """Put the text of a query itself first, then its copies; the others keep their order."""
+    folded_query = folded(query)
+    return sorted(
+        hits, key=lambda hit: (hit.question != query, folded(hit.question) != folded_query)
+    )
+
+
+def score_hits(
+    model: PairModel,
+    encoder: Encoder,
+    store: Store,
+    queries: Sequence[str],
+    hits: Sequence[Sequence[Hit]],
+    *,
+    cleaned: Sequence[str] | None = None,
+    sort: bool = True,
+) -> list[list[Hit]]:
+    """Set the scores of hits and, if `sort`, sort those of each query: copies first, by logit.
+
+    Texts are compared as they are encoded. A hit that is a copy of its query has the score 1.
+
+    cleaned: the queries as they are encoded; None: they are cleaned here.
+    """
+    cleaner = store.cleaner
+    cleaned = cleaner.clean_all(queries) if cleaned is None else cleaned
+    flat = [hit for found in hits for hit in found]
+    asked = [query for query, found in zip(queries, hits, strict=True) for _ in found]
+    first = [query for query, found in zip(cleaned, hits, strict=True) for _ in found]
+    questions = [hit.question for hit in flat]
+    second = cleaner.clean_all(questions)
+    distances = np.array([hit.distance for hit in flat], np.float64)
+    if store.recipe.metric == "ip":
+        distances = 2 + 2 * distances
+    _tell_apart(encoder, cleaner, asked, questions, first, second, distances)
+    logits = model.logits(first, second, distances)
+    pairs = zip(asked, questions, strict=True)
+    copies = [folded(one) == folded(other) for one, other in pairs]
+    logits[copies] = np.inf
+    scores = np.where(copies, 1.0, probability(logits)).tolist()
+    scored, start = [], 0
+    for query, found in zip(queries, hits, strict=True):
+        rows = [*range(start, start + len(found))]
+        if sort:
+            rows.sort(key=lambda i: (flat[i].question != query, -logits[i]))
+        scored.append([flat[i]._replace(score=scores[i]) for i in rows])
+        start += len(found)
+    return scored
+
+
+def _tell_apart(
+    encoder: Encoder,
+    cleaner: Cleaner,
+    asked: Sequence[str],
+    found: Sequence[str],
+    first: list[str],
+    second: list[str],
+    distances: np.ndarray,
+) -> None:
+    """Compare texts as they are where cleaning alone makes them equal (`text.cleaning`)."""
+    for at, pair in enumerate(zip(asked, found, strict=True)):
+        equal = first[at] == second[at] and folded(pair[0]) != folded(pair[1])
+        if equal and cleaner.told_apart(pair):
+            first[at], second[at] = pair
+            ends = np.array([[0], [1]])
+            distances[at] = pair_distances(encoder.encode([*pair]), *ends)[0]
+
+
+def explain(
+    model: PairModel | None,
+    encoder: Encoder,
+    store: Store,
+    text: str,
+    other: str | None = None,
+    id: Id | None = None,
+) -> Explanation:
+    """Explain the score of a text and another one, `other`, or the question of an `id`."""
+    if (other is None) is (id is None):
+        raise UserError(f"expected `other` or `id`, got {'none' if id is None else 'both'}")
+    question = _text_of(store, id) if other is None else other
+    # As they are: whatever compares texts cleans them, and twice would differ from once.
+    text, question = as_texts([text, question], "text and other")
+    cleaned = store.cleaner.clean_all([text, question])
+    hit = Hit(-1, question, _distance(store, *encoder.encode(cleaned)))
+    if model is not None:
+        ((hit,),) = score_hits(model, encoder, store, [text], [[hit]], cleaned=cleaned[:1])
+    found = guards(cleaned[:1], cleaned[1:])[0]
+    named = tuple(name for name, there in zip(GUARDS, found, strict=True) if there)
+    return Explanation(hit.distance, hit.score, named, find_differences(cleaned[0], cleaned[1]))
+
+
+def _distance(store: Store, left: np.ndarray, right: np.ndarray) -> float:
+    """Compute the distance of a query float32 [d] to a text, were that one indexed: float32 [d]."""
+    stored = right.astype(store.recipe.vectors)[None]
+    return float(distances_to(left[None], stored, np.zeros((1, 1), int), store.recipe.metric)[0, 0])
+
+
+def _text_of(store: Store, id: Id | None) -> str:
+    (found,) = (None,) if id is None else store.get([id])
+    if found is None:
+        what = f"`id`: expected the id of an indexed question, got {id!r:.80}"
+        raise UserError(what, remedy="use the id of a hit, or give the text as `other`")
+    return found.text
