@@ -167,23 +167,22 @@ def leave_one_out(evidence: Sequence[Evidence], fit: Fit) -> list[Scored]:
     return [fit([e for e in evidence if e is not one])(one) for one in evidence]
 
 
-class Verdict(NamedTuple):
-    """A figure by a scorer and by the distance alone, on all tables."""
+def judge(
+    tables: Sequence[Table], ours: Sequence[Figure], theirs: Sequence[Figure]
+) -> tuple[list[Difference], bool]:
+    """Compare a figure of a scorer with that of the distance alone.
 
-    tables: list[Difference]
-    mean: Difference
-    harmless: bool
-
-
-def judge(tables: Sequence[Table], ours: Sequence[Figure], theirs: Sequence[Figure]) -> Verdict:
-    """Apply the rule "no harm on a table that was left out" to one figure."""
+    Returns:
+      The differences of the tables, then their mean; and whether the rule "no harm on a table that
+      was left out" holds.
+    """
     each = [difference([a], [b]) for a, b in zip(ours, theirs, strict=True)]
     mean = difference(ours, theirs)
     loses = any(
         d.high < -ROUNDING or (d.mean < -LEAST and len(t.queries) >= LARGE)
         for d, t in zip(each, tables, strict=True)
     )
-    return Verdict(each, mean, mean.low > MEAN_LEAST and not loses)
+    return [*each, mean], mean.low > MEAN_LEAST and not loses
 
 
 def lines(
@@ -191,22 +190,20 @@ def lines(
 ) -> list[str]:
     """Format the figures by the distance alone and by a scorer as tables of Markdown."""
     page = []
+    names = [*(table.name for table in tables), "mean"]
     for title in COMPARED:
-        sides = [[figures[title] for figures in side] for side in (alone, ours)]
-        verdict = judge(tables, sides[1], sides[0])
-        names = [*(table.name for table in tables), "mean"]
-        values = [[figure.value for figure in side] for side in sides]
-        before, after = ([f"{x:.3f}" for x in [*side, np.mean(side)]] for side in values)
-        gains = [
-            f"{d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}]" for d in [*verdict.tables, verdict.mean]
+        theirs, mine = ([figures[title] for figures in side] for side in (alone, ours))
+        gains, harmless = judge(tables, mine, theirs)
+        columns = [
+            names,
+            *(_shown([figure.value for figure in side]) for side in (theirs, mine)),
+            [f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]" for gain in gains],
         ]
         page += [f"### {title}, `{name}`", ""]
-        page += table_lines(
-            ["table", "distance", "score", "difference"],
-            zip(names, before, after, gains, strict=True),
-        )
+        head = ["table", "distance", "score", "difference"]
+        page += table_lines(head, zip(*columns, strict=True))
         if title in RULED:
-            page += ["No harm." if verdict.harmless else "Harm: it stays off by default.", ""]
+            page += ["No harm." if harmless else "Harm: it stays off by default.", ""]
     rows = []
     for table, first, second in zip(tables, alone, ours, strict=True):
         cells = [f"{first[key]:.2f}; {second[key]:.2f}" for key in BOUNDED]
@@ -214,6 +211,10 @@ def lines(
         rows.append([table.name, *cells])
     page += [f"### Defaults, `{name}`: a bound on the distance; on the score", ""]
     return page + table_lines(["table", *BOUNDED, *MORE], rows)
+
+
+def _shown(values: Sequence[float]) -> list[str]:
+    return [f"{value:.3f}" for value in [*values, float(np.mean(values))]]
 
 
 def write_model(path: pathlib.Path, name: str, evidence: Sequence[Evidence], fit: Fit) -> None:

@@ -85,8 +85,9 @@ def test_the_rule_forbids_a_loss_on_one_table(gain, harmless):
     tables = [make_table(name, LABELED) for name in "ab"]
     base = mean_figure(np.full(8, 0.5), np.arange(8))
     other = mean_figure(np.full(8, 0.5 + gain), np.arange(8))
-    verdict = judge(tables, [base, other], [base, base])
-    assert verdict.harmless is harmless
+    gains, is_harmless = judge(tables, [base, other], [base, base])
+    assert [found.mean for found in gains] == pytest.approx([0, gain, gain / 2])
+    assert is_harmless is harmless
 
 
 def test_first_hits_are_best_first():
