@@ -21,8 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results" / "benchmarks"
 README = ROOT / "README.md"
 MARKERS = "<!-- results -->", "<!-- end -->"
-_QUALITY = ("compare", "held_out")
-NAMES = (*_QUALITY, "encode", "search", "duplicates", "serve", "train", "loss", "install")
+NAMES = ("compare", "encode", "search", "duplicates", "serve", "train", "loss", "install")
 NAMES_GPU = ("train_gpu", "loss_gpu")
 PAGE = """# Benchmarks
 

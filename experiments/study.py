@@ -180,7 +180,7 @@ class Study:
 def make_trials(
     trials: Sequence[Trial], workdir: pathlib.Path, smoke: bool, command: str
 ) -> list[str]:
-    """Make the trials that are not finished.
+    """Make the trials that are not finished, or were made with other settings.
 
     Returns:
       The trials that failed, each with the reason.
@@ -188,9 +188,8 @@ def make_trials(
     failed = []
     for number, trial in enumerate(trials, 1):
         folder = workdir / trial.folder
-        settings = {**(identity(trial.config(smoke)) if trial.preset else {}), "smoke": smoke}
-        if (folder / DONE).exists():
-            _check_settings(folder, settings)
+        settings = {"smoke": smoke, **(identity(trial.config(smoke)) if trial.preset else {})}
+        if (folder / DONE).exists() and read_object(folder / DONE)["settings"] == settings:
             continue
         log.info("%s of %s: %s", number, len(trials), trial.folder)
         try:
@@ -202,13 +201,3 @@ def make_trials(
             done = {"settings": settings, "command": command, "commit": commit()}
             write_json(folder / DONE, done)
     return failed
-
-
-def _check_settings(folder: pathlib.Path, settings: Mapping[str, Any]) -> None:
-    """Raise a UserError if a finished trial has other settings."""
-    before = read_object(folder / DONE)["settings"]
-    for key, value in settings.items():
-        if before.get(key) != value:
-            what = f"was made with `{key}` {before.get(key)!r}, the study asks for {value!r}"
-            remedy = "remove the folder to make the trial again"
-            raise UserError(f"{folder} {what}", remedy=remedy)
