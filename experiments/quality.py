@@ -117,10 +117,10 @@ def changed_scores(search: TextSearch, corpus: Corpus) -> dict[str, PerQuery]:
     right: dict[str, np.ndarray] = {}
     score: dict[str, np.ndarray] = {}
     for name, changed in corpus.changed.items():
-        own = corpus.rows[changed.queries]
-        rows, scores = search_others(search, changed.texts, own, 1)
+        itself = corpus.rows[changed.queries]
+        rows, scores = search_others(search, changed.texts, itself, 1)
         first = rows[:, 0]
-        right[name] = (first >= 0) & (corpus.clusters[first] == corpus.clusters[own])
+        right[name] = (first >= 0) & (corpus.clusters[first] == corpus.clusters[itself])
         score[name] = scores[:, 0]
     accepted = score[UNCHANGED][right[UNCHANGED]]
     threshold = np.quantile(accepted, 1 - ACCEPTED) if len(accepted) else np.inf

@@ -108,8 +108,8 @@ def _read_translations(path: pathlib.Path) -> Labeled:
 
 
 def _without_generic(texts: list[str], labels: list[tuple[str, ...]]) -> Labeled:
-    counts = Counter(label for own in labels for label in own)
-    left = [i for i, own in enumerate(labels) if all(counts[label] <= GENERIC for label in own)]
+    counts = Counter(label for some in labels for label in some)
+    left = [i for i, some in enumerate(labels) if all(counts[label] <= GENERIC for label in some)]
     return [texts[i] for i in left], [labels[i] for i in left]
 
 
@@ -134,8 +134,8 @@ def _with_whole_labels(
     labels: Sequence[tuple[str, ...]], order: Sequence[int], most: int
 ) -> list[int]:
     by_label: defaultdict[str, list[int]] = defaultdict(list)
-    for i, own in enumerate(labels):
-        for label in own:
+    for i, some in enumerate(labels):
+        for label in some:
             by_label[label].append(i)
     chosen: dict[int, None] = {}
     for i in order:

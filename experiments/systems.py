@@ -68,14 +68,14 @@ def run_system(run: StrPath, questions: list[str]) -> Mapping[str, TextSearch]:
 
 
 def search_others(
-    search: TextSearch, texts: Sequence[str], own: np.ndarray, k: int
+    search: TextSearch, texts: Sequence[str], query_rows: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The first `k` questions for each text without its own row `own`: rows, scores [n, k].
+    """Return the first `k` questions for each text but itself: rows and scores, [n, k].
 
-    Rows are -1, with a score of any value, if fewer than k are found.
+    query_rows: of the texts. Rows are -1, with any score, if fewer than k are found.
     """
     rows, scores = search(texts, k + 1)
-    order = np.argsort(rows == own[:, None], axis=1, kind="stable")[:, :k]
+    order = np.argsort(rows == query_rows[:, None], axis=1, kind="stable")[:, :k]
     return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 

@@ -45,12 +45,12 @@ def _fit_pairs(tables: Sequence[Evidence], blank: PlainModel) -> tuple[float, ..
     least = np.array([0, 0, -np.inf])
     more, r, bias = fit_logistic(both, labels, weights, start, spreads, least=least)
     distance = np.array([more + r, r, bias])
-    made, made_weights = join([_of_contrasts(e, blank) for e in tables])
-    rows = np.vstack([near, made])
+    opposed, of_opposed = join([_of_contrasts(e, blank) for e in tables])
+    rows = np.vstack([near, opposed])
     guards = fit_logistic(
         rows[:, 3:-1],
         rows[:, -1],
-        np.append(weights, CONTRASTS * made_weights * len(near) / len(made)),
+        np.append(weights, CONTRASTS * of_opposed * len(near) / len(opposed)),
         np.full(len(GUARDS), -1.0),
         np.full(len(GUARDS), _SPREAD),
         fixed=rows[:, :3] @ distance,

@@ -9,15 +9,15 @@ from qpr_jax.errors import UserError
 @pytest.fixture
 def trained(monkeypatch):
     """What `train_and_evaluate` was called with last."""
-    given = {}
+    called = {}
 
     def fake(config, workdir, *, overwrite):
-        given.update(config=config, workdir=workdir, overwrite=overwrite)
+        called.update(config=config, workdir=workdir, overwrite=overwrite)
         if config.seed == 3:
             raise KeyboardInterrupt
 
     monkeypatch.setattr("qpr_jax.training.main.train_and_evaluate", fake)
-    return given
+    return called
 
 
 def test_a_run_is_named_by_its_config_and_settings_are_changed(trained):

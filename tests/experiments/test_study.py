@@ -195,11 +195,11 @@ def test_a_study_is_tried_at_tiny_shapes(study, generated_data, tmp_path):
         if not (data / "parallel").is_dir():
             pytest.skip("needs the files of translations in $QPR_DATA_DIR")
     command = ("-m", f"experiments.{study.name}", "--smoke", "--results=page")
-    how = {"folder": tmp_path, "QPR_DATA_DIR": str(data)}
-    run_python(*command, **how)
+    options = {"folder": tmp_path, "QPR_DATA_DIR": str(data)}
+    run_python(*command, **options)
     runs = (tmp_path / "runs" / f"{study.name}_smoke").glob("*/trial.json")
     assert {path.parent.name for path in runs} >= {*study.smoke}
     scores = Scores.read(tmp_path / "page")
     assert {row.partition(", ")[0] for row in scores.table["row"]} == {*study.smoke}
     assert "\n| " in (tmp_path / "page" / "README.md").read_text()
-    assert " of " not in run_python(*command, **how)[1]  # nothing is made again
+    assert " of " not in run_python(*command, **options)[1]  # nothing is made again
