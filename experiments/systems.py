@@ -34,7 +34,7 @@ def tfidf_search(questions: Sequence[str]) -> TextSearch:
     """Cosine of TF-IDF vectors; a question that shares no word with the query is never found."""
     vectorizer = TfidfVectorizer(analyzer=tokenize, dtype=np.float32)
     by_word = vectorizer.fit_transform(questions).T.tocsr()
-    return score_search(lambda texts: (vectorizer.transform(texts) @ by_word).toarray())
+    return score_search(lambda text: (vectorizer.transform([text]) @ by_word).toarray()[0])
 
 
 def baseline(name: str) -> System:

@@ -18,7 +18,7 @@ from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, repeated_id
 from qpr_jax.index.base import Entries, Hit, Question, Store, as_questions
-from qpr_jax.index.folder import INDEX
+from qpr_jax.index.build import INDEX
 from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.run import read_encoder, run_recipe
@@ -83,10 +83,9 @@ class Retriever:
         if not indexed and is_encoder(folder) and not (folder / INDEX).exists():
             encoder, model = pair_models.read_encoder_and_model(folder)
             save = functools.partial(_save_encoder, encoder, model)
-            empty = store_class("").build(
-                "", [], encoder, run_recipe(encoder), encoder_name=str(folder), save_encoder=save
-            )
-            return cls(encoder, empty, model, str(folder), cross_encoder=cross_encoder)
+            name, recipe = str(folder), run_recipe(encoder)
+            empty = store_class("").build("", [], encoder, recipe, name, save)
+            return cls(encoder, empty, model, name, cross_encoder=cross_encoder)
         while True:
             store = open_store(folder if folder.is_dir() else location)
             version = store.version
@@ -152,9 +151,7 @@ class Retriever:
         questions = check_language(found, as_questions(entries, lines, where))
         try:
             save = functools.partial(_save_encoder, found, model)
-            store = kind.build(
-                os.fspath(location), questions, found, recipe, encoder_name=name, save_encoder=save
-            )
+            store = kind.build(os.fspath(location), questions, found, recipe, name, save)
         except RepeatedIdError as error:
             raise repeated_id(error.id, lines[error.row], where) from None
         return cls(found, store, model, name, cross_encoder=cross_encoder)
@@ -318,9 +315,8 @@ class Retriever:
             checked = check_ids([ids] if isinstance(ids, int | str) else ids)
             there = zip(checked, [] if ignore_missing else self.store.get(checked), strict=False)
             if missing := [id for id, question in there if question is None]:
-                others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
                 what = f"`ids`: expected ids of indexed questions, got {short(missing[0])}"
-                raise UserError(f"{what}{others} that no question has", remedy="leave them out")
+                raise UserError(f"{what} that no question has", remedy="leave it out")
             return self.store.remove(checked)
 
     def compact(self) -> None:
@@ -336,10 +332,7 @@ class Retriever:
             self.compact()
             return
         save = functools.partial(_save_encoder, self.encoder, self.pair_model)
-        name = self.encoder_name
-        self.store = copy_store(
-            self.store, folder, self.encoder, encoder_name=name, save_encoder=save
-        )
+        self.store = copy_store(self.store, folder, self.encoder, self.encoder_name, save)
 
 
 def _save_encoder(encoder: Encoder, model: pair_models.FittedModel | None, folder: StrPath) -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax.data.columns import Columns, listed, table_files, tsv_cell
+from qpr_jax.data.columns import table_files, tsv_cell
 from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT
-from qpr_jax.data.tables import Entry, Say, read_table
+from qpr_jax.data.tables import Table, read_table
 from qpr_jax.errors import printable, printable_json
 
 if TYPE_CHECKING:
@@ -119,29 +119,22 @@ payload_input = options(
 )
 
 
-def read_input(path: str, say: Say | None = None, **given: Any) -> Iterator[Entry]:
-    """Read questions with the options of `questions_input`, `ids_input` and `payload_input`."""
+def read_input(paths: Sequence[str], **given: Any) -> Table:
+    """Read questions with the options of `questions_input`, `ids_input` and `payload_input`.
+
+    paths: of files, and of folders of files.
+    """
     key = None if given.get("no_ids", True) else given["id_column"] or ""
     names = tuple(filter(None, map(str.strip, (given.get("payload") or "").split(","))))
-    payload = not given.get("no_payload", True) and (names or True)
-    how = {"format": given["format"] or "", "skip_bad_rows": given["skip_bad_rows"]}
-    return read_table(path, text=given["text_column"] or "", id=key, payload=payload, **how).read(
-        say
+    form, text = given["format"] or "", given["text_column"] or ""
+    return read_table(
+        table_files(paths, format=form),
+        text=text,
+        id=key,
+        payload=not given.get("no_payload", True) and (names or True),
+        format=form,
+        skip_bad_rows=given["skip_bad_rows"],
     )
-
-
-def log_columns(chosen: Columns, source: str) -> None:
-    """Log a line that says which columns of a table were chosen."""
-    ids = f"ids from `{chosen.id}`" if chosen.id else "no ids"
-    log.info(
-        "%s: questions from `%s`, %s, payload %s", source, chosen.text, ids, listed(chosen.kept)
-    )
-
-
-def read_inputs(paths: Sequence[str], **how: Any) -> Iterator[Entry]:
-    """Read the questions of files, and of files in folders; log their columns."""
-    files = table_files(paths, format=how["format"] or "")
-    return itertools.chain.from_iterable([read_input(f, say=log_columns, **how) for f in files])
 
 
 def load_index(folder: str, cross_encoder: str | None = None) -> Retriever:

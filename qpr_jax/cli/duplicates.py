@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import logging
 import pathlib
 import secrets
 import shlex
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.cli.serve import PORT, allowed_hosts, host_names, host_option, listen, run_app
-from qpr_jax.data.columns import Columns, format_of, separator_of, table_files
+from qpr_jax.data.columns import format_of, separator_of, table_files
 from qpr_jax.data.decoding import ARROW, STANDARD_INPUT, input_name
-from qpr_jax.data.tables import NO_COLUMNS, Source
 from qpr_jax.errors import UserError, needs, shortened
 from qpr_jax.files import locked, read_object, write_json
 
@@ -121,10 +117,11 @@ def duplicates(
     check_folder(folder, output, (*files, *others))
     search = {name: reading.pop(name) for name in _SEARCH}
     index = None if incremental is None else _open_index(incremental, against, encoder)
-    table = _read(files, reading, f"{name}, line")
+    table = cli.read_input(files, **reading)
+    table.where = f"{name}, line"
     if not table.entries:
         raise UserError(f"{name}: expected questions, got none")
-    other = _read(others, reading, f"{against}, line") if others else None
+    other = cli.read_input(others, **reading) if others else None
     if index is None and encoder is None:
         search["encoder"] = default_encoder_of(table, other)
         encoder = pathlib.Path(search["encoder"]).name
@@ -159,21 +156,6 @@ def _open_index(named: str, against: str | None, encoder: str | None) -> Retriev
     index = Retriever.load(named, indexed=True)
     with index.store.changing():  # fails here, not after the search, if it cannot be written
         return index
-
-
-def _read(files: Sequence[str], how: dict[str, Any], where: str) -> Source:
-    chosen: list[Columns] = []
-
-    def say(found: Columns, source: str) -> None:
-        chosen.append(found)
-        cli.log_columns(found, source)
-
-    read = itertools.chain.from_iterable(cli.read_input(file, say=say, **how) for file in files)
-    entries = [*progress.count(read, "read")]
-    own = None
-    if len(chosen) == len(files) and len({(each.text, each.id) for each in chosen}) == 1:
-        own = how["format"] or format_of(files[0]), files
-    return Source(entries, where, [*chosen, NO_COLUMNS][0], own)
 
 
 def _write(

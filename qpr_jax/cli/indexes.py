@@ -9,7 +9,7 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -56,13 +56,13 @@ def index(
     Example: qpr index my_index tickets.csv
              qpr index my_index questions.jsonl --encoder runs/quora_sdml --payload product,date
     """
-    from qpr_jax.index.folder import INDEX
+    from qpr_jax.index.build import INDEX
     from qpr_jax.index.run import present_encoder
     from qpr_jax.retriever import Retriever
 
     source = present_encoder(folder) if encoder is None else encoder
     given = {name: value for name in _RECIPE if (value := how.pop(name)) is not None}
-    entries = progress.count(cli.read_inputs(questions, **how), "read")
+    entries = progress.count(cli.read_input(questions, **how), "read")
     where = ", ".join(map(input_name, questions)) + ", line"
     old = pathlib.Path(folder, INDEX, MANIFEST).exists()
     retriever = Retriever.build(entries, encoder=source, location=folder, recipe=given, where=where)
@@ -111,9 +111,9 @@ def search(
     retriever = cli.load_index(folder, cross_encoder)
     if not query and _is_text(queries):
         query = (queries,)
-    entries: Iterator[Entry] = (Entry(0, None, text) for text in query)
+    entries: Iterable[Entry] = [Entry(0, None, text) for text in query]
     if not query:
-        entries = cli.read_input(queries, **how)
+        entries = cli.read_input([queries], **how)
     typed = not query and queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty()
     # The results of a batch must fit into memory.
     batch_size = max(1, min(cli.CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
@@ -161,7 +161,7 @@ def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
     retriever = cli.load_index(folder)
     count = replaced = 0
     try:
-        for batch in cli.chunked(progress.count(cli.read_inputs(questions, **how), "added")):
+        for batch in cli.chunked(progress.count(cli.read_input(questions, **how), "added")):
             for _, group in itertools.groupby(batch, lambda entry: entry.id is None):
                 some = [*group]
                 if keys := [id_key(entry.id) for entry in some if entry.id is not None]:

@@ -25,6 +25,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import read_object, refuse_existing, write_atomically
 
 if TYPE_CHECKING:
+    from qpr_jax.index.base import Hit
     from qpr_jax.reranking.cross_encoder import CrossEncoder
     from qpr_jax.reranking.model import FittedModel
 
@@ -74,10 +75,10 @@ def negatives(run: str, pairs: str, out: str, split: str | None, **options: Any)
              qpr train runs/mine pairs.tsv --set data.negatives=negatives.tsv \\
                  --set batch.hard_negatives=128
     """
-    from qpr_jax.index.negatives import FIELDS, Rules, find_negatives
     from qpr_jax.reranking.cross_encoder import read_cross_encoder
     from qpr_jax.reranking.hits import score_hits
     from qpr_jax.retriever import Retriever
+    from qpr_jax.training.negatives import FIELDS, Rules, find_negatives
 
     if options["from_rank"] > options["to_rank"]:
         raise click.UsageError("--from-rank is above --to-rank")
@@ -103,19 +104,23 @@ def negatives(run: str, pairs: str, out: str, split: str | None, **options: Any)
     model = retriever.ordering(None)
     if scored and model is None:
         raise UserError(f"{run}: has no scores of pairs", setting="scored")
+
+    def find(texts: Sequence[str], k: int) -> tuple[np.ndarray, list[list[Hit]]]:
+        vectors = retriever.encode(texts)
+        hits = retriever.store.search(vectors, k)
+        if model and scored:
+            hits = score_hits(model, retriever.encoder, retriever.store, texts, hits, sort=False)
+        return vectors, hits
+
     counts: Counter[str] = Counter()
     found = find_negatives(
         labeled.questions,
         groups,
         queries,
         Rules(**{name: value for name, value in options.items() if value is not None}),
-        encode=retriever.encode,
-        find=retriever.store.search,
-        rerank=functools.partial(score_hits, model, retriever.encoder, retriever.store, sort=False)
-        if model and scored
-        else None,
-        score=score,
-        counts=counts,
+        find,
+        counts,
+        score,
     )
     with progress.bar("query", sum(map(len, queries))) as show, write_atomically(out, "w") as file:
 
@@ -135,7 +140,7 @@ def _read_queries(
 ) -> tuple[QuestionPairs, np.ndarray, list[np.ndarray]]:
     """Read the labeled pairs, the groups of their questions, and those with several texts."""
     from qpr_jax.data.clusters import transitive_clusters
-    from qpr_jax.index.negatives import query_groups
+    from qpr_jax.training.negatives import query_groups
 
     labeled = read_question_pairs(path, **how)
     if split is not None:

@@ -143,7 +143,8 @@ def encode(named: str, questions: str, out: str, spark: str | None, **how: Any) 
     Example: qpr encode runs/quora_sdml questions.tsv --out vectors.npy
              qpr encode runs/quora_sdml parquet/ --out vectors/ --spark spark://host:7077
     """
-    from qpr_jax.index.encode_files import encode_parquet, encode_to_file
+    from qpr_jax.cli.encode_parquet import encode_parquet
+    from qpr_jax.encoders.vector_file import encode_to_file
     from qpr_jax.retriever import read_encoder
 
     if os.path.isdir(questions):
@@ -157,7 +158,7 @@ def encode(named: str, questions: str, out: str, spark: str | None, **how: Any) 
     if spark is not None:
         raise click.UsageError("--spark needs QUESTIONS to be a folder of Parquet files")
     encoder = read_encoder(named)
-    entries = progress.count(cli.read_input(questions, **how), "encoded")
+    entries = progress.count(cli.read_input([questions], **how), "encoded")
     texts = (entry.question for entry in entries)
     dimension, identity = encoder.dimension, encoder.identity
     rows = encode_to_file(out, texts, encoder.encode, dimension=dimension, encoder=identity)

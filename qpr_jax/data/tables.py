@@ -8,15 +8,14 @@ import functools
 import itertools
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from qpr_jax.data.columns import BadRows, Columns, format_of, format_of_name, listed, read_rows
 from qpr_jax.data.decoding import Fields, Rows, input_name
-from qpr_jax.data.frames import frame_rows, is_missing, is_table, row_labels, to_json
+from qpr_jax.data.frames import frame_rows, is_missing, is_table, row_labels, select_rows, to_json
 from qpr_jax.errors import UserError, needs, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import LARGEST_ID, Id, check_id, check_ids, id_key
@@ -29,10 +28,8 @@ log = logging.getLogger("qpr_jax")
 
 Payload = Mapping[str, object]  # names to values of JSON: str, int, float, bool, None, list, dict
 
-
 DEFAULT = Columns()
-NO_COLUMNS = DEFAULT.choose(["question"])  # of lines and lists of texts
-Say = Callable[[Columns, str], object]  # gets the columns of a table, and its name in messages
+Note = Callable[[Columns, str], object]  # gets the columns of a table, and its name in messages
 
 
 class Entry(NamedTuple):
@@ -44,47 +41,42 @@ class Entry(NamedTuple):
     payload: Payload | None = None
 
 
-class Source(NamedTuple):
-    """A table as it was given.
-
-    where: what a UserError says before the line of a row, as `tickets.csv, line`. chosen: the
-    columns, of several files the first one's. own: the `source` of `select_rows`.
-    """
-
-    entries: Sequence[Entry]
-    where: str
-    chosen: Columns = NO_COLUMNS
-    own: Any = None
-
-
-@dataclass(frozen=True)
 class Table:
-    """The questions of a file. A loop reads the file, so it may be larger than memory.
+    """The questions of files. A loop reads the files, so they may be larger than memory.
 
         table = read_table("tickets.csv.gz", id="ticket", payload=["solved"])
         retriever = Retriever.build(table, location="large")
         table.texts, table.ids, table.columns["solved"]
 
     A loop gives an `Entry` for each question. The lists are read once, when they are asked for.
+
+    Attributes:
+      where: what a UserError says before the line of a row, as `tickets.csv, line`.
+      typed: whether `select` may give columns their own types.
     """
 
-    path: StrPath
-    chosen: Columns
-    format: str = ""
-    skip_bad_rows: bool = False
+    def __init__(
+        self, read: Callable[[Note], Iterator[Entry]], where: str, files: tuple[str, Any] = ("", [])
+    ) -> None:
+        self._read, self.where, self._files = read, where, files
+        self._noted: list[Columns] = []
+        self.typed = True
 
     def __iter__(self) -> Iterator[Entry]:
-        return self.read()
+        self._noted.clear()
+        return self._read(self._note)
 
-    def read(self, say: Say | None = None) -> Iterator[Entry]:
-        """Yield the questions in their order; `say` gets the columns."""
-        path, columns = os.fspath(self.path), self.chosen
-        source, kind = input_name(path), self.format or format_of(path) or "lines"
-        rows = read_rows(
-            path, lambda names: columns.choose(names, source, kind).names, format=self.format
-        )
-        bad = BadRows(source, skip=self.skip_bad_rows)
-        yield from _entries(rows, columns, bad, kind, None if kind == "lines" else say)
+    def _note(self, chosen: Columns, name: str) -> None:
+        self._noted.append(chosen)
+        if self._files[0]:
+            ids = f"ids from `{chosen.id}`" if chosen.id else "no ids"
+            text = "%s: questions from `%s`, %s, payload %s"
+            log.info(text, name, chosen.text, ids, listed(chosen.kept))
+
+    @property
+    def chosen(self) -> Columns:
+        """The columns, once they are read; of several files the first one's."""
+        return (*self._noted, DEFAULT.choose(["question"]))[0]
 
     @functools.cached_property
     def entries(self) -> list[Entry]:
@@ -107,6 +99,15 @@ class Table:
         names = dict.fromkeys(name for entry in self.entries for name in entry.payload or ())
         return {name: [(e.payload or {}).get(name) for e in self.entries] for name in names}
 
+    def select(self, rows: Sequence[int], names: Collection[str]) -> Any:
+        """Return rows and columns with their own types, as `frames.select_rows`; None: unknown."""
+        kind, files = self._files
+        alike = len({(noted.text, noted.id) for noted in self._noted}) == 1
+        if not self.typed or (kind and not (alike and len(self._noted) == len(files))):
+            return None
+        source = self._files if kind else files
+        return select_rows(source, [entry.line for entry in self.entries], rows, names)
+
     def to_dicts(self) -> list[dict[str, object]]:
         """Return a mapping for each question: `id`, `question` and the payload."""
         rows = self.entries
@@ -120,7 +121,7 @@ class Table:
 
 
 def read_table(
-    path: StrPath,
+    path: StrPath | Sequence[StrPath],
     *,
     text: str = "",
     id: str | None = "",
@@ -128,7 +129,7 @@ def read_table(
     format: str = "",
     skip_bad_rows: bool = False,
 ) -> Table:
-    """Return the questions of a file.
+    """Return the questions of a file, or of several.
 
     Args:
       path: of a file, of a folder of Parquet files, or "-" for standard input, which is read once.
@@ -142,7 +143,35 @@ def read_table(
       skip_bad_rows: leave out and count rows that cannot be read. Otherwise the first one is a
         UserError with its line.
     """
-    return Table(path, _keep(Columns(text, id), payload), format, skip_bad_rows)
+    paths = [path] if isinstance(path, str | os.PathLike) else path
+    files, columns = [os.fspath(file) for file in paths], _keep(Columns(text, id), payload)
+
+    def read(note: Note) -> Iterator[Entry]:
+        for file in files:
+            yield from _file_entries(file, columns, format, skip_bad_rows, note)
+
+    kind = format or format_of(files[0]) or "lines"
+    return Table(read, f"{', '.join(map(input_name, files))}, line", (kind, files))
+
+
+def _file_entries(
+    path: str, columns: Columns, format: str, skip_bad_rows: bool, note: Note
+) -> Iterator[Entry]:
+    source, kind = input_name(path), format or format_of(path) or "lines"
+    rows = read_rows(path, lambda names: columns.choose(names, source, kind).names, format=format)
+    bad = BadRows(source, skip=skip_bad_rows)
+    return _entries(rows, columns, bad, kind, None if kind == "lines" else note)
+
+
+def as_table(questions: Any, *options: Any, name: str = "questions") -> Table:
+    """Return questions as a table; arguments as of `as_entries`."""
+    if isinstance(questions, Table) and options[:1] in ((), (None,)):
+        return questions
+    files: tuple[str, Any] = ("", questions if is_table(questions) else None)
+    if is_path(questions):
+        files = format_of(questions) or "lines", [os.fspath(questions)]
+    read = functools.partial(as_entries, questions, *options, name=name)
+    return Table(lambda note: read(note=note), f"`{name}`, position", files)
 
 
 def as_entries(
@@ -154,7 +183,7 @@ def as_entries(
     skip_bad_rows: bool = False,
     *,
     name: str = "questions",
-    say: Say | None = None,
+    note: Note | None = None,
 ) -> Iterator[Entry]:
     """Yield the questions of a table, of a file, or of an iterable of strings, mappings or entries.
 
@@ -163,7 +192,7 @@ def as_entries(
     or there is a column with a usual name.
 
     name: of the argument, which a UserError names.
-    say: gets the columns of a table, and its name in messages.
+    note: gets the columns of a table, and its name in messages.
     """
     source = f"`{name}`"
     bad = BadRows(source, skip=skip_bad_rows, place="position")
@@ -173,12 +202,14 @@ def as_entries(
     if is_table(questions):
         columns = _keep(columns, payload)
         rows = frame_rows(questions, lambda names: columns.choose(names, source).names, source)
-        entries = _entries(rows, columns, bad, say=say)
+        entries = _entries(rows, columns, bad, note=note)
     elif is_path(questions):
         if isinstance(questions, str) and not os.path.exists(questions):
             what = f"{source}: found no file {short(questions)}"
             raise UserError(what, remedy=f"correct its name; pass [{name}] if it is a question")
-        entries = Table(questions, _keep(columns, payload), "", skip_bad_rows).read(say)
+        path, ignore = os.fspath(questions), lambda *_: None
+        columns = _keep(columns, payload)
+        entries = _file_entries(path, columns, "", skip_bad_rows, note or ignore)
     else:
         if isinstance(questions, str):
             what = f"{source}: expected a list of strings, got str"
@@ -187,7 +218,7 @@ def as_entries(
         if isinstance(first, Entry):
             entries = iter(questions)
         elif isinstance(first, Mapping):
-            entries = _entries(_mapping_rows(questions), _keep(columns, payload), bad, say=say)
+            entries = _entries(_mapping_rows(questions), _keep(columns, payload), bad, note=note)
         else:
             texts = as_texts(questions, name)
             entries = _entries(enumerate({"question": text} for text in texts), DEFAULT, bad)
@@ -253,7 +284,7 @@ def _mapping_rows(questions: Iterable[object]) -> Rows:
 
 
 def _entries(
-    rows: Rows, columns: Columns, bad: BadRows, kind: str = "", say: Say | None = None
+    rows: Rows, columns: Columns, bad: BadRows, kind: str = "", note: Note | None = None
 ) -> Iterator[Entry]:
     """Make entries of rows of a format. The first row says which column is the question's."""
     is_text = kind in ("csv", "tsv")  # ids are numbers where they look like it
@@ -268,8 +299,8 @@ def _entries(
             chosen = chosen_of[names] = columns.choose(names)
             if len(chosen_of) == 1:
                 columns = dataclasses.replace(columns, text=chosen.text)
-                if say is not None:
-                    say(chosen, bad.source)
+                if note is not None:
+                    note(chosen, bad.source)
         return _entry(line, fields, chosen_of[names], is_text)
 
     yield from bad.good(rows, parse)

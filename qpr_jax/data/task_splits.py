@@ -7,6 +7,7 @@ create_splits.py). The pairs of a part serve classification and mining, `beir` s
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -78,20 +79,23 @@ def write_tasks(
     }
     counts = {"questions": len(data.questions), "corpus": int((~asked).sum())}
     report = {**data.report, **counts, "dropped": dropped, "parts": parts}
-    order = np.argsort(data.ids).tolist()
-    documents, queries_of = (
-        [(f"{data.ids[i]}", data.questions[i]) for i in order if asked[i] == is_query]
-        for is_query in (False, True)
-    )
     with replace_folder(folder) as path:
         for part, name in enumerate(PARTS):
-            rows = np.column_stack([data.pairs, data.is_duplicate])[part_of_pair == part].tolist()
-            ids, questions = data.ids, data.questions
-            cells = ((ids[a], ids[b], questions[a], questions[b], label) for a, b, label in rows)
-            write_tsv(path / f"{name}.tsv", PAIRS_HEADER, cells)
-        write_beir(path / "beir", documents, queries_of, qrels)
+            write_tsv(path / f"{name}.tsv", PAIRS_HEADER, _pair_rows(data, part_of_pair == part))
+        write_beir(path / "beir", _texts(data, ~asked), _texts(data, asked), qrels)
         write_json(path / "report.json", report)
     return report
+
+
+def _texts(data: QuestionPairs, chosen: np.ndarray) -> Iterator[tuple[str, str]]:
+    for i in np.argsort(data.ids).tolist():
+        if chosen[i]:
+            yield f"{data.ids[i]}", data.questions[i]
+
+
+def _pair_rows(data: QuestionPairs, chosen: np.ndarray) -> Iterator[tuple[int, int, str, str, int]]:
+    for a, b, label in np.column_stack([data.pairs, data.is_duplicate])[chosen].tolist():
+        yield data.ids[a], data.ids[b], data.questions[a], data.questions[b], label
 
 
 def _assign_parts(data: QuestionPairs, groups: np.ndarray, dev: float, test: float) -> np.ndarray:

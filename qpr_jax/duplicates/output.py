@@ -17,8 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from qpr_jax.data.columns import tsv_cell
-from qpr_jax.data.frames import select_rows
-from qpr_jax.data.tables import Payload, Source
+from qpr_jax.data.tables import Payload, Table
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import read_object, write_atomically
 from qpr_jax.ids import Id
@@ -97,7 +96,7 @@ def member_columns(groups: Sequence[Group], *, with_others: bool) -> dict[str, l
 
 
 def with_table(
-    table: Source, questions: Sequence[Question], numbers: list[int], added: dict[str, list[Any]]
+    table: Table, questions: Sequence[Question], numbers: list[int], added: dict[str, list[Any]]
 ) -> TableColumns:
     """Return the columns of a table, then `id` if it has none, then others.
 
@@ -123,9 +122,8 @@ def with_table(
         while name in values:
             name = f"qpr_{name}"
         fixed[name] = column
-    source = None if "of_table" in added else table.own
-    lines = [entry.line for entry in table.entries]
-    return TableColumns(values | fixed, fixed, select_rows(source, lines, numbers, names))
+    typed = None if "of_table" in added else table.select(numbers, names)
+    return TableColumns(values | fixed, fixed, typed)
 
 
 def write_tables(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpr_jax.data.tables import Source
+from qpr_jax.data.tables import Table
 from qpr_jax.duplicates.groups import (
     Linkage,
     RowGroup,
@@ -89,7 +89,7 @@ class Pairs:
     """
 
     rows: Rows
-    table: Source
+    table: Table
     vectors: np.ndarray  # float32 [E, d], of the entries
     model: FittedModel | None
     first: np.ndarray  # int64 [P], an entry

@@ -227,9 +227,10 @@ def encode_entries(
     for questions, values in stored:
         for question, vector in zip(questions, values, strict=True):
             row = places.get(id_key(question.id))
-            plain = cleaner.clean(question.text)
-            if row is not None and rows.entry_texts[rows.entries[row]] == plain:
-                vectors[rows.entries[row]], done[rows.entries[row]] = vector, True
+            if row is not None:
+                entry = rows.entries[row]
+                if rows.entry_texts[entry] == cleaner.clean(question.text):
+                    vectors[entry], done[entry] = vector, True
     left = np.flatnonzero(~done)
     texts = [rows.entry_texts[entry] for entry in left.tolist()]
     distinct = [*dict.fromkeys(texts)]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import array
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.data.columns import format_of
-from qpr_jax.data.frames import is_table
-from qpr_jax.data.tables import NO_COLUMNS, Source, as_entries
+from qpr_jax.data.tables import Table, as_table
 from qpr_jax.duplicates.groups import Linkage, check_linkage, column_of
 from qpr_jax.duplicates.pairs import THRESHOLD, Pairs, check_bound
 from qpr_jax.duplicates.rows import (
@@ -92,16 +89,11 @@ def find_duplicates(
     Raises:
       UserError: an argument or a row is wrong, or the pairs would take more than `memory`.
     """
-    columns, chosen = (text_column, id_column, skip_bad_rows), [NO_COLUMNS]
-    rows = [*as_entries(questions, ids, payload, *columns, say=lambda c, _: chosen.append(c))]
-    source = questions if is_table(questions) else None
-    if isinstance(questions, str | os.PathLike):
-        source = format_of(questions), [os.fspath(questions)]
+    columns = (payload, text_column, id_column, skip_bad_rows)
     if against is not None and not isinstance(against, Retriever):
-        entries = [*as_entries(against, None, payload, *columns, name="against")]
-        against = Source(entries, "`against`, position")
+        against = as_table(against, None, *columns, name="against")
     return find_pairs(
-        Source(rows, "`questions`, position", chosen[-1], source),
+        as_table(questions, ids, *columns),
         against,
         encoder=encoder,
         threshold=threshold,
@@ -117,8 +109,8 @@ def find_duplicates(
 
 
 def find_pairs(
-    table: Source,
-    against: Source | Retriever | None,
+    table: Table,
+    against: Table | Retriever | None,
     *,
     encoder: StrPath | Encoder | None = None,
     threshold: float | None = None,
@@ -153,9 +145,10 @@ def find_pairs(
     least = None if threshold is None else min(threshold, LOWEST)
     near, scores = _score_near(rows, vectors, model, least, max_distance, memory)
     first, second, distances = near.pairs
+    table.typed = index is None  # else some of its rows are left out
     return Pairs(
         rows=rows,
-        table=table if index is None else table._replace(own=None),
+        table=table,
         vectors=vectors,
         model=model,
         first=first,
@@ -173,14 +166,14 @@ def find_pairs(
     )
 
 
-def default_encoder_of(table: Source, other: Source | None) -> str:
+def default_encoder_of(table: Table, other: Table | None) -> str:
     """Return the folder of the default encoder for the rows of one or two tables."""
     texts = [entry.question for source in (table, other) if source for entry in source.entries]
     return str(default_folder(texts, len(texts)))
 
 
 def _read_encoder(
-    table: Source, against: Source | Retriever | None, encoder: StrPath | Encoder | None
+    table: Table, against: Table | Retriever | None, encoder: StrPath | Encoder | None
 ) -> tuple[Encoder, FittedModel | None]:
     if not isinstance(against, Retriever):
         return read_encoder_and_model(encoder or default_encoder_of(table, against))
@@ -191,8 +184,8 @@ def _read_encoder(
 
 
 def _read_rows(
-    table: Source,
-    against: Source | Retriever | None,
+    table: Table,
+    against: Table | Retriever | None,
     *,
     replace: bool = False,
     block_on: str | None = None,
@@ -216,14 +209,14 @@ def _read_rows(
         rows,
         others if rows else [],
         block_on=block_on,
-        apart=isinstance(against, Source),
+        apart=isinstance(against, Table),
         ignore_numbers=ignore_numbers,
         cleaner=cleaner,
     )
 
 
 def _read(
-    source: Source, new_ids: Callable[[int], Sequence[Id]] | None = None
+    source: Table, new_ids: Callable[[int], Sequence[Id]] | None = None
 ) -> tuple[list[Question], bool]:
     """Return the rows of a source, and whether they had ids. UserError if an id occurs twice.
 

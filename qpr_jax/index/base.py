@@ -18,6 +18,7 @@ from qpr_jax.index.recipe import Recipe
 from qpr_jax.text.base import as_texts
 from qpr_jax.text.cleaning import Cleaner
 
+SaveEncoder = Callable[[StrPath], object]  # writes an encoder and its model of pairs to a folder
 Entries = Iterable[tuple[int, Id | None, str, Payload | None]]  # line, id, question, payload
 
 CLOSE = 0.3  # the least score of a hit that is shown as an answer
@@ -73,9 +74,8 @@ class Store(Protocol):
         questions: Iterable[Question],
         encoder: Encoder,
         recipe: Recipe,
-        *,
         encoder_name: str,
-        save_encoder: Callable[[StrPath], object],
+        save_encoder: SaveEncoder,
     ) -> Self:
         """Index questions at a location, in place of what is there.
 
@@ -87,7 +87,7 @@ class Store(Protocol):
           encoder: encodes the questions.
           recipe: how to index them.
           encoder_name: what the encoder was read from; "": made in Python.
-          save_encoder: writes the encoder and its model of pairs to a folder.
+          save_encoder: for a store that keeps the encoder itself.
         """
 
     def require(self, encoder: str) -> None:

@@ -1,4 +1,4 @@
-"""The files of an index folder, and the state that a search reads from them.
+"""The files of an index folder, and those beside it.
 
     manifest.json           format, encoder, recipe, build; size and SHA-256 of the files below
     vectors-BUILD.npy       float32 or float16 [n, d], memory-mapped
@@ -13,20 +13,22 @@ manifest is replaced last, and the files that it no longer names are removed.
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
-import os
 import pathlib
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
+import faiss
 import numpy as np
 
 from qpr_jax import progress
+from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.load import contains_encoder
+from qpr_jax.encoders.vector_file import npy_header, sync
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
     MANIFEST,
@@ -34,23 +36,23 @@ from qpr_jax.files import (
     check_size,
     name_in_errors,
     read_manifest,
+    read_object,
     verify,
     write_manifest,
 )
-from qpr_jax.ids import Id
 from qpr_jax.index import questions
-from qpr_jax.index.base import Question, check_encoder
-from qpr_jax.index.questions import Key, QuestionFiles, after, damaged, stored_key
+from qpr_jax.index.base import Question, SaveEncoder
+from qpr_jax.index.questions import QuestionFiles, damaged
 from qpr_jax.index.recipe import Recipe, check_recipe, padded_dimension
-from qpr_jax.index.vectors import Live, Vectors, read_codes, write_codes
+from qpr_jax.index.vectors import Vectors, read_codes
 from qpr_jax.text.cleaning import Cleaner
 
 log = logging.getLogger(__name__)
 
 FORMAT = "qpr_jax index 1"
+EXPORT, INDEX = "export", "index"  # folders of an encoder and of its index, side by side
 _ENDINGS = {"vectors": "npy", "codes": "faiss", "questions": "sqlite", "changes": "sqlite"}
 GOOD_RECALL = 0.9
-MANY_ADDED = 50_000  # vectors; a search compares each of them
 _CHUNK = 16_384  # questions that are read or encoded at once
 _SAMPLE = 50_000  # questions in which shared sentences are looked for
 _FILES = re.compile(
@@ -59,70 +61,6 @@ _FILES = re.compile(
 _EXPORTS = re.compile(r"export-[0-9a-f]{16}|\.export(?:-[0-9a-f]{16})?\.(?:part|old)")
 
 Encode = Callable[[list[str]], np.ndarray]
-
-
-class State(NamedTuple):
-    """A build, and the changes since, applied in their order."""
-
-    manifest: dict[str, Any]
-    signature: tuple[int, ...]
-    files: QuestionFiles
-    vectors: Vectors
-    added: list[Question]  # behind those of the build, by row
-    row_of: dict[Key, int]  # of the keys of what was added
-    live: Live  # the rows that can be found
-    sequence: int  # of the last change that is in it
-    next_id: int
-
-    def rows_of(self, ids: Iterable[Id]) -> dict[Key, int]:
-        """Return the rows of the ids that are there, by their keys."""
-        keys = {stored_key(id) for id in ids}
-        found = {key: self.row_of[key] for key in keys if key in self.row_of}
-        mask = self.live.mask
-        for key, row in self.files.rows_of([*keys.difference(found)]).items():
-            if mask is None or mask[row]:
-                found[key] = row
-        return found
-
-    def questions(self, rows: Sequence[int]) -> dict[int, Question]:
-        """Return the questions of rows, removed ones included."""
-        built = len(self.vectors.built)
-        found = self.files.get([row for row in rows if row < built])
-        found.update((row, self.added[row - built]) for row in rows if row >= built)
-        return found
-
-    def blocks(self) -> Iterator[tuple[np.ndarray, list[Question]]]:
-        """Yield the rows that can be found, int64 [m], and their questions, some at a time."""
-        mask = self.live.mask
-        for part in questions.batches(self.live.rows, _CHUNK):
-            rows = np.arange(part.start, part.stop)
-            rows = rows if mask is None else rows[mask[rows]]
-            found = self.questions(rows.tolist())
-            yield rows, [found[row] for row in rows.tolist()]
-
-    def apply(self) -> State:
-        """Return the state after all changes in the file; do not use this one if it fails."""
-        changes = self.files.changes(self.sequence, self.live.rows)
-        if not changes:
-            return self
-        removed, vectors, next_id = [], [], self.next_id
-        for change in changes:
-            if change.question is None or change.vector is None:
-                removed.append(change.row)
-                if self.row_of.get(change.key) == change.row:
-                    del self.row_of[change.key]
-            else:
-                self.row_of[change.key] = change.row
-                self.added.append(change.question)
-                vectors.append(change.vector)
-                next_id = max(next_id, after(change.question.id))
-        if vectors:
-            before = self.vectors.added
-            self.vectors.add(np.stack(vectors))
-            if before <= MANY_ADDED < self.vectors.added:
-                log.warning("many questions were added; `qpr compact` makes searches fast")
-        live = self.live.changed(np.array(removed, np.int64), len(vectors))
-        return self._replace(live=live, sequence=changes[-1].sequence, next_id=next_id)
 
 
 def write_build(
@@ -163,7 +101,9 @@ def write_build(
             array = _write_vectors(paths["vectors"], stored, encode, (count, dimension), recipe)
             codes = codes or Vectors.build(recipe, array)
             if codes.codes is not None:
-                write_codes(paths["codes"], codes.codes)
+                with open(paths["codes"], "wb") as file:
+                    file.write(faiss.serialize_index(codes.codes).data)
+                    sync(file)
             written = [path.name for path in paths.values() if path.exists()]
             facts = {
                 "format": FORMAT,
@@ -186,36 +126,6 @@ def write_build(
     if recall < GOOD_RECALL:
         log.warning("recall@10 is low; raise `probes` to find more, at the cost of time")
     remove_leftovers(folder)
-
-
-def open_build(folder: pathlib.Path, encoder: str) -> State:
-    """Open the build that the manifest names, as it was before all changes.
-
-    Codes and small files are compared with their SHA-256; of vectors and questions the size is
-    checked, and `verify_build` reads them. UserError if a file is missing or damaged, or the
-    encoder has another identity than `encoder`; "": any.
-    """
-    while True:
-        signature = manifest_signature(folder)
-        try:
-            state = _open(folder, signature)
-        except (UserError, FileNotFoundError) as error:
-            if manifest_signature(folder) != signature:
-                continue  # another process replaced the build
-            if isinstance(error, UserError):
-                raise
-            raise damaged(error.filename, "the file is missing") from None
-        check_encoder(folder, state.manifest["encoder"], encoder)
-        return state
-
-
-def manifest_signature(folder: pathlib.Path) -> tuple[int, ...]:
-    """Return what differs when the manifest of a folder was replaced."""
-    try:
-        facts = os.stat(f"{folder}/{MANIFEST}")  # joining paths would take longer
-    except FileNotFoundError:
-        return ()
-    return facts.st_ino, facts.st_mtime_ns, facts.st_size
 
 
 def verify_build(folder: StrPath) -> None:
@@ -278,8 +188,7 @@ def _write_vectors(
                 raise UserError(f"{what} from the encoder, got others")
             file.write(np.ascontiguousarray(vectors, recipe.vectors).data)
             show(rows.stop, "")
-        file.flush()
-        os.fsync(file.fileno())
+        sync(file)
     return _read_vectors(path, shape, recipe)
 
 
@@ -292,22 +201,19 @@ def _read_vectors(path: pathlib.Path, shape: tuple[int, int], recipe: Recipe) ->
     raise damaged(path, f"expected vectors {recipe.vectors} {list(shape)}, got others")
 
 
-def npy_header(shape: tuple[int, int], kind: str) -> bytes:
-    """Return how a .npy file of such numbers begins; its size does not depend on the rows."""
-    file = io.BytesIO()
-    facts = {"descr": np.dtype(kind).str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, facts)
-    return file.getvalue()
+def read_build(folder: pathlib.Path) -> tuple[dict[str, Any], QuestionFiles, Vectors]:
+    """Open the build that the manifest names: the manifest, the questions and the vectors.
 
-
-def _open(folder: pathlib.Path, signature: tuple[int, ...]) -> State:
+    Codes and small files are compared with their SHA-256; of vectors and questions the size is
+    checked, and `verify_build` reads them. UserError if a file is damaged.
+    """
     manifest = read_manifest(folder, format=FORMAT)
     try:
         paths, files = _paths(folder, manifest["build"]), manifest["files"]
-        shape, next_id = (manifest["count"], manifest["dimension"]), int(manifest["next_id"])
+        shape = manifest["count"], manifest["dimension"]
         recipe = Recipe(**manifest["recipe"])
         check_recipe(recipe, shape[1])
-        dict(manifest["shared"] or {})
+        int(manifest["next_id"]), dict(manifest["shared"] or {})
         width = padded_dimension(manifest["factory"], shape[1])
     except (KeyError, TypeError, ValueError, UserError) as error:
         raise damaged(folder / MANIFEST, str(error)) from None
@@ -319,8 +225,46 @@ def _open(folder: pathlib.Path, signature: tuple[int, ...]) -> State:
     if paths["codes"].name in files:
         verify(folder, paths["codes"].name, manifest)
         codes = read_codes(paths["codes"], shape[0], width)
-    array = _read_vectors(paths["vectors"], shape, recipe)
+    vectors = _read_vectors(paths["vectors"], shape, recipe)
     stored = QuestionFiles(paths["questions"], paths["changes"], shape[1])
-    vectors = Vectors(recipe, manifest["factory"], array, codes)
-    live = Live(shape[0], shape[0])
-    return State(manifest, signature, stored, vectors, [], {}, live, 0, next_id)
+    return manifest, stored, Vectors(recipe, manifest["factory"], vectors, codes)
+
+
+def index_manifest(folder: StrPath) -> dict[str, Any]:
+    """Return the manifest of the index of a folder, not verified; empty if there is none."""
+    return read_object(pathlib.Path(folder, INDEX, MANIFEST))
+
+
+def exporter(
+    folder: pathlib.Path, encoder: Encoder, save_encoder: SaveEncoder
+) -> Callable[[str], str]:
+    """Return what saves the encoder of a new build beside its index, and names its folder.
+
+    The encoder of the present index stays until the new index is complete.
+    """
+
+    def export(build: str) -> str:
+        try:
+            present = index_manifest(folder).get("encoder", encoder.identity)
+        except UserError:  # a damaged manifest, whose encoder is kept
+            present = ""
+        has_it = present == encoder.identity or contains_encoder(folder / EXPORT, encoder)
+        name = EXPORT if has_it else f"{EXPORT}-{build}"
+        save_encoder(folder / name)
+        return name
+
+    return export
+
+
+def refuse_part(folder: pathlib.Path) -> None:
+    """UserError if a folder is index/ itself."""
+    if folder.name == INDEX and (folder / MANIFEST).exists():
+        what = f"expected the folder of a run or of an index, got a part of it, {folder}"
+        raise UserError(what, remedy=f"name the folder of this index: {folder.parent}")
+
+
+def found_nothing(location: StrPath) -> UserError:
+    """Return the error of a location that is neither a folder nor the name of an encoder."""
+    what = f"expected an encoder or an index, found none at {location}, nor one of this name in "
+    remedy = "name another folder; `qpr train` makes an encoder, and `qpr index` an index"
+    return UserError(what + "$QPR_MODELS or ~/.cache/qpr_jax/models", remedy=remedy)

@@ -223,15 +223,8 @@ class _Join:
 
     def _index(self, rows: np.ndarray, *, lists: bool = False) -> Any:
         """Index the vectors of rows int64 [n], to compare all of them or those of some lists."""
-        dimension = self.vectors.shape[1]
-        index = faiss.IndexFlatL2(dimension)
-        if lists:
-            number = min(len(rows), int(3 * len(rows) ** 0.5))
-            index = faiss.IndexIVFFlat(index, dimension, number)
-            index.cp.niter, index.cp.max_points_per_centroid = 5, _PER_LIST
-            index.cp.min_points_per_centroid = 1
-            drawn = np.random.default_rng(0).permutation(rows)[: _PER_LIST * number]
-            index.train(self._centered(np.sort(drawn)))
+        flat = faiss.IndexFlatL2(self.vectors.shape[1])
+        index = index_of_lists(rows, self._centered) if lists else flat
         for start in range(0, len(rows), _PART):
             index.add(self._centered(rows[start : start + _PART]))
         return index
@@ -308,6 +301,17 @@ class _Join:
 
     def _centered(self, rows: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(np.asarray(self.vectors[rows]) - self.center, np.float32)
+
+
+def index_of_lists(rows: np.ndarray, take: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """Train an index of lists for rows int64 [n]; `take` returns their vectors, float32 [m, d]."""
+    count = min(len(rows), int(3 * len(rows) ** 0.5))
+    sample = take(np.sort(np.random.default_rng(0).permutation(rows)[: _PER_LIST * count]))
+    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(sample.shape[1]), sample.shape[1], count)
+    index.cp.niter, index.cp.max_points_per_centroid = 5, _PER_LIST
+    index.cp.min_points_per_centroid = 1
+    index.train(sample)
+    return index
 
 
 def _check_and_center(vectors: np.ndarray) -> np.ndarray:

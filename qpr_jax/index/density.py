@@ -6,11 +6,11 @@ import faiss
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.index.close_pairs import EXACT
+from qpr_jax.index.close_pairs import EXACT, index_of_lists
 
 _FIRST, _LAST = 2, 6  # the nearest texts that count; the first may be a duplicate
 _CHUNK = 4096
-_LISTS, _PROBES, _PER_LIST = 3, 8, 40  # lists times sqrt(n); those searched; texts to train one
+_PROBES = 8  # lists that are searched
 
 
 def neighbor_distances(vectors: np.ndarray) -> np.ndarray:
@@ -28,12 +28,7 @@ def neighbor_distances(vectors: np.ndarray) -> np.ndarray:
         return means
     index = faiss.IndexFlatL2(dimension)
     if count > EXACT:
-        lists = int(_LISTS * count**0.5)
-        index = faiss.IndexIVFFlat(index, dimension, lists)
-        index.cp.niter, index.cp.max_points_per_centroid = 5, _PER_LIST
-        index.cp.min_points_per_centroid = 1
-        drawn = np.random.default_rng(0).permutation(count)[: _PER_LIST * lists]
-        index.train(vectors[np.sort(drawn)])
+        index = index_of_lists(np.arange(count), vectors.__getitem__)
         index.nprobe = _PROBES
     index.add(vectors)
     with progress.bar("density", count) as show:

@@ -16,25 +16,23 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.load import contains_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, StrPath, folder_lock, read_object
+from qpr_jax.files import StrPath, folder_lock
 from qpr_jax.ids import Id
-from qpr_jax.index.base import Hit, Question, check_encoder
+from qpr_jax.index.base import Hit, Question, SaveEncoder, check_encoder
 from qpr_jax.index.build import (
+    INDEX,
     Encode,
-    State,
-    manifest_signature,
-    open_build,
+    exporter,
+    found_nothing,
+    refuse_part,
     verify_build,
     write_build,
 )
 from qpr_jax.index.questions import LARGEST_COUNTER, LOCK, stored_key
 from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.state import State, open_state, signature_of
 from qpr_jax.text.cleaning import Cleaner
-
-EXPORT, INDEX = "export", "index"  # folders of an encoder and of its index, side by side
-SaveEncoder = Callable[[StrPath], object]
 
 
 class FolderStore:
@@ -55,7 +53,7 @@ class FolderStore:
         """
         self.path, self.temporary = pathlib.Path(path).absolute(), temporary
         self._expected, self._stale = encoder, False
-        self._take(open_build(self.path, encoder).apply())
+        self._take(open_state(self.path, encoder).apply())
         if temporary:
             weakref.finalize(self, _remove, self.path, os.getpid())
 
@@ -65,10 +63,9 @@ class FolderStore:
         path = pathlib.Path(location)
         if not path.is_dir():
             raise found_nothing(location)
+        refuse_part(path)
         if not (path / INDEX).is_dir():
             remedy = "finish the run, or make one with `qpr index`"
-            if path.name == INDEX and (path / MANIFEST).exists():
-                remedy = f"name the folder of this index: {path.parent}"
             raise UserError(f"{location} has no {INDEX}/", remedy=remedy)
         return cls(path / INDEX)
 
@@ -79,7 +76,6 @@ class FolderStore:
         questions: Iterable[Question],
         encoder: Encoder,
         recipe: Recipe,
-        *,
         encoder_name: str,
         save_encoder: SaveEncoder,
     ) -> Self:
@@ -88,10 +84,8 @@ class FolderStore:
         how: dict[str, Any] = {"encoder": encoder.identity, "dimension": encoder.dimension}
         if location:
             folder = pathlib.Path(location)
-            if folder.name == INDEX and (folder / MANIFEST).exists():
-                what = f"expected the folder of a run or of an index, got a part of it, {folder}"
-                raise UserError(what, remedy=f"name {folder.parent}")
-            path, how["export"] = folder / INDEX, _exporter(folder, encoder, save_encoder)
+            refuse_part(folder)
+            path, how["export"] = folder / INDEX, exporter(folder, encoder, save_encoder)
         return cls.create(path, questions, encoder.encode, recipe, **how)
 
     @classmethod
@@ -245,7 +239,7 @@ class FolderStore:
         """Write the present questions and vectors to another folder, as `build` does."""
         folder = pathlib.Path(location)
         with self.changing(), folder_lock(folder / INDEX):
-            self._write(folder / INDEX, _exporter(folder, encoder, save_encoder))
+            self._write(folder / INDEX, exporter(folder, encoder, save_encoder))
         return type(self)(folder / INDEX, encoder=self._expected)
 
     def _write(self, folder: pathlib.Path, export: Callable[[str], str]) -> None:
@@ -274,7 +268,7 @@ class FolderStore:
     def _fresh(self) -> State:
         """Return the present state, with the changes of other processes."""
         state = self._state
-        replaced = self._stale or manifest_signature(self.path) != state.signature
+        replaced = self._stale or signature_of(self.path) != state.signature
         if replaced or state.files.changed():
             self._refresh()
         return self._state
@@ -283,8 +277,8 @@ class FolderStore:
         """Take in a newer build, and all changes."""
         with LOCK:  # for which a fork waits
             state = self._state
-            if self._stale or manifest_signature(self.path) != state.signature:
-                state = open_build(self.path, self._expected)
+            if self._stale or signature_of(self.path) != state.signature:
+                state = open_state(self.path, self._expected)
             self._stale = True  # until all of it is done
             self._take(state.apply())
             self._stale = False
@@ -294,41 +288,8 @@ class FolderStore:
         self.vectors = state.vectors  # by row, without regard to what was removed
         self.recipe = state.vectors.recipe
         self.encoder = str(state.manifest["encoder"])
-        self.dimension = state.vectors.dimension
+        self.dimension = int(state.manifest["dimension"])
         self.cleaner = Cleaner(state.manifest["shared"])
-
-
-def found_nothing(location: StrPath) -> UserError:
-    """Return the error of a location that is neither a folder nor the name of an encoder."""
-    what = f"expected an encoder or an index, found none at {location}, nor one of this name in "
-    remedy = "name another folder; `qpr train` makes an encoder, and `qpr index` an index"
-    return UserError(what + "$QPR_MODELS or ~/.cache/qpr_jax/models", remedy=remedy)
-
-
-def index_manifest(folder: StrPath) -> dict[str, Any]:
-    """Return the manifest of the index of a folder, not verified; empty if there is none."""
-    return read_object(pathlib.Path(folder, INDEX, MANIFEST))
-
-
-def _exporter(
-    folder: pathlib.Path, encoder: Encoder, save_encoder: SaveEncoder
-) -> Callable[[str], str]:
-    """Return what saves the encoder of a new build beside it, and names its folder.
-
-    The encoder of the present index stays until the new index is complete.
-    """
-
-    def export(build: str) -> str:
-        try:
-            present = index_manifest(folder).get("encoder", encoder.identity)
-        except UserError:  # a damaged manifest, whose encoder is kept
-            present = ""
-        has_it = present == encoder.identity or contains_encoder(folder / EXPORT, encoder)
-        name = EXPORT if has_it else f"{EXPORT}-{build}"
-        save_encoder(folder / name)
-        return name
-
-    return export
 
 
 def _remove(path: pathlib.Path, process: int) -> None:

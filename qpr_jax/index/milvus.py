@@ -22,7 +22,7 @@ import threading
 import time
 import urllib.parse
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Self
 
@@ -30,9 +30,8 @@ import numpy as np
 
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath
 from qpr_jax.ids import Id
-from qpr_jax.index.base import Hit, Question, check_encoder
+from qpr_jax.index.base import Hit, Question, SaveEncoder, check_encoder
 from qpr_jax.index.milvus_server import LEVELS, Server
 from qpr_jax.index.questions import RepeatedIdError, question_json
 from qpr_jax.index.recipe import AUTO, Recipe
@@ -81,9 +80,8 @@ class MilvusStore:
         questions: Iterable[Question],
         encoder: Encoder,
         recipe: Recipe,
-        *,
         encoder_name: str,
-        save_encoder: Callable[[StrPath], object],
+        save_encoder: SaveEncoder,
     ) -> Self:
         """See `Store`; the next call removes what a killed process wrote."""
         if not encoder_name:

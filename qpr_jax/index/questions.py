@@ -19,7 +19,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from qpr_jax.ids import Id, id_key
 from qpr_jax.index.base import Question
 
 Key = int | str
+Change = tuple[int, int, Key, Question | None, np.ndarray | None]  # its number, the row, ...
 
 BUILT = "CREATE TABLE questions (row INTEGER PRIMARY KEY, key, data)"
 BY_KEY = "CREATE UNIQUE INDEX by_key ON questions (key)"
@@ -58,16 +59,6 @@ class RepeatedIdError(UserError):
             remedy="give each question its own id, or none",
         )
         self.id, self.row = id, row
-
-
-class Change(NamedTuple):
-    """A row that was added with its question and vector, or removed: then without."""
-
-    sequence: int
-    row: int
-    key: Key
-    question: Question | None
-    vector: np.ndarray | None
 
 
 class QuestionFiles:
@@ -110,17 +101,20 @@ class QuestionFiles:
             return self._version(connection) != self._seen
 
     def changes(self, sequence: int, rows: int) -> list[Change]:
-        """Return the changes after one, oldest first; `rows`: how many there are before them."""
+        """Return the changes after one, oldest first; `rows`: how many there are before them.
+
+        A row that was removed has no question and no vector.
+        """
         query = "SELECT * FROM changes WHERE sequence > ? ORDER BY sequence"
-        found = []
+        found: list[Change] = []
         with self._use() as connection:
             self._seen = self._version(connection)
             for number, row, key, data, vector in connection.execute(query, (sequence,)):
                 if data is None and 0 <= row < rows:
-                    found.append(Change(number, row, key, None, None))
+                    found.append((number, row, key, None, None))
                 elif data is not None and row == rows and len(vector) == 4 * self._dimension:
-                    numbers = np.frombuffer(vector, np.float32)
-                    found.append(Change(number, row, key, Question(*json.loads(data)), numbers))
+                    question = Question(*json.loads(data))
+                    found.append((number, row, key, question, np.frombuffer(vector, np.float32)))
                     rows += 1
                 else:
                     raise damaged(self._changes, f"change {number} fits no row")

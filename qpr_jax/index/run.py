@@ -14,7 +14,7 @@ from qpr_jax.encoders.load import encoder_folder, is_encoder, load_encoder
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, StrPath
-from qpr_jax.index.folder import EXPORT, INDEX, found_nothing, index_manifest
+from qpr_jax.index.build import EXPORT, found_nothing, index_manifest, refuse_part
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.stores import encoder_of
 
@@ -51,11 +51,10 @@ def run_encoder_folder(encoder: StrPath) -> pathlib.Path:
     export = folder / named
     if export.is_dir():
         return export
+    refuse_part(folder)
     remedy = "name another folder"
     if (folder / "run.json").exists():
         remedy = "finish the run: the same command resumes it"
-    elif folder.name == INDEX and (folder / MANIFEST).exists():
-        remedy = f"name the folder of this index: {folder.parent}"
     what = f"{encoder}: expected a run with {EXPORT}/, or an encoder ({WEIGHTS}, with {CONFIG} or "
     what += f"with the {MANIFEST} of `qpr publish`), found neither"
     raise UserError(what, remedy=remedy)

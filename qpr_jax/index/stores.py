@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
-from typing import Any
 
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.files import StrPath
-from qpr_jax.index.base import Store
+from qpr_jax.index.base import SaveEncoder, Store
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.milvus import MilvusStore
 
@@ -31,17 +29,16 @@ def copy_store(
     store: Store,
     location: StrPath,
     encoder: Encoder,
-    *,
     encoder_name: str,
-    save_encoder: Callable[[StrPath], object],
+    save_encoder: SaveEncoder,
 ) -> Store:
     """Write the questions of a store to another location; arguments as of `Store.build`."""
     kind = store_class(location)
     if isinstance(store, FolderStore) and kind is FolderStore:  # vectors and codes are copied
         return store.copy_to(location, encoder, save_encoder)
     recipe = dataclasses.replace(store.recipe, **kind.defaults)
-    how: dict[str, Any] = {"encoder_name": encoder_name, "save_encoder": save_encoder}
-    return kind.build(os.fspath(location), store.questions(), encoder, recipe, **how)
+    questions = store.questions()
+    return kind.build(os.fspath(location), questions, encoder, recipe, encoder_name, save_encoder)
 
 
 def encoder_of(location: StrPath) -> StrPath:

@@ -66,22 +66,19 @@ class Vectors:
         factory: str,  # of the codes, as FAISS names it; `Flat` has none
         built: np.ndarray,  # float32 or float16 [n, d], the vectors of the build
         codes: faiss.Index | None,
-        *,
-        exact_below: int = FLAT_BELOW,  # at most as many rows are compared one by one
     ) -> None:
         self.recipe, self.factory, self.built, self.codes = recipe, factory, built, codes
-        self.exact_below = exact_below
         self._added = np.zeros((0, built.shape[1]), np.float32)
         self._rows = len(built)
 
     @classmethod
-    def build(cls, recipe: Recipe, vectors: np.ndarray, *, exact_below: int = FLAT_BELOW) -> Self:
+    def build(cls, recipe: Recipe, vectors: np.ndarray) -> Self:
         """Index vectors [n, d], which are kept, not copied; UserError for a wrong recipe."""
         count, dimension = vectors.shape
         check_recipe(recipe, dimension)
         factory = fit_recipe(recipe, count, dimension)
         if factory == "Flat" or not count:
-            return cls(recipe, "Flat", vectors, None, exact_below=exact_below)
+            return cls(recipe, "Flat", vectors, None)
         # "np": without it FAISS spends minutes on an order of product codes that no search reads.
         suffix = "np" if ",PQ" in factory and not factory.endswith("fs") else ""
         width = padded_dimension(factory, dimension)
@@ -96,16 +93,11 @@ class Vectors:
             for start in range(0, count, _CHUNK):
                 codes.add(_padded(vectors[start : start + _CHUNK], width))
                 show(min(start + _CHUNK, count), "")
-        return cls(recipe, factory, vectors, codes, exact_below=exact_below)
+        return cls(recipe, factory, vectors, codes)
 
     def __len__(self) -> int:
         """Return the number of rows, removed ones included."""
         return self._rows
-
-    @property
-    def dimension(self) -> int:
-        """Length of a vector."""
-        return int(self.built.shape[1])
 
     @property
     def added(self) -> int:
@@ -116,7 +108,8 @@ class Vectors:
         """Append vectors float32 [m, d] as the next rows."""
         used, needed = self.added, self.added + len(vectors)
         if needed > len(self._added):  # a search may read the old block
-            block = np.empty((max(needed, 2 * len(self._added), 1024), self.dimension), np.float32)
+            size = max(needed, 2 * len(self._added), 1024)
+            block = np.empty((size, self.built.shape[1]), np.float32)
             block[:used] = self._added[:used]
             self._added = block
         self._added[used:needed] = vectors
@@ -125,7 +118,7 @@ class Vectors:
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the vectors of rows int64 [m] as float32 [m, d]."""
         count = len(self.built)
-        found = np.empty((len(rows), self.dimension), np.float32)
+        found = np.empty((len(rows), self.built.shape[1]), np.float32)
         old = rows < count
         found[old] = self.built[rows[old]]
         found[~old] = self._added[rows[~old] - count]
@@ -145,7 +138,7 @@ class Vectors:
         queries = np.ascontiguousarray(queries, np.float32)
         live = Live(self._rows, self._rows) if live is None else live
         metric, count = self.recipe.metric, len(self.built)
-        if self.codes is None or live.present <= self.exact_below:
+        if self.codes is None or live.present <= FLAT_BELOW:
             found = self._compare(queries, self.built, k, live, 0)
         else:
             rows = self._candidates(self.codes, queries, k, live)
@@ -161,7 +154,7 @@ class Vectors:
         A row counts that is as near as the tenth. 200 random rows are the queries.
         """
         count = len(self.built)
-        if self.codes is None or count <= self.exact_below:
+        if self.codes is None or count <= FLAT_BELOW:
             return 1.0
         some = np.sort(np.random.default_rng(0).choice(count, RECALL_QUERIES, replace=False))
         queries = self.built[some].astype(np.float32)
@@ -192,25 +185,22 @@ class Vectors:
         present = count if live.mask is None else live.present - int(live.mask[count:].sum())
         size, enough = min(present, max(_FEWEST, _WIDER * k + _MORE)), min(k, present)
         keep = None if live.bits is None else faiss.IDSelectorBitmap(live.bits)
-        queries = _padded(queries, codes.d)
+        queries, in_lists = _padded(queries, codes.d), isinstance(codes, faiss.IndexIVF)
         # After removals a new index would have fewer lists, and so read a larger share of them.
         scale, limit = count / max(1, present), count
-        if isinstance(codes, faiss.IndexIVF):
+        if in_lists:
             scale, limit = scale**0.5, codes.nlist
         breadth = min(math.ceil(self.recipe.probes * scale), limit)
-        rows = _propose(codes, queries, size, breadth, keep)
-        while breadth < limit and len(short := np.flatnonzero(rows[:, enough - 1] < 0)):
+        rows, short = np.full((len(queries), size), -1), np.arange(len(queries))
+        while len(short):
+            if in_lists:
+                effort = faiss.SearchParametersIVF(sel=keep, nprobe=breadth)
+            else:
+                effort = faiss.SearchParametersHNSW(sel=keep, efSearch=max(2 * breadth, size))
+            rows[short] = codes.search(queries[short], size, params=effort)[1]
+            short = np.flatnonzero(rows[:, enough - 1] < 0) if breadth < limit else short[:0]
             breadth = min(2 * breadth, limit)
-            rows[short] = _propose(codes, queries[short], size, breadth, keep)
         return rows
-
-
-def write_codes(path: pathlib.Path, codes: faiss.Index) -> None:
-    """Write an index of FAISS; it is on disk when this returns."""
-    with open(path, "wb") as file:
-        file.write(faiss.serialize_index(codes).data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def read_codes(path: pathlib.Path, count: int, width: int) -> faiss.Index:
@@ -223,17 +213,6 @@ def read_codes(path: pathlib.Path, count: int, width: int) -> faiss.Index:
     if not known or codes.ntotal != count or codes.d != width or not codes.is_trained:
         raise damaged(path, f"expected codes of {count:,} vectors, got others")
     return codes
-
-
-def _propose(
-    codes: faiss.Index, queries: np.ndarray, size: int, breadth: int, keep: faiss.IDSelector | None
-) -> np.ndarray:
-    """Return the rows int64 [n, size] that FAISS finds in `breadth` lists, or with HNSW."""
-    if isinstance(codes, faiss.IndexIVF):
-        settings = faiss.SearchParametersIVF(sel=keep, nprobe=breadth)
-    else:
-        settings = faiss.SearchParametersHNSW(sel=keep, efSearch=max(2 * breadth, size))
-    return codes.search(queries, size, params=settings)[1]
 
 
 def _padded(vectors: np.ndarray, width: int) -> np.ndarray:

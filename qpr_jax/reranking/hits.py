@@ -89,8 +89,8 @@ def score_hits(
         distances = 2 + 2 * distances
     _tell_apart(encoder, cleaner, asked, questions, first, second, distances)
     logits = model.logits(first, second, distances)
-    pairs = zip(asked, questions, strict=True)
-    copies = [folded(one) == folded(other) for one, other in pairs]
+    spelled = zip(map(folded, queries), hits, strict=True)
+    copies = [query == folded(hit.question) for query, found in spelled for hit in found]
     logits[copies] = np.inf
     scores = np.where(copies, 1.0, probability(logits)).tolist()
     scored, start = [], 0

@@ -18,7 +18,8 @@ from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import replace_folder, sha256_of
 from qpr_jax.index.base import Question
-from qpr_jax.index.folder import EXPORT, INDEX, FolderStore
+from qpr_jax.index.build import EXPORT, INDEX
+from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.reranking.model import FittedModel, read_encoder_and_model, save_pair_model
 from qpr_jax.reranking.refit import refit

@@ -31,7 +31,8 @@ from qpr_jax.evaluation.retrieval import (
 )
 from qpr_jax.evaluation.translation import Corpus, known_shares, score_set
 from qpr_jax.files import write_atomically, write_json
-from qpr_jax.index.folder import INDEX, FolderStore
+from qpr_jax.index.build import INDEX
+from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import PAPER
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.machine import cpu_count, peak_memory

@@ -16,10 +16,10 @@ import numpy as np
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import MINILM_WEIGHTS
 from qpr_jax.encoders.onnx_encoder import OnnxEncoder
+from qpr_jax.encoders.vector_file import CHUNK, encode_to_file
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import locked, user_cache, write_atomically
-from qpr_jax.index.encode_files import CHUNK, encode_to_file
 from qpr_jax.index.run import read_encoder
 from qpr_jax.models import unit_rows
 from qpr_jax.training import distributed

@@ -59,7 +59,7 @@ MISTAKES = (
     ("index made some_ids.jsonl --encoder run", "some_ids.jsonl, line 2", ""),
     ("index mine gone.csv --encoder run", "gone.csv", "name a file"),
     ("index some_ids.jsonl/made t.csv --encoder run", "some_ids.jsonl/made", "another folder"),
-    ("index mine/index t.csv --encoder run", "mine/index", "name mine"),
+    ("index mine/index t.csv --encoder run", "mine/index", "this index: mine"),
     ("encode run t.csv --out /proc/x.npy", "/proc: cannot be written", "another folder"),
     ("search gone --query a", "gone", ""),
     ("search mine/index --query a", "mine/index", "this index: mine"),

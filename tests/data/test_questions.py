@@ -87,6 +87,9 @@ def test_a_table_of_a_file(tmp_path):
     assert (table.texts, table.ids, table.columns) == (["how?", "why?"], [7, "b"], {"n": ["1", ""]})
     assert table.to_dicts()[0] == {"id": 7, "question": "how?", "n": "1"}
     assert [*as_entries(table.to_dicts())][1][1:] == table.entries[1][1:]
+    assert table.to_pandas().to_dict("records") == table.to_dicts()
+    both = read_table([path, path], text="asked", id="key")
+    assert (both.ids, both.chosen.names) == ([7, "b"] * 2, ("key", "asked", "n", "more"))
     plain = read_table(path, text="asked", id=None, payload=False)
     assert plain.to_dicts()[1] == {"id": None, "question": "why?"}
     said = r"a\.csv: expected a column `none`, got `key`"

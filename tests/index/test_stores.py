@@ -25,7 +25,7 @@ class MemoryStore:
         return cls.at[location]
 
     @classmethod
-    def build(cls, location, questions, encoder, recipe, *, encoder_name, save_encoder):
+    def build(cls, location, questions, encoder, recipe, encoder_name, save_encoder):
         store = cls.at[location] = cls()
         store.location, store.recipe, store.encoder_name = location, recipe, encoder_name
         store.encoder, store.dimension, store.cleaner = (

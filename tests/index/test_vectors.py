@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qpr_jax.errors import UserError
+from qpr_jax.index import vectors as vectors_module
 from qpr_jax.index.recipe import PAPER, Recipe, check_recipe, fit_recipe
 from qpr_jax.index.vectors import Live, Vectors, distances_to, exact_top_k
 
@@ -26,6 +27,13 @@ COUNT = 12_000
 @pytest.fixture(scope="module")
 def points() -> np.ndarray:
     return np.random.default_rng(0).normal(size=(COUNT, 7)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_are_compared():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vectors_module, "FLAT_BELOW", 100)
+        yield
 
 
 def brute_force(queries, vectors, k, metric="l2"):
@@ -69,21 +77,21 @@ def test_every_family_finds_the_nearest(points, metric):
     queries = points[:40] + np.float32(0.01)
     exact = brute_force(queries, points, 5, metric)
     for factory in FACTORIES:
-        index = Vectors.build(Recipe(factory, metric, probes=20), points, exact_below=100)
+        index = Vectors.build(Recipe(factory, metric, probes=20), points)
         distances, rows = index.search(queries, 5)
         found = distances <= exact[:, -1:] + 1e-4
         enough = 0.6 if factory in ("HNSW2", "IVF20,PQ7x4fs") else 0.95
         assert found.mean() > enough, factory
         np.testing.assert_allclose(distances, distances_to(queries, points, rows, metric))
     halves = points.astype(np.float16)
-    index = Vectors.build(Recipe("IVF20,SQ8", probes=20, vectors="float16"), halves, exact_below=0)
+    index = Vectors.build(Recipe("IVF20,SQ8", probes=20, vectors="float16"), halves)
     distances, rows = index.search(halves[:20], 1)
     assert rows[:, 0].tolist() == [*range(20)]
     assert (distances == 0).all()
 
 
 def test_a_search_reads_more_lists_until_it_has_enough(points):
-    index = Vectors.build(Recipe("IVF200,Flat", probes=1), points, exact_below=0)
+    index = Vectors.build(Recipe("IVF200,Flat", probes=1), points)
     assert index.factory == "IVF200,Flat"
     distances, rows = index.search(points[:3], 500)
     assert (rows >= 0).all()
@@ -94,7 +102,7 @@ def test_a_search_reads_more_lists_until_it_has_enough(points):
 
 @pytest.mark.parametrize("factory", ["Flat", "HNSW16", "IVF100,Flat", "IVF100,PQ7x4fs"])
 def test_after_removals_and_additions(points, factory):
-    index = Vectors.build(Recipe(factory, probes=10), points[:10_000], exact_below=100)
+    index = Vectors.build(Recipe(factory, probes=10), points[:10_000])
     index.add(points[10_000:11_000])
     index.add(points[11_000:])
     for left in (0, 3, 600):
@@ -134,9 +142,9 @@ def test_any_changes_equal_brute_force_among_what_is_left(data):
 
 def test_recall_is_measured_by_distance(points):
     copies = np.repeat(points[:20], 600, axis=0)
-    assert Vectors.build(Recipe("IVF20,Flat", probes=1), copies, exact_below=0).recall() == 1
+    assert Vectors.build(Recipe("IVF20,Flat", probes=1), copies).recall() == 1
     assert Vectors.build(Recipe(), copies).recall() == 1
-    index = Vectors.build(Recipe("IVF200,Flat", probes=1), points, exact_below=0)
+    index = Vectors.build(Recipe("IVF200,Flat", probes=1), points)
     assert 0.1 < index.recall() < 0.9
 
 

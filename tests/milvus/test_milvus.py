@@ -21,9 +21,8 @@ OLD, NEW = questions(30), questions(1200, 100)
 
 
 def create(address, some, factory="auto", metric="l2", encoder="e1"):
-    named = {"encoder_name": "runs/mine", "save_encoder": None}
     found = SimpleNamespace(encode=encode, identity=encoder, dimension=DIMENSION)
-    return MilvusStore.build(address, some, found, Recipe(factory, metric), **named)
+    return MilvusStore.build(address, some, found, Recipe(factory, metric), "runs/mine", None)
 
 
 @pytest.fixture(scope="module")

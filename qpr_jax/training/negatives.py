@@ -17,10 +17,8 @@ from qpr_jax.text.tokenizer import normalized_text
 FIELDS = ("query", "negative", "rank", "distance", "positive_distance", "id", "score")
 _CHUNK = 1024  # queries that are encoded and searched together
 
-Encode = Callable[[Sequence[str]], np.ndarray]
-Find = Callable[[np.ndarray, int], list[list[Hit]]]
+Find = Callable[[Sequence[str], int], tuple[np.ndarray, list[list[Hit]]]]
 Score = Callable[[Sequence[tuple[str, str]]], np.ndarray]
-Rerank = Callable[[Sequence[str], list[list[Hit]]], list[list[Hit]]]
 
 
 @dataclass(frozen=True)
@@ -47,14 +45,15 @@ class Negative(NamedTuple):
     hit: Hit
     rank: int
     farthest: float  # p
-    score: float | None = None
 
     def fields(self, questions: Sequence[str]) -> dict[str, object]:
         """Return the FIELDS; `id` is that of the negative in the index."""
         hit, query = self.hit, questions[self.query]
-        values = query, hit.question, self.rank, hit.distance, self.farthest, hit.id
-        fields: dict[str, object] = dict(zip(FIELDS, values, strict=False))
-        return fields if self.score is None else fields | {"score": self.score}
+        values = query, hit.question, self.rank, hit.distance, self.farthest, hit.id, hit.score
+        fields: dict[str, object] = dict(zip(FIELDS, values, strict=True))
+        if hit.score is None:
+            del fields["score"]
+        return fields
 
 
 def query_groups(questions: Sequence[str], groups: np.ndarray) -> list[np.ndarray]:
@@ -72,12 +71,9 @@ def find_negatives(
     groups: np.ndarray,
     queries: Sequence[np.ndarray],
     rules: Rules,
-    *,
-    encode: Encode,
     find: Find,
-    rerank: Rerank | None = None,
-    score: Score | None = None,
     counts: Counter[str],
+    score: Score | None = None,
 ) -> Iterator[list[Negative]]:
     """Yield the negatives of a chunk of queries at a time, nearest first for each query.
 
@@ -86,31 +82,26 @@ def find_negatives(
       groups: int [Q], questions known to mean the same; see `query_groups`.
       queries: groups of `query_groups`; their questions are the queries.
       rules: which hits are kept.
-      encode: texts to float32 [n, d].
-      find: vectors and k to the k nearest hits of each, as `Store.search`.
-      rerank: sets the scores of hits. Those without a score, or with one above `rules.max_score`,
-        are dropped.
-      score: pairs of texts to the probability that they mean the same, float [n]. It scores only as
-        many hits as are needed to fill `rules.count`.
+      find: texts and k to the vectors of the texts, float32 [n, d], and the k nearest hits of each.
       counts: gets the number of `queries`, of `negatives`, of queries with fewer than `rules.count`
         (`short`), and of hits dropped by each rule: `paraphrases` (the query itself among them),
         `rank`, `margin`, `score`.
+      score: pairs of texts to the probability that they mean the same, float [n]. It scores only as
+        many hits as are needed to fill `rules.count`.
     """
     group_of = {normalized_text(q): g for q, g in zip(questions, groups.tolist(), strict=True)}
     rng = np.random.default_rng(rules.seed)
-    for chunk in _chunks(queries):
+    starts = np.cumsum([0, *map(len, queries)])[:-1] // _CHUNK
+    for number in np.unique(starts):  # of whole groups
+        chunk = [queries[i] for i in np.flatnonzero(starts == number).tolist()]
         rows = np.concatenate(chunk).tolist()
-        texts = [questions[row] for row in rows]
-        vectors = encode(texts)
-        hits = find(vectors, rules.to_rank + max(map(len, chunk)))
-        if rerank is not None:
-            hits = rerank(texts, hits)
+        vectors, hits = find([questions[row] for row in rows], rules.to_rank + max(map(len, chunk)))
         eligible = []
         for row, farthest, found in zip(rows, _farthest(vectors, chunk), hits, strict=True):
             others = [h for h in found if group_of.get(normalized_text(h.question)) != groups[row]]
-            ranked = [Negative(row, h, i, farthest, h.score) for i, h in enumerate(others, start=1)]
             counts["paraphrases"] += len(found) - len(others)
-            kept = _keep(ranked[: rules.to_rank], rules, counts, scored=rerank is not None)
+            ranked = [Negative(row, hit, i, farthest) for i, hit in enumerate(others, start=1)]
+            kept = _keep(ranked[: rules.to_rank], rules, counts)
             if rules.seed is not None:
                 kept = [kept[i] for i in rng.permutation(len(kept))]
             eligible.append(kept)
@@ -121,15 +112,20 @@ def find_negatives(
         yield [negative for some in chosen for negative in sorted(some, key=lambda n: n.rank)]
 
 
-def _keep(
-    ranked: list[Negative], rules: Rules, counts: Counter[str], *, scored: bool
-) -> list[Negative]:
-    """Keep the negatives within the ranks, beyond the margin and, if scored, of a low score."""
+def _farthest(vectors: np.ndarray, groups: Sequence[np.ndarray]) -> Iterator[float]:
+    """Yield the squared distance of each vector float32 [n, d] to the farthest of its group."""
+    for group in np.split(vectors, np.cumsum([len(rows) for rows in groups])[:-1]):
+        for vector in group:
+            apart = group - vector
+            yield float(np.einsum("nd,nd->n", apart, apart).max())
+
+
+def _keep(ranked: list[Negative], rules: Rules, counts: Counter[str]) -> list[Negative]:
+    """Keep the negatives within the ranks, beyond the margin and without a high score."""
     later = ranked[rules.from_rank - 1 :]
     margin = rules.relative_margin
-    kept = far = [n for n in later if margin is None or n.hit.distance >= n.farthest * (1 + margin)]
-    if scored:
-        kept = [n for n in far if n.score is not None and n.score <= rules.max_score]
+    far = [n for n in later if margin is None or n.hit.distance >= n.farthest * (1 + margin)]
+    kept = [n for n in far if n.hit.score is None or n.hit.score <= rules.max_score]
     counts["rank"] += len(ranked) - len(later)
     counts["margin"] += len(later) - len(far)
     counts["score"] += len(far) - len(kept)
@@ -158,30 +154,6 @@ def _choose(
         scores = score([(questions[n.query], n.hit.question) for _, n in asked])
         for (i, negative), value in zip(asked, scores.tolist(), strict=True):
             if value <= rules.max_score:
-                chosen[i].append(negative._replace(score=value))
+                chosen[i].append(negative._replace(hit=negative.hit._replace(score=value)))
             else:
                 counts["score"] += 1
-
-
-def _chunks(queries: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """Yield lists of whole groups, with about `_CHUNK` questions each."""
-    chunk: list[np.ndarray] = []
-    for members in queries:
-        chunk.append(members)
-        if sum(map(len, chunk)) >= _CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
-
-
-def _farthest(vectors: np.ndarray, groups: Sequence[np.ndarray]) -> Iterator[float]:
-    """Yield the squared distance of each vector to the farthest of its group.
-
-    vectors: float32 [n, d], those of one group after the other.
-    """
-    ends = np.cumsum([len(group) for group in groups])
-    for own in np.split(vectors, ends[:-1]):
-        for vector in own:
-            apart = own - vector
-            yield float(np.einsum("nd,nd->n", apart, apart).max())

@@ -6,7 +6,7 @@ import numpy as np
 
 from qpr_jax.data.splits import group_questions
 from qpr_jax.index.base import Hit
-from qpr_jax.index.negatives import Rules, find_negatives, query_groups
+from qpr_jax.training.negatives import Rules, find_negatives, query_groups
 
 # Text -> where it lies. "a" and "b" are clusters; "a one" and "A one!" are one text.
 PLACES = {"a one": 0.0, "a two": 3.0, "b one": 4.0, "c": 1.0, "A one!": 0.0, "d": 2.0, "b two": 9.0}
@@ -19,23 +19,23 @@ def encode(texts):
     return np.array([[PLACES[text]] for text in texts], np.float32)
 
 
-def find(vectors, k):
+def find(texts, k):
     """The nearest of all, and of a question that no label knows."""
+    vectors = encode(texts)
     places = PLACES | {"e": 0.5}
     hits = []
     for (at,) in vectors:
         near = [Hit(i, text, float((at - x) ** 2)) for i, (text, x) in enumerate(places.items())]
         hits.append(sorted(near, key=lambda hit: (hit.distance, hit.id))[:k])
-    return hits
+    return vectors, hits
 
 
-def mine(rules, **more):
+def mine(rules, find=find, score=None):
     """The negatives of each question as (text, rank), and the counts."""
     counts = Counter()
     queries = query_groups(QUESTIONS, GROUPS)
-    given = {"encode": encode, "find": find, "counts": counts} | more
     found: dict[str, list[tuple[str, int]]] = {}
-    for some in find_negatives(QUESTIONS, GROUPS, queries, rules, **given):
+    for some in find_negatives(QUESTIONS, GROUPS, queries, rules, find, counts, score):
         for negative in some:
             mined = found.setdefault(QUESTIONS[negative.query], [])
             mined.append((negative.hit.question, negative.rank))
@@ -89,13 +89,15 @@ def test_a_judge_is_asked_until_there_are_enough():
     assert (nothing, counts["short"]) == ({}, 5)
 
 
-def test_hits_of_a_high_score_or_of_none_are_dropped():
-    scores = {"e": 0.9, "c": 0.2, "d": None}
+def test_hits_of_a_high_score_are_dropped():
+    def scored(texts, k):
+        vectors, hits = find(texts, k)
+        scores = {"e": 0.9, "c": 0.2, "d": 0.51}
+        return vectors, [
+            [h._replace(score=scores.get(h.question, 0.1)) for h in found] for found in hits
+        ]
 
-    def rerank(texts, hits):
-        return [[h._replace(score=scores.get(h.question, 0.1)) for h in found] for found in hits]
-
-    found, counts = mine(Rules(count=9), rerank=rerank)
+    found, counts = mine(Rules(count=9), scored)
     assert found["a one"] == [("c", 2), ("b one", 4), ("b two", 5)]
     assert counts["score"] == 2 * 5
 
