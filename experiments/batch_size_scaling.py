@@ -95,7 +95,6 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
 
 STUDY = Study(
     name="batch_size_scaling",
-    results="batch_size",
     trials=TRIALS,
     measure=measure,
     page=page,

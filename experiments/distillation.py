@@ -80,7 +80,6 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
 
 STUDY = Study(
     name="distillation",
-    results="distillation",
     trials=[*OTHERS, *STUDENTS],
     page=page,
     smoke=("tfidf", "base", "imitation"),

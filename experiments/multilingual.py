@@ -126,7 +126,6 @@ def _both(scores: Scores, row: str, metric: str) -> str:
 
 STUDY = Study(
     name="multilingual",
-    results="multilingual",
     trials=ROWS,
     measure=measure,
     page=page,

@@ -87,7 +87,6 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
 
 STUDY = Study(
     name="noise",
-    results="noise",
     trials=[*QUORA_ROWS, *GENERATED_ROWS],
     page=page,
     smoke=("sdml_0.0", "tl_hard_0.5", "sigmoid_0.5"),

@@ -58,7 +58,6 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
 
 STUDY = Study(
     name="openqa_tables",
-    results="openqa",
     trials=[*TRIALS, FULL],
     page=page,
     smoke=("pairwise_sdml",),

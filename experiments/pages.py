@@ -95,7 +95,6 @@ def score_table(
     rows: Mapping[str, str],
     columns: Sequence[Column],
     head: str = "",
-    minus: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Return a table of the rows that have scores; nothing if none has.
 
@@ -104,12 +103,10 @@ def score_table(
       rows: row -> what the page calls it.
       columns: the columns.
       head: of the column of rows.
-      minus: row -> the row that differences are against; by default the first of its comparisons.
     """
     lines = []
     for row, title in rows.items():
-        other = (minus or {}).get(row, "")
-        records = [(column, scores.get(row, column.metric, other)) for column in columns]
+        records = [(column, scores.get(row, column.metric)) for column in columns]
         if any(record for _, record in records):
             lines.append([title, *(c.show(record) if record else "" for c, record in records)])
     return table_lines([head, *(column.head for column in columns)], lines) if lines else []

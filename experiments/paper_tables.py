@@ -124,13 +124,8 @@ TRIALS = [
 
 def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     """Format the claims, the ideas, and the paper's tables with their plots."""
-    ideas = score_table(
-        scores,
-        IDEAS | titles(FULL[1:]),
-        split_columns("index", difference),
-        "idea",
-        minus=dict.fromkeys(IDEAS, "sdml"),
-    )
+    columns = split_columns("index", difference)
+    ideas = score_table(scores, IDEAS | titles(FULL[1:]), columns, "idea")
     lines = [
         *section("The paper's claims", claim_lines(scores, CLAIMS)),
         *section(
@@ -167,7 +162,6 @@ def preset_table(scores: Scores, trials: Sequence[Trial]) -> list[str]:
 
 STUDY = Study(
     name="paper_tables",
-    results="quora",
     trials=TRIALS,
     page=page,
     smoke=("tfidf", "sdml", "tl_ssd"),

@@ -200,7 +200,6 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
 
 STUDY = Study(
     name="quality",
-    results="quality",
     trials=TRIALS,
     measure=measure,
     page=page,

@@ -85,7 +85,6 @@ class Study:
     """Trials and the page about them; `STUDY.main()` is the program."""
 
     name: str  # of its module, and of its work directory in runs/
-    results: str  # the folder in results/ with the published page
     trials: Sequence[Trial]  # with seed 0, in their order
     page: Callable[[Scores, pathlib.Path], list[str]]  # the tables; writes plots into the folder
     # Reads the scores of a finished trial, by stage; "" is the row itself.

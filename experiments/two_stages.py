@@ -37,7 +37,6 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
 
 STUDY = Study(
     name="two_stages",
-    results="two_stages",
     trials=[
         Trial(
             name,
