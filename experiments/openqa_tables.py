@@ -11,24 +11,14 @@ from __future__ import annotations
 import pathlib
 
 from experiments.pages import section
-from experiments.paper_numbers import OPEN_DOMAIN, Claim, claim_lines, paper_table
+from experiments.paper_numbers import ALL_CLAIMS, OPEN_DOMAIN, claim_lines, paper_table
 from experiments.paper_tables import CHANGES, ROWS, preset_table, worse_rows
 from experiments.scores import Scores
 from experiments.study import Study, Trial
 
 FILTERS = ("pairwise", "paper")
 PRESET = "openqa_sdml"
-CLAIMS = tuple(
-    Claim(*claim, number)
-    for number in OPEN_DOMAIN
-    for claim in (
-        ("SDML is better than random triplets", "sdml", "tl_ssd"),
-        ("random triplets are better than hard ones, SSD", "tl_ssd", "tl_hard_ssd"),
-        ("random triplets are better than hard ones, EUC", "tl_euc", "tl_hard_euc"),
-        ("triplets: SSD is better than EUC", "tl_ssd", "tl_euc"),
-        ("SDML: SSD is better than EUC", "sdml", "sdml_euc"),
-    )
-)
+CLAIMS = [claim for claim in ALL_CLAIMS if claim.table in OPEN_DOMAIN]
 # The preset at full size, beside the rows of its filter.
 FULL = Trial(f"pairwise_{PRESET}", PRESET, {"data.coherence": "pairwise"}, title=f"`{PRESET}`")
 TRIALS = [

@@ -1,4 +1,4 @@
-"""The paper's tables (paper_numbers.csv) and claims, and our scores beside them."""
+"""The paper's tables (paper_numbers.csv) and claims (paper_claims.csv), and our scores beside."""
 
 from __future__ import annotations
 
@@ -23,9 +23,13 @@ class Table(NamedTuple):
     rows: list[dict[str, str]]  # also `row`, the name of ours, and the paper's scores or ""
 
 
+def _read(name: str) -> list[dict[str, str]]:
+    with open(pathlib.Path(__file__).with_name(name), encoding="utf-8", newline="") as file:
+        return [*csv.DictReader(file)]
+
+
 def _table(number: int, title: str, split: str, *columns: str) -> Table:
-    with open(pathlib.Path(__file__).with_suffix(".csv"), encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if int(row["table"]) == number]
+    rows = [row for row in _read("paper_numbers.csv") if int(row["table"]) == number]
     return Table(f"{title}, {split} set", split, columns, rows)
 
 
@@ -73,6 +77,12 @@ class Claim(NamedTuple):
     better: str
     worse: str
     table: int  # of the paper, which has both rows
+
+
+ALL_CLAIMS = [
+    Claim(row["claim"], row["better"], row["worse"], int(row["table"]))
+    for row in _read("paper_claims.csv")
+]
 
 
 def claim_lines(scores: Scores, claims: Sequence[Claim], prefix: str = "") -> list[str]:

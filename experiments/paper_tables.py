@@ -18,7 +18,14 @@ from experiments.pages import (
     split_columns,
     with_interval,
 )
-from experiments.paper_numbers import TABLES, Claim, claim_lines, paper_points, paper_table
+from experiments.paper_numbers import (
+    ALL_CLAIMS,
+    TABLES,
+    Claim,
+    claim_lines,
+    paper_points,
+    paper_table,
+)
 from experiments.scores import Scores
 from experiments.study import Study, Trial, titles
 from experiments.systems import baseline_trial
@@ -60,23 +67,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "decay": {"optimizer.learning_rate_decay": "linear"},
     "bag_of_words": {"encoder.bag_of_words": True},
 }
-CLAIMS = (
-    Claim("smoothing 0.1 is better than none", "eps_0.1", "eps_0.0", 1),
-    Claim("0.2 is better than 0.1", "eps_0.2", "eps_0.1", 1),
-    Claim("0.3 is better than 0.2", "sdml", "eps_0.2", 1),
-    Claim("0.3 is better than 0.4", "sdml", "eps_0.4", 1),
-    Claim("N = 64 is better than 32", "n_64", "n_32", 2),
-    Claim("N = 128 is better than 64", "n_128", "n_64", 2),
-    Claim("N = 256 is better than 128", "n_256", "n_128", 2),
-    Claim("N = 512 is better than 256", "sdml", "n_256", 2),
-    Claim("N = 512 is better than 1,024", "sdml", "n_1024", 2),
-    Claim("triplets: SSD is better than EUC", "tl_ssd", "tl_euc", 3),
-    Claim("SDML is better than triplets", "sdml", "tl_ssd", 3),
-    Claim("triplets: SSD is better than EUC", "tl_ssd", "tl_euc", 4),
-    Claim("SDML is better than triplets", "sdml", "tl_ssd", 4),
-    Claim("random triplets are better than hard ones (other data)", "tl_ssd", "tl_hard_ssd", 3),
-    Claim("SDML: SSD is better than EUC (other data)", "sdml", "sdml_euc", 3),
-)
+CLAIMS = [claim for claim in ALL_CLAIMS if claim.table in TABLES]
 PLOTS = {1: ("eps", "eps"), 2: ("batch_size", "N")}  # table -> name of its plot, label
 IDEAS = {
     "mask": "mask the candidates of the query's own cluster",
