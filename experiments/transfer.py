@@ -58,21 +58,15 @@ MORE = ("calibration error", "contrasts found")  # of the score alone
 LEAST_SCORE = 0.05  # pairs with a lower one are not ordered
 
 
-class Hits(NamedTuple):
-    """What a scorer says of queries and their hits."""
-
-    rows: np.ndarray  # int64 [q, DEPTH], positions in `Table.indexed`, best first
-    scores: np.ndarray  # float [q], of the first hit
-    close: np.ndarray  # bool [q], whether it is shown as an answer
-
-
 class Scored(NamedTuple):
-    """What a scorer says of a table: of all pairs [P] each, and of queries."""
+    """What a scorer says of a table: of all pairs [P], and of queries and their hits."""
 
-    order: np.ndarray  # float, higher is more alike
-    counts: np.ndarray  # bool, is a duplicate by default
-    probabilities: np.ndarray | None
-    hits: Hits
+    order: np.ndarray  # float [P], higher is more alike
+    counts: np.ndarray  # bool [P], is a duplicate by default
+    probabilities: np.ndarray | None  # [P]
+    hits: np.ndarray  # int64 [q, DEPTH], positions in `Table.indexed`, best first
+    best: np.ndarray  # float [q], the scores of first hits
+    close: np.ndarray  # bool [q], whether they are shown as answers
 
 
 Scorer = Callable[[Evidence], Scored]
@@ -82,11 +76,10 @@ Fit = Callable[[Sequence[Evidence]], Scorer]
 Figures = Mapping[str, Any]
 
 
-def first_hits(scores: np.ndarray, bound: float) -> Hits:
-    """Return the best hits by scores [q, k]."""
-    rows = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
+def first_hits(scores: np.ndarray, bound: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return `hits`, `best` and `close` of scores [q, k]."""
     best = scores.max(axis=1)
-    return Hits(rows, best, best >= bound)
+    return np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH], best, best >= bound
 
 
 def by_distance(fitted: Sequence[Evidence]) -> Scorer:
@@ -96,7 +89,7 @@ def by_distance(fitted: Sequence[Evidence]) -> Scorer:
         *((e.to_queries.max(axis=1), e.table.answers >= 0) for e in fitted), strict=True
     )
     close = best_bound(first, answered, "accuracy")
-    return lambda e: Scored(e.cosines, e.cosines >= least, None, first_hits(e.to_queries, close))
+    return lambda e: Scored(e.cosines, e.cosines >= least, None, *first_hits(e.to_queries, close))
 
 
 def by_model(model: PlainModel) -> Scorer:
@@ -112,9 +105,9 @@ def by_model(model: PlainModel) -> Scorer:
         cosines = np.take_along_axis(e.to_queries, e.hits, axis=1)
         guards = e.hit_guards.reshape(cosines.size, -1)
         of_hits = probability(model.with_guards(guards, 2 - 2 * cosines.ravel(), None))
-        hits = first_hits(of_hits.reshape(cosines.shape), CLOSE)
-        hits = hits._replace(rows=np.take_along_axis(e.hits, hits.rows, axis=1))
-        return Scored(logits, found >= THRESHOLD, found, hits)
+        hits, best, close = first_hits(of_hits.reshape(cosines.shape), CLOSE)
+        hits = np.take_along_axis(e.hits, hits, axis=1)
+        return Scored(logits, found >= THRESHOLD, found, hits, best, close)
 
     return score
 
@@ -129,19 +122,21 @@ def shipped(name: str) -> Scorer:
         scores[e.places(ends.reshape(-1, 2))] = [p.score for p in pairs]
         retriever = Retriever.build([table.texts[i] for i in table.indexed], encoder=name)
         found = retriever.search(table.queries, DEPTH)
-        hits = Hits(
+        return Scored(
+            scores + 1e-9 * e.cosines,
+            scores >= THRESHOLD,
+            scores,
             np.array([[hit.id for hit in hits] for hits in found], np.int64),
             np.array([hits[0].score for hits in found], np.float64),
             np.array([bool(hits[0].close) for hits in found]),
         )
-        return Scored(scores + 1e-9 * e.cosines, scores >= THRESHOLD, scores, hits)
 
     return score
 
 
 def evaluate(e: Evidence, scored: Scored) -> Figures:
     """Compute the figures of a table."""
-    table, same, hits = e.table, e.same, scored.hits
+    table, same = e.table, e.same
     found: dict[str, Any] = called(scored.counts, same)
     owners = table.groups[e.first[same]]
     found["average precision"] = mean_figure(precisions(scored.order, same), owners)
@@ -151,14 +146,14 @@ def evaluate(e: Evidence, scored: Scored) -> Figures:
     if len(table.contrasts):
         found["contrasts found"] = scored.counts[e.places(table.contrasts)].mean()
     answered = table.answers >= 0
-    right = np.take_along_axis(e.answers, hits.rows, axis=1)[answered]
+    right = np.take_along_axis(e.answers, scored.hits, axis=1)[answered]
     groups = table.answers[answered]
     ranks = np.where(right.any(axis=1), 1 / (1 + right.argmax(axis=1)), 0)
     found["H@1"] = mean_figure(right[:, 0].astype(np.float64), groups)
     found["MRR"] = mean_figure(ranks, groups)
     clusters = np.where(answered, table.answers, -1 - np.arange(len(answered)))
-    found["ROC AUC"] = area_figure(hits.scores, answered, clusters)
-    found["close"] = balanced_accuracy(hits.close, answered)
+    found["ROC AUC"] = area_figure(scored.best, answered, clusters)
+    found["close"] = balanced_accuracy(scored.close, answered)
     return found
 
 

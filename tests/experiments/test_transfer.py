@@ -91,9 +91,10 @@ def test_the_rule_forbids_a_loss_on_one_table(gain, harmless):
 
 
 def test_first_hits_are_best_first():
-    found = first_hits(np.array([[0.1, 0.9, 0.5], [0.2, 0.1, 0.0]]), 0.5)
-    assert found.rows.tolist() == [[1, 2, 0], [0, 1, 2]]
-    assert found.close.tolist() == [True, False]
+    hits, best, close = first_hits(np.array([[0.1, 0.9, 0.5], [0.2, 0.1, 0.0]]), 0.5)
+    assert hits.tolist() == [[1, 2, 0], [0, 1, 2]]
+    assert best.tolist() == [0.9, 0.2]
+    assert close.tolist() == [True, False]
 
 
 def test_a_fit_weighs_tables_equally_and_few_texts_of_a_group():
