@@ -29,30 +29,19 @@ def measure(given: argparse.Namespace, size: int, seconds: float) -> list[str]:
     from qpr_jax.data.find_data import find_quora
     from qpr_jax.training.config import load_config
     from qpr_jax.training.dataset import load_dataset
-    from qpr_jax.training.distributed import make_mesh, replicate, split_over
-    from qpr_jax.training.model_families import MODEL_FAMILIES
-    from qpr_jax.training.objectives import make_objectives
-    from qpr_jax.training.phases import BatchLoader
-    from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
+    from qpr_jax.training.train import plan
 
     changes = dict(change.split("=", 1) for change in given.set)
     config = load_config(given.preset, {**changes, "batch_size": size})
     dataset = load_dataset(config, find_quora())
-    mesh = make_mesh()
-    feed = BatchLoader(config, dataset, devices=mesh.size)
-    encoder, params = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
-    objectives = make_objectives(config, dataset)
-    loss = make_loss(encoder, mesh, objectives, precision=config.precision)
-    optimizer = make_optimizer(config.optimizer.learning_rate)
-    step = make_train_step(loss, optimizer, seed=0)
-    state = replicate(init_state(params, optimizer), mesh)
+    (phase, *_), state = plan(config, dataset)
     whole: list[float] = []
     batches: list[float] = []
     while len(whole) < WARM + 3 or sum(whole[WARM:]) < seconds:
         start = time.perf_counter()
-        batch = split_over(feed.batch_at(len(whole)), mesh)
+        batch, _ = phase.load(len(whole))
         batches.append(time.perf_counter() - start)
-        state, metrics = step(state, batch)
+        state, metrics = phase.step(state, batch)
         float(metrics["loss"])
         whole.append(time.perf_counter() - start)
     median = statistics.median(whole[WARM:])

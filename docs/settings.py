@@ -14,7 +14,6 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from qpr_jax.training.config import TrainConfig, declarations, flatten
-from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.objectives import LOSSES, reads, settings_of
 from qpr_jax.training.presets import PRESETS
 from qpr_jax.training.sections import MAY_CHANGE
@@ -97,7 +96,6 @@ def _choices(name: str, field: FieldInfo) -> Iterable[str]:
     """The values of a setting that has a list of them."""
     registries = {
         "data.source": SOURCES,
-        "encoder.kind": MODEL_FAMILIES,
         "loss.names": LOSSES,
     }
     if typing.get_origin(field.annotation) is typing.Literal:

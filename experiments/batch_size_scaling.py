@@ -24,12 +24,11 @@ from qpr_jax.training.metrics import read_json_lines
 
 PAIRS = 4 * 220_306  # four epochs of the Quora pair file
 SIZES = (512, 1024, 2048, 4096, 8192, 16_384, 32_768)
-SQRT: dict[str, Any] = {"optimizer.learning_rate_scaling": "sqrt"}
 # name -> what the page calls it, its settings
 RULES: dict[str, tuple[str, dict[str, Any]]] = {
-    "sqrt": ("rate by the root of N", SQRT),
-    "mask": ("by the root, own cluster masked", SQRT | {"loss.mask_own_cluster": True}),
-    "stop": ("by the root, to early stop", SQRT | {"max_epochs": 40}),
+    "sqrt": ("rate by the root of N", {}),
+    "mask": ("by the root, own cluster masked", {"loss.mask_own_cluster": True}),
+    "stop": ("by the root, to early stop", {"max_epochs": 40}),
 }
 H1, MRR = "validation H@1 per pair, index", "validation MRR per pair, index"
 STEPS, FALSE, WITH_FALSE = "steps", "false negatives", "queries with a false negative"
@@ -40,6 +39,7 @@ def row_changes(size: int, rule: str) -> dict[str, Any]:
     steps = round(PAIRS / size)
     changes = paper_tables.CHANGES | RULES[rule][1]
     changes |= {"batch_size": size, "optimizer.warmup_steps": steps // 20}
+    changes["optimizer.learning_rate"] = 1e-3 * (size / 512) ** 0.5
     if rule != "stop":
         changes |= {
             "max_steps": steps,

@@ -29,14 +29,14 @@ def change(name: str, title: str, changes: dict[str, Any]) -> Trial:
 
 STUDENTS = [
     change("base", "`quora_distilled`, the student", {}),
-    change("imitation", "no pairs, imitation alone", NO_PAIRS),
+    change("distillation", "no pairs, distillation alone", NO_PAIRS),
     change(
-        "imitation_crossed",
-        "no pairs, and 150,000 spliced questions",
-        NO_PAIRS | {"data.spliced": 150_000},
+        "distillation_recombined",
+        "no pairs, and 150,000 recombined questions",
+        NO_PAIRS | {"data.recombined": 150_000},
     ),
     change("unlabelled", "the questions of the logs", {"data.unlabeled": "$QPR_DATA_DIR/qa_logs"}),
-    change("epochs_6", "6 epochs of imitation", {"teacher.epochs": 6}),
+    change("epochs_6", "6 epochs of distillation", {"teacher.epochs": 6}),
     change(
         "sums", "`quora_distilled_sums`", flat_settings(FACTS["quora_distilled_sums"]["settings"])
     ),
@@ -82,7 +82,7 @@ STUDY = Study(
     name="distillation",
     trials=[*OTHERS, *STUDENTS],
     page=page,
-    smoke=("tfidf", "base", "imitation"),
+    smoke=("tfidf", "base", "distillation"),
 )
 
 if __name__ == "__main__":

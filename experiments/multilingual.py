@@ -42,11 +42,11 @@ def language_changes(code: str, long_code: str, *dictionaries: str) -> dict[str,
 
 
 # The table of embeddings gets as many rows, about 100,000: the Quora questions have 23,653 words
-# that occur twice, so n-grams get the others. Imitation takes about as many steps.
+# that occur twice, so n-grams get the others. Distillation takes about as many steps.
 ENGLISH_CHANGES: dict[str, Any] = {
     "data.parallel": (),
     "data.parallel_tests": (),
-    "data.glossed": 0,
+    "data.word_translated": 0,
     "batch.translations": 0.0,
     "text.hash_bins": 76_000,
     "teacher.epochs": 10,

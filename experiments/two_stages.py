@@ -27,9 +27,8 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     for search, title in SEARCHES.items():
         columns = []
         for column in split_columns(search, with_spread):
-            columns.append(column)
             if column.head.startswith("test"):
-                columns.append(Column("gain", column.metric, difference))
+                columns += [column, Column("gain", column.metric, difference)]
         table = score_table(scores, rows, columns, "first stage | second")
         lines += section(f"By {title}", table)
     return lines

@@ -86,7 +86,6 @@ def translated_config(folder: pathlib.Path, *, words: int = 0) -> TrainConfig:
         "data.parallel": tuple(files),
         "teacher.model": str(folder / "teacher"),
         "teacher.epochs": 1,
-        "teacher.batch_size": 64,
         "text.subwords": True,
         "encoder.output_dim": DIMENSION,
         "encoder.bag_of_words": True,

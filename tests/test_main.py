@@ -13,12 +13,12 @@ from qpr_jax.encoders.cnn_encoder import read_cnn
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.encoder_job import train
 from qpr_jax.training.evaluator import make_evaluator
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
-from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.model_families import family_of
 from qpr_jax.training.publishing import publish
+from qpr_jax.training.train import train
 from tests.distant.rows import log_rows, write_rows
 from tests.encoders.examples import encode_rows
 from tests.refused import check_refused
@@ -107,7 +107,7 @@ def test_the_exported_encoder_is_the_flax_encoder_of_the_best_step(finished, tmp
     # It only restores the best. Of a copy, since it adds a file of events.
     shutil.copytree(workdir / "checkpoints", tmp_path / "checkpoints")
     params = train(load_config("synthetic_sdml:smoke"), dataset, tmp_path)
-    graph, _ = MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
+    graph, _ = family_of(None).init(config, dataset)
     expected = encode_rows(nnx.merge(graph, params), dataset.token_ids[:200])
     found = exported.encode(dataset.data.questions[:200])
     np.testing.assert_allclose(found, expected, atol=1e-5)

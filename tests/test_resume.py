@@ -21,7 +21,8 @@ from tests.runs import start_training
 
 SETTINGS = {
     "devices": 1,
-    "max_steps": 17,  # of pairs, after those of imitation
+    "batch_size": 64,
+    "max_steps": 17,  # of pairs, after those of distillation
     "checkpoint_every": 3,
     "early_stopping.every_steps": 8,
     "early_stopping.patience": 99,
@@ -31,19 +32,18 @@ SETTINGS = {
     "batch.hard_negatives": 8,
     "loss.names": "sdml,online_contrastive",
     # And of translations and a teacher, the first steps alone, the others beside the pairs.
-    "data.glossed": 1,
+    "data.word_translated": 1,
     "batch.translations": 0.25,
     "batch.subword_dropout": 0.3,
     "text.subwords": True,
     "teacher.epochs": 1,
-    "teacher.batch_size": 128,
     "teacher.weight": 0.5,
     "optimizer.learning_rate_decay": "linear",
     "encoder.normalize": True,
     "encoder.output_dim": DIMENSION,
-    "rerank.candidates": 0,  # tests/training/test_reranker.py kills that
+    "rerank.candidates": 0,  # tests/training/test_pair_model_job.py kills that
 }
-STEPS = 30
+STEPS = 44
 
 
 def settings(given, **changes):

@@ -1,4 +1,4 @@
-"""New texts from given ones: glossed by a learned lexicon, spliced, or with words replaced."""
+"""New texts from others: with words translated or replaced, or recombined."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qpr_jax.text.tokenizer import tokenize
 _ITERATIONS = 5
 _MOST_WORDS = 30  # of a sentence: long ones add many pairs of words and little evidence
 _LEAST = 0.05  # probability of a translation that is kept
-SPLICE = 0.3  # chance of continuing in another question, at each word that allows it
+RECOMBINE = 0.3  # chance of continuing in another question, at each word that allows it
 _MISSES = 2000  # walks in a row without a new question show that hardly any is left
 _LONGEST = 32  # words; a walk may revisit a word
 _MARKS = ".,;:!?'\"()"
@@ -88,7 +88,7 @@ def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
     return Lexicon([*target_words], found)
 
 
-def gloss(text: str, lexicon: Lexicon, rng: np.random.Generator) -> tuple[str, int]:
+def translate_words(text: str, lexicon: Lexicon, rng: np.random.Generator) -> tuple[str, int]:
     """Replace each word by a random translation, if it has one; also how many had one."""
     words, known = [], 0
     for word in tokenize(text):
@@ -100,13 +100,13 @@ def gloss(text: str, lexicon: Lexicon, rng: np.random.Generator) -> tuple[str, i
     return " ".join(words), known
 
 
-def splice_questions(
+def recombine_questions(
     questions: Sequence[str], count: int, *, accept: Callable[[str], bool]
 ) -> list[str]:
     """Make at most `count` distinct new questions, whose vectors a student learns from a teacher.
 
     Each begins as a random question. After two adjacent words that another question has too, in any
-    case, it continues with a chance of SPLICE as that question does. Tang et al. (2019),
+    case, it continues with a chance of RECOMBINE as that question does. Tang et al. (2019),
     "Distilling Task-Specific Knowledge from BERT into Simple Neural Networks", section 3, augment
     such data by sampling n-grams. `accept` returns False for a question to leave out.
     """
@@ -119,18 +119,18 @@ def splice_questions(
     found: dict[str, None] = {}
     missed = 0
     while split and len(found) < count and missed < _MISSES:
-        words, i, spliced = rng.choice(split), 0, False
+        words, i, joined = rng.choice(split), 0, False
         walked: list[str] = []
         while i < len(words) and len(walked) < _LONGEST:
             walked.append(words[i])
-            if 0 < i < len(words) - 1 and rng.random() < SPLICE:
+            if 0 < i < len(words) - 1 and rng.random() < RECOMBINE:
                 number, i = rng.choice(places[words[i - 1].lower(), words[i].lower()])
-                spliced = spliced or split[number] is not words
+                joined = joined or split[number] is not words
                 words = split[number]
             i += 1
         text = " ".join(walked)
         missed += 1
-        if i == len(words) and spliced and text not in found and accept(text):
+        if i == len(words) and joined and text not in found and accept(text):
             found[text] = None
             missed = 0
     return list(found)

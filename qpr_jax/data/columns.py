@@ -45,7 +45,7 @@ SKIP = "skip bad rows (`--skip-bad-rows`, `skip_bad_rows=True`, `data.skip_bad_r
 _SUFFIXES = {"feather": "arrow", "ipc": "arrow", "arrows": "arrow"}
 _SUFFIXES |= {"ndjson": "jsonl", "pq": "parquet"}
 _PANDAS_INDEX = "__index_level_"  # in a Parquet file, an index without a name
-_NAME_TEXT = "name the question's column (`text_column`, `--text-column`, `data.question_column`)"
+_NAME_TEXT = "name the question's column (`text_column`, `--text-column`)"
 _NAME_ID = "name the id's column (`id_column`, `--id-column`)"
 _NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
 

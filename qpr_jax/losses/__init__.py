@@ -18,7 +18,7 @@ with needs("the losses", ".[train]"):
     from qpr_jax.losses.batch import batch_loss, mean_loss
     from qpr_jax.losses.contrastive import contrastive_loss, online_contrastive_loss
     from qpr_jax.losses.distances import is_negative, squared_distances
-    from qpr_jax.losses.imitation import imitation_loss, listwise_loss
+    from qpr_jax.losses.distillation import distillation_loss, listwise_loss
     from qpr_jax.losses.ranking import ranking_loss
     from qpr_jax.losses.sdml import sdml_loss
     from qpr_jax.losses.triplet import triplet_loss
@@ -26,7 +26,7 @@ with needs("the losses", ".[train]"):
 __all__ = [
     "batch_loss",
     "contrastive_loss",
-    "imitation_loss",
+    "distillation_loss",
     "is_negative",
     "listwise_loss",
     "mean_loss",

@@ -92,12 +92,12 @@ def mean_loss(
 ) -> jax.Array:
     """Return the mean over a batch of a loss whose arrays have a row for each value.
 
-    Such are `contrastive_loss`, `imitation_loss` and `listwise_loss`. The loss gets the rows of all
-    devices. For `axis_name` see `batch_loss`.
+    Such are `contrastive_loss`, `distillation_loss` and `listwise_loss`. The loss gets the rows of
+    all devices. For `axis_name` see `batch_loss`.
 
     Example:
-      >>> from qpr_jax.losses import imitation_loss, mean_loss
-      >>> float(mean_loss(imitation_loss, jnp.eye(2), jnp.zeros((2, 2))))
+      >>> from qpr_jax.losses import distillation_loss, mean_loss
+      >>> float(mean_loss(distillation_loss, jnp.eye(2), jnp.zeros((2, 2))))
       0.5
     """
     value = loss(*(gather(a, len(a), axis_name) for a in as_floats(*arrays))).mean()

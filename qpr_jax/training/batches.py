@@ -1,4 +1,4 @@
-"""The layout of a batch: blocks of questions of similar length, in few fixed shapes.
+"""Batches: what the objectives draw, and its tokens in blocks of questions of similar length.
 
 Questions have about ten tokens and at most several dozen: padding all to the longest would waste
 most of the work. The questions of a batch are sorted by length and cut into blocks whose sizes
@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.text.base import NO_PARTS, Parts
+from qpr_jax.training import distributed, draws
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.model_families import family_of
+
+if TYPE_CHECKING:
+    from qpr_jax.training.objectives import Objective
 
 Array: TypeAlias = np.ndarray | jax.Array
 
@@ -26,142 +33,179 @@ BLOCK_ROWS = 16
 SAMPLED_BATCHES = 256
 
 
-def lengths_of(token_ids: np.ndarray) -> np.ndarray:
-    """Tokens of each question of `token_ids` [..., L]; 1 for an empty one, which reads padding."""
-    return np.maximum((token_ids > 0).sum(axis=-1, dtype=np.int32), 1)
+class Tokens(NamedTuple):
+    """The tokens of a batch. The first axis of each array holds the shares of all devices."""
+
+    # int32 [devices * U], the row of each distinct token of a share in the embedding table; 0 for
+    # padding, which comes first, and for tokens that are sums of rows.
+    unique_ids: Array
+    part_rows: Array  # int32 [devices * P], rows of the table that tokens are sums of
+    part_tokens: Array  # int32 [devices * P], the position in `unique_ids` that each is added to
+    limits: Array  # float32 [devices * U], of the sums, as in `Parts`; 0 for other tokens
+    blocks: tuple[Array, ...] = ()  # int32 [devices * n_b, L_b] each, positions in `unique_ids`
+
+    @property
+    def sums(self) -> tuple[Array, Array, Array] | None:
+        """`part_rows`, `part_tokens` and `limits`; None if no token is a sum."""
+        return self[1:4] if len(self.part_rows) else None
 
 
-class ShareTokens(NamedTuple):
-    """The distinct tokens of a device's share, and the rows of the embedding table for them.
+class Batch(NamedTuple):
+    """What a step reads. The first axis of each array holds the shares of all devices."""
 
-    `tokens` int [U] ascend, the first is 0; `rows` [U] are theirs, 0 for sums. `part_rows` [P] are
-    added to the tokens at `part_tokens` [P]. `limits` [U] are of the sums, 0 for other tokens.
-    """
-
-    tokens: np.ndarray
-    rows: np.ndarray
-    part_rows: np.ndarray
-    part_tokens: np.ndarray
-    limits: np.ndarray
+    tokens: Tokens
+    # What is drawn, by name: int32, the row of each question in the concatenated blocks of a share.
+    rows: Mapping[str, Array]
+    facts: Mapping[str, Array]  # what is known of the rows, by name
+    targets: Array  # float32 [devices * r, d], the teacher's vectors of the blocks; d may be 0
 
 
-class BatchShape(NamedTuple):
+class Shape(NamedTuple):
     """The shape of a batch on a device: rows and width of blocks, distinct tokens, their parts."""
 
     blocks: tuple[tuple[int, int], ...]
     unique_ids: int
     parts: int
 
-    def holds(self, lengths: np.ndarray, tokens: Sequence[ShareTokens]) -> bool:
-        """Whether it holds shares of these tokens, whose i-th shortest row has length i."""
-        ends = np.cumsum([rows for rows, _ in self.blocks])
-        return bool(
-            np.all(lengths[ends - 1] <= [width for _, width in self.blocks])
-            and all(len(share.tokens) <= self.unique_ids for share in tokens)
-            and all(len(share.part_rows) <= self.parts for share in tokens)
-        )
-
-
-class Batch(NamedTuple):
-    """One batch. The first axis of each array holds the shares of all devices, one after another.
-
-    A share has r = n + m + 2l + s (k + 1) questions: n queries, m candidates, l labeled pairs, s
-    queries of lists, and k candidates of each list.
-    """
-
-    # int32 [devices * U], the row of each distinct token of a share in the embedding table; 0 for
-    # padding, which comes first, and for tokens that are sums of rows.
-    unique_ids: Array
-    blocks: tuple[Array, ...]  # int32 [devices * n_b, L_b] each, positions in `unique_ids`
-    # int32 [devices * r], the row of each question in the concatenated blocks of its share:
-    # queries, candidates, first and second questions of labeled pairs, queries of lists, candidates
-    # of the first list, of the second, and so on.
-    order: Array
-    clusters: Array  # int32 [devices * m], the cluster of each candidate, -1 for none
-    labels: Array  # int32 [devices * l], 1 for labeled pairs that are duplicates, else 0
-    list_scores: Array  # float32 [devices * s, k], of the candidates of lists; s is 0 without any
-    targets: Array  # float32 [devices * r, d], vectors of the teacher; d is 0 without one
-    part_rows: Array  # int32 [devices * P], rows of the table that tokens are sums of
-    part_tokens: Array  # int32 [devices * P], the position in `unique_ids` that each is added to
-    limits: Array  # float32 [devices * U], of the sums, as in `Parts`; 0 for other tokens
-
-    @property
-    def sums(self) -> tuple[Array, Array, Array] | None:
-        """`part_rows`, `part_tokens` and `limits`; None if no token is a sum."""
-        parts = self.part_rows, self.part_tokens, self.limits
-        return parts if len(self.part_rows) else None
-
-    def split(self, vectors: jax.Array) -> list[jax.Array]:
-        """Split the vectors of a share: [n, d], [m, d], [l, d], [l, d] and [s (k + 1), d]."""
-        candidates, labeled = len(self.clusters), len(self.labels)
-        listed = len(self.list_scores) + self.list_scores.size
-        queries = len(vectors) - candidates - 2 * labeled - listed
-        sizes = (queries, candidates, labeled, labeled)
-        return jnp.split(vectors, list(itertools.accumulate(sizes)))
-
 
 class Layout(NamedTuple):
-    """Lays out batches of one kind."""
+    """Pads the tokens of batches to one of few shapes."""
 
-    shapes: tuple[BatchShape, ...]  # from the tightest to one that holds any batch
+    shapes: tuple[Shape, ...]  # from the tightest to one that holds any batch
     vocabulary_size: int  # token ids from here on are sums of rows, of `parts`
     parts: Parts
 
-    def batch(
-        self,
-        token_ids: np.ndarray,
-        clusters: np.ndarray,
-        labels: np.ndarray,
-        list_scores: np.ndarray,
-        targets: np.ndarray,
-        own: slice,
-    ) -> Batch:
-        """Lay out the questions of `own` devices, in the first shape that fits all shares.
+    def pad(self, token_ids: np.ndarray, devices: slice = slice(None)) -> tuple[Tokens, np.ndarray]:
+        """Pad the shares of some `devices`, in the first shape that fits those of all.
 
-        Args:
-          token_ids: int32 [devices, r, L], in the order of `Batch.order`.
-          clusters: int32 [devices, m], of the candidates.
-          labels: int32 [devices, l], of the labeled pairs.
-          list_scores: float32 [devices, s, k], of the candidates of lists.
-          targets: float32 [own devices, r, d].
-          own: the devices whose shares are laid out.
+        token_ids: int32 [devices, r, L].
+
+        Returns the tokens, and where each question stands in the blocks, int32 [devices, r].
         """
         lengths = lengths_of(token_ids)
-        tokens = [_distinct_tokens(share, self.vocabulary_size, self.parts) for share in token_ids]
+        shares = [_distinct_tokens(share, self.vocabulary_size, self.parts) for share in token_ids]
         longest = np.sort(lengths).max(axis=0)
-        shape = next(shape for shape in self.shapes if shape.holds(longest, tokens))
-        token_ids, lengths, tokens = token_ids[own], lengths[own], tokens[own]
-        devices, rows = lengths.shape
-        order = np.zeros((devices, rows), np.int32)
-        blocks = [np.zeros((devices, *block), np.int32) for block in shape.blocks]
+        shape = next(shape for shape in self.shapes if _holds(shape, longest, shares))
+        token_ids, lengths, shares = token_ids[devices], lengths[devices], shares[devices]
+        order = np.zeros(lengths.shape, np.int32)
+        blocks = [np.zeros((len(order), *block), np.int32) for block in shape.blocks]
         position = np.zeros(self.vocabulary_size + self.parts.tokens, np.int32)
-        for device, share in enumerate(tokens):
-            position[share.tokens] = np.arange(len(share.tokens))
+        for device, (distinct, _) in enumerate(shares):
+            position[distinct] = np.arange(len(distinct))
             ascending = np.argsort(lengths[device], kind="stable")
-            order[device, ascending] = np.arange(rows)
+            order[device, ascending] = np.arange(len(ascending))
             start = 0
             for block in blocks:
                 _, count, width = block.shape
-                chosen = ascending[start : start + count]
-                block[device] = position[token_ids[device, chosen, :width]]
+                rows = ascending[start : start + count]
+                block[device] = position[token_ids[device, rows, :width]]
                 start += count
-        return Batch(
-            unique_ids=_padded([share.rows for share in tokens], shape.unique_ids),
-            blocks=tuple(block.reshape(-1, block.shape[2]) for block in blocks),
-            order=order.ravel(),
-            clusters=clusters[own].astype(np.int32).ravel(),
-            labels=labels[own].astype(np.int32).ravel(),
-            list_scores=list_scores[own].reshape(-1, list_scores.shape[2]),
-            targets=targets.reshape(devices * rows, targets.shape[2]),
-            part_rows=_padded([share.part_rows for share in tokens], shape.parts),
-            part_tokens=_padded([share.part_tokens for share in tokens], shape.parts),
-            limits=_padded([share.limits for share in tokens], shape.unique_ids, np.float32),
+        sizes = shape.unique_ids, shape.parts, shape.parts, shape.unique_ids
+        columns = zip(*(tokens[:4] for _, tokens in shares), strict=True)
+        padded: list[Any] = [*map(_padded, columns, sizes)]
+        joined = tuple(block.reshape(-1, block.shape[2]) for block in blocks)
+        return Tokens(*padded)._replace(blocks=joined), order
+
+
+class Loader:
+    """The batches of objectives that have the same steps, functions of the seed and of the step.
+
+    Attributes:
+      layout: pads the tokens.
+      pairs: how many there are in a batch, or half its questions.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        dataset: TrainDataset,
+        objectives: Sequence[Objective],
+        *,
+        devices: int,
+        loaded: slice = slice(None),
+    ) -> None:
+        """Plan the shapes of batches that `devices` share, some of which are of this process."""
+        self._config, self._dataset, self._loaded = config, dataset, loaded
+        self._draws = [*dict.fromkeys(objective.draw for objective in objectives)]
+        self._start, self._devices = objectives[0].steps.start, devices
+        self._teacher = dataset.teacher if any(o.reads_teacher for o in objectives) else None
+        rows, _ = self.draw(self._start)
+        for name, drawn in rows.items():
+            each = 4 if name == "listed" else 1  # a list for each four pairs
+            setting = "batch.hard_negatives" if name == "negatives" else "batch_size"
+            distributed.require_shares(setting, each * len(drawn), each * devices)
+        sizes = [drawn.size for drawn in rows.values()]
+        self._ends = np.cumsum(sizes)[:-1]
+        pairs = sum(len(rows[name]) for name in ("queries", "left") if name in rows)
+        self.pairs = pairs or sum(sizes) // 2
+        shares = np.split(np.arange(sum(sizes)), self._ends)
+        self._places = np.concatenate([share.reshape(devices, -1) for share in shares], axis=1)
+        self.layout = plan_layout(
+            lambda step: self._token_ids(self._start + step, self.draw(self._start + step)[0]),
+            steps=objectives[0].draw.epoch,
+            vocabulary_size=dataset.tokenizer.size,
+            blocks=family_of(dataset.start).length_blocks,
+            parts=dataset.parts,
         )
 
+    def draw(self, step: int) -> tuple[draws.Arrays, draws.Arrays]:
+        """Draw the rows of a step, and what is known of them."""
+        rows: draws.Arrays = {}
+        facts: draws.Arrays = {}
+        for draw in self._draws:
+            drawn = draw.at(step - self._start)
+            rows |= drawn[0]
+            facts |= drawn[1]
+        return rows, facts
 
-def _padded(rows: Sequence[np.ndarray], size: int, dtype: type = np.int32) -> np.ndarray:
+    def load(self, step: int) -> tuple[Batch, dict[str, float]]:
+        """Load the batch of a step, of NumPy arrays, and its shares of false negatives."""
+        rows, facts = self.draw(step)
+        tokens, order = self.layout.pad(self._token_ids(step, rows), self._loaded)
+        targets = np.zeros((order.size, 0), np.float32)
+        if self._teacher:
+            questions = np.concatenate([drawn.ravel() for drawn in rows.values()])
+            in_blocks = np.empty_like(order)
+            np.put_along_axis(in_blocks, order, questions[self._places[self._loaded]], axis=1)
+            targets = self._teacher.targets(self._dataset.target_rows[in_blocks.ravel()])
+        ends = self._ends // self._devices
+        parts = zip(rows.items(), np.split(order, ends, axis=1), strict=True)
+        placed = {name: part.reshape(-1, *drawn.shape[1:]) for (name, drawn), part in parts}
+        batch = Batch(tokens, placed, {n: self._share(fact) for n, fact in facts.items()}, targets)
+        if "clusters" not in facts:
+            return batch, {}
+        clusters = np.concatenate([facts["clusters"], facts["negative_clusters"]])
+        return batch, draws.false_negatives(clusters, len(facts["clusters"]))
+
+    def _share(self, array: np.ndarray) -> np.ndarray:
+        """Take the part of this process's devices."""
+        shares = array.reshape(self._devices, -1, *array.shape[1:])
+        return shares[self._loaded].reshape(-1, *array.shape[1:])
+
+    def _token_ids(self, step: int, rows: draws.Arrays) -> np.ndarray:
+        """Token ids of each device's questions, int32 [devices, r, L]."""
+        settings = self._config.batch
+        stream = {"seed": self._config.seed, "step": step}
+        questions = np.concatenate([drawn.ravel() for drawn in rows.values()])
+        token_ids = self._dataset.token_ids.take(questions, axis=0)
+        # Before the rows are split, so that it is the same on any number of devices.
+        if rate := settings.token_dropout:
+            ends = isinstance(self._dataset.start, TransformerEncoder)
+            token_ids = draws.drop_tokens(token_ids, rate, keep_ends=ends, **stream)
+        if rate := settings.subword_dropout:
+            subwords = self._dataset.subword_ids
+            token_ids = draws.drop_words(token_ids, rate, subwords, **stream)
+        return token_ids[self._places]
+
+
+def lengths_of(token_ids: np.ndarray) -> np.ndarray:
+    """Tokens of each question of `token_ids` [..., L]; 1 for an empty one, which reads padding."""
+    return np.maximum((token_ids > 0).sum(axis=-1, dtype=np.int32), 1)
+
+
+def _padded(rows: Sequence[np.ndarray], size: int) -> np.ndarray:
     """Rows of at most this size, each padded with zeros, one after another."""
-    padded: np.ndarray = np.zeros((len(rows), size), dtype)
+    padded = np.zeros((len(rows), size), rows[0].dtype)
     for i, row in enumerate(rows):
         padded[i, : len(row)] = row
     return padded.ravel()
@@ -190,9 +234,9 @@ def plan_layout(
         token_ids = token_ids_at(int(step))
         longest = np.maximum(longest, np.sort(lengths_of(token_ids)).max(axis=0))
         for share in token_ids:
-            found = _distinct_tokens(share, vocabulary_size, parts)
-            counts.append((len(found.tokens), len(found.part_rows)))
-    tokens, summed = np.max(counts, axis=0).tolist()
+            distinct, tokens = _distinct_tokens(share, vocabulary_size, parts)
+            counts.append((len(distinct), len(tokens.part_rows)))
+    most, most_summed = np.max(counts, axis=0).tolist()
     longest = np.minimum(longest + 1, widest)
     ends = _cheapest_ends(longest, min(blocks, max(1, rows // BLOCK_ROWS)))
     sizes = [b - a for a, b in itertools.pairwise([0, *ends])]
@@ -201,30 +245,43 @@ def plan_layout(
     longest_sum = int(np.diff(parts.offsets).max(initial=0))
     most_parts = min(len(parts.rows), rows * widest * longest_sum)
 
-    def shape(widths: Sequence[int], factor: float, more: int) -> BatchShape:
+    def shape(widths: Sequence[int], factor: float, more: int) -> Shape:
         def room(count: int, limit: int) -> int:
             return min(math.ceil((factor * count + more) / 64) * 64, limit)
 
         planned = tuple(zip(sizes, widths, strict=True))
-        return BatchShape(planned, room(tokens, most_tokens), room(summed, most_parts))
+        return Shape(planned, room(most, most_tokens), room(most_summed, most_parts))
 
     tight = shape(widths, 1, 32)
     roomy = shape([*widths[1:], widest], 1.5, 256)
-    any_batch = BatchShape(((rows, widest),), most_tokens, most_parts)
+    any_batch = Shape(((rows, widest),), most_tokens, most_parts)
     return Layout((tight, roomy, any_batch), vocabulary_size, parts)
 
 
-def _distinct_tokens(token_ids: np.ndarray, vocabulary_size: int, parts: Parts) -> ShareTokens:
+def _holds(shape: Shape, longest: np.ndarray, shares: Sequence[tuple[np.ndarray, Tokens]]) -> bool:
+    """Whether a shape holds shares of these tokens, whose i-th shortest row has length i."""
+    ends = np.cumsum([rows for rows, _ in shape.blocks])
+    return bool(
+        np.all(longest[ends - 1] <= [width for _, width in shape.blocks])
+        and all(len(distinct) <= shape.unique_ids for distinct, _ in shares)
+        and all(len(tokens.part_rows) <= shape.parts for _, tokens in shares)
+    )
+
+
+def _distinct_tokens(
+    token_ids: np.ndarray, vocabulary_size: int, parts: Parts
+) -> tuple[np.ndarray, Tokens]:
+    """The distinct ids of a device's share, ascending from 0, int [U]; and what `Tokens` has."""
     seen = np.zeros(vocabulary_size + parts.tokens, bool)
     seen[0] = True
     seen[token_ids[token_ids > 0]] = True  # most are padding
-    tokens = np.flatnonzero(seen)
-    known = int(np.searchsorted(tokens, vocabulary_size))
-    own = parts.take(tokens[known:] - vocabulary_size)
-    rows = np.where(tokens < vocabulary_size, tokens, 0)
-    places = np.repeat(np.arange(known, len(tokens)), np.diff(own.offsets))
-    limits = np.concatenate([np.zeros(known, np.float32), own.limits])
-    return ShareTokens(tokens, rows, own.rows, places, limits)
+    distinct = np.flatnonzero(seen)
+    words = int(np.searchsorted(distinct, vocabulary_size))
+    sums = parts.take(distinct[words:] - vocabulary_size)
+    rows = np.where(distinct < vocabulary_size, distinct, 0).astype(np.int32)
+    places = np.repeat(np.arange(words, len(distinct), dtype=np.int32), np.diff(sums.offsets))
+    limits = np.concatenate([np.zeros(words, np.float32), sums.limits])
+    return distinct, Tokens(rows, sums.rows, places, limits)
 
 
 def _cheapest_ends(longest: np.ndarray, blocks: int) -> list[int]:

@@ -41,11 +41,6 @@ def identity(config: TrainConfig) -> dict[str, Any]:
     return {name: values[name] for name in fields if MAY_CHANGE not in fields[name].metadata}
 
 
-def has_teacher(config: TrainConfig) -> bool:
-    """Whether there are vectors to imitate."""
-    return bool(config.teacher.model)
-
-
 def gives_vectors(config: TrainConfig) -> bool:
     """Whether `teacher.model` is a file of a teacher's vectors."""
     return config.teacher.model.endswith(".npy")
@@ -53,7 +48,7 @@ def gives_vectors(config: TrainConfig) -> bool:
 
 def trains(config: TrainConfig) -> bool:
     """Whether there are steps at all; a pretrained encoder can be indexed as it is."""
-    return bool(config.max_epochs or has_teacher(config))
+    return bool(config.max_epochs or config.teacher.model)
 
 
 _SMOKE: dict[str, Any] = {
@@ -68,7 +63,7 @@ _SMOKE: dict[str, Any] = {
     "early_stopping.every_steps": 5,
     "checkpoint_every": 3,
 }
-_SMOKE_LIMITS = {"data.spliced": 500, "optimizer.warmup_steps": 2}
+_SMOKE_LIMITS = {"data.recombined": 500, "optimizer.warmup_steps": 2}
 
 
 def load_config(spec: str, changes: Mapping[str, Any] | None = None) -> TrainConfig:
@@ -100,7 +95,7 @@ def load_config(spec: str, changes: Mapping[str, Any] | None = None) -> TrainCon
 def override(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
     """A copy of `config` with some settings changed, by dotted name.
 
-    A value may be a text, as in `{"loss.weights": "1,0.5"}`. UserError where there is no such
+    A value may be a text, as in `{"loss.names": "sdml,triplet"}`. UserError where there is no such
     setting or its value is wrong.
     """
     values = config.model_dump()

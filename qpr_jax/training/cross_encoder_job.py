@@ -1,4 +1,4 @@
-"""The training of a cross-encoder: `job=cross_encoder`, from the settings to the report."""
+"""The training of a cross-encoder, from the settings to the report."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ from qpr_jax.reranking import cross_encoder
 from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.reranking.fitting import calibrate
 from qpr_jax.text.word_pieces import WordPieces
-from qpr_jax.training import train_step
+from qpr_jax.training import model_families, train_step
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.loop import Phase, fit
-from qpr_jax.training.model_families import copy_to_host, start_encoder
 from qpr_jax.training.sections import naming, refuse_if
 from qpr_jax.training.sources import SOURCES
 from qpr_jax.training.teacher import cached_vectors
@@ -76,13 +75,30 @@ def run(
     """
     first_stage, start = models["first_stage"], models["pretrained"]
     split = SOURCES[config.data.source].read(config, path or pathlib.Path())
-    data = split.data
-    write_splits(folder / "splits", data, split.splits)
-    vectors = cached_vectors(first_stage, data.questions)
+    questions = split.data.questions
+    write_splits(folder / "splits", split.data, split.splits)
+    vectors = cached_vectors(first_stage, questions)
     validation = find_hits(split, vectors, HITS)
     steps, load = make_batches(config, split, find_negatives(split, vectors, HITS), start)
-    model = _train(config, data.questions, steps, load, validation, start, folder)
-    scores, logits = rerank_scores(model, data.questions, validation)
+    step, state = make_cross_step(config, start, steps)
+    order = np.random.default_rng([config.seed, 2]).permutation(len(validation.queries))
+    sample = Validation(*(array[np.sort(order[:QUERIES])] for array in validation))
+
+    def export(state: TrainState) -> CrossEncoder:
+        weights = model_families.copy_to_host(state.params)
+        weights |= {"embedding": start.weights["embedding"]}
+        return dataclasses.replace(start, weights=weights, settings=identity(config))
+
+    best = fit(
+        state,
+        [Phase(range(steps), step, load, config.batch_size, -(-steps // EVALUATIONS))],
+        folder,
+        evaluate=lambda state: rerank_scores(export(state), questions, sample)[0],
+        watched=f"mrr@{DEPTH}",
+        checkpoint_every=config.checkpoint_every,
+    )
+    model = export(best)
+    scores, logits = rerank_scores(model, questions, validation)
     found = np.isfinite(logits)
     points = calibrate(logits[found], validation.relevant[found])
     model = dataclasses.replace(model, calibration=points)
@@ -107,7 +123,10 @@ def read_start(config: TrainConfig) -> CrossEncoder:
     with naming("encoder.pretrained"):
         if folder := cross_encoder.cross_encoder_folder(config.encoder.pretrained):
             return cross_encoder.read_cross_encoder(folder)
-    encoder = start_encoder(config, TransformerEncoder)
+    encoder = model_families.read_start(config)
+    what = f"expected a transformer or a cross-encoder, got {encoder}"
+    refuse_if(not isinstance(encoder, TransformerEncoder), "encoder.pretrained", what)
+    assert isinstance(encoder, TransformerEncoder)
     longest = 2 * config.text.max_tokens
     return cross_encoder.from_encoder(encoder, max_tokens=longest, seed=config.seed)
 
@@ -127,7 +146,8 @@ def make_cross_step(
     graph, params = init_bert(start.shape, weights, dtype, precision, PairScorer)
     embedding = params["embedding"]
     rest = nnx.State({name: value for name, value in params.items() if name != "embedding"})
-    rate, decay = train_step.make_schedule(config, steps), config.optimizer.weight_decay
+    rate = train_step.make_schedule(config.optimizer, [steps])
+    decay = config.optimizer.weight_decay
     optimizer = train_step.make_optimizer(rate, weight_decay=decay, clip=_CLIP)
 
     def loss(rest: nnx.State, batch: Any, key: jax.Array) -> tuple[jax.Array, Metrics]:
@@ -140,43 +160,6 @@ def make_cross_step(
     step = train_step.make_train_step(loss, optimizer, seed=config.seed)
     state = train_step.init_state(rest, optimizer)
     return lambda state, batch: step(state, (embedding, *batch)), state
-
-
-def _train(
-    config: TrainConfig,
-    questions: list[str],
-    steps: int,
-    load: Callable[[int], Batch],
-    validation: Validation,
-    start: CrossEncoder,
-    folder: pathlib.Path,
-) -> CrossEncoder:
-    """Return the model of the best step."""
-    step, state = make_cross_step(config, start, steps)
-    order = np.random.default_rng([config.seed, 2]).permutation(len(validation.queries))
-    sample = Validation(*(array[np.sort(order[:QUERIES])] for array in validation))
-
-    def export(state: TrainState) -> CrossEncoder:
-        weights = copy_to_host(state.params) | {"embedding": start.weights["embedding"]}
-        return dataclasses.replace(start, weights=weights, settings=identity(config))
-
-    phase = Phase(
-        steps=range(steps),
-        step=step,
-        batch_at=load,
-        metrics_at=lambda number: {},
-        size=config.batch_size,
-        evaluate_every=-(-steps // EVALUATIONS),
-    )
-    best = fit(
-        state,
-        [phase],
-        folder,
-        evaluate=lambda state: rerank_scores(export(state), questions, sample)[0],
-        watched=f"mrr@{DEPTH}",
-        checkpoint_every=config.checkpoint_every,
-    )
-    return export(best)
 
 
 def find_negatives(split: SplitData, vectors: np.ndarray, count: int) -> np.ndarray:
@@ -224,10 +207,10 @@ def rerank_scores(
 
 def make_batches(
     config: TrainConfig, split: SplitData, hits: np.ndarray, start: CrossEncoder
-) -> tuple[int, Callable[[int], Batch]]:
+) -> tuple[int, Callable[[int], tuple[Batch, dict[str, float]]]]:
     """Draw the pairs of a training, determined by the seed: its steps, and what loads one."""
     count = min(PAIRS, (config.max_steps or PAIRS) * config.batch_size)
-    rows, labels = draw_pairs(
+    drawn, labels = draw_pairs(
         np.where(split.splits.split_of == TRAIN, split.clusters, -1),
         hits,
         split.splits.non_duplicates["train"],
@@ -235,23 +218,24 @@ def make_batches(
         negatives=NEGATIVES,
         seed=config.seed,
     )
-    rows, labels = rows[:count], labels[:count]
+    drawn, labels = drawn[:count], labels[:count]
     questions = split.data.questions
     pieces = WordPieces(start.contents[TOKENIZER], start.shape.vocab_size)
     sizes = np.array([*map(len, pieces.id_lists(questions, start.max_tokens)[0])])
-    lengths = sizes[rows].sum(axis=1) - 1
+    lengths = sizes[drawn].sum(axis=1) - 1
     steps = batches_by_length(lengths, config.batch_size, seed=config.seed)
     what = f"{steps.size:,} pairs, {labels.mean():.0%} positive, {lengths.mean():.1f} tokens each"
     log.info("%s; %s steps", what, f"{len(steps):,}")
     widths = [*(width for width in WIDTHS if width < start.max_tokens), start.max_tokens]
 
-    def load(step: int) -> Batch:
+    def load(step: int) -> tuple[Batch, dict[str, float]]:
         chosen = steps[step]
-        pairs = [(questions[a], questions[b]) for a, b in rows[chosen].tolist()]
+        pairs = [(questions[a], questions[b]) for a, b in drawn[chosen].tolist()]
         ids, segments = start.tokenizer.id_lists(pairs)
         width = next(width for width in widths if width >= max(map(len, ids)))
-        every, shape = np.arange(len(ids)), (len(ids), width)
-        return padded(ids, every, shape, -1), padded(segments, every, shape, 0), labels[chosen]
+        rows, shape = np.arange(len(ids)), (len(ids), width)
+        batch = padded(ids, rows, shape, -1), padded(segments, rows, shape, 0), labels[chosen]
+        return batch, {}
 
     return len(steps), load
 

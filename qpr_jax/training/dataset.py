@@ -21,7 +21,7 @@ from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.text.word_pieces import Tokenizer
 from qpr_jax.training.config import TrainConfig, gives_vectors, trains
-from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.model_families import family_of
 from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.sources import SOURCES, read_negatives, unlabeled_texts
 from qpr_jax.training.teacher import Teacher, make_teacher, teacher_words
@@ -89,7 +89,7 @@ class TrainDataset:
         rows = np.arange(len(self.token_ids), dtype=np.int32)
         if self.translations:
             sources = np.arange(self.first_source, self.first_target)
-            # Those of glossed questions follow the sources in `source_of`.
+            # Those of questions follow the sources in `source_of`.
             of_source = np.concatenate([sources, self.trainable_questions])
             rows[self.first_target :] = of_source[self.translations.source_of]
         return rows
@@ -101,7 +101,7 @@ class TrainDataset:
         return np.column_stack([self.target_rows[rows], rows]).astype(np.int32)
 
     @functools.cached_property
-    def spelled_words(self) -> np.ndarray:
+    def subword_ids(self) -> np.ndarray:
         """For each row of the embedding table, the id of the word's n-grams, if it has one.
 
         int32 [V]; those ids are the last of `parts`.
@@ -140,11 +140,11 @@ def load_dataset(
     unlabeled = given + made
     corpora, fill, texts = [trained + given], words, data.questions + unlabeled
     if translations:
-        if config.data.glossed:
-            translations = translations.with_glosses(trained + unlabeled, config.data.glossed)
+        if copies := config.data.word_translated:
+            translations = translations.with_words_translated(trained + unlabeled, copies)
         corpora, fill = translations.corpora(trained + given, words)
         texts = texts + translations.sources + translations.targets
-    tokenizer = MODEL_FAMILIES[config.encoder.kind].tokenizer(config, start, corpora, fill)
+    tokenizer = family_of(start).tokenizer(config, start, corpora, fill)
     max_tokens = min(config.text.max_tokens, start.max_tokens if start else 1 << 30)
     tokens = tokenizer.token_ids(texts, max_tokens)
     parts = tokens.parts

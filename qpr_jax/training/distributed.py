@@ -56,10 +56,10 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     return jax.make_array_from_process_local_data(jax.tree.map(lambda _: whole, arrays), arrays)
 
 
-def own_devices(mesh: Mesh) -> slice:
+def local_devices(mesh: Mesh) -> slice:
     """The positions in the mesh of this process's devices, which `make_mesh` puts side by side."""
-    own = [i for i, d in enumerate(mesh.devices) if d.process_index == jax.process_index()]
-    return slice(own[0], own[-1] + 1)
+    places = [i for i, d in enumerate(mesh.devices) if d.process_index == jax.process_index()]
+    return slice(places[0], places[-1] + 1)
 
 
 def is_first() -> bool:

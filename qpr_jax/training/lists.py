@@ -15,12 +15,11 @@ import numpy as np
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.evaluation.retrieval import index_search, rank
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.vectors import Vectors, pair_distances
+from qpr_jax.index.vectors import Vectors
 from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import SortedLists, TrainDataset
-from qpr_jax.training.pair_examples import pairs_of
-from qpr_jax.training.pair_model_job import train_words
+from qpr_jax.training.pair_model_job import score_hits, train_words
 from qpr_jax.training.sections import refuse_if
 
 log = logging.getLogger(__name__)
@@ -51,17 +50,13 @@ def sort_lists(config: TrainConfig, dataset: TrainDataset) -> SortedLists:
     refuse_if(not words or len(rows) <= LENGTH, "teacher.lists", what, "give more pairs")
     assert words
     # A hit that is very far says how far it is, too.
-    judge = dataclasses.replace(words.model, farthest=np.inf)
-    known = vectors[rows]
-    search = index_search(Vectors.build(Recipe(), known), known)
+    judge = dataclasses.replace(words, farthest=np.inf)
+    search = index_search(Vectors.build(Recipe(), vectors[rows]), vectors[rows])
     nearest = rows[rank(search, np.arange(len(rows)), LENGTH)]
     scores = np.empty(nearest.shape, np.float32)
     for first in range(0, len(rows), _PART):
-        own = slice(first, first + _PART)
-        pairs = pairs_of(rows[own], nearest[own])
-        queries, hits = ([questions[i] for i in ends] for ends in pairs.T.tolist())
-        distances = pair_distances(vectors, *pairs.T)
-        scores[own] = judge.logits(queries, hits, distances).reshape(-1, LENGTH)
+        part = slice(first, first + _PART)
+        scores[part] = score_hits(judge, questions, vectors, rows[part], nearest[part])
     seconds = time.perf_counter() - start
     log.info("sorted %s lists of %d in %.0f s", f"{len(rows):,}", LENGTH, seconds)
     return SortedLists(*distributed.from_first((rows, nearest, scores / TEMPERATURE)))

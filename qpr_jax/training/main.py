@@ -11,12 +11,14 @@ from typing import Any
 
 import jax
 
+from qpr_jax.distant.cluster_folder import content_hash
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, locked, read_json, read_object, write_json
-from qpr_jax.training import cross_encoder_job, distributed, encoder_job
+from qpr_jax.files import StrPath, locked, read_json, read_object, sha256_of, write_json
+from qpr_jax.training import cross_encoder_job, distributed, train
 from qpr_jax.training.checks import validate
-from qpr_jax.training.config import TrainConfig, identity
-from qpr_jax.training.sources import SOURCES
+from qpr_jax.training.config import TrainConfig, flatten, identity
+from qpr_jax.training.sources import SOURCES, listed_files
+from qpr_jax.training.translations import translation_digests
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +40,6 @@ _OUTPUTS = (
     ".*.part",
     ".*.old",
 )
-_JOBS: dict[str, Any] = {"encoder": encoder_job, "cross_encoder": cross_encoder_job}
 
 
 def train_and_evaluate(
@@ -73,11 +74,11 @@ def train_and_evaluate(
 
 def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, Any]:
     first, source = distributed.is_first(), SOURCES[config.data.source]
-    job = _JOBS[config.job]
+    job: Any = cross_encoder_job if config.cross_encoder.first_stage else train
     # Process 0 looks first, since it may have to download the data.
     path = distributed.in_turn(lambda: source.find(config) if source.find else None)
     models = job.read_models(config)
-    run = identity(config) | encoder_job.content_of(config, path, **models)
+    run = identity(config) | content_of(config, path, **models)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(workdir)
         if first:
@@ -93,7 +94,7 @@ def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, 
             distributed.disconnect()
             if not first:
                 return {}
-            page = folder / ("report.md" if config.job == "encoder" else "report.json")
+            page = folder / ("report.md" if job is train else "report.json")
             log.info("%s is finished; see %s", folder, page)
             return dict(read_json(folder / "report.json"))
         if path and source.prepare:
@@ -101,6 +102,22 @@ def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, 
             made = distributed.broadcast_from_first(lambda: str(prepare(config, given, folder)))
             path = pathlib.Path(made)
         return dict(job.run(config, folder, path, models))
+
+
+def content_of(
+    config: TrainConfig, path: pathlib.Path | None = None, **models: Any
+) -> dict[str, Any]:
+    """What the data and the models that a run reads are by content, wherever they lie."""
+    found: dict[str, Any] = {f"{k}.identity": one.identity for k, one in models.items() if one}
+    if path:
+        found["data.sha256"] = content_hash(path)
+    if config.teacher.model and not models.get("teacher"):
+        given = pathlib.Path(config.teacher.model)
+        found["teacher.identity"] = sha256_of(given) if given.is_file() else ""
+    for name in ("data.unlabeled", "data.negatives", "data.labels"):
+        if listed_files(config, name):
+            found[f"{name}.sha256"] = content_hash(flatten(config)[name])
+    return found | translation_digests(config)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,6 @@ _KEPT = [f"text.{name}" for name in ("vocabulary_size", "min_count", "hash_bins"
 _KEPT += [f"encoder.{name}" for name in _SHAPE]
 _NGRAM_SCALE = 0.25  # words have about 16 n-grams
 
-E = TypeVar("E", bound=Encoder)
 Model = tuple[nnx.GraphDef, nnx.State]
 
 
@@ -48,28 +47,32 @@ class ModelFamily:
     """A kind of encoder, from the settings to the exported encoder."""
 
     length_blocks: int  # the most blocks of a batch, each of which is compiled separately
-    # The encoder that training starts from; None for fresh parameters.
-    start: Callable[[TrainConfig], Encoder | None]
-    # From that encoder, or from the texts of each language, whose words are counted, and from texts
-    # of dictionaries, whose words come last.
+    # From the encoder that training starts from, or from the texts of each language, whose words
+    # are counted, and from texts of dictionaries, whose words come last.
     tokenizer: Callable[[TrainConfig, Any, Sequence[list[str]], list[str]], Tokenizer]
     # The model before the first step, with `embedding` [V, e] and `encode_blocks`.
     init: Callable[[TrainConfig, TrainDataset], Model]
     export: Callable[[TrainConfig, TrainDataset, nnx.State], Encoder]
 
 
-def start_encoder(config: TrainConfig, kind: type[E]) -> E:
-    """Read the encoder that training starts from; UserError if it is of another kind."""
+def read_start(config: TrainConfig) -> Encoder | None:
+    """Read the encoder that training starts from; UserError if it cannot be trained."""
+    if not config.encoder.pretrained:
+        return None
     with naming("encoder.pretrained"):
         encoder = read_encoder(config.encoder.pretrained)
-        if not isinstance(encoder, kind):
-            what = f"expected an encoder of `encoder.kind={config.encoder.kind}`, got {encoder}"
-            remedy = "name another, or change `encoder.kind`"
+        if not isinstance(encoder, CnnEncoder | TransformerEncoder):
+            what, remedy = f"expected an encoder that can be trained, got {encoder}", ""
             if isinstance(encoder, OnnxEncoder):
-                what = f"expected an encoder that can be trained, got one in 8 bits, {encoder}"
+                what += ", in 8 bits"
                 remedy = f"name the transformer that it was made from, as `{MINILM_WEIGHTS}`"
             raise UserError(what, remedy=remedy)
     return encoder
+
+
+def family_of(start: Encoder | None) -> ModelFamily:
+    """The family of the encoder that training starts from, convolutional without one."""
+    return MODEL_FAMILIES["bert" if isinstance(start, TransformerEncoder) else "cnn"]
 
 
 def _cnn_vocabulary(
@@ -102,8 +105,8 @@ def _init_cnn(config: TrainConfig, dataset: TrainDataset) -> Model:
         table = table.at[vocabulary.first_bin :].multiply(_NGRAM_SCALE)
     if teacher and teacher.encoder:
         # Words of other languages begin as their translations.
-        glossary = dataset.translations.glossary() if dataset.translations else {}
-        texts = [glossary.get(word, word) for word in vocabulary.words]
+        translated = dataset.translations.word_translations() if dataset.translations else {}
+        texts = [translated.get(word, word) for word in vocabulary.words]
         vectors = teacher.word_vectors(texts, config.encoder.embedding_dim)
         vectors *= EMBEDDING_SCALE / vectors.std()
         table = table.at[1 : 1 + len(vectors), : vectors.shape[1]].set(vectors)
@@ -187,16 +190,12 @@ def copy_to_host(params: nnx.State) -> dict[str, Any]:
 MODEL_FAMILIES = {
     "cnn": ModelFamily(
         length_blocks=8,
-        start=lambda config: (
-            start_encoder(config, CnnEncoder) if config.encoder.pretrained else None
-        ),
         tokenizer=_cnn_vocabulary,
         init=_init_cnn,
         export=_export_cnn,
     ),
     "bert": ModelFamily(
         length_blocks=4,  # a layer takes seconds to compile, and more for its gradient
-        start=lambda config: start_encoder(config, TransformerEncoder),
         tokenizer=lambda config, start, corpora, fill: start.tokenizer,
         init=_init_bert,
         export=_export_bert,

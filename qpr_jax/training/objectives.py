@@ -1,4 +1,4 @@
-"""What a training minimizes: the losses that settings can name, and their weighted sum."""
+"""What a training minimizes: the losses that settings can name, and the objectives of a run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import jax.numpy as jnp
 
 from qpr_jax import losses
 from qpr_jax.errors import UserError
+from qpr_jax.training import draws
 from qpr_jax.training.batches import Batch
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.draws import Draw
 from qpr_jax.training.sections import LossConfig
 
 LOSSES: dict[str, Callable[..., jax.Array]] = {
@@ -24,7 +26,7 @@ LOSSES: dict[str, Callable[..., jax.Array]] = {
     "contrastive": losses.contrastive_loss,
     "online_contrastive": losses.online_contrastive_loss,
 }
-_PACKAGED = {*LOSSES, "imitation", "lists"}
+_PACKAGED = {*LOSSES, "distillation", "lists"}
 
 
 class Objective(NamedTuple):
@@ -32,8 +34,11 @@ class Objective(NamedTuple):
 
     name: str
     # (vectors [r, d] and batch of a device, random key, mapped axis) -> the mean over all devices.
-    value: Callable[[jax.Array, Batch, jax.Array, str | None], jax.Array]
+    loss: Callable[[jax.Array, Batch, jax.Array, str | None], jax.Array]
+    draw: Draw  # what it reads; objectives with one draw read the same
     weight: float
+    steps: range  # in which it counts, from 0
+    reads_teacher: bool = False
 
 
 def register_loss(name: str, loss: Callable[..., jax.Array]) -> None:
@@ -66,31 +71,39 @@ def settings_of(name: str) -> list[str]:
     return sorted(setting for setting in LossConfig.model_fields if reads(name, setting))
 
 
-def reads_teacher(config: TrainConfig) -> bool:
-    """Whether a loss of the config reads the teacher's vectors."""
-    return any(reads(name, "teacher") for name in config.loss.names)
-
-
-def make_objectives(
-    config: TrainConfig, dataset: TrainDataset, *, imitation: bool = False
-) -> list[Objective]:
-    """Make the objectives of the phase of imitation alone, or of that of the pairs."""
-    if imitation:
-        return [Objective("imitation", _imitation, 1.0)]
-    weights = config.loss.weights or (1.0,) * len(config.loss.names)
-    objectives = [
-        Objective(name, functools.partial(_loss_of_pairs, name, config), weight)
-        for name, weight in zip(config.loss.names, weights, strict=True)
-    ]
+def make_objectives(config: TrainConfig, dataset: TrainDataset) -> list[Objective]:
+    """Make the objectives: distillation alone, if there is a teacher, then all others."""
+    objectives, names, start = [], config.loss.names, 0
+    if dataset.teacher and config.teacher.epochs:
+        draw = draws.draw_questions(config, dataset)
+        least = 0 if len(dataset.splits.pairs["train"]) else draws.LEAST_DISTILLATION
+        start = max(config.teacher.epochs * draw.epoch, least)
+        if config.max_steps and not config.max_epochs:
+            start = config.max_steps
+        steps = range(start)
+        objectives.append(Objective("distillation", _distill, draw, 1.0, steps, True))
+    if not config.max_epochs:
+        return objectives
+    kinds = [draws.draw_labeled if reads(n, "labels") else draws.draw_pairs for n in names]
+    drawn = {kind: kind(config, dataset) for kind in dict.fromkeys(kinds)}
+    first = drawn[kinds[0]]
+    count = config.max_epochs * first.epoch
+    steps = range(start, start + min(count, config.max_steps or count))
+    for name, kind in zip(names, kinds, strict=True):
+        loss = functools.partial(_compare, name, config)
+        objective = Objective(name, loss, drawn[kind], 1.0, steps, reads(name, "teacher"))
+        objectives.append(objective)
     if config.teacher.weight and dataset.teacher:
-        objectives.append(Objective("imitation", _imitation, config.teacher.weight))
+        weight = config.teacher.weight
+        objectives.append(Objective("distillation", _distill, first, weight, steps, True))
     if dataset.lists:
-        value = functools.partial(_loss_of_lists, config.loss.scale)
-        objectives.append(Objective("lists", value, config.teacher.lists))
+        draw = draws.draw_lists(config, dataset.lists)
+        loss = functools.partial(_sort_lists, config.loss.scale)
+        objectives.append(Objective("lists", loss, draw, config.teacher.lists, steps))
     return objectives
 
 
-def _loss_of_pairs(
+def _compare(
     name: str,
     config: TrainConfig,
     vectors: jax.Array,
@@ -98,37 +111,39 @@ def _loss_of_pairs(
     key: jax.Array,
     axis_name: str | None,
 ) -> jax.Array:
-    settings = {setting: getattr(config.loss, setting) for setting in settings_of(name)}
-    if reads(name, "key"):
-        settings["key"] = key
-    loss = functools.partial(LOSSES[name], **settings)
-    queries, candidates, left, right, _ = batch.split(config.loss.scale * vectors)
+    """Compare queries with candidates, or labeled pairs with their labels."""
+    options = {setting: getattr(config.loss, setting) for setting in settings_of(name)}
+    options |= {"key": key} if reads(name, "key") else {}
+    loss = functools.partial(LOSSES[name], **options)
+    rows, facts, vectors = batch.rows, batch.facts, config.loss.scale * vectors
     if reads(name, "labels"):
-        return losses.mean_loss(loss, left, right, jnp.asarray(batch.labels), axis_name=axis_name)
-    of_queries, of_candidates, *_ = batch.split(jnp.asarray(batch.targets))
+        arrays = vectors[rows["left"]], vectors[rows["right"]], jnp.asarray(facts["labels"])
+        return losses.mean_loss(loss, *arrays, axis_name=axis_name)
+    queries = rows["queries"]
+    candidates = jnp.concatenate([rows["candidates"], rows["negatives"]])
+    clusters = jnp.concatenate([facts["clusters"], facts["negative_clusters"]])
+    targets = jnp.asarray(batch.targets)
     return losses.batch_loss(
         loss,
-        queries,
-        candidates,
-        jnp.asarray(batch.clusters) if config.loss.mask_own_cluster else None,
-        teacher=(of_queries, of_candidates) if reads(name, "teacher") else None,
+        vectors[queries],
+        vectors[candidates],
+        clusters if config.loss.mask_own_cluster else None,
+        teacher=(targets[queries], targets[candidates]) if reads(name, "teacher") else None,
         symmetric=config.loss.symmetric,
         axis_name=axis_name,
     )
 
 
-def _imitation(
-    vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str | None
-) -> jax.Array:
+def _distill(vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str | None) -> jax.Array:
+    """Compare all vectors with the teacher's."""
     targets = jnp.asarray(batch.targets)
-    return losses.mean_loss(losses.imitation_loss, vectors, targets, axis_name=axis_name)
+    return losses.mean_loss(losses.distillation_loss, vectors, targets, axis_name=axis_name)
 
 
-def _loss_of_lists(
+def _sort_lists(
     scale: float, vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str | None
 ) -> jax.Array:
-    rows, scores = batch.split(scale * vectors)[4], jnp.asarray(batch.list_scores)
-    queries, candidates = rows[: len(scores)], rows[len(scores) :]
-    candidates = candidates.reshape(*scores.shape, -1)
-    loss = losses.listwise_loss
-    return losses.mean_loss(loss, queries, candidates, scores, axis_name=axis_name)
+    """Compare the order of each query's hits with the judge's scores."""
+    queries, hits = (scale * vectors[batch.rows[name]] for name in ("listed", "hits"))
+    scores = jnp.asarray(batch.facts["scores"])
+    return losses.mean_loss(losses.listwise_loss, queries, hits, scores, axis_name=axis_name)

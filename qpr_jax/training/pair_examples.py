@@ -50,9 +50,9 @@ class Examples(NamedTuple):
         """Take some pairs: a mask bool [P], or rows int."""
         return Examples(*(values[kept] for values in self))
 
-    def without(self, folds: np.ndarray, left_out: int) -> Examples:
-        """Leave out pairs with a question of a fold; folds: int64 [Q], of each question."""
-        return self.select((folds[self.pairs] != left_out).all(axis=1))
+    def without(self, left_out: np.ndarray) -> Examples:
+        """Leave out pairs with one of some questions, a mask bool [Q]."""
+        return self.select(~left_out[self.pairs].any(axis=1))
 
     def joined(self, others: Examples) -> Examples:
         """Add others; the pairs of a query stay contiguous if they are sorted by it."""

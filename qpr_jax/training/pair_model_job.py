@@ -10,27 +10,31 @@ a scale is fitted to the labeled pairs alone, so that the sigmoid is a probabili
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import random
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from qpr_jax.data.clusters import in_one_cluster
 from qpr_jax.data.contrasts import contrasts
+from qpr_jax.data.splits import VALIDATION
 from qpr_jax.encoders.base import Encoder
+from qpr_jax.errors import UserError
 from qpr_jax.evaluation.rankings import reliability
 from qpr_jax.evaluation.retrieval import first_scores, index_search
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.vectors import Vectors
+from qpr_jax.index.vectors import Vectors, pair_distances
 from qpr_jax.reranking.features import FeatureExtractor, zero_weights
 from qpr_jax.reranking.fitting import logistic
+from qpr_jax.reranking.model import FittedModel, read_encoder_and_model
+from qpr_jax.reranking.refit import refit
 from qpr_jax.reranking.terms import Frequencies
-from qpr_jax.reranking.words import LOWEST, Network, WordsModel
+from qpr_jax.reranking.words import Network, WordsModel
+from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.pair_examples import (
     SHARE,
@@ -50,33 +54,9 @@ from qpr_jax.training.pair_network import train_early, train_network
 log = logging.getLogger(__name__)
 
 MIN_QUERIES = 50  # with both relevant and other hits; fewer are too few to learn from
+FOLDS = 3  # of the validation queries, to check what the model gains
 TRIPLES = 500  # of a query, a paraphrase and a contrast
-FOLDS = 3  # of the validation queries, to estimate what the model gains
 _REACHED = 0.995  # share of relevant hits within the reach
-
-
-@dataclass(frozen=True)
-class TrainedWords:
-    """The words model of a run, and the networks that score its validation questions."""
-
-    model: WordsModel
-    networks: list[Network]  # one for each fold, fitted to the others; then that of the model
-    folds: np.ndarray  # int64 [Q], the fold of each question; -1 for others
-    seconds: float = 0.0  # of the training
-
-    def rerank(
-        self, questions: Sequence[str], vectors: np.ndarray, queries: np.ndarray, found: np.ndarray
-    ) -> np.ndarray:
-        """Reorder the first hits of queries, a ranking int64 [q, k], out of fold."""
-        found, first = found.copy(), found[:, : self.model.depth]
-        pairs, logits = pairs_of(queries, first), np.full(first.shape, -np.inf)
-        none = np.zeros(len(pairs), bool)
-        hits = read_pairs(questions, vectors, self.model.extractor, pairs, none)
-        scores = score_folds(self.networks, self.folds, hits)
-        logits[first >= 0] = np.where(hits.features[:, 1] > self.model.farthest, LOWEST, scores)
-        order = np.argsort(-logits, axis=1, kind="stable")
-        found[:, : first.shape[1]] = np.take_along_axis(first, order, axis=1)
-        return found
 
 
 def train_words(
@@ -88,7 +68,7 @@ def train_words(
     trained: bool = True,
     seed: int = 0,
     index: Vectors | None = None,
-) -> TrainedWords | None:
+) -> WordsModel | None:
     """Train the words model of an encoder; None, and a logged reason, if it is of no use.
 
     Args:
@@ -97,7 +77,7 @@ def train_words(
       trained: whether the encoder was trained on the training questions.
       index: of the vectors; None: one is built.
     """
-    start, questions = time.perf_counter(), dataset.data.questions
+    questions = dataset.data.questions
     queries, folds = assign_folds(dataset, FOLDS, seed)
     if not len(queries):
         log.info("no words model: the data have no labels")
@@ -111,52 +91,70 @@ def train_words(
     frequencies = Frequencies.count(questions)
     extractor = FeatureExtractor(encoder, frequencies, zero_weights())
     read = functools.partial(read_pairs, questions, vectors, extractor)
-    lists, labeled, near = (
-        read(*some)
-        for some in ((hits, relevant), (pairs, labels), near_pairs(dataset, vectors, "validation"))
-    )
-    labeled = labeled._replace(weights=share_weights(labels))
-    others = near.joined(read_contrasts(dataset, encoder, extractor))
+    lists = read(hits, relevant)
+    labeled = read(pairs, labels)._replace(weights=share_weights(labels))
+    others = read(*near_pairs(dataset, vectors, "validation"))
+    others = others.joined(read_contrasts(dataset, encoder, extractor))
     search = index_search(index or Vectors.build(Recipe(), vectors), vectors)
     taught = read_taught(dataset, vectors, extractor, search, seed)
     early, weights = train_early(taught, lists, trained=trained, seed=seed)
-    lists, labeled, others = (some.with_words(weights) for some in (lists, labeled, others))
-    examples = lists, labeled, others
-    networks = [
-        train_network(early, *(some.without(folds, fold) for some in examples), seed=seed)
-        for fold in range(FOLDS)
-    ]
-    found = first_scores(sort_labels(lists, score_folds(networks, folds, lists)))
-    alone = first_scores(sort_labels(lists, -lists.features[:, 0]))
-    log.info(
-        "validation MRR of the words model %.4f, of the distance %.4f",
-        found["mrr@20"],
-        alone["mrr@20"],
-    )
-    if found["mrr@20"] <= alone["mrr@20"]:
-        log.info("no words model: it sorts no better than the distance")
+    examples = [some.with_words(weights) for some in (lists, labeled, others)]
+    if not (facts := _check(early, examples, folds, seed)):
         return None
-    networks.append(train_network(early, *examples, seed=seed))
     model = WordsModel(
         encoder=encoder.identity,
         depth=depth,
         farthest=float(np.quantile(lists.features[lists.labels, 1], _REACHED)),
-        network=networks[-1],
+        network=train_network(early, *examples, seed=seed),
         frequencies=frequencies,
         embeddings=encoder,
         word_weights=weights,
     )
     model.settings.update(
-        seed=seed,
         queries=len(queries),
-        hits=len(hits),
         fitted_pairs=len(labels),
         fitted_duplicates=int(labels.sum()),
         share=SHARE,
-        validation={"words": found, "distance": alone},
+        validation=facts,
         test=score_pairs(dataset, vectors, model),
     )
-    return TrainedWords(model, networks, folds, time.perf_counter() - start)
+    return model
+
+
+def _check(
+    early: Network, examples: Sequence[Examples], folds: np.ndarray, seed: int
+) -> dict[str, Any]:
+    """Score lists by networks that are trained without the fold of the query, of int64 [Q].
+
+    Returns nothing, and logs it, if they sort no better than the distance.
+    """
+    lists = examples[0]
+    logits, fold_of = np.empty(len(lists.labels)), folds[lists.pairs[:, 0]]
+    for fold in range(FOLDS):
+        rest, rows = (some.without(folds == fold) for some in examples), fold_of == fold
+        logits[rows] = train_network(early, *rest, seed=seed).logits(lists.features[rows])
+    found = first_scores(sort_labels(lists, logits))
+    alone = first_scores(sort_labels(lists, -lists.features[:, 0]))
+    text = "MRR of validation questions by the words model %.4f, by the distance %.4f"
+    log.info(text, found["mrr@20"], alone["mrr@20"])
+    if found["mrr@20"] > alone["mrr@20"]:
+        return {"words": found, "distance": alone}
+    log.info("no words model: it sorts no better than the distance")
+    return {}
+
+
+def score_hits(
+    model: WordsModel,
+    questions: Sequence[str],
+    vectors: np.ndarray,
+    queries: np.ndarray,
+    rankings: np.ndarray,
+) -> np.ndarray:
+    """Compute the logits of hits of queries, int64 [q, k], -1 for none: float64, -inf for none."""
+    pairs, logits = pairs_of(queries, rankings), np.full(rankings.shape, -np.inf)
+    left, right = ([questions[row] for row in rows] for rows in pairs.T.tolist())
+    logits[rankings >= 0] = model.logits(left, right, pair_distances(vectors, *pairs.T))
+    return logits
 
 
 def _lacking(hits: np.ndarray, relevant: np.ndarray, labels: np.ndarray) -> str:
@@ -167,15 +165,6 @@ def _lacking(hits: np.ndarray, relevant: np.ndarray, labels: np.ndarray) -> str:
         what = "validation questions or more with a relevant and another question among their hits"
         return f"{MIN_QUERIES} {what}, got {useful}; raise data.held_out_pairs"
     return "" if 0 < labels.sum() < len(labels) else "duplicates and others among labeled pairs"
-
-
-def score_folds(networks: list[Network], folds: np.ndarray, hits: Examples) -> np.ndarray:
-    """Compute logits, float64 [P], by the network that was not fitted to the fold of the query."""
-    logits, own_folds = np.empty(len(hits.labels)), folds[hits.pairs[:, 0]]
-    for fold in np.unique(own_folds).tolist():
-        rows = own_folds == fold
-        logits[rows] = networks[fold].logits(hits.features[rows])
-    return logits
 
 
 def sort_labels(lists: Examples, scores: np.ndarray) -> np.ndarray:
@@ -227,3 +216,60 @@ def score_contrasts(dataset: TrainDataset, encoder: Encoder, model: WordsModel) 
         for hits in others
     )
     return float(np.mean(alike > contrast))
+
+
+def train_pair_model(
+    config: TrainConfig,
+    dataset: TrainDataset,
+    encoder: Encoder,
+    vectors: np.ndarray,
+    index: Vectors,
+) -> FittedModel | None:
+    """Train the words model of a run, or fit that of the encoder that training started from.
+
+    A few pairs are not enough for one of its own.
+    """
+    words = None
+    if config.rerank.candidates:
+        words = train_words(
+            dataset,
+            encoder,
+            vectors,
+            depth=config.rerank.candidates,
+            trained=trains(config),
+            seed=config.seed,
+            index=index,
+        )
+    if words is None and dataset.start:
+        return inherit(config.encoder.pretrained, dataset, encoder, vectors)
+    return words
+
+
+def inherit(
+    start: str, dataset: TrainDataset, encoder: Encoder, vectors: np.ndarray
+) -> FittedModel | None:
+    """Take the model of pairs that training started from, fitted to pairs that are held out.
+
+    Returns None where the start has none. vectors: float32 [Q, d], of all questions.
+    """
+    start_model = read_encoder_and_model(start)[1]
+    if start_model is None:
+        return None
+    changes: dict[str, Any] = {"encoder": encoder.identity}
+    if isinstance(start_model, WordsModel):
+        changes["embeddings"] = encoder
+    model = dataclasses.replace(
+        start_model, **changes, settings=start_model.settings | {"start": start}
+    )
+    held_out = dataset.splits.split_of == VALIDATION
+    labeled = dataset.data.subset(held_out)
+    try:
+        model, facts = refit(model, encoder.identity, labeled, vectors[held_out])
+    except UserError as error:
+        log.info("the scores of pairs are those of %s: %s", start, error.what)
+        return model
+    before, after = facts["before"], facts["after"]
+    text = "scores are fitted to %d held-out labels: precision %.2f, recall %.2f; before %.2f, %.2f"
+    values = (part[name] for part in (after, before) for name in ("precision", "recall"))
+    log.info(text, facts["verdicts"], *values)
+    return model

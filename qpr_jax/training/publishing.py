@@ -31,7 +31,7 @@ _TERMS = {
     "wiktionary": "Wiktionary: CC BY-SA",
 }
 # Settings of training on pairs that the card quotes.
-_PAIR_SETTINGS = ("loss.names", "loss.weights", "batch_size", "seed")
+_PAIR_SETTINGS = ("loss.names", "batch_size", "seed")
 _MEANS = {"pair": "pairs", "query": "queries"}
 _SPLITS = {"validation": "validation, which chose among checkpoints", "test": "test"}
 

@@ -31,18 +31,18 @@ from qpr_jax.evaluation.retrieval import (
 )
 from qpr_jax.evaluation.translation import Corpus, known_shares, score_set
 from qpr_jax.files import write_atomically, write_json
-from qpr_jax.index.build import INDEX
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.recipe import PAPER
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.machine import cpu_count, peak_memory
 from qpr_jax.rendering import render
+from qpr_jax.reranking.words import WordsModel
 from qpr_jax.retriever import Retriever
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metrics import read_json_lines
-from qpr_jax.training.pair_model_job import TrainedWords, score_contrasts
+from qpr_jax.training.pair_model_job import score_contrasts, score_hits
 from qpr_jax.training.teacher import NEIGHBORS
 from qpr_jax.training.translations import TranslationData
 
@@ -59,22 +59,24 @@ def write_report(
     dataset: TrainDataset,
     retriever: Retriever,
     vectors: np.ndarray,
-    words: TrainedWords | None,
     *,
     encode_seconds: float,
 ) -> dict[str, Any]:
     """Score the run in `folder`; write report.md, ranks.npz and, last, report.json; return that.
 
-    `vectors` are those of all questions, float32 [Q, d]; `words` is the pair model, if any.
+    `vectors` are those of all questions, float32 [Q, d].
     """
-    store = FolderStore(folder / INDEX)
+    model, words = retriever.pair_model, None
+    if isinstance(model, WordsModel) and "start" not in model.settings:
+        words = model  # trained by this run
+    store = retriever.store
+    assert isinstance(store, FolderStore)  # a run makes no other
     report = _score_splits(folder, dataset, store.vectors, vectors, words)
     report["encoder"] = retriever.encoder.identity
     if words:
-        model = words.model
-        facts = {"depth": model.depth, "farthest": model.farthest, "seconds": words.seconds}
-        report["pair_model"] = facts | model.settings
-        report["pair_model"]["above_contrasts"] = score_contrasts(dataset, retriever.encoder, model)
+        facts: dict[str, Any] = {"depth": words.depth, "farthest": words.farthest}
+        facts["above_contrasts"] = score_contrasts(dataset, retriever.encoder, words)
+        report["pair_model"] = facts | words.settings
     report["data"] = dataset.report
     report["index"] = {
         "factory": store.vectors.factory,
@@ -95,13 +97,7 @@ def write_report(
     }
     # An encoder keeps the sizes of the one that its training started from.
     report["settings"] = identity(config) | getattr(retriever.encoder, "settings", {})
-    report["machine"] = {
-        "device": jax.devices()[0].device_kind,
-        "devices": config.devices or jax.device_count(),
-        "cpus": cpu_count(),
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in PACKAGES},
-    }
+    report["machine"] = _machine(config)
     also = {
         "folder": folder,
         "evaluations": read_json_lines(folder / "evaluations.jsonl"),
@@ -115,17 +111,28 @@ def write_report(
     return report
 
 
+def _machine(config: TrainConfig) -> dict[str, Any]:
+    """What the run was made with."""
+    return {
+        "device": jax.devices()[0].device_kind,
+        "devices": config.devices or jax.device_count(),
+        "cpus": cpu_count(),
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in PACKAGES},
+    }
+
+
 def _score_splits(
     folder: pathlib.Path,
     dataset: TrainDataset,
     index: Vectors,
     vectors: np.ndarray,
-    words: TrainedWords | None,
+    words: WordsModel | None,
 ) -> dict[str, Any]:
     """Score the held-out splits, and write ranks.npz if they have pairs."""
     exact, own = exact_search(vectors), index_search(index, vectors)
     searches = {"index": own, "paper": index_search(Vectors.build(PAPER, vectors), vectors)}
-    deepest = max(DEPTH, words.model.depth if words else 0)
+    deepest = max(DEPTH, words.depth if words else 0)
     report: dict[str, Any] = {}
     if isinstance(dataset.start, CnnEncoder):  # a transformer would take minutes
         searches |= _baselines(dataset.start, dataset.data.questions)
@@ -137,10 +144,13 @@ def _score_splits(
             rankings = {name: rank(search, queries) for name, search in searches.items()}
             first = {"index": rank(own, queries, deepest), "exact": rank(exact, queries, deepest)}
             rankings["exact"] = first["exact"][:, :DEPTH]
-            if words:
+            reranks = words and split == "test"  # the words model was trained on the others
+            if words and reranks:
                 for name, places in first.items():
-                    ordered = words.rerank(dataset.data.questions, vectors, queries, places)
-                    rankings[f"reranked_{name}"] = ordered[:, :DEPTH]
+                    logits = score_hits(words, dataset.data.questions, vectors, queries, places)
+                    logits[:, words.depth :] = -np.inf
+                    order = np.argsort(-logits, axis=1, kind="stable")[:, :DEPTH]
+                    rankings[f"reranked_{name}"] = np.take_along_axis(places, order, axis=1)
             ranks |= query_ranks(dataset, split, rankings)
             scores = {
                 name: retrieval_scores(places, queries, pairs, dataset.clusters)
@@ -149,7 +159,7 @@ def _score_splits(
             found |= scores["index"]
             found |= {name: scores[name] for name in SEARCHES if name in scores}
             found["roc_auc"] = pair_roc_auc(vectors.__getitem__, dataset, split)
-            if words:
+            if reranks:
                 found["reranked"] = scores["reranked_index"] | {
                     "exact": scores["reranked_exact"],
                     "gain": {search: _gain(ranks, split, search) for search in first},

@@ -76,13 +76,14 @@ class DataConfig(Section):
     held_out_pairs: Count = setting(
         0, "Most pairs of validation, and of test; 0: a tenth of all pairs, at most 5,000."
     )
-    question_column: str = setting("", "Column of a list of questions; empty: by its name.")
     coherence: Literal["pairwise", "paper"] = setting("pairwise", "Filters clusters of logs.")
     unlabeled: Place = setting("", "Further questions for the teacher: file or folder.")
-    spliced: Count = setting(0, "Further questions for the teacher, spliced from training ones.")
+    recombined: Count = setting(0, "Further questions for the teacher, joined from training ones.")
     parallel: MayChange[Several[str]] = setting((), "Translations to learn, as `en-de:PATH`.")
     parallel_tests: MayChange[Several[str]] = setting((), "Translations to score, not to learn.")
-    glossed: Count = setting(0, "Copies of each question with its words replaced by translations.")
+    word_translated: Count = setting(
+        0, "Copies of each question with its words replaced by translations."
+    )
     negatives: Place = setting("", "File of `qpr negatives` for `batch.hard_negatives`.")
     labels: Place = setting("", "Labeled pairs added to training, as of `qpr review`.")
 
@@ -100,8 +101,9 @@ class TextConfig(Section):
 class EncoderConfig(Section):
     """The model."""
 
-    kind: str = setting("cnn", "Kind of model.")
-    pretrained: Place = setting("", "Start from this run, folder or published encoder.")
+    pretrained: Place = setting(
+        "", "Start from this run, folder or published encoder; empty: a CNN with random weights."
+    )
     embedding_dim: Positive = setting(300, "Dimension of a token embedding.")
     kernel_sizes: Annotated[Several[Positive], Field(min_length=1)] = setting(
         (5,), "Widths of the convolution kernels, in tokens."
@@ -121,8 +123,9 @@ class EncoderConfig(Section):
 class LossConfig(Section):
     """What is minimized. The table of losses below shows which loss reads which setting."""
 
-    names: Annotated[Several[str], Field(min_length=1)] = setting(("sdml",), "One loss or more.")
-    weights: Several[Above0] = setting((), "Weights of several losses; empty: 1 each.")
+    names: Annotated[Several[str], Field(min_length=1)] = setting(
+        ("sdml",), "One loss or more, whose sum is minimized."
+    )
     scale: Above0 = setting(1.0, "Factor of the vectors before the loss.")
     distance: Literal["ssd", "euc"] = setting("ssd", "Squared or plain Euclidean distance.")
     smoothing: Annotated[float, Field(ge=0, le=1)] = setting(
@@ -154,10 +157,7 @@ class BatchConfig(Section):
 class OptimizerConfig(Section):
     """AdamW and its learning rate."""
 
-    learning_rate: Above0 = setting(1e-3, "Rate for 512 pairs, or 512 questions of a teacher.")
-    learning_rate_scaling: Literal["none", "sqrt", "linear"] = setting(
-        "none", "Multiply by (batch_size / 512) to the power 0, 0.5 or 1."
-    )
+    learning_rate: Above0 = setting(1e-3, "Rate, whatever the size of a batch.")
     learning_rate_decay: Literal["none", "linear", "late"] = setting(
         "none", "Constant, or linear to 0: from the first step, or over the last third (late)."
     )
@@ -166,12 +166,11 @@ class OptimizerConfig(Section):
 
 
 class TeacherConfig(Section):
-    """An encoder whose vectors the training imitates."""
+    """An encoder whose vectors the training learns."""
 
     model: Place = setting("", "A run, folder, minilm, or .npy file of all vectors.")
-    epochs: Count = setting(9, "Epochs of imitation alone, over all questions.")
-    batch_size: Positive = setting(512, "Questions of a batch of imitation alone.")
-    weight: Weight = setting(0.0, "Weight of imitation beside the loss on pairs.")
+    epochs: Count = setting(9, "Epochs of distillation alone, over all questions.")
+    weight: Weight = setting(0.0, "Weight of distillation beside the loss on pairs.")
     lists: Weight = setting(0.0, "Weight of the order that a pair model gives the teacher's hits.")
     words: bool = setting(False, "Also learn the words of the teacher's vocabulary, as texts.")
 
@@ -193,7 +192,6 @@ class IndexConfig(Section):
     factory: str = setting(
         "auto", "FAISS factory string; auto: Flat to 20,000 questions, else product quantization."
     )
-    probes: Positive = setting(64, "Lists that a search reads.")
 
 
 class RerankConfig(Section):
@@ -205,19 +203,20 @@ class RerankConfig(Section):
 
 
 class CrossEncoderConfig(Section):
-    """The pairs and the scores of `job=cross_encoder`."""
+    """A cross-encoder is trained instead of an encoder, if `first_stage` is set."""
 
-    first_stage: Place = setting("minilm", "Encoder that finds the hits.")
+    first_stage: Place = setting("", "Encoder that finds the hits.")
 
 
 class TrainConfig(Section):
     """Every setting of a training; the defaults are the paper's experiment on the Quora pairs."""
 
-    job: Literal["encoder", "cross_encoder"] = setting("encoder", "What to train.")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = setting(0, "Seed of the weights and the order.")
-    batch_size: Positive = setting(512, "Pairs of a batch, over all devices.")
-    max_epochs: Count = setting(10, "Epochs over the pairs; 0: imitate the teacher alone.")
-    max_steps: Count = setting(0, "Most steps on pairs (without pairs: of imitation); 0: no limit.")
+    batch_size: Positive = setting(
+        512, "Pairs of a batch, over all devices; of distillation alone at most 512 questions."
+    )
+    max_epochs: Count = setting(10, "Epochs over the pairs; 0: distillation alone.")
+    max_steps: Count = setting(0, "Most steps on pairs (without: of distillation); 0: no limit.")
     precision: Literal["highest", "high", "default"] = setting(
         "highest", "JAX's precision of float32 matrix products; a CPU always computes in float32."
     )

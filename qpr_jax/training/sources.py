@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpr_jax.data.augmentation import replace_words, splice_questions
+from qpr_jax.data.augmentation import recombine_questions, replace_words
 from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
 from qpr_jax.data.columns import BadRows, read_rows, table_files
 from qpr_jax.data.find_data import find_logs, find_quora
@@ -137,9 +137,9 @@ def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
 
 def read_listed(config: TrainConfig, setting: str) -> Iterator[str]:
     """The texts of a list."""
-    text, skip = config.data.question_column, config.data.skip_bad_rows
+    skip = config.data.skip_bad_rows
     for file in listed_files(config, setting):
-        table = read_table(file, text=text, id=None, payload=False, skip_bad_rows=skip)
+        table = read_table(file, id=None, payload=False, skip_bad_rows=skip)
         for entry in table:
             yield entry.question
 
@@ -151,9 +151,9 @@ def unlabeled_texts(
     held_out: Container[str],
     words: Sequence[str],
 ) -> tuple[list[str], list[str]]:
-    """The texts of `data.unlabeled`; and `words`, and questions spliced from `trained` and those.
+    """The texts of `data.unlabeled`; and `words`, and questions recombined of `trained` and those.
 
-    Texts among `questions`, or normalized in `held_out`, are left out. Some words of spliced
+    Texts among `questions`, or normalized in `held_out`, are left out. Some words of recombined
     questions are replaced by `words`, those of `teacher.words`.
     """
     known = set(questions)
@@ -170,9 +170,9 @@ def unlabeled_texts(
 
     given = take(read_listed(config, "data.unlabeled"), "unlabeled texts")
     made = take(words, "words of the teacher")
-    if config.data.spliced:
-        spliced = splice_questions(trained + given, config.data.spliced, accept=is_new)
-        made += take(replace_words(spliced, words) if words else spliced, "spliced questions")
+    if config.data.recombined:
+        joined = recombine_questions(trained + given, config.data.recombined, accept=is_new)
+        made += take(replace_words(joined, words) if words else joined, "recombined questions")
     return given, made
 
 

@@ -6,17 +6,16 @@ import hashlib
 import itertools
 import json
 import logging
-import os
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import MINILM_WEIGHTS
 from qpr_jax.encoders.onnx_encoder import OnnxEncoder
-from qpr_jax.encoders.vector_file import CHUNK, encode_to_file
+from qpr_jax.encoders.vector_file import encode_to_file
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import locked, user_cache, write_atomically
@@ -129,32 +128,20 @@ def neighbors(teacher: Teacher, count: int, queries: np.ndarray) -> np.ndarray:
     return rank(exact_search(np.concatenate(parts)), queries, NEIGHBORS)
 
 
-def cached_vectors(encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
-    """The vectors of questions, float32 [n, d], computed once; see `cached_rows`."""
-    return cached_rows(encoder.identity, questions, encoder.encode, encoder.dimension)
+def cached_vectors(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
+    """Read the vectors of texts, float32 [n, d], from the user's cache, or compute and cache them.
 
-
-def cached_rows(
-    identity: str,
-    items: Sequence[Any],
-    compute: Callable[[Sequence[Any]], np.ndarray],
-    dimension: int,
-    *,
-    chunk: int = CHUNK,
-) -> np.ndarray:
-    """Read what a model computes of each item from the user's cache, or compute and cache it.
-
-    compute: from n items to float32 [n, dimension], or [n] for one number each.
-    chunk: items that are computed together, between two checkpoints, from which it resumes.
+    The next call resumes what a kill left.
     """
-    digest = hashlib.sha256(identity.encode())
-    for item in items:
-        digest.update(json.dumps(item).encode())
+    digest = hashlib.sha256(encoder.identity.encode())
+    for text in texts:
+        digest.update(json.dumps(text).encode())
     path = user_cache() / "teacher" / digest.hexdigest()[:32] / "vectors.npy"
     with locked(path.with_name(".lock"), wait=True):  # another process may compute the same
         if not path.is_file():
-            log.info("computing %s rows of %s", f"{len(items):,}", path)
-            encode_to_file(path, items, compute, dimension=dimension, encoder=identity, chunk=chunk)
+            log.info("computing %s rows of %s", f"{len(texts):,}", path)
+            dimension, identity = encoder.dimension, encoder.identity
+            encode_to_file(path, texts, encoder.encode, dimension=dimension, encoder=identity)
     return np.load(path, mmap_mode="r")
 
 
@@ -178,21 +165,12 @@ def _given(model: str, questions: Sequence[Sequence[str]]) -> np.ndarray:
 
 
 def _write_questions(vectors: pathlib.Path, questions: Sequence[Sequence[str]]) -> pathlib.Path:
-    """Write the questions beside a file of vectors; no other file is changed.
-
-    The name is the first of NAME.questions.jsonl, NAME.questions-2.jsonl, ... that is free or has
-    these questions already.
-    """
+    """Write the questions beside a file of vectors, in a file that is named by their hash."""
     texts = itertools.chain.from_iterable(questions)
     data = "".join(json.dumps({"question": text}) + "\n" for text in texts).encode()
-    for number in itertools.count(1):
-        path = vectors.with_suffix(f".questions{f'-{number}' * (number > 1)}.jsonl")
-        if not os.path.lexists(path):
-            with write_atomically(path) as file:
-                file.write(data)
-            break
-        if path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data:
-            break
+    path = vectors.with_suffix(f".questions-{hashlib.sha256(data).hexdigest()[:8]}.jsonl")
+    with write_atomically(path) as file:
+        file.write(data)
     return path
 
 

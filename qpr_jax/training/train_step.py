@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,21 +14,15 @@ from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
 
 from qpr_jax.training.batches import Batch
-from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.distributed import AXIS
 from qpr_jax.training.objectives import Objective
-from qpr_jax.training.sections import refuse_if
+from qpr_jax.training.sections import OptimizerConfig, refuse_if
 
 Params = Any
 Metrics = dict[str, jax.Array]
 # (parameters, batch, random key) -> the sum of the losses, and the losses by name.
 LossFn = Callable[[Params, Any, jax.Array], tuple[jax.Array, Metrics]]
 
-# The batch size at which the scalings change nothing: that of the paper.
-BASE_BATCH = 512
-# Exponents of batch_size / BASE_BATCH. The root follows the noise of the gradient, linear scaling
-# the number of steps in an epoch.
-SCALINGS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 # The share of the steps, the last ones, in which a rate falls to 0. Without decay before the end,
 # a longer training has the same first steps as a shorter one.
 DECAYS = {"none": 0.0, "linear": 1.0, "late": 1 / 3}
@@ -51,27 +46,19 @@ def init_state(params: Params, optimizer: optax.GradientTransformation) -> Train
     return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
 
 
-def make_schedule(config: TrainConfig, total: int, *, imitation: int = 0) -> optax.Schedule:
+def make_schedule(optimizer: OptimizerConfig, phases: Sequence[int]) -> optax.Schedule:
     """Make a function from the steps done (an array of any shape) to the rate of the next.
 
-    Of the `total` steps, the first ones are `imitation`. Warm-up is in the first stage; a decaying
-    rate falls to 0 over each stage. UserError if warm-up is longer than the first stage.
-
-    Source:
-      Goyal et al. (2017), "Accurate, Large Minibatch SGD" (linear scaling, with warm-up); Malladi
-      et al. (2022), "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms" (square root,
-      for Adam).
+    Each phase has a number of steps. Warm-up is in the first; a decaying rate falls to 0 over each.
+    UserError if warm-up is longer than the first phase.
     """
-    optimizer, first_steps = config.optimizer, imitation or total
-    what = f"expected at most the {first_steps} steps of the training, got {optimizer.warmup_steps}"
-    refuse_if(optimizer.warmup_steps > first_steps, "optimizer.warmup_steps", what)
+    what = f"expected at most the {phases[0]} steps of the training, got {optimizer.warmup_steps}"
+    refuse_if(optimizer.warmup_steps > phases[0], "optimizer.warmup_steps", what)
+    share = DECAYS[optimizer.learning_rate_decay]
 
-    def stage(batch_size: int, steps: int, warmup: int) -> optax.Schedule:
-        scaling = (batch_size / BASE_BATCH) ** SCALINGS[optimizer.learning_rate_scaling]
-        share = DECAYS[optimizer.learning_rate_decay]
-
+    def schedule(steps: int, warmup: int) -> optax.Schedule:
         def rate(done: jax.Array) -> jax.Array:
-            rates = jnp.full(jnp.shape(done), optimizer.learning_rate * scaling)
+            rates = jnp.full(jnp.shape(done), optimizer.learning_rate)
             if warmup:
                 rates *= jnp.minimum(1, (done + 1) / warmup)
             if share:
@@ -80,11 +67,9 @@ def make_schedule(config: TrainConfig, total: int, *, imitation: int = 0) -> opt
 
         return rate
 
-    if not imitation:
-        return stage(config.batch_size, total, optimizer.warmup_steps)
-    first = stage(config.teacher.batch_size, imitation, optimizer.warmup_steps)
-    then = stage(config.batch_size, max(1, total - imitation), 0)
-    return optax.join_schedules([first, then], [imitation])
+    warmups = [optimizer.warmup_steps] + [0] * (len(phases) - 1)
+    ends = [*itertools.accumulate(phases[:-1])]
+    return optax.join_schedules([*map(schedule, phases, warmups)], ends)
 
 
 def make_optimizer(
@@ -126,13 +111,13 @@ def make_loss(
     """
 
     def share_losses(params: Params, batch: Batch, key: jax.Array) -> Metrics:
-        sums = {"sums": batch.sums} if batch.sums else {}
+        tokens = batch.tokens
+        sums = {"sums": tokens.sums} if tokens.sums else {}
         vectors = nnx.merge(encoder, params).encode_blocks(
-            batch.unique_ids, batch.blocks, chunk=encode_chunk, axis_name=AXIS, **sums
+            tokens.unique_ids, tokens.blocks, chunk=encode_chunk, axis_name=AXIS, **sums
         )
-        vectors = vectors[batch.order]
         with jax.default_matmul_precision(precision):
-            return {o.name: o.weight * o.value(vectors, batch, key, AXIS) for o in objectives}
+            return {o.name: o.weight * o.loss(vectors, batch, key, AXIS) for o in objectives}
 
     def loss(params: Params, batch: Batch, key: jax.Array) -> tuple[jax.Array, Metrics]:
         losses: Metrics = mapped(params, batch, key)

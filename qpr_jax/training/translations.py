@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.augmentation import gloss, learn_lexicon
+from qpr_jax.data.augmentation import learn_lexicon, translate_words
 from qpr_jax.data.parallel_sentences import (
     Translations,
     TranslationSplits,
@@ -38,21 +38,24 @@ class TranslationData(NamedTuple):
     splits: TranslationSplits  # to train with, to score, and tests of their own
     sources: list[str]  # S distinct texts in the teacher's language
     targets: list[str]  # T texts in other languages
-    # int32 [T], the position of the text that each target translates: in `sources`, or, of glossed
-    # questions, from S in the list of questions.
+    # int32 [T], the position of the text that each target translates: in `sources`, or, of
+    # questions, from S in their list.
     source_of: np.ndarray
-    is_sentence: np.ndarray  # bool [T]; others: entries of dictionaries and glossed questions
+    is_sentence: np.ndarray  # bool [T]; others: entries of dictionaries and translated questions
 
     def files(self) -> list[dict[str, Any]]:
         """The `name`, `language` and `rows` of what is trained with, and if it is a dictionary."""
-        names = ("name", "language", "rows", "dictionary")
-        values = (
-            (file_names(file.name), file.language, len(file.sources), file.dictionary)
+        return [
+            {
+                "name": file_names(file.name),
+                "language": file.language,
+                "rows": len(file.sources),
+                "dictionary": file.dictionary,
+            }
             for file in self.splits.train
-        )
-        return [dict(zip(names, row, strict=True)) for row in values]
+        ]
 
-    def with_glosses(self, questions: Sequence[str], copies: int) -> TranslationData:
+    def with_words_translated(self, questions: Sequence[str], copies: int) -> TranslationData:
         """Add `copies` of each question in each language, its words replaced by translations."""
         targets, source_of = [], []
         rng = np.random.default_rng(0)
@@ -60,8 +63,8 @@ class TranslationData(NamedTuple):
             lexicon = learn_lexicon(sources, translations)
             for _ in range(copies):
                 for number, question in enumerate(questions, start=len(self.sources)):
-                    text, known = gloss(question, lexicon, rng)
-                    if known:
+                    text, replaced = translate_words(question, lexicon, rng)
+                    if replaced:
                         targets.append(text)
                         source_of.append(number)
         return self._replace(
@@ -84,7 +87,7 @@ class TranslationData(NamedTuple):
         entries = [text for file in dictionaries for text in file.targets + file.sources]
         return [sources, *targets.values()], entries + words
 
-    def glossary(self) -> dict[str, str]:
+    def word_translations(self) -> dict[str, str]:
         """For words of the other languages alone, their likely translations, joined by spaces."""
         found: dict[str, str] = {}
         for sources, targets in self.lexicon_texts():

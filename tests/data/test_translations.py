@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from qpr_jax.data.augmentation import Lexicon, gloss, learn_lexicon, splice_questions
+from qpr_jax.data.augmentation import Lexicon, learn_lexicon, recombine_questions, translate_words
 from qpr_jax.data.parallel_sentences import Translations, file_names, find_files, read_translations
 from qpr_jax.errors import UserError
 from tests.languages import made_up_pairs
@@ -173,22 +173,22 @@ def test_likely_translations_are_at_least_half_as_likely_as_the_first():
     for sources, targets in (([], []), ([""], ["a"]), (["a"], ["?!"])):
         found = learn_lexicon(sources, targets)
         assert found == Lexicon([], {})
-        assert gloss("any text", found, np.random.default_rng(0)) == ("any text", 0)
+        assert translate_words("any text", found, np.random.default_rng(0)) == ("any text", 0)
 
 
-def test_glosses_follow_the_probabilities_and_other_words_stay(pairs, lexicon):
-    def glosses(seed):
+def test_translated_words_follow_the_probabilities_and_other_words_stay(pairs, lexicon):
+    def translations(seed):
         rng = np.random.default_rng(seed)
-        return [gloss(text, lexicon, rng) for text, _ in pairs[:200]]
+        return [translate_words(text, lexicon, rng) for text, _ in pairs[:200]]
 
-    assert glosses(1) == glosses(1) != glosses(2)
+    assert translations(1) == translations(1) != translations(2)
     two = Lexicon(["x", "y"], {"w": (np.array([1, 0]), np.array([0.75, 0.25]))})
     rng = np.random.default_rng(0)
-    words = [gloss("W", two, rng)[0] for _ in range(2000)]
+    words = [translate_words("W", two, rng)[0] for _ in range(2000)]
     assert words.count("y") / 2000 == pytest.approx(0.75, abs=0.04)
     assert {*words} == {"x", "y"}
     house = Lexicon(["haus"], {"house": (np.array([0]), np.array([1.0]))})
-    assert gloss("Paul's HOUSE, Bonn!", house, rng) == ("paul s haus bonn", 1)
+    assert translate_words("Paul's HOUSE, Bonn!", house, rng) == ("paul s haus bonn", 1)
 
 
 def _runs(question):
@@ -201,7 +201,7 @@ def test_runs_of_three_words_and_both_ends_are_those_of_real_questions():
     verbs, things = ("bake", "buy", "slice", "store"), ("bread", "rye bread", "a cake", "cheese")
     real = [frame.format(*words) for frame in frames for words in itertools.product(verbs, things)]
     real += ["", "one", "two words"]
-    made, again = (splice_questions(real, 20, accept=lambda t: t not in real) for _ in range(2))
+    made, again = (recombine_questions(real, 20, accept=lambda t: t not in real) for _ in range(2))
     assert made == again
     assert len(made) == len(set(made)) == 20
     known = set().union(*map(_runs, real))
@@ -213,9 +213,9 @@ def test_runs_of_three_words_and_both_ends_are_those_of_real_questions():
 
 
 def test_fewer_are_made_where_no_more_can_be_made():
-    made = splice_questions(["a B c d", "x b C e"], 5, accept=lambda text: True)
+    made = recombine_questions(["a B c d", "x b C e"], 5, accept=lambda text: True)
     assert sorted(made) == ["a B c e", "x b C d"]
-    made = splice_questions(["a b c d", "x b c e"], 5, accept=lambda text: "x" not in text)
+    made = recombine_questions(["a b c d", "x b c e"], 5, accept=lambda text: "x" not in text)
     assert made == ["a b c e"]
     for none in ([], [""], ["a b c d"], ["a b c", "d e f"]):
-        assert splice_questions(none, 5, accept=lambda text: True) == []
+        assert recombine_questions(none, 5, accept=lambda text: True) == []

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from qpr_jax.losses import batch_loss, imitation_loss, listwise_loss, mean_loss
+from qpr_jax.losses import batch_loss, distillation_loss, listwise_loss, mean_loss
 from qpr_jax.training.objectives import LOSSES, reads
 from tests.losses import references
 
-TAUGHT = {"imitation": imitation_loss, "listwise": listwise_loss}
+TAUGHT = {"distillation": distillation_loss, "listwise": listwise_loss}
 SPLIT, WHOLE = PartitionSpec("data"), PartitionSpec()
 
 
@@ -74,7 +74,7 @@ CASES = [
     ),
     *_cases("contrastive", references.contrastive, {"margin": 0.5}),
     *_cases("online_contrastive", references.online_contrastive, {"margin": 1.2}),
-    *_cases("imitation", references.imitation, {}),
+    *_cases("distillation", references.distillation, {}),
     *_cases("listwise", references.listwise, {}),
 ]
 PAIRS = [case for case in CASES if case.reads == "pairs"]

@@ -116,7 +116,7 @@ def online_contrastive(left, right, labels, *, margin=0.5):
     return jnp.where(jnp.where(same, distances > near, distances < far), squares, 0).mean()
 
 
-def imitation(vectors, targets):
+def distillation(vectors, targets):
     return 0.5 * ((vectors - targets) ** 2).sum(axis=1).mean()
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.training.batches import lengths_of
+from qpr_jax.training.batches import Loader, lengths_of
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.phases import BatchLoader
+from qpr_jax.training.objectives import make_objectives
 
 DRAWS = {"batch.sampling": "clusters", "batch.hard_negatives": 8}
 
@@ -26,38 +26,41 @@ def dataset(config):
     return load_dataset(config, None)
 
 
-def texts_of(batch):
+def loader_of(config, dataset, devices):
+    return Loader(config, dataset, make_objectives(config, dataset), devices=devices)
+
+
+def texts_of(tokens, order):
     """The questions of both devices, in order: the rows of the table that each token sums."""
     found = []
     for device in range(2):
-        own = jax.tree.map(lambda array, at=device: np.split(array, 2)[at].tolist(), batch)
-        tokens = [[row] if row else [] for row in own.unique_ids]
-        for row, token in zip(own.part_rows, own.part_tokens, strict=True):
+        share = jax.tree.map(lambda array, at=device: np.split(array, 2)[at].tolist(), tokens)
+        sums = [[row] if row else [] for row in share.unique_ids]
+        for row, token in zip(share.part_rows, share.part_tokens, strict=True):
             if row:  # else it is padding
-                tokens[token].append(row)
-        rows = [row for block in own.blocks for row in block]
-        found.append([[sorted(tokens[t]) for t in rows[at] if t] for at in own.order])
+                sums[token].append(row)
+        rows = [row for block in share.blocks for row in block]
+        found.append([[sorted(sums[t]) for t in rows[at] if t] for at in order[device]])
     return found
 
 
 def test_a_batch_that_fits_no_plan_takes_a_shape_that_holds_more_or_any():
     half = {"text.subwords": True, "text.vocabulary_size": 100}  # of the words have a row
-    config = override(load_config("synthetic_sdml:smoke", DRAWS), half)
+    config = override(load_config("synthetic_sdml:smoke"), DRAWS | half)
     dataset = load_dataset(config, None)
-    layout, none = BatchLoader(config, dataset, devices=2).layout, np.zeros((2, 0), np.int32)
-    no_lists = np.zeros((2, 0, 1), np.float32)
+    layout = loader_of(config, dataset, 2).layout
     odd = dataset.token_ids[:72].reshape(2, 36, -1)
     odd[1] = dataset.token_ids[lengths_of(dataset.token_ids).argmax()]  # the other could take less
     # The worst: each token a sum, and all of the longest.
     sums = dataset.tokenizer.size + np.arange(odd.size) % dataset.parts.tokens
     worst = sums.reshape(odd.shape).astype(np.int32)
     parts = np.split(dataset.parts.rows, dataset.parts.offsets[1:-1])
-    tokens = [*([row] for row in range(dataset.tokenizer.size)), *map(sorted, parts)]
+    table = [*([row] for row in range(dataset.tokenizer.size)), *map(sorted, parts)]
     for token_ids, shape in zip((odd, worst), layout.shapes[1:], strict=True):
-        batch = layout.batch(token_ids, none, none, no_lists, np.zeros((2, 36, 0)), slice(None))
-        assert [block.shape for block in batch.blocks] == [(2 * r, w) for r, w in shape.blocks]
-        texts = [[[tokens[t] for t in row if t] for row in share] for share in token_ids.tolist()]
-        assert texts_of(batch) == texts
+        tokens, order = layout.pad(token_ids)
+        assert [block.shape for block in tokens.blocks] == [(2 * r, w) for r, w in shape.blocks]
+        texts = [[[table[t] for t in row if t] for row in share] for share in token_ids.tolist()]
+        assert texts_of(tokens, order) == texts
 
 
 def with_losses(config, losses, **changes):
@@ -65,55 +68,61 @@ def with_losses(config, losses, **changes):
 
 
 def test_a_batch_of_labelled_pairs_is_told_which_mean_the_same(config, dataset):
-    feed = BatchLoader(with_losses(config, "contrastive"), dataset, devices=4)
+    config = with_losses(config, "contrastive")
+    loader, epoch = loader_of(config, dataset, 4), make_objectives(config, dataset)[0].draw.epoch
     data, splits = dataset.data, dataset.splits
     same = data.pairs[data.is_duplicate]
-    known = collections.Counter(map(tuple, same[(splits.split_of[same] == 0).all(axis=1)].tolist()))
+    same = same[(splits.split_of[same] == 0).all(axis=1)]
+    duplicates = collections.Counter(map(tuple, same.tolist()))
     drawn = {1: collections.Counter(), 0: collections.Counter()}
-    for step in range(feed.epoch):
-        draw = feed.indices(step)
-        assert len(draw.pairs) == len(draw.extra_candidates) == 0
-        np.testing.assert_array_equal(feed.batch_at(step).labels, draw.labels)
-        for pair, label in zip(draw.labeled_pairs.tolist(), draw.labels.tolist(), strict=True):
+    for step in range(epoch):
+        rows, facts = loader.draw(step)
+        batch, metrics = loader.load(step)
+        assert (rows.keys(), metrics) == ({"left", "right"}, {})
+        np.testing.assert_array_equal(batch.facts["labels"], facts["labels"])
+        for *pair, label in zip(*rows.values(), facts["labels"].tolist(), strict=True):
             drawn[label][tuple(pair)] += 1
-        assert feed.metrics_at(step) == {}
-    assert drawn[0].total() + drawn[1].total() == feed.epoch * config.batch_size
-    assert feed.epoch < drawn[1].total()
-    assert drawn[1] <= known
+    assert drawn[0].total() + drawn[1].total() == epoch * config.batch_size
+    assert epoch < drawn[1].total()
+    assert drawn[1] <= duplicates
     assert {*drawn[0]} <= {*map(tuple, splits.non_duplicates["train"].tolist())}
 
 
 def test_several_losses_have_a_batch_of_either_data(config, dataset):
-    both = BatchLoader(with_losses(config, "sdml+triplet+contrastive"), dataset, devices=2)
-    assert both.size == 2 * config.batch_size
-    for step in (0, both.epoch + 3):
-        draw = both.indices(step)
-        read = {"sdml": ("pairs", "extra_candidates"), "contrastive": ("labeled_pairs", "labels")}
-        for loss, names in read.items():
-            alone = BatchLoader(with_losses(config, loss), dataset, devices=1).indices(step)
-            for name in names:
-                np.testing.assert_array_equal(getattr(draw, name), getattr(alone, name))
-        batch = both.batch_at(step)
-        sizes = [len(part) for part in batch.split(np.zeros((len(batch.order), 1)))]
-        assert sizes == [32, 40, 32, 32, 0]
-        np.testing.assert_array_equal(batch.labels, draw.labels)
+    both = loader_of(with_losses(config, "sdml+triplet+contrastive"), dataset, 2)
+    assert both.pairs == 2 * config.batch_size
+    for step in (0, 37):
+        rows, facts = both.draw(step)
+        for loss in ("sdml", "contrastive"):
+            alone = loader_of(with_losses(config, loss), dataset, 1).draw(step)
+            for found, expected in zip((rows, facts), alone, strict=True):
+                for name, array in expected.items():
+                    np.testing.assert_array_equal(found[name], array)
+        batch, _ = both.load(step)
+        assert [*map(len, batch.rows.values())] == [32, 32, 8, 32, 32]
+        np.testing.assert_array_equal(batch.facts["labels"], facts["labels"])
 
 
 def test_what_cannot_be_batched_is_named(config, dataset):
-    with pytest.raises(UserError, match=r"`batch.hard_negatives`: expected a multiple of 3"):
-        BatchLoader(config, dataset, devices=3)
+    with pytest.raises(UserError, match=r"`batch_size`: expected a multiple of 3"):
+        loader_of(config, dataset, 3)
+    with pytest.raises(UserError, match=r"`batch.hard_negatives`: expected a multiple of 16"):
+        loader_of(config, dataset, 16)
     none = {"train": np.zeros((0, 2), np.int32)}
     splits = dataclasses.replace(dataset.splits, non_duplicates=none)
     few = dataclasses.replace(dataset, splits=splits)
     changed = with_losses(config, "contrastive", **{"batch.hard_negatives": 0})
     with pytest.raises(UserError, match=r"`loss.names`: contrastive reads pairs labeled as non"):
-        BatchLoader(changed, few, devices=1)
+        loader_of(changed, few, 1)
 
 
 def test_no_two_steps_of_a_training_drop_the_same_tokens(config, dataset):
-    """Phases count their own steps; dropout counts those of the whole training."""
-    first = BatchLoader(config, dataset, devices=1)
-    second = BatchLoader(config, dataset, devices=1, first_step=3)
-    assert (first.indices(0).pairs == second.indices(0).pairs).all()
-    ids = [loader.batch_at(0).unique_ids.tolist() for loader in (first, second)]
-    assert ids[0] != ids[1]
+    """Objectives count their own steps; dropout counts those of the whole training."""
+    (first,) = make_objectives(config, dataset)
+    second = first._replace(steps=range(3, 9))
+    loaders = [Loader(config, dataset, [o], devices=1) for o in (first, second)]
+    starts = (0, 3)
+    drawn = [loader.draw(start)[0] for loader, start in zip(loaders, starts, strict=True)]
+    assert (drawn[0]["queries"] == drawn[1]["queries"]).all()
+    ids = [loader.load(at)[0].tokens.unique_ids for loader, at in zip(loaders, starts, strict=True)]
+    assert ids[0].tolist() != ids[1].tolist()

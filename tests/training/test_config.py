@@ -12,11 +12,12 @@ from qpr_jax.errors import UserError
 from qpr_jax.losses import (
     batch_loss,
     contrastive_loss,
-    imitation_loss,
+    distillation_loss,
     listwise_loss,
     mean_loss,
     sdml_loss,
 )
+from qpr_jax.training import draws
 from qpr_jax.training.batches import Batch
 from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig, flatten, identity, load_config, override
@@ -52,7 +53,7 @@ def test_presets_are_valid_as_they_are_and_small():
         assert override(TrainConfig(), flatten(config)) == config
         assert (small.max_steps, small.batch_size, small.data.held_out_pairs) == (12, 32, 200)
         assert small.optimizer.warmup_steps <= 2
-        assert small.data.spliced <= 500
+        assert small.data.recombined <= 500
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_presets_are_valid_as_they_are_and_small():
         ("loss.symmetric", "false", False),
         ("loss.names", "ranking,online_contrastive", ("ranking", "online_contrastive")),
         ("loss.names", '["ranking"]', ("ranking",)),
-        ("loss.weights", "()", ()),
+        ("data.parallel", "()", ()),
         ("encoder.kernel_sizes", "(1, 3, 5)", (1, 3, 5)),
         ("encoder.kernel_sizes", 5, (5,)),
         ("data.path", "2024", "2024"),
@@ -94,10 +95,9 @@ def test_a_wrong_value_or_name_is_refused():
         ({"index.factory": "IVF2000,PQ301"}, "factory"),
         ({"loss.names": ("sdlm",)}, "loss.names"),
         ({"loss.names": ("sdml", "sdml")}, "loss.names"),
-        ({"loss.weights": (1.0, 2.0)}, "loss.weights"),
         ({"distributed": True, "devices": 2}, "devices"),
         ({"data.negatives": "a.tsv"}, "batch.hard_negatives"),
-        ({"data.glossed": 1}, "data.glossed"),
+        ({"data.word_translated": 1}, "data.word_translated"),
         # What there is to learn from
         ({"max_epochs": 0}, ""),
         ({"data.source": "questions"}, ""),
@@ -125,7 +125,7 @@ def test_settings_that_do_not_fit_each_other_are_named(changes, setting):
 def test_settings_that_fit_pass():
     for changes in (
         TAUGHT,
-        TAUGHT | {"batch.translations": 0.25, "batch.subword_dropout": 0.1, "data.glossed": 2},
+        TAUGHT | {"batch.translations": 0.25, "data.word_translated": 2},
         # An encoder to start from has words of its own.
         TAUGHT | {"encoder.pretrained": "c", "text.subwords": False, "batch.subword_dropout": 0.1},
         QUESTIONS | {"teacher.model": "a", "max_epochs": 0},
@@ -157,32 +157,41 @@ def test_files_of_settings(tmp_path):
     assert (config.data.source, config.data.max_rows, config.batch_size) == ("quora", 3000, 32)
 
 
-LABELS = np.array([1, 0, 0, 1, 1, 0], np.int32)
-CLUSTERS = np.random.default_rng(1).integers(-1, 3, 10).astype(np.int32)
 VECTORS = np.random.default_rng(0).normal(size=(36, 5)).astype(np.float32)
 QUERIES, CANDIDATES, LEFT, RIGHT, LISTS = np.split(VECTORS, (8, 18, 24, 30))
+NAMES, ENDS = ("queries", "candidates", "negatives", "left", "right", "listed", "hits"), [8, 16, 18]
+ROWS = dict(zip(NAMES, np.split(np.arange(36), [*ENDS, 24, 30, 32]), strict=True))
+ROWS["hits"] = ROWS["hits"].reshape(2, 2)
+LABELS = np.array([1, 0, 0, 1, 1, 0], np.int32)
+CLUSTERS = np.random.default_rng(1).integers(-1, 3, 10).astype(np.int32)
 SCORES = np.float32([[1, 0], [-1, 2]])
+FACTS = {"labels": LABELS, "clusters": CLUSTERS[:8], "negative_clusters": CLUSTERS[8:]}
 TARGETS = np.roll(VECTORS, 1, axis=0)
+BATCH = Batch(None, ROWS, FACTS | {"scores": SCORES}, TARGETS)
 KEY = jax.random.key(3)
 
 
-def losses_of(changes, *, taught=False, imitation=False):
-    """The weighted objectives of the settings on one device; compiled whole."""
-    dataset = types.SimpleNamespace(teacher=taught, lists=taught)
-    config = override(TrainConfig(), changes)
-    objectives = make_objectives(config, dataset, imitation=imitation)
-    nothing = np.zeros(0, np.int32)
-    parts = nothing, nothing, np.zeros(0, np.float32)
-    vectors, scores, targets = VECTORS, SCORES, TARGETS
-    if not taught:
-        vectors, scores, targets = VECTORS[:30], np.zeros((0, 2), np.float32), np.zeros((30, 0))
-    batch = Batch(nothing, (), np.arange(36), CLUSTERS, LABELS, scores, targets, *parts)
+@pytest.fixture(autouse=True)
+def no_draws(monkeypatch):
+    """An epoch has ten steps."""
+    for name in ("draw_pairs", "draw_labeled", "draw_lists", "draw_questions"):
+        monkeypatch.setattr(draws, name, lambda config, data: draws.Draw(None, 10))
+
+
+def losses_of(changes, *, taught=False):
+    """The weighted objectives of the settings on one device, by their steps; compiled whole."""
+    splits = types.SimpleNamespace(pairs={"train": [0]})
+    dataset = types.SimpleNamespace(teacher=taught, lists=taught, splits=splits)
+    objectives = make_objectives(override(TrainConfig(), changes), dataset)
 
     @jax.jit
     def values(vectors):
-        return {o.name: o.weight * o.value(vectors, batch, KEY, None) for o in objectives}
+        return [o.weight * o.loss(vectors, BATCH, KEY, None) for o in objectives]
 
-    return {name: float(value) for name, value in values(vectors).items()}
+    found = {}
+    for objective, value in zip(objectives, values(VECTORS), strict=True):
+        found.setdefault(objective.steps, {})[objective.name] = float(value)
+    return found
 
 
 SDML = {"smoothing": 0.1, "distance": "euc", "prior": "distance"}
@@ -210,11 +219,12 @@ def test_every_setting_reaches_the_loss(name, changes, masked):
         clusters = CLUSTERS if masked else None
         return batch_loss(loss, QUERIES, CANDIDATES, clusters, symmetric=masked)
 
-    assert losses_of(settings) == {name: pytest.approx(float(jax.jit(expected)()))}
+    found = {name: pytest.approx(float(jax.jit(expected)()))}
+    assert losses_of(settings) == {range(100): found}
 
 
 def test_several_losses_are_weighed():
-    changes = {"loss.names": "sdml,contrastive", "loss.weights": "1,2", "loss.scale": 0.5}
+    changes = {"loss.names": "sdml,contrastive", "loss.scale": 0.5}
     changes |= {"teacher.weight": 3.0, "teacher.lists": 0.7}
 
     @jax.jit
@@ -222,14 +232,13 @@ def test_several_losses_are_weighed():
         lists = LISTS[:2] / 2, LISTS[2:].reshape(2, 2, 5) / 2, SCORES
         return {
             "sdml": batch_loss(sdml_loss, 0.5 * QUERIES, 0.5 * CANDIDATES),
-            "contrastive": 2 * mean_loss(contrastive_loss, 0.5 * LEFT, 0.5 * RIGHT, LABELS),
-            "imitation": 3 * mean_loss(imitation_loss, VECTORS, TARGETS),
+            "contrastive": mean_loss(contrastive_loss, 0.5 * LEFT, 0.5 * RIGHT, LABELS),
+            "distillation": 3 * mean_loss(distillation_loss, VECTORS, TARGETS),
             "lists": 0.7 * mean_loss(listwise_loss, *lists),
         }
 
-    found = losses_of(changes, taught=True)
-    assert found == {name: pytest.approx(float(loss)) for name, loss in weighed().items()}
-    alone = losses_of(changes, taught=True, imitation=True)
-    assert alone == {"imitation": pytest.approx(found["imitation"] / 3)}
-    # Without a teacher there is no imitation.
-    assert losses_of({"teacher.weight": 3.0}).keys() == {"sdml"}
+    together = {name: pytest.approx(float(loss)) for name, loss in weighed().items()}
+    alone = {"distillation": pytest.approx(together["distillation"].expected / 3)}
+    assert losses_of(changes, taught=True) == {range(90): alone, range(90, 190): together}
+    # Without a teacher there is no distillation.
+    assert losses_of({"teacher.weight": 3.0, "max_steps": 7})[range(7)].keys() == {"sdml"}

@@ -109,7 +109,7 @@ def test_a_step_scores_the_pairs_of_its_batch_as_predict_does():
 
     known = {name: getattr(model, name) for name in ("contents", "shape", "max_tokens")}
     start = SimpleNamespace(tokenizer=SimpleNamespace(id_lists=id_lists), **known)
-    batch = make_batches(config, split, hits, start)[1](0)
+    batch, _ = make_batches(config, split, hits, start)[1](0)
     step, state = make_cross_step(config, model, 10)
     state, metrics = step(state, batch)
     logits, labels = model.predict(given).astype(np.float64), batch[2]
@@ -160,7 +160,7 @@ def test_a_stopped_training_ends_with_the_same_bits(tmp_path, monkeypatch):
     assert 0 <= report["validation"]["cross_encoder"]["mrr@20"] <= 1
     whole = read_cross_encoder(tmp_path / "whole")
     assert whole.identity == report["identity"]
-    assert whole.settings["job"] == "cross_encoder"
+    assert whole.settings["max_steps"] == 6
     assert whole.calibration is not None
     assert train_and_evaluate(config, tmp_path / "whole") == report  # finished
 
@@ -199,7 +199,7 @@ def test_training_starts_from_a_cross_encoder_too(tmp_path):
 def test_settings_that_do_not_fit_are_named(tmp_path):
     check_refused(
         lambda changes: train_and_evaluate(config_of(**changes), tmp_path / "run"),
-        ({"encoder.kind": "cnn", "encoder.pretrained": ""}, "must be bert for a cross-encoder"),
+        ({"encoder.pretrained": ""}, "expected a transformer or a cross-encoder, got None"),
         ({"data.source": "questions"}, "must have pairs"),
         ({"distributed": True}, "must be false for a cross-encoder"),
         ({"cross_encoder.first_stage": "/none"}, r"`cross_encoder\.first_stage`"),

@@ -12,22 +12,20 @@ from qpr_jax import Retriever
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.losses import batch_loss, sdml_loss
+from qpr_jax.training.batches import Loader
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.distributed import make_mesh, replicate, split_over
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.model_families import MODEL_FAMILIES, family_of
 from qpr_jax.training.objectives import make_objectives
-from qpr_jax.training.phases import BatchLoader
 from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 from tests.encoders.examples import TINY, encode_rows
 from tests.lowered import dots
-from tests.refused import check_refused
 
 KINDS = {
     "cnn": {"encoder.bag_of_words": True, "encoder.kernel_sizes": (1, 3)},
     "bert": {
-        "encoder.kind": "bert",
         "encoder.pretrained": str(TINY),
         "optimizer.learning_rate": 1e-3,
         "optimizer.weight_decay": 0.01,
@@ -58,7 +56,7 @@ def datasets():
 
 
 def init(config, dataset):
-    return MODEL_FAMILIES[config.encoder.kind].init(config, dataset)
+    return family_of(dataset.start).init(config, dataset)
 
 
 def whole_loss(config, dataset, devices):
@@ -68,7 +66,7 @@ def whole_loss(config, dataset, devices):
     objectives = make_objectives(config, dataset)
     settings = {"precision": config.precision, "encode_chunk": config.batch.encode_chunk}
     loss = make_loss(graph, mesh, objectives, **settings)
-    batch = BatchLoader(config, dataset, devices=devices).batch_at(0)
+    batch, _ = Loader(config, dataset, objectives, devices=devices).load(0)
     return loss, params, split_over(batch, mesh), jax.random.key(0)
 
 
@@ -82,12 +80,12 @@ def test_a_transformers_gradient_is_that_of_the_plain_model_in_chunks_on_devices
     config, dataset = config_of("bert", **{"batch.encode_chunk": 3}), datasets["bert"]
     value, gradient = value_and_gradient(*whole_loss(config, dataset, 8))
     graph, params = init(config, dataset)
-    draw = BatchLoader(config, dataset, devices=1).indices(0)
+    rows, _ = make_objectives(config, dataset)[0].draw.at(0)
 
     def plain(params):
         model = nnx.merge(graph, params)
-        sides = (jnp.asarray(dataset.token_ids[side]) for side in draw.pairs.T)
-        sides = (config.loss.scale * encode_rows(model, side) for side in sides)
+        sides = (dataset.token_ids[rows[side]] for side in ("queries", "candidates"))
+        sides = (config.loss.scale * encode_rows(model, jnp.asarray(side)) for side in sides)
         return batch_loss(sdml_loss, *sides), None
 
     expected, expected_gradient = value_and_gradient(plain, params)
@@ -102,7 +100,8 @@ def test_bfloat16_products_have_no_float32_factor(datasets, kind, lowered_for):
     """In the forward and in the backward pass; the results are float32."""
     config = config_of(kind, **{"encoder.compute_dtype": "bfloat16", "batch.encode_chunk": 3})
     graph, params = init(config, datasets[kind])
-    batch = BatchLoader(config, datasets[kind], devices=1).batch_at(0)
+    objectives = make_objectives(config, datasets[kind])
+    tokens = Loader(config, datasets[kind], objectives, devices=1).load(0)[0].tokens
 
     def encode(params, unique_ids, blocks):
         model = nnx.merge(graph, params)
@@ -110,7 +109,7 @@ def test_bfloat16_products_have_no_float32_factor(datasets, kind, lowered_for):
         return (vectors * jnp.arange(1.0, 1 + vectors.shape[1])[None]).sum(), vectors
 
     step = jax.jit(jax.value_and_grad(encode, has_aux=True))
-    given = params, jnp.asarray(batch.unique_ids), [*map(jnp.asarray, batch.blocks)]
+    given = params, jnp.asarray(tokens.unique_ids), [*map(jnp.asarray, tokens.blocks)]
     found = dots(step, *given, platform=lowered_for)
     assert {kind for dot in found for kind in dot.types} == {"bf16"}
     assert len(found) >= (9 if kind == "cnn" else 3 * 8)
@@ -149,7 +148,6 @@ def test_a_run_leaves_a_folder_that_sentence_transformers_reads(tmp_path):
         assert (export / name).read_bytes() == (TINY / name).read_bytes()
     retriever = Retriever.load(workdir)
     assert isinstance(retriever.encoder, TransformerEncoder)
-    assert retriever.encoder.settings["encoder.kind"] == "bert"
     vectors = retriever.encode(query)
     assert np.abs(vectors - read_transformer(TINY).encode(query)).max() > 1e-3
     (export / "manifest.json").unlink()  # with no file of ours
@@ -178,14 +176,3 @@ def test_without_epochs_the_transformer_is_scored_as_it_is(tmp_path):
     assert report["test"]["exact"]["per_pair"]["mrr@20"] > 0
     assert "steps" not in report["timing"]
     assert "Nothing was trained." in (tmp_path / "run" / "report.md").read_text()
-
-
-def test_what_a_transformer_cannot_start_from(encoder_run, tmp_path):
-    def train(start):
-        train_and_evaluate(config_of("bert", **{"encoder.pretrained": start}), tmp_path / "run")
-
-    check_refused(
-        train,
-        (str(encoder_run), r"`encoder\.pretrained`: .* `encoder.kind=bert`, got <Cnn"),
-        ("", r"`encoder\.pretrained`: expected the folder of an encoder, .* got ''"),
-    )

@@ -18,7 +18,6 @@ from qpr_jax.reranking.terms import Frequencies
 from qpr_jax.reranking.words import WEIGHTS, WORD_WEIGHTS, read_words
 from qpr_jax.training import pair_model_job, pair_network
 from qpr_jax.training.config import load_config
-from qpr_jax.training.encoder_job import inherit
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.pair_examples import (
     SHARE,
@@ -31,7 +30,7 @@ from qpr_jax.training.pair_examples import (
     read_taught,
     share_weights,
 )
-from qpr_jax.training.pair_model_job import FOLDS, train_words
+from qpr_jax.training.pair_model_job import FOLDS, inherit, score_hits, train_words
 from qpr_jax.training.pair_network import _train, init_network
 from tests.reranking.models import WordEncoder, words_model
 from tests.runs import WORDS
@@ -74,29 +73,16 @@ def trained():
 
 def test_it_sorts_better_than_the_distance(trained):
     dataset, vectors, words = trained
-    validation = words.model.settings["validation"]
+    validation = words.settings["validation"]
     assert validation["words"]["mrr@20"] > validation["distance"]["mrr@20"] + 0.2
     queries = dataset.splits.pairs["test"][:, 0]
-    found = rank(exact_search(vectors), queries, 30)
-    ordered = words.rerank(dataset.data.questions, vectors, queries, found)
-    before, after = (np.mean(rows[:, 0] == queries + 1) for rows in (found, ordered))
-    assert after > before + 0.2
-    assert (np.sort(ordered[:, :20]) == np.sort(found[:, :20])).all()
-    assert (ordered[:, 20:] == found[:, 20:]).all()
-
-
-def test_the_model_gives_the_order_and_the_probabilities_of_the_report(trained):
-    dataset, vectors, words = trained
-    questions = dataset.data.questions
-    queries = dataset.splits.pairs["test"][:20, 0]
     found = rank(exact_search(vectors), queries, 20)
-    ordered = words.rerank(questions, vectors, queries, found)
-    for query, hits, expected in zip(queries, found, ordered, strict=True):
-        texts = [questions[i] for i in hits]
-        distances = ((vectors[hits] - vectors[query]) ** 2).sum(axis=1)
-        logits = words.model.logits([questions[query]] * 20, texts, distances)
-        assert (hits[np.argsort(-logits, kind="stable")] == expected).all()
-    scores = words.model.settings["test"]
+    found[0, 15:] = -1  # no hits
+    logits = score_hits(words, dataset.data.questions, vectors, queries, found)
+    assert (np.isfinite(logits) == (found >= 0)).all()
+    best = np.take_along_axis(found, logits.argmax(axis=1)[:, None], axis=1)[:, 0]
+    assert np.mean(best == queries + 1) > np.mean(found[:, 0] == queries + 1) + 0.2
+    scores = words.settings["test"]
     assert scores["base_rate"] == pytest.approx(SHARE)
     assert scores["brier"] < scores["base_brier"]
 
@@ -105,16 +91,16 @@ def test_the_same_seed_gives_the_same_bits(trained, monkeypatch):
     monkeypatch.setattr(pair_network, "EPOCHS", 8)
     dataset, vectors, words = trained
     again = train_words(dataset, WordEncoder(), vectors, depth=20)
-    for one, other in zip(words.model.network, again.model.network, strict=True):
+    for one, other in zip(words.network, again.network, strict=True):
         assert one.tobytes() == other.tobytes()
-    assert words.model.word_weights.tobytes() == again.model.word_weights.tobytes()
-    assert words.model.settings == again.model.settings
+    assert words.word_weights.tobytes() == again.word_weights.tobytes()
+    assert words.settings == again.settings
 
 
 def test_where_it_is_no_better_than_the_distance_there_is_no_model(monkeypatch, caplog):
     caplog.set_level("INFO")
-    monkeypatch.setattr(pair_network, "EPOCHS", 1)
-    monkeypatch.setattr(pair_model_job, "score_folds", lambda *args: -args[2].features[:, 0])
+    distance = SimpleNamespace(logits=lambda features: -features[:, 0])
+    monkeypatch.setattr(pair_model_job, "train_network", lambda *args, seed: distance)
     dataset, vectors = made_up()
     assert train_words(dataset, WordEncoder(), vectors, depth=20) is None
     assert "it sorts no better than the distance" in caplog.text
@@ -156,7 +142,7 @@ def test_nothing_is_learned_from_test_questions(labels):
     assert not contrasts.labels.any()
 
 
-def test_folds_are_whole_clusters_and_leave_out_their_questions():
+def test_what_checks_a_model_is_whole_clusters_that_it_has_not_learned_from():
     dataset, vectors = made_up()
     queries, folds = assign_folds(dataset, FOLDS, 0)
     assert queries.tolist() == np.flatnonzero(dataset.splits.split_of == VALIDATION).tolist()
@@ -165,15 +151,15 @@ def test_folds_are_whole_clusters_and_leave_out_their_questions():
     assert (np.delete(folds, queries) == -1).all()
     extractor = FeatureExtractor(WordEncoder(), Frequencies.count([]), zero_weights())
     hits = find_hits(dataset, vectors, queries, 5)
-    known = read_pairs(dataset.data.questions, vectors, extractor, hits, hits[:, 0] > 0)
-    rest = known.without(folds, 1)
-    assert 0 < len(rest.labels) < len(known.labels)
+    whole = read_pairs(dataset.data.questions, vectors, extractor, hits, hits[:, 0] > 0)
+    rest = whole.without(folds == 1)
+    assert 0 < len(rest.labels) < len(whole.labels)
     assert not (folds[rest.pairs] == 1).any()
     assert (np.diff(rest.pairs[rest.starts[:-1], 0]) > 0).all()
-    assert known.select(np.zeros(len(hits), bool)).starts.tolist() == [0]
-    joined = rest.joined(known)
+    assert whole.select(np.zeros(len(hits), bool)).starts.tolist() == [0]
+    joined = rest.joined(whole)
     assert (np.diff(joined.pairs[:, 0]) >= 0).all()
-    assert len(joined.labels) == len(rest.labels) + len(known.labels)
+    assert len(joined.labels) == len(rest.labels) + len(whole.labels)
 
 
 def test_weights_of_words_are_learned():
@@ -194,24 +180,23 @@ def test_the_order_of_the_model_is_reported_beside_that_of_the_distance(finished
     workdir, report = finished
     ranks = read_ranks(workdir / "ranks.npz")
     text = (workdir / "report.md").read_text()
-    for split in ("validation", "test"):
-        found = report[split]["reranked"]
-        assert {*found} == {"per_pair", "per_query", "exact", "gain"}
-        for search, scores in (("index", found), ("exact", found["exact"])):
-            first = report[split] if search == "index" else report[split]["exact"]
-            for over in ("per_pair", "per_query"):
-                assert scores[over].keys() == first[over].keys()
-                for name, (gain, low, high) in found["gain"][search][over].items():
-                    assert gain == pytest.approx(scores[over][name] - first[over][name])
-                    assert low <= gain <= high
-            reranked = ranks[f"{split}_reranked_{search}"]
-            assert np.mean(reranked == 1) == pytest.approx(scores["per_query"]["hits@1"])
-        hits = found["per_query"]["hits@1"]
-        assert hits > report[split]["per_query"]["hits@1"]  # the encoder has seen 12 steps
-        assert f"| {split} | index, re-ranked | queries | {hits:.4f} |" in text
+    assert "reranked" not in report["validation"]
+    found = report["test"]["reranked"]
+    assert {*found} == {"per_pair", "per_query", "exact", "gain"}
+    for search, scores in (("index", found), ("exact", found["exact"])):
+        first = report["test"] if search == "index" else report["test"]["exact"]
+        for over in ("per_pair", "per_query"):
+            assert scores[over].keys() == first[over].keys()
+            for name, (gain, low, high) in found["gain"][search][over].items():
+                assert gain == pytest.approx(scores[over][name] - first[over][name])
+                assert low <= gain <= high
+        reranked = ranks[f"test_reranked_{search}"]
+        assert np.mean(reranked == 1) == pytest.approx(scores["per_query"]["hits@1"])
+    hits = found["per_query"]["hits@1"]
+    assert hits > report["test"]["per_query"]["hits@1"]  # the encoder has seen 12 steps
+    assert f"| test | index, re-ranked | queries | {hits:.4f} |" in text
     facts = report["pair_model"]
     assert facts["queries"] == 188
-    assert facts["seconds"] > 0
     assert 0 <= facts["above_contrasts"] <= 1
     model = read_words(workdir / "export" / PAIR_MODEL, load_encoder(workdir / "export"))
     assert (model.depth, model.farthest) == (50, facts["farthest"])

@@ -18,7 +18,7 @@ from qpr_jax.training import main
 from qpr_jax.training.checkpoints import Checkpoints, EarlyStopping
 from qpr_jax.training.loop import Phase, fit
 from qpr_jax.training.main import open_workdir
-from qpr_jax.training.metrics import MetricWriter, read_json_lines
+from qpr_jax.training.metrics import Metrics, read_json_lines
 from qpr_jax.training.train_step import TrainState
 
 
@@ -160,11 +160,11 @@ def test_a_full_disk_is_named_and_leaves_the_checkpoints_before(copy):
 
 def test_a_resumed_file_holds_each_step_once(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    with contextlib.closing(MetricWriter(tmp_path, resume_at=0)) as writer:
+    with contextlib.closing(Metrics(tmp_path, resume_at=0)) as writer:
         writer.write("train", [{"step": step, "loss": 0.5} for step in range(1, 6)])
     with open(path, "ab") as file:
         file.write(b'{"step": 6, "lo')  # cut off by a kill
-    with contextlib.closing(MetricWriter(tmp_path, resume_at=3)) as writer:
+    with contextlib.closing(Metrics(tmp_path, resume_at=3)) as writer:
         writer.write("train", [{"step": 4, "loss": 0.25}])
     kept = [(row["step"], row["loss"]) for row in read_json_lines(path)]
     assert kept == [(1, 0.5), (2, 0.5), (3, 0.5), (4, 0.25)]
@@ -180,7 +180,7 @@ def read_events(path):
 
 
 def test_events_of_tensorboard(tmp_path):
-    with contextlib.closing(MetricWriter(tmp_path, resume_at=7)) as writer:
+    with contextlib.closing(Metrics(tmp_path, resume_at=7)) as writer:
         writer.write("train", [{"step": 8, "loss": 0.5, "grad_norm": 2.0}])
         writer.write("validation", [{"step": 8, "mrr": 0.25}])
     (path,) = (tmp_path / "tensorboard").glob("events.out.tfevents.*")
@@ -195,7 +195,7 @@ def test_events_of_tensorboard(tmp_path):
 @pytest.mark.parametrize(("limit", "name"), [(0, "metrics.jsonl"), (70, "tensorboard")])
 def test_a_full_disk_is_one_error_that_names_the_file(tmp_path, limit, name):
     threads = {*threading.enumerate()}
-    writer = MetricWriter(tmp_path, resume_at=0)
+    writer = Metrics(tmp_path, resume_at=0)
     assert {*threading.enumerate()} <= threads
     with files_limited(limit), pytest.raises(OSError, match=f"File too large: .*{name}"):
         writer.write("train", [{"step": 1, "loss": 0.5}])
@@ -211,7 +211,7 @@ def step(state, batch):
 
 
 def phase(steps, batch_at=lambda step: np.float32(step), every=4):
-    return Phase(steps, step, batch_at, lambda step: {"batch": step}, 2, every)
+    return Phase(steps, step, lambda step: (batch_at(step), {"batch": step}), 2, every)
 
 
 def train(folder, *phases, scores=None, patience=0):

@@ -16,13 +16,13 @@ from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.encoder_job import reuse_vectors
+from qpr_jax.training.draws import READ
 from qpr_jax.training.lists import sort_lists
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.phases import BatchLoader, build_plan
-from qpr_jax.training.sampler import READ
+from qpr_jax.training.objectives import make_objectives
 from qpr_jax.training.sources import SOURCES, listed_files, read_listed
 from qpr_jax.training.teacher import read_teacher, teacher_words
+from qpr_jax.training.train import plan, reuse_vectors
 from tests.encoders.examples import TINY
 from tests.languages import write_teacher
 from tests.refused import check_refused
@@ -34,7 +34,6 @@ def config():
     changes = {
         "teacher.model": str(TINY),
         "teacher.epochs": 1,
-        "teacher.batch_size": 64,
         "encoder.output_dim": 16,
         "encoder.normalize": True,
         "rerank.candidates": 0,
@@ -83,15 +82,15 @@ def test_held_out_questions_are_never_shown(config, tmp_path):
     dataset = taught(config)
     assert dataset.unlabeled == texts[1:]
     assert set(texts[1].lower().rstrip("?").split()) <= set(dataset.tokenizer.words)
-    feed = BatchLoader(config, dataset, imitation=True, devices=1)
-    trained = np.concatenate([feed.indices(step).questions for step in range(feed.epoch)])
+    distillation, sdml = (objective.draw for objective in make_objectives(config, dataset))
+    steps = range(distillation.epoch)
+    trained = np.concatenate([distillation.at(step)[0]["questions"] for step in steps])
     everything = dataset.data.questions + dataset.unlabeled
     texts = {normalized_text(everything[i]) for i in trained}
     assert not texts & {normalized_text(everything[i]) for i in held_out}
     assert len(np.unique(trained)) == len(trained) > 0.9 * len(dataset.trainable_rows)
-    feed = BatchLoader(config, dataset, devices=1)
-    pairs = np.concatenate([feed.indices(step).pairs for step in range(feed.epoch)])
-    assert (dataset.splits.split_of[pairs] == 0).all()
+    for step in range(sdml.epoch):
+        assert all((dataset.splits.split_of[rows] == 0).all() for rows in sdml.at(step)[0].values())
 
 
 def test_a_student_of_fewer_numbers_learns_what_keeps_most_of_the_products(config, tmp_path):
@@ -122,7 +121,8 @@ def test_a_users_vectors_teach_as_a_model_does_if_they_fit(config, tmp_path):
         if (wrong := make(len(questions))) is not None:
             np.save(path, wrong)
         check_refused(taught, (config, said))
-        lines = (tmp_path / "given.questions.jsonl").read_text().splitlines()
+        (listed,) = tmp_path.glob("given.questions-*.jsonl")
+        lines = listed.read_text().splitlines()
         assert [json.loads(line)["question"] for line in lines] == questions
     path.write_bytes(b"")
     check_refused(taught, (config, "got EOF"))
@@ -134,39 +134,23 @@ def test_a_users_vectors_teach_as_a_model_does_if_they_fit(config, tmp_path):
     assert teacher.targets(np.arange(4)).shape == (4, 16)
 
 
-def test_the_questions_for_a_users_vectors_replace_no_file(config, tmp_path):
-    dataset, path = load_dataset(config, None), tmp_path / "mine.npy"
-    np.save(path, np.ones((3, 16), np.float32))
-    own = {f"mine{end}": f"own {end}" for end in (".jsonl", ".questions.jsonl")}
-    for name, text in own.items():
-        (tmp_path / name).write_text(text)
-    before = {file.name for file in tmp_path.iterdir()}
-    config = override(config, {"teacher.model": str(path)})
-    for _ in range(2):
-        check_refused(taught, (config, r"are in .*mine\.questions-2\.jsonl"))
-    assert {name: (tmp_path / name).read_text() for name in own} == own
-    assert {file.name for file in tmp_path.iterdir()} - before == {"mine.questions-2.jsonl"}
-    lines = (tmp_path / "mine.questions-2.jsonl").read_text().splitlines()
-    assert [json.loads(line)["question"] for line in lines] == dataset.data.questions
-
-
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
         ("encoder.output_dim", 17, "got 17"),
-        ("teacher.batch_size", 100, "got 100; try `teacher.batch_size=96`"),
-        ("teacher.batch_size", 3, "got 3; try `teacher.batch_size=16`"),
-        ("teacher.batch_size", 16_000, "got"),
+        ("batch_size", 100, "got 100; try `batch_size=96`"),
+        ("batch_size", 3, "got 3; try `batch_size=8`"),
+        ("batch_size", 16_000, "got"),
     ],
 )
 def test_a_wrong_size_is_named(config, name, value, said):
     changed = override(config, {name: value})
     with pytest.raises(UserError, match=f"`{name}`: .* {said}"):
-        BatchLoader(changed, taught(changed), imitation=True, devices=8)
+        plan(changed, taught(changed))
 
 
-def test_spliced_questions_say_nothing_of_held_out_ones(config):
-    config.data.spliced = 60
+def test_recombined_questions_say_nothing_of_held_out_ones(config):
+    config.data.recombined = 60
     dataset = load_dataset(config, None)
     everything, count = dataset.data.questions, len(dataset.data.questions)
     assert len(dataset.unlabeled) == dataset.report["unlabelled"] == 60
@@ -179,8 +163,8 @@ def test_spliced_questions_say_nothing_of_held_out_ones(config):
     assert load_dataset(config, None).unlabeled == dataset.unlabeled
 
 
-def test_words_of_the_teacher_are_texts_and_stand_in_spliced_questions(config):
-    config.data.spliced = 60
+def test_words_of_the_teacher_are_texts_and_stand_in_recombined_questions(config):
+    config.data.recombined = 60
     config.text.vocabulary_size = 5000
     assert teacher_words(config, read_transformer(TINY)) == []
     config.teacher.words = True
@@ -209,20 +193,18 @@ def test_a_student_learns_how_a_judge_sorts_lists(config, finished):
     paraphrase = dataset.clusters[lists.candidates] == dataset.clusters[lists.queries, None]
     assert lists.scores[paraphrase].mean() > lists.scores[~paraphrase].mean() + 0.1
     dataset = dataclasses.replace(dataset, lists=lists)
-    draw = BatchLoader(config, dataset, devices=2).indices(3)
-    assert draw.list_scores.shape == (8, READ)
+    objective = make_objectives(config, dataset)[-1]
+    rows, facts = objective.draw.at(3)
+    assert facts["scores"].shape == rows["hits"].shape == (8, READ)
     row_of = {query: row for row, query in enumerate(lists.queries.tolist())}
-    for (query, *found), scores in zip(draw.lists.tolist(), draw.list_scores, strict=True):
-        known = dict(zip(*(part[row_of[query]].tolist() for part in lists[1:]), strict=True))
-        assert [known[row] for row in found] == scores.tolist()
-        assert scores.max() == max(known.values())
-    own = draw.questions[draw.positions(2)][1, -4 * (READ + 1) :]
-    np.testing.assert_array_equal(own[:4], draw.lists[4:, 0])
-    np.testing.assert_array_equal(own[4:], draw.lists[4:, 1:].ravel())
+    for query, found, scores in zip(*rows.values(), facts["scores"], strict=True):
+        scored = dict(zip(*(part[row_of[query]].tolist() for part in lists[1:]), strict=True))
+        assert [scored[row] for row in found.tolist()] == scores.tolist()
+        assert scores.max() == max(scored.values())
 
     def first_loss(devices):
-        plan, state = build_plan(override(config, {"devices": devices}), dataset)
-        return float(plan[1].step(state, plan[1].batch_at(plan[1].steps.start))[1]["loss_lists"])
+        (_, phase), state = plan(override(config, {"devices": devices}), dataset)
+        return float(phase.step(state, phase.load(phase.steps.start)[0])[1]["loss_lists"])
 
     assert first_loss(1) == pytest.approx(first_loss(4), rel=1e-5)
     few = dataclasses.replace(dataset.splits, split_of=np.ones_like(dataset.splits.split_of))
@@ -243,9 +225,8 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path):
         "data.path": str(tmp_path / "questions.txt"),
         "teacher.model": str(tmp_path / "no.npy"),
         "teacher.epochs": 1,
-        "data.spliced": 0,
+        "data.recombined": 0,
         "optimizer.learning_rate": 1e-2,
-        "teacher.batch_size": 64,
         "devices": 2,
     }
     config = load_config("distill:smoke", changes)

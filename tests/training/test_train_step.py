@@ -16,7 +16,8 @@ from qpr_jax.training import train_step
 from qpr_jax.training.config import TrainConfig, load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.model_families import MODEL_FAMILIES
-from qpr_jax.training.phases import BatchLoader, build_plan
+from qpr_jax.training.objectives import make_objectives
+from qpr_jax.training.train import plan
 from tests.encoders.examples import encode_rows
 
 STEPS = 3
@@ -44,7 +45,7 @@ def dataset_of(kind):
 
 def start(kind, devices, **changes):
     """The phase of a training, and its state before the first step."""
-    (phase,), state = build_plan(config_of(kind, devices, **changes), dataset_of(kind))
+    (phase,), state = plan(config_of(kind, devices, **changes), dataset_of(kind))
     return phase, state
 
 
@@ -54,8 +55,8 @@ def run(kind, devices):
     phase, first = start(kind, devices)
     state, history = first, []
     for number in range(STEPS):
-        batch = phase.batch_at(number)
-        assert (batch.sums is not None) == (kind == "sums")
+        batch, _ = phase.load(number)
+        assert (batch.tokens.sums is not None) == (kind == "sums")
         state, metrics = phase.step(state, batch)
         history.append([float(metrics["loss"]), float(metrics["grad_norm"])])
     assert int(state.step) == STEPS
@@ -82,9 +83,10 @@ def test_steps_are_those_of_dense_adam_on_the_pairs_encoded_plainly():
         updates, state = optimizer.update(gradient, state)
         return optax.apply_updates(params, updates), state, value, optax.tree.norm(gradient)
 
-    expected, loader = [], BatchLoader(config, dataset, devices=1)
+    expected, draw = [], make_objectives(config, dataset)[0].draw
     for number in range(STEPS):
-        sides = (jnp.asarray(dataset.token_ids[side]) for side in loader.indices(number).pairs.T)
+        rows, _ = draw.at(number)
+        sides = (dataset.token_ids[rows[side]] for side in ("queries", "candidates"))
         params, state, value, norm = step(params, state, *sides)
         expected.append([float(value), float(norm)])
     history, trained = run("plain", 1)
@@ -110,7 +112,7 @@ def test_random_negatives_are_others_in_each_step():
     phase, state = start("plain", 1, **still)
     losses = set()
     for _ in range(STEPS):
-        state, metrics = phase.step(state, phase.batch_at(0))
+        state, metrics = phase.step(state, phase.load(0)[0])
         losses.add(round(float(metrics["loss"]), 4))
     assert len(losses) == STEPS
 
@@ -121,7 +123,7 @@ def test_random_negatives_are_others_in_each_step():
 def test_the_whole_step_lowers_for_cpu_gpu_and_tpu(devices, dtype):
     phase, state = start("plain", devices, **{"encoder.compute_dtype": dtype})
     platforms = ("cpu", "cuda", "tpu")
-    exported = jax.export.export(phase.step, platforms=platforms)(state, phase.batch_at(0))
+    exported = jax.export.export(phase.step, platforms=platforms)(state, phase.load(0)[0])
     assert exported.platforms == platforms
     assert exported.nr_devices == devices
     assert "stablehlo.all_gather" in exported.mlir_module() or devices == 1
@@ -137,21 +139,14 @@ def test_weight_decay_is_of_matrices_but_the_embedding():
         assert moved == (name in ("kernels", "projection")), name
 
 
-def rates(done, changes, total=100, imitation=0):
-    names = ("warmup_steps", "learning_rate_decay", "learning_rate_scaling")
-    changes = {f"optimizer.{n}" if n in names else n: value for n, value in changes.items()}
+def rates(done, changes, phases=(100,)):
+    changes = {f"optimizer.{name}": value for name, value in changes.items()}
     settings = override(TrainConfig(), {"optimizer.learning_rate": 0.5} | changes)
-    schedule = train_step.make_schedule(settings, total, imitation=imitation)
-    return np.asarray(schedule(jnp.asarray(done)))
+    return np.asarray(train_step.make_schedule(settings.optimizer, phases)(jnp.asarray(done)))
 
 
-LARGE, LATE = {"batch_size": 8192}, {"learning_rate_decay": "late"}
+LATE = {"learning_rate_decay": "late"}
 RATES = [
-    # It grows with the batch, from that of 512 on.
-    ({"learning_rate_scaling": "linear"}, {7: 0.5}),
-    (LARGE | {"learning_rate_scaling": "none"}, {7: 0.5}),
-    (LARGE | {"learning_rate_scaling": "sqrt"}, {7: 2}),
-    (LARGE | {"learning_rate_scaling": "linear"}, {7: 8}),
     # Warm-up rises in even steps to the rate, and decay ends at 0.
     ({"warmup_steps": 4}, {0: 0.125, 1: 0.25, 3: 0.5, 4: 0.5, 90: 0.5}),
     (
@@ -167,10 +162,9 @@ def test_rates_of_steps():
     for changes, expected in RATES:
         found = rates([*expected], changes)
         np.testing.assert_allclose(found, [*expected.values()], rtol=1e-5, err_msg=f"{changes}")
-    own = LARGE | {"teacher.batch_size": 2048, "learning_rate_scaling": "sqrt"}
-    found = rates([0, 20, 40, 70], own | {"learning_rate_decay": "linear"}, imitation=40)
-    np.testing.assert_allclose(found, [1, 0.5, 2, 1], rtol=1e-6)
-    longer = rates([0, 66, 75, 100], LATE, total=180)
+    found = rates([0, 20, 40, 70], {"learning_rate_decay": "linear"}, phases=(40, 60))
+    np.testing.assert_allclose(found, [0.5, 0.25, 0.5, 0.25], rtol=1e-6)
+    longer = rates([0, 66, 75, 100], LATE, phases=(180,))
     np.testing.assert_allclose(longer, [0.5] * 4)
     with pytest.raises(UserError, match=r"`optimizer.warmup_steps`: .* 100 .*, got 101"):
         rates(0, {"warmup_steps": 101})

@@ -1,4 +1,4 @@
-"""Translations in a training: files, rows, whose vector each learns, glosses."""
+"""Translations in a training: files, rows, whose vector each learns, words."""
 
 import numpy as np
 import pytest
@@ -6,17 +6,18 @@ import pytest
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.text.tokenizer import normalized_text, tokenize
+from qpr_jax.training.batches import Loader
 from qpr_jax.training.config import override
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.phases import BatchLoader
-from qpr_jax.training.sampler import draw_pairs
+from qpr_jax.training.draws import draw_pairs
+from qpr_jax.training.objectives import make_objectives
 from qpr_jax.training.translations import (
     TranslationData,
     load_translations,
     translation_digests,
     with_languages,
 )
-from tests.languages import LANGUAGE, translate, translated_config, write_tsv
+from tests.languages import DIMENSION, LANGUAGE, translate, translated_config, write_tsv
 from tests.refused import check_refused
 
 
@@ -26,7 +27,7 @@ def config(tmp_path_factory):
     config = translated_config(folder, words=40)
     more = folder / "more.jsonl"
     more.write_text('{"question": "Which questions are new here?"}\n{"question": "And this one?"}')
-    changes = {"data.unlabeled": str(more), "data.glossed": 2, "batch.subword_dropout": 0.4}
+    changes = {"data.unlabeled": str(more), "data.word_translated": 2, "batch.subword_dropout": 0.4}
     return override(config, changes | {"batch.translations": 0.25})
 
 
@@ -43,7 +44,7 @@ def texts_of(dataset):
 
 
 def is_given(dataset):
-    """Whether each target stands in a file, not a gloss."""
+    """Whether each target stands in a file, not the words of a question."""
     translations = dataset.translations
     return translations.source_of < len(translations.sources)
 
@@ -115,17 +116,17 @@ def test_a_target_learns_the_vector_of_its_source_and_is_in_its_cluster(dataset)
     assert few.groups().tolist() == [0, 0, 0, 1]
 
 
-def test_glosses_are_of_training_and_unlabeled_questions_alone(dataset):
-    glossed = np.flatnonzero(~is_given(dataset)) + dataset.first_target
-    texts, sources = texts_of(dataset), dataset.target_rows[glossed]
+def test_words_are_translated_in_training_and_unlabeled_questions_alone(dataset):
+    copies = np.flatnonzero(~is_given(dataset)) + dataset.first_target
+    texts, sources = texts_of(dataset), dataset.target_rows[copies]
     questions = dataset.trainable_questions
     assert np.isin(sources, questions).all()
     assert np.unique(sources, return_counts=True)[1].max() <= 2
     assert np.isin(sources, np.arange(len(dataset.data.questions), dataset.first_source)).any()
     assert len(np.unique(sources)) > 0.9 * len(questions)
     right = total = 0
-    for gloss, source in zip(glossed, sources, strict=True):
-        words, original = texts[gloss].split(), tokenize(texts[source])
+    for copy, source in zip(copies, sources, strict=True):
+        words, original = texts[copy].split(), tokenize(texts[source])
         assert words != original
         right += sum(a == translate(b) for a, b in zip(words, original, strict=True))
         total += len(words)
@@ -139,40 +140,49 @@ def test_a_share_of_each_batch_is_sentences_with_translations(config, dataset):
     assert all(len(texts[source].split()) > 1 for source in pairs[:, 0])
     allowed = {*map(tuple, pairs.tolist())}
     plain = {*map(tuple, dataset.splits.pairs["train"].tolist())}
-    indices, epoch, _ = draw_pairs(config, dataset)
-    assert epoch == len(plain) // 24
+    draw = draw_pairs(config, dataset)
+
+    def pairs_at(step):
+        rows, _ = draw.at(step)
+        return [*zip(rows["queries"].tolist(), rows["candidates"].tolist(), strict=True)]
+
+    assert draw.epoch == len(plain) // 24
     seen, steps = set(), len(allowed) // 8
     for step in range(steps):
-        read = [*map(tuple, indices(step).pairs.tolist())]
+        read = pairs_at(step)
         assert len(read) == config.batch_size == 32
         assert {*read[:24]} <= plain
         assert {*read[24:]} <= allowed
         seen |= {*read[24:]}
     assert len(seen) == 8 * steps  # none twice before all were read
     for share, expected in ((0.0, 0), (0.999, 31)):
-        changed = override(config, {"batch.translations": share})
-        read = draw_pairs(changed, dataset).at(0).pairs
-        assert len({*map(tuple, read.tolist())} & allowed) == expected
+        draw = draw_pairs(override(config, {"batch.translations": share}), dataset)
+        assert len({*pairs_at(0)} & allowed) == expected
 
 
-@pytest.mark.parametrize(("imitation", "devices"), [(False, 4), (True, 1)])
+@pytest.mark.parametrize(("alone", "devices"), [(False, 4), (True, 1)])
 def test_a_batch_has_the_teachers_vectors_of_its_questions_and_sources(
-    config, dataset, imitation, devices
+    config, dataset, alone, devices
 ):
     changed = override(config, {"teacher.weight": 0.5, "batch.hard_negatives": 8})
-    loader = BatchLoader(changed, dataset, imitation=imitation, devices=devices)
+    objectives = make_objectives(changed, dataset)
+    chosen = objectives[:1] if alone else objectives[1:]
+    loader, start = Loader(changed, dataset, chosen, devices=devices), chosen[0].steps.start
     texts, encoder = texts_of(dataset), dataset.teacher.encoder
-    targets = 0
-    for step in (0, 3):
-        indices = loader.indices(step)
-        rows = indices.questions[indices.positions(devices)].ravel()
-        sources = [texts[row] for row in dataset.target_rows[rows]]
-        expected = encoder.encode(sources)
-        np.testing.assert_allclose(loader.batch_at(step).targets, expected, atol=1e-6)
-        targets += (rows >= dataset.first_target).sum()
-    assert targets
-    unweighed = BatchLoader(config, dataset, devices=devices)
-    assert unweighed.batch_at(0).targets.shape[1] == 0
+    translated = 0
+    for step in (start, start + 3):
+        batch, _ = loader.load(step)
+        targets = batch.targets.reshape(devices, -1, DIMENSION)
+        for name, rows in loader.draw(step)[0].items():
+            places = batch.rows[name].reshape(devices, -1)
+            found = np.take_along_axis(targets, places[:, :, None], axis=1)
+            expected = encoder.encode([texts[row] for row in dataset.target_rows[rows]])
+            np.testing.assert_allclose(found.reshape(len(rows), -1), expected, atol=1e-6)
+            translated += (rows >= dataset.first_target).sum()
+    assert translated
+    pairs = make_objectives(config, dataset)[1:]
+    unweighed = Loader(config, dataset, pairs, devices=devices)
+    assert unweighed.load(pairs[0].steps.start)[0].targets.shape[1] == 0
 
 
 def test_held_out_questions_are_in_no_translation(config, tmp_path):
@@ -222,13 +232,13 @@ def test_an_encoder_has_all_the_languages_of_its_start(config, dataset):
 
 
 def test_embeddings_start_at_the_vectors_of_translations(dataset):
-    glossary = dataset.translations.glossary()
+    translated = dataset.translations.word_translations()
     english = {w for text in dataset.translations.sources for w in tokenize(text)}
-    assert not {*glossary} & english
+    assert not {*translated} & english
     glued = ("", "a ", "an ", "my ", "the ", "this ")
     right = [
         any(translate(first + found) == word for found in meanings.split() for first in glued)
-        for word, meanings in glossary.items()
+        for word, meanings in translated.items()
     ]
     assert len(right) > 100
     assert np.mean(right) > 0.8

@@ -1,4 +1,4 @@
-"""What a step draws: pairs, tokens that are dropped or spelled, negatives and labels of files."""
+"""What a step draws: pairs, dropped tokens, words as n-grams, negatives and labels of files."""
 
 import numpy as np
 import pytest
@@ -7,31 +7,31 @@ from qpr_jax.data.clusters import cluster_pairs
 from qpr_jax.errors import UserError
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.encoder_job import content_of
-from qpr_jax.training.phases import BatchLoader
-from qpr_jax.training.sampler import (
+from qpr_jax.training.draws import (
     cluster_sampled_pairs,
+    draw_pairs,
     drop_tokens,
+    drop_words,
     false_negatives,
     hard_negatives,
-    permuted_pairs,
-    spell_tokens,
+    permuted_rows,
     steps_per_epoch,
 )
+from qpr_jax.training.main import content_of
 from tests.tables import write_table
 
 
 @pytest.mark.parametrize("count", [9, 10])
 def test_an_epoch_is_a_permutation_and_a_function_of_seed_and_epoch(count):
     pairs = np.arange(2 * count, dtype=np.int32).reshape(count, 2)
-    at = permuted_pairs(pairs, 3, seed=5)
+    at = permuted_rows(pairs, 3, seed=5)
     first, second = ([at(epoch * 3 + i) for i in range(3)] for epoch in range(2))
     for epoch in (first, second):
         drawn = np.concatenate(epoch)[:, 0].tolist()
         assert len(set(drawn)) == 9
     assert not np.array_equal(first, second)
-    np.testing.assert_array_equal(permuted_pairs(pairs, 3, seed=5)(4), second[1])
-    assert not np.array_equal(permuted_pairs(pairs, 3, seed=6)(0), first[0])
+    np.testing.assert_array_equal(permuted_rows(pairs, 3, seed=5)(4), second[1])
+    assert not np.array_equal(permuted_rows(pairs, 3, seed=6)(0), first[0])
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_fewer_pairs_than_a_batch_and_negatives_without_labels_are_refused():
     with pytest.raises(UserError, match=r"`batch_size`: expected .* 512 training pairs, got 100"):
         steps_per_epoch(100, 512)
     none = np.zeros((0, 2), np.int32)  # none are drawn where none are wanted
-    assert hard_negatives(none, 9, 0, seed=0)(0, np.array([[1, 2]])).shape == (0,)
+    assert hard_negatives(none, 9, 0, seed=0)(0, np.array([1, 2])).shape == (0,)
     with pytest.raises(UserError, match=r"no training pair is labeled as a non-duplicate"):
         hard_negatives(none, 9, 4, seed=0)
 
@@ -95,22 +95,22 @@ def test_dropped_words_close_ranks_and_no_question_is_emptied():
         assert (new[0], new[new > 0][-1:].tolist()) == (old[0], old[old > 0][-1:].tolist())
 
 
-def test_known_words_are_spelled_at_their_rate_and_nothing_else_is():
+def test_known_words_are_read_as_n_grams_at_their_rate_and_nothing_else_is():
     rng, rate = np.random.default_rng(0), 0.3
     words, size = 60, 100  # words, then bins, then tokens that are sums
     token_ids = rng.integers(0, 120, (2, 300, 12)).astype(np.int32)
-    spelled = np.arange(size, dtype=np.int32)
-    spelled[1 : 1 + words] += 200
-    found = spell_tokens(token_ids, rate, spelled, seed=1, step=5)
+    subwords = np.arange(size, dtype=np.int32)
+    subwords[1 : 1 + words] += 200
+    found = drop_words(token_ids, rate, subwords, seed=1, step=5)
     assert found.dtype == np.int32
     known = (token_ids > 0) & (token_ids <= words)
     changed = found != token_ids
     assert not (changed & ~known).any()
     np.testing.assert_array_equal(found[changed], token_ids[changed] + 200)
     assert changed.sum() / known.sum() == pytest.approx(rate, abs=0.03)
-    np.testing.assert_array_equal(found, spell_tokens(token_ids, rate, spelled, seed=1, step=5))
+    np.testing.assert_array_equal(found, drop_words(token_ids, rate, subwords, seed=1, step=5))
     for other in ({"seed": 1, "step": 6}, {"seed": 2, "step": 5}):
-        assert not np.array_equal(spell_tokens(token_ids, rate, spelled, **other), found)
+        assert not np.array_equal(drop_words(token_ids, rate, subwords, **other), found)
 
 
 def test_false_negatives_are_counted_as_one_by_one():
@@ -128,12 +128,12 @@ def test_false_negatives_are_counted_as_one_by_one():
 
 
 def test_streams_of_one_seed_differ():
-    """Dropout at step 4 once read the numbers that shuffled imitation's epoch 3, and so on."""
+    """Dropout at step 4 once read the numbers that shuffled distillation's epoch 3, and so on."""
     token_ids = np.ones((400, 5), np.int32)
     dropped = [drop_tokens(token_ids, 0.5, seed=3, step=step) for step in range(4)]
-    dropped += [spell_tokens(token_ids, 0.5, np.zeros(2), seed=3, step=step) for step in range(4)]
+    dropped += [drop_words(token_ids, 0.5, np.zeros(2), seed=3, step=step) for step in range(4)]
     pairs = np.arange(400, dtype=np.int32).reshape(200, 2)
-    orders = [permuted_pairs(pairs, 200, seed=3, stream=s)(e) for s in range(9) for e in range(4)]
+    orders = [permuted_rows(pairs, 200, seed=3, stream=s)(e) for s in range(9) for e in range(4)]
     for several in (dropped, orders):
         assert len({array.tobytes() for array in several}) == len(several)
 
@@ -171,13 +171,12 @@ def test_extra_candidates_are_those_of_the_file(config, plain, rows, tmp_path):
     assert sorted(map(tuple, dataset.hard_negatives.tolist())) == sorted(rows)
     assert dataset.report["hard_negatives"] == len(rows)
     assert "hard_negatives" not in plain.report
-    loader = BatchLoader(config, dataset, devices=2)
-    drawn = np.concatenate([loader.indices(step).extra_candidates for step in range(5)])
+    draw = draw_pairs(config, dataset)
+    drawn = np.concatenate([draw.at(step)[0]["negatives"] for step in range(5)])
     assert len(drawn) == 5 * 8
     assert {*drawn.tolist()} <= {negative for _, negative in rows}
-    np.testing.assert_array_equal(
-        loader.indices(3).pairs, BatchLoader(config, plain, devices=2).indices(3).pairs
-    )
+    others = draw_pairs(config, plain).at(3)[0]
+    np.testing.assert_array_equal(draw.at(3)[0]["queries"], others["queries"])
     write(config, plain, rows[1:])
     assert content_of(config)["data.negatives.sha256"] != content
     config.data.negatives = str(tmp_path / "a.tsv")
@@ -189,13 +188,13 @@ def test_extra_candidates_are_those_of_the_file(config, plain, rows, tmp_path):
 def test_queries_of_the_batch_come_first_then_its_candidates():
     negatives = np.array([[0, 10], [1, 11], [0, 12], [2, 13], [20, 14]], np.int32)
     at = hard_negatives(negatives, 30, 4, seed=0)
-    pairs = np.array([[5, 2], [0, 3], [1, 6]], np.int32)
-    draws = [at(step, pairs).tolist() for step in range(50)]
+    rows = np.array([5, 0, 1, 2, 3, 6], np.int32)
+    draws = [at(step, rows).tolist() for step in range(50)]
     assert {len(draw) for draw in draws} == {4}
     assert {draw[0] for draw in draws} == {10, 12}
     assert {(draw[1], draw[2]) for draw in draws} == {(11, 13)}
     assert {draw[3] for draw in draws} == {10, 11, 12, 13, 14}
-    assert at(7, pairs).tolist() == draws[7]
+    assert at(7, rows).tolist() == draws[7]
 
 
 def test_held_out_questions_and_paraphrases_are_left_out_and_unknown_ones_named(

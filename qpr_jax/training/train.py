@@ -1,44 +1,42 @@
-"""The training of an encoder: `job=encoder`, from the settings to the report."""
+"""The training of an encoder, from the settings to the report."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import pathlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
+from jax.sharding import Mesh
 
-from qpr_jax.data.splits import VALIDATION, write_splits
-from qpr_jax.distant.cluster_folder import content_hash
+from qpr_jax.data.splits import write_splits
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import save_encoder
-from qpr_jax.errors import UserError
-from qpr_jax.files import replace_folder, sha256_of
+from qpr_jax.files import replace_folder
 from qpr_jax.index.base import Question
 from qpr_jax.index.build import EXPORT, INDEX
 from qpr_jax.index.folder import FolderStore
-from qpr_jax.index.vectors import Vectors
-from qpr_jax.reranking.model import FittedModel, read_encoder_and_model, save_pair_model
-from qpr_jax.reranking.refit import refit
-from qpr_jax.reranking.words import WordsModel
+from qpr_jax.reranking.model import save_pair_model
 from qpr_jax.retriever import Retriever, read_encoder, run_recipe
-from qpr_jax.training import distributed
-from qpr_jax.training.config import TrainConfig, flatten, trains
+from qpr_jax.training import distributed, train_step
+from qpr_jax.training.batches import Batch, Loader
+from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.dataset import TrainDataset, load_dataset
 from qpr_jax.training.evaluator import make_evaluator
 from qpr_jax.training.lists import sort_lists
-from qpr_jax.training.loop import fit
-from qpr_jax.training.model_families import MODEL_FAMILIES
-from qpr_jax.training.pair_model_job import TrainedWords, train_words
-from qpr_jax.training.phases import build_plan
+from qpr_jax.training.loop import Phase, fit
+from qpr_jax.training.model_families import family_of, read_start
+from qpr_jax.training.objectives import Objective, make_objectives
+from qpr_jax.training.pair_model_job import train_pair_model
 from qpr_jax.training.report import write_report
-from qpr_jax.training.sources import listed_files
 from qpr_jax.training.teacher import read_teacher
 from qpr_jax.training.train_step import Params, TrainState
-from qpr_jax.training.translations import translation_digests, with_languages
+from qpr_jax.training.translations import with_languages
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +45,7 @@ _WARMED = 256  # questions
 
 def read_models(config: TrainConfig) -> dict[str, Any]:
     """Read what training starts from, and its teacher."""
-    return {
-        "pretrained": MODEL_FAMILIES[config.encoder.kind].start(config),
-        "teacher": read_teacher(config),
-    }
+    return {"pretrained": read_start(config), "teacher": read_teacher(config)}
 
 
 def run(
@@ -67,21 +62,21 @@ def run(
     if not first:
         return {}
     if params is not None:
-        encoder = MODEL_FAMILIES[config.encoder.kind].export(config, dataset, params)
+        encoder = family_of(start).export(config, dataset, params)
         encoder = with_languages(encoder, start, dataset.translations)
-        save_encoder(folder / "export", encoder)
+        save_encoder(folder / EXPORT, encoder)
         del params
     return _finish(folder, config, dataset)
 
 
 def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> Params:
     """The parameters of the best step of the training, or, without a training, the first ones."""
-    family = MODEL_FAMILIES[config.encoder.kind]
+    family = family_of(dataset.start)
     if not trains(config):
         return family.init(config, dataset)[1]
     if config.teacher.lists:
         dataset = dataclasses.replace(dataset, lists=sort_lists(config, dataset))
-    phases, state = build_plan(config, dataset)
+    phases, state = plan(config, dataset)
     stops, score = config.early_stopping, make_evaluator(dataset, config)
 
     def evaluate(state: TrainState) -> dict[str, float]:
@@ -106,6 +101,52 @@ def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> P
     return best.params
 
 
+def plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase], TrainState]:
+    """Plan the training: a phase for the objectives of the same steps, and the first state.
+
+    Nothing is compiled yet. UserError where the devices cannot share a batch.
+    """
+    mesh = distributed.make_mesh(config.devices)
+    stages: dict[range, list[Objective]] = {}
+    for objective in make_objectives(config, dataset):
+        stages.setdefault(objective.steps, []).append(objective)
+    rate = train_step.make_schedule(config.optimizer, [*map(len, stages)])
+    optimizer = train_step.make_optimizer(rate, weight_decay=config.optimizer.weight_decay)
+    graph, params = family_of(dataset.start).init(config, dataset)
+    phases = []
+    for steps, objectives in stages.items():
+        loaded = distributed.local_devices(mesh)
+        loader = Loader(config, dataset, objectives, devices=mesh.size, loaded=loaded)
+        loss = train_step.make_loss(
+            graph,
+            mesh,
+            objectives,
+            precision=config.precision,
+            encode_chunk=config.batch.encode_chunk,
+        )
+        epoch = objectives[0].draw.epoch
+        log.info(
+            f"{' and '.join(o.name for o in objectives)}: steps {len(steps):,}, steps per epoch "
+            f"{epoch:,}, pairs per batch {loader.pairs:,}, {mesh.devices.flat[0].platform} devices "
+            f"{mesh.size}, processes {jax.process_count()}"
+        )
+        phases.append(
+            Phase(
+                steps=steps,
+                step=train_step.make_train_step(loss, optimizer, seed=config.seed),
+                load=functools.partial(_load, loader, mesh),
+                pairs=loader.pairs,
+                evaluate_every=config.early_stopping.every_steps or epoch,
+            )
+        )
+    return phases, distributed.replicate(train_step.init_state(params, optimizer), mesh)
+
+
+def _load(loader: Loader, mesh: Mesh, step: int) -> tuple[Batch, dict[str, float]]:
+    batch, metrics = loader.load(step)
+    return distributed.split_over(batch, mesh), metrics
+
+
 def _finish(folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset) -> dict[str, Any]:
     """All that follows the export of the encoder."""
     encoder, questions = read_encoder(folder), dataset.data.questions
@@ -125,90 +166,13 @@ def _finish(folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset) ->
             dimension=encoder.dimension,
             export=lambda build: EXPORT,
         )
-        words, model = train_pair_model(config, dataset, encoder, vectors, store.vectors)
+        model = train_pair_model(config, dataset, encoder, vectors, store.vectors)
         save_pair_model(folder / EXPORT, model)
     store = FolderStore(folder / INDEX, encoder=encoder.identity)
     retriever = Retriever(encoder, store, model)
-    report = write_report(
-        folder, config, dataset, retriever, vectors, words, encode_seconds=seconds
-    )
+    report = write_report(folder, config, dataset, retriever, vectors, encode_seconds=seconds)
     log.info("finished; see %s", folder / "report.md")
     return report
-
-
-def train_pair_model(
-    config: TrainConfig,
-    dataset: TrainDataset,
-    encoder: Encoder,
-    vectors: np.ndarray,
-    index: Vectors,
-) -> tuple[TrainedWords | None, FittedModel | None]:
-    """Train the words model of a run, or fit that of the encoder that training started from.
-
-    A few pairs are not enough for one of its own.
-    """
-    words = None
-    if config.rerank.candidates:
-        words = train_words(
-            dataset,
-            encoder,
-            vectors,
-            depth=config.rerank.candidates,
-            trained=trains(config),
-            seed=config.seed,
-            index=index,
-        )
-    if words:
-        return words, words.model
-    if dataset.start:
-        return None, inherit(config.encoder.pretrained, dataset, encoder, vectors)
-    return None, None
-
-
-def inherit(
-    start: str, dataset: TrainDataset, encoder: Encoder, vectors: np.ndarray
-) -> FittedModel | None:
-    """Take the model of pairs that training started from, fitted to pairs that are held out.
-
-    Returns None where the start has none. vectors: float32 [Q, d], of all questions.
-    """
-    start_model = read_encoder_and_model(start)[1]
-    if start_model is None:
-        return None
-    changes: dict[str, Any] = {"encoder": encoder.identity}
-    if isinstance(start_model, WordsModel):
-        changes["embeddings"] = encoder
-    model = dataclasses.replace(
-        start_model, **changes, settings=start_model.settings | {"start": start}
-    )
-    held_out = dataset.splits.split_of == VALIDATION
-    labeled = dataset.data.subset(held_out)
-    try:
-        model, facts = refit(model, encoder.identity, labeled, vectors[held_out])
-    except UserError as error:
-        log.info("the scores of pairs are those of %s: %s", start, error.what)
-        return model
-    before, after = facts["before"], facts["after"]
-    text = "scores are fitted to %d held-out labels: precision %.2f, recall %.2f; before %.2f, %.2f"
-    values = (part[name] for part in (after, before) for name in ("precision", "recall"))
-    log.info(text, facts["verdicts"], *values)
-    return model
-
-
-def content_of(
-    config: TrainConfig, path: pathlib.Path | None = None, **models: Any
-) -> dict[str, Any]:
-    """What the data and the models that a run reads are by content, wherever they lie."""
-    found: dict[str, Any] = {f"{k}.identity": one.identity for k, one in models.items() if one}
-    if path:
-        found["data.sha256"] = content_hash(path)
-    if config.teacher.model and not models.get("teacher"):
-        given = pathlib.Path(config.teacher.model)
-        found["teacher.identity"] = sha256_of(given) if given.is_file() else ""
-    for name in ("data.unlabeled", "data.negatives", "data.labels"):
-        if listed_files(config, name):
-            found[f"{name}.sha256"] = content_hash(flatten(config)[name])
-    return found | translation_digests(config)
 
 
 def reuse_vectors(

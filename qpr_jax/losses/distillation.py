@@ -1,4 +1,4 @@
-"""Imitation losses: a student learns the vectors of its teacher, or a judge's order of lists."""
+"""Distillation: a student learns the vectors of a teacher, or a judge's order of lists."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from jax import lax
 from jax.nn import log_softmax
 
 
-def imitation_loss(vectors: jax.Array, targets: jax.Array) -> jax.Array:
+def distillation_loss(vectors: jax.Array, targets: jax.Array) -> jax.Array:
     """Return half the squared distance of each vector to its target, [n].
 
     For vectors of length 1 it is 1 - cosine. `vectors` and `targets` are floating [n, d], of the
     student and the teacher for the same questions.
 
     Example:
-      >>> imitation_loss(jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 1.0]])).tolist()
+      >>> distillation_loss(jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 1.0]])).tolist()
       [1.0]
 
     Source:
