@@ -25,7 +25,7 @@ import pandas as pd
 from experiments import documentation
 from experiments.home_sentences import home_sentences
 from experiments.open_texts import scored_texts, split_logs
-from qpr_jax.text.folding import folded
+from qpr_jax.text.cleaning import folded
 from qpr_jax.text.tokenizer import normalized_text
 
 log = logging.getLogger("qpr_jax")

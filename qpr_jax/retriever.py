@@ -21,8 +21,7 @@ from qpr_jax.index.base import Entries, Hit, Question, Store, as_questions
 from qpr_jax.index.build import INDEX
 from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.run import read_encoder, run_recipe
-from qpr_jax.index.stores import copy_store, open_store, store_class
+from qpr_jax.index.stores import copy_store, open_store, read_encoder, run_recipe, store_class
 from qpr_jax.reranking import model as pair_models
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
 from qpr_jax.reranking.hits import explain, score_hits, search_texts
@@ -212,7 +211,7 @@ class Retriever:
           rerank: what orders and scores hits: None: the model of pairs, if there is one;
             "cross_encoder"; False: the distance, with scores only for `min_score`, which is faster.
           max_distance, min_score: leave out hits that are farther, or have a lower score or none.
-          distinct: of hits that are copies (`text.folding`), keeps the first.
+          distinct: of hits that are copies (`text.cleaning`), keeps the first.
         """
         if not isinstance(k, int | np.integer) or k < 1:
             raise UserError(f"expected a whole number from 1 on, got {k!r:.80}", setting="k")

@@ -6,7 +6,7 @@ import logging
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qpr_jax.cli.command import as_lines, as_tsv
+from qpr_jax.cli.command import as_lines
 from qpr_jax.cli.program import run_program
 from qpr_jax.errors import UserError, printable, shortened
 
@@ -48,7 +48,8 @@ def test_an_error_is_one_line_whatever_a_file_says(capsys):
 
 
 def test_a_row_of_a_table_is_one_line():
-    row = as_tsv({"id": EVIL, "question": EVIL, "payload": {"x": EVIL}, "score": None})
+    fields = {"id": EVIL, "question": EVIL, "payload": {"x": EVIL}, "score": None}
+    (_, row) = as_lines([fields], "tsv")
     assert row.count("\n") == 1
     assert row.removesuffix("\n").replace("\t", "").isprintable()
     assert row.split("\t")[1] == r"a\x1b[2J\u202etxt error: all is well\x9b\ud800 \x7f"

@@ -5,9 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import logging
-import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,27 +18,22 @@ from qpr_jax.errors import printable, printable_json
 if TYPE_CHECKING:
     from qpr_jax.retriever import Retriever
 
-log = logging.getLogger("qpr_jax")
-
 CHUNK = 1024  # questions that are searched or added together
+Read = functools.partial[Table]  # `read_table` with the options of what is read
 _IDS = ("id", "query_id")  # keys of output whose values go out as they came
-_JSON = f"{__name__}.json"
-Function = Callable[..., Any]
 
 
 def wants_json() -> bool:
-    """Whether the command that runs was called with `--json`."""
-    return bool(click.get_current_context().meta[_JSON])
+    """Return whether the command that runs was called with `--json`."""
+    return bool(click.get_current_context().obj)
 
 
 class Command(click.Command):
-    """A command that returns what it prints, and ends on Ctrl-C with a line that says what is kept.
-
-    Its function returns a mapping, which is printed as JSON, or an exit status, or None for 0.
+    """A command that prints the mapping that it returns as JSON, or returns an exit status.
 
     Args:
-      stopped: what Ctrl-C leaves, `{folder}` in it is the value of this parameter.
-      prints_json: the command prints JSON without `--json`, too: a mapping in several lines then.
+      stopped: what Ctrl-C leaves; `{folder}` in it is the value of this parameter.
+      prints_json: print JSON without `--json`, too: a mapping in several lines then.
     """
 
     def __init__(self, *args: Any, stopped: str, prints_json: bool = False, **kwargs: Any) -> None:
@@ -52,20 +44,14 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> int:
         """Run the function and print what it returns; the exit status."""
-        wants_json = ctx.meta[_JSON] = ctx.params.pop("wants_json")
-        for name, no in (("id_column", "no_ids"), ("payload", "no_payload")):
-            if ctx.params.get(name) and ctx.params.get(no):
-                what = f"give --{name} or --{no}, not both".replace("_", "-")
-                raise click.UsageError(what, ctx)
+        ctx.obj = ctx.params.pop("wants_json")
         try:
             result = super().invoke(ctx)
-            if isinstance(result, Mapping) and (wants_json or self.prints_json):
-                click.echo(json.dumps(result, indent=None if wants_json else 2))
-            return result if isinstance(result, int) else 0
+            if isinstance(result, Mapping) and (ctx.obj or self.prints_json):
+                click.echo(json.dumps(result, indent=None if ctx.obj else 2))
         except KeyboardInterrupt:
-            start = "\n" if sys.stderr.isatty() else ""  # a terminal has just shown ^C
-            print(f"{start}stopped: {self.stopped.format_map(ctx.params)}", file=sys.stderr)
-            return 128 + signal.SIGINT
+            raise click.Abort(self.stopped.format_map(ctx.params)) from None
+        return result if isinstance(result, int) else 0
 
 
 class NamedPath(click.Path):
@@ -83,17 +69,6 @@ PART = click.FloatRange(0, 1, min_open=True, max_open=True)
 argument, option = click.argument, click.option
 command = functools.partial(click.command, cls=Command)
 
-
-def table_format(what: str) -> Function:
-    """Return the option --format of a command that reads tables only."""
-    return option("--format", type=click.Choice(FORMATS[1:]), help=f"Format of {what}.")
-
-
-def options(*several: Function) -> Function:
-    """Return a decorator that adds several options, in their order."""
-    return lambda function: functools.reduce(lambda f, add: add(f), reversed(several), function)
-
-
 _ID = "Column of the id.  [default: id, qid, ..., if there is one]"
 _PAYLOAD = "Columns to keep with a question, as a,b.  [default: all others]"
 _FORMAT = "Format of the input.  [default: by the file's suffix, or lines]"
@@ -102,39 +77,68 @@ out_folder = option("--out", required=True, type=FOLDER, help="Output folder, ne
 lines_output = option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
 skip_bad_rows = option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows.")
 several_files = argument(
-    "questions", nargs=-1, is_eager=True, callback=lambda *given: given[2] or (STANDARD_INPUT,)
-)
-questions_input = options(
-    option("--format", type=click.Choice(FORMATS), help=_FORMAT),
-    option("--text-column", help=_TEXT),
-    skip_bad_rows,
-)
-ids_input = options(
-    option("--id-column", help=_ID), option("--no-ids", is_flag=True, help="Read no ids.")
-)
-payload_input = options(
-    ids_input,
-    option("--payload", metavar="NAMES", help=_PAYLOAD),
-    option("--no-payload", is_flag=True, help="Keep no other columns."),
+    "questions", nargs=-1, is_eager=True, callback=lambda *args: args[2] or (STANDARD_INPUT,)
 )
 
 
-def read_input(paths: Sequence[str], **given: Any) -> Table:
-    """Read questions with the options of `questions_input`, `ids_input` and `payload_input`.
+def table_format(what: str) -> Callable[..., Any]:
+    """Return the option --format of a command that reads tables only."""
+    return option("--format", type=click.Choice(FORMATS[1:]), help=f"Format of {what}.")
 
-    paths: of files, and of folders of files.
-    """
-    key = None if given.get("no_ids", True) else given["id_column"] or ""
-    names = tuple(filter(None, map(str.strip, (given.get("payload") or "").split(","))))
-    form, text = given["format"] or "", given["text_column"] or ""
-    return read_table(
-        table_files(paths, format=form),
-        text=text,
-        id=key,
-        payload=not given.get("no_payload", True) and (names or True),
-        format=form,
-        skip_bad_rows=given["skip_bad_rows"],
-    )
+
+def questions_input(*, ids: bool = False, payload: bool = False) -> Callable[..., Any]:
+    """Add the options of what is read, of ids and of payload; pass them as one function `read`."""
+    id_options = [
+        option("--id-column", help=_ID),
+        option("--no-ids", is_flag=True, help="Read no ids."),
+    ]
+    payload_options = [
+        option("--payload", metavar="NAMES", help=_PAYLOAD),
+        option("--no-payload", is_flag=True, help="Keep no other columns."),
+    ]
+    options = [
+        *id_options * ids,
+        *payload_options * payload,
+        option("--format", type=click.Choice(FORMATS), help=_FORMAT),
+        option("--text-column", help=_TEXT),
+        skip_bad_rows,
+    ]
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(
+            format: str | None,
+            text_column: str | None,
+            skip_bad_rows: bool,
+            id_column: str | None = None,
+            no_ids: bool = not ids,
+            payload: str | None = None,
+            no_payload: bool = not payload,
+            **others: Any,
+        ) -> Any:
+            if id_column and no_ids:
+                raise click.UsageError("give --id-column or --no-ids, not both")
+            if payload and no_payload:
+                raise click.UsageError("give --payload or --no-payload, not both")
+            names = tuple(filter(None, map(str.strip, (payload or "").split(","))))
+            read = functools.partial(
+                read_table,
+                text=text_column or "",
+                id=None if no_ids else id_column or "",
+                payload=not no_payload and (names or True),
+                format=format or "",
+                skip_bad_rows=skip_bad_rows,
+            )
+            return function(read=read, **others)
+
+        return functools.reduce(lambda inner, add: add(inner), reversed(options), call)
+
+    return decorate
+
+
+def read_files(paths: Sequence[str], read: Read) -> Table:
+    """Read the questions of files, and of files in folders."""
+    return read(table_files(paths, format=read.keywords["format"]))
 
 
 def load_index(folder: str, cross_encoder: str | None = None) -> Retriever:
@@ -153,23 +157,23 @@ def chunked(entries: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
 def as_lines(
     rows: Iterable[Mapping[str, object]], output: str, header: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yield a line of JSON for each row, or, for "tsv", the header and lines of cells."""
+    """Yield a line of JSON for each row, or, for "tsv", the header and lines of cells.
+
+    Whitespace in a cell becomes spaces, except in an id; None is an empty cell; a mapping is JSON.
+    """
     if output == "tsv":
         yield "\t".join(header) + "\n"
     for row in rows:
-        yield as_tsv(row) if output == "tsv" else printable_json(row) + "\n"
+        if output == "tsv":
+            yield "\t".join(_cell(name, value) for name, value in row.items()) + "\n"
+        else:
+            yield printable_json(row) + "\n"
 
 
-def as_tsv(fields: Mapping[str, object]) -> str:
-    """Return a line of cells that `data.columns` reads, without what a terminal would act on.
-
-    Whitespace in a text becomes spaces, except in an id; None is an empty cell; a mapping is JSON.
-    """
-    cells = []
-    for name, value in fields.items():
-        if isinstance(value, Mapping):
-            value = json.dumps(value, ensure_ascii=False)
-        elif isinstance(value, str) and name not in _IDS:
-            value = " ".join(value.split())
-        cells.append("" if value is None else tsv_cell(printable(f"{value}")))
-    return "\t".join(cells) + "\n"
+def _cell(name: str, value: object) -> str:
+    """Return a cell that `data.columns` reads, without what a terminal would act on."""
+    if isinstance(value, Mapping):
+        value = json.dumps(value, ensure_ascii=False)
+    elif isinstance(value, str) and name not in _IDS:
+        value = " ".join(value.split())
+    return "" if value is None else tsv_cell(printable(f"{value}"))

@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from qpr_jax.cli import data, duplicates, evaluate, indexes, pairs, serve, train
+from qpr_jax.cli import data, duplicates, evaluate, indexes, serve, train
 from qpr_jax.errors import UserError
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
@@ -39,7 +39,7 @@ def qpr() -> None:
     """
 
 
-for module in (data, duplicates, evaluate, indexes, pairs, serve, train):
+for module in (data, duplicates, evaluate, indexes, serve, train):
     for value in vars(module).values():
         if isinstance(value, click.Command):
             qpr.add_command(value)
@@ -56,6 +56,8 @@ def run() -> int:
     except click.UsageError as error:
         error.show()
         return error.exit_code
-    except click.Abort:  # Ctrl-C before the command began
-        print("stopped: nothing was changed", file=sys.stderr)
+    except click.Abort as stop:  # without a message: Ctrl-C came before the command began
+        start = "\n" if stop.args and sys.stderr.isatty() else ""  # a terminal has just shown ^C
+        message = stop.args[0] if stop.args else "nothing was changed"
+        print(f"{start}stopped: {message}", file=sys.stderr)
         return 128 + signal.SIGINT

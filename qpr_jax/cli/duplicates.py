@@ -8,6 +8,7 @@ import logging
 import pathlib
 import secrets
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +21,7 @@ from qpr_jax.errors import UserError, needs, shortened
 from qpr_jax.files import locked, read_object, write_json
 
 if TYPE_CHECKING:
+    from qpr_jax.duplicates.groups import Linkage
     from qpr_jax.duplicates.pairs import Pairs
     from qpr_jax.duplicates.review import Review
     from qpr_jax.retriever import Retriever
@@ -28,16 +30,6 @@ log = logging.getLogger("qpr_jax")
 
 _KNOWN = "precision on other tables"
 _SHOWN, _WIDTH = 5, 70  # groups and pairs in the summary, and characters of a text
-_SEARCH = (
-    "threshold",
-    "max_distance",
-    "replace",
-    "block_on",
-    "ignore_numbers",
-    "clean",
-    "groups",
-    "keep",
-)
 _SUMMARY = (
     "pairs: {pairs:,}; copies: {copies:,}; groups: {groups:,} of {grouped_questions:,} questions, "
     "the largest of {largest_group:,}; {kept:,} of {questions:,} stay"
@@ -75,24 +67,30 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
 @cli.option("--keep", default="first", help="Which row stays: first, longest, central, max:COLUMN.")
 @cli.option("--output", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), help=_OUTPUT)
 @cli.option("--excel", is_flag=True, help="Write CSV or TSV for spreadsheets.")
-@cli.payload_input
-@cli.questions_input
+@cli.questions_input(ids=True, payload=True)
 def duplicates(
     questions: tuple[str, ...],
     out: str,
     encoder: str | None,
+    threshold: float | None,
+    max_distance: float | None,
     against: str | None,
     incremental: str | None,
+    replace: bool,
+    block_on: str | None,
+    ignore_numbers: bool,
+    clean: bool,
+    groups: Linkage | None,
+    keep: str,
     output: str | None,
-    **reading: Any,
+    excel: bool,
+    read: cli.Read,
 ) -> dict[str, Any]:
-    """Find the duplicates in QUESTIONS and their groups.
+    """Find the duplicates in QUESTIONS, files or folders, and their groups.
 
-    QUESTIONS are files or folders. A pair needs the score of --threshold and the distance of
-    --max-distance. Texts that differ in case, blanks, dashes and punctuation are copies.
-
-    Writes pairs (best first), groups (a row a member) and deduplicated (QUESTIONS with one row a
-    group, chosen by --keep) to --out, and info.json last. Prints what other thresholds give.
+    A pair needs the score of --threshold and the distance of --max-distance. Texts that differ in
+    case, blanks, dashes and punctuation are copies. --out gets pairs (best first), groups (a row a
+    member), deduplicated (QUESTIONS with one row a group, chosen by --keep) and, last, info.json.
 
     \b
     Example: qpr duplicates tickets.csv
@@ -100,49 +98,50 @@ def duplicates(
              qpr duplicates new.csv --against tickets.csv --max-distance 0.5 --out found
              qpr duplicates tickets.csv --incremental my_index --max-distance 0.5 --out found
     """
-    from qpr_jax.duplicates.output import INFO, check_folder, check_output, file_names
+    from qpr_jax.duplicates.output import check_folder
     from qpr_jax.duplicates.search import default_encoder_of, find_pairs
 
-    form, excel = reading["format"] or "", ""
+    form = read.keywords["format"]
     files = table_files(questions, format=form)
     others = () if against is None else table_files((against,), format=form)
-    if reading.pop("excel"):
-        excel = separator_of(files[0], form)
-        if output not in (None, "csv", "tsv"):
-            raise click.UsageError("--excel needs --output csv or tsv")
-    typed = {form or format_of(file) for file in files} <= {*ARROW}
-    output = output or ("parquet" if typed and not excel else "csv")
-    check_output(output)
-    folder, name = pathlib.Path(out), ", ".join(map(input_name, questions))
-    check_folder(folder, output, (*files, *others))
-    search = {name: reading.pop(name) for name in _SEARCH}
-    index = None if incremental is None else _open_index(incremental, against, encoder)
-    table = cli.read_input(files, **reading)
+    output, separator = _choose_output(output, files, form, excel=excel)
+    check_folder(pathlib.Path(out), output, (*files, *others))
+    index = _open_index(incremental, against, encoder) if incremental else None
+    table, name = read(files), ", ".join(map(input_name, questions))
     table.where = f"{name}, line"
     if not table.entries:
         raise UserError(f"{name}: expected questions, got none")
-    other = cli.read_input(others, **reading) if others else None
-    if index is None and encoder is None:
-        search["encoder"] = default_encoder_of(table, other)
-        encoder = pathlib.Path(search["encoder"]).name
-    elif index is None:
-        search["encoder"] = encoder
-    found = find_pairs(table, index or other, **search)
-    info = {"complete": True, "encoder": encoder or incremental, **found.facts()}
-    info |= {"thresholds": [] if found.threshold is None else found.sweep()}
-    info |= {"files": file_names(output)}
-    if index is not None:
-        named = json.dumps([(entry.id, entry.question) for entry in table.entries])
-        info |= {"added": info["questions"], "rows": hashlib.sha256(named.encode()).hexdigest()}
-        before = read_object(folder / INFO)
-        if not info["added"] and before.get("rows") == info["rows"]:
-            log.info("%s: unchanged; the index has all these rows already", out)
-            return {"out": out, **before}
-    _write(folder, found, info, output, excel=excel)
-    if index is not None:
-        log.info("index: %s rows added", f"{index.add_new(found):,}")
-    _summarize(out, info, found)
-    return {"out": out, **info}
+    other = read(others) if others else None
+    default = "" if encoder or index else default_encoder_of(table, other)
+    found = find_pairs(
+        table,
+        index or other,
+        encoder=encoder or default or None,
+        threshold=threshold,
+        max_distance=max_distance,
+        replace=replace,
+        block_on=block_on,
+        ignore_numbers=ignore_numbers,
+        clean=clean,
+        groups=groups,
+        keep=keep,
+    )
+    name = encoder or incremental or pathlib.Path(default).name
+    return _save(out, found, name, index, output, separator)
+
+
+def _choose_output(
+    output: str | None, files: Sequence[str], format: str, *, excel: bool
+) -> tuple[str, str]:
+    """Return the format to write and, for spreadsheets, the separator of the cells, else ""."""
+    from qpr_jax.duplicates.output import check_output
+
+    if excel and output not in (None, "csv", "tsv"):
+        raise click.UsageError("--excel needs --output csv or tsv")
+    typed = {format or format_of(file) for file in files} <= {*ARROW}
+    output = output or ("parquet" if typed and not excel else "csv")
+    check_output(output)
+    return output, separator_of(files[0], format) if excel else ""
 
 
 def _open_index(named: str, against: str | None, encoder: str | None) -> Retriever:
@@ -158,17 +157,39 @@ def _open_index(named: str, against: str | None, encoder: str | None) -> Retriev
         return index
 
 
-def _write(
-    folder: pathlib.Path, found: Pairs, info: dict[str, Any], output: str, *, excel: str
-) -> None:
-    """Write all files; info.json says first that they are not complete, and last that they are."""
-    from qpr_jax.duplicates.output import INFO, remove_before
+def _save(
+    out: str,
+    found: Pairs,
+    encoder: str,
+    index: Retriever | None,
+    output: str,
+    separator: str,
+) -> dict[str, Any]:
+    """Write all files and add the rows that the index lacks; return the content of info.json.
 
+    info.json says first that the files are not complete, and last that they are.
+    """
+    from qpr_jax.duplicates.output import INFO, file_names, remove_before
+
+    folder, swept = pathlib.Path(out), [] if found.threshold is None else found.sweep()
+    info = {"complete": True, "encoder": encoder, **found.facts(), "thresholds": swept}
+    info["files"] = file_names(output)
+    if index is not None:
+        rows = json.dumps([(entry.id, entry.question) for entry in found.table.entries])
+        info |= {"added": info["questions"], "rows": hashlib.sha256(rows.encode()).hexdigest()}
+        before = read_object(folder / INFO)
+        if not info["added"] and before.get("rows") == info["rows"]:
+            log.info("%s: unchanged; the index has all these rows already", out)
+            return {"out": out, **before}
     with locked(folder / ".lock", busy=f"{folder}: another `qpr duplicates` writes it"):
         remove_before(folder, output)
         write_json(folder / INFO, {"complete": False, "files": info["files"]})
-        found.write(folder, output, excel=excel)
+        found.write(folder, output, excel=separator)
         write_json(folder / INFO, info)
+    if index is not None:
+        log.info("index: %s rows added", f"{index.add_new(found):,}")
+    _summarize(out, info, found)
+    return {"out": out, **info}
 
 
 def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
@@ -191,9 +212,9 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
     if info["threshold"] is None:
         near, shown = "farthest", found.pairs[info["copies"] :][-_SHOWN:]
     for pair in shown:
-        how = f"distance {pair.distance:.3f}" if pair.score is None else f"score {pair.score:.2f}"
+        value = f"distance {pair.distance:.3f}" if pair.score is None else f"score {pair.score:.2f}"
         first, second = (shortened(text, _WIDTH) for text in (pair.question1, pair.question2))
-        log.info("%s, %s: %s | %s", near, how, first, second)
+        log.info("%s, %s: %s | %s", near, value, first, second)
     pairs, verdicts = pathlib.Path(out, info["files"][0]), pathlib.Path(out, VERDICTS_FILE)
     if verdicts.exists() and info["pairs"] and (judged := found_precision(pairs, verdicts)):
         text = "precision of the pairs by %d verdicts: %.2f (90 % interval %.2f to %.2f)"
@@ -211,7 +232,13 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
 @cli.option("--port", default=8001, type=PORT)
 @allowed_hosts
 def review(
-    pairs: str, verdicts: str | None, precision: float, host: str, port: int, **given: Any
+    pairs: str,
+    verdicts: str | None,
+    precision: float,
+    format: str | None,
+    host: str,
+    port: int,
+    allowed_host: tuple[str, ...],
 ) -> None:
     """Judge found PAIRS in a browser.
 
@@ -234,11 +261,11 @@ def review(
     pairs = pairs_file(pairs)
     if pairs == STANDARD_INPUT:
         raise UserError("expected a file of pairs, got standard input", setting="pairs")
-    others = host_names(host, given["allowed_host"])
+    others = host_names(host, allowed_host)
     path = verdicts or str(pathlib.Path(pairs).with_name(VERDICTS_FILE))
     with (
         listen(host, port) as listening,
-        open_review(pairs, path, precision=precision, format=given["format"] or "") as session,
+        open_review(pairs, path, precision=precision, format=format or "") as session,
     ):
         token = secrets.token_urlsafe(16)
         app = make_review_app(session, token=token, allowed_hosts=[*LOOPBACK, *others])
@@ -249,8 +276,6 @@ def review(
         log.info(text, pairs, f"{facts['pairs']:,}", f"{facts['verdicts']:,}", path, url)
         if cli.wants_json():
             click.echo(json.dumps(facts))
-        if not others:
-            log.info("only requests to localhost are answered; see `--allowed-host`")
         try:
             run_app(app, listening)
         finally:  # Ctrl-C comes out of it
@@ -260,7 +285,7 @@ def review(
 
 
 def _next_step(session: Review, folder: pathlib.Path) -> str:
-    """The command that fits the scores of an output folder to verdicts; "" for too few of them."""
+    """Return the command that fits the scores to verdicts; "" for too few of them."""
     from qpr_jax.duplicates.output import INFO
     from qpr_jax.reranking.refit import LEAST_LABELS
 

@@ -1,25 +1,34 @@
-"""Commands that judge a run: evaluate scores it, errors lists the queries at which it fails."""
+"""Commands of scores: evaluate, errors (queries at which a run fails), rerank, calibrate."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import logging
+import pathlib
+import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import STANDARD_INPUT, input_name
-from qpr_jax.data.question_pairs import read_question_pairs
+from qpr_jax.data.question_pairs import COLUMNS, QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import HELD_OUT, read_pairs
 from qpr_jax.errors import UserError, needs
+from qpr_jax.files import refuse_existing
 from qpr_jax.ids import Id, parse_key
 
 if TYPE_CHECKING:
     from qpr_jax.evaluation.translation import Encode
     from qpr_jax.reranking.model import Rerank
 
+log = logging.getLogger("qpr_jax")
+
+_FITTED = "fitted to {verdicts:,} verdicts, {duplicates:,} duplicates"
+_FIT = "precision {precision:.2f} and recall {recall:.2f} at 0.5, Brier score {brier:.3f}"
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
     "retrieval": ("format", "text_column", "id_column", "other_texts", "cross_encoder"),
@@ -44,7 +53,21 @@ _OPTIONS = {
 @cli.option("--beir", type=cli.PATH, help="A folder in BEIR's format, instead of PAIRS.")
 @cli.option("--split", help="Split of --beir.  [default: test]")
 @cli.option("--trec", type=cli.FILE, help="Write the rankings of --beir here, in TREC's format.")
-def evaluate(folder: str, pairs: str, task: str, **given: Any) -> dict[str, Any]:
+def evaluate(
+    folder: str,
+    pairs: str,
+    task: str,
+    validation: str | None,
+    format: str | None,
+    skip_bad_rows: bool,
+    text_column: str | None,
+    id_column: str | None,
+    other_texts: bool,
+    cross_encoder: str | None,
+    beir: str | None,
+    split: str | None,
+    trec: str | None,
+) -> dict[str, Any]:
     """Score the run or index of FOLDER; prints JSON.
 
     retrieval: a row of PAIRS is a query and the `id` of an indexed question with the same meaning.
@@ -70,82 +93,103 @@ def evaluate(folder: str, pairs: str, task: str, **given: Any) -> dict[str, Any]
     """
     from qpr_jax.retriever import read_encoder
 
-    way = task if given["beir"] is None else "--beir"
-    if way == "--beir" and (task, pairs) != ("retrieval", STANDARD_INPUT):
+    way = task if beir is None else "--beir"
+    if beir is not None and (task, pairs) != ("retrieval", STANDARD_INPUT):
         raise click.UsageError("--beir goes without PAIRS and --task")
-    for name, value in given.items():
-        if value and name not in (*_OPTIONS[way], "beir"):
+    for name, value in click.get_current_context().params.items():
+        if value and name not in ("folder", "pairs", "task", "beir", *_OPTIONS[way]):
             raise click.UsageError(f"--{name.replace('_', '-')} does not go with {way}")
-    if way == "classification" and given["validation"] is None:
-        raise click.UsageError("classification needs --validation")
     if way == "retrieval":
-        return _score_retrieval(folder, pairs, given)
+        relevant = _read_relevant(pairs, text_column, id_column, format)
+        return _score_retrieval(folder, relevant, cross_encoder, other_texts=other_texts)
+    if way == "classification" and validation is None:
+        raise click.UsageError("classification needs --validation")
     encode = read_encoder(folder).encode
+    if beir is not None:
+        from qpr_jax.evaluation.beir_scores import beir_scores
+
+        return beir_scores(encode, beir, split or "test", run_file=trec)
     if way == "translation":
-        from qpr_jax.data.parallel_sentences import file_names, read_translations
-
-        with needs("the task translation", ".[train]"):
-            from qpr_jax.evaluation.translation import score_set
-        sentences = read_translations(pairs, skip_bad_rows=given["skip_bad_rows"])
-        return score_set(sentences._replace(name=file_names(pairs)), encode)
-    if way != "--beir":
-        return _score_pairs(encode, pairs, given)
-    from qpr_jax.evaluation.beir_scores import beir_scores
-
-    return beir_scores(encode, given["beir"], given["split"] or "test", run_file=given["trec"])
+        return _score_translations(encode, pairs, skip_bad_rows=skip_bad_rows)
+    read = functools.partial(read_question_pairs, format=format, skip_bad_rows=skip_bad_rows)
+    return _score_pairs(encode, pairs, validation, read)
 
 
-def _score_retrieval(folder: str, pairs: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    from qpr_jax.evaluation.retrieval import relevance_scores
-
-    retriever = cli.load_index(folder, given["cross_encoder"])
-    relevant: dict[str, set[Id]] = {}
+def _read_relevant(
+    path: str, text_column: str | None, id_column: str | None, format: str | None
+) -> dict[str, set[Id]]:
+    """Read the ids that each query should find."""
 
     def parse(query: object, cell: object) -> tuple[str, Id] | None:
         value = parse_key(cell)
         asks = isinstance(query, str) and query.strip()
         return (str(query), value) if asks and value is not None else None
 
-    columns = [given["text_column"] or "question", given["id_column"] or "id"]
-    remedy = "name the columns with `--text-column` and `--id-column`"
-    how = {"expected": "a query and an id", "format": given["format"] or "", "remedy": remedy}
-    for query, value in read_values(pairs, columns, parse, **how):
+    relevant: dict[str, set[Id]] = {}
+    rows = read_values(
+        path,
+        [text_column or "question", id_column or "id"],
+        parse,
+        expected="a query and an id",
+        format=format or "",
+        remedy="name the columns with `--text-column` and `--id-column`",
+    )
+    for query, value in rows:
         relevant.setdefault(query, set()).add(value)
     if not relevant:
-        raise UserError(f"{input_name(pairs)}: expected pairs to score, got none")
+        raise UserError(f"{input_name(path)}: expected pairs to score, got none")
+    return relevant
+
+
+def _score_retrieval(
+    folder: str, relevant: dict[str, set[Id]], cross_encoder: str | None, *, other_texts: bool
+) -> dict[str, Any]:
+    from qpr_jax.evaluation.retrieval import relevance_scores
+
+    retriever = cli.load_index(folder, cross_encoder)
     ids = [*dict.fromkeys(value for values in relevant.values() for value in values)]
     there = zip(ids, retriever.store.get(ids), strict=True)
     if missing := [value for value, question in there if question is None]:
         counts = f"{len(missing):,} of {len(ids):,}"
-        what = f"{input_name(pairs)}: {counts} ids are not in {folder}, such as {missing[0]}"
+        what = f"{counts} ids are not in {folder}, such as {missing[0]}"
         raise UserError(what, remedy="remove their rows, or name the index of these ids")
 
     def score(word: Rerank) -> dict[str, Any]:
         search = functools.partial(retriever.search, rerank=word)
-        return relevance_scores(search, relevant, other_texts=given["other_texts"])
+        return relevance_scores(search, relevant, other_texts=other_texts)
 
     scores = score(False)
     if retriever.ordering(None):
         scores["reranked"] = score(None)
-    if given["cross_encoder"]:
+    if cross_encoder:
         scores["cross_encoded"] = score("cross_encoder")
     return scores
 
 
-def _score_pairs(encode: Encode, pairs: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _score_translations(encode: Encode, pairs: str, *, skip_bad_rows: bool) -> dict[str, Any]:
+    from qpr_jax.data.parallel_sentences import file_names, read_translations
+
+    with needs("the task translation", ".[train]"):
+        from qpr_jax.evaluation.translation import score_set
+    sentences = read_translations(pairs, skip_bad_rows=skip_bad_rows)
+    return score_set(sentences._replace(name=file_names(pairs)), encode)
+
+
+def _score_pairs(
+    encode: Encode, pairs: str, validation: str | None, read: Callable[[str], QuestionPairs]
+) -> dict[str, Any]:
     from qpr_jax.evaluation.judged_pairs import (
         require_both_labels,
         score_classification,
         score_mining,
     )
 
-    how = {name: given[name] for name in ("format", "skip_bad_rows")}
-    test = read_question_pairs(pairs, **how)
-    if (validation := given["validation"]) is None:
+    test = read(pairs)
+    if validation is None:
         counts = {"questions": len(test.questions), "labelled_pairs": len(test.pairs)}
         counts["non_duplicates"] = int((~test.is_duplicate).sum())
         return counts | score_mining(encode, test)
-    chosen_on = read_question_pairs(validation, **how)
+    chosen_on = read(validation)
     require_both_labels(chosen_on.is_duplicate, f"{input_name(validation)}: ")
     require_both_labels(test.is_duplicate, f"{input_name(pairs)}: ")
     return score_classification(encode, chosen_on, test)
@@ -179,3 +223,88 @@ def errors(run: str, split: str, out: str) -> dict[str, Any]:
         click.echo(failures.summarize(results))
     count = len(failures.failing(results))
     return {"out": out, "split": split, "queries": len(results), "failing": count}
+
+
+@cli.command(stopped="the lines printed are complete", prints_json=True)
+@cli.argument("model", type=cli.PATH)
+@cli.argument("pairs", default="-")
+@cli.table_format("PAIRS")
+@cli.lines_output
+def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
+    """Score PAIRS with a cross-encoder.
+
+    PAIRS has the columns question1 and question2. MODEL is a run that trained a cross-encoder, or a
+    folder of sentence-transformers' CrossEncoder. Prints a line for each pair: question1,
+    question2, score (the output of the model after its activation) and, for a run, probability
+    (that the two mean the same, calibrated on validation pairs).
+
+    Example: qpr rerank runs/quora_cross_encoder pairs.tsv --output tsv
+    """
+    from qpr_jax.reranking.cross_encoder import read_cross_encoder
+
+    def parse(first: object, second: object) -> tuple[str, str] | None:
+        return (first, second) if isinstance(first, str) and isinstance(second, str) else None
+
+    scorer, columns = read_cross_encoder(model), COLUMNS[:2]
+    texts = read_values(pairs, columns, parse, expected="two questions", format=format or "")
+    header = [*columns, "score", *(["probability"] if scorer.calibration is not None else [])]
+
+    def rows() -> Iterator[dict[str, object]]:
+        for part in cli.chunked(progress.count(texts, "scored")):
+            logits = scorer.predict(part)
+            scores = [scorer.scores(logits), scorer.probabilities(logits)]
+            values = [column.tolist() for column in scores if column is not None]
+            for pair, *numbers in zip(part, *values, strict=True):
+                yield dict(zip(header, (*pair, *numbers), strict=True))
+
+    sys.stdout.writelines(cli.as_lines(rows(), output, header))
+
+
+@cli.command(stopped="the scores are the old ones or the new ones")
+@cli.argument("encoder", type=cli.PATH)
+@cli.argument("verdicts", default="-")
+@cli.option("--out", type=cli.FOLDER, help="New folder, instead of changing ENCODER.")
+@cli.table_format("VERDICTS")
+@cli.skip_bad_rows
+def calibrate(
+    encoder: str, verdicts: str, out: str | None, format: str | None, skip_bad_rows: bool
+) -> dict[str, Any]:
+    """Fit the scores of an encoder to VERDICTS, 20 or more of both kinds.
+
+    VERDICTS has question1, question2 and is_duplicate (0 or 1). With a column weight (the number of
+    found pairs that a row stands for), as `qpr review` writes it, they are a sample of found pairs.
+    Without it, the texts are taken for a table, whose near pairs without a label are no duplicates.
+    The fit begins with the scores of ENCODER: give all verdicts in one file. ENCODER is changed, or
+    copied to --out. Prints the precision and recall of held-out verdicts before and after.
+
+    Example: qpr calibrate minilm verdicts.csv --out models/support
+    """
+    from qpr_jax.encoders.load import save_encoder
+    from qpr_jax.index.stores import run_encoder_folder
+    from qpr_jax.reranking.model import read_encoder_and_model, save_pair_model
+    from qpr_jax.reranking.refit import refit
+
+    if out is not None:
+        refuse_existing(out)
+    elif not pathlib.Path(encoder).is_dir():
+        what = f"expected the folder of an encoder to change, got the name {encoder!r}"
+        raise UserError(what, remedy="name a folder for the calibrated copy with --out")
+    read, model = read_encoder_and_model(encoder)
+    labeled = read_question_pairs(
+        verdicts, format=format, skip_bad_rows=skip_bad_rows, weighted=True
+    )
+    model, facts = refit(model, read.identity, labeled, read.encode(labeled.questions))
+    if out is None:
+        save_pair_model(run_encoder_folder(encoder), model)
+    else:
+        save_encoder(out, read, also=lambda folder: save_pair_model(folder, model))
+    log.info("%s: %s", out or encoder, _FITTED.format_map(facts))
+    for name in ("before", "after"):
+        if facts[name]:
+            log.info("held-out labels, %s: %s", name, _FIT.format_map(facts[name]))
+    if facts["after"]["brier"] >= facts["after"]["base_brier"]:
+        log.warning(
+            "the scores say less than the share of duplicates alone; judge found pairs, as "
+            "`qpr review` shows them: likely pairs and made opposites are no sample of these"
+        )
+    return {"out": out or encoder, **facts}

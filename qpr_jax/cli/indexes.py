@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import logging
 import os
@@ -28,7 +29,6 @@ log = logging.getLogger("qpr_jax")
 _ENCODER = "Name or folder.  [default: that of FOLDER; minilm; above 50,000 rows open_student]"
 _CLEAN = "Leave out HTML and shared sentences.  [default: --clean]"
 _RERANK = "Order of the first hits.  [default: score, if there is one]"
-_RECIPE = ("factory", "metric", "probes", "vectors", "clean")
 
 
 @cli.command(stopped="{folder} keeps its old index or has the new one")
@@ -40,10 +40,17 @@ _RECIPE = ("factory", "metric", "probes", "vectors", "clean")
 @cli.option("--probes", type=int, help="Number of lists that a search probes.")
 @cli.option("--vectors", help="float32, or float16 for half the disk.")
 @cli.option("--clean/--no-clean", default=None, help=_CLEAN)
-@cli.payload_input
-@cli.questions_input
+@cli.questions_input(ids=True, payload=True)
 def index(
-    folder: str, questions: tuple[str, ...], encoder: str | None, **how: Any
+    folder: str,
+    questions: tuple[str, ...],
+    encoder: str | None,
+    factory: str | None,
+    metric: str | None,
+    probes: int | None,
+    vectors: str | None,
+    clean: bool | None,
+    read: cli.Read,
 ) -> dict[str, Any]:
     """Index QUESTIONS, files or folders, in FOLDER.
 
@@ -57,22 +64,23 @@ def index(
              qpr index my_index questions.jsonl --encoder runs/quora_sdml --payload product,date
     """
     from qpr_jax.index.build import INDEX
-    from qpr_jax.index.run import present_encoder
+    from qpr_jax.index.stores import present_encoder
     from qpr_jax.retriever import Retriever
 
-    source = present_encoder(folder) if encoder is None else encoder
-    given = {name: value for name in _RECIPE if (value := how.pop(name)) is not None}
-    entries = progress.count(cli.read_input(questions, **how), "read")
-    where = ", ".join(map(input_name, questions)) + ", line"
     old = pathlib.Path(folder, INDEX, MANIFEST).exists()
-    retriever = Retriever.build(entries, encoder=source, location=folder, recipe=given, where=where)
+    recipe = {"factory": factory, "metric": metric, "probes": probes, "vectors": vectors}
+    recipe["clean"] = clean
+    retriever = Retriever.build(
+        progress.count(cli.read_files(questions, read), "read"),
+        encoder=present_encoder(folder) if encoder is None else encoder,
+        location=folder,
+        recipe={name: value for name, value in recipe.items() if value is not None},
+        where=", ".join(map(input_name, questions)) + ", line",
+    )
     text = "%s: %s questions" + ", in place of the old index and all that was added" * old
     log.info(text, folder, f"{len(retriever):,}")
-    return {
-        "folder": folder,
-        "questions": len(retriever),
-        **dataclasses.asdict(retriever.store.recipe),
-    }
+    facts = dataclasses.asdict(retriever.store.recipe)
+    return {"folder": folder, "questions": len(retriever), **facts}
 
 
 @cli.command(stopped="the lines printed are complete", prints_json=True)
@@ -85,10 +93,18 @@ def index(
 @cli.option("--cross-encoder", type=cli.PATH, help="Folder of a cross-encoder.")
 @cli.option("--distinct", is_flag=True, help="Of hits with equal texts, print the first.")
 @cli.option("--min-score", type=cli.PART, help="Leave out hits with a lower score or none.")
-@cli.ids_input
-@cli.questions_input
+@cli.questions_input(ids=True)
 def search(
-    folder: str, queries: str, k: int, query: tuple[str, ...], output: str, **how: Any
+    folder: str,
+    queries: str,
+    k: int,
+    query: tuple[str, ...],
+    output: str,
+    rerank: str | None,
+    cross_encoder: str | None,
+    distinct: bool,
+    min_score: float | None,
+    read: cli.Read,
 ) -> None:
     """Print the best indexed questions for each of QUERIES.
 
@@ -103,8 +119,6 @@ def search(
     """
     from qpr_jax.retriever import Hit
 
-    rerank, cross_encoder = how.pop("rerank"), how.pop("cross_encoder")
-    options = {"distinct": how.pop("distinct"), "min_score": how.pop("min_score")}
     word: Any = False if rerank == "false" else rerank
     if cross_encoder and word != "cross_encoder":
         raise click.UsageError("--cross-encoder goes with --rerank cross_encoder only")
@@ -112,15 +126,19 @@ def search(
     if not query and _is_text(queries):
         query = (queries,)
     entries: Iterable[Entry] = [Entry(0, None, text) for text in query]
-    if not query:
-        entries = cli.read_input([queries], **how)
-    typed = not query and queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty()
     # The results of a batch must fit into memory.
-    batch_size = max(1, min(cli.CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
+    size = max(1, min(cli.CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
+    if not query:
+        entries = cli.read_files([queries], read)
+        if queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty():
+            size = 1
+    find = functools.partial(
+        retriever.search, k=k, rerank=word, distinct=distinct, min_score=min_score
+    )
 
     def rows() -> Iterator[dict[str, Any]]:
-        for batch in cli.chunked(entries, 1 if typed else batch_size):
-            found = retriever.search([entry.question for entry in batch], k, rerank=word, **options)
+        for batch in cli.chunked(entries, size):
+            found = find([entry.question for entry in batch])
             for entry, hits in zip(batch, found, strict=True):
                 for hit in hits:
                     fields = {"query": entry.question, "query_id": entry.id, **hit._asdict()}
@@ -130,8 +148,7 @@ def search(
                     yield fields
             sys.stdout.flush()
 
-    header = ("query", "query_id", *Hit._fields)
-    sys.stdout.writelines(cli.as_lines(rows(), output, header))
+    sys.stdout.writelines(cli.as_lines(rows(), output, ("query", "query_id", *Hit._fields)))
 
 
 def _is_text(queries: str) -> bool:
@@ -148,9 +165,8 @@ def _is_text(queries: str) -> bool:
 @cli.command(stopped="the lines printed are in {folder}; the others may not be", prints_json=True)
 @cli.argument("folder", type=cli.PATH)
 @cli.several_files
-@cli.payload_input
-@cli.questions_input
-def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
+@cli.questions_input(ids=True, payload=True)
+def add(folder: str, questions: tuple[str, ...], read: cli.Read) -> None:
     """Add QUESTIONS to the index of FOLDER.
 
     A question whose id is there replaces the old one. Prints a line {"id", "question"} for each
@@ -161,7 +177,7 @@ def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
     retriever = cli.load_index(folder)
     count = replaced = 0
     try:
-        for batch in cli.chunked(progress.count(cli.read_input(questions, **how), "added")):
+        for batch in cli.chunked(progress.count(cli.read_files(questions, read), "added")):
             for _, group in itertools.groupby(batch, lambda entry: entry.id is None):
                 some = [*group]
                 if keys := [id_key(entry.id) for entry in some if entry.id is not None]:
@@ -186,7 +202,14 @@ def add(folder: str, questions: tuple[str, ...], **how: Any) -> None:
 @cli.option("--format", type=click.Choice(FORMATS))
 @cli.option("--id-column", default="id", help="Column of the id.")
 @cli.option("--ignore-missing", is_flag=True, help="Ignore ids that are not in the index.")
-def remove(folder: str, ids: str, one: tuple[str, ...], **given: Any) -> dict[str, Any]:
+def remove(
+    folder: str,
+    ids: str,
+    one: tuple[str, ...],
+    format: str | None,
+    id_column: str,
+    ignore_missing: bool,
+) -> dict[str, Any]:
     """Remove the questions of IDS from the index of FOLDER.
 
     IDS is a file with an id a line, or a table. If any id is missing, nothing is removed.
@@ -197,10 +220,11 @@ def remove(folder: str, ids: str, one: tuple[str, ...], **given: Any) -> dict[st
         raise UserError(f"{ids}: no such file", remedy="for an id write `--id`")
     retriever = cli.load_index(folder)
     remedy = "name the column with `--id-column`, or another format with `--format`"
-    how = {"expected": EXPECTED, "format": given["format"] or "", "remedy": remedy}
-    read: Iterator[Id] = read_values(ids, [given["id_column"]], parse_key, **how)
-    found = map(id_key, one) if one else read
-    count = retriever.remove(dict.fromkeys(found), ignore_missing=given["ignore_missing"])
+    read: Iterator[Id] = read_values(
+        ids, [id_column], parse_key, expected=EXPECTED, format=format or "", remedy=remedy
+    )
+    named = dict.fromkeys(map(id_key, one) if one else read)
+    count = retriever.remove(named, ignore_missing=ignore_missing)
     log.info("%s: %s removed, %s questions", folder, f"{count:,}", f"{len(retriever):,}")
     return {"folder": folder, "removed": count, "questions": len(retriever)}
 

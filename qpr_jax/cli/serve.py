@@ -32,12 +32,32 @@ if TYPE_CHECKING:
 log = logging.getLogger("qpr_jax")
 
 TOKEN = "QPR_TOKEN"
-_ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]+)?", re.ASCII)
 _HOSTS = "Host that requests may name, besides --host and localhost; repeatable; *: any."
 _ORIGINS = "Web pages that may read answers (CORS), as https://shop.example; repeatable."
+
+
+def host_name(name: str) -> str:
+    """Return a name as the header `Host` has it, an IPv6 address in brackets."""
+    try:
+        return f"[{ipaddress.IPv6Address(name.strip('[]'))}]"
+    except ValueError:
+        if re.fullmatch(r"\*|[\w.-]+", name, re.ASCII):
+            return name
+    raise click.BadParameter(f"expected a name or an address without port, got {name!r}")
+
+
+def origin(text: str) -> str:
+    """Return what is an origin of web pages."""
+    if not re.fullmatch(r"https?://(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]+)?", text, re.ASCII):
+        raise click.BadParameter(f"expected an origin, as https://shop.example, got {text!r}")
+    return text
+
+
 PORT = click.IntRange(0, 65535)
 host_option = cli.option("--host", default="127.0.0.1", help="Address; 0.0.0.0: all of them.")
-allowed_hosts = cli.option("--allowed-host", metavar="NAME", multiple=True, help=_HOSTS)
+allowed_hosts = cli.option(
+    "--allowed-host", type=host_name, metavar="NAME", multiple=True, help=_HOSTS
+)
 
 
 @cli.command(stopped="changes that were answered are on disk")
@@ -45,14 +65,26 @@ allowed_hosts = cli.option("--allowed-host", metavar="NAME", multiple=True, help
 @host_option
 @cli.option("--port", default=8000, type=PORT)
 @allowed_hosts
-@cli.option("--allowed-origin", metavar="ORIGIN", multiple=True, help=_ORIGINS)
+@cli.option("--allowed-origin", type=origin, metavar="ORIGIN", multiple=True, help=_ORIGINS)
 @cli.option("--access-log", is_flag=True, help="Print a line for each request.")
 @cli.option("--token-file", type=cli.PATH, help=f"File with the token for writing; else ${TOKEN}.")
 @cli.option("--cross-encoder", type=cli.PATH, help="Folder of a cross-encoder.")
 @cli.option("--workers", default=1, type=cli.COUNT, help="Number of processes.")
 @cli.option("--threads", type=cli.COUNT, help="Threads of a worker.  [default: cores]")
 @cli.option("--max-body", default=1 << 20, type=cli.COUNT, help="Largest body of a request, bytes.")
-def serve(folder: str, host: str, port: int, workers: int, **given: Any) -> None:
+def serve(
+    folder: str,
+    host: str,
+    port: int,
+    allowed_host: tuple[str, ...],
+    allowed_origin: tuple[str, ...],
+    access_log: bool,
+    token_file: str | None,
+    cross_encoder: str | None,
+    workers: int,
+    threads: int | None,
+    max_body: int,
+) -> None:
     """Serve the index of FOLDER over HTTP, with a search page at /.
 
     POST /search {"queries": [...], "k": 5, "rerank": null}, POST /encode, POST /questions, GET and
@@ -64,24 +96,20 @@ def serve(folder: str, host: str, port: int, workers: int, **given: Any) -> None
     Example: qpr serve my_index --port 8000
     """
     # By default FAISS's threads spin while they wait for the next batch.
-    use_huge_pages(OMP_WAIT_POLICY="passive", OMP_NUM_THREADS=str(given["threads"] or cpu_count()))
+    use_huge_pages(OMP_WAIT_POLICY="passive", OMP_NUM_THREADS=str(threads or cpu_count()))
     with needs("`qpr serve`", ".[serve]"):
         from qpr_jax.serving.app import Settings, make_app
-        from qpr_jax.serving.middleware import LOOPBACK
-    hosts, access_log = host_names(host, given["allowed_host"]), given["access_log"]
-    check_origins(given["allowed_origin"])
     settings = Settings(
         folder=folder,
-        token=_token(given["token_file"]),
-        max_body=given["max_body"],
-        allowed_hosts=hosts,
-        allowed_origins=given["allowed_origin"],
-        cross_encoder=given["cross_encoder"],
+        token=_token(token_file),
+        max_body=max_body,
+        allowed_hosts=host_names(host, allowed_host),
+        allowed_origins=[*allowed_origin],
+        cross_encoder=cross_encoder,
     )
-    if {*hosts} <= {*LOOPBACK}:
-        log.info("only requests to localhost are answered; see --allowed-host")
     with listen(host, port) as listening:
-        url = f"http://{_bracket_ipv6(host)}:{listening.getsockname()[1]}"
+        port = listening.getsockname()[1]
+        url = f"http://{host_name(host)}:{port}"
         say = functools.partial(_say, settings, url, cli.wants_json())
         if workers == 1:
             if hangup := getattr(signal, "SIGHUP", 0):  # Windows has none
@@ -89,14 +117,21 @@ def serve(folder: str, host: str, port: int, workers: int, **given: Any) -> None
             app = make_app(settings.open_index(), settings, reload_signal=hangup, on_ready=say)
             run_app(app, listening, access_log=access_log)
             return
-        where = {"host": host, "port": listening.getsockname()[1], "workers": workers}
         say = functools.partial(say, len(settings.open_index()))
-    _serve_by_workers(settings, say, where, access_log=access_log)
+    where = {"host": host, "port": port, "workers": workers, "access_log": access_log}
+    _serve_by_workers(settings, say, where)
 
 
-def _serve_by_workers(
-    settings: Settings, say: Callable[[], None], where: dict[str, Any], *, access_log: bool
-) -> None:
+def _say(settings: Settings, url: str, as_json: bool, count: int) -> None:
+    gc.freeze()  # the index stays, so the collector need not scan it
+    writing = "with the token" if settings.token else "off"
+    log.info("%s: %s questions at %s, writing %s", settings.folder, f"{count:,}", url, writing)
+    if as_json:
+        facts = {"folder": settings.folder, "questions": count, "url": url}
+        click.echo(json.dumps(facts | {"writing": bool(settings.token)}))
+
+
+def _serve_by_workers(settings: Settings, say: Callable[[], None], where: dict[str, Any]) -> None:
     """Serve in several processes, which uvicorn starts and watches; `say` once all are ready."""
     import uvicorn
 
@@ -114,33 +149,24 @@ def _serve_by_workers(
         uvicorn.run(
             "qpr_jax.serving.app:create_app",
             factory=True,
-            **where,
             timeout_worker_healthcheck=300,  # opening and compiling may hold up an answer
-            **_uvicorn(access_log=access_log),
+            **_uvicorn_options(),
+            **where,
         )
-
-
-def _say(settings: Settings, url: str, as_json: bool, count: int) -> None:
-    gc.freeze()  # the index stays, so the collector need not scan it
-    writing = "with the token" if settings.token else "off"
-    log.info("%s: %s questions at %s, writing %s", settings.folder, f"{count:,}", url, writing)
-    if as_json:
-        facts = {"folder": settings.folder, "questions": count, "url": url}
-        click.echo(json.dumps(facts | {"writing": bool(settings.token)}))
 
 
 def run_app(app: Any, listening: socket.socket, *, access_log: bool = False) -> None:
     """Serve an application until a signal ends it: KeyboardInterrupt by Ctrl-C."""
     import uvicorn
 
-    server = uvicorn.Server(uvicorn.Config(app, **_uvicorn(access_log=access_log)))
+    server = uvicorn.Server(uvicorn.Config(app, access_log=access_log, **_uvicorn_options()))
     server.run([listening])
     if server.started:  # uvloop may drop the KeyboardInterrupt that comes as its last task ends
         raise KeyboardInterrupt
 
 
-def _uvicorn(*, access_log: bool) -> dict[str, Any]:
-    """Return the arguments of uvicorn that all servers have."""
+def _uvicorn_options() -> dict[str, Any]:
+    """Return the options of uvicorn that all servers have."""
     from uvicorn.config import LOGGING_CONFIG
 
     logs = copy.deepcopy(LOGGING_CONFIG)
@@ -149,7 +175,6 @@ def _uvicorn(*, access_log: bool) -> dict[str, Any]:
     logs["formatters"]["access"] |= {"fmt": line, "use_colors": False}
     return {
         "log_config": logs,
-        "access_log": access_log,
         "server_header": False,
         "proxy_headers": False,
         "ws": "none",
@@ -157,39 +182,18 @@ def _uvicorn(*, access_log: bool) -> dict[str, Any]:
     }
 
 
-def check_origins(allowed: Sequence[str]) -> None:
-    """UserError for what is no origin in `--allowed-origin`."""
-    for origin in allowed:
-        if not _ORIGIN.fullmatch(origin):
-            what = f"expected an origin, as https://shop.example, got {origin!r}"
-            raise UserError(what, setting="allowed_origin")
-
-
 def host_names(host: str, allowed: Sequence[str]) -> list[str]:
-    """The names that a `Host` header may have, besides the loopback ones.
+    """Return the names that a `Host` header may have, besides the loopback ones."""
+    from qpr_jax.serving.middleware import LOOPBACK
 
-    They are those of `--host`, if it names one address, and of `--allowed-host`.
-    """
-    own = _bracket_ipv6(host)
-    names = [] if own in ("0.0.0.0", "[::]") else [own]
-    for name in map(_bracket_ipv6, allowed):
-        if not re.fullmatch(r"\*|\[[0-9a-f:.]+\]|[\w.-]+", name, re.ASCII):
-            what = f"expected a name or an address without port, got {name!r}"
-            raise UserError(what, setting="allowed_host")
-        names.append(name)
+    names = [*({host_name(host)} - {"0.0.0.0", "[::]"}), *allowed]
+    if {*names} <= {*LOOPBACK}:
+        log.info("only requests to localhost are answered; see `--allowed-host`")
     return names
 
 
-def _bracket_ipv6(name: str) -> str:
-    """An IPv6 address as browsers write it; any other name as it is."""
-    try:
-        return f"[{ipaddress.IPv6Address(name.strip('[]'))}]"
-    except ValueError:
-        return name
-
-
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens at an address; UserError where it cannot."""
+    """Return a socket that listens at an address; UserError where it cannot."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
@@ -203,12 +207,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 def _token(path: str | None) -> str:
     """Return the token that clients must send to write, of a file or $QPR_TOKEN; "" for none."""
-    token = os.environ.get(TOKEN, "")
-    if path is not None:
-        token = pathlib.Path(path).read_text("utf-8", "replace")
-    elif TOKEN not in os.environ:
+    text = pathlib.Path(path).read_text("utf-8", "replace") if path else os.environ.get(TOKEN)
+    if text is None:
         return ""
-    if not re.fullmatch("[!-~]+", token.strip()):
+    if not re.fullmatch("[!-~]+", text.strip()):
         source = path or f"${TOKEN}"
         raise UserError(f"{source}: expected a token of printable ASCII without blanks")
-    return token.strip()
+    return text.strip()

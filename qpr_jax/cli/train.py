@@ -24,7 +24,7 @@ H@1 and MRR: test queries among all questions of the preset's data. Minutes: the
 2 cores of an AMD EPYC (quora_best and openqa_sdml: one core). `qpr presets NAME` prints the
 settings of a preset, `qpr train RUN --config NAME` trains it.
 """
-_CONFIG = "A preset, or a TOML file.  [default: quora_sdml; with --from, fine_tune]"
+_CONFIG = "A preset, or a TOML file.  [default: quora_sdml; with --encoder, fine_tune]"
 
 
 @cli.command(stopped="the same command, without --overwrite, resumes {workdir}")
@@ -33,10 +33,16 @@ _CONFIG = "A preset, or a TOML file.  [default: quora_sdml; with --from, fine_tu
 @cli.option("--config", metavar="SPEC", help=_CONFIG)
 @cli.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
 @cli.option("--labels", type=cli.PATH, help="Train on these pairs, too (from `qpr review`).")
-@cli.option("--from", "start", type=cli.PATH, help="Start from this encoder: folder or name.")
+@cli.option("--encoder", type=cli.PATH, help="Start from this encoder: folder or name.")
 @cli.option("--overwrite", is_flag=True, help="Replace the run in the folder.")
 def train(
-    workdir: str, pairs: str | None, config: str | None, changes: tuple[str, ...], **given: Any
+    workdir: str,
+    pairs: str | None,
+    config: str | None,
+    changes: tuple[str, ...],
+    labels: str | None,
+    encoder: str | None,
+    overwrite: bool,
 ) -> int | dict[str, Any]:
     """Train on labeled PAIRS in the folder RUN.
 
@@ -52,14 +58,14 @@ def train(
     Example: qpr train runs/synthetic --config synthetic_sdml
              qpr train runs/mine pairs.tsv --config quora_best --set batch_size=2048
              qpr train runs/mine pairs.tsv --config mine.toml
-             qpr train runs/second pairs.tsv --from runs/mine --labels verdicts.csv
+             qpr train runs/second pairs.tsv --encoder runs/mine --labels verdicts.csv
     """
     use_huge_pages()
     with needs("`qpr train`", ".[train]"):
         from qpr_jax.training.config import load_config, override
-    named = {"data.path": pairs, "data.labels": given["labels"]}
-    named |= {"data.source": pairs and "quora", "encoder.pretrained": given["start"]}
-    preset = config or ("fine_tune" if given["start"] else "quora_sdml")
+    named = {"data.path": pairs, "data.labels": labels}
+    named |= {"data.source": pairs and "quora", "encoder.pretrained": encoder}
+    preset = config or ("fine_tune" if encoder else "quora_sdml")
     settings = load_config(preset, {name: v for name, v in named.items() if v is not None})
     for change in changes:
         name, equals, value = change.partition("=")
@@ -67,12 +73,12 @@ def train(
             raise UserError(f"expected NAME=VALUE, got {change!r}", setting="set")
         settings = override(settings, {name: value})
     if preset == "fine_tune" and not settings.data.path:
-        example = f"`qpr train {workdir} pairs.tsv --from {settings.encoder.pretrained}`"
+        example = f"`qpr train {workdir} pairs.tsv --encoder {settings.encoder.pretrained}`"
         raise UserError("expected a file of pairs to train with", remedy=f"name it: {example}")
     with needs("`qpr train`", ".[train]"):
         from qpr_jax.training.main import train_and_evaluate
     try:
-        report = train_and_evaluate(settings, workdir, overwrite=given["overwrite"])
+        report = train_and_evaluate(settings, workdir, overwrite=overwrite)
     except Interrupted as interrupted:
         return 128 + int(interrupted.args[0])
     return {"run": workdir, "report": report}
@@ -80,8 +86,8 @@ def train(
 
 @cli.command(stopped="nothing was changed")
 @cli.argument("names", nargs=-1, type=click.Choice([*PRESETS]), metavar="[NAMES]...")
-@cli.option("--all", "every", is_flag=True, help="Also print all other settings, as comments.")
-def presets(names: tuple[str, ...], every: bool) -> None:
+@cli.option("--all", "whole", is_flag=True, help="Also print all other settings, as comments.")
+def presets(names: tuple[str, ...], whole: bool) -> None:
     """List the presets of `qpr train`, or print their settings.
 
     With NAMES, print the settings of these presets, as TOML. A file of them is a start for settings
@@ -91,30 +97,30 @@ def presets(names: tuple[str, ...], every: bool) -> None:
     Example: qpr presets quora_best --all > mine.toml
              qpr train runs/mine pairs.tsv --config mine.toml
     """
-    if every and not names:
+    if whole and not names:
         raise click.UsageError("--all goes with NAMES only")
     if cli.wants_json():
         for name in names or FACTS:
             click.echo(json.dumps({"name": name, **FACTS[name], "settings": PRESETS[name]}))
     elif names:
-        click.echo("\n".join(_toml(name, every=every) for name in names), nl=False)
+        click.echo("\n".join(_toml(name, whole=whole) for name in names), nl=False)
     else:
         table = "".join(_facts(name, facts) for name, facts in FACTS.items())
         click.echo(table + _FOOTER, nl=False)
 
 
 def _facts(name: str, facts: Mapping[str, Any]) -> str:
-    """The scores and the time of a preset, and what it trains."""
+    """Return the scores and the time of a preset, and what it trains."""
     scores = f"H@1 {facts['hits_at_1']:.3f}  MRR {facts['mrr']:.3f}" if "mrr" in facts else ""
     minutes = f"{facts['minutes']:g} min" if "minutes" in facts else ""
     return f"{name:<24}{scores:<22}{minutes}".rstrip() + f"\n    {facts['summary']}\n"
 
 
-def _toml(name: str, *, every: bool) -> str:
-    """The settings of a preset as TOML, below its facts in a comment."""
+def _toml(name: str, *, whole: bool) -> str:
+    """Return the settings of a preset as TOML, below its facts in a comment."""
     lines = [f"# {line}" for line in _facts(name, FACTS[name]).splitlines()]
     changes = PRESETS[name]
-    if not every:
+    if not whole:
         return "\n".join([*lines, *(f"{key} = {json.dumps(v)}" for key, v in changes.items()), ""])
     with needs("`qpr presets --all`", ".[train]"):
         from qpr_jax.training.config import TrainConfig, declarations, flatten
@@ -127,12 +133,14 @@ def _toml(name: str, *, every: bool) -> str:
 
 
 @cli.command(stopped="the same command resumes {out}")
-@cli.argument("named", metavar="ENCODER", type=cli.PATH)
+@cli.argument("encoder", type=cli.PATH)
 @cli.argument("questions", default="-")
 @cli.option("--out", type=cli.PATH, required=True, help="Output file, .npy, or folder.")
 @cli.option("--spark", help="Spark master, as of `qpr clusters`; for a folder.  [default: none]")
-@cli.questions_input
-def encode(named: str, questions: str, out: str, spark: str | None, **how: Any) -> dict[str, Any]:
+@cli.questions_input()
+def encode(
+    encoder: str, questions: str, out: str, spark: str | None, read: cli.Read
+) -> dict[str, Any]:
     """Write the vectors of QUESTIONS to a .npy file.
 
     The file has float32 [n, d], in the order of QUESTIONS. np.load(OUT, mmap_mode="r") opens it in
@@ -148,22 +156,26 @@ def encode(named: str, questions: str, out: str, spark: str | None, **how: Any) 
     from qpr_jax.retriever import read_encoder
 
     if os.path.isdir(questions):
-        if how["format"] not in (None, "parquet"):
+        if read.keywords["format"] not in ("", "parquet"):
             raise click.UsageError("a folder of Parquet files does not take --format")
-        column, skip = how["text_column"] or "", how["skip_bad_rows"]
-        files = {"text_column": column, "skip_bad_rows": skip, "spark": spark or ""}
-        rows = encode_parquet(questions, out, named, **files)
+        rows = encode_parquet(
+            questions,
+            out,
+            encoder,
+            text_column=read.keywords["text"],
+            skip_bad_rows=read.keywords["skip_bad_rows"],
+            spark=spark or "",
+        )
         log.info("%s: %s vectors", out, f"{rows:,}")
         return {"out": out, "vectors": rows}
     if spark is not None:
         raise click.UsageError("--spark needs QUESTIONS to be a folder of Parquet files")
-    encoder = read_encoder(named)
-    entries = progress.count(cli.read_input([questions], **how), "encoded")
-    texts = (entry.question for entry in entries)
-    dimension, identity = encoder.dimension, encoder.identity
-    rows = encode_to_file(out, texts, encoder.encode, dimension=dimension, encoder=identity)
-    log.info("%s: %s vectors of %d dimensions", out, f"{rows:,}", dimension)
-    return {"out": out, "vectors": rows, "dimension": dimension, "encoder": identity}
+    model = read_encoder(encoder)
+    texts = (entry.question for entry in progress.count(read([questions]), "encoded"))
+    facts: dict[str, Any] = {"dimension": model.dimension, "encoder": model.identity}
+    rows = encode_to_file(out, texts, model.encode, **facts)
+    log.info("%s: %s vectors of %d dimensions", out, f"{rows:,}", model.dimension)
+    return {"out": out, "vectors": rows, **facts}
 
 
 @cli.command(stopped="{to} is complete or absent")

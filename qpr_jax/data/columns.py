@@ -29,7 +29,7 @@ from qpr_jax.data.decoding import (
 )
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath, write_atomically
-from qpr_jax.text.tokenizer import replace_surrogates
+from qpr_jax.text.cleaning import replace_surrogates
 
 log = logging.getLogger("qpr_jax")
 

@@ -19,7 +19,7 @@ from qpr_jax.data.frames import frame_rows, is_missing, is_table, row_labels, se
 from qpr_jax.errors import UserError, needs, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import LARGEST_ID, Id, check_id, check_ids, id_key
-from qpr_jax.text.base import as_texts
+from qpr_jax.text.cleaning import as_texts
 
 if TYPE_CHECKING:
     import pandas

@@ -11,17 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.duplicates.rows import Rows
-from qpr_jax.errors import UserError
+from qpr_jax.duplicates.rows import Linkage, Rows, column_of
 
-Linkage = Literal["complete", "closure"]
-LINKAGES: tuple[Linkage, ...] = ("complete", "closure")
-RULES = ("first", "longest", "central")  # of the row that stays
-_COLUMN = "max:"
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 
@@ -31,14 +26,6 @@ class RowGroup(NamedTuple):
     members: list[int]  # rows, by id
     last: int  # the place of the pair that joined the group last; -1 for copies of one text
     kept: int  # the row that stands for all
-
-
-def check_linkage(linkage: Linkage) -> Linkage:
-    """Return a linkage; UserError for what is none."""
-    if linkage not in LINKAGES:
-        what = f"expected one of {', '.join(LINKAGES)}, got {linkage!r}"
-        raise UserError(what, setting="groups")
-    return linkage
 
 
 def group_entries(
@@ -147,17 +134,6 @@ def group_rows(
         kept = choose_kept(keep, rows, allowed, vectors)
         groups.append(RowGroup(members, int(last[root]), kept))
     return groups
-
-
-def column_of(keep: str) -> str | None:
-    """The column of a rule `max:COLUMN`; None for one of RULES; UserError for any other."""
-    if keep in RULES:
-        return None
-    column = keep.removeprefix(_COLUMN) if isinstance(keep, str) else ""
-    if not column or column == keep:
-        rules = f"{', '.join(RULES)} or {_COLUMN}COLUMN"
-        raise UserError(f"expected {rules}, got {keep!r}", setting="keep")
-    return column
 
 
 def choose_kept(keep: str, rows: Rows, members: Sequence[int], vectors: np.ndarray) -> int:

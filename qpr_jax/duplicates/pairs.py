@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import functools
 import json
-import numbers
 import pathlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpr_jax.data.tables import Table
-from qpr_jax.duplicates.groups import (
-    Linkage,
-    RowGroup,
-    check_linkage,
-    column_of,
-    group_entries,
-    group_rows,
-)
+from qpr_jax.duplicates.groups import RowGroup, group_entries, group_rows
 from qpr_jax.duplicates.output import (
     TABLES,
     Group,
@@ -33,7 +25,14 @@ from qpr_jax.duplicates.output import (
     with_table,
     write_tables,
 )
-from qpr_jax.duplicates.rows import Rows, require_column
+from qpr_jax.duplicates.rows import (
+    Linkage,
+    Rows,
+    check_bound,
+    check_linkage,
+    column_of,
+    require_column,
+)
 from qpr_jax.errors import UserError, shortened
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, order_key
@@ -51,21 +50,6 @@ THRESHOLD = 0.5  # the least score of a pair where no bound is given
 SWEPT = (0.3, 0.5, 0.7, 0.9)  # the thresholds of `Pairs.sweep`
 _SWEPT_FACTS = ("pairs", "groups", "kept")
 _SHOWN = 10  # pairs that are printed
-_BOUNDS = {  # what is expected, and the largest value: a larger one is a mistake
-    "threshold": ("a score, 0 to 1", 1.0),
-    "max_distance": ("a squared distance of 0 or more", 1e300),
-}
-
-
-def check_bound(name: str, value: object) -> float | None:
-    """Return a `threshold` or `max_distance` as a number, None for none; UserError for others."""
-    what, most = _BOUNDS[name]
-    if value is None:
-        return None
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not 0 <= float(value) <= most:  # type: ignore[arg-type]
-        raise UserError(f"expected {what}, got {value!r:.80}", setting=name)
-    return float(value)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

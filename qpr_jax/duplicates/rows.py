@@ -10,10 +10,12 @@ from __future__ import annotations
 import collections
 import json
 import logging
+import numbers
 import operator
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -25,11 +27,18 @@ from qpr_jax.errors import UserError, shortened
 from qpr_jax.ids import id_key, order_key
 from qpr_jax.index.base import Question
 from qpr_jax.index.close_pairs import Compare
-from qpr_jax.text.cleaning import Cleaner
-from qpr_jax.text.folding import folded, number_key, without_numbers, without_unseen
+from qpr_jax.text.cleaning import Cleaner, folded, number_key, without_numbers, without_unseen
 
 log = logging.getLogger("qpr_jax")
 
+Linkage = Literal["complete", "closure"]
+LINKAGES: tuple[Linkage, ...] = ("complete", "closure")
+RULES = ("first", "longest", "central")  # of the row that stays
+_COLUMN = "max:"
+_BOUNDS = {  # what is expected, and the largest value: a larger one is a mistake
+    "threshold": ("a score, 0 to 1", 1.0),
+    "max_distance": ("a squared distance of 0 or more", 1e300),
+}
 _WHOLE = re.compile(r"(-?\d+)\.0+")  # a whole number that a table of floats has
 
 
@@ -273,3 +282,33 @@ def _blocks(rows: list[Question], table: int, block_on: str | None, *, apart: bo
         f"alone {number >= table} {row.id}" if value is None else f"value {value}"
         for number, (row, value) in enumerate(zip(rows, values, strict=True))
     ]
+
+
+def check_bound(name: str, value: object) -> float | None:
+    """Return a `threshold` or `max_distance` as a number, None for none; UserError for others."""
+    what, most = _BOUNDS[name]
+    if value is None:
+        return None
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= float(value) <= most:  # type: ignore[arg-type]
+        raise UserError(f"expected {what}, got {value!r:.80}", setting=name)
+    return float(value)  # type: ignore[arg-type]
+
+
+def check_linkage(linkage: Linkage) -> Linkage:
+    """Return a linkage; UserError for what is none."""
+    if linkage not in LINKAGES:
+        what = f"expected one of {', '.join(LINKAGES)}, got {linkage!r}"
+        raise UserError(what, setting="groups")
+    return linkage
+
+
+def column_of(keep: str) -> str | None:
+    """The column of a rule `max:COLUMN`; None for one of RULES; UserError for any other."""
+    if keep in RULES:
+        return None
+    column = keep.removeprefix(_COLUMN) if isinstance(keep, str) else ""
+    if not column or column == keep:
+        rules = f"{', '.join(RULES)} or {_COLUMN}COLUMN"
+        raise UserError(f"expected {rules}, got {keep!r}", setting="keep")
+    return column

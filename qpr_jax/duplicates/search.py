@@ -10,10 +10,13 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.data.tables import Table, as_table
-from qpr_jax.duplicates.groups import Linkage, check_linkage, column_of
-from qpr_jax.duplicates.pairs import THRESHOLD, Pairs, check_bound
+from qpr_jax.duplicates.pairs import THRESHOLD, Pairs
 from qpr_jax.duplicates.rows import (
+    Linkage,
     Rows,
+    check_bound,
+    check_linkage,
+    column_of,
     encode_entries,
     leave_out_indexed,
     make_rows,
@@ -27,9 +30,8 @@ from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, first_repeated, repeated_id
 from qpr_jax.index import close_pairs as close
 from qpr_jax.index.base import Question, as_questions
-from qpr_jax.index.density import neighbor_distances
 from qpr_jax.reranking.model import FittedModel, read_encoder_and_model, require_model
-from qpr_jax.reranking.plain import logit_of, probability
+from qpr_jax.reranking.plain import logit_of, neighbor_distances, probability
 from qpr_jax.retriever import Retriever
 from qpr_jax.text.cleaning import Cleaner
 
@@ -61,7 +63,7 @@ def find_duplicates(
     """Find the pairs of rows that mean the same, and the groups that they form.
 
     Pairs count from `threshold` on and up to `max_distance`; neither means a threshold of 0.5. Rows
-    with one folded text (`text.folding`) are always duplicates, with score 1. The result does not
+    with one folded text (`text.cleaning`) are always duplicates, with score 1. The result does not
     depend on the order of the rows, except which of them is the first.
 
     Args:

@@ -21,7 +21,7 @@ from qpr_jax.encoders.cnn_kernels import FoldedCnn
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, parse_json, read_manifest, read_verified
 from qpr_jax.machine import cpu_count
-from qpr_jax.text.base import as_texts
+from qpr_jax.text.cleaning import as_texts
 from qpr_jax.text.vocabulary import Vocabulary, vocabulary_from_bytes, vocabulary_to_bytes
 
 FORMAT = "qpr_jax model 1"

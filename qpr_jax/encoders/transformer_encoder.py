@@ -24,7 +24,7 @@ from qpr_jax.encoders.sentence_transformers import (
 from qpr_jax.errors import needs
 from qpr_jax.files import StrPath
 from qpr_jax.models import BertShape
-from qpr_jax.text.base import as_texts
+from qpr_jax.text.cleaning import as_texts
 from qpr_jax.text.word_pieces import WordPieces
 
 if TYPE_CHECKING:

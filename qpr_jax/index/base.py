@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
@@ -15,8 +16,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_id
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.text.base import as_texts
-from qpr_jax.text.cleaning import Cleaner
+from qpr_jax.text.cleaning import Cleaner, as_texts
 
 SaveEncoder = Callable[[StrPath], object]  # writes an encoder and its model of pairs to a folder
 Entries = Iterable[tuple[int, Id | None, str, Payload | None]]  # line, id, question, payload
@@ -169,3 +169,8 @@ def as_questions(entries: Entries, lines: array.array[int], where: str) -> Itera
         yield Question(id, text, rest[0] if rest else None)
     if not lines:
         raise UserError(f"{where.rpartition(',')[0]}: expected questions, got none")
+
+
+def damaged(path: pathlib.Path, reason: str) -> UserError:
+    """Return the error of a damaged file."""
+    return UserError(f"{path}: {reason}", remedy="restore the file, or build the index again")

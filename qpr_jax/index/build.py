@@ -41,8 +41,8 @@ from qpr_jax.files import (
     write_manifest,
 )
 from qpr_jax.index import questions
-from qpr_jax.index.base import Question, SaveEncoder
-from qpr_jax.index.questions import QuestionFiles, damaged
+from qpr_jax.index.base import Question, SaveEncoder, damaged
+from qpr_jax.index.questions import QuestionFiles
 from qpr_jax.index.recipe import Recipe, check_recipe, padded_dimension
 from qpr_jax.index.vectors import Vectors, read_codes
 from qpr_jax.text.cleaning import Cleaner

@@ -19,19 +19,26 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, folder_lock
 from qpr_jax.ids import Id
-from qpr_jax.index.base import Hit, Question, SaveEncoder, check_encoder
+from qpr_jax.index.base import Hit, Question, SaveEncoder, check_encoder, damaged
 from qpr_jax.index.build import (
     INDEX,
     Encode,
     exporter,
     found_nothing,
+    read_build,
     refuse_part,
     verify_build,
     write_build,
 )
-from qpr_jax.index.questions import LARGEST_COUNTER, LOCK, stored_key
+from qpr_jax.index.questions import (
+    LARGEST_COUNTER,
+    LOCK,
+    State,
+    signature_of,
+    stored_key,
+)
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.state import State, open_state, signature_of
+from qpr_jax.index.vectors import Live
 from qpr_jax.text.cleaning import Cleaner
 
 
@@ -295,3 +302,20 @@ class FolderStore:
 def _remove(path: pathlib.Path, process: int) -> None:
     if process == os.getpid():  # a child has the same finalizer
         shutil.rmtree(path, ignore_errors=True)
+
+
+def open_state(folder: pathlib.Path, encoder: str) -> State:
+    """Open the present build as it was before all changes; `encoder` as of `check_encoder`."""
+    while True:
+        signature = signature_of(folder)
+        try:
+            manifest, files, vectors = read_build(folder)
+        except (UserError, FileNotFoundError) as error:
+            if signature_of(folder) != signature:
+                continue  # another process replaced the build
+            if isinstance(error, UserError):
+                raise
+            raise damaged(error.filename, "the file is missing") from None
+        check_encoder(folder, manifest["encoder"], encoder)
+        live = Live(len(vectors), len(vectors))
+        return State(manifest, signature, files, vectors, [], {}, live, 0, manifest["next_id"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import operator
 import os
 import pathlib
@@ -19,13 +20,17 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from qpr_jax.errors import UserError
+from qpr_jax.files import MANIFEST
 from qpr_jax.ids import Id, id_key
-from qpr_jax.index.base import Question
+from qpr_jax.index.base import Question, damaged
+from qpr_jax.index.vectors import Live, Vectors
+
+log = logging.getLogger("qpr_jax")
 
 Key = int | str
 Change = tuple[int, int, Key, Question | None, np.ndarray | None]  # its number, the row, ...
@@ -35,6 +40,8 @@ BY_KEY = "CREATE UNIQUE INDEX by_key ON questions (key)"
 CHANGES = "CREATE TABLE changes (sequence INTEGER PRIMARY KEY, row, key, data, vector)"
 # Larger numbers are hashes or the like, which no counter should follow.
 LARGEST_COUNTER = 2**53
+MANY_ADDED = 50_000  # vectors; a search compares each of them
+_CHUNK = 16_384  # questions that are read at once
 _WAIT = 60.0  # seconds to wait for another process's change
 _JSON: dict[str, Any] = {
     "allow_nan": False,
@@ -161,6 +168,79 @@ class QuestionFiles:
         return int(connection.execute("PRAGMA main.data_version").fetchone()[0])
 
 
+class State(NamedTuple):
+    """A build, and the changes since, applied in their order."""
+
+    manifest: dict[str, Any]
+    signature: tuple[int, ...]
+    files: QuestionFiles
+    vectors: Vectors
+    added: list[Question]  # behind those of the build, by row
+    row_of: dict[Key, int]  # of the keys of what was added
+    live: Live  # the rows that can be found
+    sequence: int  # of the last change that is in it
+    next_id: int
+
+    def rows_of(self, ids: Iterable[Id]) -> dict[Key, int]:
+        """Return the rows of the ids that are there, by their keys."""
+        keys = {stored_key(id) for id in ids}
+        found = {key: self.row_of[key] for key in keys if key in self.row_of}
+        mask = self.live.mask
+        for key, row in self.files.rows_of([*keys.difference(found)]).items():
+            if mask is None or mask[row]:
+                found[key] = row
+        return found
+
+    def questions(self, rows: Sequence[int]) -> dict[int, Question]:
+        """Return the questions of rows, removed ones included."""
+        built = len(self.vectors.built)
+        found = self.files.get([row for row in rows if row < built])
+        found.update((row, self.added[row - built]) for row in rows if row >= built)
+        return found
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, list[Question]]]:
+        """Yield the rows that can be found, int64 [m], and their questions, some at a time."""
+        mask = self.live.mask
+        for part in batches(self.live.rows, _CHUNK):
+            rows = np.arange(part.start, part.stop)
+            rows = rows if mask is None else rows[mask[rows]]
+            found = self.questions(rows.tolist())
+            yield rows, [found[row] for row in rows.tolist()]
+
+    def apply(self) -> State:
+        """Return the state after all changes in the file; do not use this one if it fails."""
+        changes = self.files.changes(self.sequence, self.live.rows)
+        if not changes:
+            return self
+        removed, vectors, next_id = [], [], self.next_id
+        for _, row, key, question, vector in changes:
+            if question is None or vector is None:
+                removed.append(row)
+                if self.row_of.get(key) == row:
+                    del self.row_of[key]
+            else:
+                self.row_of[key] = row
+                self.added.append(question)
+                vectors.append(vector)
+                next_id = max(next_id, after(question.id))
+        if vectors:
+            before = self.vectors.added
+            self.vectors.add(np.stack(vectors))
+            if before <= MANY_ADDED < self.vectors.added:
+                log.warning("many questions were added; `qpr compact` makes searches fast")
+        live = self.live.changed(np.array(removed, np.int64), len(vectors))
+        return self._replace(live=live, sequence=changes[-1][0], next_id=next_id)
+
+
+def signature_of(folder: pathlib.Path) -> tuple[int, ...]:
+    """Return what differs when the manifest of a folder was replaced."""
+    try:
+        facts = os.stat(f"{folder}/{MANIFEST}")  # joining paths would take longer
+    except FileNotFoundError:
+        return ()
+    return facts.st_ino, facts.st_mtime_ns, facts.st_size
+
+
 def write_questions(
     built: pathlib.Path, changes: pathlib.Path, questions: Iterable[Question]
 ) -> tuple[int, int]:
@@ -211,11 +291,6 @@ def _key_and_data(question: Question) -> tuple[Key, bytes]:
 def batches(rows: int, size: int) -> Iterator[range]:
     """Yield consecutive ranges of at most `size` rows."""
     return (range(start, min(start + size, rows)) for start in range(0, rows, size))
-
-
-def damaged(path: pathlib.Path, reason: str) -> UserError:
-    """Return the error of a damaged file."""
-    return UserError(f"{path}: {reason}", remedy="restore the file, or build the index again")
 
 
 def question_json(question: Question) -> str:

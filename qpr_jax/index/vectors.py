@@ -16,7 +16,7 @@ import faiss
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.index.questions import damaged
+from qpr_jax.index.base import damaged
 from qpr_jax.index.recipe import (
     FLAT_BELOW,
     Recipe,

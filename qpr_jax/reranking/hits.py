@@ -14,10 +14,8 @@ from qpr_jax.index.vectors import distances_to, pair_distances
 from qpr_jax.reranking.guards import GUARDS, guards
 from qpr_jax.reranking.model import PairModel
 from qpr_jax.reranking.plain import probability
-from qpr_jax.text.base import as_texts
-from qpr_jax.text.cleaning import Cleaner
+from qpr_jax.text.cleaning import Cleaner, as_texts, folded
 from qpr_jax.text.differences import Explanation, find_differences
-from qpr_jax.text.folding import folded
 
 _MOST_COMPARED = 16_384  # hits of a query among which copies are looked for
 

@@ -16,7 +16,7 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, manifest_format
-from qpr_jax.index.run import run_encoder_folder
+from qpr_jax.index.stores import run_encoder_folder
 from qpr_jax.reranking import plain, words
 
 # What orders hits: False: the distance; None: the model of pairs, if there is one.

@@ -14,10 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import faiss
 import numpy as np
 
+from qpr_jax import progress
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, read_manifest, write_folder
+from qpr_jax.index.close_pairs import EXACT, index_of_lists
 from qpr_jax.reranking.guards import GUARDS, guards
 
 FORMAT = "qpr_jax pair model 1"
@@ -25,6 +28,9 @@ DEPTH = 20  # hits of a search
 SURE = 0.999  # the largest score of texts that are not copies
 _ROWS = 25  # of a table, that weigh as much as `around`
 LEAST = 0.002  # the least u or v whose logarithm is taken
+_FIRST, _LAST = 2, 6  # the nearest texts that count; the first may be a duplicate
+_CHUNK = 4096  # texts whose nearest are searched at once
+_PROBES = 8  # lists that are searched
 GUARDED = 0.06  # the least u of texts with a guard
 
 
@@ -57,7 +63,7 @@ class PlainModel:
         return DEPTH
 
     def spreads(self, neighbor_distances: np.ndarray) -> np.ndarray:
-        """Compute log v of the n texts of a table, float64 [n], from `index.density`.
+        """Compute log v of the n texts of a table, float64 [n], from `neighbor_distances`.
 
         Of few texts v is drawn to `around`; NaN becomes it.
         """
@@ -111,6 +117,38 @@ class PlainModel:
 
     def _u(self, distances: np.ndarray) -> np.ndarray:
         return np.asarray(distances, np.float64) / (2 * self.scale)
+
+
+def neighbor_distances(vectors: np.ndarray) -> np.ndarray:
+    """Return the mean squared distance of each text to its second to sixth nearest, float64 [n].
+
+    NaN where there are fewer than three texts. Above 50,000 texts the nearest are those of a few
+    lists.
+
+    vectors: float32 [n, d], of distinct texts.
+    """
+    count, dimension = vectors.shape
+    nearest = min(_LAST + 1, count)  # itself included
+    means = np.full(count, np.nan)
+    if nearest <= _FIRST:
+        return means
+    index = faiss.IndexFlatL2(dimension)
+    if count > EXACT:
+        index = index_of_lists(np.arange(count), vectors.__getitem__)
+        index.nprobe = _PROBES
+    index.add(vectors)
+    with progress.bar("density", count) as show:
+        for start in range(0, count, _CHUNK):
+            distances, rows = index.search(vectors[start : start + _CHUNK], nearest)
+            distances = np.where(rows >= 0, np.maximum(distances, 0), np.nan).astype(np.float64)
+            texts = np.arange(start, start + len(distances))[:, None]
+            itself = rows == texts
+            itself[~itself.any(axis=1), -1] = True  # behind texts with an equal vector
+            others = distances[~itself].reshape(len(distances), nearest - 1)
+            with np.errstate(invalid="ignore"):
+                means[texts[:, 0]] = np.nanmean(others[:, _FIRST - 1 :], axis=1)
+            show(start + len(distances), "")
+    return means
 
 
 def ratios(u: np.ndarray, spreads: np.ndarray) -> np.ndarray:

@@ -15,11 +15,17 @@ from qpr_jax.data.clusters import connect
 from qpr_jax.data.question_pairs import QuestionPairs
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.rankings import BINS, reliability
-from qpr_jax.index.density import neighbor_distances
 from qpr_jax.index.vectors import pair_distances
 from qpr_jax.reranking.fitting import fit_logistic
 from qpr_jax.reranking.guards import GUARDS, guards
-from qpr_jax.reranking.plain import GUARDED, PlainModel, logit_of, probability, ratios
+from qpr_jax.reranking.plain import (
+    GUARDED,
+    PlainModel,
+    logit_of,
+    neighbor_distances,
+    probability,
+    ratios,
+)
 from qpr_jax.reranking.words import WordsModel
 
 LEAST_LABELS = 20

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import pathlib
-import secrets
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
 
 import anyio
 from fastapi import Depends, FastAPI, Path, Query
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
@@ -25,14 +22,20 @@ import qpr_jax
 from qpr_jax.errors import UserError
 from qpr_jax.retriever import Retriever
 from qpr_jax.serving import models
-from qpr_jax.serving.live import LiveIndex, ServerMetrics
-from qpr_jax.serving.middleware import HANDLERS, LOOPBACK, RESPONSES, RequestChecks
+from qpr_jax.serving.live import LiveIndex
+from qpr_jax.serving.middleware import (
+    HANDLERS,
+    LOOPBACK,
+    RESPONSES,
+    Json,
+    RequestChecks,
+    needs_token,
+)
 from qpr_jax.serving.models import shorten
-from qpr_jax.serving.pages import find_examples, make_page
+from qpr_jax.serving.pages import search_page
 
 SETTINGS = "QPR_SERVE"  # environment variable of `create_app`
 MAX_BODY = 1 << 20  # bytes
-_BEARER = HTTPBearer(scheme_name="token", auto_error=False)
 
 
 class _IdConvertor(PathConvertor):
@@ -101,9 +104,7 @@ def make_app(
       on_ready: called with the number of questions once the index is warm.
     """
     settings = settings or Settings()
-    metrics = ServerMetrics()
-    open_again = settings.open_index if settings.folder else None
-    live = LiveIndex(retriever, open_again, metrics)
+    live = LiveIndex(retriever, settings.open_index if settings.folder else None)
     app = FastAPI(
         title="qpr_jax",
         version=qpr_jax.__version__,
@@ -115,10 +116,11 @@ def make_app(
         responses=RESPONSES,
         lifespan=_lifespan(live, reload_signal, on_ready),
     )
-    needs_token = [Depends(_token_check(settings.token))]
+    expected = "`Authorization: Bearer TOKEN` with the server's token"
+    writes = [needs_token(settings.token, expected)]
     _add_searches(app, live)
-    _add_questions(app, live, needs_token)
-    _add_operations(app, live, needs_token)
+    _add_questions(app, live, writes)
+    _add_operations(app, live, writes)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -132,7 +134,7 @@ def make_app(
         await live.why_not_ready()
         await live.count()
 
-    instrumentator = metrics.instrumentator().instrument(app)
+    instrumentator = live.metrics.instrumentator().instrument(app)
     instrumentator.expose(app, dependencies=[Depends(refresh)], summary="Metrics for Prometheus.")
     app.add_middleware(
         RequestChecks, hosts=[*LOOPBACK, *settings.allowed_hosts], largest=settings.max_body
@@ -164,53 +166,30 @@ def _lifespan(live: LiveIndex, reload_signal: int, on_ready: Callable[[int], obj
     return lifespan
 
 
-def _token_check(token: str) -> Callable[..., Awaitable[None]]:
-    """Return a dependency that answers 401 or 403 unless the request has the token."""
-
-    async def check(
-        given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
-    ) -> None:
-        if not token:
-            raise HTTPException(403, "writing is off: the server was started without a token")
-        sent = given.credentials.strip().encode() if given else b""
-        if not secrets.compare_digest(sent, token.encode()):
-            line = "expected `Authorization: Bearer TOKEN` with the server's token"
-            raise HTTPException(401, line, {"WWW-Authenticate": "Bearer"})
-
-    return check
-
-
 def _add_searches(app: FastAPI, live: LiveIndex) -> None:
     @app.post("/search", response_model=models.SearchResponse)
     async def search(body: models.SearchRequest) -> Response:
         """Find the best questions for each query."""
-        return _json(await live.with_newest(lambda now: now.search(body)))
+        return Json(await live.with_newest(lambda now: now.search(body)))
 
     @app.get("/search", response_model=models.SearchResponse)
     async def search_one(asked: Annotated[models.SearchQuery, Query()]) -> Response:
         """Find the best questions for one query."""
-        rerank = False if asked.rerank == "false" else asked.rerank
-        given = asked.model_dump(exclude={"q"}) | {"query": asked.q, "rerank": rerank}
-        body = models.SearchRequest(**given)
-        return _json(await live.with_newest(lambda now: now.search(body)))
+        return await search(asked.as_request())
 
     @app.post("/encode", response_model=models.EncodeResponse)
     async def encode(body: models.EncodeRequest) -> Response:
         """Return the vector of each question."""
-
-        def encoded(now: Retriever) -> bytes:
-            return json.dumps({"vectors": now.encode(body.questions).tolist()}).encode()
-
-        return _json(await live.read(encoded))
+        return await live.read(lambda now: Json({"vectors": now.encode(body.questions).tolist()}))
 
 
-def _add_questions(app: FastAPI, live: LiveIndex, needs_token: list[Any]) -> None:
-    @app.post("/questions", response_model=models.AddResponse, dependencies=needs_token)
+def _add_questions(app: FastAPI, live: LiveIndex, writes: list[Any]) -> None:
+    @app.post("/questions", response_model=models.AddResponse, dependencies=writes)
     async def add(body: models.AddRequest) -> Response:
         """Add questions: durable, and found by searches, before this answers. Needs the token."""
         payload = False if body.payload is None else body.payload
         ids = await live.write(lambda now: now.add(body.questions, body.ids, payload))
-        return _json(json.dumps({"ids": ids}).encode())
+        return Json({"ids": ids})
 
     @app.get("/questions/{id:id}", response_model=models.QuestionModel)
     async def get(id: PathId) -> Response:
@@ -218,10 +197,9 @@ def _add_questions(app: FastAPI, live: LiveIndex, needs_token: list[Any]) -> Non
         (found,) = await live.read(lambda now: now.store.get([id]))
         if found is None:
             raise _unknown(id)
-        facts = {"id": found.id, "question": found.text, "payload": found.payload}
-        return _json(json.dumps(facts).encode())
+        return Json({"id": found.id, "question": found.text, "payload": found.payload})
 
-    @app.delete("/questions/{id:id}", status_code=204, dependencies=needs_token)
+    @app.delete("/questions/{id:id}", status_code=204, dependencies=writes)
     async def remove(id: PathId) -> Response:
         """Remove a question, durably, before this answers. Needs the token."""
         if not await live.write(lambda now: now.remove([id], ignore_missing=True)):
@@ -233,7 +211,7 @@ def _unknown(id: models.Id) -> HTTPException:
     return HTTPException(404, f"no question has the id {shorten(id)}")
 
 
-def _add_operations(app: FastAPI, live: LiveIndex, needs_token: list[Any]) -> None:
+def _add_operations(app: FastAPI, live: LiveIndex, writes: list[Any]) -> None:
     @app.get("/health")
     async def health() -> dict[str, Any]:
         """Answer while the process lives; see also `/ready`."""
@@ -246,7 +224,7 @@ def _add_operations(app: FastAPI, live: LiveIndex, needs_token: list[Any]) -> No
             raise HTTPException(503, reason, {"Retry-After": "1"})
         return {"status": "ready"}
 
-    @app.post("/reload", dependencies=needs_token)
+    @app.post("/reload", dependencies=writes)
     async def reload() -> dict[str, Any]:
         """Open the index of the folder again, while requests are answered. Needs the token.
 
@@ -256,12 +234,4 @@ def _add_operations(app: FastAPI, live: LiveIndex, needs_token: list[Any]) -> No
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        examples: list[str] = []
-        with contextlib.suppress(UserError, OSError):  # the page says so when it searches
-            examples = await live.read(find_examples)
-        text, headers = make_page(live.served.orders, examples)
-        return Response(text, headers=headers, media_type="text/html")
-
-
-def _json(body: bytes) -> Response:
-    return Response(body, media_type="application/json")
+        return await search_page(live)

@@ -27,7 +27,6 @@ from qpr_jax.serving.models import CROSS_QUERIES, SearchRequest
 
 log = logging.getLogger("qpr_jax")
 T = TypeVar("T")
-Open = Callable[[], Retriever]
 
 _RETRY_SECONDS = 1.0  # a reload that failed is not repeated before
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -76,9 +75,9 @@ class Served:
     def __init__(self, retriever: Retriever, on_batch: Callable[[int], object]) -> None:
         """on_batch: as of `Batcher`."""
         self.retriever = retriever
-        # By score and by distance, which are one without a model of pairs.
-        self.words: list[Rerank] = [None, False]
-        self.words += ["cross_encoder"] * (retriever.cross_encoder is not None)
+        by_score: list[Rerank] = [None] if retriever.ordering(None) else []
+        by_cross_encoder: list[Rerank] = ["cross_encoder"] if retriever.cross_encoder else []
+        self.orders = [*by_score, False, *by_cross_encoder]  # the default first
         # One for each order, so that no search waits for a cross-encoder.
         self._batchers = {
             (word, distinct, least): Batcher(
@@ -88,25 +87,18 @@ class Served:
                 max_queries=CROSS_QUERIES if word == "cross_encoder" else 256,
                 on_batch=on_batch,
             )
-            for word, distinct, least in itertools.product(self.words, (False, True), (None, 0))
+            for word, distinct, least in itertools.product(self.orders, (False, True), (None, 0))
         }
-
-    @property
-    def orders(self) -> list[Rerank]:
-        """The orders that differ, the default first."""
-        if self.retriever.ordering(None):
-            return self.words
-        return [False, *self.words[2:]]
 
     def warm_up(self) -> None:
         """Compute and compile what the first queries would wait for."""
-        for word in self.words:
+        for word in self.orders:
             self.retriever.search(["warm up"], rerank=word)
 
     async def search(self, asked: SearchRequest) -> bytes:
         """Return the JSON of the hits. 429 if many wait; 422 without this model."""
-        word = self.words[0] if asked.rerank is None else asked.rerank
-        if word not in self.words:
+        word = self.orders[0] if asked.rerank is None else asked.rerank
+        if word not in self.orders:
             raise HTTPException(422, f"`rerank`: this server has no {word!r}")
         # A least score of 0 leaves out none; each request has its own.
         scored = None if asked.min_score is None else 0
@@ -122,13 +114,11 @@ class LiveIndex:
     its own index; new ones get `served`.
     """
 
-    def __init__(
-        self, retriever: Retriever, open_again: Open | None, metrics: ServerMetrics
-    ) -> None:
+    def __init__(self, retriever: Retriever, open_again: Callable[[], Retriever] | None) -> None:
         """open_again: opens the index of the folder for `reload`; None if there is no folder."""
-        self._make = functools.partial(Served, on_batch=metrics.batches.observe)
-        self.served = self._make(retriever)
-        self._open, self._metrics = open_again, metrics
+        self.metrics = ServerMetrics()
+        self._make = functools.partial(Served, on_batch=self.metrics.batches.observe)
+        self.served, self._open = self._make(retriever), open_again
         self._warm = False
         self._writer = asyncio.Lock()  # writers queue here, and not in a thread each
         self._reloading = asyncio.Lock()
@@ -154,14 +144,14 @@ class LiveIndex:
             except Exception as error:
                 log.error("cannot search: %s", error)
                 reason = "the server cannot search; see its log"
-        self._metrics.ready.set(not reason)
+        self.metrics.ready.set(not reason)
         return reason
 
     async def count(self) -> int:
         """Return the number of questions; the last known one while the index fails."""
         with contextlib.suppress(UserError, OSError):
             self._count = await asyncio.to_thread(len, self.served.retriever)
-        self._metrics.questions.set(self._count)
+        self.metrics.questions.set(self._count)
         return self._count
 
     async def read(self, look: Callable[[Retriever], T]) -> T:
@@ -190,7 +180,7 @@ class LiveIndex:
                 if self.served is served:  # no other request has reloaded it meanwhile
                     if time.monotonic() - self._reloaded < _RETRY_SECONDS:
                         raise
-                    await self._reload(self._open)
+                    await self._reload()
         return await work(self.served)
 
     async def reload(self) -> dict[str, Any]:
@@ -201,25 +191,25 @@ class LiveIndex:
 
         Returns the number of questions and the duration in seconds.
         """
+        async with self._reloading:
+            return await self._reload()
+
+    async def _reload(self) -> dict[str, Any]:
         if self._open is None:
             raise HTTPException(409, "the index is in memory, so it cannot be reloaded")
-        async with self._reloading:
-            return await self._reload(self._open)
-
-    async def _reload(self, open_again: Open) -> dict[str, Any]:
         start = self._reloaded = time.monotonic()
         try:
-            new = self._make(await asyncio.to_thread(open_again))
+            new = self._make(await asyncio.to_thread(self._open))
             await asyncio.to_thread(new.warm_up)
         except Exception as error:
-            self._metrics.reloads.labels("failed").inc()
+            self.metrics.reloads.labels("failed").inc()
             line = "the index was not reloaded, and the old one stays"
             log.error("%s: %s", line, error, exc_info=not isinstance(error, UserError | OSError))
             # The reason may name paths and addresses, which are not for clients.
             retry = {"Retry-After": "1"} if isinstance(error, UnavailableError) else None
             raise HTTPException(503, f"{line}; see the server's log", retry) from None
         self.served = new
-        self._metrics.reloads.labels("ok").inc()
+        self.metrics.reloads.labels("ok").inc()
         count, seconds = await self.count(), round(time.monotonic() - start, 3)
         log.info("reloaded: %s questions, %s s", f"{count:,}", seconds)
         return {"questions": count, "seconds": seconds}

@@ -8,13 +8,15 @@ import logging
 import re
 import secrets
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Annotated, Any
 
+from fastapi import Depends
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import qpr_jax
@@ -31,15 +33,42 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     "5XX": {"model": Error, "description": "A failure of the server."},
 }
 
+_BEARER = HTTPBearer(scheme_name="token", auto_error=False)
 _NAME = "qpr_jax.request_id"  # key of the scope
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/?#@\s]+)(?::[0-9]*)?")
 
 
-def error_response(status: int, line: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Make the answer {"error": line}, in ASCII, because the line may quote anything."""
-    body = json.dumps({"error": line})
-    return Response(body, status, headers, media_type="application/json")
+class Json(JSONResponse):
+    """JSON in ASCII, because a text may have a lone surrogate; bytes go out as they are."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return content if isinstance(content, bytes) else json.dumps(content).encode()
+
+
+def error_response(status: int, line: str, headers: Mapping[str, str] | None = None) -> Json:
+    """Make the answer {"error": line}."""
+    return Json({"error": line}, status, headers)
+
+
+def check_token(sent: str, token: str, expected: str) -> None:
+    """Raise the HTTPException 401, which says what is expected, for another token."""
+    if not secrets.compare_digest(sent.strip().encode(), token.encode()):
+        raise HTTPException(401, f"expected {expected}", {"WWW-Authenticate": "Bearer"})
+
+
+def needs_token(token: str, expected: str) -> Any:
+    """Return a dependency that answers 401 or 403 unless the request has the token."""
+
+    async def check(
+        sent: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
+    ) -> None:
+        if not token:
+            raise HTTPException(403, "writing is off: the server was started without a token")
+        check_token(sent.credentials if sent else "", token, expected)
+
+    return Depends(check)
 
 
 class RequestChecks:
@@ -62,9 +91,9 @@ class RequestChecks:
             await self._app(scope, receive, send)
             return
         headers, size, started = Headers(scope=scope), 0, False
-        given = headers.getlist("x-request-id")
-        valid = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
-        name = given[0] if valid else secrets.token_hex(16)
+        ids = headers.getlist("x-request-id")
+        valid = len(ids) == 1 and _REQUEST_ID.fullmatch(ids[0])
+        name = ids[0] if valid else secrets.token_hex(16)
         # The server drops the body of the answer to HEAD.
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
 
@@ -80,8 +109,9 @@ class RequestChecks:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                own = MutableHeaders(scope=message)
-                own["X-Request-ID"], own["X-QPR-Version"] = name, qpr_jax.__version__
+                MutableHeaders(scope=message).update(
+                    {"X-Request-ID": name, "X-QPR-Version": qpr_jax.__version__}
+                )
             await send(message)
 
         refused = self._wrong_host(headers.getlist("host")) or _wrong_body(headers)
@@ -93,12 +123,12 @@ class RequestChecks:
                 answer = error_response(500, "the server failed; see its log")
                 await answer(scope, receive, named)
 
-    def _wrong_host(self, given: list[str]) -> Response | None:
+    def _wrong_host(self, hosts: list[str]) -> Response | None:
         """Return the answer to a request to these hosts if it is refused."""
-        match = _HOST.fullmatch(given[0].lower()) if len(given) == 1 else None
+        match = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
         if self._hosts is None or (match is not None and match[1] in self._hosts):
             return None
-        got = shorten(", ".join(given)) or "none"
+        got = shorten(", ".join(hosts)) or "none"
         line = f"host not allowed: {got}; start the server with --allowed-host NAME"
         return error_response(400, line)
 

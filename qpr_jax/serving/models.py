@@ -22,7 +22,7 @@ from qpr_jax import ids
 from qpr_jax.errors import short
 from qpr_jax.ids import LARGEST_BYTES, LARGEST_ID
 from qpr_jax.index.base import CLOSE
-from qpr_jax.text.tokenizer import replace_surrogates
+from qpr_jax.text.cleaning import replace_surrogates
 
 _ID_SCHEMA: dict[str, Any] = {
     "anyOf": [
@@ -72,6 +72,11 @@ Query = Annotated[
     Text, BeforeValidator(lambda text: replace_surrogates(text) if isinstance(text, str) else text)
 ]
 Queries = Annotated[list[Query], Field(max_length=TEXTS)]
+# An address has no other false than the word.
+Order = Annotated[
+    Literal[False, "cross_encoder"],
+    BeforeValidator(lambda word: False if word == "false" else word),
+]
 
 
 class SearchOptions(BaseModel):
@@ -84,6 +89,9 @@ class SearchOptions(BaseModel):
     min_score: float | None = Field(
         None, ge=0, le=1, description="Leave out hits with a lower score or none."
     )
+    rerank: Order | None = Field(
+        None, description="Order of the first hits; false: distance; null: score, if there is one."
+    )
 
 
 class SearchRequest(SearchOptions):
@@ -93,9 +101,6 @@ class SearchRequest(SearchOptions):
 
     queries: Queries | None = Field(None, examples=[["how can i learn french quickly"]])
     query: Query | None = Field(None, description="One query, instead of `queries`.")
-    rerank: Literal[False, "cross_encoder"] | None = Field(
-        None, description="Order of the first hits; false: distance; null: score, if there is one."
-    )
 
     @property
     def texts(self) -> list[str]:
@@ -119,9 +124,10 @@ class SearchQuery(SearchOptions):
     """What to search for, in the address."""
 
     q: Text
-    rerank: Literal["false", "cross_encoder"] | None = Field(
-        None, description="Order of the first hits; false: distance; none: score, if there is one."
-    )
+
+    def as_request(self) -> SearchRequest:
+        """Return the same as a body."""
+        return SearchRequest(query=self.q, **self.model_dump(exclude={"q"}))
 
 
 class EncodeRequest(Model):

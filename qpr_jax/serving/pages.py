@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import itertools
 import json
-import secrets
-from collections.abc import Collection, Sequence
-from typing import Annotated, Literal
+from collections.abc import Collection
+from typing import Annotated, Any, Literal
 
-from fastapi import Depends, FastAPI, Header
+from fastapi import FastAPI, Query
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from qpr_jax.duplicates.review import Review, describe_review
+from qpr_jax.errors import UserError
 from qpr_jax.rendering import render
-from qpr_jax.reranking.model import Rerank
 from qpr_jax.retriever import Retriever
-from qpr_jax.serving.middleware import HANDLERS, LOOPBACK, RequestChecks
+from qpr_jax.serving.live import LiveIndex
+from qpr_jax.serving.middleware import (
+    HANDLERS,
+    LOOPBACK,
+    Json,
+    RequestChecks,
+    check_token,
+    needs_token,
+)
 from qpr_jax.serving.models import CHARACTERS, Model
 
 _CHOICES = {
@@ -29,27 +37,23 @@ _CHOICES = {
 _WORDS = {"yes": True, "no": False, "skip": None}
 
 
-def find_examples(retriever: Retriever) -> list[str]:
-    """Return three of the first short questions of an index, all different."""
-    first = (question.text for question in itertools.islice(retriever.store.questions(), 100))
-    return [*dict.fromkeys(text for text in first if text.strip() and len(text) <= 80)][:3]
+async def search_page(live: LiveIndex) -> Response:
+    """Make the search page, with three of the first short questions to try, all different."""
+
+    def find_examples(retriever: Retriever) -> list[str]:
+        first = (question.text for question in itertools.islice(retriever.store.questions(), 100))
+        return [*dict.fromkeys(text for text in first if text.strip() and len(text) <= 80)][:3]
+
+    examples: list[str] = []
+    with contextlib.suppress(UserError, OSError):  # the page says so when it searches
+        examples = await live.read(find_examples)
+    orders = [(json.dumps(word), _CHOICES[word]) for word in live.served.orders]
+    return _page("search_page.html", characters=CHARACTERS, orders=orders, examples=examples)
 
 
-def make_page(rerank: Sequence[Rerank], examples: Sequence[str]) -> tuple[bytes, dict[str, str]]:
-    """Return the page and its headers.
-
-    Args:
-      rerank: the orders to choose from, the default first.
-      examples: questions to try.
-    """
-    orders = [(json.dumps(word), _CHOICES[word]) for word in rerank]
-    page = render("search_page.html", characters=CHARACTERS, orders=orders, examples=examples)
-    page = page.encode("utf-8", "replace").decode()  # a lone surrogate
-    return page.encode(), _headers(page)
-
-
-def _headers(page: str) -> dict[str, str]:
-    """Return headers that let a browser run only the style and the script of this page."""
+def _page(template: str, **values: Any) -> Response:
+    """Render a page of which a browser runs only its own style and script."""
+    page = render(template, **values).encode("utf-8", "replace").decode()  # a lone surrogate
 
     def hashed(tag: str) -> str:
         inside = page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
@@ -60,7 +64,9 @@ def _headers(page: str) -> dict[str, str]:
         f"script-src 'sha256-{hashed('script')}'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    return {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
+    headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
+    headers |= {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+    return HTMLResponse(page, headers=headers)
 
 
 class Verdict(Model):
@@ -68,10 +74,6 @@ class Verdict(Model):
 
     pair: str
     verdict: Literal["yes", "no", "skip"]
-
-
-class Undo(Model):
-    """An empty object; a form of another site cannot send JSON."""
 
 
 def make_review_app(
@@ -89,49 +91,36 @@ def make_review_app(
         the page, and as `Authorization: Bearer TOKEN` elsewhere.
       allowed_hosts: names allowed in the `Host` header, without port; "*" allows all.
     """
-    page = render("review_page.html")
-    headers = _headers(page) | {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
+    expected = "the token of the address that `qpr review` printed"
+    tokens = [needs_token(token, expected)]
 
-    def check(given: str) -> None:
-        if not secrets.compare_digest(given.encode(), token.encode()):
-            line = "expected the token of the address that `qpr review` printed"
-            raise HTTPException(401, line, {"WWW-Authenticate": "Bearer"})
-
-    async def check_bearer(authorization: Annotated[str, Header()] = "") -> None:
-        kind, _, given = authorization.partition(" ")
-        check(given.strip() if kind.lower() == "bearer" else "")
-
-    needs_token = [Depends(check_bearer)]
+    def state() -> Response:
+        return Json(describe_review(review), headers={"Cache-Control": "no-store"})
 
     # Not in threads: a request waits until the last one is on disk.
     @app.get("/")
-    async def show_page(token: str = "") -> Response:
-        check(token)
-        return Response(page, headers=headers, media_type="text/html")
+    async def show_page(sent: Annotated[str, Query(alias="token")] = "") -> Response:
+        check_token(sent, token, expected)
+        return _page("review_page.html")
 
-    @app.get("/review", dependencies=needs_token)
+    @app.get("/review", dependencies=tokens)
     async def show_state() -> Response:
-        return _state(review)
+        return state()
 
-    @app.post("/verdict", dependencies=needs_token)
+    @app.post("/verdict", dependencies=tokens)
     async def judge(body: Verdict) -> Response:
-        known = body.pair.isascii() and body.pair.isdigit() and len(body.pair) < 50
-        if not (known and review.judge(int(body.pair), _WORDS[body.verdict])):
+        asked = review.current
+        if asked is None or body.pair != str(asked):
             raise HTTPException(409, "another pair is asked now; the page shows it")
-        return _state(review)
+        review.judge(asked, _WORDS[body.verdict])
+        return state()
 
-    @app.post("/undo", dependencies=needs_token)
-    async def undo(body: Undo) -> Response:
+    @app.post("/undo", dependencies=tokens)
+    async def undo() -> Response:
         if not review.undo():
             raise HTTPException(409, "there is no verdict to take back")
-        return _state(review)
+        return state()
 
     app.add_middleware(RequestChecks, hosts=allowed_hosts, largest=10_000)
     return app
-
-
-def _state(review: Review) -> Response:
-    # ASCII, because a text may have a lone surrogate.
-    content = json.dumps(describe_review(review), allow_nan=False).encode()
-    return Response(content, headers={"Cache-Control": "no-store"}, media_type="application/json")

@@ -36,11 +36,6 @@ _LONG_TEXT = 1000
 _MAX_RUN = 30  # as in the stream-safe text format of Unicode (UAX #15, section 13)
 
 
-def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which JSON can contain and UTF-8 cannot, by "?"."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def tokenize(text: str, *, signs: bool = False) -> list[str]:
     """Split a question into words: NFKC, lower case, then runs of letters, digits and marks.
 

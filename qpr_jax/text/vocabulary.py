@@ -17,7 +17,7 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import parse_json
-from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
+from qpr_jax.text.token_ids import NO_PARTS, Parts, TokenIds
 from qpr_jax.text.tokenizer import join_codes, tokenize
 
 NGRAMS = (3, 4, 5)  # lengths of the n-grams of a word, with the markers of its start and end

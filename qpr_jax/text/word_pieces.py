@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.text.base import TokenIds
-from qpr_jax.text.tokenizer import replace_surrogates, tokenize
+from qpr_jax.text.cleaning import replace_surrogates
+from qpr_jax.text.token_ids import TokenIds
+from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary
 
 _ONE_LANGUAGE = 60_000  # pieces; models of one language have about 30,000

@@ -21,7 +21,7 @@ from qpr_jax.encoders.transformer_runtime import WIDTHS, padded
 from qpr_jax.evaluation.retrieval import DEPTH, exact_search, first_scores, index_search, rank
 from qpr_jax.files import write_json
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.run import read_encoder
+from qpr_jax.index.stores import read_encoder
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.models.bert import PairScorer, init_bert
 from qpr_jax.reranking import cross_encoder

@@ -16,7 +16,7 @@ from qpr_jax.data.question_pairs import QuestionPairs
 from qpr_jax.data.splits import SPLITS, TRAIN, Splits, without_texts
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
+from qpr_jax.text.token_ids import NO_PARTS, Parts, TokenIds
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.text.word_pieces import Tokenizer

@@ -19,7 +19,7 @@ from qpr_jax.encoders.vector_file import encode_to_file
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import locked, user_cache, write_atomically
-from qpr_jax.index.run import read_encoder
+from qpr_jax.index.stores import read_encoder
 from qpr_jax.models import unit_rows
 from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig, gives_vectors

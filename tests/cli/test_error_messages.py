@@ -106,14 +106,14 @@ MISTAKES = (
     # train
     ("train r gone.tsv", "`data.path`", ""),
     ("train r lab.csv", "lab.csv", "name its columns"),
-    ("train r --from minilm", "", "`qpr train r pairs.tsv --from minilm`"),
-    ("train r --config fine_tune", "", "`qpr train r pairs.tsv --from open_student`"),
+    ("train r --encoder minilm", "", "`qpr train r pairs.tsv --encoder minilm`"),
+    ("train r --config fine_tune", "", "`qpr train r pairs.tsv --encoder open_student`"),
     ("train r --config distill", "`data.path`", ""),
     ("train r --config deep.toml", "deep.toml", "fix the file"),
     ("train r --config synthetic_sdml --set devices=9", "at most 8, got 9", ""),
     ("train r --config synthetic_sdml --set loss.scale", "`set`", ""),
     ("train r --config synthetic_sdml --labels gone.csv", "`data.labels`", ""),
-    ("train r --config synthetic_sdml --from gone", "`encoder.pretrained`", ""),
+    ("train r --config synthetic_sdml --encoder gone", "`encoder.pretrained`", ""),
 )
 
 

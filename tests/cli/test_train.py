@@ -17,7 +17,7 @@ def train_further(done, *changes):
     """What a training of the packaged encoder on the sample says."""
     done("sample", "--out", "sample")
     arguments = [f"--set={one}" for one in ("batch_size=64", "rerank.candidates=0", *changes)]
-    return done("train", "run", "sample/pairs.csv", "--from", "open_student", *arguments)[1]
+    return done("train", "run", "sample/pairs.csv", "--encoder", "open_student", *arguments)[1]
 
 
 def test_a_training_that_gains_nothing_keeps_the_encoder_that_it_started_from(done, tmp_path):

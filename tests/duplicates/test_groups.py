@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qpr_jax.duplicates.groups import LINKAGES, choose_kept, group_entries
-from qpr_jax.duplicates.rows import make_rows
+from qpr_jax.duplicates.groups import choose_kept, group_entries
+from qpr_jax.duplicates.rows import LINKAGES, make_rows
 from qpr_jax.index.base import Question
 
 

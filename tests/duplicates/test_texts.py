@@ -6,13 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qpr_jax import find_duplicates
-from qpr_jax.duplicates.groups import LINKAGES
+from qpr_jax.duplicates.rows import LINKAGES
 from qpr_jax.text.cleaning import (
+    folded,
+    number_key,
     shared_sentences,
     without_html,
     without_shared,
 )
-from qpr_jax.text.folding import folded, number_key
 
 SIGNS = ["C", "C++", "C#", "-5", "5", "+5", "<", ">", "5%", "$5", "a/b", "a-b", "&&", "??"]
 SIGNS += [".NET", "net", "1.5", "15", "\u2705", "\u274c"]

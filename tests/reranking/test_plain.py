@@ -7,9 +7,16 @@ import pytest
 
 from qpr_jax import Retriever, UserError, find_duplicates
 from qpr_jax.encoders.load import PACKAGED
-from qpr_jax.index.density import neighbor_distances
 from qpr_jax.reranking.guards import GUARDS, guards
-from qpr_jax.reranking.plain import SURE, PlainModel, logit_of, probability, read_plain, save_plain
+from qpr_jax.reranking.plain import (
+    SURE,
+    PlainModel,
+    logit_of,
+    neighbor_distances,
+    probability,
+    read_plain,
+    save_plain,
+)
 
 MODEL = PlainModel(
     "e", (2.0, 3.0, -1.0, -9.0, -8.0, -8.0, -2.0, -3.0, -1.5), (7.0, *[0.0] * 6, -5.0), 0.5, 1.5

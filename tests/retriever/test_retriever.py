@@ -16,7 +16,7 @@ from qpr_jax.evaluation.retrieval import relevance_scores
 from qpr_jax.index import milvus
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.retriever import Retriever, read_encoder
-from qpr_jax.text.folding import folded
+from qpr_jax.text.cleaning import folded
 from tests.refused import check_refused
 from tests.retriever.conftest import QUESTIONS
 from tests.runs import calibrate, write_encoder

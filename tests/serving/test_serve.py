@@ -7,11 +7,11 @@ import signal
 import socket
 import subprocess
 
+import click
 import httpx
 import pytest
 
-from qpr_jax.cli.serve import check_origins, host_names, listen
-from qpr_jax.errors import UserError
+from qpr_jax.cli.serve import host_name, host_names, listen, origin
 from tests.refused import check_refused
 from tests.runs import start_python
 from tests.serving.conftest import BEARER, TOKEN
@@ -93,11 +93,13 @@ def test_an_address_that_cannot_be_listened_at():
 
 def test_hosts_and_origins():
     for name in ("", "a:80", "http://a", "*.a"):
-        with pytest.raises(UserError, match="expected a name or an address without port, got"):
-            host_names("127.0.0.1", [name])
-    assert host_names("::", ["::1", "[2001:DB8::1]"]) == ["[::1]", "[2001:db8::1]"]
+        with pytest.raises(click.BadParameter, match="expected a name or an address without port"):
+            host_name(name)
+    assert [*map(host_name, ["::1", "[2001:DB8::1]"])] == ["[::1]", "[2001:db8::1]"]
+    assert host_names("::", ["[::1]"]) == ["[::1]"]
     assert host_names("2001:db8::2", ["10.0.0.1", "*"]) == ["[2001:db8::2]", "10.0.0.1", "*"]
-    for origin in ("*", "shop.example", "https://a/b"):
-        with pytest.raises(UserError, match="expected an origin"):
-            check_origins([origin])
-    check_origins(["https://shop.example", "http://localhost:3000", "http://[::1]:80"])
+    for text in ("*", "shop.example", "https://a/b"):
+        with pytest.raises(click.BadParameter, match="expected an origin"):
+            origin(text)
+    for text in ("https://shop.example", "http://localhost:3000", "http://[::1]:80"):
+        assert origin(text) == text

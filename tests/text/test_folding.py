@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpr_jax.text.folding import folded, number_key
+from qpr_jax.text.cleaning import folded, number_key
 
 EQUAL = [
     ["where is it?", "Where  is it ?", "where is it\u061f", "WHERE IS IT...", "where is it\u2026"],

@@ -1,13 +1,10 @@
-"""The tokens of questions, and the check of a list of texts."""
+"""The tokens of questions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-
-from qpr_jax.errors import UserError
 
 
 class Parts(NamedTuple):
@@ -63,16 +60,3 @@ class TokenIds(NamedTuple):
         rows = np.zeros((len(lengths), width), np.int32)
         rows[np.arange(width) < lengths[:, None]] = self.ids
         return rows
-
-
-def as_texts(texts: Sequence[str], name: str = "questions") -> list[str]:
-    """Return `texts` as a list; UserError about the argument `name` unless all are strings."""
-    if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
-        what = f"`{name}`: expected a list of strings, got {type(texts).__name__}"
-        raise UserError(what, remedy=f"pass [{name}]")
-    result = list(texts)
-    for i, text in enumerate(result):
-        if not isinstance(text, str):
-            what = f"`{name}`: expected strings, got {type(text).__name__} at position {i}"
-            raise UserError(what, remedy="leave it out")
-    return result
