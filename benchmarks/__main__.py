@@ -20,15 +20,15 @@ def main() -> int:
     parser = report.parser(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(report.NAMES))
     parser.add_argument("--render", action="store_true", help="write the pages and stop")
-    given = parser.parse_args()
-    if unknown := set(given.names) - set(report.NAMES):
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(report.NAMES):
         parser.error(f"no program is named {', '.join(sorted(unknown))}")
-    if given.render:
+    if options.render:
         report.render()
         return 0
-    flags = [f"--{flag}" for flag in ("quick", "save") if getattr(given, flag)]
+    flags = [f"--{flag}" for flag in ("quick", "save") if getattr(options, flag)]
     failed = []
-    for name in given.names or report.NAMES:
+    for name in options.names or report.NAMES:
         print(f"== {name}", flush=True)
         start = time.perf_counter()
         command = [sys.executable, "-m", f"benchmarks.{name}", *flags]

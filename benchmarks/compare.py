@@ -117,14 +117,14 @@ def main() -> int:
     """Measure."""
     parser = report.parser(__doc__)
     parser.add_argument("--trained", help="a run of `quora_distilled`")
-    given = parser.parse_args()
-    questions = Questions(QUICK if given.quick else None)
+    options = parser.parse_args()
+    questions = Questions(QUICK if options.quick else None)
     encoders: dict[str, Encoder] = {"WordLlama": WordLlamaEncoder()}
     encoders |= {name: read_encoder(name) for name in ("open_student", "minilm")}
     two_stages = {"open_student": "open_student"}
-    if given.trained:
-        encoders["trained"] = read_encoder(given.trained)
-        two_stages["trained"] = given.trained
+    if options.trained:
+        encoders["trained"] = read_encoder(options.trained)
+        two_stages["trained"] = options.trained
     encoders["MiniLM"] = read_encoder("minilm_float32")
     scores = measure_scores(questions, encoders)
     rates = measure_rates(questions.texts, encoders)
@@ -143,7 +143,7 @@ def main() -> int:
     table = report.Table(asked, head, rows, note)
     first = report.Table("", ["encoder", "first hit is right", "questions a second"], short)
     readme = f"{first.markdown()}\n{asked}, by exact search; speed from text to vectors.\n{note}\n"
-    report.finish("compare", given, [table], readme)
+    report.finish("compare", options, [table], readme)
     return 0
 
 

@@ -48,8 +48,8 @@ def close_questions(
 ) -> report.Table:
     """Return the pairs within each distance."""
     vectors = read_encoder(encoder).encode(data.questions[:count])
-    known = (data.pairs < count).all(axis=1)
-    labeled, is_duplicate = data.pairs[known].astype(np.int64), data.is_duplicate[known]
+    present = (data.pairs < count).all(axis=1)
+    labeled, is_duplicate = data.pairs[present].astype(np.int64), data.is_duplicate[present]
     apart = pair_distances(vectors, *labeled.T)
     rows = []
     for distance in distances:
@@ -122,21 +122,21 @@ def main() -> int:
     parser.add_argument("--encoder", default="open_student", help="encoder")
     parser.add_argument("--distances", type=float, nargs="+", default=[0.1, 0.2, 0.3])
     parser.add_argument("--generated", type=int, nargs="*", default=[], metavar="COUNT")
-    given = parser.parse_args()
+    options = parser.parse_args()
     data = read_question_pairs(find_quora())
-    count = QUICK if given.quick else len(data.questions)
+    count = QUICK if options.quick else len(data.questions)
     tables = [
-        close_questions(data, given.encoder, count, given.distances),
-        whole_searches(given.encoder, data.questions[:count]),
+        close_questions(data, options.encoder, count, options.distances),
+        whole_searches(options.encoder, data.questions[:count]),
     ]
-    if given.generated:
+    if options.generated:
         with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-            of = [(given.encoder, data.questions[:count], size) for size in given.generated]
+            of = [(options.encoder, data.questions[:count], size) for size in options.generated]
             rows = pool.starmap(generated_pairs, of, chunksize=1)
         head = ["vectors", "pairs", "s", "estimated share missed", "peak GiB"]
         title = f"Generated vectors, pairs within {GENERATED_DISTANCE:g}"
         tables.append(report.Table(title, head, rows))
-    report.finish("duplicates", given, tables)
+    report.finish("duplicates", options, tables)
     return 0
 
 

@@ -77,8 +77,8 @@ def main() -> int:
     """Measure."""
     parser = report.parser(__doc__)
     parser.add_argument("--encoder", nargs="+", default=[], help="also measure these encoders")
-    given = parser.parse_args()
-    count, rounds = (5_000, 3) if given.quick else (100_000, 5)
+    options = parser.parse_args()
+    count, rounds = (5_000, 3) if options.quick else (100_000, 5)
     texts = synthetic_pairs().questions
     questions = [texts[i % len(texts)] for i in range(count)]
     encoders: dict[str, Encoder] = {STUDENT: read_encoder(STUDENT)}
@@ -87,8 +87,8 @@ def main() -> int:
         words = frequent_words(texts[: len(texts) // 2])[:50_000]
         vocabulary = Vocabulary(tuple(words), bins=5_000, subwords=subwords)
         encoders[f"{preset}, random weights"] = random_encoder(preset, vocabulary)
-    encoders |= {name: read_encoder(name) for name in given.encoder}
-    report.finish("encode", given, [rates(encoders, questions, rounds)])
+    encoders |= {name: read_encoder(name) for name in options.encoder}
+    report.finish("encode", options, [rates(encoders, questions, rounds)])
     return 0
 
 

@@ -61,8 +61,8 @@ def needed(lines: Iterable[str]) -> set[str]:
                 continue
             seen.add((name, extra))
             # This project as its checkout is, not as it was installed.
-            own = name == "qpr-jax"
-            lines = requirements(extra) if own else metadata.requires(name) or []
+            ours = name == "qpr-jax"
+            lines = requirements(extra) if ours else metadata.requires(name) or []
             for requirement in map(Requirement, lines):
                 if not requirement.marker or requirement.marker.evaluate({"extra": extra}):
                     left.append(requirement)
@@ -127,8 +127,8 @@ def first_commands(with_training: bool) -> report.Table:
 
 def main() -> int:
     """Measure."""
-    given = report.parser(__doc__).parse_args()
-    report.finish("install", given, [sizes(), first_commands(not given.quick)])
+    options = report.parser(__doc__).parse_args()
+    report.finish("install", options, [sizes(), first_commands(not options.quick)])
     return 0
 
 

@@ -90,13 +90,13 @@ def run(root: pathlib.Path, *arguments: object) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def row(given: argparse.Namespace, size: int, symmetric: bool, precision: str) -> list[str]:
+def row(options: argparse.Namespace, size: int, symmetric: bool, precision: str) -> list[str]:
     """Measure a size, in turns with the other checkout."""
     ours, others = [], []
-    for _ in range(given.rounds):
+    for _ in range(options.rounds):
         ours.append(run(report.ROOT, size, int(symmetric), precision))
-        if given.against:
-            others.append(run(given.against.resolve(), size, int(symmetric), precision))
+        if options.against:
+            others.append(run(options.against.resolve(), size, int(symmetric), precision))
     best = min(one["seconds"] for one in ours)
     floor = (12 if symmetric else 6) * size**2 * DIM / max(one["rate"] for one in ours)
     cells = [f"{size:,}{', symmetric' if symmetric else ''}", precision, f"{best:.4g}"]
@@ -116,19 +116,21 @@ def main() -> int:
     parser.add_argument("--precisions", nargs="+", default=["highest"])
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--against", type=pathlib.Path, help="a checkout to compare with")
-    given = parser.parse_args()
-    if given.worker:
-        size, symmetric, precision = given.worker
+    options = parser.parse_args()
+    if options.worker:
+        size, symmetric, precision = options.worker
         print(json.dumps(measure(int(size), symmetric == "1", precision)))
         return 0
-    if given.quick:
-        given.sizes, given.rounds = SIZES[:2], 1
+    if options.quick:
+        options.sizes, options.rounds = SIZES[:2], 1
     rows = [
-        row(given, size, False, precision) for precision in given.precisions for size in given.sizes
+        row(options, size, False, precision)
+        for precision in options.precisions
+        for size in options.sizes
     ]
-    rows.append(row(given, 1024, True, given.precisions[0]))
-    head = HEAD + (["time / before", "peak before"] if given.against else [])
-    report.finish("loss", given, [report.Table("Value and gradient of SDML", head, rows)])
+    rows.append(row(options, 1024, True, options.precisions[0]))
+    head = HEAD + (["time / before", "peak before"] if options.against else [])
+    report.finish("loss", options, [report.Table("Value and gradient of SDML", head, rows)])
     return 0
 
 

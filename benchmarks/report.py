@@ -21,8 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results" / "benchmarks"
 README = ROOT / "README.md"
 MARKERS = "<!-- results -->", "<!-- end -->"
-_QUALITY = ("compare", "held_out")
-NAMES = (*_QUALITY, "encode", "search", "duplicates", "serve", "train", "loss", "install")
+NAMES = ("compare", "encode", "search", "duplicates", "serve", "train", "loss", "install")
 NAMES_GPU = ("train_gpu", "loss_gpu")
 PAGE = """# Benchmarks
 
@@ -50,20 +49,20 @@ class Table:
 def parser(doc: str) -> argparse.ArgumentParser:
     """Return a parser with the flags that all programs have."""
     layout = argparse.RawDescriptionHelpFormatter
-    made = argparse.ArgumentParser(description=doc, formatter_class=layout)
-    made.add_argument("--quick", action="store_true", help="measure less, in a minute or two")
-    made.add_argument("--save", action="store_true", help="write the tables to results/benchmarks")
-    return made
+    flags = argparse.ArgumentParser(description=doc, formatter_class=layout)
+    flags.add_argument("--quick", action="store_true", help="measure less, in a minute or two")
+    flags.add_argument("--save", action="store_true", help="write the tables to results/benchmarks")
+    return flags
 
 
-def finish(name: str, given: argparse.Namespace, tables: list[Table], readme: str = "") -> None:
-    """Print the tables of a program; save them and render the page if `--save` is given.
+def finish(name: str, options: argparse.Namespace, tables: list[Table], readme: str = "") -> None:
+    """Print the tables of a program; save them and render the page if `--save` is options.
 
     readme: the table that README.md shows.
     """
     for table in tables:
         print(f"\n{table.title}\n\n{table.markdown()}")
-    if given.save:
+    if options.save:
         from experiments.scores import commit  # loads pandas, whose memory no program measures
 
         words = [word for word in sys.argv[1:] if word != "--save"]

@@ -92,7 +92,7 @@ def near(vectors: np.ndarray, count: int, size: int = 16_384) -> Iterator[np.nda
 def generated(store: FolderStore, count: int, precision: str, folder: pathlib.Path) -> list[str]:
     """Build an index of generated vectors; return a row of what it takes."""
     parts, start = near(store.vectors.built, count), time.perf_counter()
-    made = FolderStore.create(
+    built = FolderStore.create(
         folder / "index",
         (Question(i, f"what is generated question {i}") for i in range(count)),
         lambda texts: next(parts),
@@ -113,9 +113,15 @@ def generated(store: FolderStore, count: int, precision: str, folder: pathlib.Pa
     cold = (time.perf_counter() - start) / 100
     warm = microseconds(lambda query: opened.search(query, K), [*queries[100:]])
     memory = anonymous_bytes() - before
-    exact = exact_top_k(queries[:200, 0], made.vectors.built, 10)[0][:, -1:]
-    recall = (made.vectors.search(queries[:200, 0], 10)[0] <= exact * (1 + 1e-6)).mean()
-    cells = [f"{count:,}", precision, made.vectors.factory, f"{seconds:.0f}", f"{disk / 2**30:.2f}"]
+    exact = exact_top_k(queries[:200, 0], built.vectors.built, 10)[0][:, -1:]
+    recall = (built.vectors.search(queries[:200, 0], 10)[0] <= exact * (1 + 1e-6)).mean()
+    cells = [
+        f"{count:,}",
+        precision,
+        built.vectors.factory,
+        f"{seconds:.0f}",
+        f"{disk / 2**30:.2f}",
+    ]
     cells += [f"{memory / 2**30:.2f}", f"{opening:.2f}", f"{1e3 * cold:.2f}"]
     return [*cells, f"{warm / 1e3:.2f}", f"{recall:.3f}"]
 
@@ -137,12 +143,12 @@ def main() -> int:
     parser.add_argument("--generated", type=int, nargs="*", default=[], metavar="COUNT")
     parser.add_argument("--vectors", default="float32", help="precision of generated vectors")
     parser.add_argument("--folder", help="for temporary indexes")
-    given = parser.parse_args()
+    options = parser.parse_args()
     texts = read_question_pairs(find_quora()).questions
-    texts = texts[:QUICK] if given.quick else texts
-    with tempfile.TemporaryDirectory(dir=given.folder) as name:
+    texts = texts[:QUICK] if options.quick else texts
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = pathlib.Path(name)
-        retriever = Retriever.build(texts, encoder=given.encoder)
+        retriever = Retriever.build(texts, encoder=options.encoder)
         store = retriever.store
         assert isinstance(store, FolderStore)
         words = [text.split() for text in texts if text.isprintable()]
@@ -152,15 +158,15 @@ def main() -> int:
         tables = [curve(store.vectors, retriever.encode(queries))]
         tables.append(query_parts(retriever, queries[:500]))
         faiss.omp_set_num_threads(os.cpu_count() or 1)
-        made = [
-            generated(store, count, given.vectors, folder / f"generated_{count}")
-            for count in given.generated
+        tried = [
+            generated(store, count, options.vectors, folder / f"generated_{count}")
+            for count in options.generated
         ]
-        if made:
-            tables.append(report.Table("Generated vectors", GENERATED, made))
-    note = f"{len(texts):,} Quora questions by `{given.encoder}`; one thread."
+        if tried:
+            tables.append(report.Table("Generated vectors", GENERATED, tried))
+    note = f"{len(texts):,} Quora questions by `{options.encoder}`; one thread."
     tables[0] = dataclasses.replace(tables[0], note=note)
-    report.finish("search", given, tables)
+    report.finish("search", options, tables)
     return 0
 
 

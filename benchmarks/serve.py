@@ -88,8 +88,8 @@ def load(index: pathlib.Path, queries: list[str], seconds: float) -> report.Tabl
     with server(index) as (address, _), context.Pool(max(CONNECTIONS)) as pool:
         search_for(address, queries, 2)
         for count in CONNECTIONS:
-            given = [(address, queries[i:] + queries[:i], seconds) for i in range(count)]
-            times = [t for some in pool.starmap(search_for, given, 1) for t in some]
+            searches = [(address, queries[i:] + queries[:i], seconds) for i in range(count)]
+            times = [t for some in pool.starmap(search_for, searches, 1) for t in some]
             middle, slow = 1e3 * np.percentile(times, [50, 99])
             rows.append(
                 [f"{count}", f"{len(times) / seconds:,.0f}", f"{middle:.1f}", f"{slow:.1f}"]
@@ -120,9 +120,9 @@ def changes(index: pathlib.Path, queries: list[str], seconds: float) -> report.T
                     acknowledged[name] = False
         reader.join()
     found = {question.id for question in Retriever.load(index).store.questions()}
-    known = [name for name in acknowledged if name != max(sent, key=lambda n: int(n.split()[1]))]
-    lost = sum((name in found) != acknowledged[name] for name in known)
-    rows = [[f"{seconds:.0f}", f"{len(known):,}", f"{lost}"]]
+    sure = [name for name in acknowledged if name != max(sent, key=lambda n: int(n.split()[1]))]
+    lost = sum((name in found) != acknowledged[name] for name in sure)
+    rows = [[f"{seconds:.0f}", f"{len(sure):,}", f"{lost}"]]
     head = ["seconds until the kill", "questions added", "wrong after it"]
     return report.Table("Changes while others search, then a kill", head, rows)
 
@@ -136,15 +136,15 @@ def main() -> int:
     """Measure; 1 if an acknowledged change is lost."""
     parser = report.parser(__doc__)
     parser.add_argument("--encoder", default="open_student", help="encoder of the index")
-    given = parser.parse_args()
-    texts = read_question_pairs(find_quora()).questions[: QUICK if given.quick else None]
-    seconds = 5 if given.quick else SECONDS
+    options = parser.parse_args()
+    texts = read_question_pairs(find_quora()).questions[: QUICK if options.quick else None]
+    seconds = 5 if options.quick else SECONDS
     queries = [" ".join(reversed(text.split(" "))) for text in texts[:: len(texts) // 2000]]
     with tempfile.TemporaryDirectory() as name:
         index = pathlib.Path(name, "index")
-        Retriever.build(texts, encoder=given.encoder).save(index)
+        Retriever.build(texts, encoder=options.encoder).save(index)
         tables = [load(index, queries, seconds), changes(index, queries, seconds)]
-    report.finish("serve", given, tables)
+    report.finish("serve", options, tables)
     return int(tables[1].rows[0][2] != "0")
 
 

@@ -41,11 +41,11 @@ def main(run: str, count: int) -> int:
     words = ["qpr", "train", run, "--config", "synthetic_sdml:smoke", "--set", "distributed=true"]
     hosts = []
     for process in range(count):
-        own = variables(coordinator, count, process)
-        shown = [f"{name}={value}" for name, value in own.items()]
+        ours = variables(coordinator, count, process)
+        shown = [f"{name}={value}" for name, value in ours.items()]
         print(*shown, shlex.join(words), flush=True)
         command = [sys.executable, "-m", "qpr_jax.cli.main", *words[1:]]
-        environment = os.environ | own | {"XLA_FLAGS": flags}
+        environment = os.environ | ours | {"XLA_FLAGS": flags}
         hosts.append(subprocess.Popen(command, env=environment))
     return max(abs(host.wait()) for host in hosts)
 

@@ -74,9 +74,11 @@ def generate_noisy_log(
     whole = of[2 * pairs :] - count + clusters.max() + 1
     whole = np.where(of[2 * pairs :] < len(meanings) - alone, whole, -1)
     clusters = np.concatenate([clusters, whole]).astype(np.int32)
-    every = cluster_pairs(np.where(split_of == TRAIN, -1, clusters))
+    true_pairs = cluster_pairs(np.where(split_of == TRAIN, -1, clusters))
     of_split = {"train": np.arange(2 * pairs, dtype=np.int32).reshape(-1, 2)}
-    of_split |= {name: every[split_of[every[:, 0]] == SPLITS.index(name)] for name in HELD_OUT}
+    of_split |= {
+        name: true_pairs[split_of[true_pairs[:, 0]] == SPLITS.index(name)] for name in HELD_OUT
+    }
     data = QuestionPairs.of_duplicates(questions, np.concatenate([*of_split.values()]))
     return SplitData(data, clusters, Splits(split_of, of_split)), of
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from experiments import paper_tables
-from experiments.pages import Column, Curve, plot_curves, score_table, section, with_interval
+from experiments.pages import Column, plot_curves, score_table, section, with_interval
 from experiments.paper_numbers import TABLES, paper_points
 from experiments.scores import Measured, Scores, retrieval
-from experiments.study import Options, Study, Trial
+from experiments.study import Study, Trial, titles
 from qpr_jax.files import read_json
 from qpr_jax.training.metrics import read_json_lines
 
@@ -35,7 +35,7 @@ STEPS, FALSE, WITH_FALSE = "steps", "false negatives", "queries with a false neg
 
 
 def row_changes(size: int, rule: str) -> dict[str, Any]:
-    """The changes of a row to `quora_sdml`, with the filters of the paper's tables."""
+    """Return the changes of a row to `quora_sdml`, with the filters of the paper's tables."""
     steps = round(PAIRS / size)
     changes = paper_tables.CHANGES | RULES[rule][1]
     changes |= {"batch_size": size, "optimizer.warmup_steps": steps // 20}
@@ -49,32 +49,24 @@ def row_changes(size: int, rule: str) -> dict[str, Any]:
     return changes
 
 
-def trials(options: Options) -> list[Trial]:
-    """Every size under every rule, small batches first."""
-    return [
-        Trial(f"n_{size}_{rule}", "quora_sdml", row_changes(size, rule))
-        for size in SIZES
-        for rule in RULES
-    ]
+TRIALS = [
+    Trial(f"n_{size}_{rule}", "quora_sdml", row_changes(size, rule), f"{title} | {size:,}")
+    for rule, (title, _) in RULES.items()
+    for size in SIZES
+]
 
 
 def measure(run: pathlib.Path) -> dict[str, Measured]:
-    """Validation scores per pair, the steps, and the false negatives in the batches."""
-    scores = retrieval(run, over=("pair",), splits=("validation",), names=("H@1", "MRR"))
+    """Read the scores, the steps, and the false negatives in the batches."""
     metrics = read_json_lines(run / "metrics.jsonl")
     counts = {STEPS: float(read_json(run / "report.json")["timing"]["steps"])}
     for name, key in ((FALSE, "false_negatives"), (WITH_FALSE, "rows_with_false_negatives")):
         counts[name] = float(np.mean([step[key] for step in metrics]))
-    return {"": {**scores, **counts}}
+    return {"": {**retrieval(run)[""], **counts}}
 
 
 def page(scores: Scores, folder: pathlib.Path) -> list[str]:
-    """Quality and false negatives against the size of a batch."""
-    rows = {
-        f"n_{size}_{rule}": f"{title} | {size:,}"
-        for rule, (title, _) in RULES.items()
-        for size in SIZES
-    }
+    """Format quality and false negatives against the size of a batch."""
     columns = [
         Column("steps", STEPS, lambda record: f"{record['mean']:,.0f}"),
         Column("H@1", H1, with_interval),
@@ -82,14 +74,10 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
         Column("false negatives", FALSE, lambda record: f"{record['mean']:.2%}"),
         Column("queries with one", WITH_FALSE, lambda record: f"{record['mean']:.1%}"),
     ]
-    curves = [
-        Curve(title, [(size, f"n_{size}_{rule}") for size in SIZES])
-        for rule, (title, _) in RULES.items()
-    ]
     plot_curves(
         folder / "plots" / "quality.png",
         scores,
-        curves,
+        {title: [(n, f"n_{n}_{rule}") for n in SIZES] for rule, (title, _) in RULES.items()},
         {"H@1": H1, "MRR": MRR},
         xlabel="N",
         log_scale=True,
@@ -101,14 +89,13 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
         "*False negatives*: the share of a query's other candidates that are in its cluster;",
         "*queries with one*: the share of queries that have such a candidate.",
     )
-    table = score_table(scores, rows, columns, "learning rate | N")
+    table = score_table(scores, titles(TRIALS), columns, "learning rate | N")
     return section("Quality", [*table, "![quality](plots/quality.png)"], *about)
 
 
 STUDY = Study(
     name="batch_size_scaling",
-    results="batch_size",
-    trials=trials,
+    trials=TRIALS,
     measure=measure,
     page=page,
     smoke=("n_512_sqrt", "n_1024_mask"),

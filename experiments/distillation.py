@@ -9,90 +9,78 @@ Needs the extra `transformer`. `python -m benchmarks.encode` measures how fast e
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
 from typing import Any
 
 from experiments.pages import Column, difference, score_table, section, split_columns, with_interval
-from experiments.scores import Measured, Scores, retrieval
-from experiments.study import Options, Study, Trial
+from experiments.scores import Scores
+from experiments.study import Study, Trial, titles
 from experiments.systems import BASELINES, baseline_trial
 from qpr_jax.training.presets import FACTS, flat_settings
 
 STUDENT = "quora_distilled"
+FLAT: dict[str, Any] = {"index.factory": "Flat"}
 NO_PAIRS: dict[str, Any] = {"max_epochs": 0, "batch.token_dropout": 0.0}
-# The student with one change each: name -> what the page calls it, its settings.
-ROWS: dict[str, tuple[str, dict[str, Any]]] = {
-    "base": ("`quora_distilled`, the student", {}),
-    "distillation": ("no pairs, distillation alone", NO_PAIRS),
-    "distillation_recombined": (
+
+
+def change(name: str, title: str, changes: dict[str, Any]) -> Trial:
+    """Return the student with a change."""
+    return Trial(name, STUDENT, FLAT | changes, title, minus=("base",))
+
+
+STUDENTS = [
+    change("base", "`quora_distilled`, the student", {}),
+    change("distillation", "no pairs, distillation alone", NO_PAIRS),
+    change(
+        "distillation_recombined",
         "no pairs, and 150,000 recombined questions",
         NO_PAIRS | {"data.recombined": 150_000},
     ),
-    "unlabelled": ("the questions of the logs", {"data.unlabeled": "$QPR_DATA_DIR/qa_logs"}),
-    "epochs_6": ("6 epochs of distillation", {"teacher.epochs": 6}),
-    "sums": ("`quora_distilled_sums`", flat_settings(FACTS["quora_distilled_sums"]["settings"])),
-    "filters_600": ("600 filters for each window", {"encoder.filters": 600}),
-    "windows_3_5": (
+    change("unlabelled", "the questions of the logs", {"data.unlabeled": "$QPR_DATA_DIR/qa_logs"}),
+    change("epochs_6", "6 epochs of distillation", {"teacher.epochs": 6}),
+    change(
+        "sums", "`quora_distilled_sums`", flat_settings(FACTS["quora_distilled_sums"]["settings"])
+    ),
+    change("filters_600", "600 filters for each window", {"encoder.filters": 600}),
+    change(
+        "windows_3_5",
         "windows of 3 and 5 words, 450 filters",
         {"encoder.kernel_sizes": (3, 5), "encoder.filters": 450},
     ),
-    "no_decay": ("a constant learning rate", {"optimizer.learning_rate_decay": "none"}),
-    "output_128": ("vectors of 128 numbers", {"encoder.output_dim": 128}),
-}
-# The transformer trained further, likewise, with the preset.
-OTHERS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "minilm_triplet": (
-        "`quora_minilm_triplet`, at most 8,000 triplets",
+    change("no_decay", "a constant learning rate", {"optimizer.learning_rate_decay": "none"}),
+    change("output_128", "vectors of 128 numbers", {"encoder.output_dim": 128}),
+]
+OTHERS = [
+    *(baseline_trial(name, STUDENT, FLAT) for name in BASELINES),
+    Trial(
+        "minilm_triplet",
         "quora_minilm_triplet",
-        {"max_steps": 500, "optimizer.warmup_steps": 50},
+        FLAT | {"max_steps": 500, "optimizer.warmup_steps": 50},
+        "`quora_minilm_triplet`, at most 8,000 triplets",
     ),
-    "minilm_sdml": (
-        "`quora_minilm_sdml`, 10,240 pairs",
+    Trial(
+        "minilm_sdml",
         "quora_minilm_sdml",
-        {"max_steps": 40, "optimizer.warmup_steps": 4},
+        FLAT | {"max_steps": 40, "optimizer.warmup_steps": 4},
+        "`quora_minilm_sdml`, 10,240 pairs",
     ),
-}
-
-
-def trials(options: Options) -> list[Trial]:
-    """All rows; the encoders stay in the work directory."""
-    flat = {"index.factory": "Flat"}
-    data = Trial("data", STUDENT, flat).config(smoke=options.smoke)
-    baselines = [baseline_trial(name, data) for name in BASELINES]
-    presets = [(name, preset, changes) for name, (_, preset, changes) in OTHERS.items()]
-    presets += [(name, STUDENT, changes) for name, (_, changes) in ROWS.items()]
-    trained = [Trial(name, preset, flat | changes, keep=True) for name, preset, changes in presets]
-    return [*baselines, *trained]
-
-
-def measure(run: pathlib.Path) -> dict[str, Measured]:
-    """Scores per query by exact search."""
-    return {"": retrieval(run, searches={"exact": "exact"}, names=("H@1", "MRR"))}
-
-
-def compare(row: str) -> Sequence[str]:
-    """The student, for its changes."""
-    return ["base"] if row in ROWS and row != "base" else []
+]
 
 
 def page(scores: Scores, folder: pathlib.Path) -> list[str]:
-    """The student beside other encoders, and its changes."""
+    """Format the student beside other encoders, and its changes."""
     columns = split_columns("exact", with_interval)
     gain = Column("test MRR, difference", "test MRR per query, exact", difference)
-    others = {name: title for name, (title, *_) in OTHERS.items()}
-    first = BASELINES | others | {"base": ROWS["base"][0]}
-    lines = section("The student beside other encoders", score_table(scores, first, columns))
-    titles = {name: text for name, (text, _) in ROWS.items()}
-    table = score_table(scores, titles, [*columns, gain])
-    return [*lines, *section("One change at a time", table)]
+    first = score_table(scores, titles([*OTHERS, STUDENTS[0]]), columns)
+    changes = score_table(scores, titles(STUDENTS), [*columns, gain])
+    return [
+        *section("The student beside other encoders", first),
+        *section("One change at a time", changes),
+    ]
 
 
 STUDY = Study(
     name="distillation",
-    results="distillation",
-    trials=trials,
-    measure=measure,
-    compare=compare,
+    trials=[*OTHERS, *STUDENTS],
     page=page,
     smoke=("tfidf", "base", "distillation"),
 )

@@ -43,9 +43,11 @@ NAMES = {
     "": ["coffee machine", "water heater", "aquarium pump", "humidifier"],
 }
 _SLOT = re.compile(r"\{([\w:]+)\}")  # of a list and, after a colon, of another name
+_RULE = re.compile(r"<(\w+)>")
 _INNER = re.compile(r"\(([^()\[\]]*)\)|\[([^()\[\]]*)\]")
 _OPPOSITES = {"HassTurnOn": "HassTurnOff", "HassMediaPlayerMute": "HassMediaPlayerUnmute"}
 Meaning = tuple[str, ...]  # the intent, and its slots in order
+Slots = dict[str, tuple[str, str]]  # the words of each slot, and what they mean
 
 
 def home_sentences() -> tuple[list[tuple[str, Meaning]], list[tuple[str, str]]]:
@@ -63,13 +65,11 @@ def home_sentences() -> tuple[list[tuple[str, Meaning]], list[tuple[str, str]]]:
     for intent, block in rng.sample(blocks, min(MOST, len(blocks))):
         firsts = []
         for slots in _draws(block, rules["lists"], rng):
-            sentences = [
-                (_fill(rng.choice(block["sentences"]), slots, rules, rng), meaning)
-                for meaning in [_meaning(intent, block, slots)]
-                for _ in range(SENTENCES)
-            ]
-            labeled += sentences
-            firsts.append(sentences[0][0])
+            meaning = _meaning(intent, block, slots)
+            for _ in range(SENTENCES):
+                text = _fill(rng.choice(block["sentences"]), slots, rules["expansion_rules"], rng)
+                labeled.append((text, meaning))
+            firsts.append(labeled[-SENTENCES][0])
         contrasts += [(firsts[0], other) for other in firsts[1:]]
     first = {meaning: text for text, meaning in reversed(labeled)}
     for (intent, *values), text in first.items():
@@ -78,9 +78,7 @@ def home_sentences() -> tuple[list[tuple[str, Meaning]], list[tuple[str, str]]]:
     return labeled, contrasts
 
 
-def _draws(
-    block: dict[str, Any], lists: dict[str, Any], rng: random.Random
-) -> list[dict[str, Any]]:
+def _draws(block: dict[str, Any], lists: dict[str, Any], rng: random.Random) -> list[Slots]:
     """Draw the values of the slots of a block: some, then the same with one that is another."""
     names = sorted({*_SLOT.findall(" ".join(block["sentences"]))})
     domain = str(block.get("requires_context", {}).get("domain", [""])[0])
@@ -93,45 +91,34 @@ def _draws(
     return found
 
 
-def _value(name: str, domain: str, lists: dict[str, Any], rng: random.Random) -> Any:
-    """Draw the value of a slot: (words, what they mean), or both in one string."""
+def _value(name: str, domain: str, lists: dict[str, Any], rng: random.Random) -> tuple[str, str]:
+    """Draw the value of a slot: words, and what they mean."""
     name = name.partition(":")[0]
-    if name == "name":
-        return rng.choice(NAMES.get(domain, NAMES[""]))
-    if name in FREE:
-        return rng.choice(FREE[name])
-    slot = lists[name]
-    if "range" in slot:
+    if name == "name" or name in FREE:
+        words = rng.choice(FREE[name] if name in FREE else NAMES.get(domain, NAMES[""]))
+    elif "range" in lists[name]:
         number = rng.choice([1, 2, 5, 10, 15, 20, 25, 30, 45, 50, 60, 75, 80, 90])
-        scale = 100 if slot["range"]["to"] > 1000 else 1
-        return str(max(slot["range"]["from"], number * scale))
-    value = rng.choice(slot["values"])
-    return value["in"], str(value["out"])
+        limits = lists[name]["range"]
+        words = str(max(limits["from"], number * (100 if limits["to"] > 1000 else 1)))
+    else:
+        value = rng.choice(lists[name]["values"])
+        return value["in"], str(value["out"])
+    return words, words
 
 
-def _meaning(intent: str, block: dict[str, Any], slots: dict[str, Any]) -> Meaning:
+def _meaning(intent: str, block: dict[str, Any], slots: Slots) -> Meaning:
     """Name the intent with its slots; blocks that answer otherwise are of other meanings."""
     fixed = [f"{name}={value}" for name, value in sorted(block.get("slots", {}).items())]
-    drawn = [
-        f"{name.split(':')[-1]}={v if isinstance(v, str) else v[1]}" for name, v in slots.items()
-    ]
+    drawn = [f"{name.split(':')[-1]}={value}" for name, (_, value) in slots.items()]
     answer = block.get("response", "") if intent in ("HassGetState", "HassTimerStatus") else ""
     return intent, answer, *fixed, *sorted(drawn)
 
 
-def _fill(template: str, slots: dict[str, Any], rules: dict[str, Any], rng: random.Random) -> str:
+def _fill(text: str, slots: Slots, rules: dict[str, str], rng: random.Random) -> str:
     """Choose one sentence of a template."""
-    for _ in range(20):  # rules may name rules
-        text = re.sub(r"<(\w+)>", lambda rule: f"({rules['expansion_rules'][rule[1]]})", template)
-        if text == template:
-            break
-        template = text
-
-    def words(slot: re.Match[str]) -> str:
-        value = slots[slot[1]]
-        return f"({value if isinstance(value, str) else value[0]})"
-
-    text = _SLOT.sub(words, text)
+    while text != (text := _RULE.sub(lambda rule: f"({rules[rule[1]]})", text)):
+        pass  # rules may name rules
+    text = _SLOT.sub(lambda slot: f"({slots[slot[1]][0]})", text)
     while match := _INNER.search(text):
         chosen = rng.choice((match[1] if match[1] is not None else match[2]).split("|"))
         parts = chosen.split(";")  # in any order

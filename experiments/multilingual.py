@@ -3,19 +3,18 @@
     python -m experiments.multilingual                     all rows, then the page
     python -m experiments.multilingual --rows=NAME,NAME    some rows
 
-The encoders stay in the work directory. Needs the extra `transformer`, the files of
+Needs the extra `transformer`, the files of
 `$QPR_DATA_DIR/parallel`, and those that `python -m experiments.wiktionary` makes of them.
 """
 
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
 from typing import Any
 
 from experiments.pages import Column, difference, number, score_table, section
 from experiments.scores import Measured, Scores, retrieval
-from experiments.study import Options, Study, Trial
+from experiments.study import Study, Trial, titles
 from qpr_jax.files import read_json
 
 PRESET = "multilingual_distilled"
@@ -26,12 +25,12 @@ TESTS = ("Tatoeba test", "Multi30k test", "NTREX")  # in the order of `data.para
 
 
 def aligned(code: str, english: str, other: str) -> str:
-    """The entry of two aligned files."""
+    """Return the entry of two aligned files."""
     return f"en-{code}:{FOLDER}/{english}.gz+{FOLDER}/{other}.gz"
 
 
 def language_changes(code: str, long_code: str, *dictionaries: str) -> dict[str, Any]:
-    """The files of a language: captions and dictionaries to train with, and the tests."""
+    """Return the files of a language: captions and dictionaries to train with, and the tests."""
     tatoeba = f"tatoeba_test.{long_code}-eng"
     captions = aligned(code, "multi30k.train.en", f"multi30k.train.{code}")
     tests = (
@@ -53,31 +52,31 @@ ENGLISH_CHANGES: dict[str, Any] = {
     "teacher.epochs": 10,
 }
 FRENCH_WORDS = "en-fr:runs/wiktionary.en-fr.tsv.gz"  # of `python -m experiments.wiktionary`
-# Row -> what the page calls it, its changes to the preset.
-ROWS: dict[str, tuple[str, dict[str, Any]]] = {
-    PRESET: ("student, English and German", {}),
-    ENGLISH: ("student, English alone", ENGLISH_CHANGES),
-    "multilingual_french": (
-        "student, English and French",
+ROWS = [
+    Trial(PRESET, PRESET, {}, "student, English and German", minus=(ENGLISH,)),
+    Trial(ENGLISH, PRESET, ENGLISH_CHANGES, "student, English alone"),
+    Trial(
+        "multilingual_french",
+        PRESET,
         language_changes("fr", "fra", FRENCH_WORDS),
+        "student, English and French",
+        minus=(ENGLISH,),
     ),
-    "multilingual_czech": ("student, English and Czech", language_changes("cs", "ces")),
-}
+    Trial(
+        "multilingual_czech",
+        PRESET,
+        language_changes("cs", "ces"),
+        "student, English and Czech",
+        minus=(ENGLISH,),
+    ),
+]
 # Measured at commit 6293563540; the programs are gone.
 EARLIER = {"tfidf": "TF-IDF of characters", "ridge": "linear map to the teacher"}
 
 
-def trials(options: Options) -> list[Trial]:
-    """The students; their encoders stay."""
-    quick: dict[str, Any] = {"teacher.epochs": 1} if options.smoke else {}
-    return [Trial(name, PRESET, changes | quick, keep=True) for name, (_, changes) in ROWS.items()]
-
-
 def measure(run: pathlib.Path) -> dict[str, Measured]:
-    """English retrieval on test, and the translations that the run scored itself on."""
-    scores: dict[str, Any] = dict(
-        retrieval(run, searches={"exact": "exact"}, splits=("test",), names=("H@1", "MRR"))
-    )
+    """Read English retrieval, and the translations that the run scored itself on."""
+    scores: dict[str, Any] = dict(retrieval(run)[""])
     sets = read_json(run / "report.json").get("translations", {}).get("sets", [])
     tests = iter(TESTS)
     for texts in sets:
@@ -91,14 +90,8 @@ def measure(run: pathlib.Path) -> dict[str, Measured]:
     return {"": scores}
 
 
-def compare(row: str) -> Sequence[str]:
-    """The student of English alone."""
-    return [ENGLISH] if row in ROWS and row != ENGLISH else []
-
-
 def page(scores: Scores, folder: pathlib.Path) -> list[str]:
-    """A table for each language, and English retrieval."""
-    titles = {name: title for name, (title, _) in ROWS.items()} | EARLIER
+    """Format a table for each language, and English retrieval."""
     about = (
         "The share of sentences whose nearest sentence of the other language is the translation,",
         "to English / from English. H@1: held-out sentences search the Quora questions and their",
@@ -107,7 +100,7 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     lines: list[str] = []
     for code, language in LANGUAGES.items():
         rows = {}
-        for name, title in titles.items():
+        for name, title in (titles(ROWS) | EARLIER).items():
             cells = [_both(scores, name, f"{code} {test}") for test in ("held out", *TESTS)]
             if any(cells):
                 rows[name] = " | ".join([title, *cells])
@@ -122,7 +115,7 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
         "Held-out Quora questions (test, per query) among all, by exact search. Differences are to",
         "the student of English alone. All students have the same encoder and as many embeddings.",
     )
-    table = score_table(scores, {name: titles[name] for name in ROWS}, columns)
+    table = score_table(scores, titles(ROWS), columns)
     return [*section("Translations", lines, *about), *section("English", table, *english)]
 
 
@@ -133,10 +126,8 @@ def _both(scores: Scores, row: str, metric: str) -> str:
 
 STUDY = Study(
     name="multilingual",
-    results="multilingual",
-    trials=trials,
+    trials=ROWS,
     measure=measure,
-    compare=compare,
     page=page,
     smoke=(ENGLISH, "multilingual_czech"),
 )

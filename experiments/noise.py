@@ -16,7 +16,6 @@ import examples.losses  # noqa: F401, registers its losses
 from examples.noisy_log import RATES
 from experiments.pages import (
     Column,
-    Curve,
     difference,
     plot_curves,
     score_table,
@@ -25,8 +24,8 @@ from experiments.pages import (
     table_lines,
     with_spread,
 )
-from experiments.scores import Scores, retrieval
-from experiments.study import Options, Study, Trial
+from experiments.scores import Scores
+from experiments.study import Study, Trial, titles
 
 TEACHER: dict[str, Any] = {"teacher.model": "minilm", "teacher.epochs": 0}
 # name -> what the page calls it, its settings
@@ -52,34 +51,31 @@ QUORA: dict[str, Any] = {"max_steps": 860, "index.factory": "Flat"}
 MRR = "test MRR per query, index"
 
 
-def trials(options: Options) -> list[Trial]:
-    """Every loss on Quora, and those without a teacher at every rate."""
-    found = [
-        Trial(f"{loss}_quora", "quora_sdml", CHANGES | QUORA | changes)
-        for loss, (_, changes) in (LOSSES | TAUGHT).items()
-    ]
-    for rate in RATES:
-        noisy = CHANGES | GENERATED | {"data.source": f"noisy_{rate}"}
-        for loss, (_, changes) in LOSSES.items():
-            found.append(Trial(f"{loss}_{rate}", "synthetic_sdml", noisy | changes))
-    return found
-
-
-def compare(row: str) -> list[str]:
-    """SDML of the paper, on the same questions."""
-    loss, _, questions = row.rpartition("_")
-    return [] if loss == "sdml" else [f"sdml_{questions}"]
+QUORA_ROWS = [
+    Trial(f"{loss}_quora", "quora_sdml", CHANGES | QUORA | changes, title, minus=("sdml_quora",))
+    for loss, (title, changes) in (LOSSES | TAUGHT).items()
+]
+GENERATED_ROWS = [
+    Trial(
+        f"{loss}_{rate}",
+        "synthetic_sdml",
+        CHANGES | GENERATED | {"data.source": f"noisy_{rate}"} | changes,
+        minus=(f"sdml_{rate}",),
+    )
+    for rate in RATES
+    for loss, (_, changes) in LOSSES.items()
+]
 
 
 def page(scores: Scores, folder: pathlib.Path) -> list[str]:
-    """The scores of each loss on Quora and at each rate, and the plot."""
-    rows = {f"{loss}_quora": title for loss, (title, _) in (LOSSES | TAUGHT).items()}
+    """Format the scores of each loss on Quora and at each rate, and plot them."""
     columns = [*split_columns("index", with_spread), Column("difference to SDML", MRR, difference)]
-    quora = score_table(scores, rows, columns, "loss")
-    generated, curves = [], []
-    for loss, (title, _) in LOSSES.items():
-        points = [(rate, f"{loss}_{rate}") for rate in RATES]
-        curves.append(Curve(title, points))
+    quora = score_table(scores, titles(QUORA_ROWS), columns, "loss")
+    curves = {
+        title: [(rate, f"{loss}_{rate}") for rate in RATES] for loss, (title, _) in LOSSES.items()
+    }
+    generated = []
+    for title, points in curves.items():
         found = [scores.get(row, MRR) for _, row in points]
         generated.append([title, *(with_spread(record) if record else "" for record in found)])
     xlabel = "share of rows with an unknown paraphrase in their batch"
@@ -91,10 +87,7 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
 
 STUDY = Study(
     name="noise",
-    results="noise",
-    trials=trials,
-    measure=lambda run: {"": retrieval(run, names=("H@1", "MRR"))},
-    compare=compare,
+    trials=[*QUORA_ROWS, *GENERATED_ROWS],
     page=page,
     smoke=("sdml_0.0", "tl_hard_0.5", "sigmoid_0.5"),
     seeds=3,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from experiments.scores import Scores
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.errors import UserError, needs
+from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically
 
 BEGIN, END = "<!-- results -->", "<!-- end -->"
@@ -32,7 +32,7 @@ def write_page(folder: pathlib.Path, title: str, lines: Iterable[str]) -> None:
 
 
 def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table in Markdown, with an empty line after it."""
+    """Return a table in Markdown, with an empty line after it."""
     return [
         "|" + "|".join(f" {title} " if title else " " for title in head) + "|",
         "|---" * len(head) + "|",
@@ -42,26 +42,26 @@ def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]
 
 
 def number(record: dict[str, Any]) -> str:
-    """The mean alone."""
+    """Show the mean alone."""
     return f"{record['mean']:.3f}"
 
 
-def with_interval(record: dict[str, Any]) -> str:
-    """The mean, its interval and, of several seeds, their standard deviation."""
-    text = number(record)
-    if not math.isnan(record["low"]):
-        text += f" [{record['low']:.3f}, {record['high']:.3f}]"
-    return text + with_spread(record).removeprefix(number(record))
-
-
 def with_spread(record: dict[str, Any]) -> str:
-    """The mean and, of several seeds, their standard deviation."""
+    """Show the mean and, of several seeds, their standard deviation."""
     spread = record["spread"]
     return number(record) + ("" if math.isnan(spread) else f" ± {spread:.3f}")
 
 
+def with_interval(record: dict[str, Any]) -> str:
+    """Show the mean, its interval and, of several seeds, their standard deviation."""
+    if math.isnan(record["low"]):
+        return with_spread(record)
+    interval = f" [{record['low']:.3f}, {record['high']:.3f}]"
+    return with_spread(record).replace(number(record), number(record) + interval, 1)
+
+
 def difference(record: dict[str, Any]) -> str:
-    """The difference to another row, with its interval."""
+    """Show the difference to another row, with its interval."""
     if math.isnan(record["difference"]):
         return ""
     text = f"{record['difference']:+.3f}"
@@ -71,7 +71,7 @@ def difference(record: dict[str, Any]) -> str:
 
 
 def section(title: str, lines: Sequence[str], *about: str) -> list[str]:
-    """A section with a heading and a paragraph about its lines; empty without lines."""
+    """Return a heading, a paragraph about the lines, and the lines; nothing without lines."""
     paragraph = [*about, ""] if about else []
     return [f"## {title}", "", *paragraph, *lines] if lines else []
 
@@ -85,7 +85,7 @@ class Column(NamedTuple):
 
 
 def split_columns(search: str, show: Show) -> list[Column]:
-    """Columns of H@1 and MRR per query by a search, of each held-out split."""
+    """Return columns of H@1 and MRR per query by a search, of each held-out split."""
     metrics = [f"{split} {name}" for split in HELD_OUT for name in ("H@1", "MRR")]
     return [Column(metric, f"{metric} per query, {search}", show) for metric in metrics]
 
@@ -95,33 +95,27 @@ def score_table(
     rows: Mapping[str, str],
     columns: Sequence[Column],
     head: str = "",
-    minus: Callable[[str], str] = lambda row: "",
 ) -> list[str]:
-    """A table of the rows that have scores; empty if none has.
+    """Return a table of the rows that have scores; nothing if none has.
 
     Args:
+      scores: the scores.
       rows: row -> what the page calls it.
-      minus: row -> the row that differences are against; "": the first of its comparisons.
+      columns: the columns.
+      head: of the column of rows.
     """
     lines = []
     for row, title in rows.items():
-        records = [(column, scores.get(row, column.metric, minus(row))) for column in columns]
+        records = [(column, scores.get(row, column.metric)) for column in columns]
         if any(record for _, record in records):
             lines.append([title, *(c.show(record) if record else "" for c, record in records)])
     return table_lines([head, *(column.head for column in columns)], lines) if lines else []
 
 
-class Curve(NamedTuple):
-    """Points to plot: x, and the rows whose scores are y."""
-
-    label: str
-    points: Sequence[tuple[float, str]]
-
-
 def plot_curves(
     path: pathlib.Path,
     scores: Scores,
-    curves: Sequence[Curve],
+    curves: Mapping[str, Sequence[tuple[float, str]]],
     metrics: Mapping[str, str],
     *,
     xlabel: str,
@@ -131,23 +125,26 @@ def plot_curves(
     """Plot a chart for each metric; intervals, or spreads of seeds, are bars.
 
     Args:
+      path: of the plot.
+      scores: the scores.
+      curves: label -> points: x, and the row whose score is y.
       metrics: title of a chart -> metric.
+      xlabel: what x is.
+      log_scale: whether x is logarithmic.
       paper: title -> the paper's points.
     """
-    with needs("plots of a study", ".[dev]"):
-        from matplotlib.figure import Figure
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.2 * len(metrics) + 0.6, 3.6), layout="constrained")
     charts = figure.subplots(1, len(metrics), squeeze=False)[0]
     for axis, (title, metric) in zip(charts, metrics.items(), strict=True):
-        for label, points in curves:
+        for label, points in curves.items():
             found = [(x, record) for x, row in points if (record := scores.get(row, metric))]
             if found:
                 means = [record["mean"] for _, record in found]
                 bars = list(zip(*(_bar(record) for _, record in found), strict=True))
-                axis.errorbar(
-                    [x for x, _ in found], means, bars, marker="o", capsize=3, label=label
-                )
+                places = [x for x, _ in found]
+                axis.errorbar(places, means, bars, marker="o", capsize=3, label=label)
         if paper:
             label = "the paper's, on more questions"
             axis.plot(*zip(*paper[title], strict=True), "s:", color="0.5", label=label)
@@ -162,7 +159,7 @@ def plot_curves(
 
 
 def _bar(record: dict[str, Any]) -> tuple[float, float]:
-    """How far the bar reaches below and above the mean."""
+    """Return how far the bar reaches below and above the mean."""
     if not math.isnan(record["low"]):
         return record["mean"] - record["low"], record["high"] - record["mean"]
     spread = 0.0 if math.isnan(record["spread"]) else record["spread"]

@@ -1,4 +1,4 @@
-"""The paper's tables (paper_numbers.csv) and claims, and our scores beside them."""
+"""The paper's tables (paper_numbers.csv) and claims (paper_claims.csv), and our scores beside."""
 
 from __future__ import annotations
 
@@ -23,9 +23,13 @@ class Table(NamedTuple):
     rows: list[dict[str, str]]  # also `row`, the name of ours, and the paper's scores or ""
 
 
+def _read(name: str) -> list[dict[str, str]]:
+    with open(pathlib.Path(__file__).with_name(name), encoding="utf-8", newline="") as file:
+        return [*csv.DictReader(file)]
+
+
 def _table(number: int, title: str, split: str, *columns: str) -> Table:
-    with open(pathlib.Path(__file__).with_suffix(".csv"), encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if int(row["table"]) == number]
+    rows = [row for row in _read("paper_numbers.csv") if int(row["table"]) == number]
     return Table(f"{title}, {split} set", split, columns, rows)
 
 
@@ -42,20 +46,19 @@ OPEN_DOMAIN = {
 
 
 def paper_table(scores: Scores, number: int, table: Table, prefix: str = "") -> list[str]:
-    """A table of the paper: our scores per pair, through the index, and the paper's beside them.
+    """Return a table of the paper: our scores per pair, through the index, beside the paper's.
 
     prefix: of the names of our rows.
     """
     rows = []
     for row in table.rows:
-        if prefix + row["row"] not in scores:
-            continue
         cells = [row["label"], row["distance"]][: len(table.columns)]
         for metric in SCORE_NAMES:
             record = scores.get(prefix + row["row"], f"{table.split} {metric} per pair, index")
             cells.append(with_interval(record) if record else "")
             cells.append(f"{float(row[metric]):.3f}" if row[metric] else "")
-        rows.append(cells)
+        if record:
+            rows.append(cells)
     head = [*table.columns]
     for metric in SCORE_NAMES:
         head += [metric, "paper's"]
@@ -63,7 +66,7 @@ def paper_table(scores: Scores, number: int, table: Table, prefix: str = "") -> 
 
 
 def paper_points(table: Table, metric: str) -> list[tuple[float, float]]:
-    """The paper's scores against the number in the first column."""
+    """Return the paper's scores against the number in the first column."""
     return [(float(row["label"]), float(row[metric])) for row in table.rows if row[metric]]
 
 
@@ -76,8 +79,17 @@ class Claim(NamedTuple):
     table: int  # of the paper, which has both rows
 
 
+ALL_CLAIMS = [
+    Claim(row["claim"], row["better"], row["worse"], int(row["table"]))
+    for row in _read("paper_claims.csv")
+]
+
+
 def claim_lines(scores: Scores, claims: Sequence[Claim], prefix: str = "") -> list[str]:
-    """A table of claims: the differences and whether each holds. prefix: of the names of rows."""
+    """Return a table of claims: the differences, and whether each holds.
+
+    prefix: of the names of rows.
+    """
     rows = []
     for text, better, worse, table in claims:
         split = (TABLES | OPEN_DOMAIN)[table].split

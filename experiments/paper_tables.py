@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.pages import (
-    Curve,
     difference,
     plot_curves,
     score_table,
@@ -19,9 +18,16 @@ from experiments.pages import (
     split_columns,
     with_interval,
 )
-from experiments.paper_numbers import TABLES, Claim, claim_lines, paper_points, paper_table
-from experiments.scores import Measured, Scores, retrieval
-from experiments.study import Options, Study, Trial
+from experiments.paper_numbers import (
+    ALL_CLAIMS,
+    TABLES,
+    Claim,
+    claim_lines,
+    paper_points,
+    paper_table,
+)
+from experiments.scores import Scores
+from experiments.study import Study, Trial, titles
 from experiments.systems import baseline_trial
 from qpr_jax.evaluation.rankings import SCORE_NAMES
 
@@ -61,26 +67,8 @@ ROWS: dict[str, dict[str, Any]] = {
     "decay": {"optimizer.learning_rate_decay": "linear"},
     "bag_of_words": {"encoder.bag_of_words": True},
 }
-# Presets that are trained as they are.
-FULL = ("quora_sdml", "quora_best")
-
-CLAIMS = (
-    Claim("smoothing 0.1 is better than none", "eps_0.1", "eps_0.0", 1),
-    Claim("0.2 is better than 0.1", "eps_0.2", "eps_0.1", 1),
-    Claim("0.3 is better than 0.2", "sdml", "eps_0.2", 1),
-    Claim("0.3 is better than 0.4", "sdml", "eps_0.4", 1),
-    Claim("N = 64 is better than 32", "n_64", "n_32", 2),
-    Claim("N = 128 is better than 64", "n_128", "n_64", 2),
-    Claim("N = 256 is better than 128", "n_256", "n_128", 2),
-    Claim("N = 512 is better than 256", "sdml", "n_256", 2),
-    Claim("N = 512 is better than 1,024", "sdml", "n_1024", 2),
-    Claim("triplets: SSD is better than EUC", "tl_ssd", "tl_euc", 3),
-    Claim("SDML is better than triplets", "sdml", "tl_ssd", 3),
-    Claim("triplets: SSD is better than EUC", "tl_ssd", "tl_euc", 4),
-    Claim("SDML is better than triplets", "sdml", "tl_ssd", 4),
-    Claim("random triplets are better than hard ones (other data)", "tl_ssd", "tl_hard_ssd", 3),
-    Claim("SDML: SSD is better than EUC (other data)", "sdml", "sdml_euc", 3),
-)
+CLAIMS = [claim for claim in ALL_CLAIMS if claim.table in TABLES]
+PLOTS = {1: ("eps", "eps"), 2: ("batch_size", "N")}  # table -> name of its plot, label
 IDEAS = {
     "mask": "mask the candidates of the query's own cluster",
     "symmetric": "both directions",
@@ -96,78 +84,76 @@ IDEAS = {
 }
 
 
-def trials(options: Options) -> list[Trial]:
-    """All rows: lexical ones, those of the paper and of ideas, and whole presets."""
-    config = Trial("data", "quora_sdml", CHANGES).config(smoke=options.smoke)
-    lexical = [baseline_trial(name, config) for name in ("bm25", "tfidf")]
-    rows = [Trial(name, "quora_sdml", CHANGES | changes) for name, changes in ROWS.items()]
-    return [*lexical, *rows, *(Trial(name, name) for name in FULL)]
+# Presets that are trained as they are.
+FULL = [
+    Trial("quora_sdml", "quora_sdml", title="`quora_sdml`"),
+    Trial("quora_best", "quora_best", title="`quora_best`", minus=("quora_sdml",)),
+]
 
 
-def measure(run: pathlib.Path) -> dict[str, Measured]:
-    """Scores per pair, as in the paper, and per query, through the index."""
-    return {"": retrieval(run, over=("pair", "query"))}
+def worse_rows(claims: Sequence[Claim], row: str, prefix: str = "") -> list[str]:
+    """Return the rows that are worse than a row by the paper's claims. prefix: of their names."""
+    worse = [prefix + claim.worse for claim in claims if prefix + claim.better == row]
+    return [*dict.fromkeys(worse)]
 
 
-def compare(row: str) -> Sequence[str]:
-    """The worse rows of the paper's claims, and the plain row of an idea."""
-    worse = [claim.worse for claim in CLAIMS if claim.better == row]
-    plain = {"quora_best": "quora_sdml"}.get(row, "sdml" if row in IDEAS else "")
-    return [*dict.fromkeys([*worse, *[plain] * bool(plain)])]
+# The better row of a claim is compared with the worse ones, that of an idea with the plain row.
+TRIALS = [
+    *(baseline_trial(name, "quora_sdml", CHANGES) for name in ("bm25", "tfidf")),
+    *(
+        Trial(
+            name,
+            "quora_sdml",
+            CHANGES | changes,
+            minus=[*worse_rows(CLAIMS, name), *["sdml"] * (name in IDEAS)],
+        )
+        for name, changes in ROWS.items()
+    ),
+    *FULL,
+]
 
 
 def page(scores: Scores, folder: pathlib.Path) -> list[str]:
-    """The claims, the ideas, and the paper's tables with their plots."""
+    """Format the claims, the ideas, and the paper's tables with their plots."""
+    columns = split_columns("index", difference)
+    ideas = score_table(scores, IDEAS | titles(FULL[1:]), columns, "idea")
     lines = [
         *section("The paper's claims", claim_lines(scores, CLAIMS)),
         *section(
             "Ideas beyond the paper",
-            _ideas(scores),
+            ideas,
             "Differences to the plain row of the same size, per query; `quora_best` is compared",
             "with `quora_sdml`, both at full size.",
         ),
-        *section("The presets", preset_table(scores, {name: f"`{name}`" for name in FULL})),
+        *section("The presets", preset_table(scores, FULL)),
     ]
     for number, table in TABLES.items():
-        found = paper_table(scores, number, table)
-        plot = {1: "eps", 2: "batch_size"}.get(number)
-        lines += [*found, *([f"![{plot}](plots/{plot}.png)", ""] if found and plot else [])]
-    _plot(scores, folder)
-    return lines
-
-
-def preset_table(scores: Scores, rows: dict[str, str]) -> list[str]:
-    """The scores per query of presets that are trained as they are."""
-    return score_table(scores, rows, split_columns("index", with_interval), "per query")
-
-
-def _ideas(scores: Scores) -> list[str]:
-    rows = IDEAS | {"quora_best": "`quora_best`"}
-    columns = split_columns("index", difference)
-    return score_table(scores, rows, columns, "idea", minus=lambda row: compare(row)[-1])
-
-
-def _plot(scores: Scores, folder: pathlib.Path) -> None:
-    for number, name, label in ((1, "eps", "eps"), (2, "batch_size", "N")):
-        table = TABLES[number]
-        points = [(float(row["label"]), row["row"]) for row in table.rows]
+        lines += (found := paper_table(scores, number, table))
+        if not found or number not in PLOTS:
+            continue
+        name, label = PLOTS[number]
+        lines += [f"![{name}](plots/{name}.png)", ""]
         plot_curves(
             folder / "plots" / f"{name}.png",
             scores,
-            [Curve("ours", points)],
+            {"ours": [(float(row["label"]), row["row"]) for row in table.rows]},
             {metric: f"validation {metric} per pair, index" for metric in SCORE_NAMES},
             xlabel=label,
-            log_scale=number == 2,
+            log_scale=label == "N",
             paper={metric: paper_points(table, metric) for metric in SCORE_NAMES},
         )
+    return lines
+
+
+def preset_table(scores: Scores, trials: Sequence[Trial]) -> list[str]:
+    """Return the scores per query of presets that are trained as they are."""
+    columns = split_columns("index", with_interval)
+    return score_table(scores, titles(trials), columns, "per query")
 
 
 STUDY = Study(
     name="paper_tables",
-    results="quora",
-    trials=trials,
-    measure=measure,
-    compare=compare,
+    trials=TRIALS,
     page=page,
     smoke=("tfidf", "sdml", "tl_ssd"),
 )

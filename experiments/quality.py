@@ -1,7 +1,7 @@
 """Quality beyond held-out Quora questions: changed queries, and questions of other kinds.
 
-    python -m experiments.quality                         baselines and the packaged encoder
-    python -m experiments.quality --runs=NAME=FOLDER,...  and finished runs, each as a row
+    python -m experiments.quality                           all rows, then the page
+    python -m experiments.quality --rows=bm25,open_student  some rows
 
 Test questions of the Quora pairs are changed and searched among all questions as they were, without
 their own: typos and the like should not change the first hit, a negation or another number should.
@@ -13,30 +13,29 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from experiments import multilingual
 from experiments.pages import Column, difference, score_table, section, with_interval
 from experiments.query_changes import CHANGES, OTHER, SAME, Changed, change_queries
-from experiments.question_sets import MOST, SOURCES, has_seen, read_set
+from experiments.question_sets import MOST, SOURCES, read_set
 from experiments.scores import Measured, PerQuery, Scores
-from experiments.study import Options, Study, Trial, log
+from experiments.study import Study, Trial, log
 from experiments.systems import (
     BASELINES,
     TWO_STAGES,
-    System,
     TextSearch,
     baseline,
     run_system,
     search_others,
 )
 from qpr_jax.data.find_data import find_quora
-from qpr_jax.errors import UserError
 from qpr_jax.evaluation.rankings import read_ranks, write_ranks
-from qpr_jax.retriever import read_encoder
 from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.presets import PRESETS
 
 QUERIES = "queries.npz"
 CHANGED = 1000  # queries of a change that keeps the meaning
@@ -45,8 +44,11 @@ ACCEPTED = 0.9  # the share of right first hits of unchanged queries that the th
 UNCHANGED = "unchanged"
 BM25, PACKAGED = "bm25", "open_student"
 SET_METRICS = {"ndcg@10": "nDCG@10", "hits@1": "H@1"}
-# What the packaged encoder was trained on.
-PACKAGED_SETS = ("clinc150", "webquestions", "tatoeba", "simplequestions")
+# The sets that an encoder was trained on.
+SEEN = {
+    PACKAGED: ("clinc150", "webquestions", "tatoeba", "simplequestions"),
+    multilingual.PRESET: ("tatoeba",),
+}
 
 
 class Corpus(NamedTuple):
@@ -61,7 +63,7 @@ class Corpus(NamedTuple):
 @functools.cache
 def read_corpus(smoke: bool) -> Corpus:
     """Read the Quora pairs and change the test questions; the same ones each time."""
-    dataset = load_dataset(Trial("data", "quora_sdml").config(smoke=smoke), find_quora())
+    dataset = load_dataset(Trial("data", "quora_sdml").config(smoke), find_quora())
     questions, clusters = dataset.data.questions, dataset.clusters
     rows = np.unique(dataset.splits.pairs["test"][:, 0])
     texts = [questions[row] for row in rows]
@@ -75,54 +77,29 @@ def read_corpus(smoke: bool) -> Corpus:
     return Corpus(questions, clusters, rows, changed)
 
 
-def trials(options: Options) -> list[Trial]:
-    """The baselines, the packaged encoder, and the runs that `--runs` names."""
-    systems: dict[str, tuple[System, Sequence[str]]] = {
-        name: (baseline(name), [*SOURCES]) for name in BASELINES
-    }
-    folders = given_runs(options.runs)
-    for name, folder in {PACKAGED: PACKAGED, **folders}.items():
-        seen = has_seen(read_encoder(folder).settings) if name in folders else PACKAGED_SETS
-        unseen = [one for one in SOURCES if one not in seen]
-        systems[name] = (functools.partial(run_system, folder), unseen)
-    return [
-        Trial(
-            name,
-            make=functools.partial(make_row, system=system, sets=sets, smoke=options.smoke),
-            facts={"run": str(folders[name])} if name in folders else {},
-        )
-        for name, (system, sets) in systems.items()
-    ]
-
-
-def given_runs(text: str) -> dict[str, str]:
-    """Row -> folder, from `NAME=FOLDER,...`."""
-    found = {}
-    for entry in filter(None, text.split(",")):
-        name, _, folder = entry.partition("=")
-        if not name.isidentifier() or not folder or name in (*BASELINES, PACKAGED):
-            raise UserError(f"expected NAME=FOLDER, got {entry!r}", setting="--runs")
-        found[name] = str(pathlib.Path(folder).expanduser())
-    return found
-
-
-def make_row(folder: pathlib.Path, *, system: System, sets: Sequence[str], smoke: bool) -> None:
+def make_row(name: str, folder: pathlib.Path, smoke: bool) -> None:
     """Search with a system; write the scores of each query, as `STAGE|METRIC`."""
+    if name in BASELINES:
+        system = baseline(name)
+    else:
+        system = functools.partial(run_system, PACKAGED if name == PACKAGED else folder)
     arrays: dict[str, np.ndarray] = {}
     corpus = read_corpus(smoke)
     log.info("searching among %s Quora questions", f"{len(corpus.questions):,}")
     for stage, search in system(corpus.questions).items():
         for metric, found in changed_scores(search, corpus).items():
             arrays |= _arrays(stage, metric, found)
-    for name in sets:
-        questions = read_set(name, SMALL if smoke else MOST)
+    for kind in SOURCES:
+        if kind in SEEN.get(name, ()):
+            continue
+        questions = read_set(kind, SMALL if smoke else MOST)
         texts = [questions.texts[i] for i in questions.queries]
-        log.info("searching among %s questions of %s", f"{len(questions.texts):,}", name)
+        log.info("searching among %s questions of %s", f"{len(questions.texts):,}", kind)
         for stage, search in system(questions.texts).items():
             rows, _ = search_others(search, texts, questions.queries, 10)
             for metric, values in questions.scores(rows).items():
                 found = PerQuery(values, questions.clusters)
-                arrays |= _arrays(stage, f"{name} {metric}", found)
+                arrays |= _arrays(stage, f"{kind} {metric}", found)
     write_ranks(folder / QUERIES, arrays)
 
 
@@ -140,10 +117,10 @@ def changed_scores(search: TextSearch, corpus: Corpus) -> dict[str, PerQuery]:
     right: dict[str, np.ndarray] = {}
     score: dict[str, np.ndarray] = {}
     for name, changed in corpus.changed.items():
-        own = corpus.rows[changed.queries]
-        rows, scores = search_others(search, changed.texts, own, 1)
+        itself = corpus.rows[changed.queries]
+        rows, scores = search_others(search, changed.texts, itself, 1)
         first = rows[:, 0]
-        right[name] = (first >= 0) & (corpus.clusters[first] == corpus.clusters[own])
+        right[name] = (first >= 0) & (corpus.clusters[first] == corpus.clusters[itself])
         score[name] = scores[:, 0]
     accepted = score[UNCHANGED][right[UNCHANGED]]
     threshold = np.quantile(accepted, 1 - ACCEPTED) if len(accepted) else np.inf
@@ -165,7 +142,7 @@ def changed_scores(search: TextSearch, corpus: Corpus) -> dict[str, PerQuery]:
 
 
 def measure(folder: pathlib.Path) -> dict[str, Measured]:
-    """The scores of a row by stage."""
+    """Read the scores of a row by stage."""
     arrays = read_ranks(folder / QUERIES)
     found: dict[str, dict[str, PerQuery | float]] = {}
     for key, values in arrays.items():
@@ -175,13 +152,23 @@ def measure(folder: pathlib.Path) -> dict[str, Measured]:
     return dict(found)
 
 
-def compare(row: str) -> Sequence[str]:
-    """BM25."""
-    return [] if row == BM25 else [BM25]
+def quality_trial(trial: Trial) -> Trial:
+    """Return a trial with its searches, compared with BM25."""
+    return replace(trial, make=functools.partial(make_row, trial.name), minus=(BM25,))
+
+
+TRIALS = [
+    *map(quality_trial, (Trial(name) for name in (*BASELINES, PACKAGED))),
+    *(
+        quality_trial(Trial(name, name, {"rerank.candidates": PRESETS[name]["rerank.candidates"]}))
+        for name in ("quora_sdml", "quora_distilled", "quora_distilled_sums")
+    ),
+    *map(quality_trial, multilingual.ROWS[:2]),
+]
 
 
 def page(scores: Scores, folder: pathlib.Path) -> list[str]:
-    """Sets of other kinds, changes that keep the meaning, and changes of the meaning."""
+    """Format sets of other kinds, changes that keep the meaning, and changes of the meaning."""
     rows = {}
     for row in scores.table["row"].unique():
         name, _, stage = row.partition(", ")
@@ -213,13 +200,10 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
 
 STUDY = Study(
     name="quality",
-    results="quality",
-    trials=trials,
+    trials=TRIALS,
     measure=measure,
-    compare=compare,
     page=page,
     smoke=(BM25, PACKAGED),
-    options={"runs": "NAME=FOLDER,...: finished runs, each as a row."},
 )
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -34,23 +34,16 @@ LOGS, PARALLEL = "qa_logs", "parallel"  # folders of the data
 Labeled = tuple[list[str], list[tuple[str, ...]]]
 
 
-class Source(NamedTuple):
-    """Where a set comes from."""
-
-    file: str  # below the folder of the data
-    most_alike: int = 0  # labels of more questions are left out with their questions; 0: none are
-    # Where there are too many questions, take half of them by label, so that labels stay whole;
-    # else all at random.
-    whole: bool = True
-
-
+# The files of sets, below the folder of the data.
 SOURCES = {
-    "clinc150": Source(f"{LOGS}/clinc150.jsonl.gz", whole=False),
-    "webquestions": Source(f"{LOGS}/webquestions.jsonl.gz"),
-    "tatoeba": Source(f"{PARALLEL}/tatoeba.en-de.tsv.gz"),
-    "simplequestions": Source(f"{LOGS}/simplequestions.jsonl.gz", GENERIC),
-    "opentriviaqa": Source(f"{LOGS}/opentriviaqa.jsonl.gz", GENERIC),
+    "clinc150": f"{LOGS}/clinc150.jsonl.gz",
+    "webquestions": f"{LOGS}/webquestions.jsonl.gz",
+    "tatoeba": f"{PARALLEL}/tatoeba.en-de.tsv.gz",
+    "simplequestions": f"{LOGS}/simplequestions.jsonl.gz",
+    "opentriviaqa": f"{LOGS}/opentriviaqa.jsonl.gz",
 }
+# Labels of more questions than GENERIC are left out with their questions.
+WITH_GENERIC = ("simplequestions", "opentriviaqa")
 
 
 class QuestionSet(NamedTuple):
@@ -85,24 +78,25 @@ def read_set(name: str, most: int = MOST) -> QuestionSet:
 
     most: questions at most.
     """
-    source = SOURCES[name]
-    path = pathlib.Path(os.environ.get("QPR_DATA_DIR", "."), source.file)
+    path = pathlib.Path(os.environ.get("QPR_DATA_DIR", "."), SOURCES[name])
     if not path.is_file():
         what = f"{path}: expected the file of `{name}`, found none"
         raise UserError(what, remedy="set $QPR_DATA_DIR to the folder that contains it")
-    labeled = (_read_log if source.file.startswith(LOGS) else _read_translations)(path)
-    return make_set(labeled, most, source.most_alike, whole=source.whole)
+    labeled = _read_translations(path) if name == "tatoeba" else _read_log(path)
+    if name in WITH_GENERIC:
+        labeled = _without_generic(*labeled)
+    return make_set(labeled, most, whole=name != "clinc150")
 
 
 def _read_log(path: pathlib.Path) -> Labeled:
-    """The questions of a log with their answers; without those of several answers."""
+    """Read the questions of a log with their answers; without those of several answers."""
     rows = [*read_log(Logs((str(path),)), BadRows(str(path), skip=False))]
     questions = [q for q in distinct_questions(sorted(rows)) if q.answer != UNDECIDED]
     return [q.text for q in questions], [(q.answer,) for q in questions]
 
 
 def _read_translations(path: pathlib.Path) -> Labeled:
-    """The English sentences of lines `English TAB German`, with all their German translations."""
+    """Read the English sentences of lines `English TAB German`, with all their translations."""
     found = read_translations(f"en-de:{path}")
     german: defaultdict[str, set[str]] = defaultdict(set)
     texts: dict[str, str] = {}
@@ -113,12 +107,22 @@ def _read_translations(path: pathlib.Path) -> Labeled:
     return [*texts.values()], [tuple(sorted(german[key])) for key in texts]
 
 
-def make_set(
-    labeled: Labeled, most: int, most_alike: int = 0, *, whole: bool = True
-) -> QuestionSet:
-    """Make a set of at most `most` questions; the other arguments are as of `Source`."""
+def _without_generic(texts: list[str], labels: list[tuple[str, ...]]) -> Labeled:
+    counts = Counter(label for some in labels for label in some)
+    left = [i for i, some in enumerate(labels) if all(counts[label] <= GENERIC for label in some)]
+    return [texts[i] for i in left], [labels[i] for i in left]
+
+
+def make_set(labeled: Labeled, most: int, *, whole: bool = True) -> QuestionSet:
+    """Make a set of at most `most` questions, drawn at random, but the same each time.
+
+    whole: where there are too many, draw half of them by label, so that labels stay whole.
+    """
     texts, labels = labeled
-    chosen = _choose(labels, most, most_alike, whole)
+    chosen = np.random.default_rng(0).permutation(len(labels)).tolist()
+    if whole and len(chosen) > most:
+        chosen = _with_whole_labels(labels, chosen, most)
+    chosen = sorted(chosen[:most])
     member = MultiLabelBinarizer(sparse_output=True).fit_transform([labels[i] for i in chosen])
     common = (member @ member.T).tocsr()
     common.setdiag(0)
@@ -126,33 +130,17 @@ def make_set(
     return QuestionSet([texts[i] for i in chosen], common.astype(bool))
 
 
-def _choose(
-    labels: Sequence[tuple[str, ...]], most: int, most_alike: int, whole: bool
+def _with_whole_labels(
+    labels: Sequence[tuple[str, ...]], order: Sequence[int], most: int
 ) -> list[int]:
-    """Choose questions at random, but the same each time."""
     by_label: defaultdict[str, list[int]] = defaultdict(list)
-    for i, own in enumerate(labels):
-        for label in own:
+    for i, some in enumerate(labels):
+        for label in some:
             by_label[label].append(i)
-    generic = {label for label, rows in by_label.items() if 0 < most_alike < len(rows)}
-    left = [i for i, own in enumerate(labels) if not generic.intersection(own)]
-    order = np.random.default_rng(0).permutation(left).tolist()
-    if not whole or len(order) <= most:
-        return sorted(order[:most])
     chosen: dict[int, None] = {}
-    for i in order:  # its labels, whole
+    for i in order:
         alike = {j for label in labels[i] for j in by_label[label]}
         if len(alike) > 1 and len(chosen) + len(alike) <= most // 2:
             chosen.update(dict.fromkeys(sorted(alike)))
     alone = [i for i in order if all(len(by_label[label]) == 1 for label in labels[i])]
-    return sorted([*chosen, *alone[: most - len(chosen)]])
-
-
-def has_seen(settings: Mapping[str, Any]) -> set[str]:
-    """The sets that an encoder with these settings was trained on, or may have been."""
-    found, files = set(), str(settings.get("translations", {}).get("files", []))
-    for name, source in SOURCES.items():
-        folder, _, file = source.file.partition("/")
-        if file in files or settings.get("data.source") in ("questions", folder):
-            found.add(name)
-    return found
+    return [*chosen, *alone]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pathlib
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ COLUMNS = [
     *("row", "metric", "minus", "mean", "low", "high", "spread"),
     *("difference", "difference low", "difference high", "seeds", "command", "commit"),
 ]
+STAGES = {"": "", "words": "reranked_"}  # -> the prefix of the searches in ranks.npz
 
 
 class PerQuery(NamedTuple):
@@ -39,7 +40,7 @@ class PerQuery(NamedTuple):
         return float(np.average(self.values, weights=self.repeats))
 
     def interval(self, *names: str) -> dict[str, float]:
-        """The two ends of the interval of the mean, by these names."""
+        """Return the two ends of the interval of the mean, by these names."""
         if len(self.values) == 1:
             return {}
         ends = mean_interval(self.values, self.clusters, self.repeats)
@@ -49,83 +50,72 @@ class PerQuery(NamedTuple):
 Measured = Mapping[str, PerQuery | float]  # by metric
 
 
-def retrieval(
-    run: pathlib.Path,
-    *,
-    over: Sequence[str] = ("query",),
-    searches: Mapping[str, str] | None = None,
-    splits: Sequence[str] = HELD_OUT,
-    names: Sequence[str] = SCORE_NAMES,
-) -> dict[str, PerQuery]:
-    """Read retrieval scores from the `ranks.npz` of a run.
+def retrieval(run: pathlib.Path) -> dict[str, dict[str, PerQuery]]:
+    """Read the retrieval scores of each stage from the `ranks.npz` of a run.
 
-    Args:
-      over: "query", or "pair" as in the paper: a query counts once for each of its pairs.
-      searches: title -> name in `ranks.npz`; a search that is missing there is read as "exact".
+    A mean is over queries, or over pairs as in the paper: a query counts once for each of its
+    pairs. Without an index its scores are those of the exact search.
     """
     ranks = read_ranks(run / "ranks.npz")
-    found = {}
-    for split in splits:
-        for title, search in (searches or {"index": "index"}).items():
-            scores = query_scores(ranks.get(f"{split}_{search}", ranks[f"{split}_exact"]))
-            values, clusters = dict(zip(SCORE_NAMES, scores.T, strict=True)), f"{split}_clusters"
-            for one in over:
-                repeats = ranks[f"{split}_pairs"] if one == "pair" else None
-                for name in names:
-                    measured = PerQuery(values[name], ranks[clusters], repeats)
-                    found[f"{split} {name} per {one}, {title}"] = measured
-    return found
+    stages: dict[str, dict[str, PerQuery]] = {}
+    for split in HELD_OUT:
+        weights = {"query": None, "pair": ranks[f"{split}_pairs"]}
+        for stage, prefix in STAGES.items():
+            exact = f"{split}_{prefix}exact"
+            for search in ("exact", "index") if exact in ranks else ():
+                scores = query_scores(ranks.get(f"{split}_{prefix}{search}", ranks[exact]))
+                for name, values in zip(SCORE_NAMES, scores.T, strict=True):
+                    for over, repeats in weights.items():
+                        found = PerQuery(values, ranks[f"{split}_clusters"], repeats)
+                        metric = f"{split} {name} per {over}, {search}"
+                        stages.setdefault(stage, {})[metric] = found
+    return stages
 
 
 def score_rows(
-    rows: Mapping[str, Sequence[Measured]], compare: Callable[[str], Sequence[str]]
+    rows: Mapping[str, Sequence[Measured]], minus: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
     """Score the rows, each measured once per seed.
 
-    compare: row -> the rows that are subtracted from it.
+    minus: row -> the rows that are subtracted from it.
     """
     records = []
     for row, seeds in rows.items():
         for metric in seeds[0]:
-            own = _values(metric, seeds)
-            means, averaged = [one.mean for one in own], _averaged(own)
-            record = {"row": row, "metric": metric, "minus": "", "seeds": len(own)}
+            means, averaged = _averaged(metric, seeds)
+            record = {"row": row, "metric": metric, "minus": "", "seeds": len(means)}
             record |= {"mean": averaged.mean} | averaged.interval("low", "high")
             if len(means) > 1:
                 record["spread"] = float(np.std(means, ddof=1))
-            others = [other for other in compare(row) if metric in rows.get(other, [{}])[0]]
+            others = [name for name in minus.get(row, ()) if metric in rows.get(name, [{}])[0]]
             for other in others:
-                difference = _difference(averaged, _averaged(_values(metric, rows[other])))
-                records.append(record | {"minus": other} | difference)
+                gain = _difference(averaged, _averaged(metric, rows[other])[1])
+                records.append(record | {"minus": other} | gain)
             if not others:
                 records.append(record)
     return records
 
 
-def _values(metric: str, seeds: Sequence[Measured]) -> list[PerQuery]:
-    """What each seed measured."""
-    found = [one[metric] for one in seeds if metric in one]
-    return [
+def _averaged(metric: str, seeds: Sequence[Measured]) -> tuple[list[float], PerQuery]:
+    """Return the mean of each seed, and the value of each query, averaged over seeds."""
+    found = [
         one if isinstance(one, PerQuery) else PerQuery(np.array([one]), np.zeros(1))
-        for one in found
+        for one in (seed[metric] for seed in seeds if metric in seed)
     ]
+    values = np.mean([one.values for one in found], axis=0)
+    return [one.mean for one in found], found[0]._replace(values=values)
 
 
-def _averaged(seeds: Sequence[PerQuery]) -> PerQuery:
-    """The value of each query, averaged over seeds."""
-    return seeds[0]._replace(values=np.mean([one.values for one in seeds], axis=0))
-
-
-def _difference(own: PerQuery, theirs: PerQuery) -> dict[str, float]:
-    """The difference and its interval; nothing where the scores are of other queries."""
-    if not np.array_equal(own.clusters, theirs.clusters):
+def _difference(ours: PerQuery, theirs: PerQuery) -> dict[str, float]:
+    """Return the difference and its interval; nothing where the scores are of other queries."""
+    if not np.array_equal(ours.clusters, theirs.clusters):
         return {}
-    apart = own._replace(values=own.values - theirs.values)
+    apart = ours._replace(values=ours.values - theirs.values)
     return {"difference": apart.mean} | apart.interval("difference low", "difference high")
 
 
 def commit() -> str:
-    """The commit of this checkout, with "-dirty" if code has changed since; "" without git."""
+    """Return the commit of this checkout, with "-dirty" if code has changed; "" without git."""
 
     def git(*words: str) -> str:
         command = ["git", "-C", str(ROOT), *words]
@@ -165,11 +155,8 @@ class Scores:
         with write_atomically(folder / FILE, "w") as file:
             self.table.round(4).to_csv(file, index=False, lineterminator="\n")
 
-    def __contains__(self, row: str) -> bool:
-        return row in set(self.table["row"])
-
     def get(self, row: str, metric: str, minus: str = "") -> dict[str, Any] | None:
-        """The record of a row and metric; with `minus`, the one that compares it with that row."""
+        """Return a record; with `minus`, the one that compares the row with that row."""
         for record in self._records:
             same = (record["row"], record["metric"]) == (row, metric)
             if same and minus in ("", record["minus"]):

@@ -6,7 +6,7 @@ import functools
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -20,7 +20,6 @@ from qpr_jax.evaluation.retrieval import rank
 from qpr_jax.files import StrPath
 from qpr_jax.retriever import Retriever, read_encoder, run_recipe
 from qpr_jax.text.tokenizer import tokenize
-from qpr_jax.training.config import TrainConfig
 
 TWO_STAGES = "two stages"
 MINILM = "minilm"
@@ -39,7 +38,7 @@ def tfidf_search(questions: Sequence[str]) -> TextSearch:
 
 
 def baseline(name: str) -> System:
-    """A system of `BASELINES`."""
+    """Return a system of `BASELINES`."""
     if name == MINILM:
         return functools.partial(run_system, MINILM)
     search = {"bm25": bm25_search, "tfidf": tfidf_search}[name]
@@ -47,7 +46,7 @@ def baseline(name: str) -> System:
 
 
 def run_system(run: StrPath, questions: list[str]) -> Mapping[str, TextSearch]:
-    """The encoder of a run with exact search, and its model of pairs if it has one."""
+    """Search exactly by the encoder of a run, and by its model of pairs if it has one."""
     recipe = replace(run_recipe(read_encoder(run)), factory="Flat")
     retriever = Retriever.build(questions, encoder=run, recipe=recipe)
 
@@ -69,25 +68,25 @@ def run_system(run: StrPath, questions: list[str]) -> Mapping[str, TextSearch]:
 
 
 def search_others(
-    search: TextSearch, texts: Sequence[str], own: np.ndarray, k: int
+    search: TextSearch, texts: Sequence[str], query_rows: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The first `k` questions for each text without its own row `own`: rows, scores [n, k].
+    """Return the first `k` questions for each text but itself: rows and scores, [n, k].
 
-    Rows are -1, with a score of any value, if fewer than k are found.
+    query_rows: of the texts. Rows are -1, with any score, if fewer than k are found.
     """
     rows, scores = search(texts, k + 1)
-    order = np.argsort(rows == own[:, None], axis=1, kind="stable")[:, :k]
+    order = np.argsort(rows == query_rows[:, None], axis=1, kind="stable")[:, :k]
     return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
-def baseline_trial(name: str, config: TrainConfig) -> Trial:
-    """The trial of a baseline on the held-out Quora pairs of a config."""
+def baseline_trial(name: str, preset: str, changes: Mapping[str, Any]) -> Trial:
+    """Return the trial of a baseline on the held-out Quora pairs of a preset."""
 
-    def make(folder: pathlib.Path) -> None:
+    def make(folder: pathlib.Path, smoke: bool) -> None:
         from qpr_jax.training.dataset import load_dataset
         from qpr_jax.training.report import query_ranks
 
-        dataset = load_dataset(config, find_quora())
+        dataset = load_dataset(Trial(name, preset, changes).config(smoke), find_quora())
         questions = dataset.data.questions
         search = baseline(name)(questions)[""]
 
@@ -100,4 +99,4 @@ def baseline_trial(name: str, config: TrainConfig) -> Trial:
             ranks |= query_ranks(dataset, split, rankings)
         write_ranks(folder / "ranks.npz", ranks)
 
-    return Trial(name, make=make)
+    return Trial(name, title=BASELINES[name], make=make)

@@ -16,7 +16,7 @@ import logging
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,23 +24,22 @@ from experiments.pages import table_lines, write_page
 from experiments.pair_evidence import Evidence
 from experiments.transfer_fit import fit_plain
 from experiments.transfer_scores import (
-    Area,
     Difference,
     Figure,
-    Mean,
+    area_figure,
     balanced_accuracy,
     best_bound,
-    calibration_error,
     called,
     difference,
+    mean_figure,
     precisions,
 )
 from experiments.transfer_tables import Table, add_options, in_training, read_tables
 from qpr_jax.cli.program import run_program
 from qpr_jax.duplicates.pairs import SWEPT, THRESHOLD
 from qpr_jax.duplicates.search import find_duplicates
-from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
+from qpr_jax.evaluation.rankings import reliability
 from qpr_jax.index.base import CLOSE
 from qpr_jax.reranking.plain import PlainModel, probability, save_plain
 from qpr_jax.retriever import Retriever, read_encoder
@@ -55,261 +54,184 @@ MEAN_LEAST = -0.01  # of the mean difference: the lower end of its interval
 RULED = ("average precision", "H@1", "ROC AUC")
 COMPARED = (*RULED, "MRR")
 BOUNDED = ("precision", "recall", "f1", "close")
-NEAR = "contrasts found"
+MORE = ("calibration error", "contrasts found")  # of the score alone
 LEAST_SCORE = 0.05  # pairs with a lower one are not ordered
 
 
-class PairScores(NamedTuple):
-    """What a scorer says of all pairs of a table: [P] each."""
+class Scored(NamedTuple):
+    """What a scorer says of a table: of all pairs [P], and of queries and their hits."""
 
-    order: np.ndarray  # float, higher is more alike
-    counts: np.ndarray  # bool, is a duplicate by default
-    probabilities: np.ndarray | None = None
-
-
-class HitScores(NamedTuple):
-    """What a scorer says of queries and their hits."""
-
-    rows: np.ndarray  # int64 [q, DEPTH], positions in `Table.indexed`, best first
-    scores: np.ndarray  # float [q], of the first hit
-    close: np.ndarray  # bool [q], whether it is shown as an answer
+    order: np.ndarray  # float [P], higher is more alike
+    counts: np.ndarray  # bool [P], is a duplicate by default
+    probabilities: np.ndarray | None  # [P]
+    hits: np.ndarray  # int64 [q, DEPTH], positions in `Table.indexed`, best first
+    best: np.ndarray  # float [q], the scores of first hits
+    close: np.ndarray  # bool [q], whether they are shown as answers
 
 
-class Scorer(Protocol):
-    """Scores the pairs and the queries of a table."""
-
-    def pairs(self, evidence: Evidence) -> PairScores:
-        """Score all pairs."""
-
-    def hits(self, evidence: Evidence) -> HitScores:
-        """Search with all queries."""
-
-
+Scorer = Callable[[Evidence], Scored]
 # Fits a scorer to tables, of which the one that is scored is left out.
 Fit = Callable[[Sequence[Evidence]], Scorer]
+# The figures of a table by name: those of COMPARED, and numbers.
+Figures = Mapping[str, Any]
 
 
-class ByDistance:
-    """The cosine, and bounds on it."""
-
-    def __init__(self, fitted: Sequence[Evidence]) -> None:
-        pairs = [e.of_pairs(e.cosines) for e in fitted]
-        self.pair_bound = best_bound(pairs, [e.same for e in fitted], "f1")
-        first = [e.to_queries.max(axis=1) for e in fitted]
-        self.hit_bound = best_bound(first, [e.table.answers >= 0 for e in fitted], "accuracy")
-
-    def pairs(self, evidence: Evidence) -> PairScores:
-        """Score all pairs."""
-        cosines = evidence.of_pairs(evidence.cosines)
-        return PairScores(cosines, cosines >= self.pair_bound)
-
-    def hits(self, evidence: Evidence) -> HitScores:
-        """Search with all queries."""
-        return first_hits(evidence.to_queries, self.hit_bound)
-
-
-def first_hits(scores: np.ndarray, bound: float) -> HitScores:
-    """Return the best hits by scores [q, k]."""
-    rows = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
+def first_hits(scores: np.ndarray, bound: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return `hits`, `best` and `close` of scores [q, k]."""
     best = scores.max(axis=1)
-    return HitScores(rows, best, best >= bound)
+    return np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH], best, best >= bound
 
 
-class ByModel:
-    """A plain model of pairs."""
+def by_distance(fitted: Sequence[Evidence]) -> Scorer:
+    """Score by the cosine, and bounds on it."""
+    least = best_bound([e.cosines for e in fitted], [e.same for e in fitted], "f1")
+    first, answered = zip(
+        *((e.to_queries.max(axis=1), e.table.answers >= 0) for e in fitted), strict=True
+    )
+    close = best_bound(first, answered, "accuracy")
+    return lambda e: Scored(e.cosines, e.cosines >= least, None, *first_hits(e.to_queries, close))
 
-    def __init__(self, model: PlainModel) -> None:
-        self.model = model
 
-    def pairs(self, evidence: Evidence) -> PairScores:
-        """Score all pairs; guards are of near pairs alone."""
-        spreads = evidence.spreads(self.model, evidence.first, evidence.second)
-        logits = self.model.without_guards(evidence.distances, spreads)
-        near = evidence.near
-        logits[near] = self.model.with_guards(
-            evidence.near_guards, evidence.distances[near], spreads[near]
-        )
+def by_model(model: PlainModel) -> Scorer:
+    """Score by a plain model of pairs; guards are of near pairs alone."""
+
+    def score(e: Evidence) -> Scored:
+        distances, near = 2 - 2 * e.cosines, e.near
+        spreads = model.spreads(e.neighbors)
+        spreads = (spreads[e.first] + spreads[e.second]) / 2
+        logits = model.without_guards(distances, spreads)
+        logits[near] = model.with_guards(e.near_guards, distances[near], spreads[near])
         found = probability(logits)
-        return PairScores(logits, found >= THRESHOLD, found)
+        cosines = np.take_along_axis(e.to_queries, e.hits, axis=1)
+        guards = e.hit_guards.reshape(cosines.size, -1)
+        of_hits = probability(model.with_guards(guards, 2 - 2 * cosines.ravel(), None))
+        hits, best, close = first_hits(of_hits.reshape(cosines.shape), CLOSE)
+        hits = np.take_along_axis(e.hits, hits, axis=1)
+        return Scored(logits, found >= THRESHOLD, found, hits, best, close)
 
-    def hits(self, evidence: Evidence) -> HitScores:
-        """Search with all queries."""
-        cosines = np.take_along_axis(evidence.to_queries, evidence.hits, axis=1)
-        guards = evidence.hit_guards.reshape(cosines.size, -1)
-        logits = self.model.with_guards(guards, 2 - 2 * cosines.ravel(), None)
-        found = first_hits(probability(logits).reshape(cosines.shape), CLOSE)
-        return found._replace(rows=np.take_along_axis(evidence.hits, found.rows, axis=1))
+    return score
 
 
-class Shipped:
-    """What a user gets of an encoder; nothing is fitted."""
+def shipped(name: str) -> Scorer:
+    """Score by what a user gets of an encoder; pairs that are not found have the score 0."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def pairs(self, evidence: Evidence) -> PairScores:
-        """Find duplicates; pairs that are not found have the score 0."""
-        found = find_duplicates(evidence.table.texts, encoder=self.name, threshold=LEAST_SCORE)
-        scores = np.zeros(evidence.cosines.shape)
-        for pair in found.pairs:
-            ends = int(pair.id1), int(pair.id2)
-            scores[ends] = scores[ends[::-1]] = pair.score
-        shown = evidence.of_pairs(scores)
-        order = shown + 1e-9 * evidence.of_pairs(evidence.cosines)
-        return PairScores(order, shown >= THRESHOLD, shown)
-
-    def hits(self, evidence: Evidence) -> HitScores:
-        """Search with all queries."""
-        table = evidence.table
-        retriever = Retriever.build([table.texts[i] for i in table.indexed], encoder=self.name)
+    def score(e: Evidence) -> Scored:
+        table, scores = e.table, np.zeros(len(e.cosines))
+        pairs = find_duplicates(table.texts, encoder=name, threshold=LEAST_SCORE).pairs
+        ends = np.array([sorted((int(p.id1), int(p.id2))) for p in pairs], np.int64)
+        scores[e.places(ends.reshape(-1, 2))] = [p.score for p in pairs]
+        retriever = Retriever.build([table.texts[i] for i in table.indexed], encoder=name)
         found = retriever.search(table.queries, DEPTH)
-        rows = np.array([[hit.id for hit in hits] for hits in found], np.int64)
-        scores = np.array([hits[0].score for hits in found], np.float64)
-        return HitScores(rows, scores, np.array([bool(hits[0].close) for hits in found]))
+        return Scored(
+            scores + 1e-9 * e.cosines,
+            scores >= THRESHOLD,
+            scores,
+            np.array([[hit.id for hit in hits] for hits in found], np.int64),
+            np.array([hits[0].score for hits in found], np.float64),
+            np.array([bool(hits[0].close) for hits in found]),
+        )
+
+    return score
 
 
-def by_fit(encoder: Encoder) -> Fit:
-    """Return what fits a model of pairs of an encoder."""
-    return lambda tables: ByModel(fit_plain(encoder.identity, tables))
+def evaluate(e: Evidence, scored: Scored) -> Figures:
+    """Compute the figures of a table."""
+    table, same = e.table, e.same
+    found: dict[str, Any] = called(scored.counts, same)
+    owners = table.groups[e.first[same]]
+    found["average precision"] = mean_figure(precisions(scored.order, same), owners)
+    if scored.probabilities is not None:
+        near = scored.probabilities[e.candidates]
+        found["calibration error"] = reliability(near, same[e.candidates], bins=10)["ece"]
+    if len(table.contrasts):
+        found["contrasts found"] = scored.counts[e.places(table.contrasts)].mean()
+    answered = table.answers >= 0
+    right = np.take_along_axis(e.answers, scored.hits, axis=1)[answered]
+    groups = table.answers[answered]
+    ranks = np.where(right.any(axis=1), 1 / (1 + right.argmax(axis=1)), 0)
+    found["H@1"] = mean_figure(right[:, 0].astype(np.float64), groups)
+    found["MRR"] = mean_figure(ranks, groups)
+    clusters = np.where(answered, table.answers, -1 - np.arange(len(answered)))
+    found["ROC AUC"] = area_figure(scored.best, answered, clusters)
+    found["close"] = balanced_accuracy(scored.close, answered)
+    return found
 
 
-def write_model(path: pathlib.Path, tables: Sequence[Table], name: str) -> None:
+def leave_one_out(evidence: Sequence[Evidence], fit: Fit) -> list[Scored]:
+    """Score each table by a scorer that is fitted to the others."""
+    return [fit([e for e in evidence if e is not one])(one) for one in evidence]
+
+
+def judge(
+    tables: Sequence[Table], ours: Sequence[Figure], theirs: Sequence[Figure]
+) -> tuple[list[Difference], bool]:
+    """Compare a figure of a scorer with that of the distance alone.
+
+    Returns:
+      The differences of the tables, then their mean; and whether the rule "no harm on a table that
+      was left out" holds.
+    """
+    each = [difference([a], [b]) for a, b in zip(ours, theirs, strict=True)]
+    mean = difference(ours, theirs)
+    loses = any(
+        d.high < -ROUNDING or (d.mean < -LEAST and len(t.queries) >= LARGE)
+        for d, t in zip(each, tables, strict=True)
+    )
+    return [*each, mean], mean.low > MEAN_LEAST and not loses
+
+
+def lines(
+    name: str, tables: Sequence[Table], alone: Sequence[Figures], ours: Sequence[Figures]
+) -> list[str]:
+    """Format the figures by the distance alone and by a scorer as tables of Markdown."""
+    page = []
+    names = [*(table.name for table in tables), "mean"]
+    for title in COMPARED:
+        theirs, mine = ([figures[title] for figures in side] for side in (alone, ours))
+        gains, harmless = judge(tables, mine, theirs)
+        columns = [
+            names,
+            *(_shown([figure.value for figure in side]) for side in (theirs, mine)),
+            [f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]" for gain in gains],
+        ]
+        page += [f"### {title}, `{name}`", ""]
+        head = ["table", "distance", "score", "difference"]
+        page += table_lines(head, zip(*columns, strict=True))
+        if title in RULED:
+            page += ["No harm." if harmless else "Harm: it stays off by default.", ""]
+    rows = []
+    for table, first, second in zip(tables, alone, ours, strict=True):
+        cells = [f"{first[key]:.2f}; {second[key]:.2f}" for key in BOUNDED]
+        cells += [f"{second[key]:.3f}" if key in second else "" for key in MORE]
+        rows.append([table.name, *cells])
+    page += [f"### Defaults, `{name}`: a bound on the distance; on the score", ""]
+    return page + table_lines(["table", *BOUNDED, *MORE], rows)
+
+
+def _shown(values: Sequence[float]) -> list[str]:
+    return [f"{value:.3f}" for value in [*values, float(np.mean(values))]]
+
+
+def write_model(path: pathlib.Path, name: str, evidence: Sequence[Evidence], fit: Fit) -> None:
     """Fit a model to all tables and write it.
 
     Its precisions are those of each table left out: their first and third quartile.
     """
-    encoder = read_encoder(name)
-    evidence = [Evidence(table, encoder) for table in tables]
-    fit, found = by_fit(encoder), []
-    for one in evidence:
-        scored = fit([e for e in evidence if e is not one]).pairs(one)
+    found = []
+    for one, scored in zip(evidence, leave_one_out(evidence, fit), strict=True):
         assert scored.probabilities is not None
         counts = [scored.probabilities >= bound for bound in SWEPT]
         found.append([called(count, one.same)["precision"] for count in counts])
-    model = fit_plain(encoder.identity, evidence)
+    model = fit_plain(read_encoder(name).identity, evidence)
     for bound, low, high in zip(SWEPT, *np.percentile(found, [25, 75], axis=0), strict=True):
         model.precisions[f"{bound:g}"] = round(float(low), 2), round(float(high), 2)
     save_plain(path / name, model)
     log.info("%s: %s", path / name, model)
 
 
-def evaluate(evidence: Evidence, scorer: Scorer) -> dict[str, Figure | float]:
-    """Score a table."""
-    table, same = evidence.table, evidence.same
-    pairs, hits = scorer.pairs(evidence), scorer.hits(evidence)
-    owners = table.groups[evidence.first[same]]
-    found: dict[str, Figure | float] = {
-        "average precision": Mean(precisions(pairs.order, same), owners)
-    }
-    found |= called(pairs.counts, same)
-    if pairs.probabilities is not None:
-        near = evidence.candidates
-        found["calibration error"] = calibration_error(pairs.probabilities[near], same[near])
-    if len(table.contrasts):
-        low, high = table.contrasts.T  # places in np.triu_indices
-        rows = low * (2 * len(table.texts) - low - 1) // 2 + high - low - 1
-        found[NEAR] = float(pairs.counts[rows].mean())
-    answered = table.answers >= 0
-    right = np.take_along_axis(evidence.answers, hits.rows, axis=1)[answered]
-    groups = table.answers[answered]
-    ranks = np.where(right.any(axis=1), 1 / (1 + right.argmax(axis=1)), 0)
-    found["H@1"] = Mean(right[:, 0].astype(np.float64), groups)
-    found["MRR"] = Mean(ranks, groups)
-    clusters = np.where(answered, table.answers, -1 - np.arange(len(answered)))
-    found["ROC AUC"] = Area(hits.scores, answered, clusters)
-    found["close"] = balanced_accuracy(hits.close, answered)
-    return found
-
-
-def leave_one_out(evidence: Sequence[Evidence], fit: Fit) -> list[dict[str, Figure | float]]:
-    """Score each table by a scorer that is fitted to the others."""
-    return [evaluate(one, fit([e for e in evidence if e is not one])) for one in evidence]
-
-
-def _compared(figures: Mapping[str, Figure | float], name: str) -> Figure:
-    figure = figures[name]
-    assert not isinstance(figure, float), name
-    return figure
-
-
-class Verdict(NamedTuple):
-    """A figure by a scorer and by the distance alone, on all tables."""
-
-    tables: list[Difference]
-    mean: Difference
-    harmless: bool
-
-
-def judge(
-    tables: Sequence[Table],
-    ours: Sequence[Mapping[str, Figure | float]],
-    theirs: Sequence[Mapping[str, Figure | float]],
-    name: str,
-) -> Verdict:
-    """Apply the rule "no harm on a table that was left out" to one figure."""
-    one, other = ([_compared(figures, name) for figures in side] for side in (ours, theirs))
-    each = [difference([a], [b]) for a, b in zip(one, other, strict=True)]
-    mean = difference(one, other)
-    loses = any(d.high < -ROUNDING for d in each) or any(
-        d.mean < -LEAST and len(t.queries) >= LARGE for d, t in zip(each, tables, strict=True)
-    )
-    return Verdict(each, mean, mean.low > MEAN_LEAST and not loses)
-
-
-class Measured(NamedTuple):
-    """The figures of an encoder on all tables, by the distance alone and by a scorer."""
-
-    tables: list[Table]
-    distance: list[dict[str, Figure | float]]
-    scorer: list[dict[str, Figure | float]]
-
-
-def measure(tables: Sequence[Table], name: str, *, fit: bool = False) -> Measured:
-    """Score the tables by an encoder; `fit`: by models fitted to the others, not by what ships."""
-    encoder = read_encoder(name)
-    evidence = [Evidence(table, encoder) for table in tables]
-    alone = leave_one_out(evidence, ByDistance)
-    if fit:
-        return Measured([*tables], alone, leave_one_out(evidence, by_fit(encoder)))
-    return Measured([*tables], alone, [evaluate(one, Shipped(name)) for one in evidence])
-
-
-def lines(name: str, found: Measured) -> list[str]:
-    """Format the figures of an encoder as tables of Markdown."""
-    page = []
-    for figure in COMPARED:
-        verdict = judge(found.tables, found.scorer, found.distance, figure)
-        rows = [
-            [table.name, f"{_value(a[figure]):.3f}", f"{_value(b[figure]):.3f}", _shown(gain)]
-            for table, a, b, gain in zip(*found, verdict.tables, strict=True)
-        ]
-        means = [np.mean([_value(one[figure]) for one in side]) for side in found[1:]]
-        rows.append(["mean", *(f"{mean:.3f}" for mean in means), _shown(verdict.mean)])
-        page += [f"### {figure}, `{name}`", ""]
-        page += table_lines(["table", "distance", "score", "difference"], rows)
-        if figure in RULED:
-            page += ["No harm." if verdict.harmless else "Harm: it stays off by default.", ""]
-    rows = []
-    for table, alone, ours in zip(*found, strict=True):
-        cells = [f"{alone[key]:.2f}; {ours[key]:.2f}" for key in BOUNDED]
-        more = [f"{ours[key]:.3f}" if key in ours else "" for key in ("calibration error", NEAR)]
-        rows.append([table.name, *cells, *more])
-    page += [f"### Defaults, `{name}`: a bound on the distance; on the score", ""]
-    return page + table_lines(["table", *BOUNDED, "calibration error", NEAR], rows)
-
-
-def _value(figure: Figure | float) -> float:
-    return figure if isinstance(figure, float) else figure.figure
-
-
-def _shown(gain: Difference) -> str:
-    return f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
-
-
 def check_training(tables: Sequence[Table], path: pathlib.Path) -> None:
     """Raise a UserError if a text of a table stands in a file of training texts, one a line."""
-    with path.open(encoding="utf-8") as file:
-        training = file.read().splitlines()
+    training = path.read_text(encoding="utf-8").splitlines()
     for table in tables:
         if seen := in_training(table, training):
             what = f"{path}: expected no text of the table {table.name}, got {len(seen):,}"
@@ -330,11 +252,19 @@ def main() -> int:
     if options.training_texts:
         check_training(tables, options.training_texts)
     page = []
-    for name in options.encoders if options.write else ():
-        write_model(options.write, tables, name)
     for name in options.encoders:
         log.info("%s: scoring %s tables", name, len(tables))
-        page += lines(name, measure(tables, name, fit=options.fit))
+        encoder = read_encoder(name)
+        evidence = [Evidence(table, encoder) for table in tables]
+
+        def fit(fitted: Sequence[Evidence], identity: str = encoder.identity) -> Scorer:
+            return by_model(fit_plain(identity, fitted))
+
+        if options.write:
+            write_model(options.write, name, evidence, fit)
+        ours = leave_one_out(evidence, fit) if options.fit else [*map(shipped(name), evidence)]
+        scored = (leave_one_out(evidence, by_distance), ours)
+        page += lines(name, tables, *([*map(evaluate, evidence, side)] for side in scored))
     options.results.mkdir(parents=True, exist_ok=True)
     write_page(options.results, "Tables that were left out", page)
     log.info("see %s", options.results / "README.md")

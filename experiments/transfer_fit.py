@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
-from experiments.pair_evidence import Evidence, join
+from experiments.pair_evidence import Evidence
 from qpr_jax.reranking.fitting import fit_logistic
 from qpr_jax.reranking.guards import GUARDS
 from qpr_jax.reranking.plain import GUARDED, PlainModel, ratios
@@ -20,7 +21,7 @@ FEW = 5
 MISSED = 4.0
 CONTRASTS = 0.3  # their weight beside that of the nearest pairs
 FITTED_HITS = 5  # of a query
-OF_HITS = [GUARDS.index("numbers differ")]  # the other guards lower the first hit of some table
+DIFFER = GUARDS.index("numbers differ")  # the other guards lower the first hit of some table
 LEAST_GUARD = -8.0  # enough to turn any pair down; that of different numbers is as low
 LEAST_OF_HITS = -1.2  # more lowers the first hit of Quora
 _SPREAD = 30.0  # of weights
@@ -29,11 +30,9 @@ _SPREAD = 30.0  # of weights
 def fit_plain(encoder: str, tables: Sequence[Evidence]) -> PlainModel:
     """Fit a model to tables; encoder: its identity."""
     around = float(np.median([np.median(e.neighbors) for e in tables])) / 2
-    blank = PlainModel(encoder, (), (), around)
+    pairs = _fit_pairs(tables, PlainModel(encoder, (), (), around))
     names = [e.table.name for e in tables]
-    return PlainModel(
-        encoder, _fit_pairs(tables, blank), _fit_hits(tables), around, settings={"tables": names}
-    )
+    return PlainModel(encoder, pairs, _fit_hits(tables), around, settings={"tables": names})
 
 
 def _fit_pairs(tables: Sequence[Evidence], blank: PlainModel) -> tuple[float, ...]:
@@ -43,22 +42,20 @@ def _fit_pairs(tables: Sequence[Evidence], blank: PlainModel) -> tuple[float, ..
     # The weight of 1 - u is at least that of r: r alone misleads where groups are large.
     both = near[:, :3] @ np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1]])
     start, spreads = np.array([0.0, 1.0, 0.0]), np.full(3, _SPREAD)
-    more, r, bias = fit_logistic(
-        both, labels, weights, start, spreads, least=np.array([0, 0, -np.inf])
-    )
+    least = np.array([0, 0, -np.inf])
+    more, r, bias = fit_logistic(both, labels, weights, start, spreads, least=least)
     distance = np.array([more + r, r, bias])
-    contrast_rows, made_weights = join([_of_contrasts(e, blank) for e in tables])
-    rows = np.vstack([near, contrast_rows])
-    weights = np.append(weights, CONTRASTS * made_weights * len(near) / len(contrast_rows))
+    opposed, of_opposed = join([_of_contrasts(e, blank) for e in tables])
+    rows = np.vstack([near, opposed])
     guards = fit_logistic(
         rows[:, 3:-1],
         rows[:, -1],
-        weights,
+        np.append(weights, CONTRASTS * of_opposed * len(near) / len(opposed)),
         np.full(len(GUARDS), -1.0),
         np.full(len(GUARDS), _SPREAD),
         fixed=rows[:, :3] @ distance,
         least=LEAST_GUARD,
-        most=np.where(np.arange(len(GUARDS)) == GUARDS.index("numbers differ"), LEAST_GUARD, 0),
+        most=np.where(np.arange(len(GUARDS)) == DIFFER, LEAST_GUARD, 0),
     )
     return (*distance[:2].tolist(), *guards.tolist(), float(bias))
 
@@ -68,45 +65,50 @@ def _of_pairs(e: Evidence, blank: PlainModel) -> np.ndarray:
     few = few_of_groups(e.table.groups, FEW)
     chosen = (e.candidates & few[e.first] & few[e.second])[e.near]
     rows, found = e.near[chosen], e.near_guards[chosen]
-    u = np.maximum(e.distances[rows].astype(np.float64) / 2, GUARDED * found.any(axis=1))
-    r = ratios(u, e.spreads(blank, e.first[rows], e.second[rows]))
+    spreads = blank.spreads(e.neighbors)
+    u = np.maximum(1 - e.cosines[rows].astype(np.float64), GUARDED * found.any(axis=1))
+    r = ratios(u, (spreads[e.first[rows]] + spreads[e.second[rows]]) / 2)
     return np.column_stack([1 - u, r, np.ones(len(u)), found, e.same[rows]])
 
 
-def few_of_groups(groups: np.ndarray, most: int) -> np.ndarray:
-    """Which rows are among the first `most` of their group, bool [n]."""
-    order = np.argsort(groups, kind="stable")
-    starts = np.searchsorted(groups[order], groups[order])
-    few = np.empty(len(groups), bool)
-    few[order] = np.arange(len(groups)) - starts < most
-    return few
-
-
 def _of_contrasts(e: Evidence, blank: PlainModel) -> np.ndarray:
-    contrasts = e.contrasts
-    u = np.maximum(contrasts.distances / 2, GUARDED)
-    r = ratios(u, e.spreads(blank, contrasts.rows, contrasts.rows))
-    return np.column_stack([1 - u, r, np.ones(len(u)), contrasts.guards, np.zeros(len(u))])
+    """Return the same of contrasts."""
+    rows, distances, found = e.contrasts
+    u = np.maximum(distances / 2, GUARDED)
+    r = ratios(u, blank.spreads(e.neighbors)[rows])
+    return np.column_stack([1 - u, r, np.ones(len(u)), found, np.zeros(len(u))])
+
+
+def few_of_groups(groups: np.ndarray, most: int) -> np.ndarray:
+    """Return which rows are among the first `most` of their group, bool [n]."""
+    return np.asarray(pd.Series(groups).groupby(groups).cumcount() < most)
 
 
 def _fit_hits(tables: Sequence[Evidence]) -> tuple[float, ...]:
     parts = []
     for e in tables:
         found = e.hits[:, :FITTED_HITS]
-        cosines = np.take_along_axis(e.to_queries, found, axis=1).ravel()
-        right = np.take_along_axis(e.answers, found, axis=1).ravel()
-        guards = e.hit_guards[:, :FITTED_HITS, OF_HITS].reshape(len(cosines), -1)
-        parts.append(np.column_stack([cosines, np.ones(len(cosines)), guards, right]))
+        cosines, right = (
+            np.take_along_axis(x, found, axis=1).ravel() for x in (e.to_queries, e.answers)
+        )
+        differ = e.hit_guards[:, :FITTED_HITS, DIFFER].ravel()
+        parts.append(np.column_stack([cosines, np.ones(len(cosines)), differ, right]))
     rows, weights = join(parts)
-    start, spreads = (
-        np.array([1.0, 0.0, *(-1.0 for _ in OF_HITS)]),
-        np.full(len(rows[0]) - 1, _SPREAD),
+    s, bias, differ = fit_logistic(
+        rows[:, :-1],
+        rows[:, -1],
+        weights,
+        np.array([1.0, 0.0, -1.0]),
+        np.full(3, _SPREAD),
+        least=np.array([0, -np.inf, LEAST_OF_HITS]),
+        most=np.array([np.inf, np.inf, 0]),
     )
-    least = np.array([0, -np.inf, *(LEAST_OF_HITS for _ in OF_HITS)])
-    most = np.array([np.inf, np.inf, *(0 for _ in OF_HITS)])
-    s, bias, *of_guards = fit_logistic(
-        rows[:, :-1], rows[:, -1], weights, start, spreads, least=least, most=most
-    )
-    weights_of_guards = np.zeros(len(GUARDS))
-    weights_of_guards[OF_HITS] = of_guards
-    return (float(s), *weights_of_guards.tolist(), float(bias))
+    guards = [float(differ) if guard == DIFFER else 0.0 for guard in range(len(GUARDS))]
+    return (float(s), *guards, float(bias))
+
+
+def join(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Concatenate rows of tables, and weigh them so that tables weigh equally, 1 in the mean."""
+    joined = np.concatenate(parts)
+    weights = [np.full(len(part), len(joined) / len(parts) / max(1, len(part))) for part in parts]
+    return joined, np.concatenate(weights)

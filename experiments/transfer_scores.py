@@ -7,12 +7,26 @@ bootstrap draws groups of a table with replacement; two scorers are compared on 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 DRAWS = 1000
-BINS = 10
+
+
+class Figure(NamedTuple):
+    """A figure of a table, and of its resamples."""
+
+    value: float
+    drawn: np.ndarray  # float64 [DRAWS]
+
+
+class Difference(NamedTuple):
+    """A figure less another one, and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
 
 
 def draws(clusters: np.ndarray) -> np.ndarray:
@@ -23,68 +37,32 @@ def draws(clusters: np.ndarray) -> np.ndarray:
     return np.asarray(drawn[:, cluster], np.float64)
 
 
-@dataclass(frozen=True)
-class Mean:
-    """The mean of values."""
-
-    values: np.ndarray  # float [n]
-    clusters: np.ndarray  # int [n], equal where values depend on each other
-
-    @property
-    def figure(self) -> float:
-        """The mean of all values."""
-        return float(self.values.mean())
-
-    def drawn(self) -> np.ndarray:
-        """The means of resamples: float64 [DRAWS]."""
-        weights = draws(self.clusters)
-        return np.asarray(weights @ self.values / np.maximum(weights.sum(axis=1), 1))
+def mean_figure(values: np.ndarray, clusters: np.ndarray) -> Figure:
+    """Return the mean of values float [n]; clusters are equal where values depend on each other."""
+    weights = draws(clusters)
+    drawn = weights @ values / np.maximum(weights.sum(axis=1), 1)
+    return Figure(float(values.mean()), np.asarray(drawn))
 
 
-@dataclass(frozen=True)
-class Area:
-    """The share of pairs of a positive and a negative item in which the positive is higher."""
+def area_figure(scores: np.ndarray, positive: np.ndarray, clusters: np.ndarray) -> Figure:
+    """Return the share of pairs of a positive and a negative item with the positive one higher.
 
-    scores: np.ndarray  # float [n]
-    positive: np.ndarray  # bool [n]
-    clusters: np.ndarray  # int [n]
-
-    @property
-    def figure(self) -> float:
-        """The area; equal scores count half."""
-        return float(self._wins().mean())
-
-    def _wins(self) -> np.ndarray:
-        high, low = self.scores[self.positive, None], self.scores[None, ~self.positive]
-        return np.asarray((high > low) + 0.5 * (high == low))
-
-    def drawn(self) -> np.ndarray:
-        """The areas of resamples: float64 [DRAWS]."""
-        weights, wins = draws(self.clusters), self._wins()
-        one, other = weights[:, self.positive], weights[:, ~self.positive]
-        total = np.maximum(one.sum(axis=1) * other.sum(axis=1), 1)
-        return np.asarray(((one @ wins) * other).sum(axis=1) / total)
-
-
-Figure = Mean | Area
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A figure less another one, and its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
+    Equal scores count half. Arguments: float [n], bool [n], int [n].
+    """
+    high, low = scores[positive, None], scores[None, ~positive]
+    wins = (high > low) + 0.5 * (high == low)
+    weights = draws(clusters)
+    one, other = weights[:, positive], weights[:, ~positive]
+    total = np.maximum(one.sum(axis=1) * other.sum(axis=1), 1)
+    return Figure(float(wins.mean()), np.asarray(((one @ wins) * other).sum(axis=1) / total))
 
 
 def difference(ours: Sequence[Figure], theirs: Sequence[Figure]) -> Difference:
     """Compare the figures of tables in pairs; the tables are weighted equally."""
-    gain = np.mean([a.figure - b.figure for a, b in zip(ours, theirs, strict=True)])
-    drawn = [a.drawn() - b.drawn() for a, b in zip(ours, theirs, strict=True)]
+    gain = np.mean([a.value - b.value for a, b in zip(ours, theirs, strict=True)])
     rng = np.random.default_rng(1)  # tables are resampled independently of each other
-    mean = np.mean([rng.permutation(one) for one in drawn], axis=0)
-    low, high = np.percentile(mean, [2.5, 97.5])
+    drawn = [rng.permutation(a.drawn - b.drawn) for a, b in zip(ours, theirs, strict=True)]
+    low, high = np.percentile(np.mean(drawn, axis=0), [2.5, 97.5])
     return Difference(float(gain), float(low), float(high))
 
 
@@ -103,11 +81,11 @@ def precisions(scores: np.ndarray, true: np.ndarray) -> np.ndarray:
 
 def called(positive: np.ndarray, true: np.ndarray) -> dict[str, float]:
     """Return precision, recall and F1 of calling some pairs true: both bool [P]."""
-    right = int((positive & true).sum())
+    right, chosen, wanted = (int(x.sum()) for x in (positive & true, positive, true))
     return {
-        "precision": right / max(1, int(positive.sum())),
-        "recall": right / max(1, int(true.sum())),
-        "f1": 2 * right / max(1, int(positive.sum() + true.sum())),
+        "precision": right / max(1, chosen),
+        "recall": right / max(1, wanted),
+        "f1": 2 * right / max(1, chosen + wanted),
     }
 
 
@@ -116,23 +94,13 @@ def balanced_accuracy(positive: np.ndarray, true: np.ndarray) -> float:
     return float((positive[true].mean() + (~positive[~true]).mean()) / 2)
 
 
-def calibration_error(probabilities: np.ndarray, true: np.ndarray) -> float:
-    """Return the mean difference of probability and truth in BINS parts of equal size."""
-    order = np.argsort(probabilities, kind="stable")
-    parts = [part for part in np.array_split(order, BINS) if len(part)]
-    gaps = [len(p) * abs(probabilities[p].mean() - true[p].mean()) for p in parts]
-    return float(sum(gaps) / max(1, len(order)))
-
-
 def best_bound(scores: Sequence[np.ndarray], true: Sequence[np.ndarray], measure: str) -> float:
     """Return the bound on scores with the best mean over tables of "f1" or of "accuracy".
 
     "accuracy" is `balanced_accuracy`. scores, true: of each table, [P].
     """
-    places = np.quantile(
-        np.concatenate([one[same] for one, same in zip(scores, true, strict=True)]),
-        np.linspace(0, 1, 201),
-    )
+    found = [one[same] for one, same in zip(scores, true, strict=True)]
+    places = np.quantile(np.concatenate(found), np.linspace(0, 1, 201))
     total = np.zeros(len(places))
     for one, same in zip(scores, true, strict=True):
         kept, right = ((len(x) - np.searchsorted(np.sort(x), places)) for x in (one, one[same]))

@@ -26,16 +26,19 @@ log = logging.getLogger("qpr_jax")
 
 FOLDER = pathlib.Path("runs")
 _ENTRY = re.compile(r":([^:]*):(.*)", re.DOTALL)
-_COMMENT = re.compile(r"<!--.*?-->")
-_LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]")  # [[word]], [[page|word]]
-_TEMPLATE = re.compile(r"\{\{[^{}]*\}\}")
-# A word that is cut at both ends of links keeps what stood between: `zwei]] [[Wochen`.
-_CUT_LINK = re.compile(r"\[\[|\]\]|\}\}\s*$")
-_ANCHOR = re.compile(r"#[A-Z]\w+")  # `[[zu#German`: a part of a page
+# Markup around a word, and what takes its place: comments, parts of pages (`[[zu#German`), links
+# ([[word]], [[page|word]]), templates, and what is left of links that are cut (`zwei]] [[Wochen`).
+_AROUND = (
+    (re.compile(r"<!--.*?-->|#[A-Z]\w+"), ""),
+    (re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]"), r"\1"),
+    (re.compile(r"\{\{[^{}]*\}\}"), ""),
+    (re.compile(r"\[\[|\]\]|\}\}[\s,;]*$"), ""),
+)
 _MARKUP = re.compile(r"[\[\]{}<>|;#]|''| / | \+ ")  # two apostrophes: italics, of remarks
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200e\u200f\ufeff"))  # places to hyphenate, ...
 _PAGE = re.compile(r"(?:Appendix|Category|Template|Wiktionary|Wikipedia):")  # not a word
 _GENDERS = ("m", "f", "n", "p", "c")
+_BRACKETS = re.compile(r"\([^()]*\)")
 
 
 def convert(source: pathlib.Path, target: pathlib.Path, language: str) -> None:
@@ -56,51 +59,37 @@ def parse_entry(line: str, language: str = "") -> tuple[str, list[str]]:
     language: code of that of the words; as a word it is a remnant of markup.
     """
     match = _ENTRY.fullmatch(line)
-    word = _clean_word(match[1]) if match else ""
-    if not match or word in ("", language) or (word in _GENDERS and word != match[1]):
+    if not match:
         return "", []
-    return word, [*dict.fromkeys(filter(None, map(_clean_translation, _split(match[2]))))]
+    word = match[1]
+    for pattern, plain in _AROUND:
+        word = pattern.sub(plain, word)
+    word = _plain(html.unescape(word).strip(" ,;"))
+    if word in ("", language) or (word in _GENDERS and word != match[1]):
+        return "", []
+    found = [_plain(text) for text in _split(match[2])]
+    return word, [*dict.fromkeys(text for text in found if text and not _PAGE.match(text))]
 
 
-def _clean_word(text: str) -> str:
-    """A word without markup; empty if some is left, or nothing else."""
-    text = _COMMENT.sub("", html.unescape(text).translate(_INVISIBLE)).strip(" ,;")
-    text = _CUT_LINK.sub("", _TEMPLATE.sub("", _LINK.sub(r"\1", _ANCHOR.sub("", text))))
-    text = " ".join(text.split()).rstrip(" ,;")
+def _plain(text: str) -> str:
+    """Return a text with single blanks; "" if markup or a bracket shows that it is not whole."""
+    text = " ".join(html.unescape(text).translate(_INVISIBLE).split())
     broken = _MARKUP.search(text) or text.count("(") != text.count(")")
-    return "" if broken or not any(map(str.isalnum, text)) else text
-
-
-def _clean_translation(text: str) -> str:
-    """A translation; empty if markup or a bracket shows that it is not whole."""
-    text = " ".join(html.unescape(text).translate(_INVISIBLE).split()).strip(" )")
-    broken = _MARKUP.search(text) or ")" in text or _PAGE.match(text)
-    return "" if broken or not any(map(str.isalnum, text)) else text
+    return text if not broken and any(map(str.isalnum, text)) else ""
 
 
 def _split(text: str) -> list[str]:
-    """The translations of an entry without what stands in brackets.
+    """Return the translations of an entry without what stands in brackets.
 
     A comma ends a translation only behind its gloss, since `like father, like son` is one; where
     no translation has a gloss every comma does.
     """
-    texts, current, depth = [], "", 0
-    has_gloss = False
-    for character in text:
-        if character == "(":
-            depth += 1
-            has_gloss |= bool(current.strip())
-        elif character == ")" and depth:
-            depth -= 1
-            current += "\0" if not depth else ""  # where a bracket was
-        elif not depth:
-            if character == "," and current.rstrip(" )").endswith("\0"):
-                texts.append(current)
-                current = ""
-            else:
-                current += character
-    texts += [current] if has_gloss else current.split(",")
-    return [text.replace("\0", " ") for text in texts]
+    while text != (text := _BRACKETS.sub("\0", text)):
+        pass
+    ends = r"(?<=\0)[ )]*," if re.search(r"[^\s\0].*\0", text) else ","
+    # A bracket that is not closed reaches to the end.
+    parts = (part.replace("\0", " ").partition("(")[0] for part in re.split(ends, text))
+    return [part.strip(" )") for part in parts]
 
 
 def main() -> int:

@@ -70,7 +70,7 @@ def format_error(error: BaseException) -> tuple[str, int] | None:
 
 @contextlib.contextmanager
 def needs(what: str, install: str, *, setting: str = "") -> Iterator[None]:
-    """Import packages in here that an install may lack; UserError with the command for pip.
+    """Context in which a package that is not installed is a UserError with the command for pip.
 
     Args:
       what: what needs them, as the message begins.

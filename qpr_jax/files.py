@@ -77,7 +77,7 @@ def name_in_errors(path: StrPath) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writable(path: StrPath) -> Iterator[None]:
-    """Make in here what writes to `path`; UserError, which names it, where that is impossible."""
+    """Context in which failing to write to `path` is a UserError."""
     try:
         with name_in_errors(path):
             yield
@@ -93,14 +93,14 @@ def locked(path: StrPath, *, wait: bool = False, busy: str = "") -> Iterator[boo
     """Lock the file `path` against other threads and processes; a killed process frees it.
 
     The file is created if missing and never changed. OSError if it is a symbolic link. Missing
-    folders are created, and removed again if what is done in here fails and leaves nothing.
+    folders are created. They are removed if the block fails and leaves nothing in them.
 
     wait: wait until the lock is free, and let the thread that holds it take it again; otherwise
       yield False if it is held.
     busy: what a UserError says if it is held, instead.
     """
     path = pathlib.Path(path).absolute()
-    made = [folder for folder in path.parents if not folder.exists()]
+    new = [folder for folder in path.parents if not folder.exists()]
     timeout = -1.0 if wait else 0.0
     lock = filelock.FileLock(path, timeout, poll_interval=0.005, is_singleton=wait)
     try:
@@ -117,10 +117,10 @@ def locked(path: StrPath, *, wait: bool = False, busy: str = "") -> Iterator[boo
     try:
         yield True
     except BaseException:
-        if made and [*path.parent.iterdir()] == [path]:
+        if new and [*path.parent.iterdir()] == [path]:
             with contextlib.suppress(OSError):  # what others have put there stays
                 path.unlink()
-                for folder in made:
+                for folder in new:
                     folder.rmdir()
         raise
     finally:
@@ -154,7 +154,7 @@ def read_json(path: StrPath) -> Any:
 
 
 def parse_json(data: bytes, where: StrPath) -> Any:
-    """Parse the JSON of a file; UserError, with `where` it is, for anything else."""
+    """Parse the JSON of a file; a UserError for anything else names it, `where`."""
     try:
         return json.loads(data)
     except (RecursionError, ValueError) as error:

@@ -25,9 +25,9 @@ _EXACT = 2**53  # from here on, a float can be another number than it was writte
 
 def id_key(value: Id) -> Id:
     """Return the key that equal ids share: the number that a string spells, else the id."""
-    if isinstance(value, str):
-        number = parse_id(value)
-        if number is not None and str(number) == value:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS:
+        number = int(value)
+        if number <= LARGEST_ID and str(number) == value:
             return number
     return value
 
@@ -36,16 +36,6 @@ def order_key(value: Id) -> tuple[bool, Id]:
     """Return a key that sorts ids, numbers before strings. Ids that print alike have one key."""
     key = id_key(value)
     return isinstance(key, str), key
-
-
-def parse_id(value: object) -> int | None:
-    """Return the number in a cell or a JSON value; None if it is not an id."""
-    if isinstance(value, str):
-        text = value.strip()
-        value = int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_ID:
-        return None
-    return value
 
 
 def parse_key(value: object) -> Id | None:

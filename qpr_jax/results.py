@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from qpr_jax.errors import needs, shortened
@@ -132,15 +132,12 @@ class Hits(list[Hit], Tabular):
     def __repr__(self) -> str:
         return "\n".join(_lines(self))
 
-    def _repr_html_(self) -> str:
-        return _to_html([self])
-
 
 class Results(list[Hits], Tabular):
     """What `Retriever.search` found: the `Hits` of each query, in the order of the queries.
 
-    A notebook displays them as tables. Tables of pandas and PyArrow have a row per hit:
-    query_number (from 0), query, and the columns of `Hits`.
+    Tables of pandas and PyArrow have a row per hit: query_number (from 0), query, and the columns
+    of `Hits`.
 
         results = retriever.search(["how can i learn python", "how to cook rice"], k=3)
         results[0][0].question
@@ -168,9 +165,6 @@ class Results(list[Hits], Tabular):
             lines += _lines(hits)
         return "\n".join([*lines, *_more(len(self) - _SHOWN_QUERIES, "query", "queries")])
 
-    def _repr_html_(self) -> str:
-        return _to_html(self)
-
 
 # The types of the fixed columns of all tables; the others are text, but for ids.
 _TYPES = dict.fromkeys(("query_number", "rank", "group", "rows"), "int64")
@@ -180,24 +174,18 @@ _IDS = ("id", "id1", "id2", "link1", "link2")
 _WITH_GAPS = {frozenset([int, type(None)]): "Int64", frozenset([bool, type(None)]): "boolean"}
 
 
-def _columns(hits: Sequence[Hit], fixed: dict[str, list[Any]]) -> TableColumns:
-    fixed |= attributes(hits, ("id", "question", "distance", "score"))
-    payloads = [hit.payload for hit in hits]
-    return with_payload(fixed, payloads, _fields(payloads))
-
-
 def attributes(rows: Sequence[Any], names: Iterable[str]) -> dict[str, list[Any]]:
     """Return the attributes of these names of all rows, as columns."""
     return {name: [getattr(row, name) for row in rows] for name in names}
 
 
-def with_payload(
-    fixed: dict[str, list[Any]], payloads: Sequence[Mapping[str, Any] | None], fields: Sequence[str]
-) -> TableColumns:
-    """Add a column for each of these fields of the payloads of the rows.
+def _columns(hits: Sequence[Hit], fixed: dict[str, list[Any]]) -> TableColumns:
+    """Add the attributes of hits, and a column for each field of their payloads.
 
     A field with the name of a fixed column gets "payload_" before it.
     """
+    fixed |= attributes(hits, ("id", "question", "distance", "score"))
+    fields = _fields(hits)
     columns: dict[str, list[Any]] = {}
     taken = {*fixed, *fields}
     for field in fields:
@@ -205,12 +193,12 @@ def with_payload(
         while field in fixed and name in taken:
             name = f"payload_{name}"
         taken.add(name)
-        columns[name] = [(payload or {}).get(field) for payload in payloads]
+        columns[name] = [(hit.payload or {}).get(field) for hit in hits]
     return TableColumns(fixed | columns, fixed)
 
 
-def _fields(payloads: Iterable[Mapping[str, Any] | None]) -> list[str]:
-    return list(dict.fromkeys(field for payload in payloads for field in payload or ()))
+def _fields(hits: Iterable[Hit]) -> list[str]:
+    return list(dict.fromkeys(field for hit in hits for field in hit.payload or ()))
 
 
 def _as_text(value: object) -> str:
@@ -221,46 +209,28 @@ def _unicode(text: str) -> str:
     return _SURROGATES.sub("\ufffd", text)
 
 
-def _cells(hits: Hits) -> list[list[str]]:
-    """Return a header and a row per shown hit, in printable characters."""
-    shown = hits[:_SHOWN_HITS]
-    scored = any(hit.score is not None for hit in shown)
-    fields = _fields(hit.payload for hit in shown)[:_SHOWN_FIELDS]
-    rows = [["", "distance", *(["score"] if scored else []), "id", "question", *fields]]
-    for rank, hit in enumerate(shown, start=1):
-        score = [] if not scored else ["" if hit.score is None else f"{hit.score:.3f}"]
-        values = [(hit.payload or {}).get(field) for field in fields]
-        payload = ["" if value is None else _as_text(value) for value in values]
-        rows.append([f"{rank}", f"{hit.distance:.3f}", *score, f"{hit.id}", hit.question, *payload])
-    return [[shortened(cell) for cell in row] for row in rows]
-
-
 def _lines(hits: Hits) -> list[str]:
-    """Return the query and its hits, a line each."""
-    lines, rows = [f'"{shortened(hits.query)}":'], _cells(hits)
-    if len(rows) == 1:
+    """Return the query and a table of its hits in printable characters, a line each."""
+    lines, shown = [f'"{shortened(hits.query)}":'], hits[:_SHOWN_HITS]
+    if not shown:
         return [*lines, "  (no hits)"]
-    texts = rows[0].index("question")
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)][:texts]
-        cells += [cell.ljust(width) for cell, width in zip(row, widths, strict=True)][texts:]
-        lines.append("  ".join(["", *cells]).rstrip())
+    fields = _fields(shown)[:_SHOWN_FIELDS]
+    texts = {"id": [f"{hit.id}" for hit in shown], "question": [hit.question for hit in shown]}
+    for field in fields:
+        values = [(hit.payload or {}).get(field) for hit in shown]
+        texts[field] = ["" if value is None else _as_text(value) for value in values]
+    numbers = {"": [f"{rank}" for rank, _ in enumerate(shown, start=1)]}
+    numbers["distance"] = [f"{hit.distance:.3f}" for hit in shown]
+    if any(hit.score is not None for hit in shown):
+        numbers["score"] = ["" if hit.score is None else f"{hit.score:.3f}" for hit in shown]
+    columns = []
+    for name, cells in [*numbers.items(), *texts.items()]:
+        column = [shortened(cell) for cell in (name, *cells)]
+        width = max(map(len, column))
+        right = name in numbers or name == "id"
+        columns.append([cell.rjust(width) if right else cell.ljust(width) for cell in column])
+    lines += ["  ".join(["", *cells]).rstrip() for cells in zip(*columns, strict=True)]
     return lines + _more(len(hits) - _SHOWN_HITS, "hit", "hits")
-
-
-def _to_html(results: Sequence[Hits]) -> str:
-    from qpr_jax.rendering import render
-
-    tables = []
-    for hits in results[:_SHOWN_QUERIES]:
-        header, *rows = _cells(hits)
-        texts = header.index("question")
-        more = _more(len(hits) - _SHOWN_HITS, "hit", "hits")
-        table = {"query": shortened(hits.query), "header": header, "rows": rows}
-        tables.append(table | {"texts": texts, "more": more})
-    more = _more(len(results) - _SHOWN_QUERIES, "query", "queries")
-    return render("results.html", tables=tables, more=more)
 
 
 def _more(count: int, one: str, many: str) -> list[str]:

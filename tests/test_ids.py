@@ -19,8 +19,8 @@ def test_ids_that_print_alike_are_one_and_other_strings_are_ids_of_their_own():
 
 
 def test_ids_go_out_as_they_came():
-    given = ["7", "x", 8, np.int32(9), np.str_("y"), np.float64(10), 11.0, "\ud800"]
-    found = check_ids(given)
+    ids = ["7", "x", 8, np.int32(9), np.str_("y"), np.float64(10), 11.0, "\ud800"]
+    found = check_ids(ids)
     assert found == ["7", "x", 8, 9, "y", 10, 11, "\ud800"]
     assert [type(value) for value in found] == [str, str, int, int, str, int, int, str]
     assert check_ids(np.array([5, 3], np.uint8)) == [5, 3]

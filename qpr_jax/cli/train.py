@@ -195,7 +195,7 @@ def publish(run: str, to: str, licence: str | None, data: str | None) -> dict[st
     Example: qpr publish runs/quora_sdml --to models/quora-cnn --licence apache-2.0
              QPR_MODELS=models qpr encode quora-cnn questions.tsv --out vectors.npy
     """
-    from qpr_jax import publishing
+    from qpr_jax.training import publishing
 
     path = publishing.publish(run, to, licence=licence or "", data=data or "")
     if not licence:

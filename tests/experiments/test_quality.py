@@ -9,7 +9,7 @@ import pytest
 
 from experiments import quality, question_sets
 from experiments.query_changes import CHANGES, Changed, change_queries, misspell
-from experiments.question_sets import has_seen, read_set
+from experiments.question_sets import read_set
 from experiments.systems import bm25_search
 from qpr_jax.errors import UserError
 
@@ -51,19 +51,6 @@ def test_sentences_with_a_translation_in_common_are_relevant(tmp_path, monkeypat
     assert found.texts == ["I win.", "I'm winning.", "Go"]
     np.testing.assert_array_equal(found.queries, [0, 1])
     assert found.clusters[0] == found.clusters[1]
-
-
-def test_what_an_encoder_has_seen_is_left_out_and_wrong_runs_are_refused():
-    every = {*question_sets.SOURCES}
-    assert has_seen({"data.source": "quora"}) == set()
-    assert has_seen({"data.source": "qa_logs"}) == every - {"tatoeba"}
-    assert has_seen({"data.source": "questions"}) == every
-    files = [{"name": "tatoeba.en-de.tsv.gz"}]
-    assert has_seen({"translations": {"files": files}}) == {"tatoeba"}
-    assert quality.given_runs("a=x,b=y/z") == {"a": "x", "b": "y/z"}
-    for wrong in ("a", "bm25=x", "a b=x", "a="):
-        with pytest.raises(UserError, match=r"`--runs`: expected NAME=FOLDER"):
-            quality.given_runs(wrong)
 
 
 def test_a_change_of_a_text():

@@ -3,7 +3,7 @@
 import json
 
 from qpr_jax.encoders.base import EncoderSummary
-from qpr_jax.publishing import model_card, publish
+from qpr_jax.training.publishing import model_card, publish
 from tests.runs import write_encoder
 
 SUMMARY = EncoderSummary("qpr_jax", "An encoder of two words.", 2, limits=("It reads two words.",))
