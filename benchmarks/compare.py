@@ -20,7 +20,7 @@ from benchmarks import report
 from experiments.systems import TWO_STAGES, bm25_search, run_system
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.find_data import find_quora
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank, retrieval_scores
 from qpr_jax.retriever import read_encoder
@@ -42,7 +42,7 @@ LABELS = {
 class WordLlamaEncoder(Encoder):
     """Means of embeddings of word pieces of a language model, of length 1."""
 
-    identity, dimension = "wordllama 256", 256
+    fingerprint, dimension = "wordllama 256", 256
 
     def __init__(self) -> None:
         import importlib.util

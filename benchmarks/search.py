@@ -27,9 +27,9 @@ from benchmarks import report
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.find_data import find_quora
 from qpr_jax.data.question_pairs import read_question_pairs
-from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
-from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.index_config import IndexConfig
+from qpr_jax.index.protocol import Question
 from qpr_jax.index.vectors import Vectors, exact_top_k
 from qpr_jax.retriever import Retriever
 
@@ -49,11 +49,11 @@ def microseconds(call: Callable[[Any], Any], parts: Sequence[Any]) -> float:
 
 def curve(built: Vectors, queries: np.ndarray) -> report.Table:
     """Return recall and time over the number of probes."""
-    exact = exact_top_k(queries, built.built, 10, built.recipe.metric)[0][:, -1:]
+    exact = exact_top_k(queries, built.built, 10, built.index_config.metric)[0][:, -1:]
     rows = []
     for probes in (8, 16, 32, 64, 128, 256):
-        recipe = Recipe(built.recipe.factory, built.recipe.metric, probes)
-        index = Vectors(recipe, built.factory, built.built, built.codes)
+        index_config = IndexConfig(built.index_config.factory, built.index_config.metric, probes)
+        index = Vectors(index_config, built.factory, built.built, built.codes)
         found, search = index.search(queries, 10)[0], functools.partial(index.search, k=K)
         times = (search, [*queries[:500, None]]), (search, [queries[:1000]] * 3)
         recall = (found <= exact * (1 + 1e-6) + 1e-9).mean()
@@ -96,7 +96,7 @@ def generated(store: FolderStore, count: int, precision: str, folder: pathlib.Pa
         folder / "index",
         (Question(i, f"what is generated question {i}") for i in range(count)),
         lambda texts: next(parts),
-        Recipe(vectors=precision),
+        IndexConfig(vectors=precision),
         encoder="0" * 64,
         dimension=store.dimension,
     )

@@ -3,8 +3,9 @@
     pip install . -c constraints.txt
     python examples/custom_encoder.py
 
-`identity`, `dimension` and `encode` are enough to index and search in memory. `files`, `manifest`
-and a registered reader let the index be saved and loaded, in programs that import this module.
+`fingerprint`, `dimension` and `encode` are enough to index and search in memory. `files`,
+`manifest` and a registered reader let the index be saved and loaded, in programs that import this
+module.
 """
 
 import hashlib
@@ -31,8 +32,8 @@ class HashingEncoder(Encoder):
         self._table = np.random.default_rng(seed).standard_normal((16_384, 256), np.float32)
 
     @property
-    def identity(self) -> str:
-        """Names what `encode` computes: vectors of another identity are refused."""
+    def fingerprint(self) -> str:
+        """Names what `encode` computes: vectors of another fingerprint are refused."""
         return hashlib.sha256(f"{FORMAT} {self.seed}".encode()).hexdigest()
 
     def encode(self, questions: Sequence[str]) -> np.ndarray:

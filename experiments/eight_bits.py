@@ -197,7 +197,9 @@ def main() -> int:
         raise UserError(f"{options.encoder}: expected a transformer, got {encoder!r}")
     converted = in_eight_bits(cast(TransformerEncoder, encoder))
     card = (
-        options.card.read_text("utf-8").format(identity=converted.identity) if options.card else ""
+        options.card.read_text("utf-8").format(fingerprint=converted.fingerprint)
+        if options.card
+        else ""
     )
     save_encoder(options.out, converted, card=card)
     return 0

@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     folder = pathlib.Path(name).stem + f"_{variant}" * bool(variant)
     workdir = WORKDIR.value or os.path.join("runs", folder)
     # Imported late, so that a wrong flag is reported at once.
-    from qpr_jax.training.main import train_and_evaluate
+    from qpr_jax.training.run import train_and_evaluate
 
     try:
         train_and_evaluate(config, workdir, overwrite=OVERWRITE.value)

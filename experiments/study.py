@@ -29,7 +29,7 @@ from experiments.scores import Measured, Scores, commit, retrieval, score_rows
 from qpr_jax.cli.program import run_program, use_huge_pages
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import read_object, write_json
-from qpr_jax.training.config import TrainConfig, identity, load_config
+from qpr_jax.training.config import TrainConfig, fingerprint, load_config
 
 log = logging.getLogger("qpr_jax.study")
 
@@ -65,9 +65,9 @@ class Trial:
         folder.mkdir(parents=True, exist_ok=True)
         if self.preset:
             # Imported late, so that a wrong option is reported at once.
-            from qpr_jax.training import main
+            from qpr_jax.training import run
 
-            main.train_and_evaluate(self.config(smoke), folder)
+            run.train_and_evaluate(self.config(smoke), folder)
         if self.make:
             self.make(folder, smoke)
         for part in folder.iterdir():
@@ -187,7 +187,7 @@ def make_trials(
     failed = []
     for number, trial in enumerate(trials, 1):
         folder = workdir / trial.folder
-        settings = {"smoke": smoke, **(identity(trial.config(smoke)) if trial.preset else {})}
+        settings = {"smoke": smoke, **(fingerprint(trial.config(smoke)) if trial.preset else {})}
         if (folder / DONE).exists() and read_object(folder / DONE)["settings"] == settings:
             continue
         log.info("%s of %s: %s", number, len(trials), trial.folder)

@@ -18,7 +18,7 @@ from qpr_jax.evaluation.lexical import TextSearch, bm25_search, score_search
 from qpr_jax.evaluation.rankings import write_ranks
 from qpr_jax.evaluation.retrieval import rank
 from qpr_jax.files import StrPath
-from qpr_jax.retriever import Retriever, read_encoder, run_recipe
+from qpr_jax.retriever import Retriever, index_config_of, read_encoder
 from qpr_jax.text.tokenizer import tokenize
 
 TWO_STAGES = "two stages"
@@ -47,8 +47,8 @@ def baseline(name: str) -> System:
 
 def run_system(run: StrPath, questions: list[str]) -> Mapping[str, TextSearch]:
     """Search exactly by the encoder of a run, and by its model of pairs if it has one."""
-    recipe = replace(run_recipe(read_encoder(run)), factory="Flat")
-    retriever = Retriever.build(questions, encoder=run, recipe=recipe)
+    index_config = replace(index_config_of(read_encoder(run)), factory="Flat")
+    retriever = Retriever.build(questions, encoder=run, index_config=index_config)
 
     def search(
         rerank: Literal[False] | None, texts: Sequence[str], k: int

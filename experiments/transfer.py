@@ -40,8 +40,8 @@ from qpr_jax.duplicates.pairs import SWEPT, THRESHOLD
 from qpr_jax.duplicates.search import find_duplicates
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.rankings import reliability
-from qpr_jax.index.base import CLOSE
-from qpr_jax.reranking.plain import PlainModel, probability, save_plain
+from qpr_jax.index.protocol import CLOSE
+from qpr_jax.pair_model.plain import PlainModel, probability, save_plain
 from qpr_jax.retriever import Retriever, read_encoder
 
 log = logging.getLogger("qpr_jax")
@@ -222,7 +222,7 @@ def write_model(path: pathlib.Path, name: str, evidence: Sequence[Evidence], fit
         assert scored.probabilities is not None
         counts = [scored.probabilities >= bound for bound in SWEPT]
         found.append([called(count, one.same)["precision"] for count in counts])
-    model = fit_plain(read_encoder(name).identity, evidence)
+    model = fit_plain(read_encoder(name).fingerprint, evidence)
     for bound, low, high in zip(SWEPT, *np.percentile(found, [25, 75], axis=0), strict=True):
         model.precisions[f"{bound:g}"] = round(float(low), 2), round(float(high), 2)
     save_plain(path / name, model)
@@ -257,8 +257,8 @@ def main() -> int:
         encoder = read_encoder(name)
         evidence = [Evidence(table, encoder) for table in tables]
 
-        def fit(fitted: Sequence[Evidence], identity: str = encoder.identity) -> Scorer:
-            return by_model(fit_plain(identity, fitted))
+        def fit(fitted: Sequence[Evidence], fingerprint: str = encoder.fingerprint) -> Scorer:
+            return by_model(fit_plain(fingerprint, fitted))
 
         if options.write:
             write_model(options.write, name, evidence, fit)

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from experiments.pair_evidence import Evidence
-from qpr_jax.reranking.fitting import fit_logistic
-from qpr_jax.reranking.guards import GUARDS
-from qpr_jax.reranking.plain import GUARDED, PlainModel, ratios
+from qpr_jax.pair_model.fitting import fit_logistic
+from qpr_jax.pair_model.guards import GUARDS
+from qpr_jax.pair_model.plain import GUARDED, PlainModel, ratios
 
 FEW = 5
 MISSED = 4.0
@@ -28,7 +28,7 @@ _SPREAD = 30.0  # of weights
 
 
 def fit_plain(encoder: str, tables: Sequence[Evidence]) -> PlainModel:
-    """Fit a model to tables; encoder: its identity."""
+    """Fit a model to tables; encoder: its fingerprint."""
     around = float(np.median([np.median(e.neighbors) for e in tables])) / 2
     pairs = _fit_pairs(tables, PlainModel(encoder, (), (), around))
     names = [e.table.name for e in tables]

@@ -9,7 +9,7 @@ Retriever: finds the indexed questions that mean the same as a query; build, loa
 Results, Hits, Hit: what a search returns; `to_pandas()` and `to_arrow()` make tables of it.
 find_duplicates: all duplicates of a table: pairs, groups, and one row a group (Pairs).
 Explanation: what the stages of a search think of two questions.
-Recipe: how to index.
+IndexConfig: how to index.
 Encoder, read_encoder: from questions to vectors; what every encoder offers, and how to read one.
 register_encoder: lets folders with an encoder of your own be read.
 read_table: the questions of a file of any format, as a Table; it may be larger than memory.
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from qpr_jax.data.tables import read_table as read_table
     from qpr_jax.duplicates.pairs import Pairs as Pairs
     from qpr_jax.duplicates.search import find_duplicates as find_duplicates
-    from qpr_jax.encoders.base import Encoder as Encoder
+    from qpr_jax.encoders.encoder import Encoder as Encoder
     from qpr_jax.encoders.load import register_encoder as register_encoder
     from qpr_jax.errors import UserError as UserError
     from qpr_jax.ids import Id as Id
-    from qpr_jax.index.base import Hit as Hit
-    from qpr_jax.index.recipe import Recipe as Recipe
+    from qpr_jax.index.index_config import IndexConfig as IndexConfig
+    from qpr_jax.index.protocol import Hit as Hit
     from qpr_jax.index.stores import read_encoder as read_encoder
     from qpr_jax.results import Hits as Hits
     from qpr_jax.results import Results as Results
@@ -45,20 +45,20 @@ if TYPE_CHECKING:
     from qpr_jax.text.differences import Explanation as Explanation
     from qpr_jax.training.config import TrainConfig as TrainConfig
     from qpr_jax.training.config import load_config as load_config
-    from qpr_jax.training.main import train_and_evaluate as train_and_evaluate
     from qpr_jax.training.objectives import register_loss as register_loss
+    from qpr_jax.training.run import train_and_evaluate as train_and_evaluate
 
 __version__ = "0.3.0.dev0"
 
 _MODULES = {
-    "Encoder": "encoders.base",
+    "Encoder": "encoders.encoder",
     "Explanation": "text.differences",
-    "Hit": "index.base",
+    "Hit": "index.protocol",
     "Hits": "results",
     "Id": "ids",
     "Pairs": "duplicates.pairs",
     "Payload": "data.tables",
-    "Recipe": "index.recipe",
+    "IndexConfig": "index.index_config",
     "Results": "results",
     "Retriever": "retriever",
     "Table": "data.tables",
@@ -70,7 +70,7 @@ _MODULES = {
     "read_table": "data.tables",
     "register_encoder": "encoders.load",
     "register_loss": "training.objectives",
-    "train_and_evaluate": "training.main",
+    "train_and_evaluate": "training.run",
 }
 __all__ = ["losses", *_MODULES]
 

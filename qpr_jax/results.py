@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from qpr_jax.errors import needs, shortened
-from qpr_jax.index.base import Hit
+from qpr_jax.index.protocol import Hit
 
 if TYPE_CHECKING:
     import pandas

@@ -11,25 +11,25 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.tables import as_entries, as_queries, is_path
-from qpr_jax.encoders.base import Encoder, encode_in_parts
+from qpr_jax.encoders.encoder import Encoder, encode_in_parts
 from qpr_jax.encoders.language import check_language
 from qpr_jax.encoders.load import default_encoder, encoder_folder, is_encoder, save_encoder
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, repeated_id
-from qpr_jax.index.base import Entries, Hit, Question, Store, as_questions
 from qpr_jax.index.build import INDEX
+from qpr_jax.index.index_config import IndexConfig
+from qpr_jax.index.protocol import Entries, Hit, Question, Store, as_questions
 from qpr_jax.index.questions import RepeatedIdError
-from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.stores import copy_store, open_store, read_encoder, run_recipe, store_class
-from qpr_jax.reranking import model as pair_models
-from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
-from qpr_jax.reranking.hits import explain, score_hits, search_texts
-from qpr_jax.reranking.model import PairModel, Rerank
+from qpr_jax.index.stores import copy_store, index_config_of, open_store, read_encoder, store_class
+from qpr_jax.pair_model import model as pair_models
+from qpr_jax.pair_model.cross_encoder import CrossEncoder, read_cross_encoder
+from qpr_jax.pair_model.hits import explain, score_hits, search_texts
+from qpr_jax.pair_model.model import PairModel, Rerank
 from qpr_jax.results import Results
 from qpr_jax.text.differences import Explanation
 
-__all__ = ["Hit", "Recipe", "Retriever", "read_encoder", "run_recipe"]
+__all__ = ["Hit", "IndexConfig", "Retriever", "index_config_of", "read_encoder"]
 
 
 class Retriever:
@@ -82,15 +82,15 @@ class Retriever:
         if not indexed and is_encoder(folder) and not (folder / INDEX).exists():
             encoder, model = pair_models.read_encoder_and_model(folder)
             save = functools.partial(_save_encoder, encoder, model)
-            name, recipe = str(folder), run_recipe(encoder)
-            empty = store_class("").build("", [], encoder, recipe, name, save)
+            name, index_config = str(folder), index_config_of(encoder)
+            empty = store_class("").build("", [], encoder, index_config, name, save)
             return cls(encoder, empty, model, name, cross_encoder=cross_encoder)
         while True:
             store = open_store(folder if folder.is_dir() else location)
             version = store.version
             try:
                 encoder, model = pair_models.read_encoder_and_model(store.encoder_name)
-                store.require(encoder.identity)
+                store.require(encoder.fingerprint)
                 return cls(encoder, store, model, store.encoder_name, cross_encoder=cross_encoder)
             except UserError:
                 # Another process may have put the index of another encoder there.
@@ -107,7 +107,7 @@ class Retriever:
         encoder: StrPath | Encoder | None = None,
         location: StrPath = "",
         cross_encoder: StrPath | None = None,
-        recipe: Recipe | Mapping[str, Any] | None = None,
+        index_config: IndexConfig | Mapping[str, Any] | None = None,
         text_column: str | None = None,
         id_column: str | None = None,
         skip_bad_rows: bool = False,
@@ -129,7 +129,7 @@ class Retriever:
           location: gets index/ and, if it has none, the encoder; or an address, as in `load`; "": a
             temporary folder, removed with the retriever unless it is saved.
           cross_encoder: as in `load`.
-          recipe: how to index, or the fields that differ from the settings of the encoder.
+          index_config: how to index, or the fields that differ from the settings of the encoder.
           text_column: column of the questions; None: `question`, `text`, `query`, `title`, ...
           id_column: column of the ids; None: `id`, `qid`, ..., if there is one; "": none.
           skip_bad_rows: leave out rows without a question or with a bad id, instead of an error.
@@ -144,13 +144,13 @@ class Retriever:
             name = encoder.name
         found, model = pair_models.read_encoder_and_model(encoder)
         kind = store_class(location)
-        if not isinstance(recipe, Recipe):
-            recipe = run_recipe(found, **{**kind.defaults, **(recipe or {})})
+        if not isinstance(index_config, IndexConfig):
+            index_config = index_config_of(found, **{**kind.defaults, **(index_config or {})})
         lines: array.array[int] = array.array("q")
         questions = check_language(found, as_questions(entries, lines, where))
         try:
             save = functools.partial(_save_encoder, found, model)
-            store = kind.build(os.fspath(location), questions, found, recipe, name, save)
+            store = kind.build(os.fspath(location), questions, found, index_config, name, save)
         except RepeatedIdError as error:
             raise repeated_id(error.id, lines[error.row], where) from None
         return cls(found, store, model, name, cross_encoder=cross_encoder)
@@ -240,7 +240,7 @@ class Retriever:
 
     def ordering(self, rerank: Rerank) -> PairModel | None:
         """Return what orders hits; None: the distance does. UserError if there is none."""
-        if rerank is None and (self.store.recipe.metric == "l2" or self.encoder.normalize):
+        if rerank is None and (self.store.index_config.metric == "l2" or self.encoder.normalize):
             return self.pair_model  # which reads squared distances
         if rerank is None or rerank is False:
             return None

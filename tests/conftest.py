@@ -103,7 +103,7 @@ def generated_data(build_once) -> pathlib.Path:
 def finished(build_once):
     """A finished smoke run on two devices, and its report."""
     from qpr_jax.training.config import load_config
-    from qpr_jax.training.main import train_and_evaluate
+    from qpr_jax.training.run import train_and_evaluate
 
     def train(folder):
         config = load_config("synthetic_sdml:smoke")

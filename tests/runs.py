@@ -13,13 +13,13 @@ import numpy as np
 
 from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.files import write_json
-from qpr_jax.reranking.model import save_pair_model
-from qpr_jax.reranking.plain import PlainModel
-from qpr_jax.reranking.words import WordsModel
+from qpr_jax.pair_model.model import save_pair_model
+from qpr_jax.pair_model.plain import PlainModel
+from qpr_jax.pair_model.words import WordsModel
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary
 from tests.encoders.examples import cnn_encoder
-from tests.reranking.models import plain_model, words_model
+from tests.pair_model.models import plain_model, words_model
 from tests.xla import QUICK_XLA
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -91,7 +91,7 @@ def write_words(run: pathlib.Path, **changes: Any) -> WordsModel:
 
 def calibrate(run: pathlib.Path, middle: float = 2.0) -> PlainModel:
     """Write a plain model: the score is .5 at a squared distance of `middle`."""
-    model = plain_model(load_encoder(run / "export").identity, middle)
+    model = plain_model(load_encoder(run / "export").fingerprint, middle)
     save_pair_model(run / "export", model)
     return model
 

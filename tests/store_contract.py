@@ -10,7 +10,7 @@ import zlib
 
 import numpy as np
 
-from qpr_jax.index.base import Question
+from qpr_jax.index.protocol import Question
 from tests.waiting import wait_until
 
 DIMENSION = 8

@@ -8,8 +8,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from qpr_jax.training.config import load_config, override
-from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
+from qpr_jax.training.run import train_and_evaluate
 from tests.runs import free_ports, start_training
 from tests.xla import QUICK_XLA
 

@@ -14,10 +14,10 @@ from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.evaluator import make_evaluator
-from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.model_families import family_of
 from qpr_jax.training.publishing import publish
+from qpr_jax.training.run import train_and_evaluate
 from qpr_jax.training.train import train
 from tests.distant.rows import log_rows, write_rows
 from tests.encoders.examples import encode_rows

@@ -6,7 +6,7 @@ import pandas
 import pyarrow
 import pytest
 
-from qpr_jax.index.base import Hit
+from qpr_jax.index.protocol import Hit
 from qpr_jax.results import Hits, Results
 from tests.refused import check_refused
 

@@ -13,8 +13,8 @@ import pytest
 
 from qpr_jax.files import sha256_of
 from qpr_jax.training.config import load_config, override
-from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
+from qpr_jax.training.run import train_and_evaluate
 from tests.kills import killed_at
 from tests.languages import DIMENSION, LANGUAGE, translated_config
 from tests.runs import start_training

@@ -12,7 +12,7 @@ from qpr_jax import Encoder, Retriever
 
 
 class Lengths(Encoder):
-    identity = "lengths"
+    fingerprint = "lengths"
     dimension = 1
 
     def encode(self, questions: Sequence[str]) -> np.ndarray:
@@ -29,9 +29,11 @@ def best_ids(retriever: Retriever, queries: list[str]) -> list[qpr.Id]:
 def main() -> None:
     encoder: Encoder = qpr.read_encoder("minilm")
     print(encoder.encode(["a"]).shape, encoder.dimension)
-    recipe = qpr.Recipe("IVF2000,SQ8", probes=20)
+    index_config = qpr.IndexConfig("IVF2000,SQ8", nprobe=20)
     try:
-        retriever = Retriever.build(["How to cook rice?"], encoder="minilm", recipe=recipe)
+        retriever = Retriever.build(
+            ["How to cook rice?"], encoder="minilm", index_config=index_config
+        )
         rows = [{"title": "How to cook rice?", "url": "https://example.com"}]
         retriever = Retriever.build(rows, ["a"], ["url"], text_column="title")
     except qpr.UserError as error:

@@ -27,7 +27,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import read_object, refuse_existing, write_atomically
 
 if TYPE_CHECKING:
-    from qpr_jax.index.base import Hit
+    from qpr_jax.index.protocol import Hit
     from qpr_jax.retriever import Retriever
     from qpr_jax.training.negatives import Rules
 
@@ -236,7 +236,7 @@ def _open_searched(run: str, labeled: QuestionPairs, rules: Rules, *, whole: boo
         log.info("indexing %s questions", f"{len(labeled.questions):,}")
         return Retriever.build(labeled.questions, encoder=run)
     retriever = Retriever.load(run)
-    if retriever.store.recipe.metric != "l2" and rules.relative_margin is not None:
+    if retriever.store.index_config.metric != "l2" and rules.relative_margin is not None:
         what = f"{run}: expected an index by distance, got one by inner product"
         raise UserError(what, remedy="leave out --relative-margin")
     return retriever
@@ -255,9 +255,9 @@ def _write_negatives(
     Returns the counts of `find_negatives`.
     """
     from qpr_jax.data.clusters import transitive_clusters
-    from qpr_jax.reranking.cross_encoder import read_cross_encoder
-    from qpr_jax.reranking.hits import score_hits
-    from qpr_jax.reranking.plain import probability
+    from qpr_jax.pair_model.cross_encoder import read_cross_encoder
+    from qpr_jax.pair_model.hits import score_hits
+    from qpr_jax.pair_model.plain import probability
     from qpr_jax.training.negatives import FIELDS, find_negatives, query_groups
 
     same = labeled.pairs[labeled.is_duplicate]

@@ -287,7 +287,7 @@ def review(
 def _next_step(session: Review, folder: pathlib.Path) -> str:
     """Return the command that fits the scores to verdicts; "" for too few of them."""
     from qpr_jax.duplicates.output import INFO
-    from qpr_jax.reranking.refit import LEAST_LABELS
+    from qpr_jax.pair_model.refit import LEAST_LABELS
 
     yes, no = (int(counts.sum()) for counts in session.counts())
     if yes + no < LEAST_LABELS or not (yes and no):

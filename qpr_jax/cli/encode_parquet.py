@@ -26,7 +26,7 @@ import numpy as np
 from qpr_jax import progress
 from qpr_jax.data.columns import Columns, table_files
 from qpr_jax.data.decoding import import_pyarrow
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath, locked, name_in_errors, read_object, write_atomically, write_json
@@ -60,7 +60,7 @@ class _Job(NamedTuple):
     """What a worker must know."""
 
     folder: str  # of the encoder
-    identity: str
+    fingerprint: str
     column: str
     skip_bad_rows: bool
     batch: int
@@ -91,10 +91,10 @@ def encode_parquet(
     loaded = load_encoder(folder)
     parts, column = _list_parts(pathlib.Path(source).absolute(), out, text_column)
     batch = _ON_SPARK if spark else _ROWS
-    job = _Job(str(folder), loaded.identity, column, skip_bad_rows, batch)
+    job = _Job(str(folder), loaded.fingerprint, column, skip_bad_rows, batch)
     busy = f"{out}: another process is writing it"
     with locked(out / ".lock", busy=busy), name_in_errors(out):
-        asked = {"format": FORMAT, "encoder": loaded.identity, "dimension": loaded.dimension}
+        asked = {"format": FORMAT, "encoder": loaded.fingerprint, "dimension": loaded.dimension}
         _begin(out, asked | {"column": column, "skip_bad_rows": skip_bad_rows}, parts)
         left = [part for part in parts if not part.is_written()]
         if 0 < len(left) < len(parts):
@@ -183,9 +183,9 @@ def _write_on_spark(master: str, parts: list[_Part], job: _Job) -> Iterator[int]
 def _read_encoder(job: _Job) -> Encoder:
     """Read the encoder once a process of Spark; UserError if the driver has another."""
     encoder = load_encoder(job.folder)
-    if encoder.identity != job.identity:
-        what = f"expected encoder {job.identity[:12]}, as on the machine that began, got "
-        what += f"{encoder.identity[:12]} on {os.uname().nodename}"
+    if encoder.fingerprint != job.fingerprint:
+        what = f"expected encoder {job.fingerprint[:12]}, as on the machine that began, got "
+        what += f"{encoder.fingerprint[:12]} on {os.uname().nodename}"
         raise UserError(f"{job.folder}: {what}", remedy="copy the folder to all machines")
     return encoder
 

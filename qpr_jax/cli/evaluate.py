@@ -23,7 +23,7 @@ from qpr_jax.ids import Id, parse_key
 
 if TYPE_CHECKING:
     from qpr_jax.evaluation.translation import Encode
-    from qpr_jax.reranking.model import Rerank
+    from qpr_jax.pair_model.model import Rerank
 
 log = logging.getLogger("qpr_jax")
 
@@ -240,7 +240,7 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
 
     Example: qpr rerank runs/quora_cross_encoder pairs.tsv --output tsv
     """
-    from qpr_jax.reranking.cross_encoder import read_cross_encoder
+    from qpr_jax.pair_model.cross_encoder import read_cross_encoder
 
     def parse(first: object, second: object) -> tuple[str, str] | None:
         return (first, second) if isinstance(first, str) and isinstance(second, str) else None
@@ -281,8 +281,8 @@ def calibrate(
     """
     from qpr_jax.encoders.load import save_encoder
     from qpr_jax.index.stores import run_encoder_folder
-    from qpr_jax.reranking.model import read_encoder_and_model, save_pair_model
-    from qpr_jax.reranking.refit import refit
+    from qpr_jax.pair_model.model import read_encoder_and_model, save_pair_model
+    from qpr_jax.pair_model.refit import refit
 
     if out is not None:
         refuse_existing(out)
@@ -293,7 +293,7 @@ def calibrate(
     labeled = read_question_pairs(
         verdicts, format=format, skip_bad_rows=skip_bad_rows, weighted=True
     )
-    model, facts = refit(model, read.identity, labeled, read.encode(labeled.questions))
+    model, facts = refit(model, read.fingerprint, labeled, read.encode(labeled.questions))
     if out is None:
         save_pair_model(run_encoder_folder(encoder), model)
     else:

@@ -37,7 +37,7 @@ _RERANK = "Order of the first hits.  [default: score, if there is one]"
 @cli.option("--encoder", type=cli.PATH, help=_ENCODER)
 @cli.option("--factory", help="FAISS index: auto, Flat, HNSW32, IVF2000,Flat (or SQ8, PQ50).")
 @cli.option("--metric", help="l2, or ip: the inner product.")
-@cli.option("--probes", type=int, help="Number of lists that a search probes.")
+@cli.option("--nprobe", type=int, help="Number of lists that a search probes.")
 @cli.option("--vectors", help="float32, or float16 for half the disk.")
 @cli.option("--clean/--no-clean", default=None, help=_CLEAN)
 @cli.questions_input(ids=True, payload=True)
@@ -47,7 +47,7 @@ def index(
     encoder: str | None,
     factory: str | None,
     metric: str | None,
-    probes: int | None,
+    nprobe: int | None,
     vectors: str | None,
     clean: bool | None,
     read: cli.Read,
@@ -68,18 +68,18 @@ def index(
     from qpr_jax.retriever import Retriever
 
     old = pathlib.Path(folder, INDEX, MANIFEST).exists()
-    recipe = {"factory": factory, "metric": metric, "probes": probes, "vectors": vectors}
-    recipe["clean"] = clean
+    index_config = {"factory": factory, "metric": metric, "nprobe": nprobe, "vectors": vectors}
+    index_config["clean"] = clean
     retriever = Retriever.build(
         progress.count(cli.read_files(questions, read), "read"),
         encoder=present_encoder(folder) if encoder is None else encoder,
         location=folder,
-        recipe={name: value for name, value in recipe.items() if value is not None},
+        index_config={name: value for name, value in index_config.items() if value is not None},
         where=", ".join(map(input_name, questions)) + ", line",
     )
     text = "%s: %s questions" + ", in place of the old index and all that was added" * old
     log.info(text, folder, f"{len(retriever):,}")
-    facts = dataclasses.asdict(retriever.store.recipe)
+    facts = dataclasses.asdict(retriever.store.index_config)
     return {"folder": folder, "questions": len(retriever), **facts}
 
 
@@ -252,18 +252,18 @@ def info(folder: str) -> dict[str, Any]:
 
     Example: qpr info my_index
     """
-    from qpr_jax.reranking.model import model_facts
+    from qpr_jax.pair_model.model import model_facts
 
     retriever = cli.load_index(folder)
     store, encoder = retriever.store, retriever.encoder
     return {
         "questions": len(store),
-        **dataclasses.asdict(store.recipe),
+        **dataclasses.asdict(store.index_config),
         **store.facts(),
         "shared": None if store.cleaner.shared is None else [*store.cleaner.shared],
         "dimension": encoder.dimension,
         "vocabulary": encoder.summary().vocabulary_size,
-        "encoder": encoder.identity,
+        "encoder": encoder.fingerprint,
         "pair_model": model_facts(retriever.pair_model),
         "integrity_check": "ok",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.decoding import ARROW, Choose, Fields, import_pyarrow
-from qpr_jax.errors import UserError
+from qpr_jax.data.decoding import ARROW, Choose, Fields, Rows, import_pyarrow
+from qpr_jax.errors import UserError, short
 from qpr_jax.ids import Id
 
 
@@ -133,3 +134,28 @@ def _plain(value: Any) -> object:
         case np.generic() if not isinstance(value, np.datetime64):
             return value.item()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def peek(questions: Any, source: str) -> tuple[Any, Any]:
+    """The first of some questions, None if there is none, and all of them."""
+    if isinstance(questions, Mapping):
+        what = f"{source}: expected a table or a list of strings, got a dict"
+        raise UserError(what, remedy="give pandas.DataFrame(...) of columns, or a list of rows")
+    if isinstance(questions, str | bytes) or not isinstance(questions, Iterable):
+        return None, questions  # which `as_texts` refuses
+    if hasattr(questions, "to_pylist"):  # an Arrow array
+        questions = questions.to_pylist()
+    iterator = iter(questions)
+    start = [*itertools.islice(iterator, 1)]
+    return (*start, None)[0], itertools.chain(start, iterator)
+
+
+def mapping_rows(questions: Iterable[object]) -> Rows:
+    """Yield mappings as rows, or what is wrong with them."""
+    for i, row in enumerate(questions):
+        if not isinstance(row, Mapping):
+            yield i, f"expected a mapping, got {type(row).__name__}"
+        elif None in row:  # csv.DictReader puts cells there that no column has
+            yield i, f"expected {len(row) - 1} cells, as the header, got more: {short(row[None])}"
+        else:
+            yield i, {str(key): value for key, value in row.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import decimal
 import functools
-import itertools
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,16 @@ import numpy as np
 
 from qpr_jax.data.columns import BadRows, Columns, format_of, format_of_name, listed, read_rows
 from qpr_jax.data.decoding import Fields, Rows, input_name
-from qpr_jax.data.frames import frame_rows, is_missing, is_table, row_labels, select_rows, to_json
+from qpr_jax.data.frames import (
+    frame_rows,
+    is_missing,
+    is_table,
+    mapping_rows,
+    peek,
+    row_labels,
+    select_rows,
+    to_json,
+)
 from qpr_jax.errors import UserError, needs, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import LARGEST_ID, Id, check_id, check_ids, id_key
@@ -214,11 +222,11 @@ def as_entries(
         if isinstance(questions, str):
             what = f"{source}: expected a list of strings, got str"
             raise UserError(what, remedy=f"pass [{name}], or pathlib.Path({name}) for a file")
-        first, questions = _peek(questions, source)
+        first, questions = peek(questions, source)
         if isinstance(first, Entry):
             entries = iter(questions)
         elif isinstance(first, Mapping):
-            entries = _entries(_mapping_rows(questions), _keep(columns, payload), bad, note=note)
+            entries = _entries(mapping_rows(questions), _keep(columns, payload), bad, note=note)
         else:
             texts = as_texts(questions, name)
             entries = _entries(enumerate({"question": text} for text in texts), DEFAULT, bad)
@@ -244,7 +252,7 @@ def as_queries(queries: Any, text_column: str | None = None) -> list[str]:
     if isinstance(queries, str):
         return [queries]
     if not is_table(queries) and not is_path(queries):
-        first, queries = _peek(queries, "`queries`")
+        first, queries = peek(queries, "`queries`")
         if not isinstance(first, Mapping | Entry):
             return as_texts(queries, "queries")
     entries = as_entries(queries, None, False, text_column, "", name="queries")
@@ -257,30 +265,6 @@ def _keep(columns: Columns, payload: Any) -> Columns:
         return dataclasses.replace(columns, payload=bool(payload))
     names = (payload,) if isinstance(payload, str) else tuple(map(str, payload))
     return dataclasses.replace(columns, payload=names)
-
-
-def _peek(questions: Any, source: str) -> tuple[Any, Any]:
-    """The first of some questions, None if there is none, and all of them."""
-    if isinstance(questions, Mapping):
-        what = f"{source}: expected a table or a list of strings, got a dict"
-        raise UserError(what, remedy="give pandas.DataFrame(...) of columns, or a list of rows")
-    if isinstance(questions, str | bytes) or not isinstance(questions, Iterable):
-        return None, questions  # which `as_texts` refuses
-    if hasattr(questions, "to_pylist"):  # an Arrow array
-        questions = questions.to_pylist()
-    iterator = iter(questions)
-    start = [*itertools.islice(iterator, 1)]
-    return (*start, None)[0], itertools.chain(start, iterator)
-
-
-def _mapping_rows(questions: Iterable[object]) -> Rows:
-    for i, row in enumerate(questions):
-        if not isinstance(row, Mapping):
-            yield i, f"expected a mapping, got {type(row).__name__}"
-        elif None in row:  # csv.DictReader puts cells there that no column has
-            yield i, f"expected {len(row) - 1} cells, as the header, got more: {short(row[None])}"
-        else:
-            yield i, {str(key): value for key, value in row.items()}
 
 
 def _entries(

@@ -21,7 +21,7 @@ from qpr_jax.data.tables import Payload, Table
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import read_object, write_atomically
 from qpr_jax.ids import Id
-from qpr_jax.index.base import Question
+from qpr_jax.index.protocol import Question
 from qpr_jax.results import TableColumns, arrow_table, attributes
 from qpr_jax.text.cleaning import replace_surrogates
 

@@ -22,11 +22,11 @@ import numpy as np
 from qpr_jax.data.clusters import numbered
 from qpr_jax.data.columns import listed
 from qpr_jax.data.frames import is_missing
-from qpr_jax.encoders.base import Encoder, encode_in_parts
+from qpr_jax.encoders.encoder import Encoder, encode_in_parts
 from qpr_jax.errors import UserError, shortened
 from qpr_jax.ids import id_key, order_key
-from qpr_jax.index.base import Question
 from qpr_jax.index.close_pairs import Compare
+from qpr_jax.index.protocol import Question
 from qpr_jax.text.cleaning import Cleaner, folded, number_key, without_numbers, without_unseen
 
 log = logging.getLogger("qpr_jax")

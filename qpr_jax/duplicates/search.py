@@ -22,16 +22,16 @@ from qpr_jax.duplicates.rows import (
     make_rows,
     require_column,
 )
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.language import say_unknown_words
 from qpr_jax.encoders.load import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, first_repeated, repeated_id
 from qpr_jax.index import close_pairs as close
-from qpr_jax.index.base import Question, as_questions
-from qpr_jax.reranking.model import FittedModel, read_encoder_and_model, require_model
-from qpr_jax.reranking.plain import logit_of, neighbor_distances, probability
+from qpr_jax.index.protocol import Question, as_questions
+from qpr_jax.pair_model.model import FittedModel, read_encoder_and_model, require_model
+from qpr_jax.pair_model.plain import logit_of, neighbor_distances, probability
 from qpr_jax.retriever import Retriever
 from qpr_jax.text.cleaning import Cleaner
 

@@ -1,7 +1,7 @@
 """The convolutional encoder without JAX, and its folder: weights, vocabulary and settings.
 
 Weights that half precision holds exactly are stored so. In memory they are float32, and the
-identity is of these.
+fingerprint is of these.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders.base import EncoderSummary, parse_tensors, say_cut, serialize_tensors
 from qpr_jax.encoders.cnn_kernels import FoldedCnn
+from qpr_jax.encoders.encoder import EncoderSummary, parse_tensors, say_cut, serialize_tensors
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, parse_json, read_manifest, read_verified
 from qpr_jax.machine import cpu_count
@@ -32,7 +32,7 @@ _CHUNK = 512
 
 @dataclass(frozen=True, eq=False)
 class CnnEncoder:
-    """An `encoders.base.Encoder` that computes what `models.cnn.ConvEncoder` does, in NumPy.
+    """An `encoders.encoder.Encoder` that computes what `models.cnn.ConvEncoder` does, in NumPy.
 
     Attributes:
       embedding: float32 [V, e], zeros in row 0 (padding).
@@ -58,7 +58,7 @@ class CnnEncoder:
         )
 
     @functools.cached_property
-    def identity(self) -> str:
+    def fingerprint(self) -> str:
         """Hash of weights, vocabulary, `max_tokens` and `normalize`."""
         vocabulary = self.vocabulary
         facts = ["qpr_jax encoder 1", self.max_tokens, self.normalize]

@@ -15,7 +15,7 @@ import numpy as np
 
 from qpr_jax.machine import compile_loop
 from qpr_jax.models import embedding_norm, unit_rows
-from qpr_jax.text.token_ids import Parts, TokenIds
+from qpr_jax.text.token_ids import SubwordBags, TokenIds
 
 _UNROLLED = 8  # features that `_project` adds at once, in a loop that LLVM unrolls
 _ROWS = 16  # questions that `_project` keeps in the processor's cache
@@ -109,7 +109,7 @@ def _padded(matrix: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.pad(matrix, ((0, more), (0, 0))), np.float32)
 
 
-def sum_parts(embedding: np.ndarray, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
+def sum_parts(embedding: np.ndarray, parts: SubwordBags) -> tuple[np.ndarray, np.ndarray]:
     """The embeddings of tokens that are sums, float32 [M, e], and their scales, float32 [M, 1]."""
     sums = _sums_of_rows(embedding, parts)
     most = parts.limits[:, None] * np.float32(embedding_norm(embedding.shape[1]))
@@ -118,7 +118,7 @@ def sum_parts(embedding: np.ndarray, parts: Parts) -> tuple[np.ndarray, np.ndarr
     return sums * scales, scales
 
 
-def _sums_of_rows(table: np.ndarray, parts: Parts) -> np.ndarray:
+def _sums_of_rows(table: np.ndarray, parts: SubwordBags) -> np.ndarray:
     """Add up each token's rows of a table [R, m]: float32 [parts.tokens, m]."""
     sums = np.zeros((parts.tokens, table.shape[1]), np.float32)
     _add_rows(table, table[:0], parts.rows, parts.offsets, sums, 0)

@@ -25,7 +25,7 @@ from qpr_jax.encoders import (
     sentence_transformers,
     transformer_encoder,
 )
-from qpr_jax.encoders.base import CARD, Encoder
+from qpr_jax.encoders.encoder import CARD, Encoder
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import (
     MANIFEST,
@@ -117,7 +117,7 @@ def contains_encoder(folder: StrPath, encoder: Encoder) -> bool:
     if not pathlib.Path(folder, MANIFEST).is_file():
         return False
     with contextlib.suppress(UserError):
-        return load_encoder(folder).identity == encoder.identity
+        return load_encoder(folder).fingerprint == encoder.fingerprint
     return False
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders.base import EncoderSummary, say_cut
+from qpr_jax.encoders.encoder import EncoderSummary, say_cut
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, parse_json, read_manifest, read_verified
 from qpr_jax.machine import cpu_count
@@ -33,7 +33,7 @@ _BLOCK_TOKENS = 1024  # of a run: twice as many or half as many are slower
 
 @dataclass(frozen=True, eq=False)
 class OnnxEncoder:
-    """An `encoders.base.Encoder` whose model is a file of ONNX.
+    """An `encoders.encoder.Encoder` whose model is a file of ONNX.
 
     Attributes:
       model: maps token ids, int64 [n, L], to vectors, float32 [n, d]; it gets no padding.
@@ -51,7 +51,7 @@ class OnnxEncoder:
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @functools.cached_property
-    def identity(self) -> str:
+    def fingerprint(self) -> str:
         """Hash of the files."""
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in self.files().items()}
         return hashlib.sha256(json.dumps([FORMAT, hashes]).encode()).hexdigest()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpr_jax.encoders.base import EncoderSummary, say_cut, serialize_tensors
+from qpr_jax.encoders.encoder import EncoderSummary, say_cut, serialize_tensors
 from qpr_jax.encoders.sentence_transformers import (
     LENGTHS,
     TOKENIZER,
@@ -35,7 +35,7 @@ FORMAT = "qpr_jax sentence model 1"
 
 @dataclass(frozen=True, eq=False)
 class TransformerEncoder:
-    """An `encoders.base.Encoder` in the format of sentence-transformers.
+    """An `encoders.encoder.Encoder` in the format of sentence-transformers.
 
     Attributes:
       shape, max_tokens, weights: as of `parse_model`.
@@ -55,7 +55,7 @@ class TransformerEncoder:
         return f"<TransformerEncoder: {sizes}>"
 
     @functools.cached_property
-    def identity(self) -> str:
+    def fingerprint(self) -> str:
         """Hash of the files."""
         files = sorted(self.contents.items())
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files}

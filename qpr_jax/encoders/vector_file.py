@@ -40,7 +40,7 @@ def encode_to_file(
     The next call with the same questions and encoder resumes what a kill left beside `path`; a
     UserError refuses others.
 
-    encoder: the identity of the encoder.
+    encoder: the fingerprint of the encoder.
     """
     path = pathlib.Path(path).resolve()
     if path.suffix != ".npy":

@@ -14,7 +14,7 @@ import numpy as np
 
 from qpr_jax.evaluation.rankings import hits, ranking_scores, reciprocal_rank
 from qpr_jax.ids import Id, id_key
-from qpr_jax.index.base import Hit
+from qpr_jax.index.protocol import Hit
 from qpr_jax.index.vectors import Vectors, exact_top_k
 
 RankFn = Callable[[np.ndarray, int], np.ndarray]

@@ -1,6 +1,6 @@
 """The files of an index folder, and those beside it.
 
-    manifest.json           format, encoder, recipe, build; size and SHA-256 of the files below
+    manifest.json           facts of the build; size and SHA-256 of the files below
     vectors-BUILD.npy       float32 or float16 [n, d], memory-mapped
     codes-BUILD.faiss       what FAISS searches for candidates; none for `Flat`
     questions-BUILD.sqlite  the questions of the build
@@ -26,7 +26,7 @@ import faiss
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import contains_encoder
 from qpr_jax.encoders.vector_file import npy_header, sync
 from qpr_jax.errors import UserError
@@ -41,9 +41,9 @@ from qpr_jax.files import (
     write_manifest,
 )
 from qpr_jax.index import questions
-from qpr_jax.index.base import Question, SaveEncoder, damaged
+from qpr_jax.index.index_config import IndexConfig, check_index_config, padded_dimension
+from qpr_jax.index.protocol import Question, SaveEncoder, damaged
 from qpr_jax.index.questions import QuestionFiles
-from qpr_jax.index.recipe import Recipe, check_recipe, padded_dimension
 from qpr_jax.index.vectors import Vectors, read_codes
 from qpr_jax.text.cleaning import Cleaner
 
@@ -67,7 +67,7 @@ def write_build(
     folder: pathlib.Path,
     given: Iterable[Question],
     encode: Encode,
-    recipe: Recipe,
+    index_config: IndexConfig,
     *,
     encoder: str,
     dimension: int,
@@ -88,7 +88,7 @@ def write_build(
       export: called with the name of the build before the manifest is written; returns the name of
         the folder of the encoder.
     """
-    check_recipe(recipe, dimension)
+    check_index_config(index_config, dimension)
     paths = _paths(folder, build := secrets.token_hex(8))
     try:
         with name_in_errors(folder):
@@ -96,10 +96,12 @@ def write_build(
             count, following = questions.write_questions(*files, given)
             stored = QuestionFiles(*files, dimension)
             if cleaner is None:
-                cleaner = made = _cleaner_of(stored, count) if recipe.clean else Cleaner()
+                cleaner = made = _cleaner_of(stored, count) if index_config.clean else Cleaner()
                 plain, encode = encode, lambda texts: plain(made.clean_all(texts))
-            array = _write_vectors(paths["vectors"], stored, encode, (count, dimension), recipe)
-            codes = codes or Vectors.build(recipe, array)
+            array = _write_vectors(
+                paths["vectors"], stored, encode, (count, dimension), index_config
+            )
+            codes = codes or Vectors.build(index_config, array)
             if codes.codes is not None:
                 with open(paths["codes"], "wb") as file:
                     file.write(faiss.serialize_index(codes.codes).data)
@@ -109,7 +111,7 @@ def write_build(
                 "format": FORMAT,
                 "build": build,
                 "encoder": encoder,
-                "recipe": asdict(recipe),
+                "index_config": asdict(index_config),
                 "factory": codes.factory,
                 "count": count,
                 "dimension": dimension,
@@ -124,7 +126,7 @@ def write_build(
         raise
     log.info("index: %s, %s questions, recall@10 %.3f", codes.factory, f"{count:,}", recall)
     if recall < GOOD_RECALL:
-        log.warning("recall@10 is low; raise `probes` to find more, at the cost of time")
+        log.warning("recall@10 is low; raise `nprobe` to find more, at the cost of time")
     remove_leftovers(folder)
 
 
@@ -175,30 +177,32 @@ def _write_vectors(
     stored: QuestionFiles,
     encode: Encode,
     shape: tuple[int, int],
-    recipe: Recipe,
+    index_config: IndexConfig,
 ) -> np.ndarray:
     """Write the vectors of all questions; return them, memory-mapped."""
     with open(path, "wb") as file, progress.bar("vectors", shape[0]) as show:
-        file.write(npy_header(shape, recipe.vectors))
+        file.write(npy_header(shape, index_config.vectors))
         for rows in questions.batches(shape[0], _CHUNK):
             found = stored.get(rows)
             vectors = encode([found[row].text for row in rows])
             if vectors.shape != (len(rows), shape[1]) or not np.isfinite(vectors).all():
                 what = f"expected {len(rows)} finite vectors of {shape[1]} numbers"
                 raise UserError(f"{what} from the encoder, got others")
-            file.write(np.ascontiguousarray(vectors, recipe.vectors).data)
+            file.write(np.ascontiguousarray(vectors, index_config.vectors).data)
             show(rows.stop, "")
         sync(file)
-    return _read_vectors(path, shape, recipe)
+    return _read_vectors(path, shape, index_config)
 
 
-def _read_vectors(path: pathlib.Path, shape: tuple[int, int], recipe: Recipe) -> np.ndarray:
+def _read_vectors(
+    path: pathlib.Path, shape: tuple[int, int], index_config: IndexConfig
+) -> np.ndarray:
     """Return the vectors, memory-mapped."""
-    header = npy_header(shape, recipe.vectors)
+    header = npy_header(shape, index_config.vectors)
     with contextlib.suppress(ValueError), open(path, "rb") as file:
         if file.read(len(header)) == header:
-            return np.memmap(file, recipe.vectors, "r", len(header), shape).view(np.ndarray)
-    raise damaged(path, f"expected vectors {recipe.vectors} {list(shape)}, got others")
+            return np.memmap(file, index_config.vectors, "r", len(header), shape).view(np.ndarray)
+    raise damaged(path, f"expected vectors {index_config.vectors} {list(shape)}, got others")
 
 
 def read_build(folder: pathlib.Path) -> tuple[dict[str, Any], QuestionFiles, Vectors]:
@@ -211,8 +215,8 @@ def read_build(folder: pathlib.Path) -> tuple[dict[str, Any], QuestionFiles, Vec
     try:
         paths, files = _paths(folder, manifest["build"]), manifest["files"]
         shape = manifest["count"], manifest["dimension"]
-        recipe = Recipe(**manifest["recipe"])
-        check_recipe(recipe, shape[1])
+        index_config = IndexConfig(**manifest["index_config"])
+        check_index_config(index_config, shape[1])
         int(manifest["next_id"]), dict(manifest["shared"] or {})
         width = padded_dimension(manifest["factory"], shape[1])
     except (KeyError, TypeError, ValueError, UserError) as error:
@@ -225,9 +229,9 @@ def read_build(folder: pathlib.Path) -> tuple[dict[str, Any], QuestionFiles, Vec
     if paths["codes"].name in files:
         verify(folder, paths["codes"].name, manifest)
         codes = read_codes(paths["codes"], shape[0], width)
-    vectors = _read_vectors(paths["vectors"], shape, recipe)
+    vectors = _read_vectors(paths["vectors"], shape, index_config)
     stored = QuestionFiles(paths["questions"], paths["changes"], shape[1])
-    return manifest, stored, Vectors(recipe, manifest["factory"], vectors, codes)
+    return manifest, stored, Vectors(index_config, manifest["factory"], vectors, codes)
 
 
 def index_manifest(folder: StrPath) -> dict[str, Any]:
@@ -245,10 +249,10 @@ def exporter(
 
     def export(build: str) -> str:
         try:
-            present = index_manifest(folder).get("encoder", encoder.identity)
+            present = index_manifest(folder).get("encoder", encoder.fingerprint)
         except UserError:  # a damaged manifest, whose encoder is kept
             present = ""
-        has_it = present == encoder.identity or contains_encoder(folder / EXPORT, encoder)
+        has_it = present == encoder.fingerprint or contains_encoder(folder / EXPORT, encoder)
         name = EXPORT if has_it else f"{EXPORT}-{build}"
         save_encoder(folder / name)
         return name

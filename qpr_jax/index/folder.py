@@ -15,11 +15,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, folder_lock
 from qpr_jax.ids import Id
-from qpr_jax.index.base import Hit, Question, SaveEncoder, check_encoder, damaged
 from qpr_jax.index.build import (
     INDEX,
     Encode,
@@ -30,6 +29,8 @@ from qpr_jax.index.build import (
     verify_build,
     write_build,
 )
+from qpr_jax.index.index_config import IndexConfig
+from qpr_jax.index.protocol import Hit, Question, SaveEncoder, check_encoder, damaged
 from qpr_jax.index.questions import (
     LARGEST_COUNTER,
     LOCK,
@@ -37,7 +38,6 @@ from qpr_jax.index.questions import (
     signature_of,
     stored_key,
 )
-from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.vectors import Live
 from qpr_jax.text.cleaning import Cleaner
 
@@ -55,7 +55,7 @@ class FolderStore:
     def __init__(self, path: StrPath, *, encoder: str = "", temporary: bool = False) -> None:
         """Open a folder; UserError if it is damaged.
 
-        encoder: identity that the encoder of the vectors must have; "": any.
+        encoder: fingerprint that the encoder of the vectors must have; "": any.
         temporary: the folder is removed with the store.
         """
         self.path, self.temporary = pathlib.Path(path).absolute(), temporary
@@ -82,18 +82,18 @@ class FolderStore:
         location: StrPath,
         questions: Iterable[Question],
         encoder: Encoder,
-        recipe: Recipe,
+        index_config: IndexConfig,
         encoder_name: str,
         save_encoder: SaveEncoder,
     ) -> Self:
         """See `Store`; the folder gets index/ and, if it has none, the encoder."""
         path = None
-        how: dict[str, Any] = {"encoder": encoder.identity, "dimension": encoder.dimension}
+        how: dict[str, Any] = {"encoder": encoder.fingerprint, "dimension": encoder.dimension}
         if location:
             folder = pathlib.Path(location)
             refuse_part(folder)
             path, how["export"] = folder / INDEX, exporter(folder, encoder, save_encoder)
-        return cls.create(path, questions, encoder.encode, recipe, **how)
+        return cls.create(path, questions, encoder.encode, index_config, **how)
 
     @classmethod
     def create(
@@ -101,7 +101,7 @@ class FolderStore:
         path: StrPath | None,
         questions: Iterable[Question],
         encode: Encode,
-        recipe: Recipe,
+        index_config: IndexConfig,
         *,
         encoder: str,
         **how: Any,
@@ -114,7 +114,7 @@ class FolderStore:
         folder = pathlib.Path(tempfile.mkdtemp(prefix="qpr-") if path is None else path)
         try:
             with folder_lock(folder):
-                write_build(folder, questions, encode, recipe, encoder=encoder, **how)
+                write_build(folder, questions, encode, index_config, encoder=encoder, **how)
             return cls(folder, encoder=encoder, temporary=temporary)
         except BaseException:
             if temporary:
@@ -263,7 +263,7 @@ class FolderStore:
             folder,
             (question for _, some in state.blocks() for question in some),
             next_vectors,
-            self.recipe,
+            self.index_config,
             encoder=self.encoder,
             dimension=self.dimension,
             codes=None if state.sequence else state.vectors,
@@ -293,7 +293,7 @@ class FolderStore:
     def _take(self, state: State) -> None:
         self._state = state
         self.vectors = state.vectors  # by row, without regard to what was removed
-        self.recipe = state.vectors.recipe
+        self.index_config = state.vectors.index_config
         self.encoder = str(state.manifest["encoder"])
         self.dimension = int(state.manifest["dimension"])
         self.cleaner = Cleaner(state.manifest["shared"])

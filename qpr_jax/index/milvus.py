@@ -7,8 +7,8 @@ The collection NAME_qpr_BUILD has an entity for each question, with the fields
     row     orders questions: 0, 1, ... when the collection was made, later a time
     vector  float32 [d]
 
-Its properties have the name and the identity of the encoder, which every machine loads by this
-name, and the recipe.
+Its properties have the name and the fingerprint of the encoder, which every machine loads by this
+name, and the index_config.
 Calls use the alias NAME of the newest complete collection, so an index is replaced at once.
 """
 
@@ -28,13 +28,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.ids import Id
-from qpr_jax.index.base import Hit, Question, SaveEncoder, check_encoder
+from qpr_jax.index.index_config import AUTO, IndexConfig
 from qpr_jax.index.milvus_server import LEVELS, Server
+from qpr_jax.index.protocol import Hit, Question, SaveEncoder, check_encoder
 from qpr_jax.index.questions import RepeatedIdError, question_json
-from qpr_jax.index.recipe import AUTO, Recipe
 from qpr_jax.text.cleaning import Cleaner
 
 FORMAT = "qpr_jax milvus 1"
@@ -62,7 +62,7 @@ class MilvusStore:
     def __init__(self, address: str) -> None:
         """Open the collection of an address; UserError if there is none."""
         self.address, self._server = address, Server(address)
-        self._expected, self._build = "", ""  # the identity of an encoder, if one is required
+        self._expected, self._build = "", ""  # the fingerprint of an encoder, if one is required
         self._name, self._changing = self._server.name, threading.RLock()
         self._changes, self._removals, self._seen = 0, 1, 0  # the first read sees all
         self._looked = -_LOOK
@@ -79,7 +79,7 @@ class MilvusStore:
         location: str,
         questions: Iterable[Question],
         encoder: Encoder,
-        recipe: Recipe,
+        index_config: IndexConfig,
         encoder_name: str,
         save_encoder: SaveEncoder,
     ) -> Self:
@@ -90,19 +90,21 @@ class MilvusStore:
         server = Server(location)
         old, name = _find(server), server.name
         if old:
-            check_encoder(location, old["properties"]["qpr.encoder"], encoder.identity)
+            check_encoder(location, old["properties"]["qpr.encoder"], encoder.fingerprint)
         dimension = encoder.dimension
-        index = index_parameters(recipe, dimension)
+        index = index_parameters(index_config, dimension)
         present = old["collection_name"] if old else ""
         for other in server.call("list_collections"):  # killed processes left the others
             if re.fullmatch(rf"{name}_qpr_[0-9a-f]{{12}}", other) and other != present:
                 server.call("drop_collection", other)
         build = f"{name}_qpr_{uuid.uuid4().hex[:12]}"
-        facts = {"format": FORMAT, "encoder_name": encoder_name, "encoder": encoder.identity}
-        facts |= {"dimension": str(dimension), "recipe": json.dumps(dataclasses.asdict(recipe))}
+        facts = {"format": FORMAT, "encoder_name": encoder_name, "encoder": encoder.fingerprint}
+        facts["index_config"] = json.dumps(dataclasses.asdict(index_config))
+        facts["dimension"] = str(dimension)
         stream = iter(questions)
         first = [*itertools.islice(stream, _SAMPLE)]
-        cleaner = Cleaner.of(question.text for question in first) if recipe.clean else Cleaner()
+        texts = [question.text for question in first]
+        cleaner = Cleaner.of(texts) if index_config.clean else Cleaner()
         facts["shared"] = json.dumps(cleaner.shared)
         _create(server, build, dimension, {f"qpr.{key}": value for key, value in facts.items()})
         keys: set[str] = set()
@@ -126,7 +128,7 @@ class MilvusStore:
         self._expected = encoder
 
     def __repr__(self) -> str:
-        return f"<MilvusStore: {self.address}, {self.recipe.factory}>"
+        return f"<MilvusStore: {self.address}, {self.index_config.factory}>"
 
     def __len__(self) -> int:
         """Return the number of questions."""
@@ -160,14 +162,14 @@ class MilvusStore:
         results: list[list[Hit]] = []
         for start in range(0, len(vectors), size):
             some = [*np.asarray(vectors[start : start + size], np.float32)]
-            found = self._search(some, k, self.recipe.probes)
+            found = self._search(some, k, self.index_config.nprobe)
             if any(len(hits) < k for hits in found):  # the lists that were read may have fewer
                 found = self._search(some, k, _MAX_LISTS)
             results += found
         return results
 
     def _search(self, data: list[Any], k: int, probes: int) -> list[list[Hit]]:
-        metric, sign = self.recipe.metric, -1.0 if self.recipe.metric == "ip" else 1.0
+        metric, sign = self.index_config.metric, -1.0 if self.index_config.metric == "ip" else 1.0
         effort = {"nprobe": min(probes, _MAX_LISTS), "ef": min(max(2 * probes, k), _MAX_EF)}
         how = {"metric_type": metric.upper(), "params": effort}
         fields = {"anns_field": "vector", "output_fields": ["data", "row"]}
@@ -262,19 +264,19 @@ class MilvusStore:
             check_encoder(self.address, properties["qpr.encoder"], self._expected)
         self._build, self.encoder_name = found["collection_name"], properties["qpr.encoder_name"]
         self.encoder, self.dimension = properties["qpr.encoder"], int(properties["qpr.dimension"])
-        self.recipe = Recipe(**json.loads(properties["qpr.recipe"]))
+        self.index_config = IndexConfig(**json.loads(properties["qpr.index_config"]))
         self.cleaner = Cleaner(json.loads(properties["qpr.shared"]))
         self._looked = now
 
 
-def index_parameters(recipe: Recipe, dimension: int) -> dict[str, Any]:
-    """Return Milvus's index of a recipe; UserError for one that Milvus lacks."""
-    match = _FACTORY.fullmatch("HNSW32" if recipe.factory == "auto" else recipe.factory)
+def index_parameters(index_config: IndexConfig, dimension: int) -> dict[str, Any]:
+    """Return Milvus's index of an `IndexConfig`; UserError for one that Milvus lacks."""
+    match = _FACTORY.fullmatch("HNSW32" if index_config.factory == "auto" else index_config.factory)
     lists, parts = (int(match[name] or 0) if match else 0 for name in ("lists", "parts"))
     if not match or lists > _MAX_LISTS or (parts and dimension % parts):
         what = "Milvus has `auto` (HNSW32), `Flat`, `HNSW2` to `HNSW99`, and `IVF2000,` (up to "
         what += f"{_MAX_LISTS}) before `Flat`, `SQ8` or `PQ50` (a divisor of {dimension}), got"
-        raise UserError(f"{what} {recipe.factory!r}", setting="factory")
+        raise UserError(f"{what} {index_config.factory!r}", setting="factory")
     kind, how = "FLAT", {}
     if match["links"]:
         kind, how = "HNSW", {"M": int(match["links"]), "efConstruction": 200}
@@ -282,7 +284,7 @@ def index_parameters(recipe: Recipe, dimension: int) -> dict[str, Any]:
         kind, how = "IVF_PQ", {"nlist": lists, "m": parts, "nbits": 8}
     elif lists:
         kind, how = f"IVF_{match['codes'].upper()}", {"nlist": lists}
-    return {"index_type": kind, "metric_type": recipe.metric.upper(), "params": how}
+    return {"index_type": kind, "metric_type": index_config.metric.upper(), "params": how}
 
 
 def _find(server: Server) -> dict[str, Any] | None:

@@ -27,7 +27,7 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST
 from qpr_jax.ids import Id, id_key
-from qpr_jax.index.base import Question, damaged
+from qpr_jax.index.protocol import Question, damaged
 from qpr_jax.index.vectors import Live, Vectors
 
 log = logging.getLogger("qpr_jax")

@@ -12,16 +12,16 @@ import pathlib
 import re
 from typing import Any
 
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import encoder_folder, is_encoder, load_encoder
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, StrPath
-from qpr_jax.index.base import SaveEncoder, Store
 from qpr_jax.index.build import EXPORT, found_nothing, index_manifest, refuse_part
 from qpr_jax.index.folder import FolderStore
+from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.index.milvus import MilvusStore
-from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.protocol import SaveEncoder, Store
 
 _EXPORT = re.compile(r"export(-[0-9a-f]{16})?")
 
@@ -50,9 +50,11 @@ def copy_store(
     kind = store_class(location)
     if isinstance(store, FolderStore) and kind is FolderStore:  # vectors and codes are copied
         return store.copy_to(location, encoder, save_encoder)
-    recipe = dataclasses.replace(store.recipe, **kind.defaults)
+    index_config = dataclasses.replace(store.index_config, **kind.defaults)
     questions = store.questions()
-    return kind.build(os.fspath(location), questions, encoder, recipe, encoder_name, save_encoder)
+    return kind.build(
+        os.fspath(location), questions, encoder, index_config, encoder_name, save_encoder
+    )
 
 
 def encoder_of(location: StrPath) -> StrPath:
@@ -61,12 +63,12 @@ def encoder_of(location: StrPath) -> StrPath:
     return location if kind is FolderStore else kind.open(os.fspath(location)).encoder_name
 
 
-def run_recipe(encoder: Encoder, **given: Any) -> Recipe:
-    """Return the recipe in the settings of the run of an encoder; `given` fields replace it."""
-    names = [field.name for field in dataclasses.fields(Recipe)]
+def index_config_of(encoder: Encoder, **changes: Any) -> IndexConfig:
+    """Return how the run of an encoder indexes; `changes` replace fields."""
+    names = [field.name for field in dataclasses.fields(IndexConfig)]
     stored = {name: encoder.settings.get(f"index.{name}") for name in names}
-    known = {name: value for name, value in stored.items() if value is not None}
-    return Recipe(**(known | given))
+    chosen = {name: value for name, value in stored.items() if value is not None}
+    return IndexConfig(**(chosen | changes))
 
 
 def read_encoder(encoder: StrPath) -> Encoder:

@@ -16,15 +16,15 @@ import faiss
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.index.base import damaged
-from qpr_jax.index.recipe import (
+from qpr_jax.index.index_config import (
     FLAT_BELOW,
-    Recipe,
-    check_recipe,
-    fit_recipe,
+    IndexConfig,
+    check_index_config,
+    fit_index_config,
     padded_dimension,
     parse_factory,
 )
+from qpr_jax.index.protocol import damaged
 
 # OpenMP waits for threads that a forked child lacks.
 os.register_at_fork(after_in_child=lambda: faiss.omp_set_num_threads(1))
@@ -62,27 +62,32 @@ class Vectors:
 
     def __init__(
         self,
-        recipe: Recipe,  # as asked for
+        index_config: IndexConfig,  # as asked for
         factory: str,  # of the codes, as FAISS names it; `Flat` has none
         built: np.ndarray,  # float32 or float16 [n, d], the vectors of the build
         codes: faiss.Index | None,
     ) -> None:
-        self.recipe, self.factory, self.built, self.codes = recipe, factory, built, codes
+        self.index_config, self.factory, self.built, self.codes = (
+            index_config,
+            factory,
+            built,
+            codes,
+        )
         self._added = np.zeros((0, built.shape[1]), np.float32)
         self._rows = len(built)
 
     @classmethod
-    def build(cls, recipe: Recipe, vectors: np.ndarray) -> Self:
-        """Index vectors [n, d], which are kept, not copied; UserError for a wrong recipe."""
+    def build(cls, index_config: IndexConfig, vectors: np.ndarray) -> Self:
+        """Index vectors [n, d], which are kept, not copied; UserError for a wrong `IndexConfig`."""
         count, dimension = vectors.shape
-        check_recipe(recipe, dimension)
-        factory = fit_recipe(recipe, count, dimension)
+        check_index_config(index_config, dimension)
+        factory = fit_index_config(index_config, count, dimension)
         if factory == "Flat" or not count:
-            return cls(recipe, "Flat", vectors, None)
+            return cls(index_config, "Flat", vectors, None)
         # "np": without it FAISS spends minutes on an order of product codes that no search reads.
         suffix = "np" if ",PQ" in factory and not factory.endswith("fs") else ""
         width = padded_dimension(factory, dimension)
-        codes = faiss.index_factory(width, factory + suffix, _METRICS[recipe.metric])
+        codes = faiss.index_factory(width, factory + suffix, _METRICS[index_config.metric])
         if not codes.is_trained:
             most = max(65_536, 40 * int(parse_factory(factory)["lists"] or 0))
             sample = np.random.default_rng(0).permutation(count)[:most]
@@ -93,7 +98,7 @@ class Vectors:
             for start in range(0, count, _CHUNK):
                 codes.add(_padded(vectors[start : start + _CHUNK], width))
                 show(min(start + _CHUNK, count), "")
-        return cls(recipe, factory, vectors, codes)
+        return cls(index_config, factory, vectors, codes)
 
     def __len__(self) -> int:
         """Return the number of rows, removed ones included."""
@@ -137,7 +142,7 @@ class Vectors:
         """
         queries = np.ascontiguousarray(queries, np.float32)
         live = Live(self._rows, self._rows) if live is None else live
-        metric, count = self.recipe.metric, len(self.built)
+        metric, count = self.index_config.metric, len(self.built)
         if self.codes is None or live.present <= FLAT_BELOW:
             found = self._compare(queries, self.built, k, live, 0)
         else:
@@ -158,7 +163,7 @@ class Vectors:
             return 1.0
         some = np.sort(np.random.default_rng(0).choice(count, RECALL_QUERIES, replace=False))
         queries = self.built[some].astype(np.float32)
-        exact, _ = exact_top_k(queries, self.built, RECALL_AT + 1, self.recipe.metric)
+        exact, _ = exact_top_k(queries, self.built, RECALL_AT + 1, self.index_config.metric)
         found, _ = self.search(queries, RECALL_AT + 1)
         return float((found <= exact[:, -1:]).mean())
 
@@ -171,7 +176,7 @@ class Vectors:
             rows = np.append(first + np.flatnonzero(mask), -1)
             vectors = vectors[rows[:-1] - first]
         rows[-1] = -1  # where exact_top_k has none
-        distances, found = exact_top_k(queries, vectors, k, self.recipe.metric)
+        distances, found = exact_top_k(queries, vectors, k, self.index_config.metric)
         return distances, rows[found]
 
     def _candidates(
@@ -190,7 +195,7 @@ class Vectors:
         scale, limit = count / max(1, present), count
         if in_lists:
             scale, limit = scale**0.5, codes.nlist
-        breadth = min(math.ceil(self.recipe.probes * scale), limit)
+        breadth = min(math.ceil(self.index_config.nprobe * scale), limit)
         rows, short = np.full((len(queries), size), -1), np.arange(len(queries))
         while len(short):
             if in_lists:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances, paired_euclidean_distances
 
-from qpr_jax.encoders.base import Encoder, encode_in_parts, parse_tensors
+from qpr_jax.encoders.encoder import Encoder, encode_in_parts, parse_tensors
 from qpr_jax.encoders.sentence_transformers import WEIGHTS
 from qpr_jax.errors import UserError, needs
 
@@ -62,7 +62,7 @@ class MtebEncoder:
         cosine, euclidean = ScoringFunction.COSINE, ScoringFunction.EUCLIDEAN
         return ModelMeta(
             name=self.name,
-            revision=encoder.identity,
+            revision=encoder.fingerprint,
             languages=self.languages or None,
             n_parameters=parameters,
             memory_usage_mb=size / 2**20,

@@ -83,7 +83,7 @@ class ConvEncoder(nnx.Module):
           axis_name: the mapped axis that the questions are split over, if any.
           sums: of tokens whose embeddings are sums of rows: the rows, int32 [P], 0 for none; the
             position in `unique_ids` of the token that each is added to, int32 [P]; and the limits
-            of `Parts`, float32 [U], 0 for other tokens.
+            of `SubwordBags`, float32 [U], 0 for other tokens.
 
         Returns:
           float32 [sum of n_b, output_dim], in the order of the blocks.

@@ -19,7 +19,7 @@ from prometheus_fastapi_instrumentator.metrics import latency, requests
 from starlette.exceptions import HTTPException
 
 from qpr_jax.errors import UnavailableError, UserError
-from qpr_jax.reranking.model import Rerank
+from qpr_jax.pair_model.model import Rerank
 from qpr_jax.retriever import Hit, Retriever
 from qpr_jax.serving.batching import Batcher
 from qpr_jax.serving.middleware import FIELDS

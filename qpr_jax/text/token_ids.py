@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Parts(NamedTuple):
+class SubwordBags(NamedTuple):
     """Tokens without a row of their own: the embedding of each is the sum of several rows.
 
     Token i of M has the rows `rows[offsets[i] : offsets[i + 1]]`, int32 and int64. Its id is the
@@ -24,21 +24,21 @@ class Parts(NamedTuple):
         """How many tokens these are, M."""
         return len(self.offsets) - 1
 
-    def take(self, tokens: np.ndarray) -> Parts:
+    def take(self, tokens: np.ndarray) -> SubwordBags:
         """The rows of some of the tokens, int [m], in this order."""
         lengths = np.diff(self.offsets)[tokens]
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         at = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[tokens], lengths)
-        return Parts(self.rows[at], offsets, self.limits[tokens])
+        return SubwordBags(self.rows[at], offsets, self.limits[tokens])
 
-    def joined(self, others: Parts) -> Parts:
+    def joined(self, others: SubwordBags) -> SubwordBags:
         """These tokens, then others."""
         offsets = np.concatenate([self.offsets, self.offsets[-1] + others.offsets[1:]])
         limits = np.concatenate([self.limits, others.limits])
-        return Parts(np.concatenate([self.rows, others.rows]), offsets, limits)
+        return SubwordBags(np.concatenate([self.rows, others.rows]), offsets, limits)
 
 
-NO_PARTS = Parts(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.float32))
+NO_BAGS = SubwordBags(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.float32))
 
 
 class TokenIds(NamedTuple):
@@ -51,7 +51,7 @@ class TokenIds(NamedTuple):
     ids: np.ndarray
     offsets: np.ndarray
     truncated: int
-    parts: Parts = NO_PARTS
+    parts: SubwordBags = NO_BAGS
 
     def padded(self) -> np.ndarray:
         """The ids of each question, int32 [n, L], padded with 0; L is the longest, 1 or more."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import parse_json
-from qpr_jax.text.token_ids import NO_PARTS, Parts, TokenIds
+from qpr_jax.text.token_ids import NO_BAGS, SubwordBags, TokenIds
 from qpr_jax.text.tokenizer import join_codes, tokenize
 
 NGRAMS = (3, 4, 5)  # lengths of the n-grams of a word, with the markers of its start and end
@@ -83,7 +83,7 @@ class Vocabulary:
         unknown: dict[str, int] = {}  # with their ids
         for place in np.flatnonzero(ids == 0).tolist():
             ids[place] = self._other_id(words[place], unknown)
-        parts = self._as_parts(unknown, self._rows) if self.subwords else NO_PARTS
+        parts = self._as_parts(unknown, self._rows) if self.subwords else NO_BAGS
         return TokenIds(ids, np.array(offsets), truncated, parts)
 
     def _other_id(self, word: str, unknown: dict[str, int]) -> int:
@@ -97,15 +97,17 @@ class Vocabulary:
         """Whether each id, int [...], is that of one word alone: bool [...]."""
         return (token_ids > 0) & (token_ids < self.first_bin)
 
-    def spelled(self) -> Parts:
+    def spelled(self) -> SubwordBags:
         """The `words` as sums of n-grams."""
         return self._as_parts(self.words, self._ngram_rows)
 
-    def _as_parts(self, words: Collection[str], rows_of: Callable[[str], list[int]]) -> Parts:
+    def _as_parts(self, words: Collection[str], rows_of: Callable[[str], list[int]]) -> SubwordBags:
         rows = [*map(rows_of, words)]
         offsets = np.cumsum([0, *map(len, rows)])
         limits = np.fromiter(map(self._limit, words), np.float32, len(words))
-        return Parts(np.fromiter(itertools.chain.from_iterable(rows), np.int32), offsets, limits)
+        return SubwordBags(
+            np.fromiter(itertools.chain.from_iterable(rows), np.int32), offsets, limits
+        )
 
     def _limit(self, word: str) -> float:
         """The largest norm of an unknown word."""

@@ -10,20 +10,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
 
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
-from qpr_jax.text.token_ids import NO_PARTS, Parts
+from qpr_jax.text.token_ids import NO_BAGS, SubwordBags
 from qpr_jax.training import distributed, draws
 from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.draws import Objective
 from qpr_jax.training.model_families import family_of
-
-if TYPE_CHECKING:
-    from qpr_jax.training.objectives import Objective
+from qpr_jax.training.train_data import TrainDataset
 
 Array: TypeAlias = np.ndarray | jax.Array
 
@@ -41,7 +39,7 @@ class Tokens(NamedTuple):
     unique_ids: Array
     part_rows: Array  # int32 [devices * P], rows of the table that tokens are sums of
     part_tokens: Array  # int32 [devices * P], the position in `unique_ids` that each is added to
-    limits: Array  # float32 [devices * U], of the sums, as in `Parts`; 0 for other tokens
+    limits: Array  # float32 [devices * U], of the sums, as in `SubwordBags`; 0 for other tokens
     blocks: tuple[Array, ...] = ()  # int32 [devices * n_b, L_b] each, positions in `unique_ids`
 
     @property
@@ -73,7 +71,7 @@ class Layout(NamedTuple):
 
     shapes: tuple[Shape, ...]  # from the tightest to one that holds any batch
     vocabulary_size: int  # token ids from here on are sums of rows, of `parts`
-    parts: Parts
+    parts: SubwordBags
 
     def pad(self, token_ids: np.ndarray, devices: slice = slice(None)) -> tuple[Tokens, np.ndarray]:
         """Pad the shares of some `devices`, in the first shape that fits those of all.
@@ -217,7 +215,7 @@ def plan_layout(
     steps: int,
     vocabulary_size: int,
     blocks: int = MAX_BLOCKS,
-    parts: Parts = NO_PARTS,
+    parts: SubwordBags = NO_BAGS,
 ) -> Layout:
     """Plan the shapes of a batch.
 
@@ -269,7 +267,7 @@ def _holds(shape: Shape, longest: np.ndarray, shares: Sequence[tuple[np.ndarray,
 
 
 def _distinct_tokens(
-    token_ids: np.ndarray, vocabulary_size: int, parts: Parts
+    token_ids: np.ndarray, vocabulary_size: int, parts: SubwordBags
 ) -> tuple[np.ndarray, Tokens]:
     """The distinct ids of a device's share, ascending from 0, int [U]; and what `Tokens` has."""
     seen = np.zeros(vocabulary_size + parts.tokens, bool)

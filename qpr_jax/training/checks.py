@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from qpr_jax.index.recipe import Recipe, check_recipe
+from qpr_jax.index.index_config import IndexConfig, check_index_config
 from qpr_jax.training.config import TrainConfig, gives_vectors
 from qpr_jax.training.objectives import LOSSES, reads
 from qpr_jax.training.sections import refuse_if
@@ -21,7 +21,7 @@ def validate(config: TrainConfig) -> None:
     several = config.distributed and config.devices
     refuse_if(several, "devices", f"must be 0 with `distributed=True`, got {config.devices}")
     if not config.encoder.pretrained:  # else the dimension is known when the folder is read
-        check_recipe(Recipe(config.index.factory), config.encoder.output_dim)
+        check_index_config(IndexConfig(config.index.factory), config.encoder.output_dim)
     unread = config.data.negatives and not config.batch.hard_negatives
     refuse_if(unread, "batch.hard_negatives", "must be above 0 with `data.negatives`, got 0")
     has_pairs = SOURCES[source].has_pairs

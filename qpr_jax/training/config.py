@@ -35,7 +35,7 @@ def flatten(config: TrainConfig) -> dict[str, Any]:
     return flat_settings(config.model_dump())
 
 
-def identity(config: TrainConfig) -> dict[str, Any]:
+def fingerprint(config: TrainConfig) -> dict[str, Any]:
     """The settings that the result of a run depends on, flat, as JSON gives them back."""
     fields, values = declarations(), flat_settings(config.model_dump(mode="json"))
     return {name: values[name] for name in fields if MAY_CHANGE not in fields[name].metadata}

@@ -20,16 +20,16 @@ from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.encoders.transformer_runtime import WIDTHS, padded
 from qpr_jax.evaluation.retrieval import DEPTH, exact_search, first_scores, index_search, rank
 from qpr_jax.files import write_json
-from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.index.stores import read_encoder
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.models.bert import PairScorer, init_bert
-from qpr_jax.reranking import cross_encoder
-from qpr_jax.reranking.cross_encoder import CrossEncoder
-from qpr_jax.reranking.fitting import calibrate
+from qpr_jax.pair_model import cross_encoder
+from qpr_jax.pair_model.cross_encoder import CrossEncoder
+from qpr_jax.pair_model.fitting import calibrate
 from qpr_jax.text.word_pieces import WordPieces
 from qpr_jax.training import model_families, train_step
-from qpr_jax.training.config import TrainConfig, identity
+from qpr_jax.training.config import TrainConfig, fingerprint
 from qpr_jax.training.loop import Phase, fit
 from qpr_jax.training.sections import naming, refuse_if
 from qpr_jax.training.sources import SOURCES
@@ -87,7 +87,7 @@ def run(
     def export(state: TrainState) -> CrossEncoder:
         weights = model_families.copy_to_host(state.params)
         weights |= {"embedding": start.weights["embedding"]}
-        return dataclasses.replace(start, weights=weights, settings=identity(config))
+        return dataclasses.replace(start, weights=weights, settings=fingerprint(config))
 
     best = fit(
         state,
@@ -105,7 +105,7 @@ def run(
     cross_encoder.save_cross_encoder(folder / "export", model)
     report = {
         "settings": model.settings,
-        "identity": model.identity,
+        "identity": model.fingerprint,
         "validation": {
             "queries": len(validation.queries),
             "hits": validation.hits.shape[1],
@@ -172,7 +172,7 @@ def find_negatives(split: SplitData, vectors: np.ndarray, count: int) -> np.ndar
     trained = np.flatnonzero(split.splits.split_of == TRAIN)
     groups = group_questions(split.data.questions, split.clusters)[trained]
     queries = np.flatnonzero(split.clusters[trained] >= 0)
-    index = Vectors.build(Recipe(), vectors[trained])
+    index = Vectors.build(IndexConfig(), vectors[trained])
     hits = rank(index_search(index, vectors[trained]), queries, count + _SPARE)
     same = (hits < 0) | (groups[hits] == groups[queries][:, None])
     others_first = np.argsort(same, axis=1, kind="stable")[:, :count]

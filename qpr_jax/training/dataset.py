@@ -3,113 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 import pathlib
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from qpr_jax.data.clusters import cluster_report
-from qpr_jax.data.question_pairs import QuestionPairs
-from qpr_jax.data.splits import SPLITS, TRAIN, Splits, without_texts
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.data.splits import SPLITS, TRAIN, without_texts
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.text.token_ids import NO_PARTS, Parts, TokenIds
+from qpr_jax.text.token_ids import TokenIds
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.text.vocabulary import Vocabulary
-from qpr_jax.text.word_pieces import Tokenizer
+from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig, gives_vectors, trains
 from qpr_jax.training.model_families import family_of
 from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.sources import SOURCES, read_negatives, unlabeled_texts
-from qpr_jax.training.teacher import Teacher, make_teacher, teacher_words
+from qpr_jax.training.teacher import (
+    SAMPLE,
+    Teacher,
+    cached_vectors,
+    given_vectors,
+    principal_components,
+    teacher_words,
+)
+from qpr_jax.training.train_data import TrainDataset
 from qpr_jax.training.translations import TranslationData, load_translations
 
 log = logging.getLogger(__name__)
-
-
-class SortedLists(NamedTuple):
-    """Questions and the scores of their candidates, rows of the dataset."""
-
-    queries: np.ndarray  # int [n]
-    candidates: np.ndarray  # int [n, k]
-    scores: np.ndarray  # float32 [n, k]; the softmax of a row is what a student learns
-
-
-@dataclass(frozen=True)
-class TrainDataset:
-    """The data of a run: Q questions, and more texts that a student learns a teacher's vectors of.
-
-    These are, in this order, U unlabeled questions, S sources and T targets of translations. A
-    teacher encodes all texts but the targets: they learn the vectors of their sources.
-    """
-
-    data: QuestionPairs  # the Q questions and their pairs
-    clusters: np.ndarray  # int32 [Q + U + S + T], from 0; -1: none; of a source and its targets one
-    splits: Splits  # of the Q questions
-    tokenizer: Tokenizer
-    token_ids: np.ndarray  # int32 [Q + U + S + T, L], 0 pads
-    unlabeled: list[str]  # the U others
-    start: Encoder | None = None  # what training starts from; None for fresh parameters
-    teacher: Teacher | None = None
-    # int32 [M, 2], a training question and a negative of it, of `data.negatives`, if given.
-    hard_negatives: np.ndarray | None = None
-    parts: Parts = NO_PARTS  # of the token ids that are not rows of the embedding table
-    translations: TranslationData | None = None
-    lists: SortedLists | None = None  # of training questions, if `teacher.lists` is not 0
-    report: dict[str, Any] = dataclasses.field(default_factory=dict)  # counts, as in report.json
-
-    @property
-    def first_source(self) -> int:
-        """The row of the first source of the translations, Q + U."""
-        return len(self.data.questions) + len(self.unlabeled)
-
-    @property
-    def first_target(self) -> int:
-        """The row of the first target of the translations, Q + U + S."""
-        return len(self.token_ids) - (len(self.translations.targets) if self.translations else 0)
-
-    @functools.cached_property
-    def trainable_questions(self) -> np.ndarray:
-        """The rows of the training questions and the unlabeled ones."""
-        more = np.arange(len(self.data.questions), self.first_source)
-        return np.concatenate([np.flatnonzero(self.splits.split_of == TRAIN), more])
-
-    @functools.cached_property
-    def trainable_rows(self) -> np.ndarray:
-        """Rows that training may read: the training questions and all others."""
-        more = np.arange(self.first_source, len(self.token_ids))
-        return np.concatenate([self.trainable_questions, more])
-
-    @functools.cached_property
-    def target_rows(self) -> np.ndarray:
-        """The row whose teacher's vector each row learns: int32 [Q + U + S + T]."""
-        rows = np.arange(len(self.token_ids), dtype=np.int32)
-        if self.translations:
-            sources = np.arange(self.first_source, self.first_target)
-            # Those of questions follow the sources in `source_of`.
-            of_source = np.concatenate([sources, self.trainable_questions])
-            rows[self.first_target :] = of_source[self.translations.source_of]
-        return rows
-
-    def translation_pairs(self) -> np.ndarray:
-        """The rows of sentences and of their translations, int32 [P, 2]; no dictionary's."""
-        assert self.translations  # else the settings were refused
-        rows = self.first_target + np.flatnonzero(self.translations.is_sentence)
-        return np.column_stack([self.target_rows[rows], rows]).astype(np.int32)
-
-    @functools.cached_property
-    def subword_ids(self) -> np.ndarray:
-        """For each row of the embedding table, the id of the word's n-grams, if it has one.
-
-        int32 [V]; those ids are the last of `parts`.
-        """
-        rows = np.arange(self.tokenizer.size, dtype=np.int32)
-        words = self.tokenizer.first_bin - 1
-        rows[1 : 1 + words] = self.tokenizer.size + self.parts.tokens - words + np.arange(words)
-        return rows
 
 
 def load_dataset(
@@ -220,3 +143,31 @@ def _make_report(dataset: TrainDataset, tokens: TokenIds) -> dict[str, Any]:
         parts = (f"{count:,} {name.replace('_', ' ')}" for name, count in found.items())
         log.info("data: %s: %s", title, ", ".join(parts))
     return report
+
+
+def make_teacher(config: TrainConfig, dataset: TrainDataset, encoder: Encoder | None) -> Teacher:
+    """Make the teacher of a training; its vectors are computed unless they are cached.
+
+    `encoder`: of `teacher.model`; None if that is a file of vectors. UserError if it has fewer
+    dimensions than the student.
+    """
+    sources = dataset.translations.sources if dataset.translations else []
+    questions = [dataset.data.questions, dataset.unlabeled, sources]
+    dimension = dataset.start.dimension if dataset.start else config.encoder.output_dim
+    parts = [] if encoder else [given_vectors(config.teacher.model, questions)]
+    size = encoder.dimension if encoder else parts[0].shape[1]
+    what = f"expected at most {size} dimensions, as the teacher's, got {dimension}"
+    remedy = f"set `encoder.output_dim={size}`, or, for a transformer, another teacher"
+    refuse_if(dimension > size, "encoder.output_dim", what, remedy)
+    if encoder:  # process 0 computes the vectors, and the others read them
+        parts = distributed.in_turn(
+            lambda: [cached_vectors(encoder, part) for part in questions if len(part)]
+        )
+    teacher = Teacher(tuple(parts), None, encoder)
+    if dimension == size:
+        return teacher
+    rows = dataset.trainable_rows
+    encoded = rows[rows < dataset.first_target]
+    sample = np.sort(np.random.default_rng(0).permutation(encoded)[:SAMPLE])
+    components = principal_components(teacher.vectors(sample), dimension)
+    return teacher._replace(components=distributed.from_first(components))

@@ -6,12 +6,13 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.dataset import SortedLists, TrainDataset
 from qpr_jax.training.sections import refuse_if
+from qpr_jax.training.train_data import SortedLists, TrainDataset
 
 # Streams of random numbers; plain pairs use [seed, epoch], beside these.
 CLUSTERS, CANDIDATES, DROPOUT, DISTILLATION, LABELED, TRANSLATIONS, SUBWORDS, LISTS = range(1, 9)
@@ -29,6 +30,18 @@ class Draw(NamedTuple):
     # (step, from 0) -> int32 rows of the dataset, and what is known of them.
     at: Callable[[int], tuple[Arrays, Arrays]]
     epoch: int  # steps that read the data once
+
+
+class Objective(NamedTuple):
+    """A term of the sum that a step minimizes."""
+
+    name: str
+    # (vectors [r, d] and batch of a device, random key, mapped axis) -> the mean over all devices.
+    loss: Callable[..., jax.Array]
+    draw: Draw  # what it reads; objectives with one draw read the same
+    weight: float
+    steps: range  # in which it counts, from 0
+    reads_teacher: bool = False
 
 
 def draw_pairs(config: TrainConfig, dataset: TrainDataset) -> Draw:

@@ -14,13 +14,13 @@ import numpy as np
 
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.evaluation.retrieval import index_search, rank
-from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.dataset import SortedLists, TrainDataset
 from qpr_jax.training.pair_model_job import score_hits, train_words
 from qpr_jax.training.sections import refuse_if
+from qpr_jax.training.train_data import SortedLists, TrainDataset
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def sort_lists(config: TrainConfig, dataset: TrainDataset) -> SortedLists:
     assert words
     # A hit that is very far says how far it is, too.
     judge = dataclasses.replace(words, farthest=np.inf)
-    search = index_search(Vectors.build(Recipe(), vectors[rows]), vectors[rows])
+    search = index_search(Vectors.build(IndexConfig(), vectors[rows]), vectors[rows])
     nearest = rows[rank(search, np.arange(len(rows)), LENGTH)]
     scores = np.empty(nearest.shape, np.float32)
     for first in range(0, len(rows), _PART):

@@ -6,15 +6,15 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder, round_to_half
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import MINILM_WEIGHTS
 from qpr_jax.encoders.onnx_encoder import OnnxEncoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
@@ -25,11 +25,9 @@ from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.retriever import read_encoder
 from qpr_jax.text.vocabulary import Vocabulary, frequent_words
 from qpr_jax.text.word_pieces import Tokenizer
-from qpr_jax.training.config import TrainConfig, identity, trains
+from qpr_jax.training.config import TrainConfig, fingerprint, trains
 from qpr_jax.training.sections import naming
-
-if TYPE_CHECKING:
-    from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.train_data import TrainDataset
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +142,7 @@ def _continued(make: Callable[..., ConvEncoder], start: CnnEncoder) -> Model:
 def _export_cnn(config: TrainConfig, dataset: TrainDataset, params: nnx.State) -> Encoder:
     start = cast("CnnEncoder | None", dataset.start)
     vocabulary = cast(Vocabulary, dataset.tokenizer)
-    settings = identity(config)
+    settings = fingerprint(config)
     if start:
         settings |= {name: start.settings[name] for name in _KEPT if name in start.settings}
         if not trains(config):
@@ -178,7 +176,7 @@ def _export_bert(config: TrainConfig, dataset: TrainDataset, params: nnx.State) 
     start = cast(TransformerEncoder, dataset.start)
     # Without a training the encoder keeps its own limit.
     limit = config.text.max_tokens if trains(config) else start.max_tokens
-    return start.trained(copy_to_host(params), identity(config), max_tokens=limit)
+    return start.trained(copy_to_host(params), fingerprint(config), max_tokens=limit)
 
 
 def copy_to_host(params: nnx.State) -> dict[str, Any]:

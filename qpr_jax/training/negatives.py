@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.index.base import Hit
 from qpr_jax.index.close_pairs import rows_of_blocks
+from qpr_jax.index.protocol import Hit
 from qpr_jax.text.tokenizer import normalized_text
 
 # Of a row of a file of negatives; the last one is there if a model has scored the pair.

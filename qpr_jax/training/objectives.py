@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +14,9 @@ from qpr_jax.errors import UserError
 from qpr_jax.training import draws
 from qpr_jax.training.batches import Batch
 from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.dataset import TrainDataset
-from qpr_jax.training.draws import Draw
+from qpr_jax.training.draws import Objective
 from qpr_jax.training.sections import LossConfig
+from qpr_jax.training.train_data import TrainDataset
 
 LOSSES: dict[str, Callable[..., jax.Array]] = {
     "sdml": losses.sdml_loss,
@@ -27,18 +26,6 @@ LOSSES: dict[str, Callable[..., jax.Array]] = {
     "online_contrastive": losses.online_contrastive_loss,
 }
 _PACKAGED = {*LOSSES, "distillation", "lists"}
-
-
-class Objective(NamedTuple):
-    """A term of the sum that a step minimizes."""
-
-    name: str
-    # (vectors [r, d] and batch of a device, random key, mapped axis) -> the mean over all devices.
-    loss: Callable[[jax.Array, Batch, jax.Array, str | None], jax.Array]
-    draw: Draw  # what it reads; objectives with one draw read the same
-    weight: float
-    steps: range  # in which it counts, from 0
-    reads_teacher: bool = False
 
 
 def register_loss(name: str, loss: Callable[..., jax.Array]) -> None:

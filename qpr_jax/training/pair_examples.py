@@ -14,13 +14,13 @@ import numpy as np
 from qpr_jax.data.clusters import in_one_cluster
 from qpr_jax.data.contrasts import contrasts
 from qpr_jax.data.splits import SPLITS, TEST, TRAIN, VALIDATION
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.evaluation.retrieval import RankFn, exact_search, rank
 from qpr_jax.index.vectors import pair_distances
-from qpr_jax.reranking.features import MOST, FeatureExtractor
-from qpr_jax.reranking.words import WORD_WEIGHTS, pair_features
-from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.pair_model.features import MOST, FeatureExtractor
+from qpr_jax.pair_model.words import WORD_WEIGHTS, pair_features
 from qpr_jax.training.evaluator import sample_questions
+from qpr_jax.training.train_data import TrainDataset
 
 MIN_LABELED = 100  # of each label; fewer are too few to fit
 UNLABELED = 0.1  # the weight of a near pair or a contrast; that of a labeled pair is 1 in the mean

@@ -22,20 +22,19 @@ import numpy as np
 from qpr_jax.data.clusters import in_one_cluster
 from qpr_jax.data.contrasts import contrasts
 from qpr_jax.data.splits import VALIDATION
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.rankings import reliability
 from qpr_jax.evaluation.retrieval import first_scores, index_search
-from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.index.vectors import Vectors, pair_distances
-from qpr_jax.reranking.features import FeatureExtractor, zero_weights
-from qpr_jax.reranking.fitting import logistic
-from qpr_jax.reranking.model import FittedModel, read_encoder_and_model
-from qpr_jax.reranking.refit import refit
-from qpr_jax.reranking.terms import Frequencies
-from qpr_jax.reranking.words import Network, WordsModel
+from qpr_jax.pair_model.features import FeatureExtractor, zero_weights
+from qpr_jax.pair_model.fitting import logistic
+from qpr_jax.pair_model.model import FittedModel, read_encoder_and_model
+from qpr_jax.pair_model.refit import refit
+from qpr_jax.pair_model.terms import Frequencies
+from qpr_jax.pair_model.words import Network, WordsModel
 from qpr_jax.training.config import TrainConfig, trains
-from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.pair_examples import (
     SHARE,
     Examples,
@@ -50,6 +49,7 @@ from qpr_jax.training.pair_examples import (
     share_weights,
 )
 from qpr_jax.training.pair_network import train_early, train_network
+from qpr_jax.training.train_data import TrainDataset
 
 log = logging.getLogger(__name__)
 
@@ -95,14 +95,14 @@ def train_words(
     labeled = read(pairs, labels)._replace(weights=share_weights(labels))
     others = read(*near_pairs(dataset, vectors, "validation"))
     others = others.joined(read_contrasts(dataset, encoder, extractor))
-    search = index_search(index or Vectors.build(Recipe(), vectors), vectors)
+    search = index_search(index or Vectors.build(IndexConfig(), vectors), vectors)
     taught = read_taught(dataset, vectors, extractor, search, seed)
     early, weights = train_early(taught, lists, trained=trained, seed=seed)
     examples = [some.with_words(weights) for some in (lists, labeled, others)]
     if not (facts := _check(early, examples, folds, seed)):
         return None
     model = WordsModel(
-        encoder=encoder.identity,
+        encoder=encoder.fingerprint,
         depth=depth,
         farthest=float(np.quantile(lists.features[lists.labels, 1], _REACHED)),
         network=train_network(early, *examples, seed=seed),
@@ -255,7 +255,7 @@ def inherit(
     start_model = read_encoder_and_model(start)[1]
     if start_model is None:
         return None
-    changes: dict[str, Any] = {"encoder": encoder.identity}
+    changes: dict[str, Any] = {"encoder": encoder.fingerprint}
     if isinstance(start_model, WordsModel):
         changes["embeddings"] = encoder
     model = dataclasses.replace(
@@ -264,7 +264,7 @@ def inherit(
     held_out = dataset.splits.split_of == VALIDATION
     labeled = dataset.data.subset(held_out)
     try:
-        model, facts = refit(model, encoder.identity, labeled, vectors[held_out])
+        model, facts = refit(model, encoder.fingerprint, labeled, vectors[held_out])
     except UserError as error:
         log.info("the scores of pairs are those of %s: %s", start, error.what)
         return model

@@ -10,9 +10,9 @@ import numpy as np
 import optax
 from scipy.optimize import minimize
 
-from qpr_jax.reranking.features import zero_weights
-from qpr_jax.reranking.fitting import logistic
-from qpr_jax.reranking.words import FEATURES, WORD_WEIGHTS, Network
+from qpr_jax.pair_model.features import zero_weights
+from qpr_jax.pair_model.fitting import logistic
+from qpr_jax.pair_model.words import FEATURES, WORD_WEIGHTS, Network
 from qpr_jax.training.pair_examples import UNLABELED, Examples
 
 HIDDEN = 128

@@ -11,18 +11,18 @@ from typing import Any
 
 from qpr_jax import __version__
 from qpr_jax.encoders import load
-from qpr_jax.encoders.base import CARD, Encoder
+from qpr_jax.encoders.encoder import CARD, Encoder
 from qpr_jax.encoders.load import encoder_folder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.rankings import RESAMPLES, SCORE_NAMES, rank_scores, read_ranks
 from qpr_jax.files import MANIFEST, StrPath, read_object, refuse_existing
-from qpr_jax.rendering import render
-from qpr_jax.reranking.model import (
+from qpr_jax.pair_model.model import (
     FittedModel,
     model_facts,
     read_encoder_and_model,
     save_pair_model,
 )
+from qpr_jax.rendering import render
 
 # How the names of known files of translations begin, and their terms.
 _TERMS = {
@@ -77,12 +77,12 @@ def model_card(
     """
     report = read_object(run / "report.json")
     settings = read_object(run / "run.json")
-    if report.get("encoder") != encoder.identity:
+    if report.get("encoder") != encoder.fingerprint:
         report, settings = {}, {}
     learned = encoder.settings.get("translations", {})
     files = learned.get("files", [])
     packaged, start = encoder_folder(load.STUDENT), settings.get("pretrained.identity")
-    inherits = load.load_encoder(packaged).identity in (encoder.identity, start)
+    inherits = load.load_encoder(packaged).fingerprint in (encoder.fingerprint, start)
     about = (packaged / CARD).read_text("utf-8").partition("## Training data\n")[2]
     languages = [learned["source_language"], *(file["language"] for file in files)] if files else []
     return render(
@@ -92,7 +92,7 @@ def model_card(
         shell_name=shlex.quote(name),
         version=__version__,
         manifest=MANIFEST,
-        identity=encoder.identity,
+        fingerprint=encoder.fingerprint,
         dimension=encoder.dimension,
         encoder=encoder.summary(),
         licence=licence,
@@ -120,7 +120,7 @@ def _training_details(report: Mapping[str, Any], settings: Mapping[str, Any]) ->
     """Return the rows of the table of training data, without settings that are missing."""
     details: dict[str, Any] = {
         "it started from the encoder": settings.get("pretrained.identity"),
-        "teacher": settings.get("teacher.identity"),
+        "teacher": settings.get("teacher.fingerprint"),
     }
     if settings.get("max_epochs"):
         details |= {name: settings.get(name) for name in _PAIR_SETTINGS}

@@ -15,8 +15,8 @@ import numpy as np
 
 from qpr_jax.data.parallel_sentences import file_names
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.evaluation.lexical import bm25_search
 from qpr_jax.evaluation.rankings import rank_scores, write_ranks
 from qpr_jax.evaluation.retrieval import (
@@ -32,18 +32,18 @@ from qpr_jax.evaluation.retrieval import (
 from qpr_jax.evaluation.translation import Corpus, known_shares, score_set
 from qpr_jax.files import write_atomically, write_json
 from qpr_jax.index.folder import FolderStore
-from qpr_jax.index.recipe import PAPER
+from qpr_jax.index.index_config import PAPER
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.machine import cpu_count, peak_memory
+from qpr_jax.pair_model.words import WordsModel
 from qpr_jax.rendering import render
-from qpr_jax.reranking.words import WordsModel
 from qpr_jax.retriever import Retriever
-from qpr_jax.training.config import TrainConfig, identity
-from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.config import TrainConfig, fingerprint
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.pair_model_job import score_contrasts, score_hits
 from qpr_jax.training.teacher import NEIGHBORS
+from qpr_jax.training.train_data import TrainDataset
 from qpr_jax.training.translations import TranslationData
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def write_report(
     store = retriever.store
     assert isinstance(store, FolderStore)  # a run makes no other
     report = _score_splits(folder, dataset, store.vectors, vectors, words)
-    report["encoder"] = retriever.encoder.identity
+    report["encoder"] = retriever.encoder.fingerprint
     if words:
         facts: dict[str, Any] = {"depth": words.depth, "farthest": words.farthest}
         facts["above_contrasts"] = score_contrasts(dataset, retriever.encoder, words)
@@ -80,7 +80,7 @@ def write_report(
     report["data"] = dataset.report
     report["index"] = {
         "factory": store.vectors.factory,
-        "probes": store.recipe.probes,
+        "nprobe": store.index_config.nprobe,
         "questions": len(retriever),
         "recall@10": store.vectors.recall(),
     }
@@ -96,7 +96,7 @@ def write_report(
         "peak_memory_gib": peak_memory() / 2**30,
     }
     # An encoder keeps the sizes of the one that its training started from.
-    report["settings"] = identity(config) | getattr(retriever.encoder, "settings", {})
+    report["settings"] = fingerprint(config) | getattr(retriever.encoder, "settings", {})
     report["machine"] = _machine(config)
     also = {
         "folder": folder,

@@ -8,11 +8,11 @@ import json
 import logging
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import MINILM_WEIGHTS
 from qpr_jax.encoders.onnx_encoder import OnnxEncoder
 from qpr_jax.encoders.vector_file import encode_to_file
@@ -21,17 +21,13 @@ from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import locked, user_cache, write_atomically
 from qpr_jax.index.stores import read_encoder
 from qpr_jax.models import unit_rows
-from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig, gives_vectors
 from qpr_jax.training.sections import naming, refuse_if
-
-if TYPE_CHECKING:
-    from qpr_jax.training.dataset import TrainDataset
 
 log = logging.getLogger(__name__)
 
 NEIGHBORS = 10
-_SAMPLE = 50_000  # questions to compute principal components from
+SAMPLE = 50_000  # questions to compute principal components from
 _CHUNK = 16_384
 
 
@@ -68,7 +64,7 @@ class Teacher(NamedTuple):
         assert self.encoder is not None
         vectors = unit_rows(np.asarray(cached_vectors(self.encoder, words)))
         vectors -= vectors.mean(axis=0)
-        return vectors @ _components(vectors[:_SAMPLE], dimension)
+        return vectors @ principal_components(vectors[:SAMPLE], dimension)
 
 
 def read_teacher(config: TrainConfig) -> Encoder | None:
@@ -93,34 +89,6 @@ def teacher_words(config: TrainConfig, teacher: Encoder | None) -> list[str]:
     return [word for word in words if len(word) > 1 and word.isalpha()]
 
 
-def make_teacher(config: TrainConfig, dataset: TrainDataset, encoder: Encoder | None) -> Teacher:
-    """Make the teacher of a training; its vectors are computed unless they are cached.
-
-    `encoder`: of `teacher.model`; None if that is a file of vectors. UserError if it has fewer
-    dimensions than the student.
-    """
-    sources = dataset.translations.sources if dataset.translations else []
-    questions = [dataset.data.questions, dataset.unlabeled, sources]
-    dimension = dataset.start.dimension if dataset.start else config.encoder.output_dim
-    parts = [] if encoder else [_given(config.teacher.model, questions)]
-    size = encoder.dimension if encoder else parts[0].shape[1]
-    what = f"expected at most {size} dimensions, as the teacher's, got {dimension}"
-    remedy = f"set `encoder.output_dim={size}`, or, for a transformer, another teacher"
-    refuse_if(dimension > size, "encoder.output_dim", what, remedy)
-    if encoder:  # process 0 computes the vectors, and the others read them
-        parts = distributed.in_turn(
-            lambda: [cached_vectors(encoder, part) for part in questions if len(part)]
-        )
-    teacher = Teacher(tuple(parts), None, encoder)
-    if dimension == size:
-        return teacher
-    rows = dataset.trainable_rows
-    encoded = rows[rows < dataset.first_target]
-    sample = np.sort(np.random.default_rng(0).permutation(encoded)[:_SAMPLE])
-    components = _components(teacher.vectors(sample), dimension)
-    return teacher._replace(components=distributed.from_first(components))
-
-
 def neighbors(teacher: Teacher, count: int, queries: np.ndarray) -> np.ndarray:
     """The teacher's nearest of the first `count` rows to each query: int64 [n, NEIGHBORS]."""
     starts = range(0, count, _CHUNK)  # in chunks, since normalizing copies
@@ -133,19 +101,19 @@ def cached_vectors(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
 
     The next call resumes what a kill left.
     """
-    digest = hashlib.sha256(encoder.identity.encode())
+    digest = hashlib.sha256(encoder.fingerprint.encode())
     for text in texts:
         digest.update(json.dumps(text).encode())
     path = user_cache() / "teacher" / digest.hexdigest()[:32] / "vectors.npy"
     with locked(path.with_name(".lock"), wait=True):  # another process may compute the same
         if not path.is_file():
             log.info("computing %s rows of %s", f"{len(texts):,}", path)
-            dimension, identity = encoder.dimension, encoder.identity
-            encode_to_file(path, texts, encoder.encode, dimension=dimension, encoder=identity)
+            dimension, fingerprint = encoder.dimension, encoder.fingerprint
+            encode_to_file(path, texts, encoder.encode, dimension=dimension, encoder=fingerprint)
     return np.load(path, mmap_mode="r")
 
 
-def _given(model: str, questions: Sequence[Sequence[str]]) -> np.ndarray:
+def given_vectors(model: str, questions: Sequence[Sequence[str]]) -> np.ndarray:
     """Read a user's file of vectors; if they do not fit, write the questions beside it."""
     path, count = pathlib.Path(model), sum(map(len, questions))
     try:
@@ -174,7 +142,7 @@ def _write_questions(vectors: pathlib.Path, questions: Sequence[Sequence[str]]) 
     return path
 
 
-def _components(vectors: np.ndarray, dimension: int) -> np.ndarray:
+def principal_components(vectors: np.ndarray, dimension: int) -> np.ndarray:
     """The principal directions, which keep most of the inner products: float32 [t, dimension]."""
     _, directions = np.linalg.eigh(vectors.T @ vectors)
     return np.ascontiguousarray(directions[:, ::-1][:, :dimension])

@@ -15,18 +15,18 @@ import numpy as np
 from jax.sharding import Mesh
 
 from qpr_jax.data.splits import write_splits
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.files import replace_folder
-from qpr_jax.index.base import Question
 from qpr_jax.index.build import EXPORT, INDEX
 from qpr_jax.index.folder import FolderStore
-from qpr_jax.reranking.model import save_pair_model
-from qpr_jax.retriever import Retriever, read_encoder, run_recipe
+from qpr_jax.index.protocol import Question
+from qpr_jax.pair_model.model import save_pair_model
+from qpr_jax.retriever import Retriever, index_config_of, read_encoder
 from qpr_jax.training import distributed, train_step
 from qpr_jax.training.batches import Batch, Loader
 from qpr_jax.training.config import TrainConfig, trains
-from qpr_jax.training.dataset import TrainDataset, load_dataset
+from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.evaluator import make_evaluator
 from qpr_jax.training.lists import sort_lists
 from qpr_jax.training.loop import Phase, fit
@@ -35,6 +35,7 @@ from qpr_jax.training.objectives import Objective, make_objectives
 from qpr_jax.training.pair_model_job import train_pair_model
 from qpr_jax.training.report import write_report
 from qpr_jax.training.teacher import read_teacher
+from qpr_jax.training.train_data import TrainDataset
 from qpr_jax.training.train_step import Params, TrainState
 from qpr_jax.training.translations import with_languages
 
@@ -161,14 +162,14 @@ def _finish(folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset) ->
             part,
             map(Question, dataset.data.ids.tolist(), questions),
             reuse_vectors(encoder, questions, vectors),
-            run_recipe(encoder),
-            encoder=encoder.identity,
+            index_config_of(encoder),
+            encoder=encoder.fingerprint,
             dimension=encoder.dimension,
             export=lambda build: EXPORT,
         )
         model = train_pair_model(config, dataset, encoder, vectors, store.vectors)
         save_pair_model(folder / EXPORT, model)
-    store = FolderStore(folder / INDEX, encoder=encoder.identity)
+    store = FolderStore(folder / INDEX, encoder=encoder.fingerprint)
     retriever = Retriever(encoder, store, model)
     report = write_report(folder, config, dataset, retriever, vectors, encode_seconds=seconds)
     log.info("finished; see %s", folder / "report.md")

@@ -21,7 +21,7 @@ from qpr_jax.data.parallel_sentences import (
 )
 from qpr_jax.data.splits import group_questions
 from qpr_jax.distant.cluster_folder import content_hash
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig, flatten
 from qpr_jax.training.sections import naming, refuse_if
@@ -169,7 +169,7 @@ def _read(config: TrainConfig, setting: str, spec: str) -> Translations:
 
 
 def translation_digests(config: TrainConfig) -> dict[str, list[str]]:
-    """The languages and the hashes of the files of translations, for the identity of a run."""
+    """The languages and the hashes of the files of translations, for the fingerprint of a run."""
     found: dict[str, list[str]] = {}
     for name in _SETTINGS if config.data.parallel else ():
         digests = found[f"{name}.sha256"] = []

@@ -9,7 +9,7 @@ import pytest
 from qpr_jax.cli import main
 from tests.runs import ROOT, start_python
 
-TINY = ROOT / "tests" / "reranking" / "tiny_cross_encoder"
+TINY = ROOT / "tests" / "pair_model" / "tiny_cross_encoder"
 QUESTIONS = {
     5: "How can I learn Python quickly?",
     3: "What is the best way to learn Python?",

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from qpr_jax.data.question_pairs import read_question_pairs
-from qpr_jax.reranking.cross_encoder import read_cross_encoder
+from qpr_jax.pair_model.cross_encoder import read_cross_encoder
 from qpr_jax.training.sources import NEGATIVES
 from tests.cli.conftest import TINY
 from tests.distant.rows import log_rows, write_rows

@@ -115,20 +115,20 @@ def test_strings_are_ids_and_a_payload_comes_back(qpr, refused, done, objects, r
     assert len(Retriever.load("mine")) == 0
 
 
-def test_standard_input_and_another_recipe_for_an_index_that_is_replaced(done, objects, run):
+def test_standard_input_and_another_kind_for_an_index_that_is_replaced(done, objects, run):
     said = "in place of the old index"
     assert said not in done("index", "mine", "--encoder", run, given=b"rice\n")[1]
     given = "".join(f"question {i}\n" for i in range(1000)).encode()
-    flags = ("--factory", "IVF20,SQ8", "--metric", "ip", "--probes", 5, "--vectors", "float16")
+    flags = ("--factory", "IVF20,SQ8", "--metric", "ip", "--nprobe", 5, "--vectors", "float16")
     assert said in done("index", "mine", "--encoder", run, *flags, given=given)[1]
     before = objects("info", "mine")[0]["encoder"]
-    assert before == load_encoder(run / "export").identity
+    assert before == load_encoder(run / "export").fingerprint
     assert "open_student" not in done("index", "mine", *flags, given=given)[1]
     facts = objects("info", "mine")[0]
     assert facts["encoder"] == before
     assert facts["integrity_check"] == "ok"
-    recipe = [facts[name] for name in ("factory", "metric", "probes", "vectors")]
-    assert recipe == ["IVF20,SQ8", "ip", 5, "float16"]
+    index_config = [facts[name] for name in ("factory", "metric", "nprobe", "vectors")]
+    assert index_config == ["IVF20,SQ8", "ip", 5, "float16"]
 
 
 def test_info_finds_a_flipped_bit_that_opening_does_not(refused, done, index):
@@ -155,4 +155,6 @@ def test_a_command_that_names_no_encoder_takes_that_of_the_package_and_says_so(d
     for command in (("index", "mine", "q.txt"), ("duplicates", "q.txt", "--out", "o")):
         _, stderr = done(*command)
         assert stderr.count(f"encoder: {MINILM}; `--encoder {STUDENT}`") == 1
-    assert load_encoder(tmp_path / "mine" / "export").identity == load_encoder(MINILM).identity
+    assert (
+        load_encoder(tmp_path / "mine" / "export").fingerprint == load_encoder(MINILM).fingerprint
+    )

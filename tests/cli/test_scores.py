@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.beir_format import write_beir
-from qpr_jax.reranking.cross_encoder import read_cross_encoder, save_cross_encoder
+from qpr_jax.pair_model.cross_encoder import read_cross_encoder, save_cross_encoder
 from qpr_jax.retriever import Retriever
 from tests.cli.conftest import QUESTIONS, TINY
 from tests.runs import WORDS, write_encoder, write_words

@@ -6,7 +6,7 @@ import polars
 import pytest
 
 from qpr_jax import Retriever, UserError, find_duplicates, read_encoder
-from qpr_jax.reranking.plain import probability
+from qpr_jax.pair_model.plain import probability
 from tests.refused import check_refused
 from tests.runs import WORDS
 from tests.tables import read_table

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from qpr_jax.duplicates.groups import choose_kept, group_entries
 from qpr_jax.duplicates.rows import LINKAGES, make_rows
-from qpr_jax.index.base import Question
+from qpr_jax.index.protocol import Question
 
 
 def as_sets(roots, last):

@@ -50,17 +50,17 @@ def save(folder: pathlib.Path, **changed) -> CnnEncoder:
 
 def test_the_identity_is_a_hash_of_what_decides_the_vectors(tmp_path):
     encoder = save(tmp_path / "a")
-    first = encoder.identity
-    assert cnn_encoder(normalize=True).identity != first
-    assert save(tmp_path / "b", settings={"other": 2}).identity == first
-    assert save(tmp_path / "c", max_tokens=21).identity != first
+    first = encoder.fingerprint
+    assert cnn_encoder(normalize=True).fingerprint != first
+    assert save(tmp_path / "b", settings={"other": 2}).fingerprint == first
+    assert save(tmp_path / "c", max_tokens=21).fingerprint != first
     other = {**cnn_weights(), "biases": cnn_weights(seed=1)["biases"]}
-    assert save(tmp_path / "d", **other).identity != first
+    assert save(tmp_path / "d", **other).fingerprint != first
     # So that indexes built with it stay valid.
     assert first == "cb4d93828fc1ed97d419a48f107cbd72f7795102771a5a44bacbf3ef1f009945"
     assert encoder.files()["vocabulary.json"] == vocabulary_to_bytes(VOCABULARY)
     assert b"subwords" not in encoder.files()["vocabulary.json"]
-    assert dataclasses.replace(encoder, vocabulary=SUBWORDS).identity != first
+    assert dataclasses.replace(encoder, vocabulary=SUBWORDS).fingerprint != first
 
 
 WRONG_SHAPES = [
@@ -120,14 +120,14 @@ def test_weights_of_half_precision_take_half_the_space_and_keep_the_identity(tmp
         kernels=tuple(map(round_to_half, whole.kernels)),
         biases=tuple(map(round_to_half, whole.biases)),
     )
-    assert half.identity != whole.identity
+    assert half.fingerprint != whole.fingerprint
     save_encoder(tmp_path / "half", half)
     save_encoder(tmp_path / "whole", whole)
     for name, dtype in (("half", np.float16), ("whole", np.float32)):
         stored = load_file(tmp_path / name / WEIGHTS)
         assert {array.dtype for array in stored.values()} == {np.dtype(dtype)}
     read = read_cnn(tmp_path / "half")
-    assert read.identity == half.identity
+    assert read.fingerprint == half.fingerprint
     assert read.embedding.dtype == np.float32
     np.testing.assert_array_equal(read.encode(QUESTIONS), half.encode(QUESTIONS))
     np.testing.assert_allclose(half.encode(QUESTIONS), whole.encode(QUESTIONS), atol=1e-2)

@@ -104,7 +104,7 @@ def test_other_values_than_lists_of_strings_are_refused(encoder):
 def test_a_saved_encoder_is_the_same(encoder, tmp_path):
     save_encoder(tmp_path / "saved", encoder, card="# mine\n")
     again = read_encoder(tmp_path / "saved")
-    assert again.identity == encoder.identity
+    assert again.fingerprint == encoder.fingerprint
     for name in ("dimension", "max_tokens", "normalize", "settings"):
         assert getattr(again, name) == getattr(encoder, name)
     assert_same(encoder, again.encode(TEXTS), encoder.encode(TEXTS))
@@ -150,7 +150,7 @@ OWN = ["aa", "b", "cccc"]
 class Lengths(Encoder):
     """The length of a text, and 1."""
 
-    identity = "lengths"
+    fingerprint = "lengths"
     dimension = 2
 
     def encode(self, questions):

@@ -115,7 +115,7 @@ def test_says_nothing_of_encoders_of_many_languages_and_of_ones_own(caplog):
     many = dataclasses.replace(minilm, vocabulary_size=119_547)  # as multilingual BERT
 
     class Custom(Encoder):
-        identity, dimension = "custom", 2
+        fingerprint, dimension = "custom", 2
 
     assert not any(is_said(other, german, caplog) for other in (trained, many, Custom()))
     model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0]]}

@@ -13,7 +13,7 @@ import pytest
 from qpr_jax import Retriever, UserError
 from qpr_jax.encoders import load
 from qpr_jax.encoders.load import contains_encoder, encoder_folder, load_encoder, save_encoder
-from qpr_jax.reranking.model import read_encoder_and_model
+from qpr_jax.pair_model.model import read_encoder_and_model
 from tests.encoders.examples import QUESTIONS, TINY, cnn_encoder
 from tests.runs import write_words
 
@@ -37,7 +37,7 @@ def test_a_folder_is_written_unless_it_holds_the_encoder(published):
     (published / "model.safetensors").write_bytes(b"damaged")
     assert not contains_encoder(published, other)
     save_encoder(published, other)
-    assert load_encoder(published).identity == other.identity
+    assert load_encoder(published).fingerprint == other.fingerprint
 
 
 def test_models_are_found_by_name(published, tmp_path, monkeypatch):
@@ -61,7 +61,7 @@ def test_models_are_found_by_name(published, tmp_path, monkeypatch):
 def test_a_sentence_model_may_have_a_manifest_of_another_program(tmp_path):
     shutil.copytree(TINY, tmp_path / "t")
     (tmp_path / "t" / "manifest.json").write_text('{"name": "an app"}')
-    assert load_encoder(tmp_path / "t").identity == load_encoder(TINY).identity
+    assert load_encoder(tmp_path / "t").fingerprint == load_encoder(TINY).fingerprint
 
 
 def test_a_model_is_fetched_and_none_of_its_code(tmp_path, monkeypatch):
@@ -82,7 +82,7 @@ def test_a_model_is_fetched_and_none_of_its_code(tmp_path, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     retriever = Retriever.load("hf://org/mine")
-    assert retriever.encoder.identity == cnn_encoder().identity
+    assert retriever.encoder.fingerprint == cnn_encoder().fingerprint
     retriever.add(["how can i learn python"])
     assert retriever.pair_model is not None
     assert not (snapshot / "code.py").exists()
@@ -110,7 +110,7 @@ needs_model = pytest.mark.skipif(
 
 def test_minilm_has_a_model_of_pairs():
     encoder, model = read_encoder_and_model("minilm")
-    assert model.encoder == encoder.identity
+    assert model.encoder == encoder.fingerprint
     question, query, other = "How do I reset my password?", "reset my password", "Where is it?"
     retriever = Retriever.build([question, other], encoder="minilm")
     near, far = retriever.search(query)[0]
@@ -121,7 +121,7 @@ def test_a_folder_of_that_name_comes_first_and_another_path_is_no_name(tmp_path,
     monkeypatch.chdir(tmp_path)
     shutil.copytree(TINY, "minilm")
     for encoder in (Retriever.build(["rice"], encoder="minilm").encoder, load_encoder("minilm")):
-        assert encoder.identity == load_encoder(TINY).identity
+        assert encoder.fingerprint == load_encoder(TINY).fingerprint
     with pytest.raises(UserError, match="expected an encoder or an index, found none"):
         Retriever.build(["rice"], encoder=tmp_path / "none" / "minilm")
 

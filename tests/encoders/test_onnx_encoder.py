@@ -103,7 +103,7 @@ def test_it_is_small_and_its_card_names_licence_and_source(minilm):
     files = [path for path in PACKAGED[MINILM].rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 25e6
     card = (PACKAGED[MINILM] / "README.md").read_text("utf-8")
-    assert minilm.identity in card
+    assert minilm.fingerprint in card
     for fact in ("apache-2.0", "huggingface.co/sentence-transformers/all-MiniLM-L6-v2"):
         assert fact in card
 

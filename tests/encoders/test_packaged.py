@@ -31,7 +31,7 @@ def test_it_is_small_and_the_one_of_its_card():
     assert sum(path.stat().st_size for path in files) <= 25e6
     card = (PACKAGED[STUDENT] / "README.md").read_text()
     encoder = read_encoder(STUDENT)
-    assert encoder.identity in card
+    assert encoder.fingerprint in card
     assert encoder.settings["encoder.stored_dtype"] == "float16"
     sources = "Tatoeba SimpleQuestions WebQuestions CLINC150 WordNet all-MiniLM-L6-v2"
     assert all(source in card for source in sources.split())
@@ -140,8 +140,8 @@ def test_a_call_without_an_encoder_takes_the_default(tmp_path, monkeypatch):
     monkeypatch.setattr("qpr_jax.encoders.load.MOST_ROWS", 5)
     monkeypatch.chdir(tmp_path)
     (tmp_path / MINILM).mkdir()  # whatever lies in a folder of that name
-    identities = {name: read_encoder(PACKAGED[name]).identity for name in PACKAGED}
+    identities = {name: read_encoder(PACKAGED[name]).fingerprint for name in PACKAGED}
     few, many = Retriever.build(QUESTIONS[:5]), Retriever.build(QUESTIONS)
-    assert (few.encoder.identity, few.encoder_name) == (identities[MINILM], MINILM)
-    assert (many.encoder.identity, many.encoder_name) == (identities[STUDENT], STUDENT)
+    assert (few.encoder.fingerprint, few.encoder_name) == (identities[MINILM], MINILM)
+    assert (many.encoder.fingerprint, many.encoder_name) == (identities[STUDENT], STUDENT)
     assert len(many) == len(QUESTIONS)

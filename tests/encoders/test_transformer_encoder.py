@@ -143,7 +143,7 @@ def test_the_token_limit_of_a_training_is_saved(folder, tmp_path, remove):
     save_encoder(tmp_path / "saved", limited)
     again = load_encoder(tmp_path / "saved")
     assert again.max_tokens == limited.max_tokens == 6
-    assert again.identity == limited.identity != encoder.identity
+    assert again.fingerprint == limited.fingerprint != encoder.fingerprint
     written = json.loads((tmp_path / "saved" / "sentence_bert_config.json").read_text())
     assert written["max_seq_length"] == 6  # which sentence-transformers reads
     question = "what is the best way to cook rice"
@@ -151,7 +151,7 @@ def test_the_token_limit_of_a_training_is_saved(folder, tmp_path, remove):
     assert encoder.tokenizer.token_ids(["how", question], 3).truncated == 1  # "how" fits
     same, larger = (encoder.trained(encoder.weights, {}, max_tokens=n) for n in (32, 64))
     assert same.max_tokens == larger.max_tokens == 32
-    assert same.identity == larger.identity != limited.identity
+    assert same.fingerprint == larger.fingerprint != limited.fingerprint
     assert same.contents.keys() == encoder.contents.keys()
 
 

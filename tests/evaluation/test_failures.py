@@ -12,7 +12,7 @@ from qpr_jax.evaluation.failures import (
     summarize,
     write_failures,
 )
-from qpr_jax.index.base import Hit
+from qpr_jax.index.protocol import Hit
 
 QUESTIONS = {
     1: "How do I cook rice?",

@@ -16,7 +16,7 @@ def trained(monkeypatch):
         if config.seed == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("qpr_jax.training.main.train_and_evaluate", fake)
+    monkeypatch.setattr("qpr_jax.training.run.train_and_evaluate", fake)
     return given
 
 

@@ -47,7 +47,7 @@ def train(monkeypatch):
         write_json(folder / "report.json", {"timing": {"steps": 12}})
 
     fake.trained, fake.errors = [], {}
-    monkeypatch.setattr("qpr_jax.training.main.train_and_evaluate", fake)
+    monkeypatch.setattr("qpr_jax.training.run.train_and_evaluate", fake)
     return fake
 
 

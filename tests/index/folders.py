@@ -5,9 +5,9 @@ import pathlib
 import shutil
 import sqlite3
 
-from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
-from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.index_config import IndexConfig
+from qpr_jax.index.protocol import Question
 from tests.kills import Killed
 from tests.store_contract import DIMENSION, encode
 
@@ -20,8 +20,8 @@ def some(count: int, first: int = 0) -> list[Question]:
     ]
 
 
-def make(folder: pathlib.Path | None, questions: list[Question], **recipe) -> FolderStore:
-    how = Recipe(**recipe)
+def make(folder: pathlib.Path | None, questions: list[Question], **index_config) -> FolderStore:
+    how = IndexConfig(**index_config)
     return FolderStore.create(folder, questions, encode, how, encoder="e" * 64, dimension=DIMENSION)
 
 

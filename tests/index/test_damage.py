@@ -11,9 +11,9 @@ import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import file_entries, seal
-from qpr_jax.index.base import Question
 from qpr_jax.index.build import verify_build
 from qpr_jax.index.folder import FolderStore
+from qpr_jax.index.protocol import Question
 from tests.index.folders import contents, make, some
 from tests.store_contract import encode, put
 
@@ -158,8 +158,8 @@ def test_manifests_that_do_not_fit_are_refused(folder):
         {"count": 2**62},
         {"dimension": 0},
         {"factory": "SQ8"},
-        {"recipe": {"factory": "auto", "colour": 1}},
-        {"recipe": {"probes": "many"}},
+        {"index_config": {"factory": "auto", "colour": 1}},
+        {"index_config": {"nprobe": "many"}},
         {"build": "../../../../etc/passwd"},
         {"build": 7},
         {"next_id": None},

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
+from qpr_jax.index.protocol import Question
 from tests import store_contract
 from tests.index.folders import contents, kill_at, make, some
 from tests.kills import Killed
@@ -35,24 +35,26 @@ def by_id(questions):
     return {q.id: q if q.payload else q._replace(payload=None) for q in questions}
 
 
-@pytest.mark.parametrize("recipe", [{}, {"factory": "HNSW8", "metric": "ip", "vectors": "float16"}])
-def test_it_comes_back_whole(tmp_path, recipe):
+@pytest.mark.parametrize(
+    "index_config", [{}, {"factory": "HNSW8", "metric": "ip", "vectors": "float16"}]
+)
+def test_it_comes_back_whole(tmp_path, index_config):
     questions = some(50) + ODD
-    store = make(tmp_path, questions, **recipe)
+    store = make(tmp_path, questions, **index_config)
     assert {question.id: question for question in store.questions()} == by_id(questions)
     kinds = {path.name.split("-")[0] for path in tmp_path.glob("[!.]*")}
-    codes = {"codes"} if recipe else set()
+    codes = {"codes"} if index_config else set()
     assert kinds == codes | {"manifest.json", "vectors", "questions", "changes"}
     again = FolderStore(tmp_path, encoder="e" * 64)
     assert [*again.questions()] == [*store.questions()]
     assert again.version == store.version
-    assert (again.recipe, again.dimension) == (store.recipe, DIMENSION)
+    assert (again.index_config, again.dimension) == (store.index_config, DIMENSION)
     assert again.facts()["recall@10"] == 1
     vectors = again.vectors.take(np.arange(len(again)))
     np.testing.assert_allclose(vectors, encode(q.text for q in questions), atol=1e-2)
     (hits,) = again.search(encode(["question 6"]), 1000)
     assert len(hits) == len(questions)
-    if not recipe:
+    if not index_config:
         assert hits[0] == ("q-6", "question 6", 0, None, {"of": 6})
 
 
@@ -122,7 +124,7 @@ def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path):
     make(tmp_path, some(5))
     program = (
         "import sys\n"
-        "from qpr_jax.index.base import Question\n"
+        "from qpr_jax.index.protocol import Question\n"
         "from qpr_jax.index.folder import FolderStore\n"
         "from tests.store_contract import put\n"
         "store = FolderStore(sys.argv[1])\n"

@@ -7,7 +7,7 @@ import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.index import stores
-from qpr_jax.index.base import Hit
+from qpr_jax.index.protocol import Hit
 from qpr_jax.index.vectors import exact_top_k
 from qpr_jax.retriever import Retriever
 from qpr_jax.text.cleaning import Cleaner
@@ -16,7 +16,7 @@ from qpr_jax.text.cleaning import Cleaner
 class MemoryStore:
     """Questions and vectors in a dictionary."""
 
-    defaults, at = {"probes": 1}, {}
+    defaults, at = {"nprobe": 1}, {}
 
     @classmethod
     def open(cls, location):
@@ -25,11 +25,15 @@ class MemoryStore:
         return cls.at[location]
 
     @classmethod
-    def build(cls, location, questions, encoder, recipe, encoder_name, save_encoder):
+    def build(cls, location, questions, encoder, index_config, encoder_name, save_encoder):
         store = cls.at[location] = cls()
-        store.location, store.recipe, store.encoder_name = location, recipe, encoder_name
+        store.location, store.index_config, store.encoder_name = (
+            location,
+            index_config,
+            encoder_name,
+        )
         store.encoder, store.dimension, store.cleaner = (
-            encoder.identity,
+            encoder.fingerprint,
             encoder.dimension,
             Cleaner(),
         )
@@ -52,7 +56,7 @@ class MemoryStore:
     def search(self, vectors, k):
         rows = [*self.rows.values()]
         stored = np.array([vector for _, vector in rows], np.float32).reshape(-1, self.dimension)
-        found = zip(*exact_top_k(vectors, stored, k, self.recipe.metric), strict=True)
+        found = zip(*exact_top_k(vectors, stored, k, self.index_config.metric), strict=True)
         return [
             [Hit(*rows[i][0][:2], float(at), None, rows[i][0][2]) for at, i in pairs if i >= 0]
             for pairs in (zip(*pair, strict=True) for pair in found)
@@ -101,7 +105,7 @@ def memory(monkeypatch):
 def test_a_retriever_of_a_store_that_is_registered_by_a_scheme(encoder_run, tmp_path):
     entries = ["how to cook rice", "what is rye"]
     built = Retriever.build(entries, location="memory://a", encoder=encoder_run)
-    assert (built.store.recipe.probes, built.store.encoder_name) == (1, str(encoder_run))
+    assert (built.store.index_config.nprobe, built.store.encoder_name) == (1, str(encoder_run))
     loaded = Retriever.load("memory://a", indexed=True)
     (new,) = loaded.add("where is my car")
     assert [hit.id for hit in built.search("where is my car", 1)[0]] == [new]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from qpr_jax.errors import UserError
 from qpr_jax.index import vectors as vectors_module
-from qpr_jax.index.recipe import PAPER, Recipe, check_recipe, fit_recipe
+from qpr_jax.index.index_config import PAPER, IndexConfig, check_index_config, fit_index_config
 from qpr_jax.index.vectors import Live, Vectors, distances_to, exact_top_k
 
 FACTORIES = [
@@ -77,21 +77,21 @@ def test_every_family_finds_the_nearest(points, metric):
     queries = points[:40] + np.float32(0.01)
     exact = brute_force(queries, points, 5, metric)
     for factory in FACTORIES:
-        index = Vectors.build(Recipe(factory, metric, probes=20), points)
+        index = Vectors.build(IndexConfig(factory, metric, nprobe=20), points)
         distances, rows = index.search(queries, 5)
         found = distances <= exact[:, -1:] + 1e-4
         enough = 0.6 if factory in ("HNSW2", "IVF20,PQ7x4fs") else 0.95
         assert found.mean() > enough, factory
         np.testing.assert_allclose(distances, distances_to(queries, points, rows, metric))
     halves = points.astype(np.float16)
-    index = Vectors.build(Recipe("IVF20,SQ8", probes=20, vectors="float16"), halves)
+    index = Vectors.build(IndexConfig("IVF20,SQ8", nprobe=20, vectors="float16"), halves)
     distances, rows = index.search(halves[:20], 1)
     assert rows[:, 0].tolist() == [*range(20)]
     assert (distances == 0).all()
 
 
 def test_a_search_reads_more_lists_until_it_has_enough(points):
-    index = Vectors.build(Recipe("IVF200,Flat", probes=1), points)
+    index = Vectors.build(IndexConfig("IVF200,Flat", nprobe=1), points)
     assert index.factory == "IVF200,Flat"
     distances, rows = index.search(points[:3], 500)
     assert (rows >= 0).all()
@@ -102,7 +102,7 @@ def test_a_search_reads_more_lists_until_it_has_enough(points):
 
 @pytest.mark.parametrize("factory", ["Flat", "HNSW16", "IVF100,Flat", "IVF100,PQ7x4fs"])
 def test_after_removals_and_additions(points, factory):
-    index = Vectors.build(Recipe(factory, probes=10), points[:10_000])
+    index = Vectors.build(IndexConfig(factory, nprobe=10), points[:10_000])
     index.add(points[10_000:11_000])
     index.add(points[11_000:])
     for left in (0, 3, 600):
@@ -124,7 +124,7 @@ def test_after_removals_and_additions(points, factory):
 def test_any_changes_equal_brute_force_among_what_is_left(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     everything = rng.normal(size=(60, 3)).astype(np.float32)
-    index = Vectors.build(Recipe(), everything[:20])
+    index = Vectors.build(IndexConfig(), everything[:20])
     live, removed = Live(20, 20), set()
     for _ in range(data.draw(st.integers(1, 5))):
         more = data.draw(st.integers(0, 8))
@@ -142,13 +142,13 @@ def test_any_changes_equal_brute_force_among_what_is_left(data):
 
 def test_recall_is_measured_by_distance(points):
     copies = np.repeat(points[:20], 600, axis=0)
-    assert Vectors.build(Recipe("IVF20,Flat", probes=1), copies).recall() == 1
-    assert Vectors.build(Recipe(), copies).recall() == 1
-    index = Vectors.build(Recipe("IVF200,Flat", probes=1), points)
+    assert Vectors.build(IndexConfig("IVF20,Flat", nprobe=1), copies).recall() == 1
+    assert Vectors.build(IndexConfig(), copies).recall() == 1
+    index = Vectors.build(IndexConfig("IVF200,Flat", nprobe=1), points)
     assert 0.1 < index.recall() < 0.9
 
 
-def test_recipes_are_fitted_to_few_vectors():
+def test_index_configs_are_fitted_to_few_vectors():
     for factory, count, fitted in (
         ("auto", 19_999, "Flat"),
         ("auto", 20_000, "IVF353,PQ151x4fs"),
@@ -162,24 +162,24 @@ def test_recipes_are_fitted_to_few_vectors():
         ("IVF20,Flat", 77, "Flat"),
         ("HNSW32", 3, "HNSW32"),
     ):
-        assert fit_recipe(Recipe(factory), count, 301) == fitted
+        assert fit_index_config(IndexConfig(factory), count, 301) == fitted
 
 
 WRONG = "SQ8 flat IVF0,Flat IVF20 IVF20,PQ0 HNSW1 HNSW IVF20,PQ9x8 PQ8 IVF20,RFlat OPQ8,IVF20,PQ8"
 
 
-def test_other_recipes_are_refused():
-    check_recipe(PAPER, 300)
+def test_other_index_configs_are_refused():
+    check_index_config(PAPER, 300)
     factories = (*WRONG.split(), "", "IVF20,PQ9", "IVF9999999,Flat", None, 7)
-    others = {"metric": "cosine"}, {"probes": 0}, {"probes": 1.0}, {"vectors": "int8"}
+    others = {"metric": "cosine"}, {"nprobe": 0}, {"nprobe": 1.0}, {"vectors": "int8"}
     for setting in (*({"factory": factory} for factory in factories), *others):
         with pytest.raises(UserError, match=f"`{next(iter(setting))}`: "):
-            check_recipe(Recipe(**setting), 8)
+            check_index_config(IndexConfig(**setting), 8)
 
 
 def test_no_vectors_at_all():
     for factory in ("auto", "HNSW8", "IVF20,SQ8"):
-        index = Vectors.build(Recipe(factory), np.zeros((0, 5), np.float32))
+        index = Vectors.build(IndexConfig(factory), np.zeros((0, 5), np.float32))
         distances, rows = index.search(np.ones((2, 5), np.float32), 3)
         assert (rows == -1).all()
         assert np.isinf(distances).all()

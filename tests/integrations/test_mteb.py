@@ -84,17 +84,11 @@ def test_retrieval_has_the_scores_of_our_search_and_facts_of_the_encoder(run):
     from mteb.models import EncoderProtocol
     from mteb.models.model_meta import ModelMeta
 
+    facts = {"name": "MadeUp", "type": "Retrieval", "description": "made up", "reference": None}
+    facts |= {"dataset": {"path": "none", "revision": "none"}, "main_score": "ndcg_at_10"}
+
     class Retrieval(AbsTaskRetrieval):
-        metadata = TaskMetadata(
-            name="MadeUpRetrieval",
-            type="Retrieval",
-            main_score="ndcg_at_10",
-            description="made up",
-            dataset={"path": "none", "revision": "none"},
-            eval_splits=["test"],
-            eval_langs=["eng-Latn"],
-            reference=None,
-        )
+        metadata = TaskMetadata(**facts, eval_splits=["test"], eval_langs=["eng-Latn"])
 
     rng = np.random.default_rng(0)
     queries = {f"q{i}": text for i, text in enumerate(texts(12, 1))}
@@ -120,7 +114,7 @@ def test_retrieval_has_the_scores_of_our_search_and_facts_of_the_encoder(run):
     task.dataset, task.data_loaded = {"default": {"test": test}}, True
     result = mteb.evaluate(model, task, cache=None, show_progress_bar=False)
     (found,) = result.task_results[0].scores["test"]
-    assert (result.model_name, result.model_revision) == (model.name, model.encoder.identity)
+    assert (result.model_name, result.model_revision) == (model.name, model.encoder.fingerprint)
     rankings = ranked_documents(load_encoder(run).encode, queries, corpus.items())
     ours = graded_scores(rankings, qrels)
     assert 0 < ours["ndcg@10"] < 1
@@ -132,7 +126,7 @@ def test_retrieval_has_the_scores_of_our_search_and_facts_of_the_encoder(run):
     meta, encoder = model.mteb_model_meta, model.encoder
     assert isinstance(model, EncoderProtocol)
     assert isinstance(meta, ModelMeta)
-    assert (meta.name, meta.revision) == ("qpr_jax/encoder", encoder.identity)
+    assert (meta.name, meta.revision) == ("qpr_jax/encoder", encoder.fingerprint)
     assert (meta.embed_dim, meta.max_tokens) == (encoder.dimension, encoder.max_tokens)
     assert meta.similarity_fn_name.value == ("cosine" if encoder.normalize else "euclidean")
     assert meta.languages == ["eng-Latn"]

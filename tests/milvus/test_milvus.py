@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UnavailableError, UserError
-from qpr_jax.index.base import Question
+from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.index.milvus import MilvusStore, index_parameters
 from qpr_jax.index.milvus_server import Server
-from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.protocol import Question
 from tests.kills import Killed
 from tests.store_contract import CASES, DIMENSION, encode, questions
 
@@ -21,8 +21,8 @@ OLD, NEW = questions(30), questions(1200, 100)
 
 
 def create(address, some, factory="auto", metric="l2", encoder="e1"):
-    found = SimpleNamespace(encode=encode, identity=encoder, dimension=DIMENSION)
-    return MilvusStore.build(address, some, found, Recipe(factory, metric), "runs/mine", None)
+    found = SimpleNamespace(encode=encode, fingerprint=encoder, dimension=DIMENSION)
+    return MilvusStore.build(address, some, found, IndexConfig(factory, metric), "runs/mine", None)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_the_contract_of_a_store(case, address):
 
 def check_hits(store, least):
     """Most of the nearest of `NEW` are found, `least` of 50, and all where all are asked for."""
-    product = store.recipe.metric == "ip"
+    product = store.index_config.metric == "ip"
     queries, vectors = encode(["a", "b"]), encode([question.text for question in NEW])
     exact = ((queries[:, None] - vectors) ** 2).sum(axis=2)
     exact = -queries @ vectors.T if product else exact
@@ -56,14 +56,14 @@ def check_hits(store, least):
 def test_inner_products_by_codes(host):
     store = create(f"milvus://{host}/codes", NEW, "IVF9,PQ4", "ip")
     check_hits(store, 15)
-    assert store.recipe.factory == "IVF9,PQ4"
+    assert store.index_config.factory == "IVF9,PQ4"
     with pytest.raises(UserError, match="16,384"):
         store.search(encode(["a"]), 16_385)
 
 
-def test_an_index_of_milvus_for_each_kind_of_recipe():
+def test_an_index_of_milvus_for_each_kind_of_index():
     for factory, kind in (("Flat", "FLAT"), ("IVF9,Flat", "IVF_FLAT"), ("IVF9,SQ8", "IVF_SQ8")):
-        assert index_parameters(Recipe(factory), 8)["index_type"] == kind
+        assert index_parameters(IndexConfig(factory), 8)["index_type"] == kind
 
 
 def test_refusals(address):
@@ -131,7 +131,7 @@ def test_a_load_that_is_killed_leaves_the_old_or_the_new_index(host, monkeypatch
     assert create_until("create_collection", OLD) == 1
     time.sleep(1.1)
     check_hits(store, 40)  # it follows
-    assert store.recipe.factory == "HNSW8"
+    assert store.index_config.factory == "HNSW8"
 
 
 def test_a_server_that_is_gone(monkeypatch):

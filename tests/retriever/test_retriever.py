@@ -14,7 +14,7 @@ from qpr_jax.duplicates.search import find_duplicates
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import relevance_scores
 from qpr_jax.index import milvus
-from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.retriever import Retriever, read_encoder
 from qpr_jax.text.cleaning import folded
 from tests.refused import check_refused
@@ -145,11 +145,11 @@ def test_a_failed_build_leaves_the_index_and_its_encoder(retriever, run, tmp_pat
     Retriever.build(["one"], location=tmp_path / "saved", encoder=other)
     again = Retriever.load(tmp_path / "saved")
     assert texts_of(again) == {0: "one"}
-    assert again.encoder.identity != retriever.encoder.identity
+    assert again.encoder.fingerprint != retriever.encoder.fingerprint
     # The vectors of the first retriever do not fit any more.
     check_refused(retriever.add, (["two"], "expected an index of the encoder"))
     Retriever.build(["one"], location=tmp_path / "saved", encoder=run)
-    assert Retriever.load(tmp_path / "saved").encoder.identity == retriever.encoder.identity
+    assert Retriever.load(tmp_path / "saved").encoder.fingerprint == retriever.encoder.fingerprint
     assert len([*(tmp_path / "saved").rglob("*")]) == names
 
 
@@ -244,7 +244,7 @@ def test_the_text_of_a_query_is_its_first_hit(texts, distinct):
 
 def test_an_index_can_encode_texts_as_they_are(tmp_path):
     tags = ["What does <b> do?", "What does <i> do?"]
-    Retriever.build(tags, recipe=Recipe(clean=False)).save(tmp_path)
+    Retriever.build(tags, index_config=IndexConfig(clean=False)).save(tmp_path)
     index = Retriever.load(tmp_path)
     index.add("what does <u> do?")
     index.compact()
@@ -293,7 +293,12 @@ class OneCollection:
 
     def call(self, method, *_, **how):
         facts = {"format": milvus.FORMAT, "encoder_name": self.encoder_name}
-        facts |= {"encoder": self.encoder, "dimension": "16", "recipe": "{}", "shared": "null"}
+        facts |= {
+            "encoder": self.encoder,
+            "dimension": "16",
+            "index_config": "{}",
+            "shared": "null",
+        }
         properties = {f"qpr.{name}": value for name, value in facts.items()}
         found = {"collection_name": "build", "properties": properties}
         return {"has_collection": True, "describe_collection": found}[method]
@@ -304,9 +309,9 @@ def test_a_collection_is_opened_once_to_load_it(encoder_run, monkeypatch):
     monkeypatch.setattr(milvus, "Server", OneCollection)
     monkeypatch.setattr(OneCollection, "opened", 0)
     monkeypatch.setattr(OneCollection, "encoder_name", str(encoder_run))
-    monkeypatch.setattr(OneCollection, "encoder", encoder.identity)
+    monkeypatch.setattr(OneCollection, "encoder", encoder.fingerprint)
     loaded = Retriever.load(address)
     assert (OneCollection.opened, loaded.encoder_name) == (1, str(encoder_run))
-    assert loaded.encoder.identity == loaded.store.encoder == encoder.identity
+    assert loaded.encoder.fingerprint == loaded.store.encoder == encoder.fingerprint
     monkeypatch.setattr(OneCollection, "encoder", "another one")
     check_refused(Retriever.load, (address, "expected an index of the encoder .* another one"))

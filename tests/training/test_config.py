@@ -20,7 +20,7 @@ from qpr_jax.losses import (
 from qpr_jax.training import draws
 from qpr_jax.training.batches import Batch
 from qpr_jax.training.checks import validate
-from qpr_jax.training.config import TrainConfig, flatten, identity, load_config, override
+from qpr_jax.training.config import TrainConfig, fingerprint, flatten, load_config, override
 from qpr_jax.training.objectives import LOSSES, make_objectives, reads, settings_of
 from qpr_jax.training.presets import PRESETS
 from tests.refused import check_refused
@@ -135,11 +135,11 @@ def test_settings_that_fit_pass():
 
 def test_a_run_is_not_identified_by_what_does_not_change_its_result():
     settings = TrainConfig()
-    before = identity(settings)
+    before = fingerprint(settings)
     settings.devices, settings.data.path = 4, "elsewhere.tsv"
-    assert identity(settings) == before
+    assert fingerprint(settings) == before
     settings.seed = 1
-    assert identity(settings) != before
+    assert fingerprint(settings) != before
 
 
 def test_files_of_settings(tmp_path):

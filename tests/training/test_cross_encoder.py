@@ -14,7 +14,7 @@ from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.evaluation.retrieval import first_scores
 from qpr_jax.files import read_json
 from qpr_jax.index.stores import read_encoder
-from qpr_jax.reranking.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
+from qpr_jax.pair_model.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
 from qpr_jax.training import cross_encoder_job
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.cross_encoder_job import (
@@ -27,8 +27,8 @@ from qpr_jax.training.cross_encoder_job import (
     make_cross_step,
     rerank_scores,
 )
-from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
+from qpr_jax.training.run import train_and_evaluate
 from qpr_jax.training.sources import SOURCES
 from tests.encoders.examples import TINY
 from tests.refused import check_refused
@@ -159,7 +159,7 @@ def test_a_stopped_training_ends_with_the_same_bits(tmp_path, monkeypatch):
     assert report["validation"]["queries"] > 10
     assert 0 <= report["validation"]["cross_encoder"]["mrr@20"] <= 1
     whole = read_cross_encoder(tmp_path / "whole")
-    assert whole.identity == report["identity"]
+    assert whole.fingerprint == report["identity"]
     assert whole.settings["max_steps"] == 6
     assert whole.calibration is not None
     assert train_and_evaluate(config, tmp_path / "whole") == report  # finished
@@ -178,12 +178,12 @@ def test_a_stopped_training_ends_with_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.undo()
     train_and_evaluate(config, tmp_path / "stopped")
     stopped = read_cross_encoder(tmp_path / "stopped")
-    assert stopped.identity == whole.identity
+    assert stopped.fingerprint == whole.fingerprint
     np.testing.assert_array_equal(stopped.calibration, whole.calibration)
     steps, again = (losses_of(tmp_path / name) for name in ("whole", "stopped"))
     assert again == steps
     assert [step for step, _ in steps] == list(range(1, 7))
-    assert read_json(tmp_path / "stopped" / "report.json")["identity"] == whole.identity
+    assert read_json(tmp_path / "stopped" / "report.json")["identity"] == whole.fingerprint
     with pytest.raises(UserError, match="seed"):
         train_and_evaluate(override(config, {"seed": 1}), tmp_path / "whole")
 
@@ -192,8 +192,8 @@ def test_training_starts_from_a_cross_encoder_too(tmp_path):
     model = from_encoder(read_encoder(TINY), max_tokens=40, seed=3)
     save_cross_encoder(tmp_path / "export", model)
     start = cross_encoder_job.read_start(config_of(**{"encoder.pretrained": str(tmp_path)}))
-    assert start.identity == model.identity
-    assert cross_encoder_job.read_start(config_of()).identity != model.identity
+    assert start.fingerprint == model.fingerprint
+    assert cross_encoder_job.read_start(config_of()).fingerprint != model.fingerprint
 
 
 def test_settings_that_do_not_fit_are_named(tmp_path):

@@ -17,7 +17,7 @@ from qpr_jax.training.draws import (
     permuted_rows,
     steps_per_epoch,
 )
-from qpr_jax.training.main import content_of
+from qpr_jax.training.run import content_of
 from tests.tables import write_table
 
 

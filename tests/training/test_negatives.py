@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 
 from qpr_jax.data.splits import group_questions
-from qpr_jax.index.base import Hit
+from qpr_jax.index.protocol import Hit
 from qpr_jax.training.negatives import Rules, find_negatives, query_groups
 
 # Text -> where it lies. "a" and "b" are clusters; "a one" and "A one!" are one text.

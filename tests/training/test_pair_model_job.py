@@ -11,14 +11,13 @@ from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.evaluation.rankings import read_ranks
 from qpr_jax.evaluation.retrieval import exact_search, rank
-from qpr_jax.reranking.features import FeatureExtractor, zero_weights
-from qpr_jax.reranking.model import PAIR_MODEL, save_pair_model
-from qpr_jax.reranking.plain import PlainModel
-from qpr_jax.reranking.terms import Frequencies
-from qpr_jax.reranking.words import WEIGHTS, WORD_WEIGHTS, read_words
+from qpr_jax.pair_model.features import FeatureExtractor, zero_weights
+from qpr_jax.pair_model.model import PAIR_MODEL, save_pair_model
+from qpr_jax.pair_model.plain import PlainModel
+from qpr_jax.pair_model.terms import Frequencies
+from qpr_jax.pair_model.words import WEIGHTS, WORD_WEIGHTS, read_words
 from qpr_jax.training import pair_model_job, pair_network
 from qpr_jax.training.config import load_config
-from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.pair_examples import (
     SHARE,
     assign_folds,
@@ -32,7 +31,8 @@ from qpr_jax.training.pair_examples import (
 )
 from qpr_jax.training.pair_model_job import FOLDS, inherit, score_hits, train_words
 from qpr_jax.training.pair_network import _train, init_network
-from tests.reranking.models import WordEncoder, words_model
+from qpr_jax.training.run import train_and_evaluate
+from tests.pair_model.models import WordEncoder, words_model
 from tests.runs import WORDS
 
 COUNT = 1500
@@ -244,7 +244,7 @@ def test_a_run_without_a_model_of_its_own_fits_that_of_its_start(encoder_run, tm
 
     assert fitted(20) is None
     pairs, hits = (3.0, 3.0, *[-1.0] * 6, -2.0), (7.0, *[0.0] * 6, -5.0)
-    known = PlainModel(encoder.identity, pairs, hits, 0.4)
+    known = PlainModel(encoder.fingerprint, pairs, hits, 0.4)
     save_pair_model(start / "export", known)
     assert (fitted(2).pairs, fitted(2).settings["start"]) == (known.pairs, str(start))
     assert fitted(20).settings["labels"]["verdicts"] == 20

@@ -2,7 +2,7 @@
 
 import json
 
-from qpr_jax.encoders.base import EncoderSummary
+from qpr_jax.encoders.encoder import EncoderSummary
 from qpr_jax.training.publishing import model_card, publish
 from tests.runs import write_encoder
 
@@ -10,7 +10,7 @@ SUMMARY = EncoderSummary("qpr_jax", "An encoder of two words.", 2, limits=("It r
 
 
 class StubEncoder:
-    identity = "0123"
+    fingerprint = "0123"
     dimension = 4
 
     def __init__(self, **settings):
@@ -34,7 +34,7 @@ def card_of(folder, name="mine", *, encoder=None, **options):
 
 def test_the_card_says_what_a_model_learned_from(tmp_path):
     """That of pairs is in the tests of a whole run."""
-    taught = {"teacher.identity": "ab"}
+    taught = {"teacher.fingerprint": "ab"}
     for settings, learned in (
         ({}, "None here: the model was not trained further before it was published.\n"),
         (taught, "It learned a teacher's vectors of 1,030 questions.\n"),
@@ -68,7 +68,7 @@ def test_the_card_names_languages_files_and_their_terms(tmp_path):
     scored = {"language": "de", "sentences": 1000, "to_source": 0.5, "to_target": 0.25}
     found = {"name": "test", "retrieval": {"hits@1": 0.625, "mrr@20": 0.7}}
     sets = [scored | found, scored | {"name": "a.en+a.de"}]
-    write_run(tmp_path, {"translations": {"sets": sets}}, **{"teacher.identity": "ab"})
+    write_run(tmp_path, {"translations": {"sets": sets}}, **{"teacher.fingerprint": "ab"})
     files = [
         ("multi30k.en.gz+multi30k.de.gz", "de", False),
         ("wiktionary.en-fr.tsv.gz", "fr", True),

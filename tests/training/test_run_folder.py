@@ -14,11 +14,11 @@ from tensorboardX.proto.event_pb2 import Event
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import read_json
-from qpr_jax.training import main
+from qpr_jax.training import run
 from qpr_jax.training.checkpoints import Checkpoints, EarlyStopping
 from qpr_jax.training.loop import Phase, fit
-from qpr_jax.training.main import open_workdir
 from qpr_jax.training.metrics import Metrics, read_json_lines
+from qpr_jax.training.run import open_workdir
 from qpr_jax.training.train_step import TrainState
 
 
@@ -66,7 +66,7 @@ def test_overwrite_removes_the_run_and_nothing_else_also_after_a_kill(tmp_path, 
         (folder / ".index.part").mkdir()
         (folder / "notes.txt").write_text("mine")
     with monkeypatch.context() as patch:
-        patch.setattr(main.shutil, "rmtree", lambda path: 1 / 0)
+        patch.setattr(run.shutil, "rmtree", lambda path: 1 / 0)
         with pytest.raises(ZeroDivisionError), open_workdir(tmp_path, {"seed": 1}, overwrite=True):
             pass
     with open_workdir(tmp_path, {"seed": 0}) as folder:  # goes on, and is not finished

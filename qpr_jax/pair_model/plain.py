@@ -21,7 +21,7 @@ from qpr_jax import progress
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, read_manifest, write_folder
 from qpr_jax.index.close_pairs import EXACT, index_of_lists
-from qpr_jax.reranking.guards import GUARDS, guards
+from qpr_jax.pair_model.guards import GUARDS, guards
 
 FORMAT = "qpr_jax pair model 1"
 DEPTH = 20  # hits of a search
@@ -39,7 +39,7 @@ class PlainModel:
     """Logistic regression on distance, density and guards.
 
     Attributes:
-      encoder: the identity of the encoder.
+      encoder: the fingerprint of the encoder.
       pairs: weights of 1 - u, r and each of GUARDS, then the bias, for pairs of a table.
       hits: weights of 1 - u and each of GUARDS, then the bias, for hits of a search.
       around: the v of a text of a table without others.

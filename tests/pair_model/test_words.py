@@ -11,8 +11,8 @@ from safetensors.numpy import load_file, save_file
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, write_manifest
-from qpr_jax.reranking.features import BITS
-from qpr_jax.reranking.words import (
+from qpr_jax.pair_model.features import BITS
+from qpr_jax.pair_model.words import (
     FEATURES,
     HIGHEST,
     LOWEST,
@@ -20,7 +20,7 @@ from qpr_jax.reranking.words import (
     read_words,
     save_words,
 )
-from tests.reranking.models import WORDS, WordEncoder, words_model
+from tests.pair_model.models import WORDS, WordEncoder, words_model
 
 WEIGHTED = np.random.default_rng(3).normal(size=1 << BITS).astype(np.float32)
 MODEL = words_model(word_weights=WEIGHTED, settings={"seed": 1})

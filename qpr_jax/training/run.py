@@ -16,7 +16,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, locked, read_json, read_object, sha256_of, write_json
 from qpr_jax.training import cross_encoder_job, distributed, train
 from qpr_jax.training.checks import validate
-from qpr_jax.training.config import TrainConfig, flatten, identity
+from qpr_jax.training.config import TrainConfig, fingerprint, flatten
 from qpr_jax.training.sources import SOURCES, listed_files
 from qpr_jax.training.translations import translation_digests
 
@@ -78,12 +78,12 @@ def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, 
     # Process 0 looks first, since it may have to download the data.
     path = distributed.in_turn(lambda: source.find(config) if source.find else None)
     models = job.read_models(config)
-    run = identity(config) | content_of(config, path, **models)
+    run = fingerprint(config) | content_of(config, path, **models)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(workdir)
         if first:
             folder = stack.enter_context(open_workdir(workdir, run, overwrite=overwrite))
-        # The chunk is no part of a run's identity, but processes must compile one program.
+        # The chunk is no part of a run's fingerprint, but processes must compile one program.
         ours = run | {"batch.encode_chunk": config.batch.encode_chunk}
         for name, value in distributed.broadcast_from_first(lambda: ours).items():
             if ours.get(name) != value:
@@ -108,12 +108,12 @@ def content_of(
     config: TrainConfig, path: pathlib.Path | None = None, **models: Any
 ) -> dict[str, Any]:
     """What the data and the models that a run reads are by content, wherever they lie."""
-    found: dict[str, Any] = {f"{k}.identity": one.identity for k, one in models.items() if one}
+    found: dict[str, Any] = {f"{k}.identity": one.fingerprint for k, one in models.items() if one}
     if path:
         found["data.sha256"] = content_hash(path)
     if config.teacher.model and not models.get("teacher"):
         given = pathlib.Path(config.teacher.model)
-        found["teacher.identity"] = sha256_of(given) if given.is_file() else ""
+        found["teacher.fingerprint"] = sha256_of(given) if given.is_file() else ""
     for name in ("data.unlabeled", "data.negatives", "data.labels"):
         if listed_files(config, name):
             found[f"{name}.sha256"] = content_hash(flatten(config)[name])

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 
 from qpr_jax.data.tables import Payload
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_id
-from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.text.cleaning import Cleaner, as_texts
 
 SaveEncoder = Callable[[StrPath], object]  # writes an encoder and its model of pairs to a folder
@@ -56,10 +56,10 @@ class Question(NamedTuple):
 class Store(Protocol):
     """Questions and their vectors; safe to use from several threads."""
 
-    # Fields of a recipe that the settings of an encoder do not decide here.
+    # Fields of an `IndexConfig` that the settings of an encoder do not decide here.
     defaults: ClassVar[Mapping[str, Any]]
-    recipe: Recipe  # how the vectors are indexed
-    encoder: str  # identity of the encoder of the vectors
+    index_config: IndexConfig  # how the vectors are indexed
+    encoder: str  # fingerprint of the encoder of the vectors
     dimension: int  # length of a vector
     cleaner: Cleaner  # of the texts before they are encoded
 
@@ -73,7 +73,7 @@ class Store(Protocol):
         location: str,
         questions: Iterable[Question],
         encoder: Encoder,
-        recipe: Recipe,
+        index_config: IndexConfig,
         encoder_name: str,
         save_encoder: SaveEncoder,
     ) -> Self:
@@ -85,13 +85,13 @@ class Store(Protocol):
           location: of the store; "": nowhere, so that it ends with the process.
           questions: UserError, or `RepeatedIdError`, if two have one id.
           encoder: encodes the questions.
-          recipe: how to index them.
+          index_config: how to index them.
           encoder_name: what the encoder was read from; "": made in Python.
           save_encoder: for a store that keeps the encoder itself.
         """
 
     def require(self, encoder: str) -> None:
-        """UserError unless the encoder of the vectors has this identity, now and later."""
+        """UserError unless the encoder of the vectors has this fingerprint, now and later."""
 
     @property
     def location(self) -> str:
@@ -143,7 +143,7 @@ class Store(Protocol):
 
 
 def check_encoder(where: StrPath, found: str, expected: str) -> None:
-    """Raise a UserError unless an index is of the encoder of this identity; "": any."""
+    """Raise a UserError unless an index is of the encoder of this fingerprint; "": any."""
     if expected and found != expected:
         what = f"expected an index of the encoder {expected[:12]}, got one of {found[:12]}"
         remedy = "load the index again, or build it with this encoder"

@@ -7,22 +7,22 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 
 from qpr_jax.errors import UserError
-from qpr_jax.index.base import Question
 from qpr_jax.index.folder import FolderStore
-from qpr_jax.index.recipe import Recipe
-from qpr_jax.reranking.cross_encoder import read_cross_encoder
-from qpr_jax.reranking.fitting import calibrate
-from qpr_jax.reranking.hits import score_hits
-from qpr_jax.reranking.model import (
+from qpr_jax.index.index_config import IndexConfig
+from qpr_jax.index.protocol import Question
+from qpr_jax.pair_model.cross_encoder import read_cross_encoder
+from qpr_jax.pair_model.fitting import calibrate
+from qpr_jax.pair_model.hits import score_hits
+from qpr_jax.pair_model.model import (
     PAIR_MODEL,
     model_facts,
     read_pair_model,
     save_pair_model,
 )
 from qpr_jax.retriever import Retriever
+from tests.pair_model.models import WordEncoder, plain_model, words_model
+from tests.pair_model.test_cross_encoder import TINY
 from tests.refused import check_refused
-from tests.reranking.models import WordEncoder, plain_model, words_model
-from tests.reranking.test_cross_encoder import TINY
 
 TEXTS = [
     f"what {verb} {thing}"
@@ -52,8 +52,8 @@ def store_of(texts=TEXTS, metric="l2", encoder=None):
         None,
         [Question(i, text) for i, text in enumerate(texts)],
         encoder.encode,
-        Recipe(metric=metric),
-        encoder=encoder.identity,
+        IndexConfig(metric=metric),
+        encoder=encoder.fingerprint,
         dimension=5,
     )
 
@@ -81,8 +81,8 @@ def test_what_orders_hits():
 @pytest.mark.parametrize("metric", ["l2", "ip"])
 @pytest.mark.parametrize("model", MODELS, ids=["plain", "words"])
 def test_search_and_explain_give_one_score_and_hits_are_sorted_by_it(model, metric, vectors):
-    recipe = Recipe(metric=metric, vectors=vectors)
-    store = Retriever.build(FORMATTED, encoder=WordEncoder(), recipe=recipe).store
+    index_config = IndexConfig(metric=metric, vectors=vectors)
+    store = Retriever.build(FORMATTED, encoder=WordEncoder(), index_config=index_config).store
     assert store.cleaner.shared
     retriever = Retriever(WordEncoder(), store, model)
     for query in (f"<i>what is</i> a car {SHARED}", FORMATTED[7], "what is rice"):
@@ -133,7 +133,7 @@ def test_a_cross_encoder_orders_and_scores():
 @pytest.mark.parametrize("model", MODELS, ids=["plain", "words"])
 def test_it_is_read_as_it_was_saved_and_only_with_its_encoder(model, tmp_path):
     class Other(WordEncoder):
-        identity = "another"
+        fingerprint = "another"
 
     assert read_pair_model(tmp_path, WordEncoder()) is None
     save_pair_model(tmp_path, model)

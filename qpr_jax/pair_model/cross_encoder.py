@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpr_jax.encoders.base import parse_tensors, serialize_tensors
+from qpr_jax.encoders.encoder import parse_tensors, serialize_tensors
 from qpr_jax.encoders.sentence_transformers import (
     CONFIG,
     TOKENIZER,
@@ -26,7 +26,7 @@ from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import StrPath, write_folder
 from qpr_jax.models import BertShape
-from qpr_jax.reranking.cross_encoder_format import (
+from qpr_jax.pair_model.cross_encoder_format import (
     CALIBRATION,
     HEAD,
     OPTIONAL,
@@ -68,7 +68,7 @@ class CrossEncoder:
         return f"<CrossEncoder: {layers} layers, reads {self.max_tokens} tokens, {known}>"
 
     @functools.cached_property
-    def identity(self) -> str:
+    def fingerprint(self) -> str:
         """Hash of the weights, tokenizer and sizes, on which the logits depend."""
         sizes = json.dumps([dataclasses.asdict(self.shape), self.max_tokens]).encode()
         parts = (FORMAT.encode(), sizes, self.contents[TOKENIZER], self.weights_file())
@@ -109,7 +109,7 @@ class CrossEncoder:
     ) -> np.ndarray:
         """Compute the logits of pairs, float64 [m], of their probabilities if it is calibrated.
 
-        distances, spreads: ignored; see `reranking.model.PairModel`.
+        distances, spreads: ignored; see `pair_model.model.PairModel`.
         """
         raw = self.predict([*zip(first, second, strict=True)]).astype(np.float64)
         if (probabilities := self.probabilities(raw)) is None:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.ids import Id
-from qpr_jax.index.base import Hit, Store
+from qpr_jax.index.protocol import Hit, Store
 from qpr_jax.index.vectors import distances_to, pair_distances
-from qpr_jax.reranking.guards import GUARDS, guards
-from qpr_jax.reranking.model import PairModel
-from qpr_jax.reranking.plain import probability
+from qpr_jax.pair_model.guards import GUARDS, guards
+from qpr_jax.pair_model.model import PairModel
+from qpr_jax.pair_model.plain import probability
 from qpr_jax.text.cleaning import Cleaner, as_texts, folded
 from qpr_jax.text.differences import Explanation, find_differences
 
@@ -83,7 +83,7 @@ def score_hits(
     questions = [hit.question for hit in flat]
     second = cleaner.clean_all(questions)
     distances = np.array([hit.distance for hit in flat], np.float64)
-    if store.recipe.metric == "ip":
+    if store.index_config.metric == "ip":
         distances = 2 + 2 * distances
     _tell_apart(encoder, cleaner, asked, questions, first, second, distances)
     logits = model.logits(first, second, distances)
@@ -144,8 +144,10 @@ def explain(
 
 def _distance(store: Store, left: np.ndarray, right: np.ndarray) -> float:
     """Compute the distance of a query float32 [d] to a text, were that one indexed: float32 [d]."""
-    stored = right.astype(store.recipe.vectors)[None]
-    return float(distances_to(left[None], stored, np.zeros((1, 1), int), store.recipe.metric)[0, 0])
+    stored = right.astype(store.index_config.vectors)[None]
+    return float(
+        distances_to(left[None], stored, np.zeros((1, 1), int), store.index_config.metric)[0, 0]
+    )
 
 
 def _text_of(store: Store, id: Id | None) -> str:

@@ -1,6 +1,6 @@
 """The model of pairs of an encoder: its logit orders texts, and its sigmoid is their score.
 
-There are three: *plain* (`reranking.plain`), *words* (`reranking.words`) and cross-encoders.
+There are three: *plain* (`pair_model.plain`), *words* (`pair_model.words`) and cross-encoders.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, manifest_format
 from qpr_jax.index.stores import run_encoder_folder
-from qpr_jax.reranking import plain, words
+from qpr_jax.pair_model import plain, words
 
 # What orders hits: False: the distance; None: the model of pairs, if there is one.
 Rerank = Literal[False, "cross_encoder"] | None
@@ -59,8 +59,8 @@ def read_pair_model(folder: StrPath, encoder: Encoder) -> FittedModel | None:
         model: FittedModel = words.read_words(path, encoder)
     else:
         model = plain.read_plain(path)
-    if model.encoder != encoder.identity:
-        what = f"{path}: expected a model of pairs of the encoder {encoder.identity[:12]}, "
+    if model.encoder != encoder.fingerprint:
+        what = f"{path}: expected a model of pairs of the encoder {encoder.fingerprint[:12]}, "
         what += f"got one of {model.encoder[:12]}"
         raise UserError(what, remedy="remove the folder, or put the one that belongs to it there")
     return model

@@ -7,8 +7,8 @@ import pytest
 
 from qpr_jax import Retriever, UserError, find_duplicates
 from qpr_jax.encoders.load import PACKAGED
-from qpr_jax.reranking.guards import GUARDS, guards
-from qpr_jax.reranking.plain import (
+from qpr_jax.pair_model.guards import GUARDS, guards
+from qpr_jax.pair_model.plain import (
     SURE,
     PlainModel,
     logit_of,

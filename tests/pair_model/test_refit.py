@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from qpr_jax.data.question_pairs import QuestionPairs
 from qpr_jax.errors import UserError
-from qpr_jax.reranking.plain import probability
-from qpr_jax.reranking.refit import refit
-from tests.reranking.models import WordEncoder, plain_model, words_model
+from qpr_jax.pair_model.plain import probability
+from qpr_jax.pair_model.refit import refit
+from tests.pair_model.models import WordEncoder, plain_model, words_model
 
 
 def labels_of(labels, weights=None) -> QuestionPairs:
@@ -82,7 +82,7 @@ def test_duplicates_alone_are_enough_where_their_texts_are_a_table():
     vectors[1::2] = vectors[::2] + 0.05
     found, facts = refit(None, "e", labeled, vectors)
     assert facts["after"]["recall"] > 0.9
-    assert WordEncoder().identity != found.encoder == "e"
+    assert WordEncoder().fingerprint != found.encoder == "e"
 
 
 @settings(max_examples=30, deadline=None)

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.machine import compile_loop, cpu_count
-from qpr_jax.reranking.terms import (
+from qpr_jax.pair_model.terms import (
     MAX_WORDS,
     NEGATION,
     NUMBER,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qpr_jax.reranking.features import BITS, FEATURES, MOST, FeatureExtractor, zero_weights
-from qpr_jax.reranking.terms import Frequencies
+from qpr_jax.pair_model.features import BITS, FEATURES, MOST, FeatureExtractor, zero_weights
+from qpr_jax.pair_model.terms import Frequencies
 from qpr_jax.text.tokenizer import tokenize
-from tests.reranking.models import WordEncoder
+from tests.pair_model.models import WordEncoder
 
 CORPUS = [
     "What is the price of a car in 2015?",

@@ -16,7 +16,7 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.machine import compile_loop
-from qpr_jax.reranking.model_folder import REMEDY, check_array
+from qpr_jax.pair_model.model_folder import REMEDY, check_array
 from qpr_jax.text.tokenizer import has_sign, tokenize
 
 MAX_BYTES, MAX_WORDS = 1024, 64  # the rest of a text is ignored, so its time is bounded

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.encoders.base import Encoder, serialize_tensors
+from qpr_jax.encoders.encoder import Encoder, serialize_tensors
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_folder
 from qpr_jax.machine import compile_loop
-from qpr_jax.reranking.features import FeatureExtractor, zero_weights
-from qpr_jax.reranking.model_folder import REMEDY, check_array, read_model
-from qpr_jax.reranking.terms import Frequencies
+from qpr_jax.pair_model.features import FeatureExtractor, zero_weights
+from qpr_jax.pair_model.model_folder import REMEDY, check_array, read_model
+from qpr_jax.pair_model.terms import Frequencies
 
 FORMAT = "qpr_jax pair model words 1"
 WEIGHTS = "pair_model.safetensors"
@@ -94,7 +94,7 @@ def _predict(network, features, total, logits):  # type: ignore[no-untyped-def]
 class WordsModel:
     """A network over features of a pair of texts, learned from labels. Thread-safe."""
 
-    encoder: str  # the identity of the encoder that gives the distances
+    encoder: str  # the fingerprint of the encoder that gives the distances
     depth: int  # hits of a search that it reorders
     farthest: float  # the squared distance beyond which two texts have the score 0
     network: Network

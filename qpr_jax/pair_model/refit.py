@@ -16,9 +16,9 @@ from qpr_jax.data.question_pairs import QuestionPairs
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.rankings import BINS, reliability
 from qpr_jax.index.vectors import pair_distances
-from qpr_jax.reranking.fitting import fit_logistic
-from qpr_jax.reranking.guards import GUARDS, guards
-from qpr_jax.reranking.plain import (
+from qpr_jax.pair_model.fitting import fit_logistic
+from qpr_jax.pair_model.guards import GUARDS, guards
+from qpr_jax.pair_model.plain import (
     GUARDED,
     PlainModel,
     logit_of,
@@ -26,7 +26,7 @@ from qpr_jax.reranking.plain import (
     probability,
     ratios,
 )
-from qpr_jax.reranking.words import WordsModel
+from qpr_jax.pair_model.words import WordsModel
 
 LEAST_LABELS = 20
 FOLDS = 5
@@ -61,7 +61,7 @@ def refit(
 
     Args:
       known: the model so far; None: a first one.
-      encoder: the identity of the encoder.
+      encoder: the fingerprint of the encoder.
       vectors: float32 [n, d] of the questions.
 
     Returns:

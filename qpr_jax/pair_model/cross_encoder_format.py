@@ -21,7 +21,7 @@ from qpr_jax.encoders.sentence_transformers import (
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, parse_json
 from qpr_jax.models import BertShape
-from qpr_jax.reranking.model_folder import REMEDY
+from qpr_jax.pair_model.model_folder import REMEDY
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 MODEL_CONFIG = "config_sentence_transformers.json"  # of sentence-transformers 5.4 and later

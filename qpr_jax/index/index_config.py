@@ -1,4 +1,4 @@
-"""How vectors are indexed: the recipe, checked, and fitted to a number of vectors."""
+"""How vectors are indexed: the `IndexConfig`, checked, and fitted to a number of vectors."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ _FACTORY = re.compile(
 
 
 @dataclass(frozen=True)
-class Recipe:
+class IndexConfig:
     """How vectors are indexed.
 
     Attributes:
       factory: the kind of index, as FAISS names it; "auto": `Flat` below 20,000 vectors, else
         lists of 4-bit codes.
       metric: "l2" (squared Euclidean distance) or "ip" (the inner product times -1).
-      probes: lists that a search reads; of HNSW half the candidates that it keeps.
+      nprobe: lists that a search reads; of HNSW half the candidates that it keeps.
       vectors: "float32", or "float16" for half the disk.
       clean: whether HTML, and sentences that many texts share, are left out of what is encoded.
     """
 
     factory: str = AUTO
     metric: str = "l2"
-    probes: int = 64
+    nprobe: int = 64
     vectors: str = "float32"
     clean: bool = True
 
 
-PAPER = Recipe("IVF2000,Flat", probes=10)  # Bonadiman, Kumar and Mittal (2019), section 4.3
+PAPER = IndexConfig("IVF2000,Flat", nprobe=10)  # Bonadiman, Kumar and Mittal (2019), section 4.3
 
 
-def check_recipe(recipe: Recipe, dimension: int) -> None:
-    """Raise a UserError unless vectors of this dimension can be indexed by the recipe."""
-    if not isinstance(recipe, Recipe):
-        raise UserError(f"`recipe`: expected a Recipe, got {recipe!r}")
+def check_index_config(index_config: IndexConfig, dimension: int) -> None:
+    """Raise a UserError unless vectors of this dimension can be indexed so."""
+    if not isinstance(index_config, IndexConfig):
+        raise UserError(f"`index_config`: expected a IndexConfig, got {index_config!r}")
     for name, known in (("metric", ("l2", "ip")), ("vectors", ("float32", "float16"))):
-        if (value := getattr(recipe, name)) not in known:
+        if (value := getattr(index_config, name)) not in known:
             raise UserError(f"expected one of {', '.join(known)}, got {value!r}", setting=name)
-    if type(recipe.probes) is not int or not 1 <= recipe.probes <= _MAX_LISTS:
-        what = f"expected a number from 1 to {_MAX_LISTS}, got {recipe.probes!r}"
-        raise UserError(what, setting="probes")
-    if recipe.factory == AUTO:
+    if type(index_config.nprobe) is not int or not 1 <= index_config.nprobe <= _MAX_LISTS:
+        what = f"expected a number from 1 to {_MAX_LISTS}, got {index_config.nprobe!r}"
+        raise UserError(what, setting="nprobe")
+    if index_config.factory == AUTO:
         return
-    parts = parse_factory(recipe.factory)
+    parts = parse_factory(index_config.factory)
     if int(parts["lists"] or 0) > _MAX_LISTS:
         raise UserError(f"expected at most {_MAX_LISTS:,} lists", setting="factory")
     for name in ("links", "quantizer"):
@@ -79,12 +79,12 @@ def parse_factory(factory: str) -> dict[str, Any]:
     return match.groupdict()
 
 
-def fit_recipe(recipe: Recipe, count: int, dimension: int) -> str:
+def fit_index_config(index_config: IndexConfig, count: int, dimension: int) -> str:
     """Return the factory of FAISS for `count` vectors.
 
     It has at most count // 39 lists, and is `Flat` if there are too few vectors to train it.
     """
-    factory = recipe.factory
+    factory = index_config.factory
     if factory == AUTO:
         if count < FLAT_BELOW:
             return "Flat"

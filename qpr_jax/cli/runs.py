@@ -76,7 +76,7 @@ def train(
         example = f"`qpr train {workdir} pairs.tsv --encoder {settings.encoder.pretrained}`"
         raise UserError("expected a file of pairs to train with", remedy=f"name it: {example}")
     with needs("`qpr train`", ".[train]"):
-        from qpr_jax.training.main import train_and_evaluate
+        from qpr_jax.training.run import train_and_evaluate
     try:
         report = train_and_evaluate(settings, workdir, overwrite=overwrite)
     except Interrupted as interrupted:
@@ -172,7 +172,7 @@ def encode(
         raise click.UsageError("--spark needs QUESTIONS to be a folder of Parquet files")
     model = read_encoder(encoder)
     texts = (entry.question for entry in progress.count(read([questions]), "encoded"))
-    facts: dict[str, Any] = {"dimension": model.dimension, "encoder": model.identity}
+    facts: dict[str, Any] = {"dimension": model.dimension, "encoder": model.fingerprint}
     rows = encode_to_file(out, texts, model.encode, **facts)
     log.info("%s: %s vectors of %d dimensions", out, f"{rows:,}", model.dimension)
     return {"out": out, "vectors": rows, **facts}

@@ -43,14 +43,14 @@ class EncoderSummary:
 class Encoder(Protocol):
     """From questions to vectors; safe to use from several threads.
 
-    An encoder of one's own is a subclass with `identity`, `dimension` and `encode`; what else has a
-    body below may stay. `Retriever.build(questions, encoder=encoder)` indexes with it. `files` and
-    `manifest` let a retriever with it be saved, and `register_encoder` lets it be loaded;
-    `examples/custom_encoder.py` has all of them.
+    An encoder of one's own is a subclass with `fingerprint`, `dimension` and `encode`; what else
+    has a body below may stay. `Retriever.build(questions, encoder=encoder)` indexes with it.
+    `files` and `manifest` let a retriever with it be saved, and `register_encoder` lets it be
+    loaded; `examples/custom_encoder.py` has all of them.
     """
 
     @property
-    def identity(self) -> str:
+    def fingerprint(self) -> str:
         """Hash of what the encoder computes with, whatever files hold it."""
 
     @property

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from qpr_jax import Encoder
-from qpr_jax.reranking.guards import GUARDS
-from qpr_jax.reranking.plain import PlainModel
-from qpr_jax.reranking.terms import Frequencies
-from qpr_jax.reranking.words import FEATURES, Network, WordsModel
+from qpr_jax.pair_model.guards import GUARDS
+from qpr_jax.pair_model.plain import PlainModel
+from qpr_jax.pair_model.terms import Frequencies
+from qpr_jax.pair_model.words import FEATURES, Network, WordsModel
 
 WORDS = ("what", "is", "car", "automobile", "price", "2015", "2016")
 
@@ -16,7 +16,7 @@ WORDS = ("what", "is", "car", "automobile", "price", "2015", "2016")
 class WordEncoder(Encoder):
     """An encoder of a few words, whose vectors are of length 1."""
 
-    identity, dimension, normalize = "an encoder", 5, True
+    fingerprint, dimension, normalize = "an encoder", 5, True
 
     def word_embeddings(self) -> tuple[tuple[str, ...], np.ndarray]:
         return WORDS, np.random.default_rng(0).normal(size=(len(WORDS), 5)).astype(np.float32)
@@ -45,7 +45,7 @@ def words_model(encoder: Any = None, **changes: Any) -> WordsModel:
     linear = drawn.linear.copy()
     linear[1] = -2
     parts: dict[str, Any] = {
-        "encoder": bound_encoder.identity,
+        "encoder": bound_encoder.fingerprint,
         "depth": 3,
         "farthest": 4.0,
         "network": drawn._replace(scale=np.ones(f, np.float32), linear=linear),

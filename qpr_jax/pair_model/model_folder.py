@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders.base import parse_tensors
+from qpr_jax.encoders.encoder import parse_tensors
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, read_manifest, read_verified
 

@@ -14,12 +14,12 @@ import pytest
 
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.reranking.cross_encoder import (
+from qpr_jax.pair_model.cross_encoder import (
     from_encoder,
     read_cross_encoder,
     save_cross_encoder,
 )
-from qpr_jax.reranking.fitting import calibrate
+from qpr_jax.pair_model.fitting import calibrate
 from tests.refused import check_refused
 
 TINY = pathlib.Path(__file__).parent / "tiny_cross_encoder"
@@ -64,10 +64,10 @@ def test_scores_are_those_of_sentence_transformers(model):
 def test_a_saved_folder_is_the_same_model(model, tmp_path):
     save_cross_encoder(tmp_path / "a", model)
     again = read_cross_encoder(tmp_path / "a")
-    assert again.identity == model.identity
+    assert again.fingerprint == model.fingerprint
     assert again.calibration is None
     (tmp_path / "a").rename(tmp_path / "export")
-    assert read_cross_encoder(tmp_path).identity == model.identity  # a run
+    assert read_cross_encoder(tmp_path).fingerprint == model.fingerprint  # a run
     (tmp_path / "export").rename(tmp_path / "a")
     assert again.activation == model.activation
     np.testing.assert_array_equal(again.predict(PAIRS), model.predict(PAIRS))
@@ -139,7 +139,7 @@ def test_a_new_one_has_the_weights_of_its_encoder():
     np.testing.assert_array_equal(new.weights["embedding"], encoder.weights["embedding"])
     assert new.activation == "sigmoid"
     other = from_encoder(encoder, max_tokens=20, seed=1)
-    assert other.identity != new.identity
+    assert other.fingerprint != new.fingerprint
     assert (new.predict(PAIRS) != other.predict(PAIRS)).all()
 
 
@@ -149,7 +149,7 @@ def test_calibration_is_kept_and_damage_is_found(model, tmp_path):
     points = calibrate(logits, rng.random(200) < 1 / (1 + np.exp(-3 * logits)))
     assert (np.diff(points) >= 0).all()
     calibrated = dataclasses.replace(model, calibration=points)
-    assert calibrated.identity == model.identity
+    assert calibrated.fingerprint == model.fingerprint
     save_cross_encoder(tmp_path / "a", calibrated)
     np.testing.assert_array_equal(read_cross_encoder(tmp_path / "a").calibration, points)
     found = calibrated.probabilities(np.array([-9.0, 0.0, 9.0]))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from qpr_jax.reranking.fitting import fit_logistic
+from qpr_jax.pair_model.fitting import fit_logistic
 
 
 @pytest.mark.parametrize("seed", range(8))
