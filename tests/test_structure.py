@@ -75,11 +75,12 @@ def test_a_step_crosses_few_files(tmp_path):
     config = load_config("synthetic_sdml:smoke", {"data.source": "synthetic"})
     dataset = load_dataset(config, None)
     phases, state = plan(config, dataset)
-    phase = phases[0]
+    phase, states = phases[0], [state]
 
     def take():
         batch, _ = phase.load(0)
-        jax.block_until_ready(phase.step(state, batch)[1])
+        states.append(phase.step(states.pop(), batch)[0])
+        jax.block_until_ready(states)
 
     assert len(files_crossed(take)) <= 10
 
