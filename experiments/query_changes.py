@@ -116,7 +116,7 @@ def renumbered(text: str, rng: np.random.Generator) -> str | None:
 
 
 def same_numbers(text: str, changed: str, paraphrase: str) -> bool:
-    """Whether the paraphrase has the number that was changed, and not the new one."""
+    """Return whether the paraphrase has the number that was changed, and not the new one."""
     old, new = numbers(text) - numbers(changed), numbers(changed) - numbers(text)
     return bool(old) and old <= numbers(paraphrase) and not new & numbers(paraphrase)
 

@@ -48,7 +48,7 @@ def sentences(passages: Iterable[str], fewest: int = 3) -> Iterator[str]:
 
 
 def is_sentence(text: str, fewest: int = 3) -> bool:
-    """Whether a text is English of a fitting length, and no code."""
+    """Return whether a text is English of a fitting length, and no code."""
     words = text.split()
     return (
         fewest <= len(words) <= MOST

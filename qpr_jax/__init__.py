@@ -89,5 +89,5 @@ if not TYPE_CHECKING:  # else a type checker would find every name
 
 
 def __dir__() -> list[str]:
-    """The names for users, not those of the rooms that happen to be imported."""
+    """Return the names for users, not those of the rooms that happen to be imported."""
     return [*__all__, "__version__"]

@@ -42,14 +42,14 @@ def in_tiles(rows: jax.Array, tile: int) -> jax.Array:
 
 
 def join_tiles(tiles: jax.Array, count: int) -> jax.Array:
-    """The first `count` rows of tiles [tiles, size, ...]: the inverse of `in_tiles`."""
+    """Return the first `count` rows of tiles [tiles, size, ...]: the inverse of `in_tiles`."""
     return tiles.reshape(-1, *tiles.shape[2:])[:count]
 
 
 def product(
     spec: str, left: jax.Array, right: jax.Array, *, dtype: str, precision: lax.PrecisionLike
 ) -> jax.Array:
-    """The product of two float32 arrays, float32.
+    """Return the product of two float32 arrays, float32.
 
     Args:
       spec: as of `jnp.einsum`, "nlh,ho->nlo"; each index is in two of the three terms, or in all.

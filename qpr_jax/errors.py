@@ -36,7 +36,7 @@ class UserError(ValueError):
         self.what, self.setting, self.remedy = what, setting, remedy
 
     def __str__(self) -> str:
-        """The whole message."""
+        """Return the whole message."""
         start = f"`{self.setting}`: " if self.setting else ""
         end = f"; {self.remedy}" if self.remedy else ""
         return f"{start}{self.what}{end}"

@@ -126,7 +126,7 @@ class Hits(list[Hit], Tabular):
         self.query = query
 
     def columns(self) -> TableColumns:
-        """The columns of all tables."""
+        """Return the columns of all tables."""
         return _columns(self, {"rank": [*range(1, 1 + len(self))]})
 
     def __repr__(self) -> str:
@@ -150,7 +150,7 @@ class Results(list[Hits], Tabular):
         return cls(map(Hits, queries, hits))
 
     def columns(self) -> TableColumns:
-        """The columns of all tables."""
+        """Return the columns of all tables."""
         fixed: dict[str, list[Any]] = {
             "query_number": [i for i, hits in enumerate(self) for _ in hits],
             "query": [hits.query for hits in self for _ in hits],

@@ -35,7 +35,7 @@ class Lexicon(NamedTuple):
     of: dict[str, tuple[np.ndarray, np.ndarray]]
 
     def likely(self, word: str, *, most: int = 2) -> str:
-        """The likeliest translations of a word, at least half as likely as the first."""
+        """Return the likeliest translations of a word, at least half as likely as the first."""
         places, probabilities = self.of[word]
         best = np.argsort(-probabilities, kind="stable")[:most]
         kept = best[probabilities[best] >= probabilities[best[0]] / 2]

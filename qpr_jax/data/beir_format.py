@@ -83,7 +83,7 @@ def write_beir(
 
 
 def _file(folder: StrPath, name: str) -> str:
-    """The path of a file of the data set, compressed or not."""
+    """Return the path of a file of the data set, compressed or not."""
     for path in (pathlib.Path(folder, name), pathlib.Path(folder, f"{name}.gz")):
         if path.is_file():
             return str(path)

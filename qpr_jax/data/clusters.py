@@ -21,7 +21,7 @@ def transitive_clusters(count: int, duplicates: np.ndarray) -> np.ndarray:
 
 
 def connect(count: int, links: np.ndarray) -> np.ndarray:
-    """The connected component of each of `count` nodes by their `links`, int [P, 2].
+    """Return the connected component of each of `count` nodes by their `links`, int [P, 2].
 
     Returns int64 [count], numbers in order of first appearance. Each round hooks roots to the least
     root that a link joins them to, then shortens the paths (Shiloach and Vishkin, 1982, "An
@@ -47,7 +47,7 @@ def numbered(values: Iterable[Hashable]) -> np.ndarray:
 
 
 def cluster_pairs(clusters: np.ndarray) -> np.ndarray:
-    """All pairs (a, b), a < b, of each cluster: int32 [P, 2], by cluster, then a, then b."""
+    """Return all pairs (a, b), a < b, of each cluster: int32 [P, 2], by cluster, then a, then b."""
     members = np.flatnonzero(clusters >= 0)
     members = members[np.argsort(clusters[members], kind="stable")].astype(np.int32)
     ends = np.searchsorted(clusters[members], clusters[members], side="right")
@@ -69,13 +69,13 @@ def linking_pairs(pairs: np.ndarray, clusters: np.ndarray, most: int, *, seed: i
 
 
 def pair_count(clusters: np.ndarray) -> int:
-    """The number of pairs that `cluster_pairs` returns."""
+    """Return the number of pairs that `cluster_pairs` returns."""
     sizes = np.bincount(clusters[clusters >= 0])
     return int((sizes * (sizes - 1) // 2).sum())
 
 
 def in_one_cluster(clusters: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """Whether both questions of a pair, int [P, 2], are in the same cluster: bool [P]."""
+    """Return whether both questions of a pair, int [P, 2], are in the same cluster: bool [P]."""
     first, second = clusters[pairs].T
     return (first == second) & (first >= 0)
 

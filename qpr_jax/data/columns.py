@@ -230,7 +230,7 @@ def require(
 
 
 def listed(names: Sequence[str]) -> str:
-    """The names of columns in a message: 20 at most."""
+    """Return the names of columns in a message: 20 at most."""
     more = f" and {len(names) - 20} others" if len(names) > 20 else ""
     return ", ".join(f"`{name[:40]}`" for name in names[:20]) + more if names else "none"
 
@@ -292,7 +292,10 @@ class Columns:
 
 
 def _usual(names: Sequence[str], usual: Sequence[str], start: str, remedy: str) -> str:
-    """The usual name, the first of `usual` before others; "" for none, UserError for several."""
+    """Return the usual name, the first of `usual` before others.
+
+    "" for none, UserError for several.
+    """
     found = [name for name in dict.fromkeys(names) if name.strip().lower() in usual]
     best = [name for name in found if name.strip().lower() == usual[0]]
     if len(best) != 1 and len(found) > 1:
@@ -302,7 +305,7 @@ def _usual(names: Sequence[str], usual: Sequence[str], start: str, remedy: str) 
 
 
 def _has_usual_word(header: str) -> bool:
-    """Whether a word of a column's name is usual, as of `Customer question`."""
+    """Return whether a word of a column's name is usual, as of `Customer question`."""
     words = re.split(r"[\W_]+", header.lower())
     plain = len(words) <= 4 and not {*"?;,|\t"} & {*header}  # else it may be several names
     return plain and not {*words}.isdisjoint(TEXT_NAMES)

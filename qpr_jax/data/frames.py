@@ -17,7 +17,7 @@ from qpr_jax.ids import Id
 
 
 def is_table(value: object) -> bool:
-    """Whether narwhals reads this as a table, or it has an Arrow C stream."""
+    """Return whether narwhals reads this as a table, or it has an Arrow C stream."""
     if isinstance(value, str | bytes | list | tuple | Mapping):
         return False
     from narwhals.stable.v2 import dependencies
@@ -96,7 +96,7 @@ def row_labels(table: Any) -> list[Id] | None:
 
 
 def is_missing(value: object) -> bool:
-    """Whether a cell has no value: None, NaN, or a time that is none."""
+    """Return whether a cell has no value: None, NaN, or a time that is none."""
     try:
         return value is None or bool(value != value)
     except (TypeError, ValueError):  # pandas' NA; an array
@@ -137,7 +137,7 @@ def _plain(value: Any) -> object:
 
 
 def peek(questions: Any, source: str) -> tuple[Any, Any]:
-    """The first of some questions, None if there is none, and all of them."""
+    """Return the first of some questions, None if there is none, and all of them."""
     if isinstance(questions, Mapping):
         what = f"{source}: expected a table or a list of strings, got a dict"
         raise UserError(what, remedy="give pandas.DataFrame(...) of columns, or a list of rows")

@@ -155,7 +155,7 @@ def _table_rows(path: str, languages: Pair) -> PairRows:
 
 
 def _pair(values: Sequence[object]) -> Pair | str:
-    """Two texts, stripped, or what is wrong with them."""
+    """Return two texts, stripped, or what is wrong with them."""
     for value in values:
         if not isinstance(value, str) or not value.strip():
             return f"expected a text and its translation, got {short([*values])}"
@@ -239,7 +239,10 @@ def split_translations(
 def _usable_rows(
     files: Sequence[Translations], in_tests: Set[str], counts: Mapping[str, Counter[str]]
 ) -> list[_Row]:
-    """The rows that repeat no other of their language and have no text of a test; count all."""
+    """Return the rows that repeat no other of their language and have no text of a test.
+
+    Count all.
+    """
     normalized = functools.cache(normalized_text)
     seen: set[tuple[str, Pair]] = set()
     rows = []
@@ -262,7 +265,7 @@ def _usable_rows(
 def _hold_out(
     files: Sequence[Translations], rows: Sequence[_Row], held_out: int
 ) -> dict[str, dict[str, list[_Row]]]:
-    """The rows to score, by split and language."""
+    """Return the rows to score, by split and language."""
     uses = Counter(key for row in rows for key in row.keys)
     split_of: dict[str, str] = {}  # of each text that is scored
     scored: dict[str, dict[str, list[_Row]]] = {split: {} for split in HELD_OUT}
@@ -287,7 +290,7 @@ def _hold_out(
 
 
 def _gather(files: Sequence[Translations], rows: Sequence[_Row]) -> Translations:
-    """Rows of one language as one entry."""
+    """Return rows of one language as one entry."""
     names = dict.fromkeys(files[number].name for number in sorted({row.file for row in rows}))
     sources, targets = map(list, zip(*(row.pair for row in rows), strict=True))
     return files[rows[0].file]._replace(name="+".join(names), sources=sources, targets=targets)

@@ -63,7 +63,10 @@ class QuestionPairs:
         return cls(questions, ids, pairs, np.ones(len(pairs), np.bool_), report)
 
     def subset(self, kept: np.ndarray) -> QuestionPairs:
-        """The questions that are `kept`, bool [Q], and the pairs of two of them; no weights."""
+        """Return the questions that are `kept`, bool [Q], and the pairs of two of them.
+
+        No weights.
+        """
         rows = kept[self.pairs].all(axis=1)
         texts = [*itertools.compress(self.questions, kept)]
         pairs = (np.cumsum(kept, dtype=np.int32) - 1)[self.pairs[rows]]
@@ -115,7 +118,7 @@ def parse_label(cell: object) -> bool | None:
 
 
 def _parse(fields: Fields, *, weighted: bool) -> tuple[Row, float, float]:
-    """A labeled pair, its weight and score; a UserError says what is wrong with the row."""
+    """Return a labeled pair, its weight and score; a UserError says what is wrong with the row."""
     if missing := [name for name in COLUMNS if name not in fields]:
         raise UserError(f"expected `{missing[0]}`, got {short(sorted(fields))}")
     first, second, cell = ("" if is_missing(fields[name]) else fields[name] for name in COLUMNS)

@@ -133,7 +133,7 @@ def split_by_cluster(
 
 
 def _split_large(orders: Sequence[np.ndarray], questions: np.ndarray, most: int) -> np.ndarray:
-    """The split of each group, int8 [G]: a tenth of each of two orders is held out, twice.
+    """Return the split of each group, int8 [G]: a tenth of each of two orders is held out, twice.
 
     These have at most `most` questions, but one group of the first order, of large ones, is taken.
     """
@@ -169,7 +169,7 @@ def _hold_out(split_of_group: np.ndarray, order: np.ndarray, count: int) -> None
 
 
 def group_questions(questions: Sequence[str], clusters: np.ndarray) -> np.ndarray:
-    """The group of each question, int64 [Q]: linked by cluster or by normalized text."""
+    """Return the group of each question, int64 [Q]: linked by cluster or by normalized text."""
     known: dict[str, int] = {}
     first_of_text = [known.setdefault(normalized_text(q), i) for i, q in enumerate(questions)]
     own = np.arange(len(questions))
@@ -262,7 +262,7 @@ def _shuffle(chosen: np.ndarray, smallest: np.ndarray, seed: int | list[int]) ->
 
 
 def _collect_splits(data: QuestionPairs, clusters: np.ndarray, split_of: np.ndarray) -> Splits:
-    """The pairs of each split, for clusters that lie in one split each."""
+    """Return the pairs of each split, for clusters that lie in one split each."""
     pairs = cluster_pairs(clusters)
     labeled = data.pairs[~data.is_duplicate & ~in_one_cluster(clusters, data.pairs)]
     of_split = {name: pairs[split_of[pairs[:, 0]] == i] for i, name in enumerate(SPLITS)}
@@ -338,5 +338,5 @@ def join_apart(count: int, duplicates: np.ndarray, apart: np.ndarray) -> np.ndar
 
 
 def _keys(pairs: np.ndarray, count: int) -> np.ndarray:
-    """A number for each pair, whichever question comes first: int64 [P]."""
+    """Return a number for each pair, whichever question comes first: int64 [P]."""
     return np.sort(pairs, axis=1) @ np.array([count, 1], np.int64)

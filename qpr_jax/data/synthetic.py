@@ -89,7 +89,10 @@ def sample_meanings(each: int, count: int, rng: random.Random) -> list[Meaning]:
 
 
 def _neighbor(meaning: Meaning, asked: dict[Meaning, list[int]], rng: random.Random) -> Meaning:
-    """A meaning that is asked and shares two concepts with `meaning`; if none does, any other."""
+    """Return a meaning that is asked and shares two concepts with `meaning`.
+
+    If none does, any other.
+    """
     others = [
         (*meaning[:slot], concept, *meaning[slot + 1 :])
         for slot, concepts in enumerate(CONCEPTS.values())
@@ -106,7 +109,7 @@ def random_words(meaning: Meaning, rng: random.Random) -> Words:
 
 
 def phrase(words: Words, rng: random.Random) -> str:
-    """A question in these words, with fillers and typos here and there."""
+    """Return a question in these words, with fillers and typos here and there."""
     text = rng.choice(_TEMPLATES).format(**dict(zip(CONCEPTS, words, strict=True)))
     if rng.random() < _FILLER:
         text = f"{text[:-1]} {rng.choice(_FILLERS)}?"

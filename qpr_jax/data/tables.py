@@ -238,7 +238,7 @@ def as_entries(
 
 
 def is_path(questions: Any) -> bool:
-    """Whether questions are given as a file: a Path, or a string with the suffix of a table.
+    """Return whether questions are given as a file: a Path, or a string with the suffix of a table.
 
     Any other string is a text, whatever files there are.
     """
@@ -293,7 +293,7 @@ def _entries(
 
 
 def _entry(line: int, fields: Fields, chosen: Columns, is_text: bool) -> Entry:
-    """The entry of a row; a UserError says what is wrong with it."""
+    """Return the entry of a row; a UserError says what is wrong with it."""
     question = fields[chosen.text]
     if not isinstance(question, str) or not question.strip():
         raise UserError(f"expected a question in `{chosen.text}`, got {short(question)}")
@@ -305,7 +305,7 @@ def _entry(line: int, fields: Fields, chosen: Columns, is_text: bool) -> Entry:
 
 
 def _as_id(value: Any, column: str, is_text: bool) -> Id | None:
-    """The id in a column, None for none; numbers that are no id are strings, as in CSV."""
+    """Return the id in a column, None for none; numbers that are no id are strings, as in CSV."""
     if isinstance(value, str):
         key = id_key(value) if is_text else value  # of a file, 7 is a number, and 007 is none
         value = key if value.strip() else None

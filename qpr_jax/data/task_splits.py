@@ -99,7 +99,7 @@ def _pair_rows(data: QuestionPairs, chosen: np.ndarray) -> Iterator[tuple[int, i
 
 
 def _assign_parts(data: QuestionPairs, groups: np.ndarray, dev: float, test: float) -> np.ndarray:
-    """The part of each question, int8 [Q]; see `write_tasks`."""
+    """Return the part of each question, int8 [Q]; see `write_tasks`."""
     if dev + test >= 1:
         what = f"expected shares below 1 in all, got {dev + test:g}"
         raise UserError(what, remedy="lower `--dev` or `--test`")
@@ -154,7 +154,7 @@ def _queries(
 def _relevant(
     data: QuestionPairs, clusters: np.ndarray, queries: np.ndarray
 ) -> list[tuple[str, str, int]]:
-    """The ids of a query and of another question of its cluster, and their score, sorted."""
+    """Return the ids of a query and of another question of its cluster, and their score, sorted."""
     query_of = dict(zip(clusters[queries].tolist(), queries.tolist(), strict=True))
     others = np.setdiff1d(np.flatnonzero(np.isin(clusters, [*query_of])), queries)
     pairs = sorted((data.ids[query_of[clusters[i]]], data.ids[i]) for i in others.tolist())

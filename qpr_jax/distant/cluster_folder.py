@@ -56,7 +56,7 @@ _FILL_IN = "fill in a sample.tsv of `qpr clusters`, and keep it tab-separated UT
 
 
 def is_made(folder: StrPath) -> bool:
-    """Whether `write_clusters` wrote a folder."""
+    """Return whether `write_clusters` wrote a folder."""
     return pathlib.Path(folder, CLUSTERS).is_file()
 
 
@@ -156,7 +156,7 @@ def _pairs_of(split: str) -> str:
 
 
 def _coherent(found: Sequence[Cluster], log: LogQuestions, method: Method) -> list[Cluster]:
-    """The clusters that are coherent enough; UserError if there are none."""
+    """Return the clusters that are coherent enough; UserError if there are none."""
     if not found:
         got = f"got none in {log.rows:,} rows and {log.bad_rows:,} bad ones"
         what = f"expected answers with two questions or more, {got}"

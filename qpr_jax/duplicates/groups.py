@@ -137,7 +137,7 @@ def group_rows(
 
 
 def choose_kept(keep: str, rows: Rows, members: Sequence[int], vectors: np.ndarray) -> int:
-    """The row of a group that is kept, of equal ones the first of `members`.
+    """Return the row of a group that is kept, of equal ones the first of `members`.
 
     keep: as of `find_duplicates`; in a column numbers, also as text, are greater than other texts,
       these than none. vectors: float32 [E, d], of the entries.
@@ -155,7 +155,7 @@ def choose_kept(keep: str, rows: Rows, members: Sequence[int], vectors: np.ndarr
 
 
 def _comparable(value: object) -> tuple[int, Any]:
-    """A cell as what cells are compared by."""
+    """Return a cell as what cells are compared by."""
     if isinstance(value, str):
         is_number = len(value) < 400 and _NUMBER.fullmatch(value)
         return (2, float(value)) if is_number else (1 if value else 0, value)

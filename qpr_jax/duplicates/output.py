@@ -139,7 +139,7 @@ def write_tables(
 
 
 def file_names(output: str) -> list[str]:
-    """The names of the files of an output."""
+    """Return the names of the files of an output."""
     return [f"{name}.{output}" for name in TABLES]
 
 
@@ -166,7 +166,10 @@ def check_folder(folder: pathlib.Path, output: str, inputs: Iterable[str]) -> No
 
 
 def pairs_file(path: str) -> str:
-    """The file of pairs of an output folder, as its info.json lists it; any other path as it is."""
+    """Return the file of pairs of an output folder, as its info.json lists it.
+
+    Any other path as it is.
+    """
     listed = _listed(pathlib.Path(path)) if os.path.isdir(path) else ()
     return next((os.path.join(path, name) for name in listed if name.startswith("pairs.")), path)
 
@@ -178,7 +181,7 @@ def remove_before(folder: pathlib.Path, output: str) -> None:
 
 
 def _listed(folder: pathlib.Path) -> set[str]:
-    """The files that info.json lists, of those that a run can write."""
+    """Return the files that info.json lists, of those that a run can write."""
     listed = read_object(folder / INFO).get("files")
     can_be = {name for output in OUTPUTS for name in file_names(output)}
     return {name for name in can_be if isinstance(listed, list) and name in listed}

@@ -292,7 +292,7 @@ class Pairs:
             yield Pair(a.id, b.id, None if score != score else score, distance, a.text, b.text)
 
     def _in_order(self, one: int, other: int) -> tuple[Question, Question]:
-        """Two rows, that of the table first with `against`, else that of the smaller id."""
+        """Return two rows, that of the table first with `against`, else that of the smaller id."""
         a, b = (self.rows.questions[row] for row in sorted((one, other)))
         return (b, a) if not self.rows.apart and order_key(a.id) > order_key(b.id) else (a, b)
 

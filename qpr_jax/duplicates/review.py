@@ -60,7 +60,7 @@ class FoundPairs:
 
 
 def pair_key(id1: object, id2: object) -> int:
-    """A hash of two ids, 64 bits; also where a pair stands in the random order.
+    """Return a hash of two ids, 64 bits; also where a pair stands in the random order.
 
     Their order counts: with `--against` each is of a table of its own.
     """
@@ -105,7 +105,7 @@ def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
 
 
 def _parse(*cells: object) -> FoundPair | None:
-    """The pair of a row; None where it is none."""
+    """Return the pair of a row; None where it is none."""
     texts, numbers = cells[:4], [_number(cell) for cell in cells[4:]]
     if any(is_missing(text) or isinstance(text, float | list | dict) for text in texts):
         return None
@@ -116,7 +116,7 @@ def _parse(*cells: object) -> FoundPair | None:
 
 
 def _number(cell: object) -> float | None:
-    """The number in a cell; NaN where it has something else, None where it has nothing."""
+    """Return the number in a cell; NaN where it has something else, None where it has nothing."""
     if is_missing(cell) or not str(cell).strip():
         return None
     try:
@@ -167,7 +167,7 @@ class Review:
         return True
 
     def estimate(self) -> Estimate | None:
-        """The threshold that the verdicts imply; None before the first."""
+        """Return the threshold that the verdicts imply; None before the first."""
         yes, no = self.counts()
         if not (yes + no).any():
             return None
@@ -216,7 +216,7 @@ def _verdicts(history: dict[int, bool | None]) -> dict[int, bool]:
 
 
 def threshold_of(found: FoundPairs, estimate: Estimate) -> float:
-    """The value of `found.option` that accepts the pairs of an estimate.
+    """Return the value of `found.option` that accepts the pairs of an estimate.
 
     It is the shortest decimal that accepts these pairs and no others.
     """
@@ -269,7 +269,10 @@ def found_precision(pairs: StrPath, verdicts: StrPath) -> tuple[int, float, floa
 
 
 def describe_review(review: Review) -> dict[str, Any]:
-    """All that a page shows, as JSON has it; keys are strings, since JavaScript cuts 64 bits."""
+    """Return all that a page shows, as JSON has it.
+
+    Keys are strings, since JavaScript cuts 64 bits.
+    """
     found, estimate = review.found, review.estimate()
     yes, no = (int(counts.sum()) for counts in review.counts())
     shown: dict[str, Any] | None = None
@@ -296,7 +299,7 @@ def describe_review(review: Review) -> dict[str, Any]:
 
 
 def _read_verdicts(path: pathlib.Path) -> list[tuple[int, bool, float]]:
-    """The key, the verdict and the score, 0 for none, of each row of a file of verdicts."""
+    """Return the key, the verdict and the score, 0 for none, of each row of a file of verdicts."""
 
     def parse(id1: object, id2: object, label: object, score: object) -> Any:
         verdict = parse_label(label)

@@ -162,7 +162,7 @@ def _cleaned(texts: list[str], cleaner: Cleaner | None) -> list[str]:
 
 
 def _spelled(texts: Iterable[str], *, ignore_numbers: bool) -> dict[str, str]:
-    """The folded form of each text; say how many differ from others in numbers only."""
+    """Return the folded form of each text; say how many differ from others in numbers only."""
     spelled = {text: folded(text) for text in {*texts}}
     masked = {value: without_numbers(value) for value in spelled.values()}
     uses = collections.Counter(masked.values())
@@ -183,7 +183,7 @@ def leave_out_indexed(
     by_text: bool,
     replace: bool,
 ) -> tuple[list[Question], list[Question]]:
-    """The rows that an index lacks, and the stored ones that they do not replace.
+    """Return the rows that an index lacks, and the stored ones that they do not replace.
 
     The index has a row if it has its text and block; unless `by_text`, under its id. A row whose id
     the index has with another text replaces that if `replace`, and otherwise is a UserError.
@@ -222,7 +222,7 @@ def encode_entries(
     cleaner: Cleaner,
     encode_all: bool = False,
 ) -> np.ndarray:
-    """The vectors of entries, float32 [E, d]; equal texts have equal vectors.
+    """Return the vectors of entries, float32 [E, d]; equal texts have equal vectors.
 
     stored: questions, and their vectors, that need not be encoded, in parts; these are of what the
     `cleaner` leaves. encode_all: encode entries that are compared with no other, too; their vectors
@@ -250,7 +250,10 @@ def encode_entries(
 
 
 def block_of(value: object) -> str | None:
-    """The block of rows with this value: its text, "1" for 1.0, too; None without a value."""
+    """Return the block of rows with this value: its text, "1" for 1.0, too.
+
+    None without a value.
+    """
     if is_missing(value):
         return None
     if isinstance(value, str):
@@ -270,7 +273,7 @@ def require_column(name: str, kept: Collection[str], setting: str) -> None:
 
 
 def _blocks(rows: list[Question], table: int, block_on: str | None, *, apart: bool) -> list[str]:
-    """The names of the blocks of rows; one of its own for a row without a value."""
+    """Return the names of the blocks of rows; one of its own for a row without a value."""
     if block_on is None:
         return [""] * len(rows)
     values = [block_of((row.payload or {}).get(block_on)) for row in rows]
@@ -304,7 +307,7 @@ def check_linkage(linkage: Linkage) -> Linkage:
 
 
 def column_of(keep: str) -> str | None:
-    """The column of a rule `max:COLUMN`; None for one of RULES; UserError for any other."""
+    """Return the column of a rule `max:COLUMN`; None for one of RULES; UserError for any other."""
     if keep in RULES:
         return None
     column = keep.removeprefix(_COLUMN) if isinstance(keep, str) else ""

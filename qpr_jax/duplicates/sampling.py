@@ -37,7 +37,7 @@ class Strata:
     table: np.ndarray  # float64 [G, H], probability for each shift and scale of the logits
 
     def of(self, probabilities: np.ndarray) -> np.ndarray:
-        """The stratum of each pair, int64 [P]."""
+        """Return the stratum of each pair, int64 [P]."""
         return np.searchsorted(-self.lowest, -np.asarray(probabilities, np.float64))
 
 
@@ -69,7 +69,7 @@ def make_strata(probabilities: np.ndarray) -> Strata:
 
 
 def rank_strata(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: float) -> np.ndarray:
-    """All strata, int64 [H], in the order in which a verdict in them helps.
+    """Return all strata, int64 [H], in the order in which a verdict in them helps.
 
     Args:
       yes: int [H], verdicts so far that pairs are duplicates.
@@ -94,7 +94,7 @@ def rank_strata(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: floa
 
 
 def precision_at(strata: Strata, yes: np.ndarray, no: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The precision of the pairs of each stratum and those above it, and its standard error.
+    """Return the precision of the pairs of each stratum and those above it, and its standard error.
 
     Returns:
       float64 [H] each; arguments are those of `rank_strata`.
@@ -134,7 +134,7 @@ def choose_threshold(strata: Strata, yes: np.ndarray, no: np.ndarray, precision:
 
 
 def _posterior(strata: Strata, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
-    """The weight of each shift and scale of the logits after the verdicts, float64 [G]."""
+    """Return the weight of each shift and scale of the logits after the verdicts, float64 [G]."""
     table = np.clip(strata.table, 1e-9, 1 - 1e-9)
     likelihood = np.log(table) @ yes + np.log1p(-table) @ no + _PRIOR
     weights = np.exp(likelihood - likelihood.max())

@@ -194,7 +194,10 @@ def _read_rows(
     ignore_numbers: bool = False,
     clean: bool = True,
 ) -> Rows:
-    """The rows of a table, and of what it is compared with; with an index those that it lacks."""
+    """Return the rows of a table, and of what it is compared with.
+
+    With an index those that it lacks.
+    """
     others: list[Question] = []
     cleaner = None if clean else Cleaner()
     if isinstance(against, Retriever):
@@ -315,7 +318,7 @@ def _score(rows: Rows, pairs: close.Pairs, model: FittedModel, spreads: np.ndarr
 
 
 def _copies_across(rows: Rows) -> close.Pairs:
-    """The pairs of an entry of a table and one of the other table with its text."""
+    """Return the pairs of an entry of a table and one of the other table with its text."""
     new, old = np.flatnonzero(rows.is_new), np.flatnonzero(~rows.is_new)
     _, one, other = np.intersect1d(rows.folded[new], rows.folded[old], return_indices=True)
     if not rows.apart:

@@ -95,7 +95,7 @@ class FoldedCnn:
 
 
 def _reserve(shape: tuple[int, ...]) -> np.ndarray:
-    """An array of float32 whose rows take memory once they are written.
+    """Return an array of float32 whose rows take memory once they are written.
 
     NumPy asks for pages of 2 MiB: a few rows would take the memory of all of them.
     """

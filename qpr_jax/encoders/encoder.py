@@ -76,11 +76,11 @@ class Encoder(Protocol):
         """Encode any strings: float32 [n, dimension], in the order of the questions."""
 
     def files(self) -> dict[str, bytes]:
-        """The contents of its folder by name, without the manifest and the model card."""
+        """Return the contents of its folder by name, without the manifest and the model card."""
         raise _lacks(self, "files")
 
     def manifest(self) -> dict[str, Any]:
-        """The facts of its folder's manifest: the `format`, and what no file holds."""
+        """Return the facts of its folder's manifest: the `format`, and what no file holds."""
         raise _lacks(self, "a manifest")
 
     def summary(self) -> EncoderSummary:
@@ -88,11 +88,14 @@ class Encoder(Protocol):
         return EncoderSummary("", type(self).__name__, 0)
 
     def known_words(self, words: Collection[str]) -> set[str] | None:
-        """Which of some words, in lower case, it learned as a whole; None where it cannot tell."""
+        """Return which of some words, in lower case, it learned as a whole.
+
+        None where it cannot tell.
+        """
         return None
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
-        """The words with an embedding of their own, and these, float32 [n, e]."""
+        """Return the words with an embedding of their own, and these, float32 [n, e]."""
         raise _lacks(self, "embeddings of words")
 
 

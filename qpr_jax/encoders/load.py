@@ -98,7 +98,7 @@ def load_encoder(named: StrPath) -> Encoder:
 
 
 def _folder_format(folder: StrPath) -> str | None:
-    """The entry of `FORMATS` for a folder; None where it holds no encoder."""
+    """Return the entry of `FORMATS` for a folder; None where it holds no encoder."""
     named = manifest_format(folder)
     if named in FORMATS:
         return named
@@ -108,12 +108,12 @@ def _folder_format(folder: StrPath) -> str | None:
 
 
 def is_encoder(folder: StrPath) -> bool:
-    """Whether the folder itself holds an encoder, as opposed to a run."""
+    """Return whether the folder itself holds an encoder, as opposed to a run."""
     return _folder_format(folder) is not None
 
 
 def contains_encoder(folder: StrPath, encoder: Encoder) -> bool:
-    """Whether `folder` holds this encoder, undamaged, as `save_encoder` writes it."""
+    """Return whether `folder` holds this encoder, undamaged, as `save_encoder` writes it."""
     if not pathlib.Path(folder, MANIFEST).is_file():
         return False
     with contextlib.suppress(UserError):
@@ -189,7 +189,7 @@ def fetch_model(address: str) -> pathlib.Path:
 
 
 def default_folder(texts: Sequence[object], count: int | None = None) -> pathlib.Path:
-    """The folder of `minilm` for up to 50,000 texts, else of `open_student`; a line says so.
+    """Return the folder of `minilm` for up to 50,000 texts, else of `open_student`; a line says so.
 
     Args:
       texts: all of them, or at least the first 50,001.

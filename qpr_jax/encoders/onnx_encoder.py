@@ -77,13 +77,13 @@ class OnnxEncoder:
         return vectors
 
     def files(self) -> dict[str, bytes]:
-        """The contents of its folder: model.onnx, tokenizer.json and settings.json."""
+        """Return the contents of its folder: model.onnx, tokenizer.json and settings.json."""
         facts = {name: getattr(self, name) for name in _FACTS} | {"settings": self.settings}
         text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
         return {MODEL: self.model, TOKENIZER: self.tokenizer, SETTINGS: text.encode()}
 
     def manifest(self) -> dict[str, Any]:
-        """The format of its folder."""
+        """Return the format of its folder."""
         return {"format": FORMAT}
 
     def summary(self) -> EncoderSummary:
@@ -96,7 +96,10 @@ class OnnxEncoder:
         )
 
     def known_words(self, words: Collection[str]) -> set[str] | None:
-        """Which of some words, in lower case, are no two pieces; None if it was trained on more."""
+        """Return which of some words, in lower case, are no two pieces.
+
+        None if it was trained on more.
+        """
         return None if self.settings else self._pieces.known_words(words)
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:

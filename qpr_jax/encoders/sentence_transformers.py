@@ -96,7 +96,10 @@ def parse_model(
 
 
 def parse_limit(files: Mapping[str, bytes], shape: BertShape, where: StrPath, least: int) -> int:
-    """The most tokens of an input, including markers; UserError if these are fewer than `least`."""
+    """Return the most tokens of an input, including markers.
+
+    UserError if these are fewer than `least`.
+    """
     limits = (parse_object(files, name, where).get(key) for name, key in LENGTHS)
     limit = next(filter(None, limits), shape.max_position_embeddings)
     if not isinstance(limit, int | float) or limit < least:
@@ -105,7 +108,7 @@ def parse_limit(files: Mapping[str, bytes], shape: BertShape, where: StrPath, le
 
 
 def parse_shape(config: Mapping[str, Any], where: StrPath) -> BertShape:
-    """The sizes in a `config.json`; UserError where it is not that of a BERT."""
+    """Return the sizes in a `config.json`; UserError where it is not that of a BERT."""
     for name, expected in _EXPECTED.items():
         if (value := config.get(name, expected)) != expected:
             raise UserError(f"{where}: {CONFIG}: expected `{name}` {expected!r}, got {value!r}")
@@ -163,7 +166,7 @@ def parse_weights(
 
 
 def named_tensors(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The tensors of parameters of `BertEncoder` under the names of their file."""
+    """Return the tensors of parameters of `BertEncoder` under the names of their file."""
     tensors = {}
 
     def add(name: str, part: Mapping[str, np.ndarray]) -> None:
@@ -189,7 +192,10 @@ def parse_object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[
 
 
 def parse_modules(files: Mapping[str, bytes], where: StrPath) -> dict[str, str]:
-    """The folder of each kind of module; UserError for one outside, since copies write there."""
+    """Return the folder of each kind of module.
+
+    UserError for one outside, since copies write there.
+    """
     try:
         listed = parse_json(files[MODULES], f"{where}: {MODULES}")
         modules = {m["type"].rpartition(".")[2]: m["path"] for m in listed}
@@ -203,7 +209,7 @@ def parse_modules(files: Mapping[str, bytes], where: StrPath) -> dict[str, str]:
 
 
 def _pooling(files: Mapping[str, bytes], where: StrPath) -> tuple[str, bool]:
-    """How token vectors are pooled, and whether the result is scaled to length 1."""
+    """Return how token vectors are pooled, and whether the result is scaled to length 1."""
     if MODULES not in files:
         return "mean", False  # as sentence-transformers loads a transformer alone
     modules = parse_modules(files, where)

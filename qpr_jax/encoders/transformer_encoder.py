@@ -88,7 +88,7 @@ class TransformerEncoder:
         return vectors
 
     def files(self) -> dict[str, bytes]:
-        """The contents of its folder, in the format of sentence-transformers."""
+        """Return the contents of its folder, in the format of sentence-transformers."""
         return self.contents
 
     def manifest(self) -> dict[str, Any]:
@@ -105,7 +105,10 @@ class TransformerEncoder:
         )
 
     def known_words(self, words: Collection[str]) -> set[str] | None:
-        """Which of some words, in lower case, are no two pieces; None if it was trained on more."""
+        """Return which of some words, in lower case, are no two pieces.
+
+        None if it was trained on more.
+        """
         return None if self.settings else self.tokenizer.known_words(words)
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
@@ -117,7 +120,7 @@ class TransformerEncoder:
     def trained(
         self, weights: dict[str, Any], settings: dict[str, Any], *, max_tokens: int
     ) -> TransformerEncoder:
-        """The same model after a training, with its flat settings.
+        """Return the same model after a training, with its flat settings.
 
         weights: parameters of `BertEncoder` as pure nested dictionaries.
         max_tokens: that the training read. A limit below the model's becomes that of the encoder.

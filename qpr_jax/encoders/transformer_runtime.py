@@ -78,7 +78,7 @@ class Runtime:
 def padded(
     lists: Sequence[Sequence[int]], rows: np.ndarray, shape: tuple[int, int], fill: int
 ) -> np.ndarray:
-    """Rows of lists in an array, int32 of this shape, `fill` where they are shorter."""
+    """Return rows of lists in an array, int32 of this shape, `fill` where they are shorter."""
     block = np.full(shape, fill, np.int32)
     for at, row in enumerate(rows):
         block[at, : len(lists[row])] = lists[row]

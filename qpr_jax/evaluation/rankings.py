@@ -115,7 +115,7 @@ def mean_interval(
 
 @functools.lru_cache(maxsize=2)
 def _draws(clusters: int) -> np.ndarray:
-    """How often each of the clusters is in each resample, float64 [RESAMPLES, clusters]."""
+    """Return how often each of the clusters is in each resample, float64 [RESAMPLES, clusters]."""
     shares = np.full(clusters, 1 / clusters)
     drawn = np.random.default_rng(0).multinomial(clusters, shares, RESAMPLES)
     return drawn.astype(np.float64)

@@ -230,7 +230,7 @@ class _Join:
         return index
 
     def _places(self, index: Any, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """How many lists are nearer to one row than the list of the other, int64 [P].
+        """Return how many lists are nearer to one row than the list of the other, int64 [P].
 
         If both rows are queries, the smaller of the two numbers counts.
         """
@@ -248,7 +248,7 @@ class _Join:
         return np.where(mutual, np.minimum(forth, place(b, a)), forth)
 
     def sorted(self) -> Pairs:
-        """All pairs, each once, nearest first."""
+        """Return all pairs, each once, nearest first."""
         none = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
         pairs = Pairs(*map(np.concatenate, zip(none, *self.parts, strict=True)))
         self.parts.clear()
@@ -272,7 +272,7 @@ class _Join:
             raise self._too_many()
 
     def _is_close(self, pairs: Pairs) -> np.ndarray:
-        """Whether pairs count, bool [P]."""
+        """Return whether pairs count, bool [P]."""
         near: np.ndarray = pairs.distances <= self.max_distance
         if self.keep is not None:
             near[near] = self.keep(pairs.where(near))
@@ -291,7 +291,7 @@ class _Join:
         return UserError(f"{what}holds ({self.most:,})", remedy=remedy)
 
     def _propose(self, index: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Places in `rows` and in an index, int64 [P] each, of pairs that may be close."""
+        """Return places in `rows` and in an index, int64 [P] each, of pairs that may be close."""
         queries, largest = self._centered(rows), np.float32(np.finfo(np.float32).max)
         norm = float(np.einsum("nd,nd->n", queries, queries).max(initial=0))
         radius = min(self.max_distance + _SLACK * (norm + self.max_distance), float(largest) / 2)

@@ -117,7 +117,7 @@ def similarities(
 
 
 def _weights(encoder: Encoder) -> tuple[int, int]:
-    """How many parameters an encoder has, and their bytes."""
+    """Return how many parameters an encoder has, and their bytes."""
     tensors = parse_tensors(encoder.files()[WEIGHTS], WEIGHTS).values()
     floats = [tensor for tensor in tensors if tensor.dtype.kind == "f"]  # not ids of positions
     return sum(tensor.size for tensor in floats), sum(tensor.nbytes for tensor in floats)

@@ -11,7 +11,7 @@ EMBEDDING_SCALE = 0.1  # standard deviation of a new embedding
 
 
 def embedding_norm(width: int) -> float:
-    """The norm of a new embedding; training hardly changes that of a word."""
+    """Return the norm of a new embedding; training hardly changes that of a word."""
     return EMBEDDING_SCALE * math.sqrt(width)
 
 

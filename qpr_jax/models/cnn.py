@@ -118,7 +118,7 @@ class ConvEncoder(nnx.Module):
         return conv_max_pool(how, tables, head_weights, block_ids)
 
     def _rows(self, ids: jax.Array) -> jax.Array:
-        """Rows of the embedding table, zeros for padding: float32 [n, e]."""
+        """Return rows of the embedding table, zeros for padding: float32 [n, e]."""
         return jnp.where((ids > 0)[:, None], self.embedding[ids], 0)
 
     def _product(self, left: jax.Array, right: jax.Array) -> jax.Array:
@@ -207,13 +207,13 @@ conv_max_pool.defvjp(_forward, _backward)
 
 
 def _tile_size(how: Pooling, block: jax.Array, tables: list[jax.Array]) -> int:
-    """How many questions of a block are encoded at a time."""
+    """Return how many questions of a block are encoded at a time."""
     scores = max(1, block.shape[1]) * max(table.shape[1] for table in tables)
     return max(1, min(how.chunk or len(block), how.max_scores // scores))
 
 
 def _table_rows(ids: jax.Array, size: int) -> list[jax.Array]:
-    """The table's row for each place of the kernel at each position, [n, L] each."""
+    """Return the table's row for each place of the kernel at each position, [n, L] each."""
     left = size // 2
     padded = jnp.pad(ids, ((0, 0), (left, size - 1 - left)))
     return [padded[:, k : k + ids.shape[1]] * size + k for k in range(size)]
@@ -222,7 +222,7 @@ def _table_rows(ids: jax.Array, size: int) -> list[jax.Array]:
 def _maxima(
     tables: list[jax.Array], kernel_sizes: tuple[int, ...], ids: jax.Array
 ) -> tuple[list[jax.Array], list[jax.Array]]:
-    """The maxima of each kernel and their positions, [n, f] each."""
+    """Return the maxima of each kernel and their positions, [n, f] each."""
     maxima, first = [], []
     for table, size in zip(tables, kernel_sizes, strict=True):
         scores = functools.reduce(jnp.add, (table[rows] for rows in _table_rows(ids, size)))

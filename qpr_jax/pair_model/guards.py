@@ -102,7 +102,7 @@ def _compare(first: _Facts, second: _Facts) -> tuple[bool, ...]:
 
 
 def _adds_a_sentence(first: _Facts, second: _Facts) -> bool:
-    """Whether one sentence of the first text is about the second, and another is not."""
+    """Return whether one sentence of the first text is about the second, and another is not."""
     shares = [len(stems & second.stems) / len(stems) for stems in first.sentences if len(stems) > 1]
     return bool(shares) and min(shares) < 1 - _ALIKE and max(shares) >= _ALIKE
 

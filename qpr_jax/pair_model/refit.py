@@ -187,7 +187,7 @@ def _where(rows: _Rows, which: np.ndarray) -> _Rows:
 
 
 def _quality(scores: np.ndarray, rows: _Rows, bins: int) -> dict[str, Any]:
-    """How well scores fit, and precision and recall of the pairs from 0.5 on."""
+    """Return how well scores fit, and precision and recall of the pairs from 0.5 on."""
     found, weights = scores >= 0.5, rows.weights
     right = weights @ (found & rows.labels)
     return reliability(scores, rows.labels, weights, bins=bins) | {

@@ -209,7 +209,10 @@ def without_html(text: str) -> str:
 
 
 def _is_read(entity: str) -> bool:
-    """Whether an entity is a word or a sign; a blank between blanks is what a text is about."""
+    """Return whether an entity is a word or a sign.
+
+    A blank between blanks is what a text is about.
+    """
     return bool(tokenize(html.unescape(entity), signs=True))
 
 
@@ -293,5 +296,5 @@ def _split(text: str) -> list[str]:
 
 
 def _plain(part: str) -> str:
-    """A sentence without case, blanks and the signs around its words."""
+    """Return a sentence without case, blanks and the signs around its words."""
     return re.sub(r"^\W+|\W+$", "", " ".join(part.lower().split()))

@@ -45,7 +45,7 @@ def _plain(number: str) -> str:
 
 
 def numbers_differ(first: str, second: str) -> bool:
-    """Whether the sets of numbers differ; a "1" in one text equals a "one" in the other."""
+    """Return whether the sets of numbers differ; a "1" in one text equals a "one" in the other."""
     of_first, of_second = numbers(first), numbers(second)
     differing = of_first ^ of_second
     if "1" in differing and "one" in tokenize(first if "1" in of_second else second):
@@ -74,7 +74,7 @@ _NEGATION = re.compile(
 
 
 def negates(text: str) -> bool:
-    """Whether a text contains not, no, never, nothing, without, a word in n't or the like.
+    """Return whether a text contains not, no, never, nothing, without, a word in n't or the like.
 
     Negations that do not change the question are ignored: "Isn't it better?", "..., isn't it?",
     "or not", "not only", "no. 1".
@@ -134,7 +134,7 @@ def _name(word: str) -> str:
 
 
 def names_differ(first: str, second: str) -> bool:
-    """Whether one text has a name that the other lacks in any spelling of its case."""
+    """Return whether one text has a name that the other lacks in any spelling of its case."""
 
     def missing(named: str, other: str) -> bool:
         words = {_name(word) for word in _WORD.findall(nfkc(other.translate(_APOSTROPHES)))}

@@ -25,7 +25,7 @@ class SubwordBags(NamedTuple):
         return len(self.offsets) - 1
 
     def take(self, tokens: np.ndarray) -> SubwordBags:
-        """The rows of some of the tokens, int [m], in this order."""
+        """Return the rows of some of the tokens, int [m], in this order."""
         lengths = np.diff(self.offsets)[tokens]
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         at = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[tokens], lengths)
@@ -54,7 +54,10 @@ class TokenIds(NamedTuple):
     parts: SubwordBags = NO_BAGS
 
     def padded(self) -> np.ndarray:
-        """The ids of each question, int32 [n, L], padded with 0; L is the longest, 1 or more."""
+        """Return the ids of each question, int32 [n, L], padded with 0.
+
+        L is the longest, 1 or more.
+        """
         lengths = np.diff(self.offsets)
         width = max(1, int(lengths.max(initial=0)))
         rows = np.zeros((len(lengths), width), np.int32)

@@ -140,7 +140,10 @@ def combining_marks() -> str:
 
 @functools.cache
 def _odd_digits() -> tuple[frozenset[str], re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    """All that follow; patterns of superscripts, subscripts beside digits, others with digits."""
+    """Return all that follow.
+
+    Patterns of superscripts, subscripts beside digits, others with digits.
+    """
     kinds: dict[str, list[str]] = {"<super>": [], "<sub>": [], "": []}
     for sign in map(chr, range(0x80, 0x20000)):
         how, *_ = unicodedata.decomposition(sign).split() or [""]
@@ -172,7 +175,7 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], frozenset[str]]:
 
 
 def has_sign(text: str) -> bool:
-    """Whether an ASCII text has a sign. A search for characters rules out most texts."""
+    """Return whether an ASCII text has a sign. A search for characters rules out most texts."""
     if not (_SIGN_CHARACTER.search(text) or "??" in text or " ." in text or text[:1] == "."):
         return False
     return _ASCII_SIGN.search(text) is not None

@@ -67,7 +67,7 @@ class Vocabulary:
         return {word: i for i, word in enumerate(self.words, start=1)}
 
     def token_ids(self, questions: Sequence[str], max_tokens: int = 64) -> TokenIds:
-        """The tokens of questions, of each at most `max_tokens`."""
+        """Return the tokens of questions, of each at most `max_tokens`."""
         words: list[str] = []
         offsets, truncated = [0], 0
         for question in questions:
@@ -87,18 +87,18 @@ class Vocabulary:
         return TokenIds(ids, np.array(offsets), truncated, parts)
 
     def _other_id(self, word: str, unknown: dict[str, int]) -> int:
-        """The id of a word without one of its own; one of `unknown` is added there."""
+        """Return the id of a word without one of its own; one of `unknown` is added there."""
         if not self.subwords:
             return self.first_bin + zlib.crc32(word.encode()) % self.bins
         id = unknown.get(word) or self._by_folded.get(fold(word))
         return id or unknown.setdefault(word, self.size + len(unknown))
 
     def is_known(self, token_ids: np.ndarray) -> np.ndarray:
-        """Whether each id, int [...], is that of one word alone: bool [...]."""
+        """Return whether each id, int [...], is that of one word alone: bool [...]."""
         return (token_ids > 0) & (token_ids < self.first_bin)
 
     def spelled(self) -> SubwordBags:
-        """The `words` as sums of n-grams."""
+        """Return the `words` as sums of n-grams."""
         return self._as_parts(self.words, self._ngram_rows)
 
     def _as_parts(self, words: Collection[str], rows_of: Callable[[str], list[int]]) -> SubwordBags:
@@ -110,7 +110,7 @@ class Vocabulary:
         )
 
     def _limit(self, word: str) -> float:
-        """The largest norm of an unknown word."""
+        """Return the largest norm of an unknown word."""
         if _CODE.search(word):
             return _CODE_LIMIT
         grams = _ngrams(fold(word), 4)
@@ -122,7 +122,7 @@ class Vocabulary:
         return _FourGrams(self._by_folded)
 
     def _rows(self, word: str) -> list[int]:
-        """The rows of a word's n-grams, or of the words that "_" joins; "____" has none."""
+        """Return the rows of a word's n-grams, or of the words that "_" joins; "____" has none."""
         pieces = fold(word)[:_MOST_IN_CODE].split("_")
         if len(pieces) == 1:
             return self._ngram_rows(word)
@@ -136,7 +136,7 @@ class Vocabulary:
         return [self.first_bin + bin for bin in _ngram_bins(fold(word), self.bins)]
 
     def knows(self, word: str) -> bool:
-        """Whether a word in lower case has an id of its own, accents aside."""
+        """Return whether a word in lower case has an id of its own, accents aside."""
         return word in self._ids or fold(word) in self._by_folded
 
     @functools.cached_property
@@ -149,7 +149,7 @@ class Vocabulary:
 
 @functools.lru_cache(1 << 16)
 def _ngram_bins(word: str, bins: int) -> list[int]:
-    """The bins of all n-grams of a word."""
+    """Return the bins of all n-grams of a word."""
     grams = itertools.chain.from_iterable(_ngrams(word, n) for n in NGRAMS)
     return [zlib.crc32(gram.encode("utf-8", "surrogatepass")) % bins for gram in grams]
 
@@ -179,12 +179,12 @@ class _FourGrams:
 
 
 def _shortened(word: str) -> str:
-    """What is read of a word."""
+    """Return what is read of a word."""
     return _LONG_RUN.sub(_SHORT_RUN, word)[:_MOST_CHARACTERS]
 
 
 def _ngrams(word: str, n: int) -> list[str]:
-    """The n-grams of a word, with "<" before it and ">" after it."""
+    """Return the n-grams of a word, with "<" before it and ">" after it."""
     marked = f"<{_shortened(word)}>"
     return [marked[i : i + n] for i in range(len(marked) - n + 1)]
 
@@ -192,7 +192,7 @@ def _ngrams(word: str, n: int) -> list[str]:
 def frequent_words(
     *corpora: Iterable[str], min_count: int = 1, fill: Iterable[str] = ()
 ) -> list[str]:
-    """All words of texts, the most frequent first, of equal ones the first by alphabet.
+    """Return all words of texts, the most frequent first, of equal ones the first by alphabet.
 
     No signs: they are too rare for embeddings of their own, and are sums of n-grams.
 

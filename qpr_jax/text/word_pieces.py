@@ -37,7 +37,7 @@ class WordPieces:
         return rows, len(cut)
 
     def token_ids(self, questions: Sequence[str], max_tokens: int) -> TokenIds:
-        """The tokens of questions, of each at most `max_tokens`."""
+        """Return the tokens of questions, of each at most `max_tokens`."""
         rows, truncated = self.id_lists(questions, max_tokens)
         # A question that contains "[PAD]" has an id 0 for it, which is dropped.
         rows = [[*filter(None, row)] for row in rows]
@@ -46,12 +46,14 @@ class WordPieces:
         return TokenIds(ids, offsets, truncated)
 
     def is_known(self, token_ids: np.ndarray) -> np.ndarray:
-        """Whether each id, int [...], is that of one piece alone: all but padding."""
+        """Return whether each id, int [...], is that of one piece alone: all but padding."""
         known: np.ndarray = token_ids > 0
         return known
 
     def known_words(self, words: Iterable[str]) -> set[str] | None:
-        """Which words are no two pieces; None for a tokenizer of many languages, or of letters.
+        """Return which words are no two pieces.
+
+        None for a tokenizer of many languages, or of letters.
 
         Those of many languages cut most words. They have 100,000 pieces and more, or no WordPiece.
         """
@@ -66,7 +68,7 @@ class WordPieces:
         return unknown not in encoding.ids and len(encoding.ids) == len({*encoding.word_ids})
 
     def whole_words(self) -> dict[str, int]:
-        """The ids of the pieces that are a word of `text.tokenizer`, by the word."""
+        """Return the ids of the pieces that are a word of `text.tokenizer`, by the word."""
         vocabulary = sorted(self._tokenizer.get_vocab().items(), key=lambda item: item[1])
         known = ((piece, id) for piece, id in vocabulary if 0 < id < self.size)
         return {piece: id for piece, id in known if tokenize(piece) == [piece]}
@@ -84,7 +86,7 @@ class PairPieces:
         self._tokenizer.enable_truncation(max_tokens, strategy="longest_first")
 
     def id_lists(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[list[int]], list[list[int]]]:
-        """The ids of each pair, and the segment of each id, 0 or 1."""
+        """Return the ids of each pair, and the segment of each id, 0 or 1."""
         texts = [(replace_surrogates(a), replace_surrogates(b)) for a, b in pairs]
         encodings = [self._tokenizer.encode(*pair) for pair in texts]
         return [encoding.ids for encoding in encodings], [e.type_ids for e in encodings]
