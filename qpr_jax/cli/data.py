@@ -20,7 +20,7 @@ from qpr_jax.data.decoding import input_name
 from qpr_jax.data.question_pairs import IDS, QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import SPLITS, group_questions, read_split
 from qpr_jax.data.task_splits import write_tasks
-from qpr_jax.distant.cluster_folder import content_hash, make_folder, score_verdicts
+from qpr_jax.distant.cluster_folder import content_hash, make_folder, score_labels
 from qpr_jax.distant.logs import Logs
 from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.errors import UserError
@@ -53,7 +53,7 @@ _LEAST = f"Minimum for a cluster.  [default: {LEAST['pairwise']}, paper: {LEAST[
 @cli.table_format("LOGS")
 @cli.skip_bad_rows
 @cli.option("--spark", help="Spark master: local[4], spark://host:7077, yarn.  [default: none]")
-@cli.option("--verdicts", type=cli.PATH, help="Print the share of right clusters of a sample.tsv.")
+@cli.option("--labels", type=cli.PATH, help="Print the share of right clusters of a sample.tsv.")
 def clusters(
     logs: tuple[str, ...],
     out: str | None,
@@ -66,23 +66,23 @@ def clusters(
     format: str | None,
     skip_bad_rows: bool,
     spark: str | None,
-    verdicts: str | None,
+    labels: str | None,
 ) -> dict[str, Any] | None:
     """Make training pairs from LOGS of questions and answers.
 
     LOGS are files or folders. Questions with the same answer form a cluster; clusters with a low
     coherence are removed. Writes clusters.jsonl, pairs_{train,validation,test}.tsv,
     questions.jsonl, and report.json with counts. sample.tsv has 200 random clusters and an empty
-    column for verdicts: 1 or yes where the questions mean the same, 0 or no.
+    column for labels: 1 or yes where the questions mean the same, 0 or no.
 
     \b
     Example: qpr clusters logs.jsonl.gz --out clusters
-             qpr clusters --verdicts clusters/sample.tsv
+             qpr clusters --labels clusters/sample.tsv
     """
-    if (verdicts is None) is not bool(logs) or bool(logs) is (out is None):
-        raise click.UsageError("give LOGS and --out, or --verdicts only")
-    if verdicts is not None:
-        click.echo(json.dumps(score_verdicts(verdicts)))
+    if (labels is None) is not bool(logs) or bool(logs) is (out is None):
+        raise click.UsageError("give LOGS and --out, or --labels only")
+    if labels is not None:
+        click.echo(json.dumps(score_labels(labels)))
         return None
     form, least = format or "", LEAST[coherence] if min_coherence is None else min_coherence
     report = make_folder(

@@ -193,7 +193,7 @@ def _save(
 
 
 def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
-    from qpr_jax.duplicates.review import VERDICTS_FILE, found_precision
+    from qpr_jax.duplicates.review import LABELS_FILE, found_precision
 
     log.info("%s: %s", out, _SUMMARY.format_map(info))
     if info["missed"] is not None:
@@ -215,17 +215,17 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
         value = f"distance {pair.distance:.3f}" if pair.score is None else f"score {pair.score:.2f}"
         first, second = (shortened(text, _WIDTH) for text in (pair.question1, pair.question2))
         log.info("%s, %s: %s | %s", near, value, first, second)
-    pairs, verdicts = pathlib.Path(out, info["files"][0]), pathlib.Path(out, VERDICTS_FILE)
-    if verdicts.exists() and info["pairs"] and (judged := found_precision(pairs, verdicts)):
-        text = "precision of the pairs by %d verdicts: %.2f (90 % interval %.2f to %.2f)"
+    pairs, labels = pathlib.Path(out, info["files"][0]), pathlib.Path(out, LABELS_FILE)
+    if labels.exists() and info["pairs"] and (judged := found_precision(pairs, labels)):
+        text = "precision of the pairs by %d labels: %.2f (90 % interval %.2f to %.2f)"
         log.info(text.replace("90 %", "90 %%"), *judged)
     elif info["pairs"]:
         log.info("next: `qpr review %s` judges pairs in a browser", out)
 
 
-@cli.command(stopped="every verdict given is on disk")
+@cli.command(stopped="every label given is on disk")
 @cli.argument("pairs", type=cli.PATH)
-@cli.option("--verdicts", type=cli.PATH, help="CSV.  [default: verdicts.csv beside PAIRS]")
+@cli.option("--labels", type=cli.PATH, help="CSV.  [default: labels.csv beside PAIRS]")
 @cli.option("--precision", default=0.9, type=cli.PART, help="Precision of the threshold sought.")
 @cli.table_format("PAIRS")
 @host_option
@@ -233,7 +233,7 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
 @allowed_hosts
 def review(
     pairs: str,
-    verdicts: str | None,
+    labels: str | None,
     precision: float,
     format: str | None,
     host: str,
@@ -242,9 +242,9 @@ def review(
 ) -> None:
     """Judge found PAIRS in a browser.
 
-    It shows one pair at a time, and which threshold the verdicts imply. PAIRS is what `qpr
+    It shows one pair at a time, and which threshold the labels imply. PAIRS is what `qpr
     duplicates` wrote, or its folder. The page takes y, n, s (skip) and u (undo). Pairs are chosen
-    so that few verdicts tell most. Each verdict is in their file before the next pair is shown; the
+    so that few labels tell most. Each label is in their file before the next pair is shown; the
     same command goes on with them. They are labeled pairs, for `qpr calibrate` and
     `qpr train --labels`. Ctrl-C ends the review.
 
@@ -256,13 +256,13 @@ def review(
         from qpr_jax.serving.middleware import LOOPBACK
         from qpr_jax.serving.pages import make_review_app
     from qpr_jax.duplicates.output import pairs_file
-    from qpr_jax.duplicates.review import VERDICTS_FILE, open_review
+    from qpr_jax.duplicates.review import LABELS_FILE, open_review
 
     pairs = pairs_file(pairs)
     if pairs == STANDARD_INPUT:
         raise UserError("expected a file of pairs, got standard input", setting="pairs")
     others = host_names(host, allowed_host)
-    path = verdicts or str(pathlib.Path(pairs).with_name(VERDICTS_FILE))
+    path = labels or str(pathlib.Path(pairs).with_name(LABELS_FILE))
     with (
         listen(host, port) as listening,
         open_review(pairs, path, precision=precision, format=format or "") as session,
@@ -271,9 +271,9 @@ def review(
         app = make_review_app(session, token=token, allowed_hosts=[*LOOPBACK, *others])
         name = next((name for name in others if name != "*"), "localhost")
         url = f"http://{name}:{listening.getsockname()[1]}/?token={token}"
-        facts = {"pairs": len(session.found.values), "verdicts": len(session.history), "url": url}
-        text = "%s: %s pairs to judge, %s verdicts in %s; the page is at %s"
-        log.info(text, pairs, f"{facts['pairs']:,}", f"{facts['verdicts']:,}", path, url)
+        facts = {"pairs": len(session.found.values), "labels": len(session.history), "url": url}
+        text = "%s: %s pairs to judge, %s labels in %s; the page is at %s"
+        log.info(text, pairs, f"{facts['pairs']:,}", f"{facts['labels']:,}", path, url)
         if cli.wants_json():
             click.echo(json.dumps(facts))
         try:
@@ -285,7 +285,7 @@ def review(
 
 
 def _next_step(session: Review, folder: pathlib.Path) -> str:
-    """Return the command that fits the scores to verdicts; "" for too few of them."""
+    """Return the command that fits the scores to labels; "" for too few of them."""
     from qpr_jax.duplicates.output import INFO
     from qpr_jax.pair_model.refit import LEAST_LABELS
 
@@ -295,7 +295,7 @@ def _next_step(session: Review, folder: pathlib.Path) -> str:
     encoder, fitted = read_object(folder / INFO).get("encoder", "ENCODER"), folder / "calibrated"
     command = shlex.join(["qpr", "calibrate", encoder, str(session.path), "--out", str(fitted)])
     again = f"find duplicates again with `--encoder {shlex.quote(str(fitted))}` in another --out"
-    return f"next: `{command}` fits the scores to the verdicts; then {again}"
+    return f"next: `{command}` fits the scores to the labels; then {again}"
 
 
 def _implied(session: Review) -> str:
@@ -303,11 +303,11 @@ def _implied(session: Review) -> str:
 
     estimate = session.estimate()
     if estimate is None:
-        return "no verdict"
+        return "no label"
     value = threshold_of(session.found, estimate)
     flag = f"--{session.found.option.replace('_', '-')} {value!r}"
     line = f"`{flag}` of `qpr duplicates` accepts {estimate.pairs:,} pairs at a precision of "
     line += f"{estimate.precision:.3f} (90 % interval {estimate.low:.3f} to {estimate.high:.3f})"
     if not estimate.reached:
         line = f"no threshold has a precision of {session.precision:g}; the best: {line}"
-    return f"{estimate.verdicts:,} verdicts: {line}"
+    return f"{estimate.labels:,} labels: {line}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
-_FITTED = "fitted to {verdicts:,} verdicts, {duplicates:,} duplicates"
+_FITTED = "fitted to {labels:,} labels, {duplicates:,} duplicates"
 _FIT = "precision {precision:.2f} and recall {recall:.2f} at 0.5, Brier score {brier:.3f}"
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
@@ -262,22 +262,22 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
 
 @cli.command(stopped="the scores are the old ones or the new ones")
 @cli.argument("encoder", type=cli.PATH)
-@cli.argument("verdicts", default="-")
+@cli.argument("labels", default="-")
 @cli.option("--out", type=cli.FOLDER, help="New folder, instead of changing ENCODER.")
-@cli.table_format("VERDICTS")
+@cli.table_format("LABELS")
 @cli.skip_bad_rows
 def calibrate(
-    encoder: str, verdicts: str, out: str | None, format: str | None, skip_bad_rows: bool
+    encoder: str, labels: str, out: str | None, format: str | None, skip_bad_rows: bool
 ) -> dict[str, Any]:
-    """Fit the scores of an encoder to VERDICTS, 20 or more of both kinds.
+    """Fit the scores of an encoder to LABELS, 20 or more of both kinds.
 
-    VERDICTS has question1, question2 and is_duplicate (0 or 1). With a column weight (the number of
+    LABELS has question1, question2 and is_duplicate (0 or 1). With a column weight (the number of
     found pairs that a row stands for), as `qpr review` writes it, they are a sample of found pairs.
     Without it, the texts are taken for a table, whose near pairs without a label are no duplicates.
-    The fit begins with the scores of ENCODER: give all verdicts in one file. ENCODER is changed, or
-    copied to --out. Prints the precision and recall of held-out verdicts before and after.
+    The fit begins with the scores of ENCODER: give all labels in one file. ENCODER is changed, or
+    copied to --out. Prints the precision and recall of held-out labels before and after.
 
-    Example: qpr calibrate minilm verdicts.csv --out models/support
+    Example: qpr calibrate minilm labels.csv --out models/support
     """
     from qpr_jax.encoders.load import save_encoder
     from qpr_jax.index.stores import run_encoder_folder
@@ -290,9 +290,7 @@ def calibrate(
         what = f"expected the folder of an encoder to change, got the name {encoder!r}"
         raise UserError(what, remedy="name a folder for the calibrated copy with --out")
     read, model = read_encoder_and_model(encoder)
-    labeled = read_question_pairs(
-        verdicts, format=format, skip_bad_rows=skip_bad_rows, weighted=True
-    )
+    labeled = read_question_pairs(labels, format=format, skip_bad_rows=skip_bad_rows, weighted=True)
     model, facts = refit(model, read.fingerprint, labeled, read.encode(labeled.questions))
     if out is None:
         save_pair_model(run_encoder_folder(encoder), model)

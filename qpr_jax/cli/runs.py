@@ -58,7 +58,7 @@ def train(
     Example: qpr train runs/synthetic --config synthetic_sdml
              qpr train runs/mine pairs.tsv --config quora_best --set batch_size=2048
              qpr train runs/mine pairs.tsv --config mine.toml
-             qpr train runs/second pairs.tsv --encoder runs/mine --labels verdicts.csv
+             qpr train runs/second pairs.tsv --encoder runs/mine --labels labels.csv
     """
     use_huge_pages()
     with needs("`qpr train`", ".[train]"):

@@ -49,8 +49,8 @@ CLUSTERS, QUESTIONS, REPORT = "clusters.jsonl", "questions.jsonl", "report.json"
 PAIR_COLUMNS = ("question1", "question2")
 _METHOD = ("coherence", "least", "pairs_of_a_cluster", "seed")  # keys of `Method` in the report
 _REMEDY = "make the folder again with `qpr clusters`"
-SAMPLE = 200  # clusters in the sample for verdicts, as in the paper's spot check
-SAMPLE_COLUMNS = ("verdict", "answer", "size", "coherence", "questions")
+SAMPLE = 200  # clusters in the sample for labels, as in the paper's spot check
+SAMPLE_COLUMNS = ("label", "answer", "size", "coherence", "questions")
 _SHOWN = 10  # questions of a cluster
 _FILL_IN = "fill in a sample.tsv of `qpr clusters`, and keep it tab-separated UTF-8"
 
@@ -95,7 +95,7 @@ def write_clusters(folder: StrPath, log: LogQuestions, method: Method) -> dict[s
     The folder has clusters.jsonl, an object for each cluster (`cluster` (0, 1, ...), `answer`,
     `coherence`, `split`, `questions`); pairs_{train,validation,test}.tsv, a header, then two
     questions a line; questions.jsonl, all distinct questions, for the index; report.json, what was
-    kept and removed; sample.tsv, a random sample of clusters for verdicts.
+    kept and removed; sample.tsv, a random sample of clusters for labels.
     """
     found = find_clusters(log.questions, method)
     kept = _coherent(found, log, method)
@@ -218,7 +218,7 @@ def read_report(folder: StrPath) -> dict[str, Any]:
 
 
 def write_sample(path: pathlib.Path, sample: Iterable[Cluster]) -> None:
-    """Write clusters as TSV with an empty column `verdict`, for 1 or yes, 0 or no."""
+    """Write clusters as TSV with an empty column `label`, for 1 or yes, 0 or no."""
     rows = (
         ("", answer, len(some), f"{coherence:.4f}", " | ".join(some[:: -(-len(some) // _SHOWN)]))
         for answer, some, coherence in sample
@@ -226,25 +226,25 @@ def write_sample(path: pathlib.Path, sample: Iterable[Cluster]) -> None:
     write_tsv(path, SAMPLE_COLUMNS, rows)
 
 
-def score_verdicts(path: str) -> dict[str, Any]:
+def score_labels(path: str) -> dict[str, Any]:
     """Return the share of judged clusters that are coherent, with Wilson's 95 % interval."""
 
-    def parse(verdict: object) -> bool | str | None:
-        return parse_label(verdict) if str(verdict).strip() else ""
+    def parse(label: object) -> bool | str | None:
+        return parse_label(label) if str(label).strip() else ""
 
-    columns, expected = ["verdict"], "a `verdict` 1 or yes, 0 or no, or nothing"
+    columns, expected = ["label"], "a `label` 1 or yes, 0 or no, or nothing"
     how = {"expected": expected, "format": "tsv", "remedy": _FILL_IN}
     given = [*read_values(path, columns, parse, **how)]
-    verdicts = [verdict for verdict in given if isinstance(verdict, bool)]
-    if not verdicts:
-        what = f"{path}: expected verdicts, got {len(given)} blank ones"
-        raise UserError(what, remedy="fill in the column `verdict`")
-    low, high = wilson(sum(verdicts), len(verdicts))
+    labels = [label for label in given if isinstance(label, bool)]
+    if not labels:
+        what = f"{path}: expected labels, got {len(given)} blank ones"
+        raise UserError(what, remedy="fill in the column `label`")
+    low, high = wilson(sum(labels), len(labels))
     return {
-        "judged": len(verdicts),
-        "not_judged": len(given) - len(verdicts),
-        "coherent": sum(verdicts),
-        "accuracy": sum(verdicts) / len(verdicts),
+        "judged": len(labels),
+        "not_judged": len(given) - len(labels),
+        "coherent": sum(labels),
+        "accuracy": sum(labels) / len(labels),
         "low": low,
         "high": high,
     }

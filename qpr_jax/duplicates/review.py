@@ -1,4 +1,4 @@
-"""A review of found pairs: which pair comes next, the verdicts and their file, what they imply."""
+"""A review of found pairs: which pair comes next, the labels and their file, what they imply."""
 
 from __future__ import annotations
 
@@ -125,21 +125,21 @@ def _number(cell: object) -> float | None:
         return math.nan
 
 
-VERDICTS_FILE = "verdicts.csv"  # beside the found pairs
+LABELS_FILE = "labels.csv"  # beside the found pairs
 # Its columns.
-VERDICTS = [*FoundPair._fields[:4], "is_duplicate", "score", "weight"]
+LABELS = [*FoundPair._fields[:4], "is_duplicate", "score", "weight"]
 
 
 @dataclass
 class Review:
     """The state of a review.
 
-    history: whether pairs are duplicates, by key, in the order of the verdicts; None: skipped,
+    history: whether pairs are duplicates, by key, in the order of the labels; None: skipped,
       which no file keeps.
     """
 
     found: FoundPairs
-    path: pathlib.Path  # of the file of verdicts, written whole with every change
+    path: pathlib.Path  # of the file of labels, written whole with every change
     precision: float  # that a threshold is sought for
     history: dict[int, bool | None]
 
@@ -147,9 +147,9 @@ class Review:
         self.current = self._choose()  # the key of the pair that is asked; None when all were
 
     def judge(self, key: int, is_duplicate: bool | None) -> bool:
-        """Keep a verdict on the current pair, None to skip it; False where `key` is another.
+        """Keep a label on the current pair, None to skip it; False where `key` is another.
 
-        The verdict is on disk when this returns. OSError where it cannot be, and is not counted.
+        The label is on disk when this returns. OSError where it cannot be, and is not counted.
         """
         if key != self.current:
             return False
@@ -158,7 +158,7 @@ class Review:
         return True
 
     def undo(self) -> bool:
-        """Take the last verdict or skip back and ask that pair again; False where there is none."""
+        """Take the last label or skip back and ask that pair again; False where there is none."""
         if not self.history:
             return False
         *before, last = self.history
@@ -167,14 +167,14 @@ class Review:
         return True
 
     def estimate(self) -> Estimate | None:
-        """Return the threshold that the verdicts imply; None before the first."""
+        """Return the threshold that the labels imply; None before the first."""
         yes, no = self.counts()
         if not (yes + no).any():
             return None
         return choose_threshold(self.found.strata, yes, no, self.precision)
 
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Verdicts of each stratum that pairs are duplicates, and that they are none."""
+        """Labels of each stratum that pairs are duplicates, and that they are none."""
         counts = np.zeros((2, len(self.found.strata.sizes)), np.int64)
         for key, is_duplicate in self.history.items():
             if is_duplicate is not None:
@@ -191,19 +191,19 @@ class Review:
         return next((waiting[number] for number in ranked if number in waiting), None)
 
     def _change(self, history: dict[int, bool | None]) -> None:
-        """Take a history, once its verdicts are on disk."""
-        if _verdicts(history) != _verdicts(self.history):
-            self._write(_verdicts(history))
+        """Take a history, once its labels are on disk."""
+        if _labels(history) != _labels(self.history):
+            self._write(_labels(history))
         self.history = history
 
-    def _write(self, verdicts: dict[int, bool]) -> None:
-        """Write all verdicts: what one stands for changes with the others of its stratum."""
+    def _write(self, labels: dict[int, bool]) -> None:
+        """Write all labels: what one stands for changes with the others of its stratum."""
         stratum, sizes = self.found.stratum, self.found.strata.sizes
-        given = collections.Counter(stratum[key] for key in verdicts)
+        given = collections.Counter(stratum[key] for key in labels)
         with write_atomically(self.path, "w") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(VERDICTS)
-            for key, is_duplicate in verdicts.items():
+            writer.writerow(LABELS)
+            for key, is_duplicate in labels.items():
                 pair, number = self.found.pairs[key], stratum[key]
                 texts = map(replace_surrogates, pair[:4])
                 weight = f"{sizes[number] / given[number]:.6g}"
@@ -211,8 +211,8 @@ class Review:
                 writer.writerow([*texts, int(is_duplicate), score, weight])
 
 
-def _verdicts(history: dict[int, bool | None]) -> dict[int, bool]:
-    return {key: verdict for key, verdict in history.items() if verdict is not None}
+def _labels(history: dict[int, bool | None]) -> dict[int, bool]:
+    return {key: label for key, label in history.items() if label is not None}
 
 
 def threshold_of(found: FoundPairs, estimate: Estimate) -> float:
@@ -228,39 +228,39 @@ def threshold_of(found: FoundPairs, estimate: Estimate) -> float:
 
 @contextlib.contextmanager
 def open_review(
-    pairs: str, verdicts: StrPath, *, precision: float, format: str = ""
+    pairs: str, labels: StrPath, *, precision: float, format: str = ""
 ) -> Iterator[Review]:
-    """Begin a review of a file of pairs, or go on with the one of a file of verdicts.
+    """Begin a review of a file of pairs, or go on with the one of a file of labels.
 
     Raises:
-      UserError: a file cannot be read, a verdict is on a pair that the file of pairs lacks or has
-        with another score, or another review has the file of verdicts open.
+      UserError: a file cannot be read, a label is on a pair that the file of pairs lacks or has
+        with another score, or another review has the file of labels open.
     """
-    path = pathlib.Path(verdicts)
-    other = "name another file with --verdicts"
+    path = pathlib.Path(labels)
+    other = "name another file with --labels"
     busy = f"{path}: another review is writing this file"
     with locked(path.with_name(f".{path.name}.lock"), busy=busy):
-        rows = _read_verdicts(path) if path.exists() else []
+        rows = _read_labels(path) if path.exists() else []
         found = read_found_pairs(pairs, format=format)
         for key, _, score in rows:
             if key not in found.pairs or (found.pairs[key].score or 0) != score:
-                what = f"{path}: has a verdict on a pair that {pairs} lacks or scores otherwise"
+                what = f"{path}: has a label on a pair that {pairs} lacks or scores otherwise"
                 raise UserError(what, remedy=other)
-        history: dict[int, bool | None] = {key: verdict for key, verdict, _ in rows}
+        history: dict[int, bool | None] = {key: label for key, label, _ in rows}
         yield Review(found, path, precision, history)
 
 
-def found_precision(pairs: StrPath, verdicts: StrPath) -> tuple[int, float, float, float] | None:
-    """Estimate the precision of found pairs by verdicts on some of them.
+def found_precision(pairs: StrPath, labels: StrPath) -> tuple[int, float, float, float] | None:
+    """Estimate the precision of found pairs by labels on some of them.
 
     Returns:
-      How many verdicts there are, the estimate and its interval of 90 %; None for fewer verdicts
+      How many labels there are, the estimate and its interval of 90 %; None for fewer labels
       than `LEAST_LABELS`.
     """
     found = read_found_pairs(str(pairs))
-    review = Review(found, pathlib.Path(verdicts), 0.0, {})
-    rows = [row for row in _read_verdicts(review.path) if row[0] in found.pairs]
-    review.history.update({key: verdict for key, verdict, _ in rows})
+    review = Review(found, pathlib.Path(labels), 0.0, {})
+    rows = [row for row in _read_labels(review.path) if row[0] in found.pairs]
+    review.history.update({key: label for key, label, _ in rows})
     if len(rows) < LEAST_LABELS:
         return None
     estimates, errors = precision_at(found.strata, *review.counts())
@@ -298,19 +298,19 @@ def describe_review(review: Review) -> dict[str, Any]:
     }
 
 
-def _read_verdicts(path: pathlib.Path) -> list[tuple[int, bool, float]]:
-    """Return the key, the verdict and the score, 0 for none, of each row of a file of verdicts."""
+def _read_labels(path: pathlib.Path) -> list[tuple[int, bool, float]]:
+    """Return the key, the label and the score, 0 for none, of each row of a file of labels."""
 
     def parse(id1: object, id2: object, label: object, score: object) -> Any:
-        verdict = parse_label(label)
+        label = parse_label(label)
         try:
             number = float(str(score)) if score else 0.0
         except ValueError:
             return None
-        return None if verdict is None else (pair_key(id1, id2), verdict, number)
+        return None if label is None else (pair_key(id1, id2), label, number)
 
     columns, expected = ("id1", "id2", "is_duplicate", "score"), "two ids, 0 or 1, and a score"
     rows = [*read_values(str(path), columns, parse, expected=expected, format="csv")]
     if len({key for key, *_ in rows}) < len(rows):
-        raise UserError(f"{path}: expected one verdict on a pair, got several", remedy="keep one")
+        raise UserError(f"{path}: expected one label on a pair, got several", remedy="keep one")
     return rows

@@ -1,12 +1,12 @@
-"""Which found pairs a person should judge, and what the verdicts say about every threshold.
+"""Which found pairs a person should judge, and what the labels say about every threshold.
 
-Pairs are cut into strata by their probability. A verdict is asked where it lowers the variance of
-the precision most (Neyman's allocation, for thresholds that are plausible after the verdicts so
+Pairs are cut into strata by their probability. A label is asked where it lowers the variance of
+the precision most (Neyman's allocation, for thresholds that are plausible after the labels so
 far), and in a stratum in a random order. The precision at a threshold is the difference estimator:
-the mean of the probabilities, plus, stratum by stratum, the mean of verdict minus probability. So
-it needs no calibrated probabilities; poor ones only cost verdicts. They are fitted to the verdicts
-first (shift and scale of their logits, averaged over a grid), which fills strata without a verdict;
-the mean of verdict minus fitted probability is drawn towards 0 where a stratum has few.
+the mean of the probabilities, plus, stratum by stratum, the mean of label minus probability. So
+it needs no calibrated probabilities; poor ones only cost labels. They are fitted to the labels
+first (shift and scale of their logits, averaged over a grid), which fills strata without a label;
+the mean of label minus fitted probability is drawn towards 0 where a stratum has few.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RATIO = 0.85  # of what is left below the top of a stratum
 _STRATA = 50  # at most
 _LEAST = 1e-4  # probabilities are cut off here and at 1 - _LEAST
 _FLOOR = 0.02  # added to a variance where strata are cut: no probability is trusted more
-_TRUST = 25  # verdicts of a stratum that count as much as the fit to those of all strata
+_TRUST = 25  # labels of a stratum that count as much as the fit to those of all strata
 # Shifts and scales of the logits, float64 [G, 1], and the logarithms of their prior, [G].
 _GRID = np.meshgrid(np.linspace(-4, 4, 33), np.linspace(-1.4, 1.4, 15), indexing="ij")
 _SHIFTS, _SCALES = _GRID[0].reshape(-1, 1), np.exp(_GRID[1].reshape(-1, 1))
@@ -43,14 +43,14 @@ class Strata:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The lowest threshold with a precision, as verdicts have it."""
+    """The lowest threshold with a precision, as labels have it."""
 
     threshold: float  # the least probability of an accepted pair
     precision: float  # estimated share of duplicates among accepted pairs
     low: float  # low and high: its interval of 90 %
     high: float
     pairs: int  # accepted ones
-    verdicts: int  # what this rests on, those of pairs below the threshold included
+    labels: int  # what this rests on, those of pairs below the threshold included
     reached: bool  # whether the precision is what was asked; if not, `low` is highest here
 
 
@@ -69,11 +69,11 @@ def make_strata(probabilities: np.ndarray) -> Strata:
 
 
 def rank_strata(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: float) -> np.ndarray:
-    """Return all strata, int64 [H], in the order in which a verdict in them helps.
+    """Return all strata, int64 [H], in the order in which a label in them helps.
 
     Args:
-      yes: int [H], verdicts so far that pairs are duplicates.
-      no: int [H], verdicts that they are none.
+      yes: int [H], labels so far that pairs are duplicates.
+      no: int [H], labels that they are none.
       precision: the precision that a threshold is sought for.
     """
     given, sizes, table = yes + no, strata.sizes, strata.table
@@ -102,11 +102,11 @@ def precision_at(strata: Strata, yes: np.ndarray, no: np.ndarray) -> tuple[np.nd
     given, sizes, table = yes + no, strata.sizes, strata.table
     weights = _posterior(strata, yes, no)
     fitted, left = weights @ table, 1 - np.minimum(given / sizes, 1)
-    # A stratum whose few verdicts are favorable would be let in by them, so they count less.
+    # A stratum whose few labels are favorable would be let in by them, so they count less.
     residual = (yes - given * fitted) / np.maximum(given + _TRUST * left, 1)
     right = np.cumsum(sizes * np.clip(fitted + residual, 0, 1))
     errors = sizes**2 * left * _variance(fitted, yes, given) / np.maximum(given, 1)
-    # Strata without a verdict are as uncertain as the fit is.
+    # Strata without a label are as uncertain as the fit is.
     unseen = np.cumsum(np.where(given > 0, 0, sizes) * table, axis=1)
     spread = np.maximum(weights @ unseen**2 - (weights @ unseen) ** 2, 0)
     accepted = np.cumsum(sizes)
@@ -128,13 +128,13 @@ def choose_threshold(strata: Strata, yes: np.ndarray, no: np.ndarray, precision:
         low=max(0.0, value - error),
         high=min(1.0, value + error),
         pairs=int(strata.sizes[: best + 1].sum()),
-        verdicts=int((yes + no).sum()),
+        labels=int((yes + no).sum()),
         reached=len(reached) > 0,
     )
 
 
 def _posterior(strata: Strata, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
-    """Return the weight of each shift and scale of the logits after the verdicts, float64 [G]."""
+    """Return the weight of each shift and scale of the logits after the labels, float64 [G]."""
     table = np.clip(strata.table, 1e-9, 1 - 1e-9)
     likelihood = np.log(table) @ yes + np.log1p(-table) @ no + _PRIOR
     weights = np.exp(likelihood - likelihood.max())
@@ -142,6 +142,6 @@ def _posterior(strata: Strata, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
 
 
 def _variance(fitted: np.ndarray, yes: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """Variance of a verdict in each stratum, float64 [H]; nowhere 0, however sure the fit is."""
+    """Variance of a label in each stratum, float64 [H]; nowhere 0, however sure the fit is."""
     mean = (yes + 2 * fitted + 0.3) / (given + 2.6)
     return mean * (1 - mean)

@@ -1,4 +1,4 @@
-"""Logistic regression with a prior: of tables, of verdicts of people, of labeled pairs."""
+"""Logistic regression with a prior: of tables, of labels of people, of labeled pairs."""
 
 from __future__ import annotations
 

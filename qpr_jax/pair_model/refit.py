@@ -1,4 +1,4 @@
-"""Fit a model of pairs again: to verdicts of people, or to labeled pairs.
+"""Fit a model of pairs again: to labels of people, or to labeled pairs.
 
 The weights so far are what is known before a label is seen. A few labels move slope and bias of the
 logits, some hundred all weights.
@@ -30,7 +30,7 @@ from qpr_jax.pair_model.words import WordsModel
 
 LEAST_LABELS = 20
 FOLDS = 5
-_HEAVIEST = 1e12  # the largest weight of a verdict: sums of larger ones lose the others
+_HEAVIEST = 1e12  # the largest weight of a label: sums of larger ones lose the others
 _NEAREST = 10  # of a text: pairs that nobody labeled are taken for others than duplicates
 _UNLABELED = 0.25  # their weight: a missed pair counts as four wrong ones
 # Standard deviations before a label is seen: of slope and shift, and of the changes of weights.
@@ -55,7 +55,7 @@ def refit(
 ) -> tuple[PlainModel | WordsModel, dict[str, Any]]:
     """Fit the weights of pairs and of hits to labeled pairs; of a words model slope and shift.
 
-    Pairs with weights are verdicts on found pairs, which `known` has scored. Without them, the
+    Pairs with weights are labels on found pairs, which `known` has scored. Without them, the
     labeled texts are a table, of which near pairs of different clusters without a label are no
     duplicates, either.
 
@@ -76,7 +76,7 @@ def refit(
         raise UserError("expected labels of duplicates and of others, got one kind")
     start = np.array([1.0, 0.0] if isinstance(model, WordsModel) else model.pairs)
     count = len(weights)
-    facts: dict[str, Any] = {"verdicts": count, "duplicates": int(labeled.is_duplicate.sum())}
+    facts: dict[str, Any] = {"labels": count, "duplicates": int(labeled.is_duplicate.sum())}
     bins = int(np.clip(count // 20, 1, BINS))
     scores = probability(_logits(start, rows.inputs))
     facts["before"] = _quality(scores, rows, bins) if known else None
@@ -200,6 +200,6 @@ def _check(weights: np.ndarray) -> None:
     if len(weights) < LEAST_LABELS:
         raise UserError(f"expected {LEAST_LABELS} labels or more, got {len(weights):,}")
     if weights.max() > _HEAVIEST:
-        what = f"expected weights of verdicts up to {_HEAVIEST:g}, got {weights.max():g}"
-        remedy = "give the number of found pairs that each verdict stands for, or leave it out"
+        what = f"expected weights of labels up to {_HEAVIEST:g}, got {weights.max():g}"
+        remedy = "give the number of found pairs that each label stands for, or leave it out"
         raise UserError(what, remedy=remedy)

@@ -69,11 +69,11 @@ def _page(template: str, **values: Any) -> Response:
     return HTMLResponse(page, headers=headers)
 
 
-class Verdict(Model):
-    """A verdict on a pair, which its key names."""
+class Label(Model):
+    """A label on a pair, which its key names."""
 
     pair: str
-    verdict: Literal["yes", "no", "skip"]
+    label: Literal["yes", "no", "skip"]
 
 
 def make_review_app(
@@ -81,8 +81,8 @@ def make_review_app(
 ) -> FastAPI:
     """Make the application of a review, which one person uses.
 
-    GET /?token=TOKEN is the page and GET /review the state; POST /verdict {"pair": KEY, "verdict":
-    "yes", "no" or "skip"} and POST /undo {} change it and answer the new state. A verdict on
+    GET /?token=TOKEN is the page and GET /review the state; POST /label {"pair": KEY, "label":
+    "yes", "no" or "skip"} and POST /undo {} change it and answer the new state. A label on
     another pair than the current one is refused with 409.
 
     Args:
@@ -108,18 +108,18 @@ def make_review_app(
     async def show_state() -> Response:
         return state()
 
-    @app.post("/verdict", dependencies=tokens)
-    async def judge(body: Verdict) -> Response:
+    @app.post("/label", dependencies=tokens)
+    async def judge(body: Label) -> Response:
         asked = review.current
         if asked is None or body.pair != str(asked):
             raise HTTPException(409, "another pair is asked now; the page shows it")
-        review.judge(asked, _WORDS[body.verdict])
+        review.judge(asked, _WORDS[body.label])
         return state()
 
     @app.post("/undo", dependencies=tokens)
     async def undo() -> Response:
         if not review.undo():
-            raise HTTPException(409, "there is no verdict to take back")
+            raise HTTPException(409, "there is no label to take back")
         return state()
 
     app.add_middleware(RequestChecks, hosts=allowed_hosts, largest=10_000)

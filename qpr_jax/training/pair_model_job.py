@@ -271,5 +271,5 @@ def inherit(
     before, after = facts["before"], facts["after"]
     text = "scores are fitted to %d held-out labels: precision %.2f, recall %.2f; before %.2f, %.2f"
     values = (part[name] for part in (after, before) for name in ("precision", "recall"))
-    log.info(text, facts["verdicts"], *values)
+    log.info(text, facts["labels"], *values)
     return model

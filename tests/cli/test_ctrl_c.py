@@ -87,21 +87,21 @@ def review(start, pairs, *more):
     return httpx.Client(base_url=address[1], headers=headers), process
 
 
-def judge(client, verdict):
+def judge(client, label):
     key = client.get("/review").json()["pair"]["key"]
-    assert client.post("/verdict", json={"pair": key, "verdict": verdict}).status_code == 200
+    assert client.post("/label", json={"pair": key, "label": label}).status_code == 200
 
 
-def test_a_kill_loses_no_verdict_and_ctrl_c_says_what_they_imply(start, tmp_path):
+def test_a_kill_loses_no_label_and_ctrl_c_says_what_they_imply(start, tmp_path):
     write_found(tmp_path / "pairs.csv")
     client, process = review(start, "pairs.csv", "--host", "0.0.0.0", "--allowed-host", "127.0.0.2")
     assert client.base_url.host == "127.0.0.2"  # for other machines
     with client:
-        for verdict in ("yes", "no", "yes"):
-            judge(client, verdict)
+        for label in ("yes", "no", "yes"):
+            judge(client, label)
         process.kill()
         process.wait(30)
-    text = (tmp_path / "verdicts.csv").read_text()
+    text = (tmp_path / "labels.csv").read_text()
     assert len(re.findall(r",[01],0\.\d+,[\d.]+$", text, re.MULTILINE)) == 3
     info = {"files": ["pairs.csv", "groups.csv"], "encoder": "open_student"}
     (tmp_path / "info.json").write_text(json.dumps(info))
@@ -114,9 +114,9 @@ def test_a_kill_loses_no_verdict_and_ctrl_c_says_what_they_imply(start, tmp_path
         _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
     said, step, stopped = stderr.splitlines()
-    assert "20 verdicts: " in said
-    command = "qpr calibrate open_student verdicts.csv --out calibrated"
+    assert "20 labels: " in said
+    command = "qpr calibrate open_student labels.csv --out calibrated"
     assert f"next: `{command}` fits" in step
     accepted = r"`--threshold 0\.\d+` of `qpr duplicates` accepts \d+ pairs at a precision of "
     assert re.search(accepted, said)
-    assert stopped == "stopped: every verdict given is on disk"
+    assert stopped == "stopped: every label given is on disk"

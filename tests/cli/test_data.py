@@ -30,9 +30,9 @@ def test_columns_of_other_names_make_the_same(done, tmp_path):
         assert made.read_bytes() == expected.read_bytes()
 
 
-def test_verdicts_are_told(objects, tmp_path):
-    (tmp_path / "sample.tsv").write_text("verdict\tanswer\n1\ta\n0\tb\nyes\tc\n\td\n")
-    (scores,) = objects("clusters", "--verdicts", "sample.tsv")
+def test_labels_are_told(objects, tmp_path):
+    (tmp_path / "sample.tsv").write_text("label\tanswer\n1\ta\n0\tb\nyes\tc\n\td\n")
+    (scores,) = objects("clusters", "--labels", "sample.tsv")
     assert (scores["judged"], scores["accuracy"]) == (3, pytest.approx(2 / 3))
 
 

@@ -145,7 +145,7 @@ WRONG_OPTIONS = (
     ("duplicates t.csv --out d --excel --output jsonl", "--excel needs --output csv or tsv"),
     ("splits pairs.tsv --out made --dev 0", "'--dev'"),
     ("clusters", "give LOGS and --out"),
-    ("clusters rows.jsonl --out made --verdicts sample.tsv", "give LOGS and --out"),
+    ("clusters rows.jsonl --out made --labels sample.tsv", "give LOGS and --out"),
     ("evaluate run p.tsv --task classification", "needs --validation"),
     ("evaluate run p.tsv --validation p.tsv", "--validation does not go with retrieval"),
     ("evaluate run p.tsv --task mining --other-texts", "--other-texts does not go with mining"),

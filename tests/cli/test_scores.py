@@ -14,7 +14,7 @@ from tests.runs import WORDS, write_encoder, write_words
 from tests.tables import HEADER, write_table
 
 
-def test_verdicts_are_scored(objects, run, tmp_path):
+def test_labels_are_scored(objects, run, tmp_path):
     pairs = [("learn python", "Learn Python?", 1), ("learn python", "cook rice", 0)]
     for name in ("val.jsonl", "test.jsonl"):
         write_table(tmp_path / name, HEADER[3:], pairs)
@@ -101,16 +101,16 @@ def test_a_run_gets_a_calibration(done, tmp_path):
         if i % 2:
             other = [*words, words[-1]]
         rows.append((" ".join(words), " ".join(other), i % 2))
-    verdicts = write_table(tmp_path / "verdicts.jsonl", HEADER[3:], rows)
+    labels = write_table(tmp_path / "labels.jsonl", HEADER[3:], rows)
     write_encoder(tmp_path / "run")
-    out, err = done("calibrate", "run", verdicts, "--json")
+    out, err = done("calibrate", "run", labels, "--json")
     facts = json.loads(out)
-    verdicts_on_two_texts = sum(first != second for first, second, _ in rows)
-    assert (facts["verdicts"], facts["before"]) == (verdicts_on_two_texts, None)
+    labels_on_two_texts = sum(first != second for first, second, _ in rows)
+    assert (facts["labels"], facts["before"]) == (labels_on_two_texts, None)
     assert facts["after"]["brier"] < facts["after"]["base_brier"]
     assert "held-out labels, after: precision" in err
     model = Retriever.load(tmp_path / "run" / "export").pair_model
-    assert model.settings["labels"]["verdicts"] == verdicts_on_two_texts
-    _, err = done("calibrate", "run", verdicts, "--out", "copy")
+    assert model.settings["labels"]["labels"] == labels_on_two_texts
+    _, err = done("calibrate", "run", labels, "--out", "copy")
     assert "held-out labels, before: precision" in err
     assert Retriever.load(tmp_path / "copy").pair_model.encoder == model.encoder

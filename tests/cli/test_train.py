@@ -44,7 +44,7 @@ def test_a_training_keeps_its_gain(done):
     assert "best mrr at step 20" in stderr
     assert "scores are fitted to " in stderr
     retriever = Retriever.load("run")
-    assert retriever.pair_model.settings["labels"]["verdicts"] >= 20
+    assert retriever.pair_model.settings["labels"]["labels"] >= 20
     ((hit,),) = retriever.search("how can i change my password", k=1)
     assert 0 < hit.score < 1
 

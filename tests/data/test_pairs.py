@@ -141,11 +141,11 @@ def test_what_is_no_file_of_pairs(tmp_path):
         read_question_pairs(tmp_path / "none.tsv")
 
 
-VERDICTS = "question1,question2,is_duplicate,score,weight\n"
+LABELS = "question1,question2,is_duplicate,score,weight\n"
 
 
-def test_weights_of_verdicts_are_optional_and_above_0(tmp_path):
-    path = write(tmp_path / "v.csv", f"{VERDICTS}a,b,1,0.75,2\nb,c,0,0.25,\n")
+def test_weights_of_labels_are_optional_and_above_0(tmp_path):
+    path = write(tmp_path / "v.csv", f"{LABELS}a,b,1,0.75,2\nb,c,0,0.25,\n")
     found = read_question_pairs(path, weighted=True)
     assert found.questions == ["a", "b", "c"]
     assert found.pairs.tolist() == [[0, 1], [1, 2]]
@@ -157,6 +157,6 @@ def test_weights_of_verdicts_are_optional_and_above_0(tmp_path):
     numbers = "line 2: expected a `weight` above 0, got"
     check_refused(
         lambda text: read_question_pairs(write(tmp_path / "v.csv", text), weighted=True),
-        (f"{VERDICTS}a,b,1,0.5,0", numbers),
-        (f"{VERDICTS}a,b,1,0.5,x", numbers),
+        (f"{LABELS}a,b,1,0.5,0", numbers),
+        (f"{LABELS}a,b,1,0.5,x", numbers),
     )

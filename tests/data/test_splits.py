@@ -285,7 +285,7 @@ def test_held_out_pairs_stay_and_are_not_trained_on(split):
     np.testing.assert_array_equal(after.split_of, splits.split_of)
 
 
-def test_a_verdict_overrules_the_data(split):
+def test_a_label_overrules_the_data(split):
     """A pair in one cluster is in two afterwards, also where a chain joined it."""
     data, clusters, splits = split
     sizes = np.bincount(clusters[clusters >= 0])

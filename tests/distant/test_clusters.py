@@ -12,7 +12,7 @@ from qpr_jax.distant.cluster_folder import (
     content_hash,
     make_folder,
     read_clusters,
-    score_verdicts,
+    score_labels,
     wilson,
 )
 from qpr_jax.distant.logs import UNDECIDED, LogRow, Logs, Question, distinct_questions
@@ -193,16 +193,16 @@ def test_wilsons_interval():
     assert wilson(0, 10) == pytest.approx((0, 1 - wilson(10, 10)[0]))
 
 
-def test_verdicts_become_an_accuracy(folder):
+def test_labels_become_an_accuracy(folder):
     path = folder / "sample.tsv"
     head, *rows = path.read_text().splitlines()
-    assert head == "verdict\tanswer\tsize\tcoherence\tquestions"
-    check_refused(score_verdicts, (str(path), "expected verdicts, got"))
-    filled = [f"{verdict}{row}" for verdict, row in zip(["1", "Yes", "0"], rows, strict=False)]
+    assert head == "label\tanswer\tsize\tcoherence\tquestions"
+    check_refused(score_labels, (str(path), "expected labels, got"))
+    filled = [f"{label}{row}" for label, row in zip(["1", "Yes", "0"], rows, strict=False)]
     path.write_text("\n".join([head, *filled, *rows[3:]]))
-    scores = score_verdicts(str(path))
+    scores = score_labels(str(path))
     assert (scores["judged"], scores["coherent"]) == (3, 2)
     assert scores["not_judged"] == len(rows) - 3
     assert (scores["low"], scores["high"]) == wilson(2, 3)
     path.write_text("\n".join([head, "perhaps" + rows[0]]))
-    check_refused(score_verdicts, (str(path), "line 2: expected a `verdict` 1 or yes, 0 or no"))
+    check_refused(score_labels, (str(path), "line 2: expected a `label` 1 or yes, 0 or no"))

@@ -1,4 +1,4 @@
-"""Verdicts in a file: nothing is lost, nothing is counted twice, a second start goes on."""
+"""Labels in a file: nothing is lost, nothing is counted twice, a second start goes on."""
 
 import numpy as np
 import pytest
@@ -40,13 +40,13 @@ def pairs(tmp_path):
     return write_found(tmp_path / "pairs.csv")
 
 
-def judge_all(review, verdict=lambda pair: pair.score > 0.5):
+def judge_all(review, label=lambda pair: pair.score > 0.5):
     while review.current is not None:
-        assert review.judge(review.current, bool(verdict(review.found.pairs[review.current])))
+        assert review.judge(review.current, bool(label(review.found.pairs[review.current])))
 
 
-def test_verdicts_are_on_disk_at_once_and_a_second_start_goes_on(pairs, tmp_path):
-    path, shown = tmp_path / "v" / "verdicts.csv", []
+def test_labels_are_on_disk_at_once_and_a_second_start_goes_on(pairs, tmp_path):
+    path, shown = tmp_path / "v" / "labels.csv", []
     for _ in range(3):  # starts
         with open_review(pairs, path, precision=0.8) as review:
             assert len(review.history) == len(shown)
@@ -64,7 +64,7 @@ def test_verdicts_are_on_disk_at_once_and_a_second_start_goes_on(pairs, tmp_path
 
 
 @pytest.mark.parametrize("option", ["threshold", "max_distance"])
-def test_weights_count_all_pairs_of_strata_with_a_verdict(tmp_path, option):
+def test_weights_count_all_pairs_of_strata_with_a_label(tmp_path, option):
     """Distances serve where there is no score."""
     lacks = {} if option == "threshold" else {"score": ""}
     pairs = write_found(tmp_path / "pairs.csv", ({**row, **lacks} for row in pair_rows()))
@@ -121,7 +121,7 @@ def test_two_tables_may_have_the_same_ids(tmp_path):
     assert texts == {(row["question1"], row["question2"]) for row in rows}
 
 
-def test_other_reviews_and_verdicts_of_other_pairs_are_refused(pairs, tmp_path):
+def test_other_reviews_and_labels_of_other_pairs_are_refused(pairs, tmp_path):
     def start(path):
         with open_review(path, tmp_path / "v.csv", precision=0.8) as review:
             review.judge(review.current, True)
@@ -130,7 +130,7 @@ def test_other_reviews_and_verdicts_of_other_pairs_are_refused(pairs, tmp_path):
         check_refused(start, (pairs, "another review is writing this file"))
     start(pairs)
     other = write_found(tmp_path / "other.csv", pair_rows(seed=1))
-    check_refused(start, (other, "a verdict on a pair that .* lacks or scores otherwise"))
+    check_refused(start, (other, "a label on a pair that .* lacks or scores otherwise"))
 
 
 def test_files_that_are_no_pairs(tmp_path):

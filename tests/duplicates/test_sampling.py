@@ -1,4 +1,4 @@
-"""Which pairs are asked, and what verdicts imply: against the truth in simulated reviews."""
+"""Which pairs are asked, and what labels imply: against the truth in simulated reviews."""
 
 import numpy as np
 import pytest
@@ -13,25 +13,25 @@ from qpr_jax.duplicates.sampling import (
 
 @pytest.fixture(scope="module")
 def population():
-    """Probabilities of 6,000 pairs, and labels drawn by them."""
+    """Probabilities of 6,000 pairs, and truth drawn by them."""
     rng = np.random.default_rng(0)
     sure, unsure = rng.beta(4, 0.6, 3000), rng.beta(1, 1.5, 3000)
     probabilities = np.concatenate([sure, unsure]).clip(0.001, 0.999)
     return probabilities, rng.random(6000) < probabilities
 
 
-def review(probabilities, labels, verdicts, precision, seed):
-    """The estimate after so many verdicts, and the true precision at its threshold."""
+def review(probabilities, truth, labels, precision, seed):
+    """The estimate after so many labels, and the true precision at its threshold."""
     strata = make_strata(probabilities)
     stratum = strata.of(probabilities)
-    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    shuffled = np.random.default_rng(seed).permutation(len(truth))
     waiting = [iter(shuffled[stratum[shuffled] == h]) for h in range(len(strata.sizes))]
     counts = np.zeros((2, len(strata.sizes)), np.int64)
-    for _ in range(verdicts):
+    for _ in range(labels):
         chosen = rank_strata(strata, counts[1], counts[0], precision)[0]
-        counts[int(labels[next(waiting[chosen])]), chosen] += 1
+        counts[int(truth[next(waiting[chosen])]), chosen] += 1
     found = choose_threshold(strata, counts[1], counts[0], precision)
-    return found, labels[probabilities >= found.threshold].mean()
+    return found, truth[probabilities >= found.threshold].mean()
 
 
 def test_few_and_equal_probabilities():
@@ -47,14 +47,14 @@ def test_few_and_equal_probabilities():
         assert found.low == pytest.approx(found.precision)
 
 
-def test_all_verdicts_give_the_true_precision(population):
-    probabilities, labels = population
+def test_all_labels_give_the_true_precision(population):
+    probabilities, truth = population
     strata = make_strata(probabilities)
     stratum = strata.of(probabilities)
-    yes = np.bincount(stratum, labels).astype(np.int64)
-    no = np.bincount(stratum, ~labels).astype(np.int64)
+    yes = np.bincount(stratum, truth).astype(np.int64)
+    no = np.bincount(stratum, ~truth).astype(np.int64)
     estimates, errors = precision_at(strata, yes, no)
-    true = [labels[probabilities >= low].mean() for low in strata.lowest]
+    true = [truth[probabilities >= low].mean() for low in strata.lowest]
     np.testing.assert_allclose(estimates, true, atol=0.005)
     assert errors.max() < 1e-9
 
@@ -62,10 +62,10 @@ def test_all_verdicts_give_the_true_precision(population):
 def test_the_precision_is_right_although_probabilities_are_wrong(population):
     """Few draws, so the bounds leave room."""
     for scale, shift in [(1, 0), (1, 1), (0.5, -1), (2, 0)]:
-        probabilities, labels = population
+        probabilities, truth = population
         odds = np.exp(shift) * (probabilities / (1 - probabilities)) ** scale
         wrong = odds / (1 + odds)
-        found = [review(wrong, labels, 120, 0.85, seed) for seed in range(6)]
+        found = [review(wrong, truth, 120, 0.85, seed) for seed in range(6)]
         errors = np.array([each.precision - true for each, true in found])
         assert abs(errors.mean()) < 0.025
         assert np.abs(errors).mean() < 0.03
@@ -75,8 +75,8 @@ def test_the_precision_is_right_although_probabilities_are_wrong(population):
 
 def test_a_precision_that_no_threshold_has(population):
     probabilities, _ = population
-    labels = np.random.default_rng(1).random(len(probabilities)) < 0.5
-    found, true = review(probabilities, labels, 100, 0.9, 0)
+    truth = np.random.default_rng(1).random(len(probabilities)) < 0.5
+    found, true = review(probabilities, truth, 100, 0.9, 0)
     assert not found.reached
     assert abs(found.precision - true) < 0.15
-    assert found.verdicts == 100
+    assert found.labels == 100

@@ -35,7 +35,7 @@ def test_labels_move_the_scores(known):
     true = 1 / (1 + np.exp(8 * (distances - 0.6)))
     labeled = labels_of(rng.random(300) < true)
     found, facts = refit(known, "e", labeled, vectors_of(distances))
-    assert facts["verdicts"] == 300
+    assert facts["labels"] == 300
     assert facts["after"]["brier"] < facts["after"]["base_brier"]
     assert (facts["before"] is None) == (known is None)
     if known:
@@ -56,7 +56,7 @@ def test_a_label_counts_as_many_pairs_as_it_stands_for():
     assert score[1] > 0.3
 
 
-def test_scores_of_verdicts_stand_for_the_density_of_their_table():
+def test_scores_of_labels_stand_for_the_density_of_their_table():
     rng = np.random.default_rng(0)
     scores = rng.uniform(0.02, 0.98, 200)
     true = 1 / (1 + np.exp(-(np.log(scores / (1 - scores)) - 1.5)))

@@ -122,7 +122,7 @@ def test_payload_is_text_addresses_are_links_and_large_numbers_are_exact(page):
 
 
 def test_a_review_by_the_keyboard(open_page, tmp_path):
-    paths = write_found(tmp_path / "pairs.csv"), tmp_path / "verdicts.csv"
+    paths = write_found(tmp_path / "pairs.csv"), tmp_path / "labels.csv"
     with (
         open_review(*paths, precision=0.6) as review,
         running(make_review_app(review, token=TOKEN)) as address,
@@ -140,7 +140,7 @@ def test_a_review_by_the_keyboard(open_page, tmp_path):
         ]:
             page.keyboard.press(key)
             expect(page.locator("#status")).to_have_text(said)
-            assert sum(verdict is not None for verdict in review.history.values()) == kept
+            assert sum(label is not None for label in review.history.values()) == kept
         expect(page.locator("#estimate")).to_contain_text("at a precision of")
         page.evaluate("() => { window.fetch = () => Promise.reject(new Error('gone')); }")
         page.keyboard.press("y")

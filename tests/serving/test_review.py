@@ -1,4 +1,4 @@
-"""The service of a review: requests that it refuses, and what a verdict changes."""
+"""The service of a review: requests that it refuses, and what a label changes."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 @pytest.fixture
 def session(tmp_path):
     path = write_found(tmp_path / "pairs.csv")
-    with open_review(path, tmp_path / "verdicts.csv", precision=0.6) as review:
+    with open_review(path, tmp_path / "labels.csv", precision=0.6) as review:
         yield review
 
 
@@ -28,12 +28,12 @@ def client(session):
         yield client
 
 
-def test_a_verdict_is_kept_before_it_is_answered(client, session):
+def test_a_label_is_kept_before_it_is_answered(client, session):
     state = client.get("/review").json()
     assert (state["pairs"], state["yes"], state["estimate"]) == (60, 0, None)
     assert EVIL in "".join(piece for piece, _ in state["pair"]["first"])
     key = state["pair"]["key"]
-    state = client.post("/verdict", json={"pair": key, "verdict": "yes"}).json()
+    state = client.post("/label", json={"pair": key, "label": "yes"}).json()
     assert session.path.read_text().count("\n") == 3  # one in a question
     assert (state["yes"], state["no"], state["can_undo"]) == (1, 0, True)
     assert state["pair"]["key"] != key
@@ -43,21 +43,21 @@ def test_a_verdict_is_kept_before_it_is_answered(client, session):
     assert (state["yes"], state["can_undo"], state["pair"]["key"]) == (0, False, key)
     assert client.post("/undo", json={}).status_code == 409
     for wrong in ("1", "", "x", "\u0663", "9" * 400):
-        body = {"pair": wrong, "verdict": "yes"}
-        assert client.post("/verdict", json=body).status_code == 409
+        body = {"pair": wrong, "label": "yes"}
+        assert client.post("/label", json=body).status_code == 409
     page = client.get("/", params={"token": TOKEN})
     assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
     assert "http" not in page.text
 
 
 def test_requests_that_are_refused(client):
-    right = b'{"pair": "1", "verdict": "yes"}'
+    right = b'{"pair": "1", "label": "yes"}'
     for content, kind, status in [
         (right, "text/plain", 415),  # a form of another site
         (right.replace(b"yes", b"maybe"), "application/json", 422),
         (b" " * 20_000, "application/json", 413),
     ]:
-        answer = client.post("/verdict", content=content, headers={"Content-Type": kind})
+        answer = client.post("/label", content=content, headers={"Content-Type": kind})
         assert (answer.status_code, answer.json()["error"].count("\n")) == (status, 0)
     assert client.get("/review", headers={"Host": "evil.example"}).status_code == 400
 
@@ -70,7 +70,7 @@ def test_every_request_needs_the_token(client, session, given):
         client.get("/", params={"token": "x"}, headers=headers),
         client.get("/", headers=BEARER),
         client.get("/review", params={"token": TOKEN}, headers=headers),
-        client.post("/verdict", json={"pair": key, "verdict": "yes"}, headers=headers),
+        client.post("/label", json={"pair": key, "label": "yes"}, headers=headers),
         client.post("/undo", json={}, headers=headers),
     ):
         assert answer.status_code == 401
@@ -78,7 +78,7 @@ def test_every_request_needs_the_token(client, session, given):
     assert not session.history
 
 
-def test_a_full_disk_is_said_and_the_verdict_not_counted(client, monkeypatch):
+def test_a_full_disk_is_said_and_the_label_not_counted(client, monkeypatch):
     key = client.get("/review").json()["pair"]["key"]
 
     def fail(*arguments):
@@ -86,7 +86,7 @@ def test_a_full_disk_is_said_and_the_verdict_not_counted(client, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
-        answer = client.post("/verdict", json={"pair": key, "verdict": "no"})
+        answer = client.post("/label", json={"pair": key, "label": "no"})
     assert answer.status_code == 507
     assert "not written" in answer.json()["error"]
     state = client.get("/review").json()
