@@ -247,7 +247,7 @@ def test_a_run_without_a_model_of_its_own_fits_that_of_its_start(encoder_run, tm
     known = PlainModel(encoder.fingerprint, pairs, hits, 0.4)
     save_pair_model(start / "export", known)
     assert (fitted(2).pairs, fitted(2).settings["start"]) == (known.pairs, str(start))
-    assert fitted(20).settings["labels"]["verdicts"] == 20
+    assert fitted(20).settings["labels"]["labels"] == 20
     assert fitted(20).pairs != known.pairs
     words = words_model(encoder)
     save_pair_model(start / "export", words)
