@@ -42,6 +42,7 @@ CHANGES = "CREATE TABLE changes (sequence INTEGER PRIMARY KEY, row, key, data, v
 LARGEST_COUNTER = 2**53
 MANY_ADDED = 50_000  # vectors; a search compares each of them
 _CHUNK = 16_384  # questions that are read at once
+_SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # how a journal ends that names another file
 _WAIT = 60.0  # seconds to wait for another process's change
 _JSON: dict[str, Any] = {
     "allow_nan": False,
@@ -154,6 +155,7 @@ class QuestionFiles:
             yield self._connection
 
     def _open(self) -> sqlite3.Connection:
+        _refuse_super_journal(self._changes)
         built, changes = (path.absolute().as_uri() for path in (self._built, self._changes))
         how: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "uri": True}
         connection = sqlite3.connect(f"{changes}?mode=rw", _WAIT, **how)
@@ -239,6 +241,18 @@ def signature_of(folder: pathlib.Path) -> tuple[int, ...]:
     except FileNotFoundError:
         return ()
     return facts.st_ino, facts.st_mtime_ns, facts.st_size
+
+
+def _refuse_super_journal(changes: pathlib.Path) -> None:
+    """Raise a UserError for a journal that makes SQLite remove the file that it names.
+
+    Such a journal is of several files, and a change is in one file. It may be a stranger's.
+    """
+    journal = changes.with_name(f"{changes.name}-journal")
+    with contextlib.suppress(FileNotFoundError), open(journal, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - len(_SUPER_JOURNAL)))
+        if file.read() == _SUPER_JOURNAL:
+            raise damaged(journal, "it names another file, which SQLite would remove")
 
 
 def write_questions(

@@ -174,3 +174,28 @@ def test_manifests_that_do_not_fit_are_refused(folder):
         for number in (b"0", b"NaN"):
             path.write_bytes(data.replace(b'"next_id": 200', b'"next_id": ' + number))
             refused(folder, "manifest.json")
+
+
+def super_journal_of(database, victim):
+    """A journal of SQLite that names a file, which a recovery removes."""
+    magic, name = bytes.fromhex("d9d505f920a163d7"), os.fsencode(victim)
+    pages = max(1, database.stat().st_size // 4096)
+    header = magic + struct.pack(">IIIII", 0, 1, pages, 512, 4096)
+    end = struct.pack(">I", 0x40000000 // 4096 + 1) + name
+    return header.ljust(512, b"\0") + end + struct.pack(">II", len(name), sum(name)) + magic
+
+
+def test_a_journal_that_names_another_file_removes_none(folder, tmp_path):
+    for kind in ("sqlite", "ours"):
+        victim = tmp_path / f"{kind}.txt"
+        victim.write_text("a reader's\0")
+        database = file_of(folder, "changes")
+        journal = database.with_name(f"{database.name}-journal")
+        journal.write_bytes(super_journal_of(database, victim))
+        if kind == "sqlite":  # the journal does what it is made for
+            with contextlib.closing(sqlite3.connect(database)) as connection:
+                connection.execute("SELECT count(*) FROM changes").fetchall()
+            assert not victim.exists()
+        else:
+            refused(folder, match="names another file")
+            assert victim.exists()
