@@ -61,7 +61,7 @@ def write_atomically(path: StrPath, mode: str = "wb") -> Iterator[IO[Any]]:
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    _sync(path.parent)
 
 
 @contextlib.contextmanager
@@ -297,7 +297,7 @@ def replace_folder(folder: StrPath) -> Iterator[pathlib.Path]:
     if folder.exists():
         os.replace(folder, old)
     os.replace(beside, folder)
-    _sync_folder(folder.parent)
+    _sync(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -321,7 +321,20 @@ def write_folder(
             also(part)
 
 
-def _sync_folder(folder: pathlib.Path) -> None:
+def sync_tree(folder: pathlib.Path) -> list[str]:
+    """Put a folder on disk with all that is in it; return the names of its files."""
+    names = []
+    for path in sorted(folder.rglob("*")):
+        _sync(path)
+        if path.is_file():
+            names.append(path.relative_to(folder).as_posix())
+    _sync(folder)
+    _sync(folder.parent)
+    return names
+
+
+def _sync(folder: pathlib.Path) -> None:
+    """Put the entries of a folder on disk, or the bytes of a file."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -15,6 +15,14 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from qpr_jax.errors import UserError
+from qpr_jax.files import (
+    MANIFEST,
+    read_json,
+    read_manifest,
+    sync_tree,
+    verify,
+    write_manifest,
+)
 from qpr_jax.training.train_step import TrainState
 
 log = logging.getLogger(__name__)
@@ -24,6 +32,7 @@ log = logging.getLogger(__name__)
 _ARRAYS = ocp.type_handlers.create_type_handler_registry(
     (jax.Array, ocp.type_handlers.ArrayHandler(use_replica_parallel=False))
 )
+_FORMAT = "qpr_jax checkpoint 1"
 _MAKE_ROOM = "make room, then run the same command again, which resumes from the checkpoint before"
 
 
@@ -42,16 +51,26 @@ class EarlyStopping(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints of one run: that of the latest step and that of the best.
+    """The checkpoints of one run: those of the latest two steps and that of the best.
 
     Orbax renames a checkpoint into place when it is written. A kill leaves no checkpoint or a whole
-    one. Leaving the context waits for the last save, `wait` also raises what failed.
+    one. Orbax does not sync its files, so each checkpoint is synced, and gets a manifest of their
+    SHA-256, before the next one is begun: when power is lost, at most the latest is damaged.
+    Leaving the context waits for the last save, `wait` also raises what failed.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Open a folder; checkpoints that were not finished are removed."""
+        """Open a folder.
+
+        Checkpoints that were not finished are removed, and damaged ones renamed.
+        """
         self._folder = folder.absolute()
-        latest = policies.LatestN(1)
+        for step in _steps(self._folder) if not jax.process_index() else ():
+            try:
+                _check(self._folder / str(step))
+            except (UserError, OSError) as error:
+                self._set_aside(step, error)
+        latest = policies.LatestN(2)
         best = policies.BestN(get_metric_fn=_score, n=1, keep_checkpoints_without_metrics=False)
         options = ocp.CheckpointManagerOptions(
             preservation_policy=policies.AnyPreservationPolicy([latest, best]),
@@ -76,22 +95,48 @@ class Checkpoints:
             return
         # Of checkpoints between evaluations, the best is the one that was evaluated.
         metrics = best._asdict() | {"step": step}
+        self.wait()
         with self._failing(step, "write", _MAKE_ROOM):
             saved = ocp.args.PyTreeSave(state._asdict())
             self._manager.save(step, args=saved, metrics=metrics)
 
     def wait(self) -> None:
-        """Wait until the last save is finished. UserError if it failed."""
-        with self._failing(self._manager.latest_step() or 0, "write", _MAKE_ROOM):
+        """Wait until the last save is finished and on disk. UserError if it failed."""
+        step = self._manager.latest_step() or 0
+        with self._failing(step, "write", _MAKE_ROOM):
             self._manager.wait_until_finished()
+            path = self._folder / str(step)
+            if step and not jax.process_index() and not (path / MANIFEST).exists():
+                write_manifest(path, sync_tree(path), format=_FORMAT)
 
     def restore_latest(self, fresh: TrainState) -> tuple[TrainState, EarlyStopping]:
-        """Restore the latest checkpoint; without one, return `fresh`."""
-        latest = self._manager.latest_step()
-        if not latest:
-            return fresh, EarlyStopping()
-        log.info("resuming from step %d", latest)
-        return self.restore(fresh, latest)
+        """Restore the latest checkpoint that can be read; without any, return `fresh`.
+
+        UserError if none of several can be read.
+        """
+        errors: dict[int, UserError] = {}
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            try:
+                found = self.restore(fresh, step)
+            except UserError as error:
+                errors[step] = error
+                continue
+            for damaged, reason in errors.items():
+                self._set_aside(damaged, reason)
+            if errors:
+                self._manager.reload()
+            log.info("resuming from step %d", step)
+            return found
+        if errors:
+            raise next(iter(errors.values()))
+        return fresh, EarlyStopping()
+
+    def _set_aside(self, step: int, error: Exception) -> None:
+        """Rename a damaged checkpoint, and say so."""
+        path = self._folder / f"damaged-{step}"
+        log.warning("%s; it is kept as %s, and the checkpoint before is used", error, path.name)
+        if not jax.process_index():
+            (self._folder / str(step)).replace(path)
 
     def restore(self, like: TrainState, step: int) -> tuple[TrainState, EarlyStopping]:
         """Read the checkpoint of a step, in the shapes, types and shardings of `like`.
@@ -117,6 +162,22 @@ class Checkpoints:
             reason = getattr(error, "strerror", None) or line.rpartition(": ")[2]
             what = f"{self._folder / str(step)}: cannot {verb} the checkpoint ({reason})"
             raise UserError(what, remedy=remedy) from error
+
+
+def _steps(folder: pathlib.Path) -> list[int]:
+    """Return the steps of the checkpoints in a folder, in ascending order."""
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def _check(path: pathlib.Path) -> None:
+    """Raise a UserError, or an OSError, for a checkpoint that is damaged."""
+    if (path / MANIFEST).exists():
+        manifest = read_manifest(path, format=_FORMAT)
+        for name in manifest["files"]:
+            verify(path, name, manifest)
+    else:  # it was the latest when the training was killed
+        read_json(path / "metrics" / "metrics")
 
 
 def _score(metrics: Any) -> float:

@@ -1,6 +1,7 @@
 """The loop, and what it keeps in a folder: settings, checkpoints, records; kills, full disks."""
 
 import contextlib
+import os
 import resource
 import shutil
 import struct
@@ -80,13 +81,15 @@ def state_at(step):
     return TrainState({"w": jnp.full(3, float(step))}, {"m": jnp.ones(2)}, jnp.asarray(step))
 
 
-def save(folder, *steps):
+def save(folder, *steps, wait=False):
     """Save steps, those that are best marked by a minus sign; returns the steps that are kept."""
     with Checkpoints(folder) as checkpoints:
         _, best = checkpoints.restore_latest(state_at(0))
         for step in steps:
             best = best.update(abs(step), float(abs(step)) if step < 0 else -1.0)
             checkpoints.save(state_at(abs(step)), best)
+        if wait:
+            checkpoints.wait()
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
 
 
@@ -115,10 +118,47 @@ def copy(saved, tmp_path):
 
 def test_the_latest_and_the_best_are_kept_also_when_reopened(copy):
     assert restored(copy) == (3, EarlyStopping(2, 2.0, 1))
-    assert save(copy, 4) == [2, 4]
-    assert save(copy, 5, 6) == [2, 6]
-    assert save(copy, -7) == [7]
-    assert save(copy, 8, -9, 10) == [9, 10]
+    assert save(copy, 4) == [2, 3, 4]
+    assert save(copy, 5, 6) == [2, 5, 6]
+    assert save(copy, -7) == [6, 7]
+    assert save(copy, 8, -9, 10, 11) == [9, 10, 11]
+
+
+def damage(path, size=0):
+    """Cut all files of a checkpoint, as a loss of power leaves what was not synced."""
+    files = [file for file in path.rglob("*") if file.is_file()]
+    for file in files:
+        os.truncate(file, min(size, file.stat().st_size))
+    return len(files)
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_damaged_latest_checkpoint_gives_way_to_the_one_before(copy, caplog, sealed):
+    assert save(copy, 4, wait=sealed) == [2, 3, 4]
+    assert (copy / "4" / "manifest.json").exists() == sealed
+    assert damage(copy / "4") > 3
+    assert restored(copy)[0] == 3
+    assert "damaged-4, and the checkpoint before is used" in caplog.text
+    assert save(copy, 4, 5) == [2, 4, 5]
+    for path in [copy / str(step) for step in (2, 4, 5)]:
+        (path / "manifest.json").unlink(missing_ok=True)
+        assert damage(path / "default") > 3
+    with Checkpoints(copy) as checkpoints, pytest.raises(UserError, match="/5: cannot read"):
+        checkpoints.restore_latest(state_at(0))
+
+
+def test_each_altered_byte_of_a_checkpoint_is_noticed(copy, caplog):
+    save(copy, 4)
+    files = sorted(file for file in (copy / "3").rglob("*") if file.is_file())
+    for number, file in enumerate(files):
+        kept = shutil.copytree(copy, copy.with_name(f"altered {number}"))
+        path = kept / file.relative_to(copy)
+        data = bytearray(path.read_bytes() or b"?")
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        caplog.clear()
+        assert restored(kept)[0] == 4
+        assert "damaged-3" in caplog.text, path
 
 
 def test_a_checkpoint_of_another_model_is_named(saved):
@@ -133,7 +173,7 @@ def test_a_checkpoint_of_another_model_is_named(saved):
 def test_what_a_kill_leaves_is_removed(copy):
     (copy / "4.orbax-checkpoint-tmp").mkdir()
     assert restored(copy)[0] == 3
-    assert save(copy, 4) == [2, 4]
+    assert save(copy, 4) == [2, 3, 4]
 
 
 @contextlib.contextmanager
@@ -242,7 +282,7 @@ def test_the_best_step_comes_back_the_first_of_equals(tmp_path):
     best, *_ = train(tmp_path, phase(range(16)), scores=scores)
     assert best == 1 + sum(range(8))
     kept = {int(path.name) for path in (tmp_path / "checkpoints").iterdir()}
-    assert kept == {8, 16}
+    assert kept == {8, 15, 16}
 
 
 def test_patience_counts_in_the_last_phase_alone(tmp_path):
