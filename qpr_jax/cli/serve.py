@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
+_SILENT = 8  # seconds after which a worker that says nothing is replaced
 TOKEN = "QPR_TOKEN"
 _HOSTS = "Host that requests may name, besides --host and localhost; repeatable; *: any."
 _ORIGINS = "Web pages that may read answers (CORS), as https://shop.example; repeatable."
@@ -149,7 +150,7 @@ def _serve_by_workers(settings: Settings, say: Callable[[], None], where: dict[s
         uvicorn.run(
             "qpr_jax.serving.app:create_app",
             factory=True,
-            timeout_worker_healthcheck=300,  # opening and compiling may hold up an answer
+            timeout_worker_healthcheck=_SILENT,
             **_uvicorn_options(),
             **where,
         )

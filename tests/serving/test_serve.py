@@ -2,10 +2,14 @@
 
 import contextlib
 import json
+import os
+import pathlib
 import re
 import signal
 import socket
 import subprocess
+import sys
+import time
 
 import click
 import httpx
@@ -81,6 +85,32 @@ def test_two_workers_share_the_index_and_the_metrics(mine):
         assert float(counted[1]) == 20
         process.terminate()
         assert process.wait(60) == 0
+
+
+def workers_of(process):
+    """The processes that a server has started, but for the tracker of their resources."""
+    children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    commands = {int(pid): pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
+    return {pid for pid, command in commands.items() if b"spawn_main" in command}
+
+
+def answers(address):
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(f"{address}/ready", timeout=5).status_code == 200
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_dead_and_silent_workers_are_replaced(mine):
+    with serving(mine, "--workers", "2") as (address, process):
+        before = workers_of(process)
+        assert len(before) == 2
+        for pid, number in zip(before, (signal.SIGSTOP, signal.SIGKILL), strict=True):
+            os.kill(pid, number)
+        began = time.monotonic()
+        wait_until(lambda: not before & workers_of(process))
+        assert time.monotonic() - began < 15
+        wait_until(lambda: answers(address))
 
 
 def test_an_address_that_cannot_be_listened_at():
