@@ -27,7 +27,7 @@ GUARDS = (
     "sentence on one side",  # of statements, beside one that both texts have
 )
 _DIGITS = re.compile(r"\d+")
-_CODE = re.compile(r"[^\W\d].*\d|\d.*[^\W\d]")
+_NO_DIGIT = re.compile(r"[^\W\d]")
 _OPPOSITES = ALTERNATIVES | {"on": ["off"], "off": ["on"]}
 _STEM = 4  # letters of a word that are compared where its form does not count
 _ALIKE = 2 / 3  # share of the stems of two texts that both have
@@ -61,7 +61,7 @@ class _Facts(NamedTuple):
 def _read(text: str) -> _Facts:
     digits = tuple(_DIGITS.findall(text))
     words = frozenset(tokenize(text))
-    codes = {word for word in words if _CODE.search(word)}
+    codes = {word for word in words if _DIGITS.search(word) and _NO_DIGIT.search(word)}
     named = names(text) | codes
     stems = _stems(words)
     parts = [part for part in _SENTENCE.split(text) if part and part.strip()]

@@ -42,7 +42,10 @@ _JOINERS = "[\u200c\u200d]+(?![\u0590-\U0001fbff])|(?<![\u0590-\U0001fbff])[\u20
 _DEEPEST = 9  # quotations in quotations
 _INLINE = "a|abbr|b|code|em|font|i|small|span|strong|sub|sup|u"
 _BLOCK = "blockquote|body|br|center|div|h[1-6]|head|hr|html|img|li|meta|ol|p|pre|table|tbody|td|th"
-_SCRIPT = re.compile(r"<(script|style|title)\b.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
+_SCRIPT = re.compile(r"<(script|style|title)\b", re.IGNORECASE)
+_SCRIPT_ENDS = {
+    name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in ("script", "style", "title")
+}
 _ANY = rf"(?:{_INLINE}|{_BLOCK}|thead|tr|ul)"
 _REST = r"(?:\s[^<>]*)?/?>"
 _TAG = re.compile(rf"</?({_ANY}){_REST}", re.IGNORECASE)
@@ -51,15 +54,16 @@ _BLOCK_TAG = re.compile(rf"</?(?:{_BLOCK}|thead|tr|ul){_REST}", re.IGNORECASE)
 # at a word, or an attribute. Else a tag is what the text is about: "Is <b> bold?", Box<a>.
 _OPENED = re.compile(rf"<({_ANY}){_REST}(?=[^\s<])", re.IGNORECASE)
 _CLOSED = re.compile(rf"(?<=[^\s>])</({_ANY})\s*>", re.IGNORECASE)
-_MARKUP = re.compile(
-    rf"{_BLOCK_TAG.pattern}(?=\w)|(?<=\w){_BLOCK_TAG.pattern}|<{_ANY}\s[^<>]*\w=[\"'\w][^<>]*>",
-    re.IGNORECASE,
-)
+_AT_WORD = re.compile(rf"{_BLOCK_TAG.pattern}(?=\w)|(?<=\w){_BLOCK_TAG.pattern}", re.IGNORECASE)
+_LONG_TAG = re.compile(rf"<{_ANY}(\s[^<>]*)>", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"\w=[\"'\w]")
 _SUPERSCRIPT = re.compile(rf"<sup{_REST}(?=\s*\d)", re.IGNORECASE)
 _NAMED = re.compile(r"<(?:a|img)\s[^<>]*>", re.IGNORECASE)  # has content in its attributes
 _ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-f]+|[a-z]{2,8});", re.IGNORECASE)
 _LONE_ENTITY = re.compile(rf"(?<!\S)(?!&amp;){_ENTITY.pattern}(?!\S)", re.IGNORECASE)
-_SENTENCE = re.compile(r"\s*[\r\n]+\s*|(?<=[.!?:])\s+")
+_DIVIDED = re.compile(r"[\r\n]|[.!?:]\s")
+_BLANKS = re.compile(r"\s+")
+_OF_WORD = re.compile(r"\w")
 _LEAST, _SHARE = 5, 0.02  # rows that share a sentence: at least so many, and this share of all
 _ALONE = 0.1  # the largest share of these rows that have nothing else; more is a question
 
@@ -105,7 +109,7 @@ def _fold(text: str) -> str:
     if not text.isascii():
         patterns = _patterns()
         marks, inner = patterns.marks, patterns.inner
-        text = _FRENCH.sub('"\\1"', without_unseen(text))
+        text = _FRENCH.sub('"\\1"', " ".join(without_unseen(text).split()))
         if not _DIRECTED.isdisjoint(text):
             text = patterns.directed.sub("", text)
         text = text.translate(_QUOTES)
@@ -201,7 +205,9 @@ class Cleaner:
 def without_html(text: str) -> str:
     """Remove the tags of HTML, and replace entities by their characters."""
     if "<" in text and _is_markup(text):
-        plain = _SUPERSCRIPT.sub("^", _SCRIPT.sub("\n", text))
+        bounds = [0, *itertools.chain.from_iterable(_scripts(text)), len(text)]
+        kept = (text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True))
+        plain = _SUPERSCRIPT.sub("^", "\n".join(kept))
         text = html.unescape(_TAG.sub("", _BLOCK_TAG.sub("\n", plain))).strip() or text
     elif "&" in text and all(map(_is_read, _LONE_ENTITY.findall(text))):
         text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text).strip() or text
@@ -219,7 +225,24 @@ def _is_read(entity: str) -> bool:
 def _is_markup(text: str) -> bool:
     opened = {name.lower() for name in _OPENED.findall(text)}
     closed = {name.lower() for name in _CLOSED.findall(text)}
-    return not opened.isdisjoint(closed) or _MARKUP.search(text) is not None
+    if not opened.isdisjoint(closed) or _AT_WORD.search(text):
+        return True
+    return any(_ATTRIBUTE.search(tag[1]) for tag in _LONG_TAG.finditer(text))
+
+
+def _scripts(text: str) -> list[tuple[int, int]]:
+    """Find where scripts, styles and titles begin and end."""
+    found: list[tuple[int, int]] = []
+    endless = set()  # names: what has no end is looked for once
+    for tag in _SCRIPT.finditer(text):
+        name = tag[1].lower()
+        if name in endless or (found and tag.start() < found[-1][1]):
+            continue
+        if end := _SCRIPT_ENDS[name].search(text, tag.end()):
+            found.append((tag.start(), end.end()))
+        else:
+            endless.add(name)
+    return found
 
 
 def shared_sentences(texts: Sequence[str]) -> dict[str, int]:
@@ -276,7 +299,7 @@ def _left_out(text: str, shared: Mapping[str, int]) -> frozenset[str]:
     left = _shared_parts(without_html(text), shared)
     if "<" not in text or not _is_markup(text):
         return left
-    left |= {match[0] for match in _SCRIPT.finditer(text)} | {*_NAMED.findall(text)}
+    left |= {text[start:end] for start, end in _scripts(text)} | {*_NAMED.findall(text)}
     pieces = re.split(_TAG, text)
     filled = [at for at, piece in enumerate(pieces[::2]) if piece.strip()] or [0]
     return left | {name.lower() for name in pieces[1::2][filled[0] : filled[-1]]}
@@ -292,9 +315,20 @@ def without_shared(text: str, shared: Mapping[str, int]) -> str:
 
 
 def _split(text: str) -> list[str]:
-    return [part for part in _SENTENCE.split(text) if part]
+    """Divide a text at ends of lines, and at blanks behind a mark that ends a sentence."""
+    if not _DIVIDED.search(text):
+        return [text] if text else []
+    parts, start = [], 0
+    for blanks in _BLANKS.finditer(text):
+        at = blanks.start()
+        if text[at - 1 : at] in tuple(".!?:") or "\n" in blanks[0] or "\r" in blanks[0]:
+            parts.append(text[start:at])
+            start = blanks.end()
+    return [part for part in [*parts, text[start:]] if part]
 
 
 def _plain(part: str) -> str:
     """Return a sentence without case, blanks and the signs around its words."""
-    return re.sub(r"^\W+|\W+$", "", " ".join(part.lower().split()))
+    text = " ".join(part.lower().split())
+    first, last = _OF_WORD.search(text), _OF_WORD.search(text[::-1])
+    return text[first.start() : len(text) - last.start()] if first and last else ""
