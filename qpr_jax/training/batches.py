@@ -202,7 +202,7 @@ def lengths_of(token_ids: np.ndarray) -> np.ndarray:
 
 
 def _padded(rows: Sequence[np.ndarray], size: int) -> np.ndarray:
-    """Rows of at most this size, each padded with zeros, one after another."""
+    """Return rows of at most this size, each padded with zeros, one after another."""
     padded = np.zeros((len(rows), size), rows[0].dtype)
     for i, row in enumerate(rows):
         padded[i, : len(row)] = row
@@ -257,7 +257,7 @@ def plan_layout(
 
 
 def _holds(shape: Shape, longest: np.ndarray, shares: Sequence[tuple[np.ndarray, Tokens]]) -> bool:
-    """Whether a shape holds shares of these tokens, whose i-th shortest row has length i."""
+    """Return whether a shape holds shares of these tokens, whose i-th shortest row has length i."""
     ends = np.cumsum([rows for rows, _ in shape.blocks])
     return bool(
         np.all(longest[ends - 1] <= [width for _, width in shape.blocks])
@@ -269,7 +269,10 @@ def _holds(shape: Shape, longest: np.ndarray, shares: Sequence[tuple[np.ndarray,
 def _distinct_tokens(
     token_ids: np.ndarray, vocabulary_size: int, parts: SubwordBags
 ) -> tuple[np.ndarray, Tokens]:
-    """The distinct ids of a device's share, ascending from 0, int [U]; and what `Tokens` has."""
+    """Return the distinct ids of a device's share, ascending from 0, int [U].
+
+    And what `Tokens` has.
+    """
     seen = np.zeros(vocabulary_size + parts.tokens, bool)
     seen[0] = True
     seen[token_ids[token_ids > 0]] = True  # most are padding
@@ -283,7 +286,7 @@ def _distinct_tokens(
 
 
 def _cheapest_ends(longest: np.ndarray, blocks: int) -> list[int]:
-    """The ends of at most `blocks` blocks of sorted rows with the least padding in all.
+    """Return the ends of at most `blocks` blocks of sorted rows with the least padding in all.
 
     longest: int [rows], the width that the i-th shortest row needs.
     """

@@ -19,7 +19,7 @@ from qpr_jax.training.sections import MAY_CHANGE, Section, TrainConfig
 
 @functools.cache
 def declarations() -> dict[str, FieldInfo]:
-    """The fields of all settings by dotted name, as `early_stopping.metric`."""
+    """Return the fields of all settings by dotted name, as `early_stopping.metric`."""
     found: dict[str, FieldInfo] = {}
     for name, field in TrainConfig.model_fields.items():
         if isinstance(field.default, Section):
@@ -31,23 +31,23 @@ def declarations() -> dict[str, FieldInfo]:
 
 
 def flatten(config: TrainConfig) -> dict[str, Any]:
-    """All settings by dotted name, as `early_stopping.metric`."""
+    """Return all settings by dotted name, as `early_stopping.metric`."""
     return flat_settings(config.model_dump())
 
 
 def fingerprint(config: TrainConfig) -> dict[str, Any]:
-    """The settings that the result of a run depends on, flat, as JSON gives them back."""
+    """Return the settings that the result of a run depends on, flat, as JSON gives them back."""
     fields, values = declarations(), flat_settings(config.model_dump(mode="json"))
     return {name: values[name] for name in fields if MAY_CHANGE not in fields[name].metadata}
 
 
 def gives_vectors(config: TrainConfig) -> bool:
-    """Whether `teacher.model` is a file of a teacher's vectors."""
+    """Return whether `teacher.model` is a file of a teacher's vectors."""
     return config.teacher.model.endswith(".npy")
 
 
 def trains(config: TrainConfig) -> bool:
-    """Whether there are steps at all; a pretrained encoder can be indexed as it is."""
+    """Return whether there are steps at all; a pretrained encoder can be indexed as it is."""
     return bool(config.max_epochs or config.teacher.model)
 
 
@@ -67,7 +67,7 @@ _SMOKE_LIMITS = {"data.recombined": 500, "optimizer.warmup_steps": 2}
 
 
 def load_config(spec: str, changes: Mapping[str, Any] | None = None) -> TrainConfig:
-    """The config that `spec` names, with some settings changed, by dotted name.
+    """Return the config that `spec` names, with some settings changed, by dotted name.
 
     `spec` is the NAME of a preset, PATH.toml, or one of them with `:smoke`, which shrinks it to
     tiny shapes, few rows and 12 steps.
@@ -93,7 +93,7 @@ def load_config(spec: str, changes: Mapping[str, Any] | None = None) -> TrainCon
 
 
 def override(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
-    """A copy of `config` with some settings changed, by dotted name.
+    """Return a copy of `config` with some settings changed, by dotted name.
 
     A value may be a text, as in `{"loss.names": "sdml,triplet"}`. UserError where there is no such
     setting or its value is wrong.
@@ -115,7 +115,7 @@ def override(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
 
 
 def _nearest(name: str) -> str:
-    """The remedy for an unknown setting."""
+    """Return the remedy for an unknown setting."""
     known = declarations()
     last = name.rpartition(".")[2]
     near = [full for full in known if full.startswith(f"{name}.") or full.endswith(f".{last}")]

@@ -100,7 +100,10 @@ def load_dataset(
 def _with_texts(
     clusters: np.ndarray, trained: np.ndarray, unlabeled: int, translations: TranslationData | None
 ) -> np.ndarray:
-    """The clusters of all texts; those of the questions come first, int [Q], of which `trained`."""
+    """Return the clusters of all texts.
+
+    Those of the questions come first, int [Q], of which `trained`.
+    """
     others = np.full(unlabeled, -1, clusters.dtype)
     if not translations:
         return np.concatenate([clusters, others])

@@ -63,7 +63,7 @@ def local_devices(mesh: Mesh) -> slice:
 
 
 def is_first() -> bool:
-    """Whether this is process 0, which writes all files."""
+    """Return whether this is process 0, which writes all files."""
     return jax.process_index() == 0
 
 
@@ -91,7 +91,7 @@ def in_turn(make: Callable[[], T]) -> T:
 
 
 def any_process(flag: bool) -> bool:
-    """Whether `flag` is true in any process. All processes must call this together."""
+    """Return whether `flag` is true in any process. All processes must call this together."""
     return bool(multihost_utils.process_allgather(np.asarray(flag)).any())
 
 
@@ -131,7 +131,7 @@ def disconnect() -> None:
 
 
 def _format_lost_process(error: BaseException) -> str:
-    """The line to print if another process does not answer, else ""."""
+    """Return the line to print if another process does not answer, else ""."""
     signs, text = "heartbeat|UNAVAILABLE|DEADLINE_EXCEEDED|Gloo|NCCL|onnection", str(error)
     if not isinstance(error, jax.errors.JaxRuntimeError) or not re.search(signs, text):
         return ""

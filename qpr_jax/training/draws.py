@@ -267,5 +267,5 @@ def drop_words(
 
 
 def random_of(seed: int, stream: int, number: int) -> np.random.Generator:
-    """The random numbers of a step, an epoch or a pass, independent of any other stream."""
+    """Return the random numbers of a step, an epoch or a pass, independent of any other stream."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, number)))

@@ -49,7 +49,7 @@ def register_loss(name: str, loss: Callable[..., jax.Array]) -> None:
 
 
 def reads(name: str, argument: str) -> bool:
-    """Whether a loss has this argument: `labels`, `key` or `teacher`."""
+    """Return whether a loss has this argument: `labels`, `key` or `teacher`."""
     return argument in inspect.signature(LOSSES[name]).parameters
 
 

@@ -29,7 +29,7 @@ def flat_settings(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _settings(name: str) -> dict[str, Any]:
-    """The settings of a preset, after those of the preset that it starts from."""
+    """Return the settings of a preset, after those of the preset that it starts from."""
     start = _settings(FACTS[name]["from"]) if "from" in FACTS[name] else {}
     return start | flat_settings(FACTS[name]["settings"])
 

@@ -107,7 +107,7 @@ def _train(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, 
 def content_of(
     config: TrainConfig, path: pathlib.Path | None = None, **models: Any
 ) -> dict[str, Any]:
-    """What the data and the models that a run reads are by content, wherever they lie."""
+    """Return what the data and the models that a run reads are by content, wherever they lie."""
     found: dict[str, Any] = {f"{k}.identity": one.fingerprint for k, one in models.items() if one}
     if path:
         found["data.sha256"] = content_hash(path)

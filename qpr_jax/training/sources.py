@@ -76,7 +76,7 @@ def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
 
 
 def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Path) -> pathlib.Path:
-    """The folder of clusters of `logs`, made in `workdir` unless `logs` is one itself."""
+    """Return the folder of clusters of `logs`, made in `workdir` unless `logs` is one itself."""
     coherence = config.data.coherence
     if is_made(logs):
         made = read_report(logs)["method"]["coherence"]
@@ -94,7 +94,7 @@ def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Pat
 
 
 def _read_list(config: TrainConfig, _: pathlib.Path) -> SplitData:
-    """A list of questions, of which nothing else is known: there are no pairs."""
+    """Return a list of questions, of which nothing else is known: there are no pairs."""
     rows = [*itertools.islice(read_listed(config, "data.path"), config.data.max_rows or None)]
     questions = [*dict.fromkeys(rows)]
     counts = {"rows": len(rows), "repeated_rows": len(rows) - len(questions)}
@@ -104,7 +104,7 @@ def _read_list(config: TrainConfig, _: pathlib.Path) -> SplitData:
 
 
 def _find_list(config: TrainConfig) -> pathlib.Path:
-    """The file or the folder of a list."""
+    """Return the file or the folder of a list."""
     expected = "a file of questions (one a line, or TSV, CSV, JSON lines, Parquet)"
     refuse_if(not config.data.path, "data.path", f"expected {expected}, got ''")
     listed_files(config, "data.path")  # which must be there
@@ -124,7 +124,7 @@ SOURCES = {
 
 
 def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
-    """The files of a list, none if it has no name; UserError where it is missing."""
+    """Return the files of a list, none if it has no name; UserError where it is missing."""
     path = flatten(config)[setting]
     if not path:
         return []
@@ -136,7 +136,7 @@ def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
 
 
 def read_listed(config: TrainConfig, setting: str) -> Iterator[str]:
-    """The texts of a list."""
+    """Yield the texts of a list."""
     skip = config.data.skip_bad_rows
     for file in listed_files(config, setting):
         table = read_table(file, id=None, payload=False, skip_bad_rows=skip)
@@ -151,7 +151,9 @@ def unlabeled_texts(
     held_out: Container[str],
     words: Sequence[str],
 ) -> tuple[list[str], list[str]]:
-    """The texts of `data.unlabeled`; and `words`, and questions recombined of `trained` and those.
+    """Return the texts of `data.unlabeled`.
+
+    And `words`, and questions recombined of `trained` and those.
 
     Texts among `questions`, or normalized in `held_out`, are left out. Some words of recombined
     questions are replaced by `words`, those of `teacher.words`.

@@ -83,7 +83,7 @@ class TrainDataset:
         return rows
 
     def translation_pairs(self) -> np.ndarray:
-        """The rows of sentences and of their translations, int32 [P, 2]; no dictionary's."""
+        """Return the rows of sentences and of their translations, int32 [P, 2]; no dictionary's."""
         assert self.translations  # else the settings were refused
         rows = self.first_target + np.flatnonzero(self.translations.is_sentence)
         return np.column_stack([self.target_rows[rows], rows]).astype(np.int32)

@@ -104,7 +104,7 @@ class TranslationData(NamedTuple):
         return group_questions(texts, own)[: len(self.sources)]
 
     def scored_texts(self) -> set[str]:
-        """The normalized texts of both sides of held-out sentences and tests."""
+        """Return the normalized texts of both sides of held-out sentences and tests."""
         files = [*itertools.chain(*self.splits.held_out.values()), *self.splits.tests]
         return {normalized_text(text) for file in files for text in file.sources + file.targets}
 
