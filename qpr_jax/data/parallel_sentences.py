@@ -241,7 +241,7 @@ def _usable_rows(
 ) -> list[_Row]:
     """Return the rows that repeat no other of their language and have no text of a test.
 
-    Count all.
+    What is left out is counted in `counts`, by language.
     """
     normalized = functools.cache(normalized_text)
     seen: set[tuple[str, Pair]] = set()

@@ -269,9 +269,9 @@ def _holds(shape: Shape, longest: np.ndarray, shares: Sequence[tuple[np.ndarray,
 def _distinct_tokens(
     token_ids: np.ndarray, vocabulary_size: int, parts: SubwordBags
 ) -> tuple[np.ndarray, Tokens]:
-    """Return the distinct ids of a device's share, ascending from 0, int [U].
+    """Return the distinct ids of a device's share, int [U], and what `Tokens` has of them.
 
-    And what `Tokens` has.
+    The ids ascend from 0.
     """
     seen = np.zeros(vocabulary_size + parts.tokens, bool)
     seen[0] = True

@@ -151,9 +151,9 @@ def unlabeled_texts(
     held_out: Container[str],
     words: Sequence[str],
 ) -> tuple[list[str], list[str]]:
-    """Return the texts of `data.unlabeled`.
+    """Return the texts of `data.unlabeled`, and the texts that are made.
 
-    And `words`, and questions recombined of `trained` and those.
+    These are `words`, and questions recombined of `trained` and of the first ones.
 
     Texts among `questions`, or normalized in `held_out`, are left out. Some words of recombined
     questions are replaced by `words`, those of `teacher.words`.
