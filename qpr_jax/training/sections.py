@@ -115,8 +115,9 @@ class EncoderConfig(Section):
     compute_dtype: Literal["float32", "bfloat16"] = setting(
         "float32", "Data type of the encoder's matrix products; all else is float32."
     )
-    stored_dtype: Literal["float32", "float16"] = setting(
-        "float32", "Data type of the exported weights of a CNN."
+    stored_dtype: Literal["float32", "float16", "int8"] = setting(
+        "float32",
+        "Data type of the exported weights of a CNN. int8: of its embeddings; others are float16.",
     )
 
 

@@ -73,10 +73,9 @@ def read_teacher(config: TrainConfig) -> Encoder | None:
         return None
     with naming("teacher.model"):
         encoder = read_encoder(config.teacher.model)
-    needs_words = bool(config.teacher.words or config.teacher.lists)
-    what = "`teacher.words` and `teacher.lists` need embeddings of words, and a model in 8 bits "
-    what += f"has none, got {config.teacher.model}"
-    unfit = needs_words and isinstance(encoder, OnnxEncoder)
+    what = "`teacher.lists` needs embeddings of words, and a model in 8 bits has none, "
+    what += f"got {config.teacher.model}"
+    unfit = bool(config.teacher.lists) and isinstance(encoder, OnnxEncoder)
     refuse_if(unfit, "teacher.model", what, f"name a transformer, as `{MINILM_WEIGHTS}`")
     return encoder
 
@@ -85,7 +84,10 @@ def teacher_words(config: TrainConfig, teacher: Encoder | None) -> list[str]:
     """The words of `teacher.words`: those of two and more letters, in the teacher's order."""
     if not (config.teacher.words and teacher):
         return []
-    words, _ = teacher.word_embeddings()
+    if isinstance(teacher, OnnxEncoder):
+        words = teacher.words()
+    else:
+        words, _ = teacher.word_embeddings()
     return [word for word in words if len(word) > 1 and word.isalpha()]
 
 

@@ -8,9 +8,13 @@ import struct
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file
 
-from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn, round_to_half
+from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn, round_to_half, round_to_int8
+from qpr_jax.encoders.encoder import serialize_tensors
 from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_manifest
@@ -133,3 +137,41 @@ def test_weights_of_half_precision_take_half_the_space_and_keep_the_identity(tmp
     np.testing.assert_allclose(half.encode(QUESTIONS), whole.encode(QUESTIONS), atol=1e-2)
     with pytest.raises(UserError, match=r"`encoder.stored_dtype`: expected weights of half"):
         round_to_half(np.array([70_000.0], np.float32))
+
+
+def test_a_table_in_eight_bits_takes_a_quarter_of_the_space_and_keeps_the_identity(tmp_path):
+    whole = cnn_encoder()
+    rounded = {
+        "embedding": round_to_int8(whole.embedding),
+        "projection": round_to_half(whole.projection),
+        "kernels": tuple(map(round_to_half, whole.kernels)),
+        "biases": tuple(map(round_to_half, whole.biases)),
+    }
+    encoder = dataclasses.replace(whole, **rounded)
+    save_encoder(tmp_path, encoder)
+    stored = load_file(tmp_path / WEIGHTS)
+    assert stored["embedding"].dtype == np.int8
+    assert stored["embedding_scales"].shape == (len(whole.embedding), 1)
+    assert stored["projection"].dtype == stored["kernel_0"].dtype == np.float16
+    read = read_cnn(tmp_path)
+    assert read.identity == encoder.identity != whole.identity
+    np.testing.assert_array_equal(read.embedding, encoder.embedding)
+    np.testing.assert_array_equal(read.encode(QUESTIONS), encoder.encode(QUESTIONS))
+    np.testing.assert_allclose(encoder.encode(QUESTIONS), whole.encode(QUESTIONS), atol=3e-2)
+    for scales in (stored["embedding_scales"][:-1], np.ones((17, 6, 2), np.float32)):
+        (tmp_path / WEIGHTS).write_bytes(serialize_tensors(stored | {"embedding_scales": scales}))
+        write_manifest(tmp_path, sorted(encoder.files()), **encoder.manifest())
+        check_refused(read_cnn, (tmp_path, "expected the weights and settings"))
+
+
+@given(
+    arrays(np.float32, (5, 4), elements=st.floats(-1, 1, width=32, allow_subnormal=False)),
+    st.integers(-60, 60),
+)
+def test_rounding_to_eight_bits_is_near_and_done_once(table, exponent):
+    table = np.ldexp(table, exponent)
+    table[np.abs(table) < 2.0**-110] = 0  # float32 has no such products
+    rounded = round_to_int8(table)
+    np.testing.assert_array_equal(round_to_int8(rounded), rounded)
+    largest = np.abs(table).max(axis=1, keepdims=True)
+    assert (np.abs(rounded - table) <= largest / 250).all()

@@ -16,6 +16,7 @@ from experiments.open_texts import (
     package_texts,
     read_sources,
     reserved_keys,
+    sampled,
 )
 from experiments.sentences import plain_message, sentences
 from experiments.text_files import file_sentences
@@ -239,3 +240,14 @@ def test_no_text_of_any_table_stands_in_the_texts_that_were_written(quora_file):
     reserved = reserved_keys(options)
     with OUT.open() as lines:
         assert sum(not reserved.isdisjoint(text_keys(line)) for line in lines) == 0
+
+
+def test_a_sample_is_sorted_and_the_same_each_time():
+    lines = [f"line {i:02}" for i in range(50)]
+    some = sampled(lines, 20)
+    assert some == sorted({*some}) == sampled(lines, 20)
+    assert {*some} < {*lines}
+    assert sampled(lines, 50) is sampled(lines, 60) is lines
+    most = {source["name"]: source.get("most", 1) for source in read_sources()}
+    assert most["Linux kernel"] == 10_000
+    assert min(most.values()) > 0

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from safetensors.numpy import load
 
 from qpr_jax import Retriever
 from qpr_jax.data.splits import TRAIN
@@ -18,6 +19,7 @@ from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.draws import READ
 from qpr_jax.training.lists import sort_lists
+from qpr_jax.training.model_families import family_of
 from qpr_jax.training.objectives import make_objectives
 from qpr_jax.training.run import train_and_evaluate
 from qpr_jax.training.sources import SOURCES, listed_files, read_listed
@@ -265,7 +267,23 @@ def test_a_list_is_a_file_or_a_folder(tmp_path):
     assert (len(data.questions), data.report["repeated_rows"]) == (20, 30)
 
 
-@pytest.mark.parametrize("setting", ["teacher.words", "teacher.lists"])
-def test_a_teacher_in_eight_bits_has_no_words(setting):
-    config = load_config("quora_distilled", {setting: 1})
-    check_refused(read_teacher, (config, r"`teacher\.model`: .*need embeddings of words.*8 bits"))
+def test_a_teacher_in_eight_bits_has_words_without_embeddings():
+    config = load_config("quora_distilled", {"teacher.words": True})
+    words = teacher_words(config, read_teacher(config))
+    assert {"printer", "keyboard"} < {*words}
+    config.teacher.lists = 1.0
+    check_refused(read_teacher, (config, r"`teacher\.model`: .*needs embeddings of words.*8 bits"))
+
+
+@pytest.mark.parametrize("stored", ["float16", "int8"])
+def test_exported_weights_are_those_that_are_stored(config, stored):
+    config.encoder.stored_dtype = stored
+    dataset = taught(config)
+    family = family_of(None)
+    encoder = family.export(config, dataset, family.init(config, dataset)[1])
+    tensors = load(encoder.files()["model.safetensors"])
+    assert {name: array.dtype for name, array in tensors.items()} == {
+        **{name: np.dtype(np.float16) for name in tensors},
+        "embedding": np.dtype(stored),
+        **({"embedding_scales": np.dtype(np.float32)} if stored == "int8" else {}),
+    }
