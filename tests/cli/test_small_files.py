@@ -14,7 +14,7 @@ from tests.encoders.examples import TINY
 from tests.runs import write_encoder
 from tests.tables import write_table
 
-FEW = "clusters, too few to choose a step: the run takes all"
+FEW = "too few to choose a step: the run takes all"
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_sixty_pairs_are_enough_to_train(train, kind, tmp_path):
     encoder = tmp_path / "tiny" if kind == "cnn" else TINY
     stderr, report, evaluated = train(60, encoder, "max_epochs=3")
     assert report["settings"]["batch_size"] == 16  # of 24 clusters
-    assert f"validation has 3 {FEW} 3 steps" in stderr
+    assert f"validation clusters: 3, {FEW} 3 steps" in stderr
     assert evaluated == [0, 3]
     assert {"start", "bm25"} <= report["test"].keys()
 
