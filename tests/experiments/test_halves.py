@@ -14,7 +14,7 @@ class Length:
 
 
 def test_the_figure_is_the_average_precision_of_all_pairs():
-    """The nearest pair is none of a cluster; the two of clusters come second, and third with another."""
+    """The nearest pair is of two clusters, then comes a true one, then one of each kind."""
     questions, clusters = ["a", "abc", "abcd", "abcdefg"], np.array([0, 0, 1, 1])
     assert average_precision(Length(), questions, clusters) == pytest.approx((1 / 2 + 2 / 4) / 2)
 
