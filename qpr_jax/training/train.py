@@ -167,10 +167,8 @@ def _steps_between(config: TrainConfig, dataset: TrainDataset, steps: int) -> in
         return stops.every_steps
     if not 0 < clusters < FEW_CLUSTERS:  # 0: there are no pairs
         return -(-steps // EVALUATIONS)
-    text = (
-        "validation clusters: %d, too few to choose a step: the run takes all %d steps, and keeps "
-    )
-    text += "the last, unless its %s is below that of the start"
+    text = "validation clusters: %d, too few to choose a step: the run takes all %d steps, and "
+    text += "keeps the last, unless its %s is below that of the start"
     log.info(text, clusters, steps, stops.metric)
     return steps
 

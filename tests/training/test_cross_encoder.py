@@ -202,6 +202,7 @@ def test_settings_that_do_not_fit_are_named(tmp_path):
         ({"encoder.pretrained": ""}, "expected a transformer or a cross-encoder, got None"),
         ({"data.source": "questions"}, "must have pairs"),
         ({"distributed": True}, "must be false for a cross-encoder"),
+        ({"batch_size": 0}, "must be above 0 for a cross-encoder"),
         ({"cross_encoder.first_stage": "/none"}, r"`cross_encoder\.first_stage`"),
         ({"encoder.pretrained": "/none"}, r"`encoder\.pretrained`"),
     )
