@@ -37,15 +37,18 @@ _MAKE_ROOM = "make room, then run the same command again, which resumes from the
 
 
 class EarlyStopping(NamedTuple):
-    """The first step of the highest score, 0 before an evaluation, and the evaluations since."""
+    """The last step of the highest score, 0 before an evaluation, and the evaluations since."""
 
     best_step: int = 0
     best_score: float = float("-inf")
     without_gain: int = 0
 
     def update(self, step: int, score: float, *, counts: bool = True) -> EarlyStopping:
-        """Return the state after the evaluation of `step`, which `counts` towards patience."""
-        if score > self.best_score:
+        """Return the state after the evaluation of `step`, which `counts` towards patience.
+
+        Of equal scores the later step wins: a score that is perfect from the start ends nothing.
+        """
+        if score >= self.best_score:
             return EarlyStopping(step, score)
         return self._replace(without_gain=self.without_gain + 1 if counts else 0)
 

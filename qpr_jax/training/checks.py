@@ -27,6 +27,7 @@ def validate(config: TrainConfig) -> None:
     has_pairs = SOURCES[source].has_pairs
     if config.cross_encoder.first_stage:
         refuse_if(config.distributed, "distributed", "must be false for a cross-encoder")
+        refuse_if(not config.batch_size, "batch_size", "must be above 0 for a cross-encoder, got 0")
         what = f"must have pairs for a cross-encoder, got {source!r}"
         refuse_if(not has_pairs, "data.source", what)
     else:

@@ -105,7 +105,7 @@ def run(
     cross_encoder.save_cross_encoder(folder / "export", model)
     report = {
         "settings": model.settings,
-        "identity": model.fingerprint,
+        "fingerprint": model.fingerprint,
         "validation": {
             "queries": len(validation.queries),
             "hits": validation.hits.shape[1],

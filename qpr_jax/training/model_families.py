@@ -15,7 +15,7 @@ from flax import nnx
 
 from qpr_jax.encoders.cnn_encoder import CnnEncoder, round_to_half, round_to_int8
 from qpr_jax.encoders.encoder import Encoder
-from qpr_jax.encoders.load import MINILM_WEIGHTS
+from qpr_jax.encoders.load import MINILM, MINILM_WEIGHTS, PACKAGED, encoder_folder
 from qpr_jax.encoders.onnx_encoder import OnnxEncoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
@@ -58,7 +58,11 @@ def read_start(config: TrainConfig) -> Encoder | None:
     if not config.encoder.pretrained:
         return None
     with naming("encoder.pretrained"):
-        encoder = read_encoder(config.encoder.pretrained)
+        named = config.encoder.pretrained
+        if encoder_folder(named) == PACKAGED[MINILM]:
+            named = MINILM_WEIGHTS
+            log.info("%s has 8 bits: training starts from %s, and exports float32", MINILM, named)
+        encoder = read_encoder(named)
         if not isinstance(encoder, CnnEncoder | TransformerEncoder):
             what, remedy = f"expected an encoder that can be trained, got {encoder}", ""
             if isinstance(encoder, OnnxEncoder):

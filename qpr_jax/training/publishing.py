@@ -81,7 +81,7 @@ def model_card(
         report, settings = {}, {}
     learned = encoder.settings.get("translations", {})
     files = learned.get("files", [])
-    packaged, start = encoder_folder(load.STUDENT), settings.get("pretrained.identity")
+    packaged, start = encoder_folder(load.STUDENT), settings.get("pretrained.fingerprint")
     inherits = load.load_encoder(packaged).fingerprint in (encoder.fingerprint, start)
     about = (packaged / CARD).read_text("utf-8").partition("## Training data\n")[2]
     languages = [learned["source_language"], *(file["language"] for file in files)] if files else []
@@ -119,7 +119,7 @@ def _terms_of(name: str) -> str:
 def _training_details(report: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the rows of the table of training data, without settings that are missing."""
     details: dict[str, Any] = {
-        "it started from the encoder": settings.get("pretrained.identity"),
+        "it started from the encoder": settings.get("pretrained.fingerprint"),
         "teacher": settings.get("teacher.fingerprint"),
     }
     if settings.get("max_epochs"):

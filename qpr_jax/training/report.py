@@ -49,6 +49,7 @@ from qpr_jax.training.translations import TranslationData
 log = logging.getLogger(__name__)
 
 TIMED_QUERIES = 200
+FEW_QUESTIONS = 5000  # that a transformer encodes in seconds
 SEARCHES = ("exact", "paper", "start", "bm25")  # beside the index of the run
 PACKAGES = ("faiss-cpu", "flax", "jax", "numpy", "optax", "orbax-checkpoint")
 
@@ -134,8 +135,9 @@ def _score_splits(
     searches = {"index": own, "paper": index_search(Vectors.build(PAPER, vectors), vectors)}
     deepest = max(DEPTH, words.depth if words else 0)
     report: dict[str, Any] = {}
-    if isinstance(dataset.start, CnnEncoder):  # a transformer would take minutes
-        searches |= _baselines(dataset.start, dataset.data.questions)
+    start, questions = dataset.start, dataset.data.questions
+    if isinstance(start, CnnEncoder) or (start and len(questions) <= FEW_QUESTIONS):
+        searches |= _baselines(start, questions)
     ranks: dict[str, np.ndarray] = {}
     for split in HELD_OUT:
         found: dict[str, Any] = {}

@@ -108,7 +108,9 @@ def content_of(
     config: TrainConfig, path: pathlib.Path | None = None, **models: Any
 ) -> dict[str, Any]:
     """Return what the data and the models that a run reads are by content, wherever they lie."""
-    found: dict[str, Any] = {f"{k}.identity": one.fingerprint for k, one in models.items() if one}
+    found: dict[str, Any] = {
+        f"{k}.fingerprint": one.fingerprint for k, one in models.items() if one
+    }
     if path:
         found["data.sha256"] = content_hash(path)
     if config.teacher.model and not models.get("teacher"):

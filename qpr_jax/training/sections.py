@@ -184,10 +184,12 @@ class EarlyStoppingConfig(Section):
         "MRR of exact search, ROC AUC, agreement with the teacher, or accuracy of translations.",
     )
     patience: Positive = setting(3, "Stop after this many evaluations without a gain.")
-    every_steps: Count = setting(0, "Steps between evaluations; 0: an epoch.")
+    every_steps: Count = setting(
+        0, "Steps between evaluations; 0: an epoch or, from `encoder.pretrained`, a tenth of all."
+    )
 
 
-class IndexConfig(Section):
+class IndexSettings(Section):
     """The index of a finished run."""
 
     factory: str = setting(
@@ -213,8 +215,10 @@ class TrainConfig(Section):
     """Every setting of a training; the defaults are the paper's experiment on the Quora pairs."""
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = setting(0, "Seed of the weights and the order.")
-    batch_size: Positive = setting(
-        512, "Pairs of a batch, over all devices; of distillation alone at most 512 questions."
+    batch_size: Count = setting(
+        512,
+        "Pairs of a batch, over all devices, of distillation alone at most 512 questions; 0: a "
+        "power of two up to 256 and the number of training clusters.",
     )
     max_epochs: Count = setting(10, "Epochs over the pairs; 0: distillation alone.")
     max_steps: Count = setting(0, "Most steps on pairs (without: of distillation); 0: no limit.")
@@ -232,6 +236,6 @@ class TrainConfig(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     teacher: TeacherConfig = TeacherConfig()
     early_stopping: EarlyStoppingConfig = EarlyStoppingConfig()
-    index: IndexConfig = IndexConfig()
+    index: IndexSettings = IndexConfig()
     rerank: RerankConfig = RerankConfig()
     cross_encoder: CrossEncoderConfig = CrossEncoderConfig()

@@ -25,7 +25,7 @@ from qpr_jax.pair_model.model import save_pair_model
 from qpr_jax.retriever import Retriever, index_config_of, read_encoder
 from qpr_jax.training import distributed, train_step
 from qpr_jax.training.batches import Batch, Loader
-from qpr_jax.training.config import TrainConfig, trains
+from qpr_jax.training.config import TrainConfig, override, trains
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.evaluator import make_evaluator
 from qpr_jax.training.lists import sort_lists
@@ -42,6 +42,9 @@ from qpr_jax.training.translations import with_languages
 log = logging.getLogger(__name__)
 
 _WARMED = 256  # questions
+MOST_BATCH = 256  # pairs, where their number follows from the data
+FEW_CLUSTERS = 20  # of validation, by fewer of which no step is chosen
+EVALUATIONS = 10  # of a training from another encoder
 
 
 def read_models(config: TrainConfig) -> dict[str, Any]:
@@ -55,6 +58,7 @@ def run(
     """Train an encoder of the data at `path`, or resume its training, and return the report."""
     first, start = distributed.is_first(), models["pretrained"]
     dataset = load_dataset(config, path, start, models["teacher"])
+    config = with_batch_size(config, dataset)
     if first:
         write_splits(folder / "splits", dataset.data, dataset.splits)
     trained = distributed.broadcast_from_first((folder / EXPORT).exists)
@@ -68,6 +72,16 @@ def run(
         save_encoder(folder / EXPORT, encoder)
         del params
     return _finish(folder, config, dataset)
+
+
+def with_batch_size(config: TrainConfig, dataset: TrainDataset) -> TrainConfig:
+    """Choose a batch size that is 0: the training clusters, at most 256, rounded to 2, 4, 8...
+
+    A batch then has no cluster twice, or few.
+    """
+    clusters = dataset.report["splits"]["train"]["clusters"] or MOST_BATCH
+    size = 1 << (min(clusters, MOST_BATCH).bit_length() - 1)
+    return config if config.batch_size else override(config, {"batch_size": size})
 
 
 def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> Params:
@@ -137,10 +151,26 @@ def plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase], Train
                 step=train_step.make_train_step(loss, optimizer, seed=config.seed),
                 load=functools.partial(_load, loader, mesh),
                 pairs=loader.pairs,
-                evaluate_every=config.early_stopping.every_steps or epoch,
+                evaluate_every=_steps_between(config, dataset, len(steps)) or epoch,
             )
         )
     return phases, distributed.replicate(train_step.init_state(params, optimizer), mesh)
+
+
+def _steps_between(config: TrainConfig, dataset: TrainDataset, steps: int) -> int:
+    """Choose the steps between two evaluations, 0 for an epoch.
+
+    A training from another encoder has ten evaluations, but one where few clusters are held out.
+    """
+    stops, clusters = config.early_stopping, dataset.report["splits"]["validation"]["clusters"]
+    if stops.every_steps or not dataset.start:
+        return stops.every_steps
+    if not 0 < clusters < FEW_CLUSTERS:  # 0: there are no pairs
+        return -(-steps // EVALUATIONS)
+    text = "validation clusters: %d, too few to choose a step: the run takes all %d steps, and "
+    text += "keeps the last, unless its %s is below that of the start"
+    log.info(text, clusters, steps, stops.metric)
+    return steps
 
 
 def _load(loader: Loader, mesh: Mesh, step: int) -> tuple[Batch, dict[str, float]]:

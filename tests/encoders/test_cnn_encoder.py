@@ -52,7 +52,7 @@ def save(folder: pathlib.Path, **changed) -> CnnEncoder:
     return read_cnn(folder)
 
 
-def test_the_identity_is_a_hash_of_what_decides_the_vectors(tmp_path):
+def test_the_fingerprint_is_a_hash_of_what_decides_the_vectors(tmp_path):
     encoder = save(tmp_path / "a")
     first = encoder.fingerprint
     assert cnn_encoder(normalize=True).fingerprint != first
@@ -115,7 +115,7 @@ def test_a_folder_of_another_format_is_refused(tmp_path):
     check_refused(load_encoder, (tmp_path, said))
 
 
-def test_weights_of_half_precision_take_half_the_space_and_keep_the_identity(tmp_path):
+def test_weights_of_half_precision_take_half_the_space_and_keep_the_fingerprint(tmp_path):
     whole = cnn_encoder()
     arrays = {name: getattr(whole, name) for name in ("embedding", "projection")}
     half = dataclasses.replace(
@@ -139,7 +139,7 @@ def test_weights_of_half_precision_take_half_the_space_and_keep_the_identity(tmp
         round_to_half(np.array([70_000.0], np.float32))
 
 
-def test_a_table_in_eight_bits_takes_a_quarter_of_the_space_and_keeps_the_identity(tmp_path):
+def test_a_table_in_eight_bits_takes_a_quarter_of_the_space_and_keeps_the_fingerprint(tmp_path):
     whole = cnn_encoder()
     rounded = {
         "embedding": round_to_int8(whole.embedding),
@@ -154,7 +154,7 @@ def test_a_table_in_eight_bits_takes_a_quarter_of_the_space_and_keeps_the_identi
     assert stored["embedding_scales"].shape == (len(whole.embedding), 1)
     assert stored["projection"].dtype == stored["kernel_0"].dtype == np.float16
     read = read_cnn(tmp_path)
-    assert read.identity == encoder.identity != whole.identity
+    assert read.fingerprint == encoder.fingerprint != whole.fingerprint
     np.testing.assert_array_equal(read.embedding, encoder.embedding)
     np.testing.assert_array_equal(read.encode(QUESTIONS), encoder.encode(QUESTIONS))
     np.testing.assert_allclose(encoder.encode(QUESTIONS), whole.encode(QUESTIONS), atol=3e-2)

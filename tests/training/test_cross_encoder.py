@@ -159,7 +159,7 @@ def test_a_stopped_training_ends_with_the_same_bits(tmp_path, monkeypatch):
     assert report["validation"]["queries"] > 10
     assert 0 <= report["validation"]["cross_encoder"]["mrr@20"] <= 1
     whole = read_cross_encoder(tmp_path / "whole")
-    assert whole.fingerprint == report["identity"]
+    assert whole.fingerprint == report["fingerprint"]
     assert whole.settings["max_steps"] == 6
     assert whole.calibration is not None
     assert train_and_evaluate(config, tmp_path / "whole") == report  # finished
@@ -183,7 +183,7 @@ def test_a_stopped_training_ends_with_the_same_bits(tmp_path, monkeypatch):
     steps, again = (losses_of(tmp_path / name) for name in ("whole", "stopped"))
     assert again == steps
     assert [step for step, _ in steps] == list(range(1, 7))
-    assert read_json(tmp_path / "stopped" / "report.json")["identity"] == whole.fingerprint
+    assert read_json(tmp_path / "stopped" / "report.json")["fingerprint"] == whole.fingerprint
     with pytest.raises(UserError, match="seed"):
         train_and_evaluate(override(config, {"seed": 1}), tmp_path / "whole")
 
@@ -202,6 +202,7 @@ def test_settings_that_do_not_fit_are_named(tmp_path):
         ({"encoder.pretrained": ""}, "expected a transformer or a cross-encoder, got None"),
         ({"data.source": "questions"}, "must have pairs"),
         ({"distributed": True}, "must be false for a cross-encoder"),
+        ({"batch_size": 0}, "must be above 0 for a cross-encoder"),
         ({"cross_encoder.first_stage": "/none"}, r"`cross_encoder\.first_stage`"),
         ({"encoder.pretrained": "/none"}, r"`encoder\.pretrained`"),
     )

@@ -221,7 +221,7 @@ def test_held_out_questions_and_paraphrases_are_left_out_and_unknown_ones_named(
         load_dataset(config, None)
 
 
-def test_labels_are_trained_on_and_count_to_the_identity(tmp_path):
+def test_labels_are_trained_on_and_count_to_the_fingerprint(tmp_path):
     config = load_config("synthetic_sdml:smoke")
     plain = load_dataset(config, None)
     first, second = (plain.data.questions[i] for i in plain.splits.pairs["train"][0])

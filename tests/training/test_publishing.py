@@ -38,7 +38,7 @@ def test_the_card_says_what_a_model_learned_from(tmp_path):
     for settings, learned in (
         ({}, "None here: the model was not trained further before it was published.\n"),
         (taught, "It learned a teacher's vectors of 1,030 questions.\n"),
-        ({"pretrained.identity": "cd"}, "| it started from the encoder | `cd` |\n"),
+        ({"pretrained.fingerprint": "cd"}, "| it started from the encoder | `cd` |\n"),
     ):
         write_run(tmp_path, max_epochs=0, **settings)
         card = card_of(tmp_path)

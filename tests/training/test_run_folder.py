@@ -254,7 +254,7 @@ def phase(steps, batch_at=lambda step: np.float32(step), every=4):
     return Phase(steps, step, lambda step: (batch_at(step), {"batch": step}), 2, every)
 
 
-def train(folder, *phases, scores=None, patience=0):
+def train(folder, *phases, scores=None, patience=0, start=False):
     """Returns the parameter of the best step, and the rows of both files."""
     state = TrainState(jnp.float32(1), (), jnp.zeros((), jnp.int32))
     folder.mkdir(exist_ok=True)
@@ -264,6 +264,7 @@ def train(folder, *phases, scores=None, patience=0):
         return {"mrr": scores[done] if scores else float(done)}
 
     how = {"watched": "mrr", "patience": patience, "checkpoint_every": 3}
+    how["start_counts"] = start
     best = fit(state, phases, folder, evaluate=evaluate, **how)
     files = (read_json_lines(folder / f"{name}.jsonl") for name in ("metrics", "evaluations"))
     return float(best.params), *files
@@ -277,12 +278,19 @@ def test_each_step_is_taken_and_logged_once_and_each_phase_is_evaluated_at_its_e
     assert best == 1 + sum(range(11))
 
 
-def test_the_best_step_comes_back_the_first_of_equals(tmp_path):
+def test_the_best_step_comes_back_the_last_of_equals(tmp_path):
     scores = {4: 0.1, 8: 0.5, 12: 0.5, 16: 0.2}
     best, *_ = train(tmp_path, phase(range(16)), scores=scores)
-    assert best == 1 + sum(range(8))
+    assert best == 1 + sum(range(12))
     kept = {int(path.name) for path in (tmp_path / "checkpoints").iterdir()}
-    assert kept == {8, 15, 16}
+    assert kept == {12, 15, 16}
+
+
+def test_a_score_that_is_perfect_from_the_start_ends_nothing(tmp_path):
+    scores = dict.fromkeys(range(0, 21, 4), 1.0)
+    best, _, evaluations = train(tmp_path, phase(range(20)), scores=scores, patience=1, start=True)
+    assert best == 1 + sum(range(20))
+    assert [row["step"] for row in evaluations] == [0, 4, 8, 12, 16, 20]
 
 
 def test_patience_counts_in_the_last_phase_alone(tmp_path):
