@@ -236,6 +236,6 @@ class TrainConfig(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     teacher: TeacherConfig = TeacherConfig()
     early_stopping: EarlyStoppingConfig = EarlyStoppingConfig()
-    index: IndexSettings = IndexConfig()
+    index: IndexSettings = IndexSettings()
     rerank: RerankConfig = RerankConfig()
     cross_encoder: CrossEncoderConfig = CrossEncoderConfig()
