@@ -25,22 +25,14 @@ _HEAD = """# Settings
 Written by `python docs/settings.py` from the declarations in `qpr_jax/training/sections.py`.
 
 The settings of a training stand in sections. `python -m experiments.main` takes each as a flag,
-`qpr train` as `--set` or as a line of a TOML file; several values are separated by commas:
+`qpr train` as `--set` or in [a TOML file](train.md#change-what-it-learns); several values are
+separated by commas, in TOML in brackets:
 
 <!-- not run: `qpr train` is run by the guide of training -->
 
 ```bash
 python -m experiments.main --config=quora_best --config.encoder.filters=200
 qpr train runs/mine pairs.tsv --config quora_best --set encoder.filters=200
-qpr train runs/mine pairs.tsv --config mine.toml
-```
-
-```toml
-batch_size = 1024
-
-[encoder]
-filters = 200
-kernel_sizes = [1, 3, 5]
 ```
 
 A flag goes before the config, and the config before the defaults below. An unknown name is refused
