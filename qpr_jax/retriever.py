@@ -284,9 +284,9 @@ class Retriever:
             if entries and entries[0].id is None:
                 new = self.store.new_ids(len(rows))
                 rows = [row._replace(id=i) for row, i in zip(rows, new, strict=True)]
-            given = check_ids([row.id for row in rows])
+            new_ids = check_ids([row.id for row in rows])
             self.store.add(rows, vectors)
-        return given
+        return new_ids
 
     def add_new(self, pairs: Any) -> int:
         """Add the rows that the index lacks, and return their number.

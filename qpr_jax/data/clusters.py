@@ -42,8 +42,8 @@ def connect(count: int, links: np.ndarray) -> np.ndarray:
 
 def numbered(values: Iterable[Hashable]) -> np.ndarray:
     """Number values in order of first appearance, equal ones alike: int64 [n]."""
-    known: dict[Hashable, int] = {}
-    return np.array([known.setdefault(value, len(known)) for value in values], np.int64)
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
 
 
 def cluster_pairs(clusters: np.ndarray) -> np.ndarray:

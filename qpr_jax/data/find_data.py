@@ -28,11 +28,11 @@ def find_quora(path: str = "") -> pathlib.Path:
     The cache is `$XDG_CACHE_HOME/qpr_jax` (`~/.cache/qpr_jax`).
     """
     if path:
-        given = pathlib.Path(path)
-        if not given.exists():
+        file = pathlib.Path(path)
+        if not file.exists():
             what = f"expected a file of question pairs, found none at {path}"
             raise UserError(what, setting="data.path", remedy="name a file or a folder")
-        return given
+        return file
     folder, cached = os.environ.get("QPR_DATA_DIR"), user_cache() / NAME
     if folder and (found := pathlib.Path(folder, "quora", NAME)).is_file():
         return found

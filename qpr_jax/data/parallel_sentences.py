@@ -130,11 +130,11 @@ def _table_rows(path: str, languages: Pair) -> PairRows:
     kind = format_of(path) or "tsv"
 
     def find(names: Sequence[str]) -> Sequence[str]:
-        known = {name.strip().lower(): name for name in names}
+        by_name = {name.strip().lower(): name for name in names}
         for pair in (languages, _NAMED):
-            if known.keys() >= {*pair}:
-                return [known[name] for name in pair]
-        if kind in ("csv", "tsv") and len(names) == 2 and known.keys().isdisjoint(languages):
+            if by_name.keys() >= {*pair}:
+                return [by_name[name] for name in pair]
+        if kind in ("csv", "tsv") and len(names) == 2 and by_name.keys().isdisjoint(languages):
             return ()  # the first row is no header
         what = f"{path}: expected columns {' and '.join(languages)}, got {short([*names])}"
         raise UserError(what, remedy="name the two columns so, or `source` and `target`")

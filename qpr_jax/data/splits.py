@@ -170,13 +170,13 @@ def _hold_out(split_of_group: np.ndarray, order: np.ndarray, count: int) -> None
 
 def group_questions(questions: Sequence[str], clusters: np.ndarray) -> np.ndarray:
     """Return the group of each question, int64 [Q]: linked by cluster or by normalized text."""
-    known: dict[str, int] = {}
-    first_of_text = [known.setdefault(normalized_text(q), i) for i, q in enumerate(questions)]
-    own = np.arange(len(questions))
+    first_row: dict[str, int] = {}
+    first_of_text = [first_row.setdefault(normalized_text(q), i) for i, q in enumerate(questions)]
+    themselves = np.arange(len(questions))
     _, first, cluster = np.unique(clusters, return_index=True, return_inverse=True)
-    first_of_cluster = np.where(clusters >= 0, first[cluster], own)
+    first_of_cluster = np.where(clusters >= 0, first[cluster], themselves)
     ends = np.concatenate([np.array(first_of_text, np.int64), first_of_cluster])
-    return connect(len(own), np.stack([np.tile(own, 2), ends], axis=1))
+    return connect(len(themselves), np.stack([np.tile(themselves, 2), ends], axis=1))
 
 
 def other_candidates(pairs: np.ndarray, clusters: np.ndarray, *, seed: int) -> np.ndarray:

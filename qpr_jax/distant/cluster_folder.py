@@ -234,15 +234,15 @@ def score_labels(path: str) -> dict[str, Any]:
 
     columns, expected = ["label"], "a `label` 1 or yes, 0 or no, or nothing"
     how = {"expected": expected, "format": "tsv", "remedy": _FILL_IN}
-    given = [*read_values(path, columns, parse, **how)]
-    labels = [label for label in given if isinstance(label, bool)]
+    cells = [*read_values(path, columns, parse, **how)]
+    labels = [label for label in cells if isinstance(label, bool)]
     if not labels:
-        what = f"{path}: expected labels, got {len(given)} blank ones"
+        what = f"{path}: expected labels, got {len(cells)} blank ones"
         raise UserError(what, remedy="fill in the column `label`")
     low, high = wilson(sum(labels), len(labels))
     return {
         "judged": len(labels),
-        "not_judged": len(given) - len(labels),
+        "not_judged": len(cells) - len(labels),
         "coherent": sum(labels),
         "accuracy": sum(labels) / len(labels),
         "low": low,

@@ -199,14 +199,14 @@ class Review:
     def _write(self, labels: dict[int, bool]) -> None:
         """Write all labels: what one stands for changes with the others of its stratum."""
         stratum, sizes = self.found.stratum, self.found.strata.sizes
-        given = collections.Counter(stratum[key] for key in labels)
+        counts = collections.Counter(stratum[key] for key in labels)
         with write_atomically(self.path, "w") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(LABELS)
             for key, is_duplicate in labels.items():
                 pair, number = self.found.pairs[key], stratum[key]
                 texts = map(replace_surrogates, pair[:4])
-                weight = f"{sizes[number] / given[number]:.6g}"
+                weight = f"{sizes[number] / counts[number]:.6g}"
                 score = "" if pair.score is None else repr(pair.score)
                 writer.writerow([*texts, int(is_duplicate), score, weight])
 

@@ -76,7 +76,7 @@ def rank_strata(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: floa
       no: int [H], labels that they are none.
       precision: the precision that a threshold is sought for.
     """
-    given, sizes, table = yes + no, strata.sizes, strata.table
+    counts, sizes, table = yes + no, strata.sizes, strata.table
     weights = _posterior(strata, yes, no)
     # For each shift and scale, the last stratum of the lowest threshold with this precision; that
     # of the best one where none has it.
@@ -87,9 +87,9 @@ def rank_strata(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: floa
     last = np.where(reached.any(axis=1), last, np.argmax(means, axis=1))
     inside = np.arange(len(sizes)) <= last[:, None]
     share = weights @ (inside * (sizes / accepted[last][:, None]) ** 2)
-    variance = _variance(weights @ table, yes, given)
-    gain = share * variance / ((given + 0.3) * (given + 1.3))
-    gain[given >= sizes] = -1
+    variance = _variance(weights @ table, yes, counts)
+    gain = share * variance / ((counts + 0.3) * (counts + 1.3))
+    gain[counts >= sizes] = -1
     return np.argsort(-gain, kind="stable")
 
 
@@ -99,18 +99,18 @@ def precision_at(strata: Strata, yes: np.ndarray, no: np.ndarray) -> tuple[np.nd
     Returns:
       float64 [H] each; arguments are those of `rank_strata`.
     """
-    given, sizes, table = yes + no, strata.sizes, strata.table
+    counts, sizes, table = yes + no, strata.sizes, strata.table
     weights = _posterior(strata, yes, no)
-    fitted, left = weights @ table, 1 - np.minimum(given / sizes, 1)
+    fitted, left = weights @ table, 1 - np.minimum(counts / sizes, 1)
     # A stratum whose few labels are favorable would be let in by them, so they count less.
-    residual = (yes - given * fitted) / np.maximum(given + _TRUST * left, 1)
+    residual = (yes - counts * fitted) / np.maximum(counts + _TRUST * left, 1)
     right = np.cumsum(sizes * np.clip(fitted + residual, 0, 1))
-    errors = sizes**2 * left * _variance(fitted, yes, given) / np.maximum(given, 1)
+    errors = sizes**2 * left * _variance(fitted, yes, counts) / np.maximum(counts, 1)
     # Strata without a label are as uncertain as the fit is.
-    unseen = np.cumsum(np.where(given > 0, 0, sizes) * table, axis=1)
+    unseen = np.cumsum(np.where(counts > 0, 0, sizes) * table, axis=1)
     spread = np.maximum(weights @ unseen**2 - (weights @ unseen) ** 2, 0)
     accepted = np.cumsum(sizes)
-    variance = np.cumsum(np.where(given > 0, errors, 0)) + spread
+    variance = np.cumsum(np.where(counts > 0, errors, 0)) + spread
     return right / accepted, np.sqrt(variance) / accepted
 
 

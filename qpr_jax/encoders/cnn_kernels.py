@@ -82,8 +82,8 @@ class FoldedCnn:
             filters = table.shape[2]
             more = _sums_of_rows(table.reshape(len(table), -1), parts) * scales
             more = more.reshape(-1, *table.shape[1:])
-            own = self._bias[at : at + filters]
-            _add_maxima(table, more, token_ids, offsets, own, values, at)
+            biases = self._bias[at : at + filters]
+            _add_maxima(table, more, token_ids, offsets, biases, values, at)
             at += filters
         if self._bag_of_words:
             _add_rows(self._embedding, rows, token_ids, offsets, values, at)
@@ -128,11 +128,11 @@ def _sums_of_rows(table: np.ndarray, parts: SubwordBags) -> np.ndarray:
 @compile_loop()
 def _add_rows(table, more, rows, offsets, out, column):  # type: ignore[no-untyped-def]
     """Add up the rows of each group in `out`, from `column` on; `more` follows the table."""
-    known, width = table.shape
+    count, width = table.shape
     for group in range(len(out)):
         total = out[group][column : column + width]
         for at in range(offsets[group], offsets[group + 1]):
-            row = table[rows[at]] if rows[at] < known else more[rows[at] - known]
+            row = table[rows[at]] if rows[at] < count else more[rows[at] - count]
             for i in range(width):
                 total[i] += row[i]
 
@@ -153,7 +153,7 @@ def _add_maxima(table, more, token_ids, offsets, bias, out, column):  # type: ig
     `more` has the products of the tokens after those of `table`. The filters are written from
     `column` on.
     """
-    known, window, filters = table.shape
+    count, window, filters = table.shape
     left = window // 2
     total, best = np.empty(filters, np.float32), np.empty(filters, np.float32)
     for question in range(len(out)):
@@ -167,7 +167,7 @@ def _add_maxima(table, more, token_ids, offsets, bias, out, column):  # type: ig
                 at = place - left + tap
                 if first <= at < stop:
                     token = token_ids[at]
-                    row = table[token, tap] if token < known else more[token - known, tap]
+                    row = table[token, tap] if token < count else more[token - count, tap]
                     for i in range(filters):
                         total[i] += row[i]
             for i in range(filters):

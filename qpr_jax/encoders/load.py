@@ -161,8 +161,8 @@ def encoder_folder(named: StrPath) -> pathlib.Path:
     if name.startswith(HUB):
         return fetch_model(name)
     if str(folder) == folder.name:
-        own = os.environ.get("QPR_MODELS")
-        places = [*([pathlib.Path(own)] if own else []), user_cache() / "models"]
+        models = os.environ.get("QPR_MODELS")
+        places = [*([pathlib.Path(models)] if models else []), user_cache() / "models"]
         return next((place / folder for place in places if (place / folder).is_dir()), folder)
     return folder
 

@@ -90,9 +90,9 @@ def close_pairs(
 
     UserError where the pairs would take more than `memory`.
     """
-    every = np.ones(len(vectors), bool)
-    is_query = every if compare == "all" or is_new is None else is_new
-    is_other = ~is_query if compare == "across" else every
+    all_rows = np.ones(len(vectors), bool)
+    is_query = all_rows if compare == "all" or is_new is None else is_new
+    is_other = ~is_query if compare == "across" else all_rows
     most = (available_memory() // 2 if memory is None else memory) // PAIR_BYTES
     groups = rows_of_blocks(np.zeros(len(vectors), np.int64) if blocks is None else blocks)
     missed, seen, is_exact = 0.0, 0, True
@@ -119,7 +119,7 @@ def closest_pairs(vectors: np.ndarray, count: int) -> ClosePairs:
 
     The distance of a search is guessed from a sample, and raised until there are enough pairs.
     """
-    every = len(vectors) * (len(vectors) - 1) // 2
+    all_pairs = len(vectors) * (len(vectors) - 1) // 2
     drawn = np.random.default_rng(0).permutation(len(vectors))
     some, others = np.split(drawn, [min(len(drawn) // 2, _GUESS_ROWS)])
     left, right = vectors[np.sort(some)], vectors[np.sort(others[:_GUESS_OTHERS])]
@@ -128,8 +128,8 @@ def closest_pairs(vectors: np.ndarray, count: int) -> ClosePairs:
     sampled = np.sort(apart, axis=None)
     aim = 1.5 * count
     while True:
-        place = int(aim / max(1, every) * len(sampled)) + 4
-        is_last = aim >= every or place >= len(sampled)
+        place = int(aim / max(1, all_pairs) * len(sampled)) + 4
+        is_last = aim >= all_pairs or place >= len(sampled)
         distance = float(np.finfo(np.float32).max) if is_last else float(sampled[place])
         found = close_pairs(vectors, distance)
         number = len(found.pairs.first)
@@ -281,13 +281,13 @@ class _Join:
     def _too_many(self) -> UserError:
         """The error of more pairs than memory holds, with a distance that fits, if there is one."""
         distances = np.concatenate([part.distances for part in self.parts])
-        every = self.count * self.work / max(1.0, self.done)
-        share = self.most / 2 / every  # in lists a pair may be found twice
+        total = self.count * self.work / max(1.0, self.done)
+        share = self.most / 2 / total  # in lists a pair may be found twice
         fitting = float(f"{0.95 * np.quantile(distances, 0.8 * min(1.0, share)):.2g}")
         remedy = f"give a max_distance of {fitting:g}"
         if (distances <= fitting).mean() > share:
             remedy = "give fewer questions, or use a machine with more memory"
-        what = f"about {round(every):,} pairs are within {self.max_distance:g}, more than memory "
+        what = f"about {round(total):,} pairs are within {self.max_distance:g}, more than memory "
         return UserError(f"{what}holds ({self.most:,})", remedy=remedy)
 
     def _propose(self, index: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

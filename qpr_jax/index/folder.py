@@ -88,12 +88,12 @@ class FolderStore:
     ) -> Self:
         """See `Store`; the folder gets index/ and, if it has none, the encoder."""
         path = None
-        how: dict[str, Any] = {"encoder": encoder.fingerprint, "dimension": encoder.dimension}
+        facts: dict[str, Any] = {"encoder": encoder.fingerprint, "dimension": encoder.dimension}
         if location:
             folder = pathlib.Path(location)
             refuse_part(folder)
-            path, how["export"] = folder / INDEX, exporter(folder, encoder, save_encoder)
-        return cls.create(path, questions, encoder.encode, index_config, **how)
+            path, facts["export"] = folder / INDEX, exporter(folder, encoder, save_encoder)
+        return cls.create(path, questions, encoder.encode, index_config, **facts)
 
     @classmethod
     def create(

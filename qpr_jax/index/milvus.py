@@ -171,10 +171,10 @@ class MilvusStore:
     def _search(self, data: list[Any], k: int, probes: int) -> list[list[Hit]]:
         metric, sign = self.index_config.metric, -1.0 if self.index_config.metric == "ip" else 1.0
         effort = {"nprobe": min(probes, _MAX_LISTS), "ef": min(max(2 * probes, k), _MAX_EF)}
-        how = {"metric_type": metric.upper(), "params": effort}
+        parameters = {"metric_type": metric.upper(), "params": effort}
         fields = {"anns_field": "vector", "output_fields": ["data", "row"]}
         results = []
-        for found in self._read("search", data=data, limit=k, search_params=how, **fields):
+        for found in self._read("search", data=data, limit=k, search_params=parameters, **fields):
             hits = []
             for hit in sorted(found, key=lambda h: (sign * h["distance"], h["entity"]["row"])):
                 value, text, columns = _question(hit["entity"])

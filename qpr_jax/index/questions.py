@@ -157,8 +157,8 @@ class QuestionFiles:
     def _open(self) -> sqlite3.Connection:
         _refuse_super_journal(self._changes)
         built, changes = (path.absolute().as_uri() for path in (self._built, self._changes))
-        how: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "uri": True}
-        connection = sqlite3.connect(f"{changes}?mode=rw", _WAIT, **how)
+        options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "uri": True}
+        connection = sqlite3.connect(f"{changes}?mode=rw", _WAIT, **options)
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA synchronous = EXTRA")
         connection.execute("ATTACH ? AS built", (f"{built}?mode=ro&immutable=1",))

@@ -63,9 +63,9 @@ class CrossEncoder:
     depth: int = 20  # hits of a search that it orders
 
     def __repr__(self) -> str:
-        known = "calibrated" if self.calibration is not None else "not calibrated"
+        calibrated = "calibrated" if self.calibration is not None else "not calibrated"
         layers = self.shape.num_hidden_layers
-        return f"<CrossEncoder: {layers} layers, reads {self.max_tokens} tokens, {known}>"
+        return f"<CrossEncoder: {layers} layers, reads {self.max_tokens} tokens, {calibrated}>"
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -180,8 +180,8 @@ def save_cross_encoder(folder: StrPath, model: CrossEncoder) -> None:
     files = model.contents | {WEIGHTS: model.weights_file()}
     if model.calibration is not None:
         logits, probabilities = model.calibration.tolist()
-        known = {"logits": logits, "probabilities": probabilities}
-        files[CALIBRATION] = json.dumps(known).encode() + b"\n"
+        points = {"logits": logits, "probabilities": probabilities}
+        files[CALIBRATION] = json.dumps(points).encode() + b"\n"
     write_folder(folder, files, format=FORMAT, settings=model.settings)
 
 

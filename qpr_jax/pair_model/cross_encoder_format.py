@@ -106,9 +106,9 @@ def parse_activation(files: Mapping[str, bytes], where: StrPath) -> str:
 def parse_calibration(data: bytes, where: StrPath) -> np.ndarray:
     """Parse `CrossEncoder.calibration`, float64 [2, c]; UserError unless it is ascending."""
     where = f"{where}: {CALIBRATION}"
-    known = parse_json(data, where)
+    lists = parse_json(data, where)
     try:
-        points = np.array([known["logits"], known["probabilities"]], np.float64)
+        points = np.array([lists["logits"], lists["probabilities"]], np.float64)
     except (TypeError, KeyError, ValueError):
         points = np.zeros((2, 0))
     ascending = points.ndim == 2 and points.size and (np.diff(points) >= 0).all()

@@ -310,8 +310,8 @@ def without_shared(text: str, shared: Mapping[str, int]) -> str:
     parts = [part for part in _split(text) if _plain(part)] if shared else []
     if len(parts) < 2:
         return text
-    own = [part for part in parts if _plain(part) not in shared]
-    return " ".join(own or [min(parts, key=lambda part: shared[_plain(part)])])
+    others = [part for part in parts if _plain(part) not in shared]
+    return " ".join(others or [min(parts, key=lambda part: shared[_plain(part)])])
 
 
 def _split(text: str) -> list[str]:

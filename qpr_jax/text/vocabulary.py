@@ -114,8 +114,8 @@ class Vocabulary:
         if _CODE.search(word):
             return _CODE_LIMIT
         grams = _ngrams(fold(word), 4)
-        known = sum(gram in self._known_grams for gram in grams) / max(1, len(grams))
-        return _CODE_LIMIT + (_LIMIT - _CODE_LIMIT) * min(1.0, known / _FAMILIAR)
+        share = sum(gram in self._known_grams for gram in grams) / max(1, len(grams))
+        return _CODE_LIMIT + (_LIMIT - _CODE_LIMIT) * min(1.0, share / _FAMILIAR)
 
     @functools.cached_property
     def _known_grams(self) -> _FourGrams:

@@ -116,8 +116,8 @@ def override(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
 
 def _nearest(name: str) -> str:
     """Return the remedy for an unknown setting."""
-    known = declarations()
+    names = declarations()
     last = name.rpartition(".")[2]
-    near = [full for full in known if full.startswith(f"{name}.") or full.endswith(f".{last}")]
-    near = near or difflib.get_close_matches(name, known, 1)
+    near = [full for full in names if full.startswith(f"{name}.") or full.endswith(f".{last}")]
+    near = near or difflib.get_close_matches(name, names, 1)
     return f"did you mean `{near[0]}`?" if near else "docs/settings.md lists all settings"
