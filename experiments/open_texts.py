@@ -196,8 +196,8 @@ def main() -> int:
             total += len(lines)
             out.writelines(f"{line}\n" for line in lines)
             words = Counter(word for line in lines for word in plain_words(line))
-            known = encoder.known_words({*words}) or set()
-            unknown = sum(count for word, count in words.items() if word not in known)
+            known_words = encoder.known_words({*words}) or set()
+            unknown = sum(count for word, count in words.items() if word not in known_words)
             share = f"{100 * unknown / max(1, words.total()):.1f} %"
             print(f"| {source} | {licence} | {len(lines):,} | {share} |", flush=True)
     print(f"| all | | {total:,} | |")

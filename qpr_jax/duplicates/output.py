@@ -102,7 +102,7 @@ def with_table(
 
     Args:
       table: names its columns.
-      questions: its rows, and those that it is compared with.
+      questions: the rows of the table, then the rows of the other table or of the index.
       numbers: the rows that are returned.
       added: columns of these rows; one whose name the table has gets "qpr_" before it.
     """

@@ -196,7 +196,7 @@ def _read_rows(
 ) -> Rows:
     """Return the rows of a table, and of what it is compared with.
 
-    With an index those that it lacks.
+    Of a table that is compared with an index, the rows that the index lacks.
     """
     others: list[Question] = []
     cleaner = None if clean else Cleaner()

@@ -96,8 +96,8 @@ def write_build(
             count, following = questions.write_questions(*files, given)
             stored = QuestionFiles(*files, dimension)
             if cleaner is None:
-                cleaner = made = _cleaner_of(stored, count) if index_config.clean else Cleaner()
-                plain, encode = encode, lambda texts: plain(made.clean_all(texts))
+                cleaner = of_texts = _cleaner_of(stored, count) if index_config.clean else Cleaner()
+                plain, encode = encode, lambda texts: plain(of_texts.clean_all(texts))
             array = _write_vectors(
                 paths["vectors"], stored, encode, (count, dimension), index_config
             )

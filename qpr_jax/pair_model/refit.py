@@ -48,19 +48,19 @@ class _Rows(NamedTuple):
 
 
 def refit(
-    known: PlainModel | WordsModel | None,
+    start_model: PlainModel | WordsModel | None,
     encoder: str,
     labeled: QuestionPairs,
     vectors: np.ndarray,
 ) -> tuple[PlainModel | WordsModel, dict[str, Any]]:
     """Fit the weights of pairs and of hits to labeled pairs; of a words model slope and shift.
 
-    Pairs with weights are labels on found pairs, which `known` has scored. Without them, the
+    Pairs with weights are labels on found pairs, which the model has scored. Without them, the
     labeled texts are a table, of which near pairs of different clusters without a label are no
     duplicates, either.
 
     Args:
-      known: the model so far; None: a first one.
+      start_model: the model so far; None: a first one.
       encoder: the fingerprint of the encoder.
       vectors: float32 [n, d] of the questions.
 
@@ -70,7 +70,7 @@ def refit(
     """
     weights = np.ones(len(labeled.pairs)) if labeled.weights is None else labeled.weights
     _check(weights)
-    model = known or _first_model(encoder, vectors)
+    model = start_model or _first_model(encoder, vectors)
     rows = _read(model, labeled, vectors, weights * (len(weights) / weights.sum()))
     if not 0 < rows.labels.sum() < len(rows.labels):
         raise UserError("expected labels of duplicates and of others, got one kind")
@@ -79,7 +79,7 @@ def refit(
     facts: dict[str, Any] = {"labels": count, "duplicates": int(labeled.is_duplicate.sum())}
     bins = int(np.clip(count // 20, 1, BINS))
     scores = probability(_logits(start, rows.inputs))
-    facts["before"] = _quality(scores, rows, bins) if known else None
+    facts["before"] = _quality(scores, rows, bins) if start_model else None
     clusters = connect(len(labeled.questions), labeled.pairs)
     folds = np.random.default_rng(0).permutation(int(clusters.max()) + 1) % FOLDS
     for fold in range(FOLDS):

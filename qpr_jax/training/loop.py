@@ -70,9 +70,9 @@ def fit(
             checkpoints.save(state, best)
         while not stop and done < last.steps.stop and not 0 < patience <= best.without_gain:
             phase = next(phase for phase in phases if done < phase.steps.stop)
-            batch, known = phase.load(done)
+            batch, shares = phase.load(done)
             state, metrics = phase.step(state, batch)
-            records.add(done + 1, phase.pairs, metrics | known)
+            records.add(done + 1, phase.pairs, metrics | shares)
             done += 1
             # Processes agree on a stop by a message, so several do it less often.
             if jax.process_count() == 1 or done % LOG_EVERY == 0:

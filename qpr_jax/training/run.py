@@ -114,8 +114,8 @@ def content_of(
     if path:
         found["data.sha256"] = content_hash(path)
     if config.teacher.model and not models.get("teacher"):
-        given = pathlib.Path(config.teacher.model)
-        found["teacher.fingerprint"] = sha256_of(given) if given.is_file() else ""
+        vectors_file = pathlib.Path(config.teacher.model)
+        found["teacher.fingerprint"] = sha256_of(vectors_file) if vectors_file.is_file() else ""
     for name in ("data.unlabeled", "data.negatives", "data.labels"):
         if listed_files(config, name):
             found[f"{name}.sha256"] = content_hash(flatten(config)[name])

@@ -210,12 +210,12 @@ def reuse_vectors(
     encoder: Encoder, questions: Sequence[str], vectors: np.ndarray
 ) -> Callable[[Sequence[str]], np.ndarray]:
     """Return a function that encodes texts; questions get their rows of `vectors`."""
-    known = dict(zip(questions, vectors, strict=True))
+    vector_of = dict(zip(questions, vectors, strict=True))
 
     def encode(texts: Sequence[str]) -> np.ndarray:
         # An index leaves HTML and shared sentences out.
-        if new := [text for text in texts if text not in known]:
-            known.update(zip(new, encoder.encode(new), strict=True))
-        return np.stack([known[text] for text in texts])
+        if new := [text for text in texts if text not in vector_of]:
+            vector_of.update(zip(new, encoder.encode(new), strict=True))
+        return np.stack([vector_of[text] for text in texts])
 
     return encode

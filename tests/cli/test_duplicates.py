@@ -121,8 +121,8 @@ def test_columns_keep_their_names_order_and_types(done, run, tmp_path):
 
 def test_lines_of_standard_input(done, run, tmp_path):
     texts = [*[*QUESTIONS.values()][:3], "how can I QUICKLY learn python?"]
-    how = ("--encoder", run, "--out", "d", "--output", "jsonl", "--max-distance", 0.2)
-    done("duplicates", "-", *how, given="\n".join(texts).encode())
+    options = ("--encoder", run, "--out", "d", "--output", "jsonl", "--max-distance", 0.2)
+    done("duplicates", "-", *options, given="\n".join(texts).encode())
     (pair,) = read_table(tmp_path / "d" / "pairs.jsonl")
     assert pair.pop("distance") < 0.2
     expected = {"id1": 0, "id2": 3, "score": None, "question1": texts[0], "question2": texts[3]}

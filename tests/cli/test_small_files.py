@@ -24,7 +24,9 @@ def train(done, tmp_path):
     def call(count, encoder, *settings):
         rows = []
         for number in range(count // 2):
-            texts = [f"{how} thing{number}" for how in ("how can i learn", "the best way to cook")]
+            texts = [
+                f"{start} thing{number}" for start in ("how can i learn", "the best way to cook")
+            ]
             rows += [(*texts, 1), (texts[0], f"what is thing{number + 1}", 0)]
         names = ("question1", "question2", "is_duplicate")
         pairs = write_table(tmp_path / "pairs.csv", names, rows)

@@ -201,11 +201,13 @@ def test_runs_of_three_words_and_both_ends_are_those_of_real_questions():
     verbs, things = ("bake", "buy", "slice", "store"), ("bread", "rye bread", "a cake", "cheese")
     real = [frame.format(*words) for frame in frames for words in itertools.product(verbs, things)]
     real += ["", "one", "two words"]
-    made, again = (recombine_questions(real, 20, accept=lambda t: t not in real) for _ in range(2))
-    assert made == again
-    assert len(made) == len(set(made)) == 20
+    joined, again = (recombine_questions(real, 20, accept=lambda t: t not in real) for _ in "12")
+        recombine_questions(real, 20, accept=lambda t: t not in real) for _ in range(2)
+    )
+    assert joined == again
+    assert len(joined) == len(set(joined)) == 20
     known = set().union(*map(_runs, real))
-    for question in made:
+    for question in joined:
         assert question not in real
         assert _runs(question) <= known
         assert any(q.split()[:2] == question.split()[:2] for q in real if q)
@@ -213,9 +215,9 @@ def test_runs_of_three_words_and_both_ends_are_those_of_real_questions():
 
 
 def test_fewer_are_made_where_no_more_can_be_made():
-    made = recombine_questions(["a B c d", "x b C e"], 5, accept=lambda text: True)
-    assert sorted(made) == ["a B c e", "x b C d"]
-    made = recombine_questions(["a b c d", "x b c e"], 5, accept=lambda text: "x" not in text)
-    assert made == ["a b c e"]
+    joined = recombine_questions(["a B c d", "x b C e"], 5, accept=lambda text: True)
+    assert sorted(joined) == ["a B c e", "x b C d"]
+    joined = recombine_questions(["a b c d", "x b c e"], 5, accept=lambda text: "x" not in text)
+    assert joined == ["a b c e"]
     for none in ([], [""], ["a b c d"], ["a b c", "d e f"]):
         assert recombine_questions(none, 5, accept=lambda text: True) == []

@@ -56,9 +56,9 @@ def test_both_bounds_hold(run):
     score = probabilities([0.4])[0]
     near = {p[:2] for p in find_duplicates(texts, encoder=run, max_distance=0.4).pairs}
     likely = {p[:2] for p in find_duplicates(texts, encoder=run, threshold=score).pairs}
-    for how in ({"max_distance": 0.2}, {"max_distance": 0.6}):
-        both = find_duplicates(texts, encoder=run, threshold=score, **how)
-        within = {p[:2] for p in find_duplicates(texts, encoder=run, **how).pairs}
+    for bounds in ({"max_distance": 0.2}, {"max_distance": 0.6}):
+        both = find_duplicates(texts, encoder=run, threshold=score, **bounds)
+        within = {p[:2] for p in find_duplicates(texts, encoder=run, **bounds).pairs}
         assert {pair[:2] for pair in both.pairs} == likely & within
     assert near == likely != set()
 
@@ -92,8 +92,8 @@ def test_the_threshold_moves_without_a_search(run):
 def test_groups_change_without_a_search(run, tmp_path):
     found = find_duplicates(TABLE, encoder=run, max_distance=1.0, id_column="key")
     for groups, keep in (("closure", "longest"), ("complete", "max:votes")):
-        how = {"groups": groups, "keep": keep, "id_column": "key"}
-        expected = find_duplicates(TABLE, encoder=run, max_distance=1.0, **how)
+        options = {"groups": groups, "keep": keep, "id_column": "key"}
+        expected = find_duplicates(TABLE, encoder=run, max_distance=1.0, **options)
         changed = found.cluster(groups).keep(keep)
         assert (changed.groups, changed.kept) == (expected.groups, expected.kept)
         changed.write(tmp_path, "jsonl")
@@ -133,8 +133,8 @@ def test_a_pair_has_the_score_of_a_hit_whatever_else_there_is(reranked_run):
     texts = sorted({*texts_of(60)})
     found = find_duplicates(texts, encoder=reranked_run, threshold=0)
     scores = {pair[:2]: pair.score for pair in found.pairs}
-    for how in ({"max_distance": 0.4}, {"threshold": 0.6}):
-        some = find_duplicates(texts, encoder=reranked_run, **how).pairs
+    for bounds in ({"max_distance": 0.4}, {"threshold": 0.6}):
+        some = find_duplicates(texts, encoder=reranked_run, **bounds).pairs
         assert [scores[pair[:2]] for pair in some] == pytest.approx([p.score for p in some])
     retriever = Retriever.build(texts, encoder=reranked_run)
     by_distance = probabilities([pair.distance for pair in found.pairs])

@@ -68,23 +68,25 @@ def test_a_row_of_an_index_without_a_value_is_known(run):
         shops = [{"shop": "x"}, {"shop": None}, {"shop": None}]
         ids = [0, 1, 2] if with_ids else None
         for added in (1, 0):
-            how = {"against": index, "block_on": "shop", "threshold": 0.9}
-            found = find_duplicates(texts, ids, shops, **how)
+            options = {"against": index, "block_on": "shop", "threshold": 0.9}
+            found = find_duplicates(texts, ids, shops, **options)
             index.add_new(found)
             assert (len(found.pairs), len(found.kept)) == (0, added)
 
 
 def test_questions_of_an_index_are_replaced_only_on_demand(run):
     index = Retriever.build(["learn python", "cook rice"], ["a", "b"], encoder=run)
-    how = {"against": index, "threshold": 0.9}
+    options = {"against": index, "threshold": 0.9}
     with pytest.raises(UserError, match="1 ids of the table are those of other questions"):
-        find_duplicates(["cook rice", "a new car"], ["a", "c"], **how)
+        find_duplicates(["cook rice", "a new car"], ["a", "c"], **options)
     assert [question.text for question in index.store.questions()] == ["learn python", "cook rice"]
-    found = find_duplicates(["cook rice"], ["a"], **how, replace=True)
+    found = find_duplicates(["cook rice"], ["a"], **options, replace=True)
     index.add_new(found)
     assert ([pair[:2] for pair in found.pairs], found.kept) == ([("a", "b")], [])
     assert [question.text for question in index.store.questions()] == ["cook rice"] * 2
-    index.add_new(find_duplicates(["Cook rice?"], ["a"], **how))  # another spelling of the question
+    index.add_new(
+        find_duplicates(["Cook rice?"], ["a"], **options)
+    )  # another spelling of the question
     assert index.store.get(["a"])[0].text == "Cook rice?"
 
 
@@ -102,8 +104,8 @@ def test_only_what_is_new_is_encoded(run, monkeypatch, keep):
 
     monkeypatch.setattr(CnnEncoder, "encode", note)
     ids = [f"n{i}" for i in range(10)]
-    how = {"against": index, "max_distance": 0.8, "keep": keep}
-    found = find_duplicates(new, ids, **how)
+    options = {"against": index, "max_distance": 0.8, "keep": keep}
+    found = find_duplicates(new, ids, **options)
     index.add_new(found)
     distances = [p.distance for p in expected.pairs if max(p[:2]) >= len(old)]
     assert len(distances) > 5
@@ -112,7 +114,7 @@ def test_only_what_is_new_is_encoded(run, monkeypatch, keep):
     vectors = np.concatenate([vectors for _, vectors in index.store.blocks()])
     np.testing.assert_allclose(vectors, encode(index.encoder, [*old, *new]), atol=1e-6)
     seen.clear()
-    found = find_duplicates(new, ids, **how)
+    found = find_duplicates(new, ids, **options)
     assert (len(found.pairs), found.kept, seen) == (0, [], [])
 
 

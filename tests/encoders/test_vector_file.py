@@ -18,8 +18,8 @@ def encode(questions):
 
 
 def write(path, questions=QUESTIONS, encode=encode, encoder="x"):
-    how = {"dimension": 2, "encoder": encoder, "chunk": 3}
-    return encode_to_file(path, questions, encode, **how)
+    options = {"dimension": 2, "encoder": encoder, "chunk": 3}
+    return encode_to_file(path, questions, encode, **options)
 
 
 def kill_after(calls):

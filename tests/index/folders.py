@@ -21,8 +21,9 @@ def some(count: int, first: int = 0) -> list[Question]:
 
 
 def make(folder: pathlib.Path | None, questions: list[Question], **index_config) -> FolderStore:
-    how = IndexConfig(**index_config)
-    return FolderStore.create(folder, questions, encode, how, encoder="e" * 64, dimension=DIMENSION)
+    config = IndexConfig(**index_config)
+    facts = {"encoder": "e" * 64, "dimension": DIMENSION}
+    return FolderStore.create(folder, questions, encode, config, **facts)
 
 
 def contents(store: FolderStore) -> dict:

@@ -76,17 +76,17 @@ def test_any_tables(count, dimension, offset, scale, blocks, compare, seed):
     vectors = (rng.integers(-3, 3, (count, dimension)) + offset).astype(np.float32) * scale
     names = None if blocks is None else rng.integers(0, blocks, count)
     is_new = rng.random(count) < rng.random()
-    every = brute_force(vectors, names, is_new, compare)
+    nearest = brute_force(vectors, names, is_new, compare)
     distance = float(rng.integers(0, 9)) * scale**2
     found = close_pairs(vectors, distance, blocks=names, is_new=is_new, compare=compare)
-    assert found_in(found) == {(a, b) for d, a, b in every if d <= distance}
-    assert found.pairs.distances.tolist() == [d for d, *_ in every if d <= distance]
+    assert found_in(found) == {(a, b) for d, a, b in nearest if d <= distance}
+    assert found.pairs.distances.tolist() == [d for d, *_ in nearest if d <= distance]
     first, second = found.pairs.first, found.pairs.second
     np.testing.assert_array_equal(pair_distances(vectors, first, second), found.pairs.distances)
     wanted = int(rng.integers(1, 60))
     closest = closest_pairs(vectors, wanted)
-    every = brute_force(vectors, np.zeros(len(vectors), int), np.ones(len(vectors), bool), "all")
-    assert found_in(closest) == {(a, b) for _, a, b in every[:wanted]}
+    nearest = brute_force(vectors, np.zeros(len(vectors), int), np.ones(len(vectors), bool), "all")
+    assert found_in(closest) == {(a, b) for _, a, b in nearest[:wanted]}
 
 
 def test_many_blocks_of_two():

@@ -82,8 +82,8 @@ class Reference:
     def similarity(self, a: str, b: str) -> float:
         if a == b:
             return 1.0
-        known = a in self.vectors and b in self.vectors
-        return max(0.0, float(self.vectors[a] @ self.vectors[b])) if known else 0.0
+        both = a in self.vectors and b in self.vectors
+        return max(0.0, float(self.vectors[a] @ self.vectors[b])) if both else 0.0
 
     def side(self, words, others) -> dict[str, float]:
         idfs = {word: self.idf(set, word) for word in words}

@@ -28,17 +28,17 @@ def vectors_of(distances):
     return rows
 
 
-@pytest.mark.parametrize("known", [None, plain_model("e"), words_model()], ids=str)
-def test_labels_move_the_scores(known):
+@pytest.mark.parametrize("start_model", [None, plain_model("e"), words_model()], ids=str)
+def test_labels_move_the_scores(start_model):
     rng = np.random.default_rng(0)
     distances = rng.uniform(0, 2, 300)
     true = 1 / (1 + np.exp(8 * (distances - 0.6)))
     labeled = labels_of(rng.random(300) < true)
-    found, facts = refit(known, "e", labeled, vectors_of(distances))
+    found, facts = refit(start_model, "e", labeled, vectors_of(distances))
     assert facts["labels"] == 300
     assert facts["after"]["brier"] < facts["after"]["base_brier"]
-    assert (facts["before"] is None) == (known is None)
-    if known:
+    assert (facts["before"] is None) == (start_model is None)
+    if start_model:
         assert facts["after"]["brier"] < facts["before"]["brier"]
     texts = labeled.questions[:1] * 2, labeled.questions[1:2] * 2
     near, far = probability(found.logits(*texts, np.array([0.05, 1.8])))
@@ -62,10 +62,10 @@ def test_scores_of_labels_stand_for_the_density_of_their_table():
     true = 1 / (1 + np.exp(-(np.log(scores / (1 - scores)) - 1.5)))
     labeled = labels_of(rng.random(200) < true, rng.choice([1.0, 3.0], 200))
     labeled = dataclasses.replace(labeled, scores=scores)
-    known = dataclasses.replace(plain_model("e"), pairs=(2.0, 2.0, *[0.0] * 6, -2.0))
-    found, facts = refit(known, "e", labeled, vectors_of(np.full(200, 0.7)))
+    before = dataclasses.replace(plain_model("e"), pairs=(2.0, 2.0, *[0.0] * 6, -2.0))
+    found, facts = refit(before, "e", labeled, vectors_of(np.full(200, 0.7)))
     assert facts["after"]["ece"] < facts["before"]["ece"]
-    assert found.pairs[-1] < known.pairs[-1] - 0.5
+    assert found.pairs[-1] < before.pairs[-1] - 0.5
 
 
 def test_few_labels_are_refused_and_one_kind():

@@ -109,11 +109,11 @@ def test_bfloat16_products_have_no_float32_factor(datasets, kind, lowered_for):
         return (vectors * jnp.arange(1.0, 1 + vectors.shape[1])[None]).sum(), vectors
 
     step = jax.jit(jax.value_and_grad(encode, has_aux=True))
-    given = params, jnp.asarray(tokens.unique_ids), [*map(jnp.asarray, tokens.blocks)]
-    found = dots(step, *given, platform=lowered_for)
+    inputs = params, jnp.asarray(tokens.unique_ids), [*map(jnp.asarray, tokens.blocks)]
+    found = dots(step, *inputs, platform=lowered_for)
     assert {kind for dot in found for kind in dot.types} == {"bf16"}
     assert len(found) >= (9 if kind == "cnn" else 3 * 8)
-    shapes = jax.eval_shape(step, *given)
+    shapes = jax.eval_shape(step, *inputs)
     assert {a.dtype for a in jax.tree.leaves(shapes)} == {jnp.dtype("float32")}
 
 

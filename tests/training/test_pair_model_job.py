@@ -244,11 +244,11 @@ def test_a_run_without_a_model_of_its_own_fits_that_of_its_start(encoder_run, tm
 
     assert fitted(20) is None
     pairs, hits = (3.0, 3.0, *[-1.0] * 6, -2.0), (7.0, *[0.0] * 6, -5.0)
-    known = PlainModel(encoder.fingerprint, pairs, hits, 0.4)
-    save_pair_model(start / "export", known)
-    assert (fitted(2).pairs, fitted(2).settings["start"]) == (known.pairs, str(start))
+    start_model = PlainModel(encoder.fingerprint, pairs, hits, 0.4)
+    save_pair_model(start / "export", start_model)
+    assert (fitted(2).pairs, fitted(2).settings["start"]) == (start_model.pairs, str(start))
     assert fitted(20).settings["labels"]["labels"] == 20
-    assert fitted(20).pairs != known.pairs
+    assert fitted(20).pairs != start_model.pairs
     words = words_model(encoder)
     save_pair_model(start / "export", words)
     np.testing.assert_array_equal(fitted(20).network.hidden, words.network.hidden)
