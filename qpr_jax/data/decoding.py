@@ -177,6 +177,7 @@ def _read_cells(
             yield number, not_utf8(line)
             continue
         row: Cells = line.removesuffix("\r").split(separator)
+        is_long = False
         if line[:1] == '"' or f'{separator}"' in line:
             quoted, rest = _quoted_cells(line, next_line, separator)
             signs = {isinstance(text, str) and text.count(separator) for _, text in rest}
@@ -191,8 +192,9 @@ def _read_cells(
             elif like_rows:
                 swallowed += [at for at, _ in rest]
             if kind == "csv" or isinstance(quoted, list) or quoted.startswith(NOT_UTF8):
-                row = quoted
-        if isinstance(row, str) or any(map(str.strip, row)):
+                row, is_long = quoted, bool(rest)
+        # A row of several lines is no blank line, even if its cells are blank.
+        if isinstance(row, str) or is_long or any(map(str.strip, row)):
             width = width or len(row)
             yield number, row
     if swallowed:

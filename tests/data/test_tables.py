@@ -142,6 +142,7 @@ def test_any_text_is_read_back(tmp_path_factory, rows):
 
 
 @settings(max_examples=50)
+@example(['"', '"\t'], "tsv")
 @given(
     st.lists(st.text('ab",;\t\r é\x00', max_size=12), max_size=12),
     st.sampled_from(["tsv", "csv", "lines"]),

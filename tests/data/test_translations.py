@@ -201,7 +201,7 @@ def test_runs_of_three_words_and_both_ends_are_those_of_real_questions():
     verbs, things = ("bake", "buy", "slice", "store"), ("bread", "rye bread", "a cake", "cheese")
     real = [frame.format(*words) for frame in frames for words in itertools.product(verbs, things)]
     real += ["", "one", "two words"]
-    joined, again = (recombine_questions(real, 20, accept=lambda t: t not in real) for _ in "12")
+    joined, again = (
         recombine_questions(real, 20, accept=lambda t: t not in real) for _ in range(2)
     )
     assert joined == again
