@@ -1,21 +1,19 @@
-"""Commands of scores: evaluate, errors (queries at which a run fails), rerank, calibrate."""
+"""Commands of scores: evaluate, errors (queries at which a run fails), calibrate."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import pathlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import STANDARD_INPUT, input_name
-from qpr_jax.data.question_pairs import COLUMNS, QuestionPairs, read_question_pairs
+from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import HELD_OUT, read_pairs
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import refuse_existing
@@ -223,41 +221,6 @@ def errors(run: str, split: str, out: str) -> dict[str, Any]:
         click.echo(failures.summarize(results))
     count = len(failures.failing(results))
     return {"out": out, "split": split, "queries": len(results), "failing": count}
-
-
-@cli.command(stopped="the lines printed are complete", prints_json=True)
-@cli.argument("model", type=cli.PATH)
-@cli.argument("pairs", default="-")
-@cli.table_format("PAIRS")
-@cli.lines_output
-def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
-    """Score PAIRS with a cross-encoder.
-
-    PAIRS has the columns question1 and question2. MODEL is a run that trained a cross-encoder, or a
-    folder of sentence-transformers' CrossEncoder. Prints a line for each pair: question1,
-    question2, score (the output of the model after its activation) and, for a run, probability
-    (that the two mean the same, calibrated on validation pairs).
-
-    Example: qpr rerank runs/quora_cross_encoder pairs.tsv --output tsv
-    """
-    from qpr_jax.pair_model.cross_encoder import read_cross_encoder
-
-    def parse(first: object, second: object) -> tuple[str, str] | None:
-        return (first, second) if isinstance(first, str) and isinstance(second, str) else None
-
-    scorer, columns = read_cross_encoder(model), COLUMNS[:2]
-    texts = read_values(pairs, columns, parse, expected="two questions", format=format or "")
-    header = [*columns, "score", *(["probability"] if scorer.calibration is not None else [])]
-
-    def rows() -> Iterator[dict[str, object]]:
-        for part in cli.chunked(progress.count(texts, "scored")):
-            logits = scorer.predict(part)
-            scores = [scorer.scores(logits), scorer.probabilities(logits)]
-            values = [column.tolist() for column in scores if column is not None]
-            for pair, *numbers in zip(part, *values, strict=True):
-                yield dict(zip(header, (*pair, *numbers), strict=True))
-
-    sys.stdout.writelines(cli.as_lines(rows(), output, header))
 
 
 @cli.command(stopped="the scores are the old ones or the new ones")
