@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qpr_jax.cli import command as cli
-from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import STANDARD_INPUT, input_name
 from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import HELD_OUT, read_pairs
+from qpr_jax.data.tables import Table, read_table
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import refuse_existing
-from qpr_jax.ids import Id, parse_key
+from qpr_jax.ids import Id, id_key
 
 if TYPE_CHECKING:
     from qpr_jax.evaluation.translation import Encode
@@ -29,7 +29,14 @@ _FITTED = "fitted to {labels:,} labels, {duplicates:,} duplicates"
 _FIT = "precision {precision:.2f} and recall {recall:.2f} at 0.5, Brier score {brier:.3f}"
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
-    "retrieval": ("format", "text_column", "id_column", "other_texts", "cross_encoder"),
+    "retrieval": (
+        "format",
+        "text_column",
+        "id_column",
+        "skip_bad_rows",
+        "other_texts",
+        "cross_encoder",
+    ),
     "classification": ("format", "validation", "skip_bad_rows"),
     "mining": ("format", "skip_bad_rows"),
     "translation": ("skip_bad_rows",),
@@ -44,8 +51,8 @@ _OPTIONS = {
 @cli.option("--validation", type=cli.PATH, help="Labeled pairs to choose thresholds on.")
 @cli.table_format("PAIRS and --validation")
 @cli.skip_bad_rows
-@cli.option("--text-column", help="Column of the query.  [default: question]")
-@cli.option("--id-column", help="Column of the id.  [default: id]")
+@cli.option("--text-column", help="Column of the query.  [default: question, query, ...]")
+@cli.option("--id-column", help="Column of the id.  [default: id, qid, ...]")
 @cli.option("--other-texts", is_flag=True, help="Skip hits with the text of the query.")
 @cli.option("--cross-encoder", type=cli.PATH, help="Also score the order of this folder's model.")
 @cli.option("--beir", type=cli.PATH, help="A folder in BEIR's format, instead of PAIRS.")
@@ -68,9 +75,11 @@ def evaluate(
 ) -> dict[str, Any]:
     """Score the run or index of FOLDER; prints JSON.
 
-    retrieval: a row of PAIRS is a query and the `id` of an indexed question with the same meaning.
-    A query can have several rows. Hits are in the order of distance; `reranked` has the scores of
-    the order by score, `cross_encoded` those of --cross-encoder's.
+    retrieval: a row of PAIRS is a query and the id of an indexed question with the same meaning.
+    A query can have several rows; its id is blank where no question answers it. Hits are in the
+    order of distance; `reranked` has the scores of the order by score, `cross_encoded` those of
+    --cross-encoder's. With blank ids, `has_answer` says how well the first hit tells which queries
+    have an answer: ROC AUC, and the accuracy of "its score is at least .3".
 
     classification: say which of PAIRS (question1, question2, is_duplicate) are duplicates, by the
     distance that is the best threshold on --validation.
@@ -98,7 +107,15 @@ def evaluate(
         if value and name not in ("folder", "pairs", "task", "beir", *_OPTIONS[way]):
             raise click.UsageError(f"--{name.replace('_', '-')} does not go with {way}")
     if way == "retrieval":
-        relevant = _read_relevant(pairs, text_column, id_column, format)
+        table = read_table(
+            pairs,
+            text=text_column or "",
+            id=id_column or "",
+            payload=False,
+            format=format or "",
+            skip_bad_rows=skip_bad_rows,
+        )
+        relevant = _read_relevant(table)
         return _score_retrieval(folder, relevant, cross_encoder, other_texts=other_texts)
     if way == "classification" and validation is None:
         raise click.UsageError("classification needs --validation")
@@ -113,29 +130,17 @@ def evaluate(
     return _score_pairs(encode, pairs, validation, read)
 
 
-def _read_relevant(
-    path: str, text_column: str | None, id_column: str | None, format: str | None
-) -> dict[str, set[Id]]:
-    """Read the ids that each query should find."""
-
-    def parse(query: object, cell: object) -> tuple[str, Id] | None:
-        value = parse_key(cell)
-        asks = isinstance(query, str) and query.strip()
-        return (str(query), value) if asks and value is not None else None
-
+def _read_relevant(table: Table) -> dict[str, set[Id]]:
+    """Read the ids that each query should find; none for a query without an answer."""
     relevant: dict[str, set[Id]] = {}
-    rows = read_values(
-        path,
-        [text_column or "question", id_column or "id"],
-        parse,
-        expected="a query and an id",
-        format=format or "",
-        remedy="name the columns with `--text-column` and `--id-column`",
-    )
-    for query, value in rows:
-        relevant.setdefault(query, set()).add(value)
-    if not relevant:
-        raise UserError(f"{input_name(path)}: expected pairs to score, got none")
+    for query in table:
+        found = relevant.setdefault(query.question, set())
+        if query.id is not None:
+            found.add(id_key(query.id))
+    if not any(relevant.values()):
+        what = f"{table.where.removesuffix(', line')}: expected ids of the questions that queries "
+        remedy = "name the column of ids with `--id-column`"
+        raise UserError(f"{what}should find, got none", remedy=remedy)
     return relevant
 
 

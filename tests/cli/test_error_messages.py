@@ -88,7 +88,7 @@ MISTAKES = (
     ("calibrate minilm pairs.jsonl", "minilm", "--out"),
     ("calibrate run pairs.tsv --out made", "pairs.tsv, line", "--skip-bad-rows"),
     # evaluate, errors, publish
-    ("evaluate mine no_id.tsv", "no_id.tsv, line 2", ""),
+    ("evaluate mine no_id.tsv", "no_id.tsv: expected ids", "--id-column"),
     ("evaluate mine blank.tsv", "blank.tsv, line 3", "correct it"),
     ("evaluate mine ids.tsv", "1 of 2 ids are not in mine, such as 77", "remove their rows"),
     ("evaluate run pairs.jsonl --task classification --validation pairs.jsonl", "pairs.", ""),

@@ -1,4 +1,4 @@
-"""What is scored: `evaluate`, `rerank` and `calibrate`."""
+"""What is scored: `evaluate` and `calibrate`."""
 
 import json
 
@@ -62,6 +62,26 @@ def test_both_stages_are_scored(objects, index, tmp_path):
     (both,) = objects("evaluate", index, "pairs.tsv")
     assert both.pop("reranked").keys() == first.keys() == both.keys()
     assert both == first
+
+
+def test_queries_without_an_answer_are_told_by_their_first_hit(refused, objects, index, tmp_path):
+    """Columns are found as `search` finds them, and a blank id is none."""
+    rows = "Query,ID\nhow to learn python,5\ncook rice,8\nwhat is the capital of france,\n"
+    (tmp_path / "q.csv").write_text(rows)
+    write_words(index)
+    (scores,) = objects("evaluate", index, "q.csv")
+    assert (scores["queries"], scores["hits@1"]) == (2, 0.5)
+    assert scores["has_answer"] == {"unanswered": 1, "roc_auc": 0.5, "accuracy": None}
+    told = scores["reranked"]["has_answer"]
+    assert told["unanswered"] == 1
+    assert 0 <= told["roc_auc"] <= 1
+    assert told["accuracy"] in (0, 1 / 3, 2 / 3, 1)
+    records = [{"text": "how to learn python", "id": 5}, {"text": "rice", "id": None}]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (again,) = objects("evaluate", index, "q.jsonl")
+    assert (again["queries"], again["has_answer"]["unanswered"]) == (1, 1)
+    (tmp_path / "none.csv").write_text("query,id\nrice,\n")
+    refused("none.csv: expected ids of the questions", "evaluate", index, "none.csv")
 
 
 def test_a_run_gets_a_calibration(done, tmp_path):
