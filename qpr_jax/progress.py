@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -49,27 +50,38 @@ def bar(label: str, total: int = 0, *, start: int = 0, shown: bool = True) -> It
             task = progress.add_task("", total=total or None, completed=start)
             yield lambda done, text: progress.update(task, completed=done, description=text)
     else:
-        yield _log_lines(label, total, start)
+        with _log_lines(label, total, start) as show:
+            yield show
 
 
-def _log_lines(label: str, total: int, start: int) -> Show:
-    """Return a function that logs, such as `step 20 of 100, loss 1.2, 90 a second, 4 s left`."""
-    began = last = time.monotonic()
+@contextlib.contextmanager
+def _log_lines(label: str, total: int, start: int) -> Iterator[Show]:
+    """Yield a function of `bar`; a thread logs what it was told last, if anything, at intervals."""
+    began, ended, latest = time.monotonic(), threading.Event(), [(start, "")]
+
+    def log_line() -> None:
+        (done, text), seconds = latest[0], time.monotonic() - began
+        parts = [label, text, duration(seconds)]
+        if done > start:
+            rate = (done - start) / seconds
+            amount = f"{done:,} of {total:,}" if total else f"{done:,}"
+            parts = [f"{label} {amount}", text, f"{rounded(rate)} a second"]
+            if total:
+                parts.append(f"{duration(max(0, total - done) / rate)} left")
+        log.info("%s", ", ".join(filter(None, parts)))
+
+    def run() -> None:
+        while not ended.wait(LINE_INTERVAL):
+            log_line()
 
     def show(done: int, text: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last < LINE_INTERVAL or done <= start:
-            return
-        last, seconds = now, now - began
-        amount = f"{done:,} of {total:,}" if total else f"{done:,}"
-        rate = (done - start) / seconds
-        parts = [f"{label} {amount}", *filter(None, [text]), f"{rounded(rate)} a second"]
-        if total:
-            parts.append(f"{duration(max(0, total - done) / rate)} left")
-        log.info("%s", ", ".join(parts))
+        latest[0] = done, text
 
-    return show
+    threading.Thread(target=run, name="progress", daemon=True).start()
+    try:
+        yield show
+    finally:
+        ended.set()
 
 
 def duration(seconds: float) -> str:

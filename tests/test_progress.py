@@ -1,10 +1,19 @@
 import io
 import re
 import sys
+import time
 
 import pytest
 
 from qpr_jax import progress
+
+
+def next_line(caplog):
+    """Wait for the next line that is logged."""
+    count = len(caplog.messages)
+    while len(caplog.messages) == count:
+        time.sleep(0.001)
+    return caplog.messages[-1]
 
 
 def on_terminal(monkeypatch, term="xterm"):
@@ -32,13 +41,18 @@ def test_without_a_terminal_progress_is_lines(monkeypatch, caplog, dumb, total, 
     caplog.set_level("INFO", logger="qpr_jax")
     assert list(progress.count("abc", "read")) == ["a", "b", "c"]
     assert not caplog.messages  # short work is silent
-    monkeypatch.setattr(progress, "LINE_INTERVAL", 1e-9)
+    monkeypatch.setattr(progress, "LINE_INTERVAL", 0.01)
     with progress.bar("step", total, start=10) as show:
-        show(10, "")
-        assert not caplog.messages  # without a rate
+        line = next_line(caplog)
+        assert re.fullmatch(r"step, [\d.]+ s", line)  # also where nothing can be counted
         show(20, "loss 1")
-    (line,) = caplog.messages
+        while "loss" not in line:
+            line = next_line(caplog)
     assert re.fullmatch(expected, line)
+    time.sleep(0.05)
+    count = len(caplog.messages)
+    time.sleep(0.05)
+    assert len(caplog.messages) == count  # the end is silent
 
 
 @pytest.mark.parametrize("shown", [True, False])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.cli.serve import PORT, allowed_hosts, host_names, host_option, listen, run_app
 from qpr_jax.data.columns import format_of, separator_of, table_files
@@ -115,7 +116,9 @@ def duplicates(
     index = _open_index(incremental, against, encoder) if incremental else None
     table, name = read(files), ", ".join(map(input_name, questions))
     table.where = f"{name}, line"
-    if not table.entries:
+    with progress.bar("reading"):
+        count = len(table.entries)
+    if not count:
         raise UserError(f"{name}: expected questions, got none")
     other = read(others) if others else None
     default = "" if encoder or index else default_encoder_of(table, other)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from qpr_jax import progress
 from qpr_jax.data.clusters import in_one_cluster
 from qpr_jax.data.contrasts import contrasts
 from qpr_jax.data.splits import VALIDATION
@@ -231,15 +232,16 @@ def train_pair_model(
     """
     words = None
     if config.rerank.candidates:
-        words = train_words(
-            dataset,
-            encoder,
-            vectors,
-            depth=config.rerank.candidates,
-            trained=trains(config),
-            seed=config.seed,
-            index=index,
-        )
+        with progress.bar("words model"):
+            words = train_words(
+                dataset,
+                encoder,
+                vectors,
+                depth=config.rerank.candidates,
+                trained=trains(config),
+                seed=config.seed,
+                index=index,
+            )
     if words is None and dataset.start:
         return inherit(config.encoder.pretrained, dataset, encoder, vectors)
     return words
