@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +140,13 @@ def questions_input(*, ids: bool = False, payload: bool = False) -> Callable[...
 def read_files(paths: Sequence[str], read: Read) -> Table:
     """Read the questions of files, and of files in folders."""
     return read(table_files(paths, format=read.keywords["format"]))
+
+
+def beside(file: str, ending: str) -> pathlib.Path:
+    """Return the path of an output folder beside a file."""
+    name = pathlib.Path(file).name
+    stem = name.partition(".")[0] or name
+    return pathlib.Path(file).with_name(f"{stem}_{ending}")
 
 
 def load_index(folder: str, cross_encoder: str | None = None) -> Retriever:

@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from qpr_jax.cli import data, duplicates, evaluate, indexes, runs, serve
+from qpr_jax.cli import data, duplicates, evaluate, indexes, judging, runs, serve
 from qpr_jax.errors import UserError
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
@@ -39,7 +39,7 @@ def qpr() -> None:
     """
 
 
-for module in (data, duplicates, evaluate, indexes, runs, serve):
+for module in (data, duplicates, evaluate, indexes, judging, runs, serve):
     for value in vars(module).values():
         if isinstance(value, click.Command):
             qpr.add_command(value)

@@ -1,4 +1,4 @@
-"""Commands of duplicates: duplicates finds them, review judges them in a browser."""
+"""The command `duplicates`: find the duplicates in a table."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import hashlib
 import json
 import logging
 import pathlib
-import secrets
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +13,14 @@ import click
 
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
-from qpr_jax.cli.serve import PORT, allowed_hosts, host_names, host_option, listen, run_app
 from qpr_jax.data.columns import format_of, separator_of, table_files
 from qpr_jax.data.decoding import ARROW, STANDARD_INPUT, input_name
-from qpr_jax.data.tables import read_table
-from qpr_jax.errors import UserError, needs, shortened
+from qpr_jax.errors import UserError, shortened
 from qpr_jax.files import locked, read_object, write_json
 
 if TYPE_CHECKING:
     from qpr_jax.duplicates.groups import Linkage
     from qpr_jax.duplicates.pairs import Pairs
-    from qpr_jax.duplicates.review import Review
     from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
@@ -48,14 +43,7 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
     first = context.params["questions"][0]
     if out is None and first == STANDARD_INPUT:
         raise click.UsageError("name the output folder with --out")
-    return out or str(_name_beside(first, "duplicates"))
-
-
-def _name_beside(file: str, ending: str) -> pathlib.Path:
-    """Return the path of an output folder beside a file."""
-    name = pathlib.Path(file).name
-    stem = name.partition(".")[0] or name
-    return pathlib.Path(file).with_name(f"{stem}_{ending}")
+    return out or str(cli.beside(first, "duplicates"))
 
 
 @cli.command(stopped="{out} is complete where its info.json says so")
@@ -231,122 +219,3 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
         log.info(text.replace("90 %", "90 %%"), *judged)
     elif info["pairs"]:
         log.info("next: `qpr review %s` judges pairs in a browser", out)
-
-
-@cli.command(stopped="every label given is on disk")
-@cli.argument("pairs", type=cli.PATH)
-@cli.option("--queries", type=cli.FILE, help="Judge the first hits of these; PAIRS is an index.")
-@cli.option("--sample", default=50, type=cli.COUNT, help="Queries that are drawn at random.")
-@cli.option("--labels", type=cli.PATH, help="CSV.  [default: labels.csv beside PAIRS]")
-@cli.option("--precision", default=0.9, type=cli.PART, help="Precision of the threshold sought.")
-@cli.table_format("PAIRS")
-@host_option
-@cli.option("--port", default=8001, type=PORT)
-@allowed_hosts
-def review(
-    pairs: str,
-    queries: str | None,
-    sample: int,
-    labels: str | None,
-    precision: float,
-    format: str | None,
-    host: str,
-    port: int,
-    allowed_host: tuple[str, ...],
-) -> None:
-    """Judge found PAIRS in a browser.
-
-    It shows one pair at a time, and which threshold the labels imply. PAIRS is what `qpr
-    duplicates` wrote, or its folder. The page takes y, n, s (skip) and u (undo). Pairs are chosen
-    so that few labels tell most. Each label is in their file before the next pair is shown; the
-    same command goes on with them. They are labeled pairs, for `qpr calibrate` and
-    `qpr train --labels`. Ctrl-C ends the review.
-
-    With --queries, PAIRS is an index, and the first hits of queries are judged; that gives Hits@1
-    where nobody has labels. The hits and labels of FILE.csv are in FILE_first_hits beside it.
-
-    The address that is printed has a token, new at each start; without it nothing is shown or kept.
-
-    \b
-    Example: qpr review found --precision 0.9
-             qpr review my_index --queries asked.csv --sample 50
-    """
-    with needs("`qpr review`", ".[serve]"):
-        from qpr_jax.serving.middleware import LOOPBACK
-        from qpr_jax.serving.pages import make_review_app
-    from qpr_jax.duplicates.output import pairs_file
-    from qpr_jax.duplicates.review import LABELS_FILE, open_review
-
-    if queries is not None:
-        pairs = _find_first_hits(pairs, queries, sample, format or "")
-    pairs = pairs_file(pairs)
-    if pairs == STANDARD_INPUT:
-        raise UserError("expected a file of pairs, got standard input", setting="pairs")
-    others = host_names(host, allowed_host)
-    path = labels or str(pathlib.Path(pairs).with_name(LABELS_FILE))
-    with (
-        listen(host, port) as listening,
-        open_review(pairs, path, precision=precision, format=format or "") as session,
-    ):
-        token = secrets.token_urlsafe(16)
-        app = make_review_app(session, token=token, allowed_hosts=[*LOOPBACK, *others])
-        name = next((name for name in others if name != "*"), "localhost")
-        url = f"http://{name}:{listening.getsockname()[1]}/?token={token}"
-        facts = {"pairs": len(session.found.values), "labels": len(session.history), "url": url}
-        text = "%s: %s pairs to judge, %s labels in %s; the page is at %s"
-        log.info(text, pairs, f"{facts['pairs']:,}", f"{facts['labels']:,}", path, url)
-        if cli.wants_json():
-            click.echo(json.dumps(facts))
-        try:
-            run_app(app, listening)
-        finally:  # Ctrl-C comes out of it
-            log.info("%s", _implied(session))
-            if step := _next_step(session, pathlib.Path(pairs).parent):
-                log.info("%s", step)
-
-
-def _find_first_hits(index: str, queries: str, sample: int, format: str) -> str:
-    """Return the folder of the first hits of queries; search for them unless it is there."""
-    from qpr_jax.duplicates.first_hits import write_first_hits
-    from qpr_jax.duplicates.output import INFO
-
-    folder = _name_beside(queries, "first_hits")
-    if not (folder / INFO).exists():
-        table = read_table(queries, id=None, payload=False, format=format)
-        write_first_hits(folder, cli.load_index(index), table, sample)
-    return str(folder)
-
-
-def _next_step(session: Review, folder: pathlib.Path) -> str:
-    """Return the command that fits the scores to labels; "" for too few of them."""
-    from qpr_jax.duplicates.output import INFO
-    from qpr_jax.pair_model.refit import LEAST_LABELS
-
-    yes, no = (int(counts.sum()) for counts in session.counts())
-    if yes + no < LEAST_LABELS or not (yes and no):
-        return ""
-    encoder, fitted = read_object(folder / INFO).get("encoder", "ENCODER"), folder / "calibrated"
-    command = shlex.join(["qpr", "calibrate", encoder, str(session.path), "--out", str(fitted)])
-    again = f"find duplicates again with `--encoder {shlex.quote(str(fitted))}` in another --out"
-    return f"next: `{command}` fits the scores to the labels; then {again}"
-
-
-def _implied(session: Review) -> str:
-    from qpr_jax.duplicates.review import threshold_of
-
-    estimate = session.estimate()
-    if estimate is None:
-        return "no label"
-    limits = f"90 % interval {estimate.low:.3f} to {estimate.high:.3f}"
-    if estimate.low == estimate.high:
-        limits = "all of them have labels"
-    if not session.found.option:
-        labels = f"{estimate.labels:,} labels"
-        return f"{labels}: Hits@1 of the queries is {estimate.precision:.3f} ({limits})"
-    value = threshold_of(session.found, estimate)
-    flag = f"--{session.found.option.replace('_', '-')} {value!r}"
-    line = f"`{flag}` of `qpr duplicates` accepts {estimate.pairs:,} pairs at a precision of "
-    line += f"{estimate.precision:.3f} ({limits})"
-    if not estimate.reached:
-        line = f"no threshold has a precision of {session.precision:g}; the best: {line}"
-    return f"{estimate.labels:,} labels: {line}"
