@@ -48,27 +48,35 @@ _INNER = re.compile(r"\(([^()\[\]]*)\)|\[([^()\[\]]*)\]")
 _OPPOSITES = {"HassTurnOn": "HassTurnOff", "HassMediaPlayerMute": "HassMediaPlayerUnmute"}
 Meaning = tuple[str, ...]  # the intent, and its slots in order
 Slots = dict[str, tuple[str, str]]  # the words of each slot, and what they mean
+Rule = dict[str, Any]  # of JSON
+Block = tuple[str, Rule]  # an intent, and some of its templates
 
 
-def home_sentences() -> tuple[list[tuple[str, Meaning]], list[tuple[str, str]]]:
-    """Make sentences, each with its meaning, and pairs of near misses; the same ones each time."""
+def read_blocks(rng: random.Random) -> tuple[Rule, list[Block], list[Block]]:
+    """Read the rules; and the blocks of `home_sentences`, and the others."""
     path = importlib.resources.files("home_assistant_intents").joinpath("data", "en.json")
     rules = json.loads(path.read_text("utf-8"))
-    rng, labeled = random.Random(0), list[tuple[str, Meaning]]()
-    contrasts = list[tuple[str, str]]()
     blocks = [
         (intent, block)
         for intent, found in sorted(rules["intents"].items())
         if not intent.startswith(LEFT_OUT)
         for block in found["data"]
     ]
-    for intent, block in rng.sample(blocks, min(MOST, len(blocks))):
+    chosen = rng.sample(blocks, min(MOST, len(blocks)))
+    return rules, chosen, [block for block in blocks if block not in chosen]
+
+
+def home_sentences() -> tuple[list[tuple[str, Meaning]], list[tuple[str, str]]]:
+    """Make sentences, each with its meaning, and pairs of near misses; the same ones each time."""
+    rng, labeled = random.Random(0), list[tuple[str, Meaning]]()
+    contrasts = list[tuple[str, str]]()
+    rules, blocks, _ = read_blocks(rng)
+    for intent, block in blocks:
         firsts = []
         for slots in _draws(block, rules["lists"], rng):
-            meaning = _meaning(intent, block, slots)
+            meaning = meaning_of(intent, block, slots)
             for _ in range(SENTENCES):
-                text = _fill(rng.choice(block["sentences"]), slots, rules["expansion_rules"], rng)
-                labeled.append((text, meaning))
+                labeled.append((fill(block, slots, rules, rng), meaning))
             firsts.append(labeled[-SENTENCES][0])
         contrasts += [(firsts[0], other) for other in firsts[1:]]
     first = {meaning: text for text, meaning in reversed(labeled)}
@@ -78,22 +86,27 @@ def home_sentences() -> tuple[list[tuple[str, Meaning]], list[tuple[str, str]]]:
     return labeled, contrasts
 
 
-def _draws(block: dict[str, Any], lists: dict[str, Any], rng: random.Random) -> list[Slots]:
-    """Draw the values of the slots of a block: some, then the same with one that is another."""
+def draw_slots(block: Rule, lists: Rule, rng: random.Random) -> Slots:
+    """Draw the values of the slots of a block."""
     names = sorted({*_SLOT.findall(" ".join(block["sentences"]))})
-    domain = str(block.get("requires_context", {}).get("domain", [""])[0])
-    found = [{name: _value(name, domain, lists, rng) for name in names}]
-    for _ in range(10 * bool(names)):
-        changed = rng.choice(names)
-        other = found[0] | {changed: _value(changed, domain, lists, rng)}
+    return {name: _value(name, block, lists, rng) for name in names}
+
+
+def _draws(block: Rule, lists: Rule, rng: random.Random) -> list[Slots]:
+    """Draw the values of the slots of a block: some, then the same with one that is another."""
+    found = [draw_slots(block, lists, rng)]
+    for _ in range(10 * bool(found[0])):
+        changed = rng.choice([*found[0]])
+        other = found[0] | {changed: _value(changed, block, lists, rng)}
         if other not in found and len(found) < VALUES:
             found.append(other)
     return found
 
 
-def _value(name: str, domain: str, lists: dict[str, Any], rng: random.Random) -> tuple[str, str]:
+def _value(name: str, block: Rule, lists: Rule, rng: random.Random) -> tuple[str, str]:
     """Draw the value of a slot: words, and what they mean."""
     name = name.partition(":")[0]
+    domain = str(block.get("requires_context", {}).get("domain", [""])[0])
     if name == "name" or name in FREE:
         words = rng.choice(FREE[name] if name in FREE else NAMES.get(domain, NAMES[""]))
     elif "range" in lists[name]:
@@ -106,7 +119,7 @@ def _value(name: str, domain: str, lists: dict[str, Any], rng: random.Random) ->
     return words, words
 
 
-def _meaning(intent: str, block: dict[str, Any], slots: Slots) -> Meaning:
+def meaning_of(intent: str, block: Rule, slots: Slots) -> Meaning:
     """Name the intent with its slots; blocks that answer otherwise are of other meanings."""
     fixed = [f"{name}={value}" for name, value in sorted(block.get("slots", {}).items())]
     drawn = [f"{name.split(':')[-1]}={value}" for name, (_, value) in slots.items()]
@@ -114,9 +127,10 @@ def _meaning(intent: str, block: dict[str, Any], slots: Slots) -> Meaning:
     return intent, answer, *fixed, *sorted(drawn)
 
 
-def _fill(text: str, slots: Slots, rules: dict[str, str], rng: random.Random) -> str:
-    """Choose one sentence of a template."""
-    while text != (text := _RULE.sub(lambda rule: f"({rules[rule[1]]})", text)):
+def fill(block: Rule, slots: Slots, rules: Rule, rng: random.Random) -> str:
+    """Choose one sentence of a block."""
+    text, parts_of = rng.choice(block["sentences"]), rules["expansion_rules"]
+    while text != (text := _RULE.sub(lambda rule: f"({parts_of[rule[1]]})", text)):
         pass  # rules may name rules
     text = _SLOT.sub(lambda slot: f"({slots[slot[1]][0]})", text)
     while match := _INNER.search(text):
