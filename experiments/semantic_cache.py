@@ -27,7 +27,8 @@ from qpr_jax.distant.cluster_folder import wilson
 from qpr_jax.text.cleaning import number_key
 
 BOUNDS = {"cosine": (0.8, 0.9, 0.95), "cosine and numbers": (0.8, 0.9), "search": (0.3, 0.5, 0.7)}
-BOUNDS |= {"pair": (0.5, 0.9, 0.95, 0.99)}
+BOUNDS |= {"pair": (0.5, 0.9, 0.95, 0.99, 0.999)}
+FOUND = (35, 50, 75, 100, 125)  # paraphrases
 
 
 def ask(encoder: str, cached: dict[str, home.Meaning], asked: list[home.Question]) -> pd.DataFrame:
@@ -69,17 +70,18 @@ def main() -> int:
     if options.hits:
         table.to_csv(options.hits, index=False)
     facts = {"seeds": 1, "command": "python -m experiments.semantic_cache", "commit": commit()}
-    records, lines = list[dict[str, Any]](), list[list[str]]()
+    records, lines, equal = list[dict[str, Any]](), list[list[str]](), list[list[str]]()
     for scorer, found in table.groupby("scorer", sort=False):
+        right = found["right"] & (found["kind"] == home.SAME)
+        bounds = found["score"][right].sort_values(ascending=False).iloc[[n - 1 for n in FOUND]]
+        wrong = found["score"][~found["right"]]
+        equal.append([str(scorer), *(str((wrong >= bound).sum()) for bound in bounds)])
         for bound in BOUNDS[str(scorer).partition(", ")[2]]:
             hit = found["score"] >= bound
-            cases = {
-                "found": (hit & found["right"])[found["kind"] == home.SAME],
-                "wrong": hit & ~found["right"],
-            }
-            cases |= {
-                f"wrong, {kind}": each for kind, each in cases["wrong"].groupby(found["kind"])
-            }
+            cases = {"found": (hit & right)[found["kind"] == home.SAME]}
+            cases["wrong"] = hit & ~found["right"]
+            kinds = cases["wrong"].groupby(found["kind"])
+            cases |= {f"wrong, {kind}": each for kind, each in kinds}
             lines.append([str(scorer), str(bound)])
             for metric, each in cases.items():
                 low, high = wilson(int(each.sum()), len(each))
@@ -88,9 +90,10 @@ def main() -> int:
                 lines[-1].append(f"{each.sum()} of {len(each)} [{low:.2f}, {high:.2f}]")
     options.results.mkdir(parents=True, exist_ok=True)
     Scores(pd.DataFrame(records)).write(options.results)
-    write_page(
-        options.results, "A semantic cache", table_lines(["decided by", "from", *cases], lines)
-    )
+    page = table_lines(["decided by", "from", *cases], lines)
+    page += ["Wrong answers from the score on at which so many paraphrases are found:", ""]
+    page += table_lines(["decided by", *map(str, FOUND)], equal)
+    write_page(options.results, "A semantic cache", page)
     return 0
 
 
