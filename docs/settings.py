@@ -114,7 +114,7 @@ def _losses() -> Iterable[str]:
     """Which loss reads which settings."""
     yield from ("## Which loss reads which setting", "")
     yield "Losses of pairs also read `loss.symmetric`, `loss.mask_own_cluster`, `batch.sampling`"
-    yield "and `batch.hard_negatives`, which takes questions of `data.negatives` where that is set."
+    yield "and `batch.hard_negatives`."
     yield from ("", "| loss | reads | settings |", "|---|---|---|")
     for name in LOSSES:
         names = ", ".join(f"`loss.{setting}`" for setting in settings_of(name))

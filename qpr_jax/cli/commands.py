@@ -15,7 +15,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "s
 _GROUPS = {
     "Find": "duplicates index search add remove compact serve review info",
     "Train": "train presets evaluate errors publish",
-    "Data and more": "clusters splits negatives encode rerank calibrate sample",
+    "Data and more": "clusters splits encode calibrate sample",
 }
 
 

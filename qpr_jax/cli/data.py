@@ -1,43 +1,24 @@
-"""Commands that make data for a training: clusters, splits, negatives, sample."""
+"""Commands that make data for a training: clusters, splits, sample."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import pathlib
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-import numpy as np
 
-from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.data.columns import table_files
-from qpr_jax.data.decoding import input_name
-from qpr_jax.data.question_pairs import IDS, QuestionPairs, read_question_pairs
-from qpr_jax.data.splits import SPLITS, group_questions, read_split
+from qpr_jax.data.question_pairs import read_question_pairs
 from qpr_jax.data.task_splits import write_tasks
-from qpr_jax.distant.cluster_folder import content_hash, make_folder, score_labels
+from qpr_jax.distant.cluster_folder import make_folder, score_labels
 from qpr_jax.distant.logs import Logs
 from qpr_jax.distant.method import LEAST, Method
-from qpr_jax.errors import UserError
-from qpr_jax.files import read_object, refuse_existing, write_atomically
-
-if TYPE_CHECKING:
-    from qpr_jax.index.protocol import Hit
-    from qpr_jax.retriever import Retriever
-    from qpr_jax.training.negatives import Rules
+from qpr_jax.files import refuse_existing
 
 log = logging.getLogger("qpr_jax")
 
-_COUNTS = (
-    "{queries:,} queries, {negatives:,} negatives; {short:,} queries have fewer than asked for; "
-    "hits dropped: {paraphrases:,} known paraphrases or the query itself, {rank:,} before the "
-    "first rank, {margin:,} within the margin, {score:,} paraphrases by score"
-)
 _LEAST = f"Minimum for a cluster.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]"
 
 
@@ -139,159 +120,6 @@ def splits(
     more = {name: report[name] for name in ("blank_pairs", "self_pairs")}
     log.info("left out: %s", _counts(report["dropped"] | more))
     return {"out": out, **report}
-
-
-@cli.command(stopped="{out} is complete or unchanged")
-@cli.argument("run", type=cli.PATH)
-@cli.argument("pairs", default="-")
-@cli.option("--out", required=True, type=cli.FILE, help="A .tsv or .jsonl file.")
-@cli.option("--from-rank", default=1, type=cli.COUNT, help="First rank to keep.")
-@cli.option("--to-rank", default=50, type=cli.COUNT, help="Last rank to keep.")
-@cli.option("--count", default=4, type=cli.COUNT, help="Negatives per query.")
-@cli.option("--relative-margin", type=cli.DISTANCE, help="Distance: 1 + this times the positive's.")
-@cli.option("--scored", is_flag=True, help="Score hits by RUN's model of pairs.")
-@cli.option("--cross-encoder", type=cli.PATH, help="Score hits by this folder's model.")
-@cli.option("--max-score", type=cli.SHARE, help="Drop hits of a higher score.  [default: 0.5]")
-@cli.option("--seed", type=click.IntRange(0), help="Choose at random.  [default: the nearest]")
-@cli.option("--split", type=click.Choice(SPLITS), help="Use only questions in this split of RUN.")
-@cli.table_format("PAIRS")
-@cli.skip_bad_rows
-def negatives(
-    run: str,
-    pairs: str,
-    out: str,
-    from_rank: int,
-    to_rank: int,
-    count: int,
-    relative_margin: float | None,
-    scored: bool,
-    cross_encoder: str | None,
-    max_score: float | None,
-    seed: int | None,
-    split: str | None,
-    format: str | None,
-    skip_bad_rows: bool,
-) -> dict[str, Any]:
-    """Mine hard negatives for a training.
-
-    A negative is a near hit of a question of PAIRS (question1, question2, is_duplicate) that is not
-    a known paraphrase. Known paraphrases are linked by duplicates, also through others, or have the
-    same words; the farthest one is the positive. Ranks leave them out. Searches the index of RUN;
-    without an index, all questions of PAIRS; with --split, those of the split alone, so that a
-    training reads no held-out question. --scored and --cross-encoder drop hits that are probably
-    paraphrases without a label.
-
-    Writes query, negative, rank, distance, positive_distance, id (of the negative in the index)
-    and, with a model, score (how likely the two mean the same). A training reads the file as
-    data.negatives.
-
-    \b
-    Example: qpr negatives runs/quora_sdml pairs.tsv --split train --out negatives.tsv \\
-                 --relative-margin 0.5
-             qpr train runs/mine pairs.tsv --set data.negatives=negatives.tsv \\
-                 --set batch.hard_negatives=128
-    """
-    from qpr_jax.training.negatives import Rules
-
-    if from_rank > to_rank:
-        raise click.UsageError("--from-rank is above --to-rank")
-    if max_score is not None and not (scored or cross_encoder):
-        raise click.UsageError("--max-score goes with --scored or --cross-encoder")
-    if pathlib.Path(out).suffix not in (".tsv", ".jsonl"):
-        raise UserError(f"expected a file .tsv or .jsonl, got {out}", setting="out")
-    if pathlib.Path(out).resolve() == pathlib.Path(pairs).resolve():
-        raise UserError(f"expected another file than that of the pairs, got {out}", setting="out")
-    least = 0.5 if max_score is None else max_score
-    rules = Rules(from_rank, to_rank, count, relative_margin, least, seed)
-    labeled = read_question_pairs(pairs, format=format, skip_bad_rows=skip_bad_rows)
-    if split is not None:
-        labeled = _subset(labeled, run, pairs, split)
-    if not labeled.is_duplicate.any():
-        where = f" in {split}" if split else ""
-        what = f"{input_name(pairs)}: expected questions labeled as duplicates, got none{where}"
-        raise UserError(what)
-    retriever = _open_searched(run, labeled, rules, whole=split is None)
-    if scored and retriever.ordering(None) is None:
-        raise UserError(f"{run}: has no scores of pairs", setting="scored")
-    counts = _write_negatives(out, labeled, rules, retriever, scored, cross_encoder)
-    log.info("%s: %s", out, _COUNTS.format_map(counts))
-    return {"out": out, **counts}
-
-
-def _subset(labeled: QuestionPairs, run: str, path: str, split: str) -> QuestionPairs:
-    """Return the pairs of a split of the run; UserError if the file has no ids of its questions."""
-    trained_on = read_object(pathlib.Path(run, "run.json")).get("data.sha256")
-    if labeled.numbered and not (os.path.exists(path) and trained_on == content_hash(path)):
-        what = f"expected {path} to be the file that {run} was trained on, or to have the "
-        what += f"columns {' and '.join(IDS)}, which say which split a question is in"
-        raise UserError(what, setting="split", remedy="give the file of the training")
-    return labeled.subset(np.isin(labeled.ids, read_split(run, split)))
-
-
-def _open_searched(run: str, labeled: QuestionPairs, rules: Rules, *, whole: bool) -> Retriever:
-    """Open the index of the run if it may be searched `whole`, else index the questions."""
-    from qpr_jax.retriever import Retriever
-
-    if not (whole and pathlib.Path(run, "index").is_dir()):
-        log.info("indexing %s questions", f"{len(labeled.questions):,}")
-        return Retriever.build(labeled.questions, encoder=run)
-    retriever = Retriever.load(run)
-    if retriever.store.index_config.metric != "l2" and rules.relative_margin is not None:
-        what = f"{run}: expected an index by distance, got one by inner product"
-        raise UserError(what, remedy="leave out --relative-margin")
-    return retriever
-
-
-def _write_negatives(
-    out: str,
-    labeled: QuestionPairs,
-    rules: Rules,
-    retriever: Retriever,
-    scored: bool,
-    cross_encoder: str | None,
-) -> Counter[str]:
-    """Write the negatives of the questions that have a known paraphrase; options as of the command.
-
-    Returns the counts of `find_negatives`.
-    """
-    from qpr_jax.data.clusters import transitive_clusters
-    from qpr_jax.pair_model.cross_encoder import read_cross_encoder
-    from qpr_jax.pair_model.hits import score_hits
-    from qpr_jax.pair_model.plain import probability
-    from qpr_jax.training.negatives import FIELDS, find_negatives, query_groups
-
-    same = labeled.pairs[labeled.is_duplicate]
-    clusters = transitive_clusters(len(labeled.questions), same)
-    groups = group_questions(labeled.questions, clusters)
-    queries = query_groups(labeled.questions, groups)
-    encoder, store = retriever.encoder, retriever.store
-    model = retriever.ordering(None) if scored else None
-    other: Any = read_cross_encoder(cross_encoder) if cross_encoder else None
-    counts: Counter[str] = Counter()
-
-    def find(texts: Sequence[str], k: int) -> tuple[np.ndarray, list[list[Hit]]]:
-        vectors = retriever.encode(texts)
-        hits = store.search(vectors, k)
-        if model is not None:
-            hits = score_hits(model, encoder, store, texts, hits, sort=False)
-        return vectors, hits
-
-    def score(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        first, second = zip(*pairs, strict=True)
-        return probability(other.logits(first, second, np.zeros(len(pairs))))
-
-    asked = (labeled.questions, groups, queries, rules)
-    found = find_negatives(*asked, find, counts, score if other else None)
-    with progress.bar("query", sum(map(len, queries))) as show, write_atomically(out, "w") as file:
-
-        def rows() -> Iterator[dict[str, object]]:
-            for some in found:
-                yield from (negative.fields(labeled.questions) for negative in some)
-                show(counts["queries"], "")
-
-        header = FIELDS if scored or cross_encoder else FIELDS[:-1]
-        file.writelines(cli.as_lines(rows(), pathlib.Path(out).suffix[1:], header))
-    return counts
 
 
 @cli.command(stopped="{out} is complete or absent")

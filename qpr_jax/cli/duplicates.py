@@ -17,6 +17,7 @@ from qpr_jax.cli import command as cli
 from qpr_jax.cli.serve import PORT, allowed_hosts, host_names, host_option, listen, run_app
 from qpr_jax.data.columns import format_of, separator_of, table_files
 from qpr_jax.data.decoding import ARROW, STANDARD_INPUT, input_name
+from qpr_jax.data.tables import read_table
 from qpr_jax.errors import UserError, needs, shortened
 from qpr_jax.files import locked, read_object, write_json
 
@@ -46,9 +47,14 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
     first = context.params["questions"][0]
     if out is None and first == STANDARD_INPUT:
         raise click.UsageError("name the output folder with --out")
-    name = pathlib.Path(first).name
+    return out or str(_name_beside(first, "duplicates"))
+
+
+def _name_beside(file: str, ending: str) -> pathlib.Path:
+    """Return the path of an output folder beside a file."""
+    name = pathlib.Path(file).name
     stem = name.partition(".")[0] or name
-    return out or str(pathlib.Path(first).with_name(f"{stem}_duplicates"))
+    return pathlib.Path(file).with_name(f"{stem}_{ending}")
 
 
 @cli.command(stopped="{out} is complete where its info.json says so")
@@ -225,6 +231,8 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
 
 @cli.command(stopped="every label given is on disk")
 @cli.argument("pairs", type=cli.PATH)
+@cli.option("--queries", type=cli.FILE, help="Judge the first hits of these; PAIRS is an index.")
+@cli.option("--sample", default=50, type=cli.COUNT, help="Queries that are drawn at random.")
 @cli.option("--labels", type=cli.PATH, help="CSV.  [default: labels.csv beside PAIRS]")
 @cli.option("--precision", default=0.9, type=cli.PART, help="Precision of the threshold sought.")
 @cli.table_format("PAIRS")
@@ -233,6 +241,8 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
 @allowed_hosts
 def review(
     pairs: str,
+    queries: str | None,
+    sample: int,
     labels: str | None,
     precision: float,
     format: str | None,
@@ -248,9 +258,14 @@ def review(
     same command goes on with them. They are labeled pairs, for `qpr calibrate` and
     `qpr train --labels`. Ctrl-C ends the review.
 
+    With --queries, PAIRS is an index, and the first hits of queries are judged; that gives Hits@1
+    where nobody has labels. The hits and labels of FILE.csv are in FILE_first_hits beside it.
+
     The address that is printed has a token, new at each start; without it nothing is shown or kept.
 
+    \b
     Example: qpr review found --precision 0.9
+             qpr review my_index --queries asked.csv --sample 50
     """
     with needs("`qpr review`", ".[serve]"):
         from qpr_jax.serving.middleware import LOOPBACK
@@ -258,6 +273,8 @@ def review(
     from qpr_jax.duplicates.output import pairs_file
     from qpr_jax.duplicates.review import LABELS_FILE, open_review
 
+    if queries is not None:
+        pairs = _find_first_hits(pairs, queries, sample, format or "")
     pairs = pairs_file(pairs)
     if pairs == STANDARD_INPUT:
         raise UserError("expected a file of pairs, got standard input", setting="pairs")
@@ -284,6 +301,18 @@ def review(
                 log.info("%s", step)
 
 
+def _find_first_hits(index: str, queries: str, sample: int, format: str) -> str:
+    """Return the folder of the first hits of queries; search for them unless it is there."""
+    from qpr_jax.duplicates.first_hits import write_first_hits
+    from qpr_jax.duplicates.output import INFO
+
+    folder = _name_beside(queries, "first_hits")
+    if not (folder / INFO).exists():
+        table = read_table(queries, id=None, payload=False, format=format)
+        write_first_hits(folder, cli.load_index(index), table, sample)
+    return str(folder)
+
+
 def _next_step(session: Review, folder: pathlib.Path) -> str:
     """Return the command that fits the scores to labels; "" for too few of them."""
     from qpr_jax.duplicates.output import INFO
@@ -304,10 +333,16 @@ def _implied(session: Review) -> str:
     estimate = session.estimate()
     if estimate is None:
         return "no label"
+    limits = f"90 % interval {estimate.low:.3f} to {estimate.high:.3f}"
+    if estimate.low == estimate.high:
+        limits = "all of them have labels"
+    if not session.found.option:
+        labels = f"{estimate.labels:,} labels"
+        return f"{labels}: Hits@1 of the queries is {estimate.precision:.3f} ({limits})"
     value = threshold_of(session.found, estimate)
     flag = f"--{session.found.option.replace('_', '-')} {value!r}"
     line = f"`{flag}` of `qpr duplicates` accepts {estimate.pairs:,} pairs at a precision of "
-    line += f"{estimate.precision:.3f} (90 % interval {estimate.low:.3f} to {estimate.high:.3f})"
+    line += f"{estimate.precision:.3f} ({limits})"
     if not estimate.reached:
         line = f"no threshold has a precision of {session.precision:g}; the best: {line}"
     return f"{estimate.labels:,} labels: {line}"

@@ -1,25 +1,23 @@
-"""Commands of scores: evaluate, errors (queries at which a run fails), rerank, calibrate."""
+"""Commands of scores: evaluate, errors (queries at which a run fails), calibrate."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import pathlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax import progress
 from qpr_jax.cli import command as cli
-from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import STANDARD_INPUT, input_name
-from qpr_jax.data.question_pairs import COLUMNS, QuestionPairs, read_question_pairs
+from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import HELD_OUT, read_pairs
+from qpr_jax.data.tables import Table, read_table
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import refuse_existing
-from qpr_jax.ids import Id, parse_key
+from qpr_jax.ids import Id, id_key
 
 if TYPE_CHECKING:
     from qpr_jax.evaluation.translation import Encode
@@ -31,7 +29,14 @@ _FITTED = "fitted to {labels:,} labels, {duplicates:,} duplicates"
 _FIT = "precision {precision:.2f} and recall {recall:.2f} at 0.5, Brier score {brier:.3f}"
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
-    "retrieval": ("format", "text_column", "id_column", "other_texts", "cross_encoder"),
+    "retrieval": (
+        "format",
+        "text_column",
+        "id_column",
+        "skip_bad_rows",
+        "other_texts",
+        "cross_encoder",
+    ),
     "classification": ("format", "validation", "skip_bad_rows"),
     "mining": ("format", "skip_bad_rows"),
     "translation": ("skip_bad_rows",),
@@ -46,8 +51,8 @@ _OPTIONS = {
 @cli.option("--validation", type=cli.PATH, help="Labeled pairs to choose thresholds on.")
 @cli.table_format("PAIRS and --validation")
 @cli.skip_bad_rows
-@cli.option("--text-column", help="Column of the query.  [default: question]")
-@cli.option("--id-column", help="Column of the id.  [default: id]")
+@cli.option("--text-column", help="Column of the query.  [default: question, query, ...]")
+@cli.option("--id-column", help="Column of the id.  [default: id, qid, ...]")
 @cli.option("--other-texts", is_flag=True, help="Skip hits with the text of the query.")
 @cli.option("--cross-encoder", type=cli.PATH, help="Also score the order of this folder's model.")
 @cli.option("--beir", type=cli.PATH, help="A folder in BEIR's format, instead of PAIRS.")
@@ -70,9 +75,11 @@ def evaluate(
 ) -> dict[str, Any]:
     """Score the run or index of FOLDER; prints JSON.
 
-    retrieval: a row of PAIRS is a query and the `id` of an indexed question with the same meaning.
-    A query can have several rows. Hits are in the order of distance; `reranked` has the scores of
-    the order by score, `cross_encoded` those of --cross-encoder's.
+    retrieval: a row of PAIRS is a query and the id of an indexed question with the same meaning.
+    A query can have several rows; its id is blank where no question answers it. Hits are in the
+    order of distance; `reranked` has the scores of the order by score, `cross_encoded` those of
+    --cross-encoder's. With blank ids, `has_answer` says how well the first hit tells which queries
+    have an answer: ROC AUC, and the accuracy of "its score is at least .3".
 
     classification: say which of PAIRS (question1, question2, is_duplicate) are duplicates, by the
     distance that is the best threshold on --validation.
@@ -100,7 +107,15 @@ def evaluate(
         if value and name not in ("folder", "pairs", "task", "beir", *_OPTIONS[way]):
             raise click.UsageError(f"--{name.replace('_', '-')} does not go with {way}")
     if way == "retrieval":
-        relevant = _read_relevant(pairs, text_column, id_column, format)
+        table = read_table(
+            pairs,
+            text=text_column or "",
+            id=id_column or "",
+            payload=False,
+            format=format or "",
+            skip_bad_rows=skip_bad_rows,
+        )
+        relevant = _read_relevant(table)
         return _score_retrieval(folder, relevant, cross_encoder, other_texts=other_texts)
     if way == "classification" and validation is None:
         raise click.UsageError("classification needs --validation")
@@ -115,29 +130,17 @@ def evaluate(
     return _score_pairs(encode, pairs, validation, read)
 
 
-def _read_relevant(
-    path: str, text_column: str | None, id_column: str | None, format: str | None
-) -> dict[str, set[Id]]:
-    """Read the ids that each query should find."""
-
-    def parse(query: object, cell: object) -> tuple[str, Id] | None:
-        value = parse_key(cell)
-        asks = isinstance(query, str) and query.strip()
-        return (str(query), value) if asks and value is not None else None
-
+def _read_relevant(table: Table) -> dict[str, set[Id]]:
+    """Read the ids that each query should find; none for a query without an answer."""
     relevant: dict[str, set[Id]] = {}
-    rows = read_values(
-        path,
-        [text_column or "question", id_column or "id"],
-        parse,
-        expected="a query and an id",
-        format=format or "",
-        remedy="name the columns with `--text-column` and `--id-column`",
-    )
-    for query, value in rows:
-        relevant.setdefault(query, set()).add(value)
-    if not relevant:
-        raise UserError(f"{input_name(path)}: expected pairs to score, got none")
+    for query in table:
+        found = relevant.setdefault(query.question, set())
+        if query.id is not None:
+            found.add(id_key(query.id))
+    if not any(relevant.values()):
+        what = f"{table.where.removesuffix(', line')}: expected ids of the questions that queries "
+        remedy = "name the column of ids with `--id-column`"
+        raise UserError(f"{what}should find, got none", remedy=remedy)
     return relevant
 
 
@@ -223,41 +226,6 @@ def errors(run: str, split: str, out: str) -> dict[str, Any]:
         click.echo(failures.summarize(results))
     count = len(failures.failing(results))
     return {"out": out, "split": split, "queries": len(results), "failing": count}
-
-
-@cli.command(stopped="the lines printed are complete", prints_json=True)
-@cli.argument("model", type=cli.PATH)
-@cli.argument("pairs", default="-")
-@cli.table_format("PAIRS")
-@cli.lines_output
-def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
-    """Score PAIRS with a cross-encoder.
-
-    PAIRS has the columns question1 and question2. MODEL is a run that trained a cross-encoder, or a
-    folder of sentence-transformers' CrossEncoder. Prints a line for each pair: question1,
-    question2, score (the output of the model after its activation) and, for a run, probability
-    (that the two mean the same, calibrated on validation pairs).
-
-    Example: qpr rerank runs/quora_cross_encoder pairs.tsv --output tsv
-    """
-    from qpr_jax.pair_model.cross_encoder import read_cross_encoder
-
-    def parse(first: object, second: object) -> tuple[str, str] | None:
-        return (first, second) if isinstance(first, str) and isinstance(second, str) else None
-
-    scorer, columns = read_cross_encoder(model), COLUMNS[:2]
-    texts = read_values(pairs, columns, parse, expected="two questions", format=format or "")
-    header = [*columns, "score", *(["probability"] if scorer.calibration is not None else [])]
-
-    def rows() -> Iterator[dict[str, object]]:
-        for part in cli.chunked(progress.count(texts, "scored")):
-            logits = scorer.predict(part)
-            scores = [scorer.scores(logits), scorer.probabilities(logits)]
-            values = [column.tolist() for column in scores if column is not None]
-            for pair, *numbers in zip(part, *values, strict=True):
-                yield dict(zip(header, (*pair, *numbers), strict=True))
-
-    sys.stdout.writelines(cli.as_lines(rows(), output, header))
 
 
 @cli.command(stopped="the scores are the old ones or the new ones")

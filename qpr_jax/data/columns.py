@@ -277,7 +277,7 @@ class Columns:
             what = f"{start}expected a column of questions ({', '.join(TEXT_NAMES[:4])}, ...)"
             other = ", or another format, such as `lines`" if in_text and len(names) == 1 else ""
             if {"question1", "question2"} <= {*names}:
-                other = "; pairs are for `qpr train`, `qpr evaluate`, `qpr rerank`"
+                other = "; pairs are for `qpr train` and `qpr evaluate`"
             raise UserError(f"{what}, got {listed(names)}", remedy=_NAME_TEXT + other)
         others = [name for name in names if name and name != text]
         key = "" if self.id is None else self.id or _usual(others, ID_NAMES, start, _NAME_ID)

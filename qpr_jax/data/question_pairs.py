@@ -42,7 +42,6 @@ class QuestionPairs:
         since an earlier id has their text), `changed_texts` (ids with several texts, of which the
         first that is not blank is kept), `blank_pairs` and `self_pairs` (rows left out, that have
         a blank question, or pair a question with itself).
-      numbered: whether the ids are not of the file, but numbers from 0.
       weights: float64 [P], how many found pairs each stands for; None: one.
       scores: float64 [P], those that the pairs were found with, NaN where there is none; or None.
     """
@@ -52,7 +51,6 @@ class QuestionPairs:
     pairs: np.ndarray
     is_duplicate: np.ndarray
     report: dict[str, Any]
-    numbered: bool = False
     weights: np.ndarray | None = None
     scores: np.ndarray | None = None
 
@@ -200,7 +198,6 @@ def gather_pairs(
         pairs[kept],
         labels[kept],
         report,
-        numbered=not whole,
         weights=None if facts is None else facts[kept, 0],
         scores=None if facts is None else facts[kept, 1],
     )

@@ -234,12 +234,6 @@ def read_pairs(run: StrPath, split: str) -> np.ndarray:
     return np.array(pairs, np.int64)
 
 
-def read_split(run: StrPath, split: str) -> np.ndarray:
-    """Read the ids of all questions of a split in RUN/splits: int64 [n]."""
-    rows = _read(run, "questions.tsv", lambda value, name: (int(value), name))
-    return np.array([value for value, name in rows if name == split], np.int64)
-
-
 def _read(run: StrPath, name: str, parse: Callable[[str, str], T]) -> list[T]:
     """What `parse` makes of each row of a file in RUN/splits, as `write_splits` writes it."""
     folder = pathlib.Path(run) / "splits"

@@ -16,10 +16,11 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from qpr_jax.data.columns import tsv_cell
+from qpr_jax.data.columns import read_rows, tsv_cell
+from qpr_jax.data.frames import is_missing
 from qpr_jax.data.tables import Payload, Table
 from qpr_jax.errors import UserError, needs
-from qpr_jax.files import read_object, write_atomically
+from qpr_jax.files import StrPath, read_object, write_atomically
 from qpr_jax.ids import Id
 from qpr_jax.index.protocol import Question
 from qpr_jax.results import TableColumns, arrow_table, attributes
@@ -172,6 +173,37 @@ def pairs_file(path: str) -> str:
     """
     listed = _listed(pathlib.Path(path)) if os.path.isdir(path) else ()
     return next((os.path.join(path, name) for name in listed if name.startswith("pairs.")), path)
+
+
+def info_of(pairs: StrPath) -> dict[str, Any]:
+    """Return the info.json of the folder that a file of pairs was written to; {} for others."""
+    path = pathlib.Path(pairs)
+    try:
+        listed = _listed(path.parent)
+    except UserError:  # of another program
+        return {}
+    return read_object(path.parent / INFO) if path.name in listed else {}
+
+
+def read_other_columns(pairs: StrPath) -> tuple[dict[str, Payload], dict[str, Payload]]:
+    """Read the payloads of rows from the files beside a file of pairs.
+
+    Returns:
+      Payloads without empty cells, by the ids of first texts of pairs, and by those of second ones.
+    """
+    path, info = pathlib.Path(pairs), info_of(pairs)
+    key, payload = info.get("id_column"), info.get("payload") or ()
+    wanted = {key, "of_table", *payload}
+    files = [path.name] if info.get("first_hits") else info.get("files", [])[1:]
+    first, second = dict[str, Payload](), dict[str, Payload]()
+    for name in files if key and payload else ():
+        rows = read_rows(str(path.with_name(name)), lambda names: [n for n in names if n in wanted])
+        for _, fields in rows:
+            if isinstance(fields, dict) and key in fields:
+                other = f"{fields.get('of_table')}".lower() == "false" or info.get("first_hits")
+                cells = {n: fields[n] for n in payload if not is_missing(fields.get(n) or None)}
+                (second if other else first)[str(fields[key])] = cells
+    return (first, second) if second else (first, first)
 
 
 def remove_before(folder: pathlib.Path, output: str) -> None:

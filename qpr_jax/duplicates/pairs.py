@@ -179,6 +179,8 @@ class Pairs:
             "largest_group": max(sizes, default=0),
             "kept": len(self.deduplicated),
             "missed": self.missed,
+            "id_column": self.table.chosen.id or "id",
+            "payload": [*self.rows.fields],
         }
 
     def sweep(self) -> list[dict[str, Any]]:

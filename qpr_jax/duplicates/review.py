@@ -18,6 +18,8 @@ from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import input_name
 from qpr_jax.data.frames import is_missing
 from qpr_jax.data.question_pairs import parse_label
+from qpr_jax.data.tables import Payload
+from qpr_jax.duplicates.output import info_of, read_other_columns
 from qpr_jax.duplicates.sampling import (
     QUANTILE,
     Estimate,
@@ -26,8 +28,9 @@ from qpr_jax.duplicates.sampling import (
     make_strata,
     precision_at,
     rank_strata,
+    share_of_right,
 )
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, shortened
 from qpr_jax.files import StrPath, locked, write_atomically
 from qpr_jax.pair_model.refit import LEAST_LABELS
 from qpr_jax.text.cleaning import folded, replace_surrogates, without_numbers
@@ -52,11 +55,13 @@ class FoundPair(NamedTuple):
 class FoundPairs:
     """The pairs of a file, P of them, and their strata."""
 
-    option: str  # of `qpr duplicates` that accepts pairs by their values
+    option: str  # of `qpr duplicates` that accepts pairs by their values; "" for first hits
     values: np.ndarray  # float64 [P], scores, else minus distances; the best first
     strata: Strata  # by score; by the rank of the distance where there is no score
     stratum: Mapping[int, int]  # of the pairs, by key, in the random order in which they are asked
     pairs: Mapping[int, FoundPair]  # by key
+    copies: int  # pairs of one text, which are not asked
+    columns: tuple[Mapping[str, Payload], Mapping[str, Payload]]  # others of both rows, by id
 
 
 def pair_key(id1: object, id2: object) -> int:
@@ -75,7 +80,7 @@ def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
     UserError where a row is no pair, or the file has none, or one twice. The order of its rows does
     not count. format: as of `data.columns.read_rows`.
     """
-    source, pairs = input_name(path), dict[int, FoundPair]()
+    source, pairs, copies = input_name(path), dict[int, FoundPair](), 0
     for pair in read_values(path, FoundPair._fields, _parse, expected=_EXPECTED, format=format):
         key = pair_key(pair.id1, pair.id2)
         if key in pairs:
@@ -85,6 +90,8 @@ def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
         first, second = (without_numbers(folded(text)) for text in (pair.question1, pair.question2))
         if pair.distance != 0 or first != second:
             pairs[key] = pair
+        else:
+            copies += 1
     if not pairs:
         what = f"{source}: expected pairs of different texts, got none"
         raise UserError(what, remedy="accept more pairs")
@@ -99,9 +106,12 @@ def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
     if np.isnan(values).any():
         what = f"{source}: expected a score of every pair, or a distance, got some without"
         raise UserError(what, remedy="find the pairs again")
+    if info_of(path).get("first_hits"):  # which are drawn at random
+        option, probabilities = "", np.full(len(values), 0.5)
     strata = make_strata(probabilities)
     stratum = dict(zip(pairs, strata.of(probabilities).tolist(), strict=True))
-    return FoundPairs(option, -np.sort(-values), strata, stratum, pairs)
+    columns = read_other_columns(path)
+    return FoundPairs(option, -np.sort(-values), strata, stratum, pairs, copies, columns)
 
 
 def _parse(*cells: object) -> FoundPair | None:
@@ -127,6 +137,7 @@ def _number(cell: object) -> float | None:
 
 LABELS_FILE = "labels.csv"  # beside the found pairs
 # Its columns.
+COLUMNS_SHOWN = ("columns1", "columns2")  # names and cells, besides the texts of a pair
 LABELS = [*FoundPair._fields[:4], "is_duplicate", "score", "weight"]
 
 
@@ -171,6 +182,9 @@ class Review:
         yes, no = self.counts()
         if not (yes + no).any():
             return None
+        if not self.found.option:
+            counts = int(yes.sum()), int(no.sum())
+            return share_of_right(*counts, self.found.copies, len(self.found.pairs))
         return choose_threshold(self.found.strata, yes, no, self.precision)
 
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
@@ -281,10 +295,13 @@ def describe_review(review: Review) -> dict[str, Any]:
         pair = found.pairs[review.current]
         first, second = pair.question1, pair.question2
         shown = {"key": str(review.current), "id1": pair.id1, "id2": pair.id2}
+        for name, others, row in zip(COLUMNS_SHOWN, found.columns, pair[:2], strict=True):
+            cells = others.get(row, {}).items()
+            shown[name] = [[column, shortened(f"{cell}", 100)] for column, cell in cells]
         shown |= {"first": mark_words(first, second), "second": mark_words(second, first)}
     if estimate:
         implied = asdict(estimate) | {"option": found.option}
-        implied["threshold"] = threshold_of(found, estimate)
+        implied["threshold"] = threshold_of(found, estimate) if found.option else None
     return {
         "pair": shown,
         "yes": yes,

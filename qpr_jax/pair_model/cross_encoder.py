@@ -32,7 +32,6 @@ from qpr_jax.pair_model.cross_encoder_format import (
     OPTIONAL,
     is_cross_encoder,
     new_files,
-    parse_activation,
     parse_calibration,
     parse_shape_and_limit,
 )
@@ -56,7 +55,6 @@ class CrossEncoder:
     shape: BertShape  # the sizes of the BERT
     max_tokens: int  # the largest length of a pair, including special tokens
     weights: dict[str, Any]  # of `models.bert.PairScorer`, nested dictionaries of arrays
-    activation: str  # the function from logit to score: one of `ACTIVATIONS.values()`
     contents: dict[str, bytes]  # the files of the folder by name, without weights and calibration
     calibration: np.ndarray | None = None
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -115,15 +113,8 @@ class CrossEncoder:
         if (probabilities := self.probabilities(raw)) is None:
             return raw
         probabilities = np.clip(probabilities, _LEAST, 1 - _LEAST)
-        return (
-            np.log(probabilities / (1 - probabilities)) + _LEAST * raw
-        )  # which orders equal probabilities
-
-    def scores(self, logits: np.ndarray) -> np.ndarray:
-        """Apply the activation of the folder to logits: float32 [n]."""
-        if self.activation == "identity":
-            return logits
-        return (1 / (1 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
+        # The raw logits order equal probabilities.
+        return np.log(probabilities / (1 - probabilities)) + _LEAST * raw
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray | None:
         """Calibrate logits to probabilities, float64 [n]; None without a calibration."""
@@ -131,7 +122,7 @@ class CrossEncoder:
 
     @functools.cached_property
     def _runtime(self) -> Runtime:
-        with needs("a cross-encoder", ".[transformer]"):
+        with needs("a cross-encoder", ".[train]"):
             from qpr_jax.encoders.transformer_runtime import Runtime
             from qpr_jax.models.bert import PairScorer
 
@@ -142,8 +133,7 @@ def read_cross_encoder(named: StrPath) -> CrossEncoder:
     """Read the cross-encoder of a folder, or of a run's `export/`.
 
     Files are verified if `save_cross_encoder` wrote them. Raises a UserError unless the model is a
-    BERT with one output, the weights are safetensors, and the activation is one of `ACTIVATIONS`.
-    No code of the folder is executed.
+    BERT with one output, and the weights are safetensors. No code of the folder is executed.
     """
     path = cross_encoder_folder(named) or pathlib.Path(named)
     if not (path / CONFIG).is_file():
@@ -157,7 +147,6 @@ def read_cross_encoder(named: StrPath) -> CrossEncoder:
         shape=shape,
         max_tokens=max_tokens,
         weights=parse_weights(tensors, shape, path, HEAD),
-        activation=parse_activation(files, path),
         contents=files,
         calibration=None if calibration is None else parse_calibration(calibration, path),
         settings=settings,
@@ -200,5 +189,4 @@ def from_encoder(encoder: TransformerEncoder, *, max_tokens: int, seed: int) -> 
     limit = min(max_tokens, shape.max_position_embeddings)
     contents = new_files(encoder.contents, limit)
     weights = parse_weights(known, shape, where, HEAD)
-    activation = parse_activation(contents, where)
-    return CrossEncoder(shape, limit, weights, activation, contents)
+    return CrossEncoder(shape, limit, weights, contents)

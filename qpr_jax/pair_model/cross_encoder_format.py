@@ -27,11 +27,7 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 MODEL_CONFIG = "config_sentence_transformers.json"  # of sentence-transformers 5.4 and later
 CALIBRATION = "calibration.json"  # our own; sentence-transformers ignores it
 ARCHITECTURE = "BertForSequenceClassification"
-# Functions from logit to score, by the class that a folder names; the first is the default.
-ACTIVATIONS = {
-    "torch.nn.modules.activation.Sigmoid": "sigmoid",
-    "torch.nn.modules.linear.Identity": "identity",
-}
+_SIGMOID = "torch.nn.modules.activation.Sigmoid"  # from logit to score
 # The two linear layers after the BERT layers, and the names of their tensors.
 HEAD = {"pooler": "bert.pooler.dense", "classifier": "classifier"}
 OPTIONAL = (*(name for name, _ in LENGTHS), MODEL_CONFIG, MODULES, CALIBRATION)
@@ -46,13 +42,12 @@ def is_cross_encoder(folder: StrPath) -> bool:
 
 def new_files(encoder: Mapping[str, bytes], max_tokens: int) -> dict[str, bytes]:
     """Make the files of a cross-encoder, without weights, from those of an encoder."""
-    sigmoid = next(iter(ACTIVATIONS))
     config = parse_object(encoder, CONFIG, "encoder") | {
         "architectures": [ARCHITECTURE],
         "id2label": {"0": "LABEL_0"},
         "label2id": {"LABEL_0": 0},
-        "sentence_transformers": {"activation_fn": sigmoid},
-        "sbert_ce_default_activation_function": sigmoid,  # for versions before 4
+        "sentence_transformers": {"activation_fn": _SIGMOID},
+        "sbert_ce_default_activation_function": _SIGMOID,  # for versions before 4
     }
     limit = {"model_max_length": max_tokens}
     tokenizer = parse_object(encoder, TOKENIZER_CONFIG, "encoder") | limit
@@ -84,23 +79,6 @@ def parse_shape_and_limit(files: Mapping[str, bytes], where: StrPath) -> tuple[B
         raise UserError(f"{where}: {MODEL_CONFIG}: {what}")
     shape = parse_shape(config, where)
     return shape, parse_limit(files, shape, where, 3)
-
-
-def parse_activation(files: Mapping[str, bytes], where: StrPath) -> str:
-    """Parse the activation as sentence-transformers does: newest place first, default sigmoid."""
-    config = parse_object(files, CONFIG, where)
-    new = config.get("sentence_transformers")
-    places = (
-        parse_object(files, MODEL_CONFIG, where).get("activation_fn"),
-        new.get("activation_fn") if isinstance(new, dict) else None,
-        config.get("sbert_ce_default_activation_function"),
-        next(iter(ACTIVATIONS)),
-    )
-    named = next(place for place in places if place is not None)
-    if not isinstance(named, str) or named not in ACTIVATIONS:
-        what = f"expected one of the activations {', '.join(ACTIVATIONS)}, got {named!r}"
-        raise UserError(f"{where}: {what}")
-    return ACTIVATIONS[named]
 
 
 def parse_calibration(data: bytes, where: StrPath) -> np.ndarray:

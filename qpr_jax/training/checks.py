@@ -22,8 +22,6 @@ def validate(config: TrainConfig) -> None:
     refuse_if(several, "devices", f"must be 0 with `distributed=True`, got {config.devices}")
     if not config.encoder.pretrained:  # else the dimension is known when the folder is read
         check_index_config(IndexConfig(config.index.factory), config.encoder.output_dim)
-    unread = config.data.negatives and not config.batch.hard_negatives
-    refuse_if(unread, "batch.hard_negatives", "must be above 0 with `data.negatives`, got 0")
     has_pairs = SOURCES[source].has_pairs
     if config.cross_encoder.first_stage:
         refuse_if(config.distributed, "distributed", "must be false for a cross-encoder")

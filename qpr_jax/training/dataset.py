@@ -20,7 +20,7 @@ from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig, gives_vectors, trains
 from qpr_jax.training.model_families import family_of
 from qpr_jax.training.sections import refuse_if
-from qpr_jax.training.sources import SOURCES, read_negatives, unlabeled_texts
+from qpr_jax.training.sources import SOURCES, unlabeled_texts
 from qpr_jax.training.teacher import (
     SAMPLE,
     Teacher,
@@ -76,9 +76,6 @@ def load_dataset(
             what, remedy = "the encoder has no sums of n-grams", "set it to 0"
             raise UserError(what, setting="batch.subword_dropout", remedy=remedy)
         parts = parts.joined(tokenizer.spelled())
-    hard = None
-    if config.data.negatives and config.batch.hard_negatives:
-        hard = read_negatives(config, data.questions, clusters, splits)
     dataset = TrainDataset(
         data=data,
         clusters=_with_texts(clusters, trained_rows, len(unlabeled), translations),
@@ -87,7 +84,6 @@ def load_dataset(
         token_ids=tokens.padded(),
         unlabeled=unlabeled,
         start=start,
-        hard_negatives=hard,
         parts=parts,
         translations=translations,
     )
@@ -139,8 +135,6 @@ def _make_report(dataset: TrainDataset, tokens: TokenIds) -> dict[str, Any]:
         "unlabelled": len(dataset.unlabeled),
         "splits": counts,
     }
-    if dataset.hard_negatives is not None:
-        report["hard_negatives"] = len(dataset.hard_negatives)
     known_counts = {name: n for name, n in report.items() if isinstance(n, int) and n}
     for title, found in {"all": known_counts, **counts}.items():
         parts = (f"{count:,} {name.replace('_', ' ')}" for name, count in found.items())

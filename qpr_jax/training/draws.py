@@ -64,10 +64,8 @@ def draw_pairs(config: TrainConfig, dataset: TrainDataset) -> Draw:
         what, setting = "sentences with translations", "batch.translations"
         steps_per_epoch(len(sentences), translated, what=what, setting=setting)
         sentences_at = permuted_rows(sentences, translated, seed=seed, stream=TRANSLATIONS)
-    labeled = dataset.hard_negatives
-    if labeled is None:  # of labeled non-duplicates each is a negative of the other
-        labeled = dataset.splits.non_duplicates["train"]
-        labeled = np.concatenate([labeled, labeled[:, ::-1]])
+    labeled = dataset.splits.non_duplicates["train"]  # each is a negative of the other
+    labeled = np.concatenate([labeled, labeled[:, ::-1]])
     negatives_at = hard_negatives(labeled, len(dataset.token_ids), count, seed=seed)
 
     def at(step: int) -> tuple[Arrays, Arrays]:

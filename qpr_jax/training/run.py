@@ -116,7 +116,7 @@ def content_of(
     if config.teacher.model and not models.get("teacher"):
         vectors_file = pathlib.Path(config.teacher.model)
         found["teacher.fingerprint"] = sha256_of(vectors_file) if vectors_file.is_file() else ""
-    for name in ("data.unlabeled", "data.negatives", "data.labels"):
+    for name in ("data.unlabeled", "data.labels"):
         if listed_files(config, name):
             found[f"{name}.sha256"] = content_hash(flatten(config)[name])
     return found | translation_digests(config)

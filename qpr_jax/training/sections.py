@@ -84,7 +84,6 @@ class DataConfig(Section):
     word_translated: Count = setting(
         0, "Copies of each question with its words replaced by translations."
     )
-    negatives: Place = setting("", "File of `qpr negatives` for `batch.hard_negatives`.")
     labels: Place = setting("", "Labeled pairs added to training, as of `qpr review`.")
 
 
@@ -148,7 +147,7 @@ class BatchConfig(Section):
     sampling: Literal["pairs", "clusters"] = setting("pairs", "What is drawn equally often.")
     translations: Share = setting(0.0, "Share of the pairs that are sentences with translations.")
     hard_negatives: Count = setting(
-        0, "Additional candidates: questions of `data.negatives`, or labeled as non-duplicates."
+        0, "Additional candidates: questions labeled as non-duplicates."
     )
     token_dropout: Share = setting(0.0, "Share of tokens that a step drops.")
     subword_dropout: Share = setting(0.0, "Share of known words that a step reads as n-grams.")

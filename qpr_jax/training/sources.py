@@ -16,12 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from qpr_jax.data.augmentation import recombine_questions, replace_words
-from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
-from qpr_jax.data.columns import BadRows, read_rows, table_files
+from qpr_jax.data.clusters import transitive_clusters
+from qpr_jax.data.columns import table_files
 from qpr_jax.data.find_data import find_logs, find_quora
 from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import (
-    TRAIN,
     SplitData,
     Splits,
     add_labels,
@@ -41,7 +40,6 @@ from qpr_jax.training.sections import naming, refuse_if
 log = logging.getLogger(__name__)
 
 SYNTHETIC_CLUSTERS = 6_000
-NEGATIVES = ("query", "negative")  # columns
 
 
 @dataclass(frozen=True)
@@ -176,44 +174,3 @@ def unlabeled_texts(
         joined = recombine_questions(trained + given, config.data.recombined, accept=is_new)
         made += take(replace_words(joined, words) if words else joined, "recombined questions")
     return given, made
-
-
-def read_negatives(
-    config: TrainConfig, questions: Sequence[str], clusters: np.ndarray, splits: Splits
-) -> np.ndarray:
-    """Read `data.negatives`: pairs of a training query and its negative, int32 [M, 2].
-
-    Leaves out and counts pairs with a held-out question, paraphrases by the labels and, with
-    `data.skip_bad_rows`, unknown questions; else these are a UserError. Whitespace does not count.
-    """
-    path, setting = config.data.negatives, "data.negatives"
-    option = "set `data.skip_bad_rows=True`"
-    bad = BadRows(path, skip=config.data.skip_bad_rows, option=option)
-    row_of: dict[str, int] = {}
-    for row, question in enumerate(questions):
-        row_of.setdefault(_words(question), row)
-    pairs = []
-    with naming(setting):
-        for line, fields in read_rows(path, NEGATIVES, remedy="make it with `qpr negatives`"):
-            texts = [] if isinstance(fields, str) else [_words(str(fields[n])) for n in NEGATIVES]
-            rows = [row_of[text] for text in texts if text in row_of]
-            if len(rows) == 2:
-                pairs.append(rows)
-            else:
-                bad.add(line, f"expected two questions of the data, got {texts or fields!r:.80}")
-    found = np.array(pairs, np.int32).reshape(-1, 2)
-    trained = (splits.split_of[found] == TRAIN).all(axis=1)
-    others = ~in_one_cluster(clusters, found) & (found[:, 0] != found[:, 1])
-    kept = found[trained & others]
-    left_out = f"{(~trained).sum():,} with a held-out question"
-    paraphrases = f"{(trained & ~others).sum():,} paraphrases by the labels"
-    what = f"left out: {left_out}, {paraphrases}, {bad.count:,} of unknown questions"
-    log.info("data: %s hard negatives; %s", f"{len(kept):,}", what)
-    what = f"{path}: expected negatives of training questions, got none"
-    remedy = "make the file of the training questions with `qpr negatives`"
-    refuse_if(not len(kept), setting, what, remedy)
-    return kept
-
-
-def _words(text: str) -> str:
-    return " ".join(text.split())

@@ -42,8 +42,6 @@ class TrainDataset:
     unlabeled: list[str]  # the U others
     start: Encoder | None = None  # what training starts from; None for fresh parameters
     teacher: Teacher | None = None
-    # int32 [M, 2], a training question and a negative of it, of `data.negatives`, if given.
-    hard_negatives: np.ndarray | None = None
     parts: SubwordBags = NO_BAGS  # of the token ids that are not rows of the embedding table
     translations: TranslationData | None = None
     lists: SortedLists | None = None  # of training questions, if `teacher.lists` is not 0

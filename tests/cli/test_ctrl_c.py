@@ -14,6 +14,7 @@ import pytest
 
 from qpr_jax import Retriever, read_encoder
 from tests.duplicates.test_review import write_found
+from tests.tables import read_table
 
 MANY = "".join(f"how can i learn thing {i}\n" for i in range(2000))
 
@@ -120,3 +121,17 @@ def test_a_kill_loses_no_label_and_ctrl_c_says_what_they_imply(start, tmp_path):
     accepted = r"`--threshold 0\.\d+` of `qpr duplicates` accepts \d+ pairs at a precision of "
     assert re.search(accepted, said)
     assert stopped == "stopped: every label given is on disk"
+
+
+def test_first_hits_of_queries_are_judged(start, index, tmp_path):
+    (tmp_path / "q.csv").write_text("query,day\nlearn python fast,1\ncook some rice,2\n")
+    client, process = review(start, index, "--queries", "q.csv")
+    with client:
+        for label in ("yes", "no"):
+            judge(client, label)
+        described = client.get("/review").json()
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
+    assert (described["pair"], described["estimate"]["precision"]) == (None, 0.5)
+    assert "2 labels: Hits@1 of the queries is 0.500 (90 % interval 0." in stderr
+    assert len(read_table(tmp_path / "q_first_hits" / "labels.csv")) == 2

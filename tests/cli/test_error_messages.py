@@ -85,17 +85,10 @@ MISTAKES = (
     ("clusters bad_log.jsonl --out made", "bad_log.jsonl, line", "--skip-bad-rows"),
     ("clusters bad_log.jsonl --skip-bad-rows --out made --min-coherence 1", "", "coherence"),
     ("clusters log.jsonl --out made --spark local[x]", "spark`", ""),
-    ("negatives run pairs.jsonl --out made.csv", "`out`", ".tsv or .jsonl"),
-    ("negatives run pairs.jsonl --out made.tsv --split train", "pairs.jsonl", ""),
-    ("negatives run pairs.jsonl --out made.tsv --scored", "`scored`", ""),
-    ("negatives run other.tsv --out made.tsv", "other.tsv", ""),
-    ("negatives run pairs.tsv --out made.tsv", "pairs.tsv, line", "--skip-bad-rows"),
-    ("negatives run pairs.jsonl --out ./pairs.jsonl", "`out`", "another file"),
-    ("rerank run pairs.jsonl", "run: expected a cross-encoder", "name the run of one"),
     ("calibrate minilm pairs.jsonl", "minilm", "--out"),
     ("calibrate run pairs.tsv --out made", "pairs.tsv, line", "--skip-bad-rows"),
     # evaluate, errors, publish
-    ("evaluate mine no_id.tsv", "no_id.tsv, line 2", ""),
+    ("evaluate mine no_id.tsv", "no_id.tsv: expected ids", "--id-column"),
     ("evaluate mine blank.tsv", "blank.tsv, line 3", "correct it"),
     ("evaluate mine ids.tsv", "1 of 2 ids are not in mine, such as 77", "remove their rows"),
     ("evaluate run pairs.jsonl --task classification --validation pairs.jsonl", "pairs.", ""),
@@ -155,8 +148,6 @@ WRONG_OPTIONS = (
     ("evaluate run p.tsv --beir set", "--beir"),
     ("evaluate run --beir set --task mining", "--beir"),
     ("index f t.csv --id-column id --no-ids", "give --id-column or --no-ids, not both"),
-    ("negatives r p.tsv --out n.tsv --from-rank 9 --to-rank 5", "--from-rank is above --to-rank"),
-    ("negatives r p.tsv --out n.tsv --max-score 0.1", "--max-score goes with"),
     ("presets --all", "--all"),
 )
 

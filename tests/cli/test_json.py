@@ -3,7 +3,6 @@
 import json
 
 from qpr_jax.cli.commands import qpr as program
-from tests.cli.conftest import TINY
 
 SHOWN_ELSEWHERE = {"train", "review", "serve", "presets", "calibrate"}
 
@@ -31,17 +30,14 @@ def test_every_command_prints_json(objects, run, finished, tmp_path):
         ),
         "publish": (run, "--to", "public"),
         "splits": ("sample/pairs.csv", "--out", "parts", "--dev", 0.2, "--test", 0.2),
-        "negatives": (run, "sample/pairs.csv", "--out", "n.tsv", "--count", 1),
-        "rerank": (TINY, "parts/dev.tsv"),
         "clusters": ("sample/logs.jsonl", "--out", "clusters"),
         "errors": (finished[0], "--out", "e.csv"),
     }
     results = {name: objects(name, *arguments, "--json") for name, arguments in calls.items()}
     assert {*results} | SHOWN_ELSEWHERE == {*program.commands}
     one = {name: rows[0] for name, rows in results.items() if len(rows) == 1}
-    assert {*results} - {*one} == {"search", "rerank"}
+    assert {*results} - {*one} == {"search"}
     assert [row["query"] for row in results["search"]] == ["rice", "rice"]
-    assert {"question1", "question2", "score"} == {*results["rerank"][0]}
     assert one["sample"].keys() == {"out", "questions", "queries", "pairs", "logs"}
     count = one["sample"]["questions"]
     assert one["index"]["folder"] == "mine"
@@ -52,7 +48,6 @@ def test_every_command_prints_json(objects, run, finished, tmp_path):
     assert one["encode"].items() >= {"out": "v.npy", "vectors": count, "dimension": 6}.items()
     assert one["duplicates"].items() >= {"out": "mined"}.items()
     assert one["publish"] == {"folder": "public"}
-    assert one["negatives"]["negatives"] >= one["negatives"]["queries"] > 0
     assert one["errors"]["queries"] > 0
     assert one["evaluate"]["queries"] == 1
     for name, folder in (("splits", "parts"), ("clusters", "clusters")):

@@ -1,15 +1,13 @@
-"""What is scored: `evaluate`, `rerank` and `calibrate`."""
+"""What is scored: `evaluate` and `calibrate`."""
 
-import dataclasses
 import json
 
 import numpy as np
 import pytest
 
 from qpr_jax.data.beir_format import write_beir
-from qpr_jax.pair_model.cross_encoder import read_cross_encoder, save_cross_encoder
 from qpr_jax.retriever import Retriever
-from tests.cli.conftest import QUESTIONS, TINY
+from tests.cli.conftest import QUESTIONS
 from tests.runs import WORDS, write_encoder, write_words
 from tests.tables import HEADER, write_table
 
@@ -66,30 +64,24 @@ def test_both_stages_are_scored(objects, index, tmp_path):
     assert both == first
 
 
-GOLDEN = json.loads((TINY / "golden.json").read_text())
-PAIRS = [pair for pair in GOLDEN["pairs"] if "\t" not in "".join(pair)]
-
-
-def test_pairs_are_scored_in_their_order(done, objects, tmp_path):
-    write_table(tmp_path / "pairs.jsonl", HEADER[3:5], PAIRS)
-    rows = objects("rerank", TINY, "pairs.jsonl")
-    assert [[row["question1"], row["question2"]] for row in rows] == PAIRS
-    assert [row["score"] for row in rows] == pytest.approx(GOLDEN["scores"], abs=1e-5)
-    assert rows[0].keys() == {"question1", "question2", "score"}
-
-    given = b"question2\tquestion1\nrice\tcook\n"
-    out, _ = done("rerank", TINY, "--format", "tsv", "--output", "tsv", given=given)
-    header, line = out.splitlines()
-    assert header == "question1\tquestion2\tscore"
-    assert line.startswith("cook\trice\t0.")
-
-    # A run has probabilities, too.
-    model = read_cross_encoder(TINY)
-    points = np.array([[0.0, 5.0], [0.25, 0.75]])
-    model = dataclasses.replace(model, calibration=points)
-    save_cross_encoder(tmp_path / "run" / "export", model)
-    rows = objects("rerank", "run", write_table("pairs.jsonl", HEADER[3:5], PAIRS[:2]))
-    assert all(0.25 < row["probability"] < 0.75 for row in rows)
+def test_queries_without_an_answer_are_told_by_their_first_hit(refused, objects, index, tmp_path):
+    """Columns are found as `search` finds them, and a blank id is none."""
+    rows = "Query,ID\nhow to learn python,5\ncook rice,8\nwhat is the capital of france,\n"
+    (tmp_path / "q.csv").write_text(rows)
+    write_words(index)
+    (scores,) = objects("evaluate", index, "q.csv")
+    assert (scores["queries"], scores["hits@1"]) == (2, 0.5)
+    assert scores["has_answer"] == {"unanswered": 1, "roc_auc": 0.5, "accuracy": None}
+    told = scores["reranked"]["has_answer"]
+    assert told["unanswered"] == 1
+    assert 0 <= told["roc_auc"] <= 1
+    assert told["accuracy"] in (0, 1 / 3, 2 / 3, 1)
+    records = [{"text": "how to learn python", "id": 5}, {"text": "rice", "id": None}]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (again,) = objects("evaluate", index, "q.jsonl")
+    assert (again["queries"], again["has_answer"]["unanswered"]) == (1, 1)
+    (tmp_path / "none.csv").write_text("query,id\nrice,\n")
+    refused("none.csv: expected ids of the questions", "evaluate", index, "none.csv")
 
 
 def test_a_run_gets_a_calibration(done, tmp_path):

@@ -47,14 +47,14 @@ def test_every_format_has_the_same_pairs(tmp_path):
         assert found.report == {"rows": 3} | dict.fromkeys(
             ["skipped_rows", "same_text_ids", "changed_texts", "blank_pairs", "self_pairs"], 0
         )
-        assert (found.numbered, found.weights) == (False, None)
+        assert found.weights is None
 
 
 def test_without_whole_numbers_questions_are_numbered_by_their_text(tmp_path, caplog):
     caplog.set_level("WARNING", logger="qpr_jax")
     path = write_table(tmp_path / "pairs.csv", HEADER[3:], [row[3:] for row in ROWS])
     found = read_question_pairs(path)
-    assert (found.ids.tolist(), found.numbered) == ([0, 1, 2, 3], True)
+    assert found.ids.tolist() == [0, 1, 2, 3]
     assert not caplog.messages
     rows = [("u1", "u2", "a", "b", True), ("u3", "u1", "a", "a", "1.0"), ("u4", "7", "x", None, 0)]
     found = read_question_pairs(write_table(tmp_path / "pairs.jsonl", PAIRS_HEADER, rows))

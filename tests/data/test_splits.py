@@ -28,7 +28,6 @@ from qpr_jax.data.splits import (
     join_apart,
     other_candidates,
     read_pairs,
-    read_split,
     split_by_cluster,
     write_splits,
 )
@@ -210,26 +209,22 @@ def test_written_splits(tmp_path):
     assert labeled.is_duplicate.tolist() == [True, False]
     assert (tmp_path / "splits" / "labelled_test.jsonl").read_text() == ""
     assert read_pairs(tmp_path, "validation").tolist() == [[2**62, 10]]
-    assert read_split(tmp_path, "train").tolist() == [10, 11]
-    assert read_split(tmp_path, "test").tolist() == []
 
 
 def test_pairs_that_cannot_be_read(tmp_path):
     def read(text):
         (tmp_path / "splits").mkdir(exist_ok=True)
-        for name in ("test.tsv", "questions.tsv"):
-            (tmp_path / "splits" / name).write_text(text)
-        read_split(tmp_path, "test") if "split" in text else read_pairs(tmp_path, "test")
+        (tmp_path / "splits" / "test.tsv").write_text(text)
+        read_pairs(tmp_path, "test")
 
     check_refused(
         read,
         ("id1\tid2\n", "expected pairs of the split test, got none"),
         ("id1\tid2\n1\t2\n3\tx\n", "splits/test.tsv: expected rows of two cells .*'x'"),
         ("id1\tid2\n1\t2\n3\n", "splits/test.tsv: expected rows of two cells"),
-        ("id\tsplit\nx\ttest\n", "questions.tsv: expected rows of two cells .*'x'"),
     )
     with pytest.raises(UserError, match="expected the folder of a run, with splits/, found none"):
-        read_split(tmp_path / "none", "test")
+        read_pairs(tmp_path / "none", "test")
 
 
 def test_the_real_file(quora_file):

@@ -96,7 +96,6 @@ def test_a_wrong_value_or_name_is_refused():
         ({"loss.names": ("sdlm",)}, "loss.names"),
         ({"loss.names": ("sdml", "sdml")}, "loss.names"),
         ({"distributed": True, "devices": 2}, "devices"),
-        ({"data.negatives": "a.tsv"}, "batch.hard_negatives"),
         ({"data.word_translated": 1}, "data.word_translated"),
         # What there is to learn from
         ({"max_epochs": 0}, ""),

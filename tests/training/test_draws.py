@@ -9,7 +9,6 @@ from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.draws import (
     cluster_sampled_pairs,
-    draw_pairs,
     drop_tokens,
     drop_words,
     false_negatives,
@@ -138,53 +137,6 @@ def test_streams_of_one_seed_differ():
         assert len({array.tobytes() for array in several}) == len(several)
 
 
-@pytest.fixture
-def config(tmp_path):
-    return load_config(
-        "synthetic_sdml:smoke",
-        {"batch.hard_negatives": 8, "data.negatives": str(tmp_path / "negatives.jsonl")},
-    )
-
-
-@pytest.fixture
-def plain(config):
-    return load_dataset(override(config, {"data.negatives": ""}), None)
-
-
-@pytest.fixture
-def rows(plain):
-    """Training questions in pairs of two clusters, the first of a training pair."""
-    queries = np.unique(plain.splits.pairs["train"][:, 0])[:80]
-    return [*zip(queries[:40].tolist(), queries[40:].tolist(), strict=True)]
-
-
-def write(config, plain, rows):
-    texts = plain.data.questions
-    records = [(texts[a], texts[b], 1) for a, b in rows]
-    write_table(config.data.negatives, ("query", "negative", "rank"), records)
-
-
-def test_extra_candidates_are_those_of_the_file(config, plain, rows, tmp_path):
-    write(config, plain, rows)
-    content = content_of(config)["data.negatives.sha256"]
-    dataset = load_dataset(config, None)
-    assert sorted(map(tuple, dataset.hard_negatives.tolist())) == sorted(rows)
-    assert dataset.report["hard_negatives"] == len(rows)
-    assert "hard_negatives" not in plain.report
-    draw = draw_pairs(config, dataset)
-    drawn = np.concatenate([draw.at(step)[0]["negatives"] for step in range(5)])
-    assert len(drawn) == 5 * 8
-    assert {*drawn.tolist()} <= {negative for _, negative in rows}
-    others = draw_pairs(config, plain).at(3)[0]
-    np.testing.assert_array_equal(draw.at(3)[0]["queries"], others["queries"])
-    write(config, plain, rows[1:])
-    assert content_of(config)["data.negatives.sha256"] != content
-    config.data.negatives = str(tmp_path / "a.tsv")
-    first, second = (plain.data.questions[i] for i in rows[0])  # whose whitespace was joined
-    (tmp_path / "a.tsv").write_text(f"query\tnegative\n  {first} \t{second}\n")
-    assert load_dataset(config, None).hard_negatives.tolist() == [[*rows[0]]]
-
-
 def test_queries_of_the_batch_come_first_then_its_candidates():
     negatives = np.array([[0, 10], [1, 11], [0, 12], [2, 13], [20, 14]], np.int32)
     at = hard_negatives(negatives, 30, 4, seed=0)
@@ -195,30 +147,6 @@ def test_queries_of_the_batch_come_first_then_its_candidates():
     assert {(draw[1], draw[2]) for draw in draws} == {(11, 13)}
     assert {draw[3] for draw in draws} == {10, 11, 12, 13, 14}
     assert at(7, rows).tolist() == draws[7]
-
-
-def test_held_out_questions_and_paraphrases_are_left_out_and_unknown_ones_named(
-    config, plain, rows, caplog
-):
-    caplog.set_level("INFO")
-    held_out = int(np.flatnonzero(plain.splits.split_of != 0)[0])
-    a, b = plain.splits.pairs["train"][0].tolist()
-    leaks = [(rows[0][0], held_out), (held_out, rows[0][1]), (a, b), (a, a)]
-    write(config, plain, [*leaks, *rows])
-    dataset = load_dataset(config, None)
-    assert sorted(map(tuple, dataset.hard_negatives.tolist())) == sorted(rows)
-    message = "40 hard negatives; left out: 2 with a held-out question, 2 paraphrases by the labels"
-    assert message in caplog.text
-    with open(config.data.negatives, "a") as file:
-        file.write('{"query": "which one is this", "negative": "who knows"}\n')
-    with pytest.raises(UserError, match=r"negatives\.jsonl, line 45: expected two questions of"):
-        load_dataset(config, None)
-    config.data.skip_bad_rows = True
-    assert len(load_dataset(config, None).hard_negatives) == 40
-    assert "1 of unknown questions" in caplog.text
-    write(config, plain, leaks)
-    with pytest.raises(UserError, match="expected negatives of training questions, got none"):
-        load_dataset(config, None)
 
 
 def test_labels_are_trained_on_and_count_to_the_fingerprint(tmp_path):
