@@ -67,7 +67,7 @@ def test_paraphrases_are_answered_and_opposites_are_not(cache):
 
 def test_a_right_entry_is_found_behind_an_opposite(cache):
     cache.put("turn off the dark mode", "off")
-    cache.put("please enable dark mode", "on")
+    cache.put("please switch the dark mode on", "on")
     assert cache.get("turn on the dark mode") == "on"
 
 
