@@ -18,7 +18,7 @@ class SemanticCache:
     """Answers in a folder, each for `ttl` seconds; of `size` the least recently used leaves."""
 
     def __init__(self, folder: str, threshold: float = 0.99, ttl: float = 86_400, size: int = 1000):
-        if not pathlib.Path(folder, "index").exists():
+        if not pathlib.Path(folder, "index/manifest.json").exists():
             Retriever.load("minilm").save(folder)
         self.retriever, self.lock = Retriever.load(folder), threading.Lock()
         self.threshold, self.ttl, self.size = threshold, ttl, size

@@ -8,6 +8,7 @@ import pytest
 from examples import semantic_cache
 from examples.semantic_cache import SemanticCache
 from qpr_jax.pair_model.plain import PlainModel
+from tests.kills import killed_at
 from tests.runs import start_python
 
 ASKED = "How do I turn on dark mode?"
@@ -138,6 +139,16 @@ def test_a_kill_loses_nothing_that_put_returned(tmp_path, killed_after):
         assert cache.get(f"What is the code of door {number}?") == f"answer {number}"
     cache.put("one more", "answer")
     assert len(cache.retriever) <= 4
+
+
+@pytest.mark.parametrize("suffix", ["export", "pair_model", "index/manifest.json"])
+def test_a_kill_while_it_is_made_leaves_a_folder_to_go_on_with(tmp_path, suffix):
+    with killed_at(0, suffix) as renamed:
+        SemanticCache(str(tmp_path))
+    assert len(renamed) == 1
+    cache = SemanticCache(str(tmp_path))
+    cache.put(ASKED, "answer")
+    assert cache.get(ASKED) == "answer"
 
 
 def test_an_encoder_is_chosen_by_the_folder(tmp_path, cache):
