@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import numbers
 import re
 import reprlib
 import shlex
@@ -40,6 +41,17 @@ class UserError(ValueError):
         start = f"`{self.setting}`: " if self.setting else ""
         end = f"; {self.remedy}" if self.remedy else ""
         return f"{start}{self.what}{end}"
+
+
+def check_number(name: str, value: object, what: str, least: float, most: float) -> float:
+    """Return an argument as a float; UserError unless it is a number within the limits.
+
+    what: the kind of number that is expected, as the message says it.
+    """
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not least <= float(value) <= most:  # type: ignore[arg-type]
+        raise UserError(f"expected {what}, got {value!r:.80}", setting=name)
+    return float(value)  # type: ignore[arg-type]
 
 
 class UnavailableError(UserError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import functools
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from qpr_jax.data.tables import as_entries, as_queries, is_path
 from qpr_jax.encoders.encoder import Encoder, encode_in_parts
 from qpr_jax.encoders.language import check_language
 from qpr_jax.encoders.load import default_encoder, encoder_folder, is_encoder, save_encoder
-from qpr_jax.errors import UserError, short
+from qpr_jax.errors import UserError, check_number, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, repeated_id
 from qpr_jax.index.build import INDEX
@@ -215,6 +216,10 @@ class Retriever:
         """
         if not isinstance(k, int | np.integer) or k < 1:
             raise UserError(f"expected a whole number from 1 on, got {k!r:.80}", setting="k")
+        if max_distance is not None:
+            check_number("max_distance", max_distance, "a number", -math.inf, math.inf)
+        if min_score is not None:
+            check_number("min_score", min_score, "a score, 0 to 1", 0, 1)
         count, texts = int(k), as_queries(queries, text_column)
         model = self.ordering(rerank)
         cleaned = self.store.cleaner.clean_all(texts)

@@ -205,7 +205,8 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
     if info["missed"] is not None:
         log.info("about %.1f%% of the pairs were missed", 100 * info["missed"])
     for group in found.groups[:_SHOWN]:
-        log.info("%s rows: %s", f"{len(group.ids):,}", shortened(group.questions[0], _WIDTH))
+        name = f"{shortened(group.central, _WIDTH)} ({' '.join(group.words)})"
+        log.info("%s rows: %s", f"{len(group.ids):,}", name)
     if swept := info["thresholds"]:
         log.info("%-9s  %8s  %8s  %9s  %s", "threshold", "pairs", "groups", "rows left", _KNOWN)
     for row in swept:

@@ -92,7 +92,7 @@ def index(
 @cli.option("--rerank", type=click.Choice(["false", "cross_encoder"]), help=_RERANK)
 @cli.option("--cross-encoder", type=cli.PATH, help="Folder of a cross-encoder.")
 @cli.option("--distinct", is_flag=True, help="Of hits with equal texts, print the first.")
-@cli.option("--min-score", type=cli.PART, help="Leave out hits with a lower score or none.")
+@cli.option("--min-score", type=cli.SHARE, help="Leave out hits with a lower score or none.")
 @cli.questions_input(ids=True)
 def search(
     folder: str,

@@ -1,8 +1,8 @@
 """The tables of a search for duplicates, and their files in any of OUTPUTS.
 
 pairs         id1, id2, score, distance, question1, question2; most probable first
-groups        a row for each member: the columns of the input, group, kept, weakest, link1, link2,
-              distance, and of_table where there are rows of another table
+groups        a row for each member: the columns of the input, group, kept, central, words, weakest,
+              link1, link2, distance, and of_table where there are rows of another table
 deduplicated  the columns of the input, and rows: how many a row stands for
 """
 
@@ -55,6 +55,8 @@ class Group(NamedTuple):
       of_table: whether each row is of the table, and not of what it is compared with.
       kept: the id of the row that stays.
       stays: whether each row is this one.
+      central: the text that is nearest to the mean of the group.
+      words: those that set the group apart, best first (`duplicates.naming`).
       weakest: the score of the pair that joined the group last; None as of `Pair`.
       link: the ids of this pair; smaller id first, or the table's with `against`.
       distance: of this pair.
@@ -65,6 +67,8 @@ class Group(NamedTuple):
     payloads: list[Payload | None]
     of_table: list[bool]
     stays: list[bool]
+    central: str
+    words: list[str]
     kept: Id
     weakest: float | None
     link: tuple[Id, Id]
@@ -86,6 +90,8 @@ def member_columns(groups: Sequence[Group], *, with_others: bool) -> dict[str, l
     columns: dict[str, list[Any]] = {
         "group": [i for i, _, _ in members],
         "kept": [group.stays[n] for _, group, n in members],
+        "central": [group.central for _, group, _ in members],
+        "words": [" ".join(group.words) for _, group, _ in members],
         "weakest": [group.weakest for _, group, _ in members],
         "link1": [group.link[0] for _, group, _ in members],
         "link2": [group.link[1] for _, group, _ in members],

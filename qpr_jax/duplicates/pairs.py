@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpr_jax.data.tables import Table
-from qpr_jax.duplicates.groups import RowGroup, group_entries, group_rows
+from qpr_jax.duplicates.groups import RowGroup, choose_kept, group_entries, group_rows
+from qpr_jax.duplicates.naming import group_words
 from qpr_jax.duplicates.output import (
     TABLES,
     Group,
@@ -134,7 +135,10 @@ class Pairs:
     @functools.cached_property
     def groups(self) -> list[Group]:
         """The groups, largest first."""
-        return [*map(self._group_of, self._row_groups)]
+        questions = self.rows.questions
+        texts = [[questions[row].text for row in group.members] for group in self._row_groups]
+        words = group_words(texts, (question.text for question in questions))
+        return [*map(self._group_of, self._row_groups, words)]
 
     @functools.cached_property
     def deduplicated(self) -> list[Row]:
@@ -298,7 +302,7 @@ class Pairs:
         a, b = (self.rows.questions[row] for row in sorted((one, other)))
         return (b, a) if not self.rows.apart and order_key(a.id) > order_key(b.id) else (a, b)
 
-    def _group_of(self, group: RowGroup) -> Group:
+    def _group_of(self, group: RowGroup, words: list[str]) -> Group:
         rows, members = self.rows, group.members
         ends, score, distance = members[:2], 1.0, 0.0  # of copies
         if group.last >= 0:
@@ -313,6 +317,8 @@ class Pairs:
             payloads=[*payloads],
             of_table=[row < rows.table_rows for row in members],
             stays=[row == group.kept for row in members],
+            central=rows.questions[choose_kept("central", rows, members, self.vectors)].text,
+            words=words,
             kept=rows.questions[group.kept].id,
             weakest=score if self.model else None,
             link=(one.id, other.id),

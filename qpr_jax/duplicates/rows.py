@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import json
 import logging
-import numbers
 import operator
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -23,7 +22,7 @@ from qpr_jax.data.clusters import numbered
 from qpr_jax.data.columns import listed
 from qpr_jax.data.frames import is_missing
 from qpr_jax.encoders.encoder import Encoder, encode_in_parts
-from qpr_jax.errors import UserError, shortened
+from qpr_jax.errors import UserError, check_number, shortened
 from qpr_jax.ids import id_key, order_key
 from qpr_jax.index.close_pairs import Compare
 from qpr_jax.index.protocol import Question
@@ -35,10 +34,6 @@ Linkage = Literal["complete", "closure"]
 LINKAGES: tuple[Linkage, ...] = ("complete", "closure")
 RULES = ("first", "longest", "central")  # of the row that stays
 _COLUMN = "max:"
-_BOUNDS = {  # what is expected, and the largest value: a larger one is a mistake
-    "threshold": ("a score, 0 to 1", 1.0),
-    "max_distance": ("a squared distance of 0 or more", 1e300),
-}
 _WHOLE = re.compile(r"(-?\d+)\.0+")  # a whole number that a table of floats has
 
 
@@ -289,13 +284,12 @@ def _blocks(rows: list[Question], table: int, block_on: str | None, *, apart: bo
 
 def check_bound(name: str, value: object) -> float | None:
     """Return a `threshold` or `max_distance` as a number, None for none; UserError for others."""
-    what, most = _BOUNDS[name]
     if value is None:
         return None
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not 0 <= float(value) <= most:  # type: ignore[arg-type]
-        raise UserError(f"expected {what}, got {value!r:.80}", setting=name)
-    return float(value)  # type: ignore[arg-type]
+    if name == "threshold":
+        return check_number(name, value, "a score, 0 to 1", 0, 1)
+    # A larger distance is a mistake.
+    return check_number(name, value, "a squared distance of 0 or more", 0, 1e300)
 
 
 def check_linkage(linkage: Linkage) -> Linkage:

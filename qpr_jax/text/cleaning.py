@@ -72,7 +72,8 @@ def as_texts(texts: Sequence[str], name: str = "questions") -> list[str]:
     """Return `texts` as a list; UserError about the argument `name` unless all are strings."""
     if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
         what = f"`{name}`: expected a list of strings, got {type(texts).__name__}"
-        raise UserError(what, remedy=f"pass [{name}]")
+        remedy = f"pass [{name}]" if isinstance(texts, str) else "pass a string, or a list of them"
+        raise UserError(what, remedy=remedy)
     result = list(texts)
     for i, text in enumerate(result):
         if not isinstance(text, str):

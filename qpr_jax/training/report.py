@@ -21,7 +21,6 @@ from qpr_jax.evaluation.lexical import bm25_search
 from qpr_jax.evaluation.rankings import rank_scores, write_ranks
 from qpr_jax.evaluation.retrieval import (
     DEPTH,
-    RankFn,
     exact_search,
     first_ranks,
     index_search,
@@ -51,6 +50,8 @@ log = logging.getLogger(__name__)
 TIMED_QUERIES = 200
 FEW_QUESTIONS = 5000  # that a transformer encodes in seconds
 SEARCHES = ("exact", "paper", "start", "bm25")  # beside the index of the run
+SHOWN = ("hits@1", "hits@10", "mrr@20", "recall@10", "map@20", "ndcg@10")
+DEFAULTS = fingerprint(TrainConfig())
 PACKAGES = ("faiss-cpu", "flax", "jax", "numpy", "optax", "orbax-checkpoint")
 
 
@@ -72,7 +73,7 @@ def write_report(
         words = model  # trained by this run
     store = retriever.store
     assert isinstance(store, FolderStore)  # a run makes no other
-    report = _score_splits(folder, dataset, store.vectors, vectors, words)
+    report, gains = _score_splits(folder, dataset, store.vectors, vectors, words)
     report["encoder"] = retriever.encoder.fingerprint
     if words:
         facts: dict[str, Any] = {"depth": words.depth, "farthest": words.farthest}
@@ -103,7 +104,9 @@ def write_report(
         "folder": folder,
         "evaluations": read_json_lines(folder / "evaluations.jsonl"),
         "neighbors": NEIGHBORS,
-        "searches": ("index", *SEARCHES),
+        "rows": _score_rows(report),
+        "gains": gains,
+        "changed": {n: v for n, v in report["settings"].items() if DEFAULTS.get(n) != v},
     }
     with write_atomically(folder / "report.md", "w") as file:
         file.write(render("report.md", **report, **also))
@@ -129,15 +132,22 @@ def _score_splits(
     index: Vectors,
     vectors: np.ndarray,
     words: WordsModel | None,
-) -> dict[str, Any]:
-    """Score the held-out splits, and write ranks.npz if they have pairs."""
+) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """Score the held-out splits, and write ranks.npz if they have pairs.
+
+    Also returns Hits@1 of test queries, and the differences of it to the start and to BM25, if both
+    are known: [mean, low, high] each, of a 95 % interval.
+    """
     exact, own = exact_search(vectors), index_search(index, vectors)
     searches = {"index": own, "paper": index_search(Vectors.build(PAPER, vectors), vectors)}
     deepest = max(DEPTH, words.depth if words else 0)
     report: dict[str, Any] = {}
     start, questions = dataset.start, dataset.data.questions
+    if any(len(dataset.splits.pairs[split]) for split in HELD_OUT):
+        by_words = bm25_search(questions)
+        searches["bm25"] = lambda rows, k: by_words([questions[row] for row in rows], k)[0]
     if isinstance(start, CnnEncoder) or (start and len(questions) <= FEW_QUESTIONS):
-        searches |= _baselines(start, questions)
+        searches["start"] = exact_search(start.encode(questions))
     ranks: dict[str, np.ndarray] = {}
     for split in HELD_OUT:
         found: dict[str, Any] = {}
@@ -171,16 +181,35 @@ def _score_splits(
         report[split] = found
     if ranks:
         write_ranks(folder / "ranks.npz", ranks)
-    return report
+    return report, _gains(ranks)
 
 
-def _baselines(start: Encoder, questions: list[str]) -> dict[str, RankFn]:
-    """What a training from another encoder is compared with: that encoder, and BM25."""
-    by_words = bm25_search(questions)
-    return {
-        "start": exact_search(start.encode(questions)),
-        "bm25": lambda rows, k: by_words([questions[row] for row in rows], k)[0],
-    }
+def _gains(ranks: dict[str, np.ndarray]) -> dict[str, list[float]]:
+    """Compare the final order of the hits of test queries with other searches, by Hits@1."""
+    final = "reranked_index" if "test_reranked_index" in ranks else "index"
+    found = {}
+    for name in ("", "start", "bm25"):
+        if f"test_{final}" in ranks and (not name or f"test_{name}" in ranks):
+            table = rank_scores(ranks, "test", final, "query", minus=name)
+            found[name or "all"] = table[:, 0].tolist()
+    return found
+
+
+def _score_rows(report: Mapping[str, Any]) -> list[tuple[list[str], list[float]]]:
+    """Return the rows of the table of scores: what is scored, and SHOWN; equal ones once."""
+    rows: list[tuple[list[str], list[float]]] = []
+    for split in HELD_OUT:
+        shown: list[list[float]] = []
+        for stage, title in (("", ""), ("reranked", ", re-ranked")):
+            scores = report[split].get(stage, {}) if stage else report[split]
+            for search in ("index", *SEARCHES):
+                found = scores if search == "index" else scores.get(search, {})
+                for over, label in (("per_pair", "pairs"), ("per_query", "queries")):
+                    values = [found[over][name] for name in SHOWN] if over in found else []
+                    if values and values not in shown:
+                        shown.append(values)
+                        rows.append(([split, search + title, label], values))
+    return rows
 
 
 def query_ranks(

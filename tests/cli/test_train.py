@@ -35,8 +35,15 @@ def test_a_training_that_gains_nothing_keeps_the_encoder_that_it_started_from(do
     assert test["start"] == test["exact"] != test["bm25"]
     assert test["bm25"]["per_query"]["mrr@20"] > 0.1
     text = (tmp_path / "run" / "report.md").read_text()
-    for expected in ("| test | start | pairs |", "| test | bm25 | pairs |", "labeled duplicates"):
+    # The index finds what an exact search finds, and the run is its start.
+    for name in ("| test | start |", "| test | exact |", "| seed |", "loss.distance"):
+        assert name not in text
+    for expected in ("| test | bm25 | pairs |", "labeled duplicates", "| loss.scale | 3.0 |"):
         assert expected in text
+    first = text.splitlines()[2]
+    assert first.startswith("The first hit is right for ")
+    assert ": +0.0 points (+0.0 to +0.0) against the encoder that the training began with" in first
+    assert "It is not surely better than that encoder" in first
 
 
 def test_a_training_keeps_its_gain(done):

@@ -4,6 +4,7 @@ import concurrent.futures
 import multiprocessing
 import os
 import pickle
+import re
 
 import pytest
 from hypothesis import Phase, example, given, settings
@@ -315,3 +316,20 @@ def test_a_collection_is_opened_once_to_load_it(encoder_run, monkeypatch):
     assert loaded.encoder.fingerprint == loaded.store.encoder == encoder.fingerprint
     monkeypatch.setattr(OneCollection, "encoder", "another one")
     check_refused(Retriever.load, (address, "expected an index of the encoder .* another one"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"min_score": 50}, "`min_score`: expected a score, 0 to 1, got 50"),
+        ({"min_score": "0.5"}, "`min_score`: expected a score, 0 to 1, got '0.5'"),
+        ({"max_distance": "near"}, "`max_distance`: expected a number, got 'near'"),
+        ({"max_distance": float("nan")}, "`max_distance`: expected a number, got nan"),
+        ({"queries": None}, "`queries`: expected a list of strings, got NoneType; pass a string"),
+        ({"queries": 5}, "`queries`: expected a list of strings, got int; pass a string"),
+    ],
+)
+def test_arguments_of_a_search_that_cannot_be_are_refused(arguments, message):
+    retriever = Retriever.build(["how to cook rice"], encoder="open_student")
+    with pytest.raises(UserError, match=re.escape(message)):
+        retriever.search(**{"queries": "rice", **arguments})
