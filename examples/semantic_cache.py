@@ -1,0 +1,60 @@
+"""A semantic cache: the answer to a question that was asked in other words."""
+
+import pathlib
+import threading
+import time
+from collections import Counter, deque
+from typing import Any
+
+import numpy as np
+
+from qpr_jax import Retriever
+from qpr_jax.pair_model.model import require_model
+from qpr_jax.pair_model.plain import probability
+from qpr_jax.text.cleaning import number_key
+
+
+class SemanticCache:
+    """Answers in a folder, each for `ttl` seconds; of `size` the least recently used leaves."""
+
+    def __init__(self, folder: str, threshold: float = 0.99, ttl: float = 86_400, size: int = 1000):
+        if not pathlib.Path(folder, "index/manifest.json").exists():
+            Retriever.load("minilm").save(folder)
+        self.retriever, self.lock = Retriever.load(folder), threading.Lock()
+        self.threshold, self.ttl, self.size = threshold, ttl, size
+        self.counts, self.near_misses = Counter[str](), deque[tuple[str, str, float]](maxlen=100)
+        self.times: dict[Any, Any] = {e.id: (e.payload or {})["time"] for e in self.retriever}
+
+    def best(self, question: str) -> tuple[float, Any]:
+        """Return the best score, of a pair in a table (a search has fewer guards), and its hit."""
+        found: list[Any] = self.retriever.search(question, k=20)[0]
+        hits = [hit for hit in found if hit.payload["time"] > time.time() - self.ttl]
+        model, distances = require_model(self.retriever.pair_model), [hit.distance for hit in hits]
+        alone = model.spreads(np.full(len(hits), np.nan))  # in a table without other texts
+        pairs = [question] * len(hits), [hit.question for hit in hits]
+        same = [number_key(question) == number_key(text) for text in pairs[1]]
+        scores = (probability(model.logits(*pairs, np.array(distances), alone)) * same).tolist()
+        return max(zip(scores, hits, strict=True), key=lambda pair: pair[0], default=(0.0, None))
+
+    def get(self, question: str) -> Any:
+        score, hit = self.best(question)
+        with self.lock:
+            found = score >= self.threshold and hit.id in self.times
+            self.counts["hits" if found else "misses"] += 1
+            if found:
+                self.times[hit.id] = self.times.pop(hit.id)
+            elif hit and hit.close:
+                self.near_misses.append((question, hit.question, score))
+        return hit.payload["answer"] if found else None
+
+    def put(self, question: str, answer: Any) -> None:
+        with self.lock:
+            now, found = time.time(), self.retriever.search(question, k=20)[0]
+            copies = [hit.id for hit in found if hit.score == 1]
+            new: Any = self.retriever.add([question], payload=[{"answer": answer, "time": now}])[0]
+            times = self.times | {new: now}
+            fresh = [id for id, at in times.items() if at > now - self.ttl and id not in copies]
+            self.retriever.remove(self.times.keys() - fresh[-self.size :])
+            self.times = {id: times[id] for id in fresh[-self.size :]}
+            if new % self.size == 0:
+                self.retriever.compact()  # frees the room of what left
