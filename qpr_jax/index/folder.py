@@ -29,12 +29,15 @@ from qpr_jax.index.build import (
     verify_build,
     write_build,
 )
+from qpr_jax.index.changes import NONE, Change
 from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.index.protocol import Hit, Question, SaveEncoder, check_encoder, damaged
 from qpr_jax.index.questions import (
     LARGEST_COUNTER,
     LOCK,
+    Key,
     State,
+    question_json,
     signature_of,
     stored_key,
 )
@@ -142,13 +145,14 @@ class FolderStore:
 
     @property
     def version(self) -> str:
-        """Name of the present questions: that of the build, and the number of the last change."""
+        """Name of the present questions: that of the build, and of its changes."""
         state = self._fresh()
-        return f"{state.manifest['build']} {state.sequence}"
+        return f"{state.manifest['build']} {state.mark[8:20].hex()}"
 
     def facts(self) -> dict[str, Any]:
         """See `Store`."""
         verify_build(self.path)
+        self._state.changes.read()
         sizes = [file.stat().st_size for file in self.path.iterdir() if file.is_file()]
         return {
             "store": "folder",
@@ -189,7 +193,9 @@ class FolderStore:
         with self.changing():
             state = self._state
             replaced = state.rows_of(question.id for question in questions)
-            state.files.write(replaced, state.live.rows, questions, vectors)
+            new = zip(map(question_json, questions), vectors, strict=True)
+            rows = enumerate(new, state.live.rows)
+            state.changes.write([*_gone(replaced), *((row, *entry) for row, entry in rows)])
             self._refresh()
 
     def remove(self, ids: Sequence[Id]) -> int:
@@ -198,7 +204,7 @@ class FolderStore:
             state = self._state
             removed = state.rows_of(ids)
             if removed:
-                state.files.write(removed, 0, [], np.zeros((0, self.dimension)))
+                state.changes.write(_gone(removed))
                 self._refresh()
             return len(removed)
 
@@ -266,7 +272,7 @@ class FolderStore:
             self.index_config,
             encoder=self.encoder,
             dimension=self.dimension,
-            codes=None if state.sequence else state.vectors,
+            codes=None if state.mark != NONE else state.vectors,
             next_id=state.next_id,
             cleaner=self.cleaner,
             export=export,
@@ -276,7 +282,7 @@ class FolderStore:
         """Return the present state, with the changes of other processes."""
         state = self._state
         replaced = self._stale or signature_of(self.path) != state.signature
-        if replaced or state.files.changed():
+        if replaced or os.pread(state.changes.descriptor, len(state.mark), 0) != state.mark:
             self._refresh()
         return self._state
 
@@ -299,6 +305,11 @@ class FolderStore:
         self.cleaner = Cleaner(state.manifest["shared"])
 
 
+def _gone(rows: Mapping[Key, int]) -> list[Change]:
+    """Return the change that removes rows."""
+    return [(row, b"", np.zeros(0)) for row in rows.values()]
+
+
 def _remove(path: pathlib.Path, process: int) -> None:
     if process == os.getpid():  # a child has the same finalizer
         shutil.rmtree(path, ignore_errors=True)
@@ -309,7 +320,7 @@ def open_state(folder: pathlib.Path, encoder: str) -> State:
     while True:
         signature = signature_of(folder)
         try:
-            manifest, files, vectors = read_build(folder)
+            manifest, built, changes, vectors = read_build(folder)
         except (UserError, FileNotFoundError) as error:
             if signature_of(folder) != signature:
                 continue  # another process replaced the build
@@ -317,5 +328,5 @@ def open_state(folder: pathlib.Path, encoder: str) -> State:
                 raise
             raise damaged(error.filename, "the file is missing") from None
         check_encoder(folder, manifest["encoder"], encoder)
-        live = Live(len(vectors), len(vectors))
-        return State(manifest, signature, files, vectors, [], {}, live, 0, manifest["next_id"])
+        live, next_id = Live(len(vectors), len(vectors)), manifest["next_id"]
+        return State(manifest, signature, built, changes, vectors, [], {}, live, NONE, next_id)
