@@ -90,10 +90,10 @@ class Changes:
             found.append((row, data[middle - size : middle], vector))
         return mark, found
 
-    def write(self, rows: Iterable[Change]) -> None:
-        """Write one change. The caller holds the lock of the folder."""
-        parts = list[bytes]()
-        for row, data, vector in rows:
+    def write(self, removed: Iterable[int], added: Iterable[Change]) -> None:
+        """Write one change: rows that go, and new ones. The caller holds the folder's lock."""
+        parts = [_ROW.pack(row, 0) for row in removed]
+        for row, data, vector in added:
             parts += [_ROW.pack(row, len(data)), data, np.asarray(vector, "<f4").tobytes()]
         change, (size, crc) = b"".join(parts), _size_and_crc(self.mark())
         with name_in_errors(self.path), open(self.path, "r+b") as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import pathlib
 import secrets
@@ -29,13 +30,19 @@ from qpr_jax.index.build import (
     verify_build,
     write_build,
 )
-from qpr_jax.index.changes import NONE, Change
+from qpr_jax.index.changes import NONE
 from qpr_jax.index.index_config import IndexConfig
-from qpr_jax.index.protocol import Hit, Question, SaveEncoder, check_encoder, damaged
+from qpr_jax.index.protocol import (
+    DamagedError,
+    Hit,
+    Question,
+    SaveEncoder,
+    check_encoder,
+    damaged,
+)
 from qpr_jax.index.questions import (
     LARGEST_COUNTER,
     LOCK,
-    Key,
     State,
     question_json,
     signature_of,
@@ -43,6 +50,8 @@ from qpr_jax.index.questions import (
 )
 from qpr_jax.index.vectors import Live
 from qpr_jax.text.cleaning import Cleaner
+
+log = logging.getLogger("qpr_jax")
 
 
 class FolderStore:
@@ -63,7 +72,8 @@ class FolderStore:
         """
         self.path, self.temporary = pathlib.Path(path).absolute(), temporary
         self._expected, self._stale = encoder, False
-        self._take(open_state(self.path, encoder).apply())
+        self._refused: tuple[int, ...] | None = None  # signature of a damaged build
+        self._take(self._opened().apply())
         if temporary:
             weakref.finalize(self, _remove, self.path, os.getpid())
 
@@ -193,9 +203,9 @@ class FolderStore:
         with self.changing():
             state = self._state
             replaced = state.rows_of(question.id for question in questions)
-            new = zip(map(question_json, questions), vectors, strict=True)
-            rows = enumerate(new, state.live.rows)
-            state.changes.write([*_gone(replaced), *((row, *entry) for row, entry in rows)])
+            rows = range(state.live.rows, state.live.rows + len(questions))
+            added = zip(rows, map(question_json, questions), vectors, strict=True)
+            state.changes.write(replaced.values(), added)
             self._refresh()
 
     def remove(self, ids: Sequence[Id]) -> int:
@@ -204,7 +214,7 @@ class FolderStore:
             state = self._state
             removed = state.rows_of(ids)
             if removed:
-                state.changes.write(_gone(removed))
+                state.changes.write(removed.values(), [])
                 self._refresh()
             return len(removed)
 
@@ -279,11 +289,20 @@ class FolderStore:
         )
 
     def _fresh(self) -> State:
-        """Return the present state, with the changes of other processes."""
-        state = self._state
-        replaced = self._stale or signature_of(self.path) != state.signature
+        """Return the present state, with the changes of other processes.
+
+        If a damaged build replaced it, the state stays, which is said once.
+        """
+        state, signature = self._state, signature_of(self.path)
+        replaced = self._stale or signature not in (state.signature, self._refused)
         if replaced or os.pread(state.changes.descriptor, len(state.mark), 0) != state.mark:
-            self._refresh()
+            try:
+                self._refresh()
+            except DamagedError as error:
+                if self._stale or not signature:
+                    raise
+                log.error("%s; until then the index before it answers", error)
+                self._refused = signature
         return self._state
 
     def _refresh(self) -> None:
@@ -291,10 +310,26 @@ class FolderStore:
         with LOCK:  # for which a fork waits
             state = self._state
             if self._stale or signature_of(self.path) != state.signature:
-                state = open_state(self.path, self._expected)
+                state = self._opened()
             self._stale = True  # until all of it is done
             self._take(state.apply())
             self._stale = False
+
+    def _opened(self) -> State:
+        """Open the present build as it was before all changes."""
+        while True:
+            signature = signature_of(self.path)
+            try:
+                manifest, built, changes, vectors = read_build(self.path)
+            except (UserError, FileNotFoundError) as error:
+                if signature_of(self.path) != signature:
+                    continue  # another process replaced the build
+                if isinstance(error, UserError):
+                    raise DamagedError(error.what, remedy=error.remedy) from None
+                raise damaged(error.filename, "the file is missing") from None
+            check_encoder(self.path, manifest["encoder"], self._expected)
+            live, next_id = Live(len(vectors), len(vectors)), manifest["next_id"]
+            return State(manifest, signature, built, changes, vectors, [], {}, live, NONE, next_id)
 
     def _take(self, state: State) -> None:
         self._state = state
@@ -305,28 +340,6 @@ class FolderStore:
         self.cleaner = Cleaner(state.manifest["shared"])
 
 
-def _gone(rows: Mapping[Key, int]) -> list[Change]:
-    """Return the change that removes rows."""
-    return [(row, b"", np.zeros(0)) for row in rows.values()]
-
-
 def _remove(path: pathlib.Path, process: int) -> None:
     if process == os.getpid():  # a child has the same finalizer
         shutil.rmtree(path, ignore_errors=True)
-
-
-def open_state(folder: pathlib.Path, encoder: str) -> State:
-    """Open the present build as it was before all changes; `encoder` as of `check_encoder`."""
-    while True:
-        signature = signature_of(folder)
-        try:
-            manifest, built, changes, vectors = read_build(folder)
-        except (UserError, FileNotFoundError) as error:
-            if signature_of(folder) != signature:
-                continue  # another process replaced the build
-            if isinstance(error, UserError):
-                raise
-            raise damaged(error.filename, "the file is missing") from None
-        check_encoder(folder, manifest["encoder"], encoder)
-        live, next_id = Live(len(vectors), len(vectors)), manifest["next_id"]
-        return State(manifest, signature, built, changes, vectors, [], {}, live, NONE, next_id)

@@ -44,6 +44,7 @@ _JSON: dict[str, Any] = {
     "separators": (",", ":"),
     "default": operator.methodcaller("item"),  # numbers of NumPy
 }
+_LEVELS = 100  # of a payload; Python's parser of JSON fails at about 1,000
 _ERRORS = {
     sqlite3.SQLITE_CANTOPEN: errno.ENOENT,
     sqlite3.SQLITE_IOERR: errno.EIO,
@@ -249,10 +250,20 @@ def question_json(question: Question) -> bytes:
     try:
         if not all(isinstance(name, str) for name in question.payload or ()):
             raise TypeError("a name is no string")
+        if _is_deep(question.payload, _LEVELS):
+            raise TypeError(f"lists or objects lie in more than {_LEVELS} others")
         return json.dumps(fields, **_JSON).encode("utf-8", "surrogatepass")
     except (AttributeError, TypeError, ValueError, RecursionError) as error:
         where = f"of question {question.id!r:.80}"
         raise UserError(f"`payload`: expected values of JSON, {where}: {error}") from None
+
+
+def _is_deep(value: object, levels: int) -> bool:
+    """Return whether lists and objects lie in more than so many others."""
+    if not isinstance(value, dict | list | tuple):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return levels < 0 or any(_is_deep(part, levels - 1) for part in parts)
 
 
 def parse_question(data: Any, path: pathlib.Path) -> Question:
