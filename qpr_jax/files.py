@@ -210,10 +210,11 @@ def seal(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def manifest_format(folder: StrPath) -> str | None:
-    """Return the format named in the manifest of `folder`; None if there is no such manifest."""
+    """Return the format named in the manifest of `folder`; None if there is none."""
     path = pathlib.Path(folder) / MANIFEST
     found = read_json(path) if path.is_file() else None
-    return found.get("format") if isinstance(found, dict) else None
+    format = found.get("format") if isinstance(found, dict) else None
+    return format if isinstance(format, str) else None
 
 
 def read_manifest(folder: StrPath, *, format: str) -> dict[str, Any]:

@@ -45,7 +45,7 @@ from qpr_jax.index.changes import Changes
 from qpr_jax.index.index_config import IndexConfig, check_index_config, padded_dimension
 from qpr_jax.index.protocol import Question, SaveEncoder, damaged
 from qpr_jax.index.questions import QuestionFile
-from qpr_jax.index.vectors import Vectors, read_codes
+from qpr_jax.index.vectors import Vectors, check_vectors, read_codes
 from qpr_jax.text.cleaning import Cleaner
 
 log = logging.getLogger(__name__)
@@ -184,9 +184,8 @@ def _write_vectors(
         for rows in questions.batches(shape[0], _CHUNK):
             found = stored.get(rows)
             vectors = encode([found[row].text for row in rows])
-            if vectors.shape != (len(rows), shape[1]) or not np.isfinite(vectors).all():
-                what = f"expected {len(rows)} finite vectors of {shape[1]} numbers"
-                raise UserError(f"{what} from the encoder, got others")
+            shape_now = len(rows), shape[1]
+            check_vectors(vectors, shape_now, index_config.vectors, "vectors of the encoder")
             file.write(np.ascontiguousarray(vectors, index_config.vectors).data)
             show(rows.stop, "")
         sync(file)

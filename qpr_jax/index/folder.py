@@ -48,7 +48,7 @@ from qpr_jax.index.questions import (
     signature_of,
     stored_key,
 )
-from qpr_jax.index.vectors import Live
+from qpr_jax.index.vectors import Live, check_vectors
 from qpr_jax.text.cleaning import Cleaner
 
 log = logging.getLogger("qpr_jax")
@@ -178,9 +178,7 @@ class FolderStore:
 
     def search(self, vectors: np.ndarray, k: int) -> list[list[Hit]]:
         """See `Store`."""
-        if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
-            what = f"`vectors`: expected [n, {self.dimension}], got {list(vectors.shape)}"
-            raise UserError(what, remedy="encode the queries with the encoder of the index")
+        check_vectors(vectors, (len(vectors), self.dimension), "float32", "`vectors`")
         state = self._fresh()
         size = min(k, state.live.present)
         if size < 1:
@@ -195,9 +193,8 @@ class FolderStore:
 
     def add(self, questions: Sequence[Question], vectors: np.ndarray) -> None:
         """See `Store`; vectors float32 [n, d]."""
-        if vectors.shape != (len(questions), self.dimension) or not np.isfinite(vectors).all():
-            what = f"expected finite numbers [{len(questions)}, {self.dimension}]"
-            raise UserError(f"`vectors`: {what}, got others, or {list(vectors.shape)}")
+        shape = len(questions), self.dimension
+        check_vectors(vectors, shape, self.index_config.vectors, "`vectors`")
         if not len(questions):
             return
         with self.changing():

@@ -209,9 +209,10 @@ def test_a_failed_change_changes_nothing(tmp_path, monkeypatch):
     for payload in ({"a": float("nan")}, {"a": [float("inf")]}, {"a": object()}, {1: 2}):
         with pytest.raises(UserError, match="`payload`: expected"):
             put(store, Question("good", "good"), Question("bad", "bad", payload))
-    three, nan = np.zeros((1, 3), np.float32), np.full((1, DIMENSION), np.nan, np.float32)
-    check_refused(store.add, *(([Question(1, "a")], wrong, "`vectors`") for wrong in (three, nan)))
-    check_refused(store.search, (three, 1, "`vectors`"))
+    wrong = [np.full((1, DIMENSION), value, np.float32) for value in (np.nan, np.inf, -3e38)]
+    wrong.append(np.zeros((1, 3), np.float32))
+    check_refused(store.add, *(([Question(1, "a")], vectors, "`vectors`") for vectors in wrong))
+    check_refused(store.search, *((vectors, 1, "`vectors`") for vectors in wrong))
     with monkeypatch.context() as patch:
         patch.setattr(store.vectors, "add", lambda _: (_ for _ in ()).throw(MemoryError))
         with pytest.raises(MemoryError):
