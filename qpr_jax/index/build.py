@@ -53,6 +53,10 @@ log = logging.getLogger(__name__)
 FORMAT = "qpr_jax index 1"
 EXPORT, INDEX = "export", "index"  # folders of an encoder and of its index, side by side
 _ENDINGS = {"vectors": "npy", "codes": "faiss", "questions": "sqlite", "changes": "log"}
+_FACTS = dict.fromkeys(("build", "encoder", "factory", "export"), str) | {
+    **dict.fromkeys(("count", "dimension", "next_id"), int),
+    "recall@10": int | float,
+}
 GOOD_RECALL = 0.9
 _CHUNK = 16_384  # questions that are read or encoded at once
 _SAMPLE = 50_000  # questions in which shared sentences are looked for
@@ -217,7 +221,10 @@ def read_build(
         shape = manifest["count"], manifest["dimension"]
         index_config = IndexConfig(**manifest["index_config"])
         check_index_config(index_config, shape[1])
-        int(manifest["next_id"]), dict(manifest["shared"] or {})
+        for fact, kind in _FACTS.items():
+            if not isinstance(manifest[fact], kind):
+                raise TypeError(f"`{fact}`: expected {kind}")
+        dict(manifest["shared"] or {})
         width = padded_dimension(manifest["factory"], shape[1])
     except (KeyError, TypeError, ValueError, UserError) as error:
         raise damaged(folder / MANIFEST, str(error)) from None
