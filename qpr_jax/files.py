@@ -177,9 +177,15 @@ def sha256_of(path: StrPath) -> str:
 
 
 def write_manifest(folder: StrPath, files: Iterable[str], **facts: Any) -> None:
-    """Write the manifest of `folder`: `facts`, and the size and SHA-256 of each of `files`."""
-    manifest = {**facts, "files": file_entries(folder, files)}
-    write_json(pathlib.Path(folder, MANIFEST), seal(manifest))
+    """Write the manifest of `folder`: `facts`, and the size and SHA-256 of each of `files`.
+
+    The bytes of the files are on disk already; their names are before the manifest is.
+    """
+    path = pathlib.Path(folder).absolute()
+    manifest = {**facts, "files": file_entries(path, files)}
+    _sync(path)
+    write_json(path / MANIFEST, seal(manifest))
+    _sync(path.parent)
 
 
 def file_entries(folder: StrPath, files: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -204,10 +210,11 @@ def seal(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def manifest_format(folder: StrPath) -> str | None:
-    """Return the format named in the manifest of `folder`; None if there is no such manifest."""
+    """Return the format named in the manifest of `folder`; None if there is none."""
     path = pathlib.Path(folder) / MANIFEST
     found = read_json(path) if path.is_file() else None
-    return found.get("format") if isinstance(found, dict) else None
+    format = found.get("format") if isinstance(found, dict) else None
+    return format if isinstance(format, str) else None
 
 
 def read_manifest(folder: StrPath, *, format: str) -> dict[str, Any]:
@@ -322,20 +329,21 @@ def write_folder(
 
 
 def sync_tree(folder: pathlib.Path) -> list[str]:
-    """Put a folder on disk with all that is in it; return the names of its files."""
+    """Put on disk all that is in a folder; return the names of its files."""
     names = []
     for path in sorted(folder.rglob("*")):
         _sync(path)
         if path.is_file():
             names.append(path.relative_to(folder).as_posix())
-    _sync(folder)
-    _sync(folder.parent)
     return names
 
 
 def _sync(folder: pathlib.Path) -> None:
     """Put the entries of a folder on disk, or the bytes of a file."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # as of the parent of a user's folder
+        return
     try:
         os.fsync(descriptor)
     finally:

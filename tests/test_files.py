@@ -8,6 +8,7 @@ import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
+    MANIFEST,
     folder_lock,
     locked,
     parse_json,
@@ -16,6 +17,7 @@ from qpr_jax.files import (
     replace_folder,
     write_atomically,
     write_json,
+    write_manifest,
 )
 
 
@@ -23,9 +25,9 @@ def names(folder: pathlib.Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("write", [write_atomically, replace_folder])
-def test_a_failed_write_or_a_power_cut_leaves_the_old_one(tmp_path, monkeypatch, write):
-    """What is renamed into place is on disk before, and its name after."""
+@pytest.fixture
+def done(monkeypatch):
+    """The renames, and the inodes of what is synced, in their order."""
     fsync, replace, done = os.fsync, os.replace, []
 
     def synced(descriptor):
@@ -38,6 +40,21 @@ def test_a_failed_write_or_a_power_cut_leaves_the_old_one(tmp_path, monkeypatch,
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", renamed)
+    return done
+
+
+def test_names_of_files_are_on_disk_before_the_manifest_and_the_folder_after(tmp_path, done):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "file").touch()
+    write_manifest(folder, ["file"])
+    inodes = [path.stat().st_ino for path in (folder, folder / MANIFEST, folder, tmp_path)]
+    assert done == [*inodes[:2], "renamed", *inodes[2:]]
+
+
+@pytest.mark.parametrize("write", [write_atomically, replace_folder])
+def test_a_failed_write_or_a_power_cut_leaves_the_old_one(tmp_path, done, write):
+    """What is renamed into place is on disk before, and its name after."""
     with write(tmp_path / "target"):
         pass
     old = (tmp_path / "target").stat().st_ino

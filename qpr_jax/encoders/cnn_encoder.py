@@ -18,9 +18,15 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.encoders.cnn_kernels import FoldedCnn
-from qpr_jax.encoders.encoder import EncoderSummary, parse_tensors, say_cut, serialize_tensors
+from qpr_jax.encoders.encoder import (
+    EncoderSummary,
+    parse_tensors,
+    read_facts,
+    say_cut,
+    serialize_tensors,
+)
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, parse_json, read_manifest, read_verified
+from qpr_jax.files import StrPath, read_manifest, read_verified
 from qpr_jax.machine import cpu_count
 from qpr_jax.text.cleaning import as_texts
 from qpr_jax.text.vocabulary import Vocabulary, vocabulary_from_bytes, vocabulary_to_bytes
@@ -29,6 +35,7 @@ FORMAT = "qpr_jax model 1"
 WEIGHTS, VOCABULARY, SETTINGS = "model.safetensors", "vocabulary.json", "settings.json"
 # Questions encoded at a time by a thread: their features fit into the cache of a core.
 _CHUNK = 512
+_FACTS = {"max_words": int, "normalize": bool, "settings": dict}
 _SCALES = "embedding_scales"  # of the rows of a table in 8 bits, in the file of weights
 
 
@@ -170,7 +177,7 @@ def read_cnn(folder: StrPath) -> CnnEncoder:
     weights = {name: array.astype(np.float32) for name, array in stored.items()}
     scales = weights.pop(_SCALES, np.ones((1, 1), np.float32))
     vocabulary = vocabulary_from_bytes(read_verified(folder, VOCABULARY, manifest))
-    facts = parse_json(read_verified(folder, SETTINGS, manifest), f"{folder}: {SETTINGS}")
+    facts = read_facts(folder, SETTINGS, manifest, _FACTS)
     count = sum(name.startswith("kernel_") for name in weights)
     try:
         encoder = CnnEncoder(
@@ -183,8 +190,8 @@ def read_cnn(folder: StrPath) -> CnnEncoder:
             settings=facts["settings"],
             normalize=facts["normalize"],
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"{folder}: expected the weights and settings of an encoder, got {error!r}"
+    except (KeyError, ValueError) as error:
+        what = f"{folder}: expected the weights of an encoder, got {error!r}"
         raise UserError(what, remedy="export or fetch it again") from None
     _check_shapes(encoder, folder)
     return encoder
@@ -227,6 +234,7 @@ def _check_shapes(encoder: CnnEncoder, folder: StrPath) -> None:
     width = embedding.shape[-1]
     fits = (
         encoder.vocabulary.bins > 0
+        and encoder.max_tokens > 0
         and embedding.shape == (encoder.vocabulary.size, width)
         and not embedding[0].any()  # padding
         and all(k.ndim == 3 and k.size and k.shape[1] == width for k in encoder.kernels)

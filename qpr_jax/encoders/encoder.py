@@ -14,6 +14,7 @@ from safetensors.numpy import load, save
 
 from qpr_jax import progress
 from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath, parse_json, read_verified
 
 log = logging.getLogger("qpr_jax")
 CARD = "README.md"  # the model card in the folder of a published encoder
@@ -132,6 +133,26 @@ def parse_tensors(data: bytes, where: str) -> dict[str, np.ndarray]:
     except (SafetensorError, KeyError) as error:  # a KeyError names a type such as BF16
         what = f"{where}: expected safetensors of a type that NumPy has, got {error}"
         raise UserError(what, remedy="fetch or export it again, in float32") from None
+
+
+def read_facts(
+    folder: StrPath, name: str, manifest: dict[str, Any], facts: Mapping[str, type]
+) -> dict[str, Any]:
+    """Read a verified JSON object; UserError unless entries have these types, numbers above 0.
+
+    Args:
+      folder: that of `manifest`.
+      name: of the file.
+      facts: the type of each entry.
+    """
+    found = parse_json(read_verified(folder, name, manifest), f"{folder}: {name}")
+    values = found if isinstance(found, dict) else {}
+    for fact, kind in facts.items():
+        value = values.get(fact)
+        if type(value) is not kind or (kind is int and value not in range(1, 2**31)):
+            what = f"{folder}: {name}: expected `{fact}`, of type {kind.__name__}"
+            raise UserError(what, remedy="export or fetch it again")
+    return values
 
 
 def serialize_tensors(tensors: Mapping[str, np.ndarray]) -> bytes:

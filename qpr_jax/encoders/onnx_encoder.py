@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders.encoder import EncoderSummary, say_cut
+from qpr_jax.encoders.encoder import EncoderSummary, read_facts, say_cut
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, parse_json, read_manifest, read_verified
+from qpr_jax.files import StrPath, read_manifest, read_verified
 from qpr_jax.machine import cpu_count
 from qpr_jax.text.cleaning import as_texts
 from qpr_jax.text.word_pieces import WordPieces
@@ -27,7 +27,13 @@ from qpr_jax.text.word_pieces import WordPieces
 FORMAT = "qpr_jax onnx model 1"
 MODEL, TOKENIZER, SETTINGS = "model.onnx", "tokenizer.json", "settings.json"
 INPUT = "input_ids"
-_FACTS = {"dimension": int, "max_tokens": int, "normalize": bool, "vocabulary_size": int}
+_FACTS = {
+    "dimension": int,
+    "max_tokens": int,
+    "normalize": bool,
+    "vocabulary_size": int,
+    "settings": dict,
+}
 _BLOCK_TOKENS = 1024  # of a run: twice as many or half as many are slower
 
 
@@ -78,7 +84,7 @@ class OnnxEncoder:
 
     def files(self) -> dict[str, bytes]:
         """Return the contents of its folder: model.onnx, tokenizer.json and settings.json."""
-        facts = {name: getattr(self, name) for name in _FACTS} | {"settings": self.settings}
+        facts = {name: getattr(self, name) for name in _FACTS}
         text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
         return {MODEL: self.model, TOKENIZER: self.tokenizer, SETTINGS: text.encode()}
 
@@ -123,7 +129,17 @@ class OnnxEncoder:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         # A kept arena would never shrink, and a fork could leave its lock held.
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
-        return onnxruntime.InferenceSession(self.model, options, providers=["CPUExecutionProvider"])
+        try:
+            providers = ["CPUExecutionProvider"]
+            session = onnxruntime.InferenceSession(self.model, options, providers=providers)
+            last = np.array([[self.vocabulary_size - 1]])
+            fits = [found.shape for found in session.run(None, {INPUT: last})]
+        except Exception as error:  # the library raises no narrower class
+            fits = [str(error).splitlines()[0][:200]]
+        if fits != [(1, self.dimension)]:
+            what = f"{MODEL}: expected a model of vectors [n, {self.dimension}], got {fits}"
+            raise UserError(what, remedy="export or fetch it again")
+        return session
 
 
 def blocks_of_equal_length(lengths: np.ndarray) -> list[np.ndarray]:
@@ -132,7 +148,7 @@ def blocks_of_equal_length(lengths: np.ndarray) -> list[np.ndarray]:
     groups = np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1)
     blocks = []
     for rows in filter(len, groups):
-        size = max(1, _BLOCK_TOKENS // int(lengths[rows[0]]))
+        size = max(1, _BLOCK_TOKENS // max(1, int(lengths[rows[0]])))
         blocks += [rows[start : start + size] for start in range(0, len(rows), size)]
     return blocks
 
@@ -140,12 +156,6 @@ def blocks_of_equal_length(lengths: np.ndarray) -> list[np.ndarray]:
 def read_onnx(folder: StrPath) -> OnnxEncoder:
     """Read an encoder from its folder; UserError where it is incomplete or damaged."""
     manifest = read_manifest(folder, format=FORMAT)
-    model, tokenizer, settings = (
-        read_verified(folder, name, manifest) for name in (MODEL, TOKENIZER, SETTINGS)
-    )
-    facts = parse_json(settings, f"{folder}: {SETTINGS}")
-    if not isinstance(facts, dict) or any(type(facts.get(k)) is not t for k, t in _FACTS.items()):
-        what = f"{folder}: {SETTINGS}: expected {', '.join(_FACTS)}"
-        raise UserError(what, remedy="export or fetch it again")
-    sizes = {name: facts[name] for name in _FACTS}
-    return OnnxEncoder(model, tokenizer, **sizes, settings=facts.get("settings", {}))
+    model, tokenizer = (read_verified(folder, name, manifest) for name in (MODEL, TOKENIZER))
+    facts = read_facts(folder, SETTINGS, manifest, _FACTS)
+    return OnnxEncoder(model, tokenizer, **{name: facts[name] for name in _FACTS})

@@ -63,7 +63,8 @@ def read_files(
         manifest = read_manifest(path, format=format)
         names = (*required, *(name for name in optional if name in manifest["files"]))
         contents = {name: read_verified(path, name, manifest) for name in names}
-        return contents, manifest.get("settings", {})
+        settings = manifest.get("settings")
+        return contents, settings if isinstance(settings, dict) else {}
     names = (*required, *(name for name in optional if (path / name).is_file()))
     return {name: require_file(path / name, remedy=_WHOLE).read_bytes() for name in names}, {}
 
@@ -114,12 +115,17 @@ def parse_shape(config: Mapping[str, Any], where: StrPath) -> BertShape:
             raise UserError(f"{where}: {CONFIG}: expected `{name}` {expected!r}, got {value!r}")
     sizes = {name: config[name] for name in BertShape.__dataclass_fields__ if name in config}
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int | float) or size <= 0:
-            raise UserError(f"{where}: {CONFIG}: `{name}`: expected a number above 0, got {size!r}")
+        least, most, kind = (0, 1, float) if name == "layer_norm_eps" else (1, 2**31, int)
+        if type(size) is not kind or not least <= size <= most:
+            what = f"`{name}`: expected {kind.__name__} from {least} to {most:,}, got {size!r:.80}"
+            raise UserError(f"{where}: {CONFIG}: {what}")
     try:
-        return BertShape(**sizes)
+        shape = BertShape(**sizes)
     except TypeError as error:
         raise UserError(f"{where}: {CONFIG}: expected the sizes of a BERT ({error})") from None
+    if shape.hidden_size % shape.num_attention_heads:
+        raise UserError(f"{where}: {CONFIG}: `num_attention_heads` does not divide `hidden_size`")
+    return shape
 
 
 def parse_weights(

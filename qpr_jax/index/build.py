@@ -4,7 +4,7 @@
     vectors-BUILD.npy       float32 or float16 [n, d], memory-mapped
     codes-BUILD.faiss       what FAISS searches for candidates; none for `Flat`
     questions-BUILD.sqlite  the questions of the build
-    changes-BUILD.sqlite    what was added and removed since, in no manifest
+    changes-BUILD.log       what was added and removed since, in no manifest
 
 BUILD is drawn for each build, so a file that another process has open is never overwritten: the
 manifest is replaced last, and the files that it no longer names are removed.
@@ -41,23 +41,26 @@ from qpr_jax.files import (
     write_manifest,
 )
 from qpr_jax.index import questions
+from qpr_jax.index.changes import Changes
 from qpr_jax.index.index_config import IndexConfig, check_index_config, padded_dimension
 from qpr_jax.index.protocol import Question, SaveEncoder, damaged
-from qpr_jax.index.questions import QuestionFiles
-from qpr_jax.index.vectors import Vectors, read_codes
+from qpr_jax.index.questions import QuestionFile
+from qpr_jax.index.vectors import Vectors, check_vectors, read_codes
 from qpr_jax.text.cleaning import Cleaner
 
 log = logging.getLogger(__name__)
 
 FORMAT = "qpr_jax index 1"
 EXPORT, INDEX = "export", "index"  # folders of an encoder and of its index, side by side
-_ENDINGS = {"vectors": "npy", "codes": "faiss", "questions": "sqlite", "changes": "sqlite"}
+_ENDINGS = {"vectors": "npy", "codes": "faiss", "questions": "sqlite", "changes": "log"}
+_FACTS = dict.fromkeys(("build", "encoder", "factory", "export"), str) | {
+    **dict.fromkeys(("count", "dimension", "next_id"), int),
+    "recall@10": int | float,
+}
 GOOD_RECALL = 0.9
 _CHUNK = 16_384  # questions that are read or encoded at once
 _SAMPLE = 50_000  # questions in which shared sentences are looked for
-_FILES = re.compile(
-    r"\.?(?:vectors|codes|questions|changes)-([0-9a-f]{16})\.\w+(?:-journal|\.part)?"
-)
+_FILES = re.compile(r"(?:vectors|codes|questions|changes)-([0-9a-f]{16})\.\w+")
 _EXPORTS = re.compile(r"export-[0-9a-f]{16}|\.export(?:-[0-9a-f]{16})?\.(?:part|old)")
 
 Encode = Callable[[list[str]], np.ndarray]
@@ -92,9 +95,9 @@ def write_build(
     paths = _paths(folder, build := secrets.token_hex(8))
     try:
         with name_in_errors(folder):
-            files = paths["questions"], paths["changes"]
-            count, following = questions.write_questions(*files, given)
-            stored = QuestionFiles(*files, dimension)
+            Changes.create(paths["changes"])
+            count, following = questions.write_questions(paths["questions"], given)
+            stored = QuestionFile(paths["questions"])
             if cleaner is None:
                 cleaner = of_texts = _cleaner_of(stored, count) if index_config.clean else Cleaner()
                 plain, encode = encode, lambda texts: plain(of_texts.clean_all(texts))
@@ -160,7 +163,7 @@ def _paths(folder: pathlib.Path, build: str) -> dict[str, pathlib.Path]:
     return {kind: folder / f"{kind}-{build}.{ending}" for kind, ending in _ENDINGS.items()}
 
 
-def _cleaner_of(stored: QuestionFiles, count: int) -> Cleaner:
+def _cleaner_of(stored: QuestionFile, count: int) -> Cleaner:
     """Return the cleaner of at most about `_SAMPLE` of the texts."""
     rows, texts = range(0, count, max(1, count // _SAMPLE)), []
     for some in questions.batches(len(rows), _CHUNK):
@@ -174,7 +177,7 @@ def _cleaner_of(stored: QuestionFiles, count: int) -> Cleaner:
 
 def _write_vectors(
     path: pathlib.Path,
-    stored: QuestionFiles,
+    stored: QuestionFile,
     encode: Encode,
     shape: tuple[int, int],
     index_config: IndexConfig,
@@ -185,9 +188,8 @@ def _write_vectors(
         for rows in questions.batches(shape[0], _CHUNK):
             found = stored.get(rows)
             vectors = encode([found[row].text for row in rows])
-            if vectors.shape != (len(rows), shape[1]) or not np.isfinite(vectors).all():
-                what = f"expected {len(rows)} finite vectors of {shape[1]} numbers"
-                raise UserError(f"{what} from the encoder, got others")
+            shape_now = len(rows), shape[1]
+            check_vectors(vectors, shape_now, index_config.vectors, "vectors of the encoder")
             file.write(np.ascontiguousarray(vectors, index_config.vectors).data)
             show(rows.stop, "")
         sync(file)
@@ -205,8 +207,10 @@ def _read_vectors(
     raise damaged(path, f"expected vectors {index_config.vectors} {list(shape)}, got others")
 
 
-def read_build(folder: pathlib.Path) -> tuple[dict[str, Any], QuestionFiles, Vectors]:
-    """Open the build that the manifest names: the manifest, the questions and the vectors.
+def read_build(
+    folder: pathlib.Path,
+) -> tuple[dict[str, Any], QuestionFile, Changes, Vectors]:
+    """Open the build that the manifest names, and the file of its changes.
 
     Codes and small files are compared with their SHA-256; of vectors and questions the size is
     checked, and `verify_build` reads them. UserError if a file is damaged.
@@ -217,21 +221,23 @@ def read_build(folder: pathlib.Path) -> tuple[dict[str, Any], QuestionFiles, Vec
         shape = manifest["count"], manifest["dimension"]
         index_config = IndexConfig(**manifest["index_config"])
         check_index_config(index_config, shape[1])
-        int(manifest["next_id"]), dict(manifest["shared"] or {})
+        for fact, kind in _FACTS.items():
+            if not isinstance(manifest[fact], kind):
+                raise TypeError(f"`{fact}`: expected {kind}")
+        dict(manifest["shared"] or {})
         width = padded_dimension(manifest["factory"], shape[1])
     except (KeyError, TypeError, ValueError, UserError) as error:
         raise damaged(folder / MANIFEST, str(error)) from None
     for name in {*files, paths["vectors"].name, paths["questions"].name}:
         check_size(folder, name, manifest)
-    if not paths["changes"].is_file():
-        raise damaged(paths["changes"], "the file is missing")
     codes = None
     if paths["codes"].name in files:
         verify(folder, paths["codes"].name, manifest)
         codes = read_codes(paths["codes"], shape[0], width)
     vectors = _read_vectors(paths["vectors"], shape, index_config)
-    stored = QuestionFiles(paths["questions"], paths["changes"], shape[1])
-    return manifest, stored, Vectors(index_config, manifest["factory"], vectors, codes)
+    changes = Changes(paths["changes"], shape[1])
+    searched = Vectors(index_config, manifest["factory"], vectors, codes)
+    return manifest, QuestionFile(paths["questions"]), changes, searched
 
 
 def index_manifest(folder: StrPath) -> dict[str, Any]:

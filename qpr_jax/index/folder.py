@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import pathlib
 import secrets
@@ -29,17 +30,28 @@ from qpr_jax.index.build import (
     verify_build,
     write_build,
 )
+from qpr_jax.index.changes import NONE
 from qpr_jax.index.index_config import IndexConfig
-from qpr_jax.index.protocol import Hit, Question, SaveEncoder, check_encoder, damaged
+from qpr_jax.index.protocol import (
+    DamagedError,
+    Hit,
+    Question,
+    SaveEncoder,
+    check_encoder,
+    damaged,
+)
 from qpr_jax.index.questions import (
     LARGEST_COUNTER,
     LOCK,
     State,
+    question_json,
     signature_of,
     stored_key,
 )
-from qpr_jax.index.vectors import Live
+from qpr_jax.index.vectors import Live, check_vectors
 from qpr_jax.text.cleaning import Cleaner
+
+log = logging.getLogger("qpr_jax")
 
 
 class FolderStore:
@@ -60,7 +72,8 @@ class FolderStore:
         """
         self.path, self.temporary = pathlib.Path(path).absolute(), temporary
         self._expected, self._stale = encoder, False
-        self._take(open_state(self.path, encoder).apply())
+        self._refused: tuple[int, ...] | None = None  # signature of a damaged build
+        self._take(self._opened().apply())
         if temporary:
             weakref.finalize(self, _remove, self.path, os.getpid())
 
@@ -142,13 +155,14 @@ class FolderStore:
 
     @property
     def version(self) -> str:
-        """Name of the present questions: that of the build, and the number of the last change."""
+        """Name of the present questions: that of the build, and of its changes."""
         state = self._fresh()
-        return f"{state.manifest['build']} {state.sequence}"
+        return f"{state.manifest['build']} {state.mark[8:20].hex()}"
 
     def facts(self) -> dict[str, Any]:
         """See `Store`."""
         verify_build(self.path)
+        self._state.changes.read()
         sizes = [file.stat().st_size for file in self.path.iterdir() if file.is_file()]
         return {
             "store": "folder",
@@ -164,9 +178,7 @@ class FolderStore:
 
     def search(self, vectors: np.ndarray, k: int) -> list[list[Hit]]:
         """See `Store`."""
-        if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
-            what = f"`vectors`: expected [n, {self.dimension}], got {list(vectors.shape)}"
-            raise UserError(what, remedy="encode the queries with the encoder of the index")
+        check_vectors(vectors, (len(vectors), self.dimension), "float32", "`vectors`")
         state = self._fresh()
         size = min(k, state.live.present)
         if size < 1:
@@ -181,15 +193,16 @@ class FolderStore:
 
     def add(self, questions: Sequence[Question], vectors: np.ndarray) -> None:
         """See `Store`; vectors float32 [n, d]."""
-        if vectors.shape != (len(questions), self.dimension) or not np.isfinite(vectors).all():
-            what = f"expected finite numbers [{len(questions)}, {self.dimension}]"
-            raise UserError(f"`vectors`: {what}, got others, or {list(vectors.shape)}")
+        shape = len(questions), self.dimension
+        check_vectors(vectors, shape, self.index_config.vectors, "`vectors`")
         if not len(questions):
             return
         with self.changing():
             state = self._state
             replaced = state.rows_of(question.id for question in questions)
-            state.files.write(replaced, state.live.rows, questions, vectors)
+            rows = range(state.live.rows, state.live.rows + len(questions))
+            added = zip(rows, map(question_json, questions), vectors, strict=True)
+            state.changes.write(replaced.values(), added)
             self._refresh()
 
     def remove(self, ids: Sequence[Id]) -> int:
@@ -198,7 +211,7 @@ class FolderStore:
             state = self._state
             removed = state.rows_of(ids)
             if removed:
-                state.files.write(removed, 0, [], np.zeros((0, self.dimension)))
+                state.changes.write(removed.values(), [])
                 self._refresh()
             return len(removed)
 
@@ -266,18 +279,27 @@ class FolderStore:
             self.index_config,
             encoder=self.encoder,
             dimension=self.dimension,
-            codes=None if state.sequence else state.vectors,
+            codes=None if state.mark != NONE else state.vectors,
             next_id=state.next_id,
             cleaner=self.cleaner,
             export=export,
         )
 
     def _fresh(self) -> State:
-        """Return the present state, with the changes of other processes."""
-        state = self._state
-        replaced = self._stale or signature_of(self.path) != state.signature
-        if replaced or state.files.changed():
-            self._refresh()
+        """Return the present state, with the changes of other processes.
+
+        If a damaged build replaced it, the state stays, which is said once.
+        """
+        state, signature = self._state, signature_of(self.path)
+        replaced = self._stale or signature not in (state.signature, self._refused)
+        if replaced or os.pread(state.changes.descriptor, len(state.mark), 0) != state.mark:
+            try:
+                self._refresh()
+            except DamagedError as error:
+                if self._stale or not signature:
+                    raise
+                log.error("%s; until then the index before it answers", error)
+                self._refused = signature
         return self._state
 
     def _refresh(self) -> None:
@@ -285,10 +307,26 @@ class FolderStore:
         with LOCK:  # for which a fork waits
             state = self._state
             if self._stale or signature_of(self.path) != state.signature:
-                state = open_state(self.path, self._expected)
+                state = self._opened()
             self._stale = True  # until all of it is done
             self._take(state.apply())
             self._stale = False
+
+    def _opened(self) -> State:
+        """Open the present build as it was before all changes."""
+        while True:
+            signature = signature_of(self.path)
+            try:
+                manifest, built, changes, vectors = read_build(self.path)
+            except (UserError, FileNotFoundError) as error:
+                if signature_of(self.path) != signature:
+                    continue  # another process replaced the build
+                if isinstance(error, UserError):
+                    raise DamagedError(error.what, remedy=error.remedy) from None
+                raise damaged(error.filename, "the file is missing") from None
+            check_encoder(self.path, manifest["encoder"], self._expected)
+            live, next_id = Live(len(vectors), len(vectors)), manifest["next_id"]
+            return State(manifest, signature, built, changes, vectors, [], {}, live, NONE, next_id)
 
     def _take(self, state: State) -> None:
         self._state = state
@@ -302,20 +340,3 @@ class FolderStore:
 def _remove(path: pathlib.Path, process: int) -> None:
     if process == os.getpid():  # a child has the same finalizer
         shutil.rmtree(path, ignore_errors=True)
-
-
-def open_state(folder: pathlib.Path, encoder: str) -> State:
-    """Open the present build as it was before all changes; `encoder` as of `check_encoder`."""
-    while True:
-        signature = signature_of(folder)
-        try:
-            manifest, files, vectors = read_build(folder)
-        except (UserError, FileNotFoundError) as error:
-            if signature_of(folder) != signature:
-                continue  # another process replaced the build
-            if isinstance(error, UserError):
-                raise
-            raise damaged(error.filename, "the file is missing") from None
-        check_encoder(folder, manifest["encoder"], encoder)
-        live = Live(len(vectors), len(vectors))
-        return State(manifest, signature, files, vectors, [], {}, live, 0, manifest["next_id"])

@@ -171,6 +171,10 @@ def as_questions(entries: Entries, lines: array.array[int], where: str) -> Itera
         raise UserError(f"{where.rpartition(',')[0]}: expected questions, got none")
 
 
-def damaged(path: pathlib.Path, reason: str) -> UserError:
+class DamagedError(UserError):
+    """A file of an index is missing or damaged."""
+
+
+def damaged(path: pathlib.Path, reason: str) -> DamagedError:
     """Return the error of a damaged file."""
-    return UserError(f"{path}: {reason}", remedy="restore the file, or build the index again")
+    return DamagedError(f"{path}: {reason}", remedy="restore the file, or build the index again")

@@ -16,6 +16,7 @@ import faiss
 import numpy as np
 
 from qpr_jax import progress
+from qpr_jax.errors import UserError
 from qpr_jax.index.index_config import (
     FLAT_BELOW,
     IndexConfig,
@@ -34,6 +35,7 @@ RECALL_AT, RECALL_QUERIES = 10, 200
 _METRICS = {"l2": faiss.METRIC_L2, "ip": faiss.METRIC_INNER_PRODUCT}
 _FEWEST, _WIDER, _MORE = 80, 2, 40  # candidates of a search for k rows: 2 k + 40, at least 80
 _CHUNK = 65_536  # vectors that are compared, or added to an index, at once
+_LARGEST = {"float32": 1e15, "float16": 65504.0}  # of a number; squares and sums stay finite
 _PART = 4_000_000  # numbers of candidates in memory at once
 
 
@@ -203,9 +205,19 @@ class Vectors:
             else:
                 effort = faiss.SearchParametersHNSW(sel=keep, efSearch=max(2 * breadth, size))
             rows[short] = codes.search(queries[short], size, params=effort)[1]
+            if rows.max() >= count:  # FAISS would read the vectors of these
+                raise UserError("the codes name rows without vectors", remedy="index again")
             short = np.flatnonzero(rows[:, enough - 1] < 0) if breadth < limit else short[:0]
             breadth = min(2 * breadth, limit)
         return rows
+
+
+def check_vectors(vectors: np.ndarray, shape: tuple[int, int], kind: str, what: str) -> None:
+    """Raise a UserError, which names `what` they are, for vectors that a `kind` cannot hold."""
+    largest = _LARGEST[kind]
+    if vectors.shape != shape or not (np.abs(vectors) <= largest).all():  # nor is NaN
+        expected = f"{list(shape)} numbers, at most {largest:g} either way"
+        raise UserError(f"{what}: expected {expected}; got {list(vectors.shape)}, or other numbers")
 
 
 def read_codes(path: pathlib.Path, count: int, width: int) -> faiss.Index:

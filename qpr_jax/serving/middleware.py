@@ -74,10 +74,10 @@ def needs_token(token: str, expected: str) -> Any:
 class RequestChecks:
     """Give each request an id, refuse wrong hosts and bodies, and answer 500 to an exception.
 
-    Each answer has the headers `X-Request-ID` and `X-QPR-Version`. The id is the client's own if it
-    has 1 to 128 printable ASCII characters without blanks, else a new one. A web page whose domain
-    name was pointed at this server (DNS rebinding) could read answers through a visitor's browser
-    if any host were allowed.
+    Each answer names the version and the request, and forbids a browser to guess its type. The id
+    is the client's own if it has 1 to 128 printable ASCII characters without blanks, else a new
+    one. A web page whose domain name was pointed at this server (DNS rebinding) could read answers
+    through a visitor's browser if any host were allowed.
     """
 
     def __init__(self, app: ASGIApp, *, hosts: Collection[str] = LOOPBACK, largest: int) -> None:
@@ -110,7 +110,11 @@ class RequestChecks:
             if message["type"] == "http.response.start":
                 started = True
                 MutableHeaders(scope=message).update(
-                    {"X-Request-ID": name, "X-QPR-Version": qpr_jax.__version__}
+                    {
+                        "X-Request-ID": name,
+                        "X-QPR-Version": qpr_jax.__version__,
+                        "X-Content-Type-Options": "nosniff",
+                    }
                 )
             await send(message)
 

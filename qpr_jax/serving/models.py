@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import unicodedata
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -66,7 +67,17 @@ Payload = Annotated[
     AfterValidator(_check_payload),
     Field(description="JSON values by name.", examples=[{"url": "https://example.com/7"}]),
 ]
-Text = Annotated[str, Field(max_length=CHARACTERS)]
+
+
+def _check_length(text: str) -> str:
+    """Refuse a text that is much longer once it is normalized: one sign may stand for 18."""
+    if len(unicodedata.normalize("NFKC", text)) > CHARACTERS:
+        what = f"expected at most {CHARACTERS:,} characters in the normal form NFKC"
+        raise PydanticCustomError("expected", what)
+    return text
+
+
+Text = Annotated[str, Field(max_length=CHARACTERS), AfterValidator(_check_length)]
 # With ? for each half of a character, which UTF-8 cannot have.
 Query = Annotated[
     Text, BeforeValidator(lambda text: replace_surrogates(text) if isinstance(text, str) else text)

@@ -64,7 +64,7 @@ def _page(template: str, **values: Any) -> Response:
         f"script-src 'sha256-{hashed('script')}'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
+    headers = {"Content-Security-Policy": policy}
     headers |= {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
     return HTMLResponse(page, headers=headers)
 

@@ -222,12 +222,12 @@ def vocabulary_to_bytes(vocabulary: Vocabulary) -> bytes:
 def vocabulary_from_bytes(data: bytes) -> Vocabulary:
     """Parse what `vocabulary_to_bytes` returned; UserError for anything else."""
     value = parse_json(data, "vocabulary")
-    try:
-        words = tuple(value["words"])
-        return Vocabulary(words, int(value["bins"]), value.get("subwords", False))
-    except (KeyError, TypeError, AttributeError):
-        what = "vocabulary: expected a list of `words` and a number of `bins`"
-        raise UserError(what, remedy="make the file again") from None
+    facts = value if isinstance(value, dict) else {}
+    words, bins = facts.get("words"), facts.get("bins")
+    if type(bins) is int and isinstance(words, list) and all(isinstance(w, str) for w in words):
+        return Vocabulary(tuple(words), bins, facts.get("subwords") is True)
+    what = "vocabulary: expected a list of `words` and a number of `bins`"
+    raise UserError(what, remedy="make the file again")
 
 
 def fold(word: str) -> str:

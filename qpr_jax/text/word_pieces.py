@@ -23,6 +23,11 @@ class WordPieces:
     def __init__(self, tokenizer: bytes, size: int) -> None:
         """Load the contents of a `tokenizer.json`; UserError if they are no tokenizer."""
         self._tokenizer = _load_tokenizer(tokenizer)
+        if (count := self._tokenizer.get_vocab_size()) > size:
+            what = (
+                f"tokenizer.json: expected at most {size:,} pieces, as the model has, got {count:,}"
+            )
+            raise UserError(what, remedy="fetch it again")
         self._tokenizer.no_truncation()
         self.size = self.first_bin = size
 

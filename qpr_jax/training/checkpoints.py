@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import math
+import os
 import pathlib
 import re
+import shutil
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
@@ -100,6 +103,10 @@ class Checkpoints:
         metrics = best._asdict() | {"step": step}
         self.wait()
         with self._failing(step, "write", _MAKE_ROOM):
+            # Orbax fails with the tracebacks of all its threads, and leaves a part of a checkpoint.
+            size = sum(array.nbytes for array in jax.tree.leaves(state))
+            if shutil.disk_usage(self._folder).free < size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             saved = ocp.args.PyTreeSave(state._asdict())
             self._manager.save(step, args=saved, metrics=metrics)
 

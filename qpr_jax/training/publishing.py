@@ -46,7 +46,7 @@ def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "")
       run: a finished run; or a folder with only an encoder, whose card then has no scores.
       folder: its name becomes the name of the model.
       licence: license of the weights, an identifier such as apache-2.0.
-      data: the training data and its terms, in a sentence or two of Markdown.
+      data: the training data and its terms, in a sentence or two; Markdown in it is shown as it is.
     """
     path, source = pathlib.Path(folder), encoder_folder(run)
     refuse_existing(path, option="to")

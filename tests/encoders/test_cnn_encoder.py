@@ -94,10 +94,16 @@ BF16 = b'{"embedding": {"dtype": "BF16", "shape": [1, 1], "data_offsets": [0, 2]
         (WEIGHTS, b"none of these", "expected safetensors"),
         (WEIGHTS, struct.pack("<Q", len(BF16)) + BF16 + bytes(2), "expected safetensors"),
         ("vocabulary.json", b'{"words": ["a"], "bins": 4}', "do not fit each other"),
-        ("vocabulary.json", b'{"words": "%b", "bins": -4}' % bytes(range(97, 117)), "do not fit"),
+        ("vocabulary.json", b'{"words": "%b", "bins": -4}' % bytes(range(97, 117)), "a list of"),
         ("settings.json", b"{", "expected JSON"),
-        ("settings.json", b"[]", "expected the weights and settings"),
-        ("settings.json", b'{"normalize": true, "settings": {}}', "'max_words'"),
+        ("vocabulary.json", b'{"words": [null], "bins": 4}', "expected a list of `words`"),
+        ("vocabulary.json", b'{"words": ["a"], "bins": "4"}', "expected a list of `words`"),
+        ("settings.json", b"[]", "expected `max_words`"),
+        ("settings.json", b"[" * 100_000, "expected JSON"),
+        ("settings.json", b'{"normalize": true, "settings": {}}', "expected `max_words`"),
+        ("settings.json", b'{"max_words": 0, "normalize": true, "settings": {}}', "`max_words`"),
+        ("settings.json", b'{"max_words": 9, "normalize": 1, "settings": {}}', "`normalize`"),
+        ("settings.json", b'{"max_words": 9, "normalize": true, "settings": 7}', "`settings`"),
     ],
 )
 def test_wrong_contents_with_a_correct_hash_are_refused(tmp_path, name, data, message):
@@ -161,7 +167,7 @@ def test_a_table_in_eight_bits_takes_a_quarter_of_the_space_and_keeps_the_finger
     for scales in (stored["embedding_scales"][:-1], np.ones((17, 6, 2), np.float32)):
         (tmp_path / WEIGHTS).write_bytes(serialize_tensors(stored | {"embedding_scales": scales}))
         write_manifest(tmp_path, sorted(encoder.files()), **encoder.manifest())
-        check_refused(read_cnn, (tmp_path, "expected the weights and settings"))
+        check_refused(read_cnn, (tmp_path, "expected the weights of an encoder"))
 
 
 @given(

@@ -1,6 +1,7 @@
 """Encoders in 8 bits: the packaged `minilm`, and a tiny one made here."""
 
 import concurrent.futures
+import dataclasses
 import json
 import multiprocessing
 import pathlib
@@ -134,3 +135,19 @@ def test_blocks_hold_each_row_once_and_one_length(lengths):
     for block in blocks:
         assert len({lengths[row] for row in block}) == 1
         assert len(block) == 1 or len(block) * lengths[block[0]] <= 1024
+
+
+def test_models_and_tokenizers_that_do_not_fit_are_refused():
+    tiny = in_eight_bits(read_transformer(TINY))
+    for changed, said in (
+        ({"model": b""}, "expected a model of vectors"),
+        ({"model": tiny.model[:-100]}, "expected a model of vectors"),
+        ({"model": b"\x80\x04pickle"}, "expected a model of vectors"),
+        ({"dimension": 5}, r"expected a model of vectors \[n, 5\]"),
+        ({"vocabulary_size": 2**31 - 1}, "expected a model of vectors"),
+        ({"vocabulary_size": 3}, "expected at most 3 pieces"),
+        ({"tokenizer": b"[" * 100_000}, "expected a tokenizer"),
+    ):
+        with pytest.raises(UserError, match=said) as error:
+            dataclasses.replace(tiny, **changed).encode(["a"])
+        assert "\n" not in str(error.value)

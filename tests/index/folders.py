@@ -56,7 +56,7 @@ def kill_at(monkeypatch, folder: pathlib.Path, image: pathlib.Path, at: int) -> 
 
         return call
 
-    for name in ("fsync", "replace", "rename", "unlink"):
+    for name in ("fsync", "replace", "rename", "truncate", "unlink"):
         monkeypatch.setattr(os, name, counted(getattr(os, name)))
     plain = sqlite3.connect
 

@@ -58,6 +58,17 @@ def test_it_comes_back_whole(tmp_path, index_config):
         assert hits[0] == ("q-6", "question 6", 0, None, {"of": 6})
 
 
+def test_its_files_have_the_permissions_of_the_umask(tmp_path):
+    for mask in (0o007, 0o077):
+        before = os.umask(mask)
+        try:
+            put(make(tmp_path / str(mask), some(5)), *ODD)
+        finally:
+            os.umask(before)
+        modes = {path.stat().st_mode & 0o777 for path in (tmp_path / str(mask)).iterdir()}
+        assert modes == {0o666 & ~mask}
+
+
 @pytest.mark.parametrize("case", store_contract.CASES)
 def test_the_contract_of_a_store(tmp_path, case):
     case(make(tmp_path, []), lambda: FolderStore(tmp_path))
@@ -198,9 +209,10 @@ def test_a_failed_change_changes_nothing(tmp_path, monkeypatch):
     for payload in ({"a": float("nan")}, {"a": [float("inf")]}, {"a": object()}, {1: 2}):
         with pytest.raises(UserError, match="`payload`: expected"):
             put(store, Question("good", "good"), Question("bad", "bad", payload))
-    three, nan = np.zeros((1, 3), np.float32), np.full((1, DIMENSION), np.nan, np.float32)
-    check_refused(store.add, *(([Question(1, "a")], wrong, "`vectors`") for wrong in (three, nan)))
-    check_refused(store.search, (three, 1, "`vectors`"))
+    wrong = [np.full((1, DIMENSION), value, np.float32) for value in (np.nan, np.inf, -3e38)]
+    wrong.append(np.zeros((1, 3), np.float32))
+    check_refused(store.add, *(([Question(1, "a")], vectors, "`vectors`") for vectors in wrong))
+    check_refused(store.search, *((vectors, 1, "`vectors`") for vectors in wrong))
     with monkeypatch.context() as patch:
         patch.setattr(store.vectors, "add", lambda _: (_ for _ in ()).throw(MemoryError))
         with pytest.raises(MemoryError):
@@ -209,9 +221,12 @@ def test_a_failed_change_changes_nothing(tmp_path, monkeypatch):
     assert contents(store) == before | {"six": Question("six", "six")}
 
 
-def test_a_read_only_folder_is_read(tmp_path):
+def test_a_read_only_folder_is_read_though_a_writer_was_killed(tmp_path):
     store = make(tmp_path, some(20))
     put(store, *ODD)
+    (changes,) = tmp_path.glob("changes-*")
+    with changes.open("ab") as file:
+        file.write(b"of a writer that was killed")
     program = (
         "import os, sys\n"
         "from qpr_jax.index.folder import FolderStore\n"

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from qpr_jax.errors import UserError
 from qpr_jax.index import vectors as vectors_module
+from qpr_jax.index.build import write_build
 from qpr_jax.index.index_config import PAPER, IndexConfig, check_index_config, fit_index_config
 from qpr_jax.index.vectors import Live, Vectors, distances_to, exact_top_k
+from tests.index.folders import some
 
 FACTORIES = [
     "auto",
@@ -185,3 +187,25 @@ def test_no_vectors_at_all():
         assert np.isinf(distances).all()
         index.add(np.ones((1, 5), np.float32))
         assert index.search(np.ones((1, 5), np.float32), 3)[1].tolist() == [[0, -1, -1]]
+
+
+def test_codes_of_other_rows_are_refused(monkeypatch):
+    """FAISS would read behind the vectors."""
+    monkeypatch.setattr(vectors_module, "FLAT_BELOW", 0)
+    rows = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
+    found = Vectors.build(IndexConfig("IVF4,Flat"), rows)
+    found.codes.reset()
+    found.codes.add_with_ids(rows, np.arange(400) + 10**6)
+    with pytest.raises(UserError, match="rows without vectors"):
+        found.search(rows[:3], 5)
+
+
+@pytest.mark.parametrize(("value", "kind"), [(3e38, "float32"), (7e4, "float16")])
+def test_vectors_that_would_overflow_are_refused(tmp_path, value, kind):
+    """FAISS ends the process where it trains on them."""
+    rows = np.ones((200, 8), np.float32)
+    rows[7, 3] = value
+    config = IndexConfig("IVF4,SQ8", vectors=kind)
+    facts = {"encoder": "e" * 64, "dimension": 8}
+    with pytest.raises(UserError, match="vectors of the encoder: expected"):
+        write_build(tmp_path, some(200), lambda texts: rows[: len(texts)], config, **facts)

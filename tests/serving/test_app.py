@@ -148,6 +148,9 @@ def test_writing_needs_the_token(client, given):
         ("/search", {"queries": ["a"], "query": "b"}, "one of `queries` and `query`"),
         ("/search", RICE | {"min_score": 2}, "`min_score`: Input should be less than or equal"),
         ("/search", {}, "one of `queries` and `query`"),
+        ("/search", {"query": "\ufdfa" * 1999}, "`query`: expected at most 2,000 characters in"),
+        ("/encode", {"questions": ["\u3300" * 501]}, "`questions.0`: expected at most 2,000"),
+        ("/questions", {"questions": ["\ufdfa" * 112]}, "`questions.0`: expected at most 2,000"),
         ("/search", {"queries": ["a"] * 101, "k": 100}, "queries times k; got 10,100"),
         ("/questions", {"questions": ["a"], "ids": []}, "`ids`: expected one a question (1)"),
         ("/questions", {"questions": ["a"], "payload": []}, "`payload`: expected a mapping a"),
@@ -181,6 +184,8 @@ def test_a_wrong_body_gives_one_line(client, path, body, message):
         ({}, b'{"questions": ["a"], "payload": [{"x": ["\\ud800"]}]}', 422),
         ({}, b'{"questions": ["a"], "ids": ["\\ud800"]}', 422),
         ({}, b'{"questions": ["rice \\ud800"]}', 422),
+        ({}, b'{"questions": ["a"], "payload": [{"x": %s}]}' % (b"[" * 101 + b"]" * 101), 422),
+        ({}, b'{"questions": ["a"], "payload": [%s1%s]}' % (b'{"x":' * 900, b"}" * 900), 422),
     ],
 )
 def test_bodies_without_meaning_are_the_clients_fault(client, headers, content, status):
@@ -207,6 +212,7 @@ def test_every_answer_has_the_version_an_id_and_one_line(client, method, path, s
     answer = client.request(method, path, headers={"X-Request-ID": "two words"})
     assert answer.status_code == status
     assert answer.headers["X-QPR-Version"] == qpr_jax.__version__
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert re.fullmatch("[0-9a-f]{32}", answer.headers["X-Request-ID"])
     assert len(answer.json()["error"]) < 200
     assert client.head("/health", headers={"X-Request-ID": "a-1"}).headers["X-Request-ID"] == "a-1"

@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import multiprocessing
 import os
+import shutil
 import threading
 
 import pytest
@@ -139,6 +140,37 @@ def test_a_reload_that_fails_keeps_the_old_index_and_tells_no_path(mine, caplog)
         os.rename(mine / "away", manifest)
         assert client.post("/reload", headers=BEARER).json()["questions"] == 4
         assert search(client).status_code == 200
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "another"])
+def test_a_damaged_build_that_appears_leaves_the_old_index(mine, tmp_path, caplog, file):
+    """Until it is whole. Nothing is written to it meanwhile, and the log names it once."""
+    folder = mine / "index"
+    with serve(mine) as client:
+        before = search(client).json()
+        shutil.copytree(mine, tmp_path / "other")
+        Retriever.load(tmp_path / "other").compact()
+        for path in (tmp_path / "other" / "index").glob("*-*"):
+            shutil.copy(path, folder)
+        whole = (tmp_path / "other" / "index" / "manifest.json").read_bytes()
+        (vectors,) = (folder / p.name for p in (tmp_path / "other" / "index").glob("vectors-*"))
+        vectors.write_bytes(vectors.read_bytes() + b"1" * (file == "another"))
+        for data in (whole[:-9], whole.replace(b"1", b"2")) if file != "another" else [whole]:
+            caplog.clear()
+            (tmp_path / "new").write_bytes(data)
+            os.replace(tmp_path / "new", folder / "manifest.json")
+            for _ in range(3):
+                assert search(client).json() == before
+            assert client.get("/ready").status_code == 200
+            answer = client.post("/questions", json={"questions": ["rye"]}, headers=BEARER)
+            assert (answer.status_code, "rye" in answer.text) == (503, False)
+            assert caplog.text.count("until then the index before it answers") == 1
+        vectors.write_bytes(vectors.read_bytes().removesuffix(b"1"))
+        (tmp_path / "new").write_bytes(whole)
+        os.replace(tmp_path / "new", folder / "manifest.json")
+        assert search(client).json() == before
+        answer = client.post("/questions", json={"questions": ["rye"]}, headers=BEARER)
+        assert answer.status_code == 200
 
 
 def test_stores_that_cannot_be_reloaded(folder, monkeypatch):

@@ -56,11 +56,17 @@ def test_the_card_repeats_what_the_packaged_encoder_learned_from(tmp_path):
 
 def test_markup_in_names_and_settings_is_shown_as_it_is(tmp_path):
     write_run(tmp_path, max_epochs=0, **{"data.source": "a`|<b>\n\x1b[31m"})
-    card = card_of(tmp_path, "<img src=x> *a*_b_ [c](d)", licence='x"\n---\n<script>|')
+    card = card_of(
+        tmp_path,
+        "<img src=x> *a*_b_ [c](d)",
+        licence='x"\n---\n<script>|',
+        data="ours\n---\n## Use\n<b>",
+    )
     assert r"# &lt;img src=x> \*a\*\_b\_ \[c\](d)" in card
     assert r'license: "x\"\n---\n<script>|"' in card
     assert r'Of the weights: x" --- &lt;script>\|.' in card
     assert r"| data.source | `` a`\|<b> " + "\ufffd[31m `` |\n" in card
+    assert "\nours --- ## Use &lt;b>\n" in card
     assert "\x1b" not in card
 
 

@@ -6,6 +6,7 @@ import resource
 import shutil
 import struct
 import threading
+import types
 
 import jax
 import jax.numpy as jnp
@@ -196,6 +197,16 @@ def test_a_full_disk_is_named_and_leaves_the_checkpoints_before(copy):
         with pytest.raises(UserError, match=message):
             checkpoints.wait()
     assert restored(copy)[0] == 3
+
+
+def test_a_checkpoint_that_the_disk_has_no_room_for_is_not_begun(copy, monkeypatch):
+    """Orbax would print 330 lines of tracebacks."""
+    before = names(copy)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=3))
+    message = r"/copy/4: cannot write the checkpoint \(No space left on device\); make room"
+    with Checkpoints(copy) as checkpoints, pytest.raises(UserError, match=message):
+        checkpoints.save(state_at(4), EarlyStopping(2, 2.0))
+    assert names(copy) == before
 
 
 def test_a_resumed_file_holds_each_step_once(tmp_path):
