@@ -108,7 +108,6 @@ def duplicates(
     check_folder(pathlib.Path(out), output, (*files, *others))
     index = _open_index(incremental, against, encoder) if incremental else None
     table, name = read(files), ", ".join(map(input_name, questions))
-    table.where = f"{name}, line"
     if not table.entries:
         raise UserError(f"{name}: expected questions, got none")
     other = read(others) if others else None

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from qpr_jax.data.columns import tsv_cell
-from qpr_jax.data.tables import Payload, Table
+from qpr_jax.data.entries import Payload
+from qpr_jax.data.tables import Table
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import read_object, write_atomically
 from qpr_jax.ids import Id

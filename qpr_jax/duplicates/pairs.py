@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpr_jax.data.tables import Table
-from qpr_jax.duplicates.groups import RowGroup, group_entries, group_rows
+from qpr_jax.duplicates.groups import RowGroup, group_entries, group_rows, row_order
 from qpr_jax.duplicates.output import (
     TABLES,
     Group,
@@ -30,8 +30,6 @@ from qpr_jax.duplicates.rows import (
     Rows,
     check_bound,
     check_linkage,
-    column_of,
-    require_column,
 )
 from qpr_jax.errors import UserError, shortened
 from qpr_jax.files import StrPath
@@ -113,9 +111,7 @@ class Pairs:
 
     def keep(self, rule: str) -> Pairs:
         """Choose the row of a group that stays otherwise, as `keep` of `find_duplicates`."""
-        column = column_of(rule)
-        if column and self.rows.table_rows:
-            require_column(column, self.rows.fields, "keep")
+        row_order(rule, self.rows)
         return dataclasses.replace(self, rule=rule)
 
     def write(self, folder: StrPath, output: str = "csv", *, excel: str = "") -> None:

@@ -19,12 +19,11 @@ from typing import Literal
 
 import numpy as np
 
-from qpr_jax.data.clusters import numbered
 from qpr_jax.data.columns import listed
 from qpr_jax.data.frames import is_missing
 from qpr_jax.encoders.encoder import Encoder, encode_in_parts
 from qpr_jax.errors import UserError, shortened
-from qpr_jax.ids import id_key, order_key
+from qpr_jax.ids import id_key, numbered, order_key
 from qpr_jax.index.close_pairs import Compare
 from qpr_jax.index.protocol import Question
 from qpr_jax.text.cleaning import Cleaner, folded, number_key, without_numbers, without_unseen
@@ -257,8 +256,9 @@ def block_of(value: object) -> str | None:
     if is_missing(value):
         return None
     if isinstance(value, str):
+        value = without_unseen(value).strip()
         whole = _WHOLE.fullmatch(value)
-        return whole[1] if whole else (value if value.strip() else None)
+        return whole[1] if whole else (value or None)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return json.dumps(value, sort_keys=True)
