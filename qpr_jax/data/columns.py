@@ -27,7 +27,7 @@ from qpr_jax.data.decoding import (
 from qpr_jax.data.json_rows import ID_NAMES, NO_JSON, TEXT_NAMES
 from qpr_jax.data.separated import find_separator
 from qpr_jax.errors import UserError, short
-from qpr_jax.files import StrPath, write_atomically
+from qpr_jax.files import MANIFEST, StrPath, read_object, write_atomically
 from qpr_jax.text.cleaning import replace_surrogates
 
 log = logging.getLogger("qpr_jax")
@@ -69,6 +69,10 @@ def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...
             files.append(os.fspath(path))
             continue
         below = [file for file in pathlib.Path(path).rglob("*") if file.is_file()]
+        written = [folder for folder in {file.parent for file in below} if _is_output(folder)]
+        for folder in sorted({*written} - {pathlib.Path(path)}):
+            log.info("%s: left out, since another command wrote it", folder)
+            below = [file for file in below if not file.is_relative_to(folder)]
         hidden = re.compile(r"(^|/)[._]")  # also a folder, such as .ipynb_checkpoints
         inside = [str(f) for f in below if not hidden.search(f.relative_to(path).as_posix())]
         formats = [format] if format else FORMATS
@@ -80,6 +84,15 @@ def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...
             raise UserError(what, remedy="name its files, or give their format with `--format`")
         files += sorted(found)
     return tuple(files)
+
+
+def _is_output(folder: pathlib.Path) -> bool:
+    """Return whether a folder is an output of `qpr duplicates`, an index, or an encoder."""
+    if (folder / "index" / MANIFEST).exists() or (folder / MANIFEST).exists():
+        return True
+    with contextlib.suppress(UserError):
+        return isinstance(read_object(folder / "info.json").get("files"), list)
+    return False
 
 
 def read_rows(

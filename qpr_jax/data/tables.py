@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import logging
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -238,6 +239,8 @@ def as_entries(
     else:
         if isinstance(questions, str):
             what = f"{source}: expected a list of strings, got str"
+            if re.search(r"^[^\s?]*(\.[a-z]\w{1,6}|/[^\s?]*)$", questions, re.IGNORECASE):
+                raise UserError(what, remedy=f"pass pathlib.Path({name}) for a file")
             raise UserError(what, remedy=f"pass [{name}], or pathlib.Path({name}) for a file")
         first, questions = peek(questions, source)
         if isinstance(first, Entry):

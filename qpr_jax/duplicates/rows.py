@@ -26,7 +26,14 @@ from qpr_jax.errors import UserError, shortened
 from qpr_jax.ids import id_key, numbered, order_key
 from qpr_jax.index.close_pairs import Compare
 from qpr_jax.index.protocol import Question
-from qpr_jax.text.cleaning import Cleaner, folded, number_key, without_numbers, without_unseen
+from qpr_jax.text.cleaning import (
+    Cleaner,
+    folded,
+    has_word,
+    number_key,
+    without_numbers,
+    without_unseen,
+)
 
 log = logging.getLogger("qpr_jax")
 
@@ -107,6 +114,7 @@ def make_rows(
     keys = []
     for place, (text, name) in enumerate(zip(texts, names, strict=True)):
         value = spelled[text]
+        name = name if has_word(value) else f"{name} signs {value}"
         keys.append((value, name, numbers[value], apart and place >= len(table)))
     distinct = sorted({*keys})
     number = {key: i for i, key in enumerate(distinct)}

@@ -256,13 +256,16 @@ def _score_near(
 
         def keep(pairs: close.Pairs) -> np.ndarray:
             means = (spreads[pairs.first] + spreads[pairs.second]) / 2
-            return scorer.without_guards(pairs.distances, means) >= logit
+            near = scorer.without_guards(pairs.distances, means) >= logit
+            near[near] = _score(rows, pairs.where(near), scorer, spreads) >= least
+            return np.asarray(near)
 
     near = _search(rows, vectors, limit, keep, memory)
     pairs = near.pairs.where(rows.folded[near.pairs.first] != rows.folded[near.pairs.second])
     scores = np.full(len(pairs.first), np.nan)
     if model:
-        scores = _score(rows, pairs, model, spreads)
+        with progress.bar("scoring"):
+            scores = _score(rows, pairs, model, spreads)
     if least is not None:
         pairs, scores = pairs.where(scores >= least), scores[scores >= least]
     copies = _copies_across(rows)
@@ -307,14 +310,13 @@ def _search(
 def _score(rows: Rows, pairs: close.Pairs, model: FittedModel, spreads: np.ndarray) -> np.ndarray:
     """Compute the scores of pairs of entries, float64 [P]."""
     scores = np.empty(len(pairs.first))
-    with progress.bar("scoring"):
-        for start in range(0, len(scores), _BLOCK):
-            part = pairs.where(slice(start, start + _BLOCK))
-            order = np.argsort(part.first, kind="stable")  # so that a text is read once
-            first, second, distances = part.where(order)
-            one, other = ([rows.entry_texts[i] for i in ends.tolist()] for ends in (first, second))
-            means = (spreads[first] + spreads[second]) / 2
-            scores[start + order] = probability(model.logits(one, other, distances, means))
+    for start in range(0, len(scores), _BLOCK):
+        part = pairs.where(slice(start, start + _BLOCK))
+        order = np.argsort(part.first, kind="stable")  # so that a text is read once
+        first, second, distances = part.where(order)
+        one, other = ([rows.entry_texts[i] for i in ends.tolist()] for ends in (first, second))
+        means = (spreads[first] + spreads[second]) / 2
+        scores[start + order] = probability(model.logits(one, other, distances, means))
     return scores
 
 

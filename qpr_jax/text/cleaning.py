@@ -42,7 +42,7 @@ _JOINERS = "[\u200c\u200d]+(?![\u0590-\U0001fbff])|(?<![\u0590-\U0001fbff])[\u20
 _DEEPEST = 9  # quotations in quotations
 _DIVIDED = re.compile(r"[\r\n]|[.!?:]\s")
 _BLANKS = re.compile(r"\s+")
-_OF_WORD = re.compile(r"\w")
+_OF_WORD = re.compile(r"[^\W_]")
 _LEAST, _SHARE = 5, 0.02  # rows that share a sentence: at least so many, and this share of all
 _ALONE = 0.1  # the largest share of these rows that have nothing else; more is a question
 
@@ -103,6 +103,11 @@ def _fold(text: str) -> str:
     if plain[-1:].isdigit() and text[len(plain) :].startswith("!"):
         plain += "!"
     return plain or text
+
+
+def has_word(text: str) -> bool:
+    """Return whether a text has a letter or a digit; others are equal only if written alike."""
+    return _OF_WORD.search(text) is not None
 
 
 def without_numbers(text: str) -> str:

@@ -323,6 +323,11 @@ def test_the_tables_of_a_folder(tmp_path):
         (tmp_path / name).touch()
     assert table_files([tmp_path]) == tuple(str(tmp_path / name) for name in names)
     assert table_files([tmp_path], format="csv") == (f"{tmp_path}/deep/a.csv.gz",)
+    for name in ("b_duplicates/info.json", "my_index/index/manifest.json"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text('{"files": ["pairs.csv"]}')
+        (tmp_path / name).with_name("pairs.csv").touch()
+    assert table_files([tmp_path]) == tuple(str(tmp_path / name) for name in names)
     empty = str(tmp_path / "empty")
     nothing = "expected a folder with tables"
     check_refused(table_files, ([empty], nothing), ([""], "got an empty name"))
