@@ -65,7 +65,8 @@ def json_rows(lines: Iterator[Line], source: str) -> Iterator[tuple[int, Row]]:
         except NO_JSON as error:
             yield number, f"expected a JSON object ({shortened(str(error))})"
             continue
-        for row in value if isinstance(value, list) else [value]:
+        are_rows = isinstance(value, list) and all(isinstance(row, dict) for row in value)
+        for row in value if are_rows else [value]:
             yield number, _row(row)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import csv
 import itertools
 import logging
 import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from qpr_jax.data.json_rows import ID_NAMES, TEXT_NAMES
 from qpr_jax.errors import UserError
 
 log = logging.getLogger("qpr_jax")
@@ -17,6 +20,7 @@ Line = tuple[int, str | UserError]  # its number from 1, and its text or why it 
 Cells = list[str] | str  # of a row, or what is wrong
 
 _LONGEST_ROW = 5000  # lines of a row whose cells hold line ends
+_SHORT = 100_000  # characters of a row, which the csv of Python reads
 _SHOWN_LINES = 20  # that show the separator of a CSV file
 _SEPARATORS = ",;\t|\x01\x1f"  # that need no other sign of it
 _OPEN = "not CSV (a quote is not closed)"
@@ -57,11 +61,17 @@ def read_cells(
         line = line.removeprefix("\ufeff")  # of files that were joined
         cells: Cells = line.rstrip("\r").split(separator)
         rest: list[Line] = []
-        if quote.search(line):
+        if (plain := _plain_cells(line, separator)) and width in (0, len(plain)):
+            cells = plain
+        elif quote.search(line):
             readings = []
-            for escape in ("", "\\")[: 1 + ('\\"' in line)]:
+            escaped = True
+            for escape in ("", "\\"):
+                if not escaped:
+                    break
                 found, rest = _quoted_cells(line, next_line, separator, escape, blanks)
                 ahead.extendleft(reversed(rest))
+                escaped = any('\\"' in f"{text}" for _, text in [(number, line), *rest])
                 alike = _like_rows(line, rest, separator, width)
                 fits = isinstance(found, list) and width in (0, len(found))
                 if not fits and (rest or kind == "tsv"):
@@ -83,6 +93,15 @@ def read_cells(
     if swallowed:
         text = "%s, line %d: quoted cells hold lines that look like rows: %d; check the quotes"
         log.warning(text, source, swallowed[0], len(swallowed))
+
+
+def _plain_cells(line: str, separator: str) -> list[str]:
+    """Read a row of one line as most programs write it, fast; [] for any other."""
+    is_plain = len(separator) == 1 and '"' in line and len(line) < _SHORT
+    if is_plain and '\\"' not in line and not re.search(rf'(?:^|{re.escape(separator)}) +"', line):
+        with contextlib.suppress(csv.Error):
+            return next(csv.reader([line], delimiter=separator, strict=True))
+    return []
 
 
 def _like_rows(line: str, rest: list[Line], separator: str, width: int) -> bool:
@@ -199,9 +218,13 @@ def _odd_separator(plain: list[str], source: str) -> str:
     UserError for what rows have more often than the header.
     """
     header, *rows = plain
-    for signs in dict.fromkeys(_SIGNS.findall(header)):
+    for signs in dict.fromkeys([*_SIGNS.findall(header), *re.findall(r"[^\w\"]", header)]):
         count, counts = header.count(signs), [row.count(signs) for row in rows]
-        if not counts or min(counts) < count or not all(map(str.strip, header.split(signs))):
+        names = [name.strip().lower() for name in header.split(signs)]
+        usual = not {*names}.isdisjoint(TEXT_NAMES) and not {*names}.isdisjoint(ID_NAMES)
+        if not counts or min(counts) < count or not all(names):
+            continue
+        if not usual and not _SIGNS.fullmatch(signs):  # of a name, too
             continue
         if max(counts) == count:
             log.info("%s: columns are divided by %r", source, signs)

@@ -60,6 +60,7 @@ def test_texts_of_several_lines_are_no_lone_quotes(tmp_path, caplog):
 DIALECTS = [
     ('id,question\n1,"a \\"b\\", c"\n2,"d"\n', ['a "b", c', "d"]),
     ('id,question,n\n1,"ends \\"so\\"",x\n2,"b",y\n3,"c\\"",z\n', ['ends "so"', "b", 'c"']),
+    ('id,question\n2,"a\nb \\"c\\"\nd"\n3,"z"\n', ['a\nb "c"\nd', "z"]),
     ('id,question\n1,"C:\\"\n2,"a ""b"" \\"\n', ["C:\\", 'a "b" \\']),
     ('id, question\n1, "a, b"\n2, c\n3,  "d ""e"""\n', ["a, b", " c", 'd "e"']),
     ('id,question\n1, "so" he said\n2,"b" \n', [' "so" he said', "b"]),
@@ -74,7 +75,7 @@ def test_dialects_of_csv(tmp_path):
         assert texts(write(tmp_path, "a.csv", data)) == expected, data
 
 
-@pytest.mark.parametrize("separator", ["\x01", "\x1f", "^", "~", "||", "::", "|", "§"])
+@pytest.mark.parametrize("separator", ["\x01", "\x1f", "^", "~", "||", "::", "|", "§", "#", "/"])
 def test_separators_that_nobody_expects(tmp_path, separator):
     rows = [["id", "question", "team"], ["1", "a, b", "x"], ["2", "c; d", ""]]
     path = write(tmp_path, "a.csv", "\n".join(map(separator.join, rows)))
@@ -84,6 +85,8 @@ def test_separators_that_nobody_expects(tmp_path, separator):
 def test_separators_in_doubt_are_named(tmp_path):
     path = write(tmp_path, "a.csv", "id^question\n1^a\n2^b^c\n")
     check_refused(read, (path, r"a.csv: expected a comma, .* '\^' may be there; .*`sep=\^`"))
+    path = write(tmp_path, "a.csv", "id question\n1 who are you\n2 who am I\n")
+    check_refused(read, (path, "a.csv: expected a comma, .* ' ' may be there"))
     path = write(tmp_path, "b.csv", "sep=^\nid^question\n1^a\n2^b^\n")
     assert texts(path) == ["a", "b"]
     for header in ("question", "Customer question:", "the question (en)", "text/question"):
@@ -178,6 +181,7 @@ def test_other_json(tmp_path):
     wrong = [
         (f'{{"train": {rows}, "test": {rows}}}', "a.json: expected one array of rows, got `train`"),
         ('{"x": {"y": 1}, "z": {"y": 2}}', "a.json: expected rows, got objects in an object"),
+        ("[1, 2]\n[3, 4]", "line 1: expected a JSON object, got .1, 2."),
         ("[[1, 2]]", "line 1: expected a JSON object, got .1, 2."),
     ]
     for data, message in wrong:
