@@ -287,8 +287,7 @@ class _Join:
         remedy = f"give a max_distance of {fitting:g}"
         if self.keep is not None or (distances <= fitting).mean() > share:
             remedy = "give fewer questions, or use a machine with more memory"
-        which = f"are within {self.max_distance:g}" if self.keep is None else "count"
-        what = f"about {round(total):,} pairs {which}, more than memory holds ({self.most:,})"
+        what = f"about {round(total):,} pairs count, more than memory holds ({self.most:,})"
         return UserError(what, remedy=remedy)
 
     def _propose(self, index: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
