@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qpr_jax import losses as losses
-    from qpr_jax.data.tables import Payload as Payload
+    from qpr_jax.data.entries import Payload as Payload
     from qpr_jax.data.tables import Table as Table
     from qpr_jax.data.tables import read_table as read_table
     from qpr_jax.duplicates.pairs import Pairs as Pairs

@@ -7,7 +7,7 @@ it came. Ids that print alike, such as 7 and "7", are one id: they have the same
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ def order_key(value: Id) -> tuple[bool, Id]:
 
 def parse_key(value: object) -> Id | None:
     """Return the `id_key` of a cell or a JSON value; None if it is not an id."""
+    value = value.strip() if isinstance(value, str) else value
     try:
         return id_key(check_id(value, ""))
     except UserError:
@@ -85,9 +86,7 @@ def first_repeated(ids: Iterable[Id]) -> int | None:
     return None
 
 
-def repeated_id(value: Id, line: int, where: str) -> UserError:
-    """Return the error of an id that occurs on an earlier line of a file."""
-    what = f"{where} {line}: the id {value} occurs twice"
-    remedy = "give each its own, name another column with `--id-column`, or read none with "
-    remedy += "`--no-ids`"
-    return UserError(what, remedy=remedy)
+def numbered(values: Iterable[Hashable]) -> np.ndarray:
+    """Number values in order of first appearance, equal ones alike: int64 [n]."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)

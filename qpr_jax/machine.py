@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import pathlib
+import pickle
 import resource
 import sys
 from collections.abc import Callable
@@ -68,12 +69,34 @@ def compile_loop(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(loop: Callable[..., Any]) -> Any:
         try:
-            return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(loop)
-        except RuntimeError:  # neither the folder of the package nor the home is writable
+            cached = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(loop)
+            _remove_damaged(cached.stats.cache_path, pathlib.Path(loop.__code__.co_filename).stem)
+            return cached
+        except (RuntimeError, OSError):  # no folder can be written
             _say_uncached()
             return numba.njit(nogil=True, error_model="numpy", **options)(loop)
 
     return decorate
+
+
+@functools.cache
+def _remove_damaged(folder: str, module: str) -> None:
+    """Remove files of compiled code that are cut short, as after a power loss.
+
+    Numba stops at them. A file of code that is gone is compiled again.
+    """
+    for path in pathlib.Path(folder).glob(f"{module}.*.nb[ic]"):
+        try:
+            with path.open("rb") as file:
+                while file.peek(1):
+                    pickle.load(file)
+                if not file.tell():
+                    raise EOFError
+        except FileNotFoundError:  # another process replaces it
+            continue
+        except Exception:
+            log.warning("%s: removed damaged compiled code, which is compiled again", path)
+            path.unlink(missing_ok=True)
 
 
 @functools.cache

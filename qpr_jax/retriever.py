@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.tables import as_entries, as_queries, is_path
+from qpr_jax.data.tables import as_queries, as_table, is_path
 from qpr_jax.encoders.encoder import Encoder, encode_in_parts
 from qpr_jax.encoders.language import check_language
 from qpr_jax.encoders.load import default_encoder, encoder_folder, is_encoder, save_encoder
 from qpr_jax.errors import UserError, check_number, short
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, check_ids, repeated_id
+from qpr_jax.ids import Id, check_ids
 from qpr_jax.index.build import INDEX
 from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.index.protocol import Entries, Hit, Question, Store, as_questions
@@ -112,7 +112,6 @@ class Retriever:
         text_column: str | None = None,
         id_column: str | None = None,
         skip_bad_rows: bool = False,
-        where: str = "`questions`, position",
     ) -> Retriever:
         """Index questions by an encoder.
 
@@ -134,10 +133,9 @@ class Retriever:
           text_column: column of the questions; None: `question`, `text`, `query`, `title`, ...
           id_column: column of the ids; None: `id`, `qid`, ..., if there is one; "": none.
           skip_bad_rows: leave out rows without a question or with a bad id, instead of an error.
-          where: what an error says before the line or position, as `tickets.csv, line`.
         """
-        entries: Entries
-        entries = as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)
+        table = as_table(questions, ids, payload, text_column, id_column, skip_bad_rows)
+        entries: Entries = table
         name = os.fspath(encoder) if isinstance(encoder, str | os.PathLike) else ""
         name = os.path.abspath(name) if os.path.exists(name) else name  # for other processes
         if encoder is None:
@@ -148,12 +146,12 @@ class Retriever:
         if not isinstance(index_config, IndexConfig):
             index_config = index_config_of(found, **{**kind.defaults, **(index_config or {})})
         lines: array.array[int] = array.array("q")
-        questions = check_language(found, as_questions(entries, lines, where))
+        questions = check_language(found, as_questions(entries, lines, table.place))
         try:
             save = functools.partial(_save_encoder, found, model)
             store = kind.build(os.fspath(location), questions, found, index_config, name, save)
         except RepeatedIdError as error:
-            raise repeated_id(error.id, lines[error.row], where) from None
+            raise table.repeated(error.id, error.row, lines[error.row]) from None
         return cls(found, store, model, name, cross_encoder=cross_encoder)
 
     def __repr__(self) -> str:
@@ -281,9 +279,9 @@ class Retriever:
         """
         one = isinstance(questions, str) and not is_path(questions)
         questions = [questions] if one else questions
-        entries = [*as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)]
-        where = "`questions`, position"
-        rows = [*as_questions(entries, array.array("q"), where)] if entries else []
+        table = as_table(questions, ids, payload, text_column, id_column, skip_bad_rows)
+        entries = table.entries
+        rows = [*as_questions(entries, array.array("q"), table.place)] if entries else []
         vectors = self.encode([row.text for row in rows])
         with self.store.changing():
             if entries and entries[0].id is None:

@@ -11,7 +11,7 @@ def test_ids_that_print_alike_are_one_and_other_strings_are_ids_of_their_own():
         assert id_key(number) == id_key(str(number)) == number
         assert parse_key(str(number)) == parse_key(np.int64(number)) == number
     for text in ("007", "-1", "1.0", "7\n", "٣", str(2**63), "a", "\ud800"):
-        assert id_key(text) == check_id(text, "") == parse_key(text) == text
+        assert id_key(text) == check_id(text, "") == text
     assert [parse_key(value) for value in ("", None, True, -1, 2**63, 1.5, [])] == [None] * 7
     for text in ("a" * 1024, "é" * 512, "\ud800" * 341):
         assert check_id(text, "") == text

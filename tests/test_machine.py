@@ -1,3 +1,5 @@
+import runpy
+
 import numba
 
 from qpr_jax import machine
@@ -20,3 +22,27 @@ def test_loops_without_a_folder_for_compiled_code_work_and_say_once_which_to_giv
         assert machine.compile_loop()(lambda x: x + 1)(1) == 2
     assert caplog.text.count("no folder can keep compiled code") == 1
     assert "NUMBA_CACHE_DIR" in caplog.text
+
+
+def test_compiled_code_that_is_cut_short_is_compiled_again(tmp_path, monkeypatch, caplog):
+    """As after a power loss: an index or code that is empty, or lacks its end."""
+    source = tmp_path / "loops.py"
+    source.write_text("def add(x):\n    return x + 1\n")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+
+    def use():
+        scope = runpy.run_path(str(source))
+        machine._remove_damaged.cache_clear()
+        loop = machine.compile_loop()(scope["add"])
+        assert loop(1) == 2
+        return [*(tmp_path / "cache").rglob("loops.*.nb[ic]")]
+
+    for path in use():
+        for data in (b"", path.read_bytes()[:-20]):
+            path.write_bytes(data)
+            caplog.clear()
+            use()
+            assert caplog.messages[0].startswith(f"{path}: removed damaged compiled code")
+    caplog.clear()
+    assert len(use()) == 2
+    assert "damaged" not in caplog.text

@@ -50,6 +50,8 @@ class Command(click.Command):
             result = super().invoke(ctx)
             if isinstance(result, Mapping) and (ctx.obj or self.prints_json):
                 click.echo(json.dumps(result, indent=None if ctx.obj else 2))
+        except EOFError as error:  # which click takes for Ctrl-C
+            raise RuntimeError("a file ended too early") from error
         except KeyboardInterrupt:
             raise click.Abort(self.stopped.format_map(ctx.params)) from None
         return result if isinstance(result, int) else 0

@@ -103,7 +103,6 @@ def duplicates(
     check_folder(pathlib.Path(out), output, (*files, *others))
     index = _open_index(incremental, against, encoder) if incremental else None
     table, name = read(files), ", ".join(map(input_name, questions))
-    table.where = f"{name}, line"
     with progress.bar("reading"):
         count = len(table.entries)
     if not count:

@@ -18,8 +18,8 @@ import click
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.data.columns import read_values
-from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT, input_name
-from qpr_jax.data.tables import Entry
+from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT
+from qpr_jax.data.entries import Entry
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST
 from qpr_jax.ids import EXPECTED, Id, id_key, parse_key
@@ -70,12 +70,13 @@ def index(
     old = pathlib.Path(folder, INDEX, MANIFEST).exists()
     index_config = {"factory": factory, "metric": metric, "nprobe": nprobe, "vectors": vectors}
     index_config["clean"] = clean
+    table = cli.read_files(questions, read)
+    table.label = "read"
     retriever = Retriever.build(
-        progress.count(cli.read_files(questions, read), "read"),
+        table,
         encoder=present_encoder(folder) if encoder is None else encoder,
         location=folder,
         index_config={name: value for name, value in index_config.items() if value is not None},
-        where=", ".join(map(input_name, questions)) + ", line",
     )
     text = "%s: %s questions" + ", in place of the old index and all that was added" * old
     log.info(text, folder, f"{len(retriever):,}")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from qpr_jax.errors import shortened
+
+_LARGE = 20  # questions of a cluster that wrong labels may have joined, at least
+_TRIED, _SHOWN = 20, 3  # questions or rows that may have joined it
 
 
 def transitive_clusters(count: int, duplicates: np.ndarray) -> np.ndarray:
@@ -40,10 +45,52 @@ def connect(count: int, links: np.ndarray) -> np.ndarray:
             roots = shorter
 
 
-def numbered(values: Iterable[Hashable]) -> np.ndarray:
-    """Number values in order of first appearance, equal ones alike: int64 [n]."""
-    numbers: dict[Hashable, int] = {}
-    return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
+def say_joined(questions: Sequence[str], duplicates: np.ndarray, clusters: np.ndarray) -> str:
+    """Say which labels join most pairs in one cluster, as few wrong ones do; "" if none does.
+
+    Args:
+      questions: the texts.
+      duplicates: int [P, 2], positions of questions.
+      clusters: of `transitive_clusters`.
+    """
+    sizes = np.bincount(clusters[clusters >= 0])
+    largest = int(sizes.max(initial=0))
+    if largest <= _LARGE or largest * (largest - 1) < pair_count(clusters):
+        return ""
+    members = np.flatnonzero(clusters == sizes.argmax())
+    of_cluster = duplicates[clusters[duplicates[:, 0]] == sizes.argmax()]
+    links = np.unique(np.searchsorted(members, np.sort(of_cluster, axis=1)), axis=0)
+    start = f"the labels join {largest:,} of {len(questions):,} questions in one cluster"
+    parts, hub = max((len(_parts(links, node)), -node) for node in _most_linked(links))
+    if parts > 2:
+        text = shortened(questions[members[-hub]], 60)
+        return f"{start}: {text!r} alone joins {parts:,} clusters; check the rows that name it"
+    pairs = "; ".join(
+        " = ".join(repr(shortened(questions[members[end]], 40)) for end in link)
+        for link in _weakest_links(links, largest)
+    )
+    return f"{start}, also by the rows {pairs}; check them" if pairs else start
+
+
+def _most_linked(links: np.ndarray) -> list[int]:
+    return np.argsort(-np.bincount(links.ravel()), kind="stable")[:_TRIED].tolist()
+
+
+def _parts(links: np.ndarray, node: int) -> np.ndarray:
+    """Return the sizes of the parts of two or more nodes that a node alone joins."""
+    others = links[(links != node).all(axis=1)]
+    sizes = np.bincount(connect(int(links.max()) + 1, others))
+    return sizes[sizes > 1]
+
+
+def _weakest_links(links: np.ndarray, count: int) -> list[list[int]]:
+    """Return the links without which the cluster falls into the most equal parts."""
+    parts = []
+    for at in np.random.default_rng(0).permutation(len(links))[: 10 * _TRIED].tolist():
+        sizes = np.bincount(connect(count, np.delete(links, at, axis=0)))
+        if len(sizes) > 1:
+            parts.append((-int(sizes.min()), at))
+    return [links[at].tolist() for _, at in sorted(parts)[:_SHOWN]]
 
 
 def cluster_pairs(clusters: np.ndarray) -> np.ndarray:

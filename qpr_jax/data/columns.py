@@ -16,29 +16,22 @@ from typing import TypeVar
 
 from qpr_jax.data.decoding import (
     FORMATS,
-    NO_JSON,
     Choose,
     Fields,
     Rows,
     decode_rows,
-    find_separator,
     input_name,
     open_input,
-    parse_json,
     read_lines,
 )
+from qpr_jax.data.json_rows import ID_NAMES, NO_JSON, TEXT_NAMES
+from qpr_jax.data.separated import find_separator
 from qpr_jax.errors import UserError, short
-from qpr_jax.files import StrPath, write_atomically
+from qpr_jax.files import MANIFEST, StrPath, read_object, write_atomically
 from qpr_jax.text.cleaning import replace_surrogates
 
 log = logging.getLogger("qpr_jax")
 
-_TEXT_NAMES = (
-    "question text query title sentence questions queries prompt utterance subject question_text "
-    "query_text question_title"
-)
-TEXT_NAMES = tuple(_TEXT_NAMES.split())
-ID_NAMES = ("id", "qid", "_id", "question_id", "query_id", "uuid")
 NAME_COLUMNS = "name its columns so, or another format with `--format`"
 SKIP = "skip bad rows (`--skip-bad-rows`, `skip_bad_rows=True`, `data.skip_bad_rows=True`)"
 
@@ -76,6 +69,10 @@ def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...
             files.append(os.fspath(path))
             continue
         below = [file for file in pathlib.Path(path).rglob("*") if file.is_file()]
+        written = [folder for folder in {file.parent for file in below} if _is_output(folder)]
+        for folder in sorted({*written} - {pathlib.Path(path)}):
+            log.info("%s: left out, since another command wrote it", folder)
+            below = [file for file in below if not file.is_relative_to(folder)]
         hidden = re.compile(r"(^|/)[._]")  # also a folder, such as .ipynb_checkpoints
         inside = [str(f) for f in below if not hidden.search(f.relative_to(path).as_posix())]
         formats = [format] if format else FORMATS
@@ -87,6 +84,15 @@ def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...
             raise UserError(what, remedy="name its files, or give their format with `--format`")
         files += sorted(found)
     return tuple(files)
+
+
+def _is_output(folder: pathlib.Path) -> bool:
+    """Return whether a folder is an output of `qpr duplicates`, an index, or an encoder."""
+    if (folder / "index" / MANIFEST).exists() or (folder / MANIFEST).exists():
+        return True
+    with contextlib.suppress(UserError):
+        return isinstance(read_object(folder / "info.json").get("files"), list)
+    return False
 
 
 def read_rows(
@@ -135,7 +141,7 @@ def read_rows(
 def _table_format(line: str) -> str:
     """Return the format of a table that begins with this line, if it looks like one; else ""."""
     with contextlib.suppress(*NO_JSON):
-        value = parse_json(line)
+        value = json.loads(line)
         if isinstance(value, dict) and value:
             return "jsonl"
     cells = [cell.strip('" \r').lower() for cell in re.split("[\t,;]", line)]
@@ -307,16 +313,18 @@ def _usual(names: Sequence[str], usual: Sequence[str], start: str, remedy: str) 
 def _has_usual_word(header: str) -> bool:
     """Return whether a word of a column's name is usual, as of `Customer question`."""
     words = re.split(r"[\W_]+", header.lower())
-    plain = len(words) <= 4 and not {*"?;,|\t"} & {*header}  # else it may be several names
+    # With other signs, the header may be several names.
+    plain = len(words) <= 4 and not re.search(r"[^\w\s.()/'#&-]", header.strip().rstrip(":*"))
     return plain and not {*words}.isdisjoint(TEXT_NAMES)
 
 
 def separator_of(path: str, format: str = "") -> str:
-    """Return the separator of the cells of a CSV file; "," for other inputs."""
+    """Return the separator of a CSV file that spreadsheets know; "," for other inputs."""
     if not os.path.isfile(path) or (format or format_of(path)) != "csv":
         return ","
     with open_input(path) as file:
-        return find_separator(read_lines(file, path))[0]
+        separator, _ = find_separator(read_lines(file, path), path)
+    return separator if len(separator) == 1 and separator.isprintable() else ","
 
 
 def write_tsv(path: StrPath, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

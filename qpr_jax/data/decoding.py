@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import codecs
-import collections
 import contextlib
-import csv
 import gzip
 import io
 import itertools
@@ -14,12 +12,15 @@ import logging
 import os
 import re
 import sys
-import threading
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from qpr_jax.data.json_rows import json_rows
+from qpr_jax.data.separated import Cells, Line, find_separator, read_cells
 from qpr_jax.errors import UserError, needs, short, shortened
+from qpr_jax.text.cleaning import without_unseen
 
 log = logging.getLogger("qpr_jax")
 
@@ -27,31 +28,37 @@ STANDARD_INPUT = "-"
 FORMATS = ("lines", "tsv", "csv", "jsonl", "json", "parquet", "arrow")
 ARROW = ("parquet", "arrow")  # formats whose columns have types
 NOT_UTF8 = "expected UTF-8"
-NO_JSON = (ValueError, RecursionError, MemoryError)  # what `parse_json` raises
 
 _START = 1 << 16  # bytes that show the encoding and the line ends
 _NO_TEXT = (b"PK", b"BZ", b"\xfd7", b"\xd0\xcf")  # zip, bzip2, xz, an old spreadsheet
 _TYPED = {b"PAR1": "parquet", b"ARRO": "arrow"}
-# Encodings of other programs, with the letters that show each; anything else passes for the last.
-_ENCODINGS = {
-    "SHIFT_JIS": "[\u3040-\u30ff]",
-    "WINDOWS-1251": "[\u0400-\u04ff]{3}",
-    "WINDOWS-1252": "",
-}
-_BEFORE_JSON = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"  # byte order marks and blanks
-_LONGEST_ROW = 5000  # lines of a row whose cells hold line ends
-_LONGEST_CELL = 1 << 30  # characters; the default of `csv` refuses long texts
-_SHOWN_LINES = 20  # that show the separator of a CSV file
-_OPEN = "not CSV (a quote is not closed)"
-_CSV_LIMIT = threading.Lock()  # of cells, which all threads share
+# Encodings of other programs.
+_ENCODINGS = (
+    "GB18030",
+    "BIG5",
+    "SHIFT_JIS",
+    "EUC-JP",
+    "EUC-KR",
+    "WINDOWS-1252",
+    "WINDOWS-1250",
+    "ISO-8859-2",
+    "WINDOWS-1251",
+    "KOI8-R",
+    "WINDOWS-1253",
+    "WINDOWS-1254",
+    "WINDOWS-1255",
+    "WINDOWS-1256",
+    "CP850",
+    "MACINTOSH",
+)
+_MOST_ENCODINGS = 8  # that a message lists
+_JAPANESE = {"HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}  # written beside Chinese characters
 
 Fields = Mapping[str, object]
 Rows = Iterator[tuple[int, Fields | str]]  # the line of a row; its fields, or what is wrong
 # From the names of all columns to those that are read, none where they are a row of a text file
 # without a header; of JSON all keys are read.
 Choose = Callable[[Sequence[str]], Iterable[str]]
-Line = tuple[int, str | bytes]  # its number from 1, and its text; bytes if it is not UTF-8
-Cells = list[str] | str  # of a row, or what is wrong
 
 
 def input_name(path: str) -> str:
@@ -79,13 +86,13 @@ def decode_rows(path: str, kind: str, choose: Choose) -> Rows:
         if kind in ARROW:
             yield from _arrow_rows(file, path, kind, choose)
         elif kind in ("json", "jsonl"):
-            yield from _json_rows(file, source)
+            yield from json_rows(read_lines(file, source), source)
         elif kind == "lines":
             yield from _line_rows(read_lines(file, source), *choose(["question"]))
         else:
             lines = read_lines(file, source)
-            separator, lines = find_separator(lines) if kind == "csv" else ("\t", lines)
-            yield from _cell_rows(_read_cells(lines, separator, kind, source), source, choose)
+            separator, lines = find_separator(lines, source) if kind == "csv" else ("\t", lines)
+            yield from _cell_rows(read_cells(lines, separator, kind, source), source, choose)
 
 
 @contextlib.contextmanager
@@ -124,121 +131,91 @@ def open_input(path: str) -> Iterator[Any]:
 def read_lines(file: Any, source: str) -> Iterator[Line]:
     """Yield the lines of a text file, UTF-8, UTF-16 or UTF-32, without line feeds.
 
-    A carriage return stays, unless there are no line feeds.
+    A carriage return stays, unless there are no line feeds. Byte order marks at the start go.
     """
     start = file.peek(_START)
     if kind := _TYPED.get(start[:4]):
         what = f"{source}: expected text, got {kind.capitalize()}"
         raise UserError(what, remedy=f"name its format with `--format {kind}`")
     encoding = json.detect_encoding(start)
-    if encoding == "utf-8-sig":
-        file.read(len(codecs.BOM_UTF8))
-    elif encoding != "utf-8":
+    if encoding not in ("utf-8", "utf-8-sig"):
         try:
-            file = io.BytesIO(file.read().decode(encoding).encode())
+            text = file.read().decode(encoding)
         except UnicodeError as error:
             what = f"{source}: expected {encoding.upper()} ({error.args[-1]})"
             raise UserError(what, remedy="save the file as UTF-8") from None
+        file = io.BufferedReader(io.BytesIO(text.encode("utf-8", "surrogatepass")))
+    while file.peek(3).startswith(codecs.BOM_UTF8):
+        file.read(len(codecs.BOM_UTF8))
+    is_utf8 = any(not line.isascii() and _is_utf8(line) for line in start.split(b"\n"))
     if b"\r" in start[:-1] and b"\n" not in start:
         file = io.BytesIO(file.read().replace(b"\r", b"\n"))
     for number, data in enumerate(file, start=1):
         try:
             yield number, data.removesuffix(b"\n").decode()
         except UnicodeDecodeError:
-            yield number, data
+            yield number, UserError(_not_utf8(data, is_utf8=is_utf8))
 
 
-def not_utf8(line: bytes) -> str:
-    """Say that a line is not UTF-8, and how to convert it from the encoding that it may have."""
-    for name, letters in _ENCODINGS.items():
-        with contextlib.suppress(UnicodeDecodeError):
-            if re.search(letters, line.decode(name)):
-                remedy = f"`iconv -f {name} -t UTF-8` converts it"
-                return f"{NOT_UTF8}, got {name} as it seems ({remedy})"
-    return NOT_UTF8
+def _is_utf8(line: bytes) -> bool:
+    with contextlib.suppress(UnicodeDecodeError):
+        return bool(line.decode())
+    return False
 
 
-def _read_cells(
-    lines: Iterator[Line], separator: str, kind: str, source: str
-) -> Iterator[tuple[int, Cells]]:
-    """Yield the line where each row that is not blank begins, and its cells or what is wrong.
+def _not_utf8(line: bytes, *, is_utf8: bool) -> str:
+    """Say that a line is not UTF-8, and how it reads in encodings that it may have.
 
-    Where quotes do not fit, they are characters in a TSV file, and a bad row of one line in CSV.
+    is_utf8: whether other lines of the file are.
     """
-    ahead: collections.deque[Line] = collections.deque()  # lines read while a quote was open
-    width = 0  # cells of the first row
-    swallowed: list[int] = []  # lines in quoted cells that look like rows
-
-    def next_line() -> Line | None:
-        return ahead.popleft() if ahead else next(lines, None)
-
-    for number, line in iter(next_line, None):
-        if isinstance(line, bytes):
-            yield number, not_utf8(line)
-            continue
-        row: Cells = line.removesuffix("\r").split(separator)
-        is_long = False
-        if line[:1] == '"' or f'{separator}"' in line:
-            quoted, rest = _quoted_cells(line, next_line, separator)
-            signs = {isinstance(text, str) and text.count(separator) for _, text in rest}
-            like_rows = bool(rest) and width > 1 and {line.count(separator), *signs} == {width - 1}
-            misfit = width not in (0, len(quoted)) and (bool(rest) or kind == "tsv")
-            if isinstance(quoted, list) and (misfit or (like_rows and kind == "tsv")):
-                quoted = _OPEN
-            if isinstance(quoted, str):
-                ahead.extendleft(reversed(rest))
-            elif no_text := [text for _, text in rest if isinstance(text, bytes)]:
-                quoted = not_utf8(no_text[0])
-            elif like_rows:
-                swallowed += [at for at, _ in rest]
-            if kind == "csv" or isinstance(quoted, list) or quoted.startswith(NOT_UTF8):
-                row, is_long = quoted, bool(rest)
-        # A row of several lines is no blank line, even if its cells are blank.
-        if isinstance(row, str) or is_long or any(map(str.strip, row)):
-            width = width or len(row)
-            yield number, row
-    if swallowed:
-        text = "%s, line %d: quoted cells hold lines that look like rows: %d; check the quotes"
-        log.warning(text, source, swallowed[0], len(swallowed))
+    text = line.decode(errors="backslashreplace")
+    good = sum(not sign.isascii() for sign in line.decode(errors="ignore"))
+    if is_utf8 or good > line.decode(errors="replace").count("\ufffd"):
+        found = re.search(r"\\x[89a-f][0-9a-f]", text)
+        wrong = found[0] if found else "a byte"
+        near = shortened(text[max(0, found.start() - 15) : found.end() + 15]) if found else ""
+        return f"{NOT_UTF8}, as the rest of the file is, got {wrong} in {near!r}"
+    readings: dict[str, str] = {}  # what the first words with other letters are
+    for name in _ENCODINGS:
+        with contextlib.suppress(UnicodeDecodeError):
+            if words := _words(line.decode(name)):
+                readings.setdefault(words, name)
+    if not readings:
+        return NOT_UTF8
+    likely = sorted(readings, key=_oddities)[:_MOST_ENCODINGS]
+    shown = [f"{readings[words]} ({words!r})" for words in likely]
+    command = "`iconv -f ENCODING -t UTF-8` converts what you can read here"
+    return f"{NOT_UTF8}; it may be {', '.join(shown)}; {command}"
 
 
-def _quoted_cells(
-    line: str, next_line: Callable[[], Line | None], separator: str
-) -> tuple[Cells, list[Line]]:
-    """Return the cells of a row or what is wrong, and the lines after the first that were read."""
-    rest: list[Line] = []
-
-    def texts() -> Iterator[str]:
-        yield f"{line}\n"
-        while len(rest) < _LONGEST_ROW and (item := next_line()) is not None:
-            rest.append(item)
-            text = item[1]
-            yield f"{text if isinstance(text, str) else text.decode(errors='replace')}\n"
-
-    with _CSV_LIMIT:
-        limit = csv.field_size_limit(_LONGEST_CELL)
-        try:
-            return next(csv.reader(texts(), delimiter=separator, strict=True)), rest
-        except csv.Error as error:
-            return (_OPEN if "end of data" in str(error) else f"not CSV ({error})"), rest
-        finally:
-            csv.field_size_limit(limit)
+def _oddities(words: str) -> int:
+    """Count what words of a language lack: signs, two accents in a row, changes to capitals."""
+    signs = sum(unicodedata.category(sign)[0] in "SN" for sign in words if not sign.isascii())
+    letters = ((a, b) for a, b in itertools.pairwise(words) if a.isalpha() and b.isalpha())
+    changes = (
+        _script(a) != _script(b)
+        or (a.islower() and b.isupper())
+        or (_script(a) == "LATIN" and not a.isascii() and not b.isascii())
+        for a, b in letters
+    )
+    return signs + sum(changes)
 
 
-def find_separator(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
-    """Return the separator by which most first rows fit the header, and the lines below `sep=`."""
-    first = [*itertools.islice(lines, _SHOWN_LINES)]
-    whole = itertools.chain(first, lines)
-    plain = [re.sub(r'"[^"]*"', "", line) for _, line in first if isinstance(line, str)]
-    plain = [*filter(str.strip, plain)]
-    if plain and re.fullmatch(r'sep=[^"\r ]\r?', plain[0]):
-        return plain[0][4], itertools.islice(whole, 1, None)
+def _script(sign: str) -> str:
+    name = unicodedata.name(sign, "?").split()[0]
+    return "CJK" if name in _JAPANESE else name
 
-    def fit(separator: str) -> tuple[int, int]:
-        counts = [line.count(separator) for line in plain]
-        return (counts[1:].count(counts[0]) if counts[0] else 0), counts[0]
 
-    return (max(",;\t|", key=fit) if plain else ","), whole
+def _words(text: str) -> str:
+    """Return the first words that are not ASCII; "" where the text is none of a language."""
+    others = [sign for sign in text if not sign.isascii()]
+    kinds = {unicodedata.category(sign)[0] for sign in others}
+    scripts = {_script(sign) for sign in others if sign.isalpha()}
+    if "C" in kinds or len(scripts) > 1:
+        return ""
+    at = next((at for at, sign in enumerate(text) if not sign.isascii()), 0)
+    start = max(text.rfind(sign, 0, at) for sign in ' ,;\t|"') + 1
+    return shortened(text[start : at + 20].split("\n")[0])
 
 
 def _cell_rows(rows: Iterator[tuple[int, Cells]], source: str, choose: Choose) -> Rows:
@@ -247,11 +224,14 @@ def _cell_rows(rows: Iterator[tuple[int, Cells]], source: str, choose: Choose) -
     if not isinstance(first, list):
         what = f"{source}: expected a header that names the columns, got {first or 'nothing'}"
         raise UserError(what, remedy="give a file with a header, in UTF-8")
-    header = [name.strip() for name in first]
+    header = [without_unseen(name).strip() for name in first]
+    if not header[0] and len(header) > 1:  # as pandas writes an index
+        header[0] = next(name for name in ("index", "_index", "qpr_index") if name not in header)
     places = {name: header.index(name) for name in choose(header)}
     if not places:  # the first row is no header
         places = {f"{at}": at for at in range(len(header))}
         rows, header = itertools.chain([(number, first)], rows), []
+    names = [without_unseen(name).strip() for name in first] if header else []
     width, repeated = len(first), 0
     for line, row in rows:
         if isinstance(row, str):
@@ -259,7 +239,7 @@ def _cell_rows(rows: Iterator[tuple[int, Cells]], source: str, choose: Choose) -
         elif len(row) < width or any(map(str.strip, row[width:])):
             fields = "field" if width == 1 else "fields"
             yield line, f"expected {width} {fields}, as the header, got {len(row)} in {short(row)}"
-        elif [cell.strip() for cell in row] == header:
+        elif [without_unseen(cell).strip() for cell in row] == names:
             repeated += 1
         else:
             yield line, {name: row[at] for name, at in places.items()}
@@ -270,43 +250,10 @@ def _cell_rows(rows: Iterator[tuple[int, Cells]], source: str, choose: Choose) -
 def _line_rows(lines: Iterator[Line], name: str) -> Rows:
     """Yield lines that are not blank as rows of one column."""
     for number, line in lines:
-        if isinstance(line, bytes):
-            yield number, not_utf8(line)
+        if isinstance(line, UserError):
+            yield number, line.what
         elif line.strip():
-            yield number, {name: line.removesuffix("\r")}
-
-
-def _json_rows(file: Any, source: str) -> Rows:
-    """Yield the objects of an array, or of lines."""
-
-    def check(value: Any) -> Fields | str:
-        return value if isinstance(value, dict) else f"expected a JSON object, got {short(value)}"
-
-    if file.peek(1).lstrip(_BEFORE_JSON).startswith(b"["):
-        try:
-            yield from enumerate(map(check, parse_json(file.read())), start=1)
-        except NO_JSON as error:
-            what = f"{source}: expected an array of JSON objects ({shortened(str(error))})"
-            remedy = "correct it, or name another format with `--format`"
-            raise UserError(what, remedy=remedy) from None
-        return
-    for number, line in read_lines(file, source):
-        if isinstance(line, bytes):
-            yield number, not_utf8(line)
-        elif line.strip():
-            try:
-                yield number, check(parse_json(line))
-            except NO_JSON as error:
-                yield number, f"expected a JSON object ({error})"
-
-
-def parse_json(data: bytes | str) -> Any:
-    """Parse JSON; ValueError for NaN and infinity, which Python's parser accepts."""
-
-    def refuse(name: str) -> object:
-        raise ValueError(f"got {name}, which JSON lacks")
-
-    return json.loads(data, parse_constant=refuse)
+            yield number, {name: line.rstrip("\r")}
 
 
 def _arrow_rows(file: Any, path: str, kind: str, choose: Choose) -> Rows:
@@ -328,20 +275,41 @@ def _arrow_rows(file: Any, path: str, kind: str, choose: Choose) -> Rows:
             reader = arrow.ipc.open_file(data) if is_file else arrow.ipc.open_stream(data)
             names = [*choose(reader.schema.names)]
             batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
-        yield from enumerate(_batch_rows(batch.select(names) for batch in batches), start=1)
+        yield from enumerate(batch_rows(batch.select(names) for batch in batches), start=1)
     except arrow.ArrowException as error:
         what = f"{input_name(path)}: expected {kind.capitalize()} ({shortened(str(error))})"
         remedy = "fetch it again, or name another format with `--format`"
         raise UserError(what, remedy=remedy) from None
 
 
-def _batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
-    """Yield the rows of Arrow batches, or NOT_UTF8 for a row with such text."""
+def batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
+    """Yield the rows of Arrow batches, or what is wrong with one.
+
+    Times that Python lacks are text.
+    """
     for batch in batches:
         try:
             yield from batch.to_pylist()
-        except UnicodeDecodeError:
-            if len(batch) == 1:
+        except (UnicodeDecodeError, OverflowError, ValueError):
+            if len(batch) > 1:
+                half = len(batch) // 2
+                yield from batch_rows([batch.slice(0, half), batch.slice(half)])
+                continue
+            try:
+                names = batch.schema.names
+                yield {name: _cell(column) for name, column in zip(names, batch, strict=True)}
+            except UnicodeDecodeError:
                 yield NOT_UTF8
-            else:
-                yield from _batch_rows(batch.slice(i, 1) for i in range(len(batch)))
+
+
+def _cell(column: Any) -> object:
+    """Return the only value of an Arrow array; a time that Python lacks as text."""
+    try:
+        return column.to_pylist()[0]
+    except UnicodeDecodeError:
+        raise
+    except (OverflowError, ValueError):
+        arrow = import_pyarrow("")
+        with contextlib.suppress(arrow.ArrowException):
+            return str(column.cast("string").to_pylist()[0]).replace(" ", "T", 1)
+        return f"{column}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.decoding import ARROW, Choose, Fields, Rows, import_pyarrow
+from qpr_jax.data.decoding import ARROW, Choose, Fields, Rows, batch_rows, import_pyarrow
 from qpr_jax.errors import UserError, short
 from qpr_jax.ids import Id
 
@@ -48,7 +48,21 @@ def frame_rows(table: Any, choose: Choose, source: str) -> Iterator[tuple[int, F
         raise UserError(what, remedy="rename some") from None
     if isinstance(frame, nw.LazyFrame):
         frame = frame.collect()
-    yield from enumerate(frame.select(names).iter_rows(named=True, buffer_size=4096))
+    yield from enumerate(_rows_of(frame.select(names)))
+
+
+def _rows_of(frame: Any) -> Iterator[Any]:
+    """Yield the rows of a table of narwhals; times that Python lacks are text."""
+    count = 0
+    try:
+        for row in frame.iter_rows(named=True, buffer_size=4096):
+            yield row
+            count += 1
+    except (OverflowError, ValueError):
+        rest = frame[count:].to_arrow()
+    else:
+        return
+    yield from batch_rows(rest.to_batches())
 
 
 def select_rows(
@@ -78,8 +92,18 @@ def select_rows(
     frame = nw.from_native(source, pass_through=True)
     if not isinstance(frame, nw.DataFrame) or not places:
         return None
+    if frame.implementation.is_pyarrow():
+        frame = nw.from_native(_without_views(frame.to_native()))
     columns = [number for number, name in enumerate(frame.columns) if f"{name}" in names]
     return frame[[places[row] for row in rows], columns]
+
+
+def _without_views(table: Any) -> Any:
+    """Return a table of Arrow whose texts are no views, of which no rows can be taken."""
+    for at, column in enumerate(table.columns):
+        if plain := {"string_view": "string", "binary_view": "binary"}.get(f"{column.type}"):
+            table = table.set_column(at, table.column_names[at], column.cast(plain))
+    return table
 
 
 def row_labels(table: Any) -> list[Id] | None:
@@ -103,13 +127,15 @@ def is_missing(value: object) -> bool:
         return type(value).__name__ == "NAType"
 
 
-def to_json(value: object) -> Any:
+def to_json(value: object, *, strict: bool = False) -> Any:
     """Return a value as JSON keeps it: times as ISO 8601, other kinds of objects as text.
 
-    UserError for NaN and infinity, which JSON lacks, and for a nesting that is too deep.
+    NaN and infinity, which JSON lacks, are text, or a UserError if `strict`. A nesting that is too
+    deep is one, too.
     """
     try:
-        return json.loads(json.dumps(value, default=_plain, allow_nan=False))
+        text = json.dumps(value, default=_plain, allow_nan=not strict)
+        return json.loads(text, parse_constant=str)
     except (TypeError, ValueError) as error:
         raise UserError(f"expected payload that JSON can hold ({error})") from None
     except RecursionError:

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from qpr_jax.data.columns import BadRows, format_of, read_rows, require
-from qpr_jax.data.decoding import not_utf8, open_input, read_lines
+from qpr_jax.data.decoding import open_input, read_lines
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError, short
 from qpr_jax.text.cleaning import replace_surrogates
@@ -113,13 +113,15 @@ def _aligned_rows(first: str, second: str) -> PairRows:
             if a is None or b is None:
                 what = f"expected as many lines in {first} as in {second}, got more in one of them"
                 raise UserError(what, remedy="give files whose lines translate each other")
-            for path, (line, text) in ((first, a), (second, b)):
-                if isinstance(text, bytes):
-                    yield line, f"{path}: {not_utf8(text)}"
-                    break
-            else:
-                if a[1].strip() or b[1].strip():
-                    yield a[0], _pair((a[1], b[1]))
+            wrong = [
+                f"{path}: {text.what}"
+                for path, (_, text) in ((first, a), (second, b))
+                if isinstance(text, UserError)
+            ]
+            if wrong:
+                yield a[0], wrong[0]
+            elif f"{a[1]}{b[1]}".strip():
+                yield a[0], _pair((f"{a[1]}", f"{b[1]}"))
 
 
 def _table_rows(path: str, languages: Pair) -> PairRows:

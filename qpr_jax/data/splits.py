@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pathlib
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from qpr_jax.data.clusters import (
     connect,
     in_one_cluster,
     linking_pairs,
+    say_joined,
     transitive_clusters,
 )
 from qpr_jax.data.columns import write_json_lines, write_tsv
@@ -21,6 +23,8 @@ from qpr_jax.data.question_pairs import COLUMNS, QuestionPairs
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.text.tokenizer import normalized_text
+
+log = logging.getLogger("qpr_jax")
 
 SPLITS = ("train", "validation", "test")
 HELD_OUT = ("validation", "test")
@@ -90,6 +94,8 @@ def split_by_cluster(
     If validation or test would be empty, each gets a tenth of the groups that are for training or
     do not fit, at least one, and a tenth of the others; their pairs are sampled.
     """
+    if joined := say_joined(data.questions, data.pairs[data.is_duplicate], clusters):
+        log.warning("%s", joined)
     groups = group_questions(data.questions, clusters)
     sizes = np.bincount(clusters[clusters >= 0])
     of_cluster = np.zeros(len(sizes), np.int64)
@@ -128,7 +134,8 @@ def split_by_cluster(
         if not len(splits.pairs[name]):
             got = f"none for {name}, of {pairs.sum():,} in all (clusters: {len(sizes):,})"
             what = f"expected pairs of duplicates in each split, got {got}"
-            raise UserError(what, remedy="give more duplicates, or change `data.held_out_pairs`")
+            remedy = joined or "give more duplicates, or change `data.held_out_pairs`"
+            raise UserError(what, remedy=remedy)
     return splits
 
 

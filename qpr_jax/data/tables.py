@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import decimal
 import functools
 import logging
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from qpr_jax import progress
 from qpr_jax.data.columns import BadRows, Columns, format_of, format_of_name, listed, read_rows
-from qpr_jax.data.decoding import Fields, Rows, input_name
+from qpr_jax.data.decoding import input_name
+from qpr_jax.data.entries import Entry, Note, make_entries, with_ids, with_payload
 from qpr_jax.data.frames import (
     frame_rows,
-    is_missing,
     is_table,
     mapping_rows,
     peek,
     row_labels,
     select_rows,
-    to_json,
 )
 from qpr_jax.errors import UserError, needs, short
 from qpr_jax.files import StrPath
-from qpr_jax.ids import LARGEST_ID, Id, check_id, check_ids, id_key
+from qpr_jax.ids import Id, id_key
 from qpr_jax.text.cleaning import as_texts
 
 if TYPE_CHECKING:
@@ -34,19 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
-Payload = Mapping[str, object]  # names to values of JSON: str, int, float, bool, None, list, dict
-
 DEFAULT = Columns()
-Note = Callable[[Columns, str], object]  # gets the columns of a table, and its name in messages
-
-
-class Entry(NamedTuple):
-    """A question, its id and payload or None, and the line where it begins, or its position."""
-
-    line: int
-    id: Id | None
-    question: str
-    payload: Payload | None = None
+_SHOWN_FILES = 5  # names of a table in a message
 
 
 class Table:
@@ -61,6 +48,7 @@ class Table:
     Attributes:
       where: what a UserError says before the line of a row, as `tickets.csv, line`.
       typed: whether `select` may give columns their own types.
+      label: of the progress of a loop; "": none is shown.
     """
 
     def __init__(
@@ -68,15 +56,16 @@ class Table:
     ) -> None:
         self._read, self.where, self._files = read, where, files
         self._noted: list[Columns] = []
-        self.typed = True
+        self.typed, self.label = True, ""
 
     def __iter__(self) -> Iterator[Entry]:
         self._noted.clear()
-        return self._read(self._note)
+        entries = self._read(self._note)
+        return progress.count(entries, self.label) if self.label else entries
 
     def _note(self, chosen: Columns, name: str) -> None:
         self._noted.append(chosen)
-        if self._files[0]:
+        if self._files[0] not in ("", "lines"):
             ids = f"ids from `{chosen.id}`" if chosen.id else "no ids"
             text = "%s: questions from `%s`, %s, payload %s"
             log.info(text, name, chosen.text, ids, listed(chosen.kept))
@@ -106,6 +95,33 @@ class Table:
         """The columns of the payload, by name; None where a row lacks one."""
         names = dict.fromkeys(name for entry in self.entries for name in entry.payload or ())
         return {name: [(e.payload or {}).get(name) for e in self.entries] for name in names}
+
+    def place(self, row: int, line: int) -> str:
+        """Return the file and the line of a row. Of several files, they are read again."""
+        found = self._places(lambda number, _: number == row) if self._several else iter(())
+        return next(found, f"{self.where} {line}")
+
+    def repeated(self, value: Id, row: int, line: int) -> UserError:
+        """Return the error of an id that a row before has, too."""
+        key, first = id_key(value), ""
+        if self._several:
+            is_same = self._places(
+                lambda _, entry: entry.id is not None and id_key(entry.id) == key
+            )
+            first = f", first in {next(is_same)}"
+        what = f"{self.place(row, line)}: the id {value} occurs twice{first}"
+        remedy = "give each its own, name another column with `--id-column`, or read none with "
+        return UserError(what, remedy=remedy + "`--no-ids`")
+
+    @property
+    def _several(self) -> bool:
+        return bool(self._files[0]) and len(self._files[1]) > 1
+
+    def _places(self, is_wanted: Callable[[int, Entry], bool]) -> Iterator[str]:
+        names: list[str] = []
+        for number, entry in enumerate(self._read(lambda _, name: names.append(name))):
+            if is_wanted(number, entry):
+                yield f"{names[-1]}, line {entry.line}"
 
     def select(self, rows: Sequence[int], names: Collection[str]) -> Any:
         """Return rows and columns with their own types, as `frames.select_rows`; None: unknown."""
@@ -159,7 +175,9 @@ def read_table(
             yield from _file_entries(file, columns, format, skip_bad_rows, note)
 
     kind = format or format_of(files[0]) or "lines"
-    return Table(read, f"{', '.join(map(input_name, files))}, line", (kind, files))
+    names = [*map(input_name, files)]
+    names[_SHOWN_FILES:] = [f"{len(names) - _SHOWN_FILES} others"] * (len(names) > _SHOWN_FILES)
+    return Table(read, f"{', '.join(names)}, line", (kind, files))
 
 
 def _file_entries(
@@ -168,7 +186,7 @@ def _file_entries(
     source, kind = input_name(path), format or format_of(path) or "lines"
     rows = read_rows(path, lambda names: columns.choose(names, source, kind).names, format=format)
     bad = BadRows(source, skip=skip_bad_rows)
-    return _entries(rows, columns, bad, kind, None if kind == "lines" else note)
+    return make_entries(rows, columns, bad, kind, note)
 
 
 def as_table(questions: Any, *options: Any, name: str = "questions") -> Table:
@@ -210,7 +228,7 @@ def as_entries(
     if is_table(questions):
         columns = _keep(columns, payload)
         rows = frame_rows(questions, lambda names: columns.choose(names, source).names, source)
-        entries = _entries(rows, columns, bad, note=note)
+        entries = make_entries(rows, columns, bad, note=note)
     elif is_path(questions):
         if isinstance(questions, str) and not os.path.exists(questions):
             what = f"{source}: found no file {short(questions)}"
@@ -221,20 +239,22 @@ def as_entries(
     else:
         if isinstance(questions, str):
             what = f"{source}: expected a list of strings, got str"
+            if re.search(r"^[^\s?]*(\.[a-z]\w{1,6}|/[^\s?]*)$", questions, re.IGNORECASE):
+                raise UserError(what, remedy=f"pass pathlib.Path({name}) for a file")
             raise UserError(what, remedy=f"pass [{name}], or pathlib.Path({name}) for a file")
         first, questions = peek(questions, source)
         if isinstance(first, Entry):
             entries = iter(questions)
         elif isinstance(first, Mapping):
-            entries = _entries(mapping_rows(questions), _keep(columns, payload), bad, note=note)
+            entries = make_entries(mapping_rows(questions), _keep(columns, payload), bad, note=note)
         else:
             texts = as_texts(questions, name)
-            entries = _entries(enumerate({"question": text} for text in texts), DEFAULT, bad)
+            entries = make_entries(enumerate({"question": text} for text in texts), DEFAULT, bad)
             if not isinstance(payload, bool | None):
-                entries = _with_payload(entries, list(payload), len(texts))
+                entries = with_payload(entries, list(payload), len(texts))
     if labels is not None:
         return (e if e.id is not None else e._replace(id=labels[e.line]) for e in entries)
-    return entries if ids is None else _with_ids(entries, ids, skip_bad_rows)
+    return entries if ids is None else with_ids(entries, ids, skip_bad_rows)
 
 
 def is_path(questions: Any) -> bool:
@@ -265,81 +285,3 @@ def _keep(columns: Columns, payload: Any) -> Columns:
         return dataclasses.replace(columns, payload=bool(payload))
     names = (payload,) if isinstance(payload, str) else tuple(map(str, payload))
     return dataclasses.replace(columns, payload=names)
-
-
-def _entries(
-    rows: Rows, columns: Columns, bad: BadRows, kind: str = "", note: Note | None = None
-) -> Iterator[Entry]:
-    """Make entries of rows of a format. The first row says which column is the question's."""
-    is_text = kind in ("csv", "tsv")  # ids are numbers where they look like it
-    chosen_of: dict[tuple[str, ...], Columns] = {}
-    unseen = {*columns.kept}
-
-    def parse(line: int, fields: Fields) -> Entry:
-        nonlocal columns
-        unseen.difference_update(fields)
-        names = tuple(fields)
-        if names not in chosen_of:
-            chosen = chosen_of[names] = columns.choose(names)
-            if len(chosen_of) == 1:
-                columns = dataclasses.replace(columns, text=chosen.text)
-                if note is not None:
-                    note(chosen, bad.source)
-        return _entry(line, fields, chosen_of[names], is_text)
-
-    yield from bad.good(rows, parse)
-    if unseen:
-        log.warning("%s: no row has %s", bad.source, listed(sorted(unseen)))
-
-
-def _entry(line: int, fields: Fields, chosen: Columns, is_text: bool) -> Entry:
-    """Return the entry of a row; a UserError says what is wrong with it."""
-    question = fields[chosen.text]
-    if not isinstance(question, str) or not question.strip():
-        raise UserError(f"expected a question in `{chosen.text}`, got {short(question)}")
-    value = _as_id(fields[chosen.id], chosen.id, is_text) if chosen.id else None
-    payload = {name: fields[name] for name in chosen.kept if name in fields}
-    if not is_text:  # whose cells are strings
-        payload = to_json({n: None if is_missing(cell) else cell for n, cell in payload.items()})
-    return Entry(line, value, str(question), payload or None)
-
-
-def _as_id(value: Any, column: str, is_text: bool) -> Id | None:
-    """Return the id in a column, None for none; numbers that are no id are strings, as in CSV."""
-    if isinstance(value, str):
-        key = id_key(value) if is_text else value  # of a file, 7 is a number, and 007 is none
-        value = key if value.strip() else None
-    if is_missing(value):
-        return None
-    if isinstance(value, decimal.Decimal):
-        value = int(value) if value == value.to_integral_value() else str(value)
-    if isinstance(value, int | np.integer) and not 0 <= value <= LARGEST_ID:
-        value = str(value)
-    return check_id(value, f"in `{column}`")
-
-
-def _with_ids(entries: Iterator[Entry], ids: Iterable[Id], skip_bad_rows: bool) -> Iterator[Entry]:
-    """Give each entry the id at its position; a UserError where there are more or fewer."""
-    checked = check_ids(ids)
-    count = 0
-    for entry in entries:
-        count = entry.line + 1
-        if count <= len(checked):
-            yield entry._replace(id=checked[entry.line])
-    if count > len(checked) or (count < len(checked) and not skip_bad_rows):
-        raise UserError(f"`ids`: expected one a question ({count}), got {len(checked)}")
-
-
-def _with_payload(entries: Iterator[Entry], payload: list[Any], count: int) -> Iterator[Entry]:
-    """Give each entry the mapping at its position."""
-    if len(payload) != count:
-        raise UserError(f"`payload`: expected a mapping a question ({count}), got {len(payload)}")
-    for entry in entries:
-        fields, place = payload[entry.line], f"at position {entry.line}"
-        if not isinstance(fields, Mapping | None):
-            what = f"`payload`: expected a mapping a question, got {type(fields).__name__} {place}"
-            raise UserError(what)
-        try:
-            yield entry._replace(payload=to_json(fields))
-        except UserError as error:
-            raise UserError(f"`payload`: {error.what} {place}") from None

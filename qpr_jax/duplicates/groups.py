@@ -9,15 +9,13 @@ refuses; the last pair that joined a group is its weakest link.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.duplicates.rows import Linkage, Rows, column_of
-
-_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+from qpr_jax.duplicates.order import order_of
+from qpr_jax.duplicates.rows import Linkage, Rows, column_of, require_column
 
 
 class RowGroup(NamedTuple):
@@ -124,6 +122,7 @@ def group_rows(
     sizes = np.bincount(roots, minlength=len(last))
     copies = np.bincount(rows.entries, minlength=len(rows.first))
     copied = (copies > 1) & rows.is_new & (not rows.apart)
+    order = row_order(keep, rows)
     grouped = np.flatnonzero((last >= 0) | (copied & (entry_roots == np.arange(len(copied)))))
     by_root = rows.by_id[np.argsort(roots[rows.by_id], kind="stable")]
     starts = np.cumsum(np.append(0, sizes))
@@ -131,34 +130,41 @@ def group_rows(
     for root in grouped[np.argsort(-sizes[grouped], kind="stable")].tolist():
         members = by_root[starts[root] : starts[root + 1]].tolist()
         allowed = [row for row in members if row >= rows.table_rows] or members
-        kept = choose_kept(keep, rows, allowed, vectors)
+        kept = choose_kept(keep, rows, allowed, vectors, order)
         groups.append(RowGroup(members, int(last[root]), kept))
     return groups
 
 
-def choose_kept(keep: str, rows: Rows, members: Sequence[int], vectors: np.ndarray) -> int:
+def choose_kept(
+    keep: str, rows: Rows, members: Sequence[int], vectors: np.ndarray, order: Sequence[Any]
+) -> int:
     """Return the row of a group that is kept, of equal ones the first of `members`.
 
-    keep: as of `find_duplicates`; in a column numbers, also as text, are greater than other texts,
-      these than none. vectors: float32 [E, d], of the entries.
+    Args:
+      keep: as of `find_duplicates`.
+      rows, members: all rows, and those of the group.
+      vectors: float32 [E, d], of the entries.
+      order: of `row_order`.
     """
     if keep == "first":
         return min(members)
     if keep == "longest":
         return max(members, key=lambda row: len(rows.questions[row].text))
     if keep == "central":
-        exact = vectors[rows.entries[[*members]]].astype(np.float64)
-        return members[int(((exact - exact.mean(axis=0)) ** 2).sum(axis=1).argmin())]
-    column = str(column_of(keep))
-    cells = {row: (rows.questions[row].payload or {}).get(column) for row in members}
-    return max(members, key=lambda row: _comparable(cells[row]))
+        return central_row(rows, members, vectors)
+    return max(members, key=order.__getitem__)
 
 
-def _comparable(value: object) -> tuple[int, Any]:
-    """Return a cell as what cells are compared by."""
-    if isinstance(value, str):
-        is_number = len(value) < 400 and _NUMBER.fullmatch(value)
-        return (2, float(value)) if is_number else (1 if value else 0, value)
-    if isinstance(value, int | float):
-        return (2, value) if value == value else (0, "")
-    return (0, "") if value is None else (1, str(value))
+def central_row(rows: Rows, members: Sequence[int], vectors: np.ndarray) -> int:
+    """Return the row of a group that is nearest to the mean of its vectors; see `choose_kept`."""
+    exact = vectors[rows.entries[[*members]]].astype(np.float64)
+    return members[int(((exact - exact.mean(axis=0)) ** 2).sum(axis=1).argmin())]
+
+
+def row_order(keep: str, rows: Rows) -> Sequence[Any]:
+    """Return what rows are compared by with "max:COLUMN", a key a row; UserError where it fails."""
+    if (column := column_of(keep)) is None:
+        return []
+    if rows.table_rows:
+        require_column(column, rows.fields, "keep")
+    return order_of([(row.payload or {}).get(column) for row in rows.questions], column)

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpr_jax.data.tables import Table
-from qpr_jax.duplicates.groups import RowGroup, choose_kept, group_entries, group_rows
+from qpr_jax.duplicates.groups import (
+    RowGroup,
+    central_row,
+    group_entries,
+    group_rows,
+    row_order,
+)
 from qpr_jax.duplicates.naming import group_words
 from qpr_jax.duplicates.output import (
     TABLES,
@@ -31,8 +37,6 @@ from qpr_jax.duplicates.rows import (
     Rows,
     check_bound,
     check_linkage,
-    column_of,
-    require_column,
 )
 from qpr_jax.errors import UserError, shortened
 from qpr_jax.files import StrPath
@@ -114,9 +118,7 @@ class Pairs:
 
     def keep(self, rule: str) -> Pairs:
         """Choose the row of a group that stays otherwise, as `keep` of `find_duplicates`."""
-        column = column_of(rule)
-        if column and self.rows.table_rows:
-            require_column(column, self.rows.fields, "keep")
+        row_order(rule, self.rows)
         return dataclasses.replace(self, rule=rule)
 
     def write(self, folder: StrPath, output: str = "csv", *, excel: str = "") -> None:
@@ -317,7 +319,7 @@ class Pairs:
             payloads=[*payloads],
             of_table=[row < rows.table_rows for row in members],
             stays=[row == group.kept for row in members],
-            central=rows.questions[choose_kept("central", rows, members, self.vectors)].text,
+            central=rows.questions[central_row(rows, members, self.vectors)].text,
             words=words,
             kept=rows.questions[group.kept].id,
             weakest=score if self.model else None,

@@ -16,9 +16,9 @@ import numpy as np
 
 from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import input_name
+from qpr_jax.data.entries import Payload
 from qpr_jax.data.frames import is_missing
 from qpr_jax.data.question_pairs import parse_label
-from qpr_jax.data.tables import Payload
 from qpr_jax.duplicates.output import info_of, read_other_columns
 from qpr_jax.duplicates.sampling import (
     QUANTILE,

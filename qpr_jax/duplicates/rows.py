@@ -18,15 +18,21 @@ from typing import Literal
 
 import numpy as np
 
-from qpr_jax.data.clusters import numbered
 from qpr_jax.data.columns import listed
 from qpr_jax.data.frames import is_missing
 from qpr_jax.encoders.encoder import Encoder, encode_in_parts
 from qpr_jax.errors import UserError, check_number, shortened
-from qpr_jax.ids import id_key, order_key
+from qpr_jax.ids import id_key, numbered, order_key
 from qpr_jax.index.close_pairs import Compare
 from qpr_jax.index.protocol import Question
-from qpr_jax.text.cleaning import Cleaner, folded, number_key, without_numbers, without_unseen
+from qpr_jax.text.cleaning import (
+    Cleaner,
+    folded,
+    has_word,
+    number_key,
+    without_numbers,
+    without_unseen,
+)
 
 log = logging.getLogger("qpr_jax")
 
@@ -103,6 +109,7 @@ def make_rows(
     keys = []
     for place, (text, name) in enumerate(zip(texts, names, strict=True)):
         value = spelled[text]
+        name = name if has_word(value) else f"{name} signs {value}"
         keys.append((value, name, numbers[value], apart and place >= len(table)))
     distinct = sorted({*keys})
     number = {key: i for i, key in enumerate(distinct)}
@@ -252,8 +259,9 @@ def block_of(value: object) -> str | None:
     if is_missing(value):
         return None
     if isinstance(value, str):
+        value = without_unseen(value).strip()
         whole = _WHOLE.fullmatch(value)
-        return whole[1] if whole else (value if value.strip() else None)
+        return whole[1] if whole else (value or None)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return json.dumps(value, sort_keys=True)

@@ -10,6 +10,7 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.data.tables import Table, as_table
+from qpr_jax.duplicates.groups import row_order
 from qpr_jax.duplicates.pairs import THRESHOLD, Pairs
 from qpr_jax.duplicates.rows import (
     Linkage,
@@ -20,14 +21,13 @@ from qpr_jax.duplicates.rows import (
     encode_entries,
     leave_out_indexed,
     make_rows,
-    require_column,
 )
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.language import say_unknown_words
 from qpr_jax.encoders.load import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, first_repeated, repeated_id
+from qpr_jax.ids import Id, first_repeated
 from qpr_jax.index import close_pairs as close
 from qpr_jax.index.protocol import Question, as_questions
 from qpr_jax.pair_model.model import FittedModel, read_encoder_and_model, require_model
@@ -85,7 +85,8 @@ def find_duplicates(
       groups: "complete" or "closure" (`duplicates.groups`); None: complete, or closure with
         `against`, where not all pairs of a group are compared.
       keep: the row of a group that stays: "first", "longest", "central" (nearest to the mean), or
-        "max:COLUMN", the greatest of a column. A row of `against` comes before.
+        "max:COLUMN", the greatest of a column of numbers of one unit, of instants or of versions.
+        A row of `against` comes before.
       memory: bytes for the pairs; None: half of what the machine has left.
 
     Raises:
@@ -138,8 +139,8 @@ def find_pairs(
     version = "" if index is None else index.store.version
     rows = _read_rows(table, against, **of_rows)
     say_unknown_words(found, rows.entry_texts)
-    if rows.table_rows and column:
-        require_column(column, rows.fields, "keep")
+    if column:
+        row_order(keep, rows)
     indexed = index.store.blocks() if index is not None and len(rows) else ()
     cleaner = Cleaner() if index is None else index.store.cleaner
     encode_all = index is not None or model is not None  # whose densities are of all
@@ -228,13 +229,13 @@ def _read(
     new_ids: gives ids to rows that have none; None: they are numbered.
     """
     lines, entries = array.array("q"), [*source.entries]
-    rows = [*as_questions(entries, lines, source.where)] if entries else []
+    rows = [*as_questions(entries, lines, source.place)] if entries else []
     has_ids = not entries or entries[0].id is not None
     if new_ids is not None and not has_ids:
         new = new_ids(len(rows))
         rows = [row._replace(id=i) for row, i in zip(rows, new, strict=True)]
     if (repeated := first_repeated(row.id for row in rows)) is not None:
-        raise repeated_id(rows[repeated].id, lines[repeated], source.where)
+        raise source.repeated(rows[repeated].id, repeated, lines[repeated])
     return rows, has_ids
 
 
@@ -255,13 +256,16 @@ def _score_near(
 
         def keep(pairs: close.Pairs) -> np.ndarray:
             means = (spreads[pairs.first] + spreads[pairs.second]) / 2
-            return scorer.without_guards(pairs.distances, means) >= logit
+            near = scorer.without_guards(pairs.distances, means) >= logit
+            near[near] = _score(rows, pairs.where(near), scorer, spreads) >= least
+            return np.asarray(near)
 
     near = _search(rows, vectors, limit, keep, memory)
     pairs = near.pairs.where(rows.folded[near.pairs.first] != rows.folded[near.pairs.second])
     scores = np.full(len(pairs.first), np.nan)
     if model:
-        scores = _score(rows, pairs, model, spreads)
+        with progress.bar("scoring"):
+            scores = _score(rows, pairs, model, spreads)
     if least is not None:
         pairs, scores = pairs.where(scores >= least), scores[scores >= least]
     copies = _copies_across(rows)
@@ -306,14 +310,13 @@ def _search(
 def _score(rows: Rows, pairs: close.Pairs, model: FittedModel, spreads: np.ndarray) -> np.ndarray:
     """Compute the scores of pairs of entries, float64 [P]."""
     scores = np.empty(len(pairs.first))
-    with progress.bar("scoring"):
-        for start in range(0, len(scores), _BLOCK):
-            part = pairs.where(slice(start, start + _BLOCK))
-            order = np.argsort(part.first, kind="stable")  # so that a text is read once
-            first, second, distances = part.where(order)
-            one, other = ([rows.entry_texts[i] for i in ends.tolist()] for ends in (first, second))
-            means = (spreads[first] + spreads[second]) / 2
-            scores[start + order] = probability(model.logits(one, other, distances, means))
+    for start in range(0, len(scores), _BLOCK):
+        part = pairs.where(slice(start, start + _BLOCK))
+        order = np.argsort(part.first, kind="stable")  # so that a text is read once
+        first, second, distances = part.where(order)
+        one, other = ([rows.entry_texts[i] for i in ends.tolist()] for ends in (first, second))
+        means = (spreads[first] + spreads[second]) / 2
+        scores[start + order] = probability(model.logits(one, other, distances, means))
     return scores
 
 

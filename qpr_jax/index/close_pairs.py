@@ -285,10 +285,10 @@ class _Join:
         share = self.most / 2 / total  # in lists a pair may be found twice
         fitting = float(f"{0.95 * np.quantile(distances, 0.8 * min(1.0, share)):.2g}")
         remedy = f"give a max_distance of {fitting:g}"
-        if (distances <= fitting).mean() > share:
+        if self.keep is not None or (distances <= fitting).mean() > share:
             remedy = "give fewer questions, or use a machine with more memory"
-        what = f"about {round(total):,} pairs are within {self.max_distance:g}, more than memory "
-        return UserError(f"{what}holds ({self.most:,})", remedy=remedy)
+        what = f"about {round(total):,} pairs count, more than memory holds ({self.most:,})"
+        return UserError(what, remedy=remedy)
 
     def _propose(self, index: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return places in `rows` and in an index, int64 [P] each, of pairs that may be close."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from qpr_jax.data.tables import Payload
+from qpr_jax.data.entries import Payload
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
@@ -150,25 +150,31 @@ def check_encoder(where: StrPath, found: str, expected: str) -> None:
         raise UserError(f"{where}: {what}", remedy=remedy)
 
 
-def as_questions(entries: Entries, lines: array.array[int], where: str) -> Iterator[Question]:
+def as_questions(
+    entries: Entries, lines: array.array[int], place: Callable[[int, int], str]
+) -> Iterator[Question]:
     """Check entries and append their lines to `lines`; all have an id, or none: then 0, 1, 2, ...
 
     UserError if there are none.
-    where: start of a message, before the line: `tickets.csv, line`.
+    place: the file and the line of a row in a message, from its number and its line.
     """
     with_ids = False
     for number, (line, value, question, *rest) in enumerate(entries):
         with_ids = with_ids if number else value is not None
         if with_ids != (value is not None):
             kind = "an" if with_ids else "no"
-            what = f"{where} {line}: expected {kind} id, as in the rows before"
+            what = f"{place(number, line)}: expected {kind} id, as in the rows before"
             raise UserError(what, remedy="give one to every question, or read none with `--no-ids`")
         lines.append(line)
-        id = number if value is None else check_id(value, f"in {where} {line}")
-        (text,) = as_texts([question], f"{where} {line}")
+        try:
+            id = number if value is None else check_id(value, "")
+            (text,) = as_texts([question])
+        except UserError as error:
+            raise UserError(f"{place(number, line)}: {error.what}", remedy=error.remedy) from None
         yield Question(id, text, rest[0] if rest else None)
     if not lines:
-        raise UserError(f"{where.rpartition(',')[0]}: expected questions, got none")
+        source = place(0, 0).rpartition(",")[0]
+        raise UserError(f"{source}: expected questions, got none")
 
 
 class DamagedError(UserError):

@@ -14,7 +14,7 @@ from qpr_jax.index.vectors import distances_to, pair_distances
 from qpr_jax.pair_model.guards import GUARDS, guards
 from qpr_jax.pair_model.model import PairModel
 from qpr_jax.pair_model.plain import probability
-from qpr_jax.text.cleaning import Cleaner, as_texts, folded
+from qpr_jax.text.cleaning import Cleaner, as_texts, folded, has_word
 from qpr_jax.text.differences import Explanation, find_differences
 
 _MOST_COMPARED = 16_384  # hits of a query among which copies are looked for
@@ -89,6 +89,8 @@ def score_hits(
     logits = model.logits(first, second, distances)
     spelled = zip(map(folded, queries), hits, strict=True)
     copies = [query == folded(hit.question) for query, found in spelled for hit in found]
+    pairs = zip(asked, questions, strict=True)
+    logits[[not (has_word(one) and has_word(other)) for one, other in pairs]] = -np.inf
     logits[copies] = np.inf
     scores = np.where(copies, 1.0, probability(logits)).tolist()
     scored, start = [], 0

@@ -121,14 +121,6 @@ def make_app(
     _add_searches(app, live)
     _add_questions(app, live, writes)
     _add_operations(app, live, writes)
-    if settings.allowed_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=settings.allowed_origins,
-            allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
-            expose_headers=["Retry-After", "X-QPR-Version", "X-Request-ID"],
-        )
 
     async def refresh() -> None:
         await live.why_not_ready()
@@ -139,6 +131,14 @@ def make_app(
     app.add_middleware(
         RequestChecks, hosts=[*LOOPBACK, *settings.allowed_hosts], largest=settings.max_body
     )
+    if settings.allowed_origins:  # around the checks, whose answers a page may read, too
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
+            expose_headers=["Retry-After", "X-QPR-Version", "X-Request-ID"],
+        )
     return app
 
 

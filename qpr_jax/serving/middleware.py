@@ -141,7 +141,11 @@ def _wrong_body(headers: Headers) -> Response | None:
     """Return the answer to a request whose body is not read, by its headers."""
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
     kind = headers.get("content-type", "none").partition(";")[0].strip().lower()
-    if not has_body or kind == "application/json":
+    if not has_body:
+        return None
+    if (packed := headers.get("content-encoding", "identity").strip().lower()) != "identity":
+        return error_response(415, f"expected no Content-Encoding, got {shorten(packed)}")
+    if kind == "application/json":
         return None
     return error_response(415, f"expected Content-Type: application/json, got {shorten(kind)}")
 

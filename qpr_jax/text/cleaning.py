@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import html
 import itertools
 import re
 import unicodedata
@@ -16,7 +15,8 @@ from dataclasses import dataclass
 
 from qpr_jax.errors import UserError
 from qpr_jax.text.differences import number_list
-from qpr_jax.text.tokenizer import apart_digits, combining_marks, nfkc, tokenize
+from qpr_jax.text.markup import unread_parts, without_html
+from qpr_jax.text.tokenizer import apart_digits, combining_marks, nfkc
 
 _OPEN, _CLOSE = (
     "\xab\u2039\u201c\u201e\u201f\u300a\u300c\u300e",
@@ -40,30 +40,9 @@ _MARK = re.compile("STOP|COMMA|QUESTION|EXCLAMATION|COLON|DANDA|KHAN|SHAD$|SIGN 
 _TAGS = "(?<![\U0001f3f4\U000e0020-\U000e007e])[\U000e0020-\U000e007f]+"
 _JOINERS = "[\u200c\u200d]+(?![\u0590-\U0001fbff])|(?<![\u0590-\U0001fbff])[\u200c\u200d]+"
 _DEEPEST = 9  # quotations in quotations
-_INLINE = "a|abbr|b|code|em|font|i|small|span|strong|sub|sup|u"
-_BLOCK = "blockquote|body|br|center|div|h[1-6]|head|hr|html|img|li|meta|ol|p|pre|table|tbody|td|th"
-_SCRIPT = re.compile(r"<(script|style|title)\b", re.IGNORECASE)
-_SCRIPT_ENDS = {
-    name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in ("script", "style", "title")
-}
-_ANY = rf"(?:{_INLINE}|{_BLOCK}|thead|tr|ul)"
-_REST = r"(?:\s[^<>]*)?/?>"
-_TAG = re.compile(rf"</?({_ANY}){_REST}", re.IGNORECASE)
-_BLOCK_TAG = re.compile(rf"</?(?:{_BLOCK}|thead|tr|ul){_REST}", re.IGNORECASE)
-# What makes a text one of HTML: words in tags that come in pairs, a block that begins or ends right
-# at a word, or an attribute. Else a tag is what the text is about: "Is <b> bold?", Box<a>.
-_OPENED = re.compile(rf"<({_ANY}){_REST}(?=[^\s<])", re.IGNORECASE)
-_CLOSED = re.compile(rf"(?<=[^\s>])</({_ANY})\s*>", re.IGNORECASE)
-_AT_WORD = re.compile(rf"{_BLOCK_TAG.pattern}(?=\w)|(?<=\w){_BLOCK_TAG.pattern}", re.IGNORECASE)
-_LONG_TAG = re.compile(rf"<{_ANY}(\s[^<>]*)>", re.IGNORECASE)
-_ATTRIBUTE = re.compile(r"\w=[\"'\w]")
-_SUPERSCRIPT = re.compile(rf"<sup{_REST}(?=\s*\d)", re.IGNORECASE)
-_NAMED = re.compile(r"<(?:a|img)\s[^<>]*>", re.IGNORECASE)  # has content in its attributes
-_ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-f]+|[a-z]{2,8});", re.IGNORECASE)
-_LONE_ENTITY = re.compile(rf"(?<!\S)(?!&amp;){_ENTITY.pattern}(?!\S)", re.IGNORECASE)
 _DIVIDED = re.compile(r"[\r\n]|[.!?:]\s")
 _BLANKS = re.compile(r"\s+")
-_OF_WORD = re.compile(r"\w")
+_OF_WORD = re.compile(r"[^\W_]")
 _LEAST, _SHARE = 5, 0.02  # rows that share a sentence: at least so many, and this share of all
 _ALONE = 0.1  # the largest share of these rows that have nothing else; more is a question
 
@@ -127,6 +106,11 @@ def _fold(text: str) -> str:
     return plain or text
 
 
+def has_word(text: str) -> bool:
+    """Return whether a text has a letter or a digit; others are equal only if written alike."""
+    return _OF_WORD.search(text) is not None
+
+
 def without_numbers(text: str) -> str:
     """Replace all numbers of a folded text by 0."""
     return _NUMBER.sub("0", text)
@@ -180,13 +164,13 @@ class Cleaner:
     @classmethod
     def of(cls, texts: Iterable[str]) -> Cleaner:
         """Return that of a table of texts."""
-        return cls(shared_sentences([without_html(without_unseen(text)) for text in texts]))
+        return cls(shared_sentences([*map(_visible, texts)]))
 
     def clean(self, text: str) -> str:
         """Return what is encoded of a text."""
         if self.shared is None:
             return text
-        return without_shared(without_html(without_unseen(text)), self.shared)
+        return without_shared(_visible(text), self.shared)
 
     def clean_all(self, texts: Iterable[str]) -> list[str]:
         """Return what is encoded of each text."""
@@ -203,47 +187,10 @@ class Cleaner:
         return {text for text, left in lefts.items() if left in apart}
 
 
-def without_html(text: str) -> str:
-    """Remove the tags of HTML, and replace entities by their characters."""
-    if "<" in text and _is_markup(text):
-        bounds = [0, *itertools.chain.from_iterable(_scripts(text)), len(text)]
-        kept = (text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True))
-        plain = _SUPERSCRIPT.sub("^", "\n".join(kept))
-        text = html.unescape(_TAG.sub("", _BLOCK_TAG.sub("\n", plain))).strip() or text
-    elif "&" in text and all(map(_is_read, _LONE_ENTITY.findall(text))):
-        text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text).strip() or text
-    return text
-
-
-def _is_read(entity: str) -> bool:
-    """Return whether an entity is a word or a sign.
-
-    A blank between blanks is what a text is about.
-    """
-    return bool(tokenize(html.unescape(entity), signs=True))
-
-
-def _is_markup(text: str) -> bool:
-    opened = {name.lower() for name in _OPENED.findall(text)}
-    closed = {name.lower() for name in _CLOSED.findall(text)}
-    if not opened.isdisjoint(closed) or _AT_WORD.search(text):
-        return True
-    return any(_ATTRIBUTE.search(tag[1]) for tag in _LONG_TAG.finditer(text))
-
-
-def _scripts(text: str) -> list[tuple[int, int]]:
-    """Find where scripts, styles and titles begin and end."""
-    found: list[tuple[int, int]] = []
-    endless = set()  # names: what has no end is looked for once
-    for tag in _SCRIPT.finditer(text):
-        name = tag[1].lower()
-        if name in endless or (found and tag.start() < found[-1][1]):
-            continue
-        if end := _SCRIPT_ENDS[name].search(text, tag.end()):
-            found.append((tag.start(), end.end()))
-        else:
-            endless.add(name)
-    return found
+def _visible(text: str) -> str:
+    """Return a text without HTML and without characters that nobody sees."""
+    text = without_unseen(text)
+    return without_html(text) if "<" in text or "&" in text else text
 
 
 def shared_sentences(texts: Sequence[str]) -> dict[str, int]:
@@ -297,13 +244,8 @@ def _shared_parts(text: str, shared: Mapping[str, int]) -> frozenset[str]:
 
 def _left_out(text: str, shared: Mapping[str, int]) -> frozenset[str]:
     """Shared sentences, tags within the text, and what a reader of a page does not see."""
-    left = _shared_parts(without_html(text), shared)
-    if "<" not in text or not _is_markup(text):
-        return left
-    left |= {text[start:end] for start, end in _scripts(text)} | {*_NAMED.findall(text)}
-    pieces = re.split(_TAG, text)
-    filled = [at for at, piece in enumerate(pieces[::2]) if piece.strip()] or [0]
-    return left | {name.lower() for name in pieces[1::2][filled[0] : filled[-1]]}
+    left = _shared_parts(_visible(text), shared)
+    return left | unread_parts(text) if "<" in text else left
 
 
 def without_shared(text: str, shared: Mapping[str, int]) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,7 @@ from qpr_jax.data.clusters import (
     cluster_report,
     connect,
     in_one_cluster,
+    say_joined,
     transitive_clusters,
 )
 from qpr_jax.data.question_pairs import QuestionPairs, gather_pairs, read_question_pairs
@@ -323,3 +325,21 @@ def test_other_candidates_are_of_another_cluster(sizes):
     assert (clusters[others] != clusters[pairs[:, 0]]).all()
     if max(sizes) * 2 <= count:
         assert sorted(others.tolist()) == pairs[:, 1].tolist()
+
+
+def test_a_few_labels_that_join_most_of_a_table_are_told(caplog):
+    """A hub of many clusters, or rows that chain them; not questions with many duplicates."""
+    rows = [(5 * i, 5 * i + n) for i in range(30) for n in range(1, 5)]
+    hub, chain = [(150, 5 * i) for i in range(12)], [(5 * i, 5 * i + 5) for i in range(29)]
+    for more, said in (
+        (hub, "61 of 151 questions in one cluster: '150' alone joins 12 clusters; check the rows"),
+        (chain, r"150 of 150 questions in one cluster, also by the rows '70' = '75'; "),
+        ([], ""),
+    ):
+        pairs = np.array(rows + more)
+        texts = [*map(str, range(pairs.max() + 1))]
+        found = say_joined(texts, pairs, transitive_clusters(len(texts), pairs))
+        assert re.search(said, found)
+        assert bool(found) == bool(said)
+    star = np.array([(200, 201 + n) for n in range(40)])
+    assert "alone" not in say_joined([*"x" * 241], star, transitive_clusters(241, star))

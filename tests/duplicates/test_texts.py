@@ -117,10 +117,33 @@ def test_a_row_takes_no_pair_away_and_only_copies_are_certain(run, texts, more):
     assert pairs_of(texts) <= pairs_of([*texts, more])
 
 
+MARKUP = [
+    ("<section>", "</section>"),
+    ('<button class="a">', "</button>"),
+    ("<o:p>", "</o:p>"),
+    ("<my-card id=1>", "</my-card>"),
+    ("<anything>", "</ANYTHING >"),
+    ("<!DOCTYPE html><main>", "</main>"),
+    ("<?xml version='1.0'?><q>", "</q>"),
+    ("<![CDATA[", "]]>"),
+    ("<!-- note -->", ""),
+    ("", "<!-- <b> -->"),
+    ("<p>", "<o:p></o:p><!--[if mso]> z <![endif]--></p>"),
+]
+
+
 def test_html_and_shared_sentences_are_left_out(run):
     assert without_html("<div><p>Hi<br>x &lt; y&nbsp;</p></div>").split() == ["Hi", "x", "<", "y"]
+    for start, end in MARKUP:
+        assert without_html(f"{start}x & y{end}").strip() == "x & y", start
     others = ["is <em> bold?", "nest <table> in <tr>", "Set<u>", "x <p and q> z", "is &nbsp; it"]
-    others += ["is &copy; it"]
+    others += [
+        "is &copy; it",
+        "std::map<std::string, int>",
+        "write <!-- a --> in it",
+        "a <-- b -->",
+    ]
+    others += ["<T>(x: T) => T", "<https://a.b>"]
     for text in ("x < y", "is x <a b & c", "List<String>", "a &b", *others):
         assert without_html(text) == text
     things = ["cook rice", "learn python", "what is rust", "a new car", "mend a bike"]

@@ -151,8 +151,26 @@ def test_an_index_is_compared_by_itself(run, caplog):
 def test_more_pairs_than_memory_holds_name_the_option_that_fits(run):
     texts = texts_of(400)
     how = {"encoder": run, "memory": 400 * 2000}
-    for way in ({"max_distance": 3.0}, {"threshold": 0.25}):
-        with pytest.raises(UserError, match=r"about .* max_distance of") as raised:
-            find_duplicates(texts, **how, **way)
-        fitting = float(re.findall(r"[0-9.]+", str(raised.value))[-1])
-        assert len(find_duplicates(texts, max_distance=fitting, **how).pairs) > 100
+    with pytest.raises(UserError, match=r"about .* max_distance of") as raised:
+        find_duplicates(texts, **how, max_distance=3.0)
+    fitting = float(re.findall(r"[0-9.]+", str(raised.value))[-1])
+    assert len(find_duplicates(texts, max_distance=fitting, **how).pairs) > 100
+
+
+def test_only_pairs_that_count_take_memory(run):
+    """Guards lower the scores of all pairs of near texts here."""
+    texts = [f"how {'not ' * (i % 2)}to cook rice {'?' * i}" for i in range(60)]
+    with pytest.raises(UserError, match=r"pairs count, .*give fewer questions"):
+        find_duplicates(texts_of(400), encoder=run, threshold=0, memory=400)
+    found = find_duplicates(texts, encoder=run, threshold=0.3)
+    fits = find_duplicates(texts, encoder=run, threshold=0.3, memory=400 * (len(found.first) + 1))
+    assert fits.pairs == found.pairs
+
+
+def test_texts_without_a_word_are_equal_only_if_written_alike(run):
+    signs = ["???", "!!!", ":)", "\U0001f525", "\U0001f525\U0001f525", "\u2764\ufe0f", "---"]
+    for how in ({"threshold": 0}, {"max_distance": 9}):
+        found = find_duplicates([*signs, "\u2764", "cook rice"], encoder=run, **how)
+        assert {(pair.question1, pair.question2) for pair in found.pairs} == {(signs[5], "\u2764")}
+    (hits,) = Retriever.build([*signs, "cook rice"], encoder=run).search([signs[3]], 8)
+    assert [hit.score for hit in hits] == [1.0] + [0.0] * 7

@@ -172,7 +172,7 @@ def test_a_wrong_body_gives_one_line(client, path, body, message):
 @pytest.mark.parametrize(
     ("headers", "content", "status"),
     [
-        ({"Content-Encoding": "gzip"}, b"\x1f\x8b", 400),
+        ({"Content-Encoding": "gzip"}, b"\x1f\x8b", 415),
         ({"Content-Type": "text/plain"}, b"{}", 415),
         ({}, b" " * 10_000, 422),
         ({}, b" " * 10_001, 413),
@@ -235,6 +235,13 @@ def test_hosts_that_are_served_and_what_the_operator_allows(client, folder):
             answer = own.post("/search", json=RICE, headers=headers)
             assert len(answer.json()["results"][0]) == 4
             assert answer.headers.get("Access-Control-Allow-Origin") == allowed
+        refused = [({"Content-Type": "text/plain"}, 415), ({"Content-Encoding": "br"}, 415)]
+        refused += [({"X-Request-ID": "a"}, 422), ({"Authorization": "Bearer x"}, 403)]
+        for more, status in refused:
+            path = "/questions" if status == 403 else "/search"
+            answer = own.post(path, content=b"{}", headers={"Origin": origin} | JSON | more)
+            assert answer.status_code == status
+            assert answer.headers["Access-Control-Allow-Origin"] == origin
         headers = {"Authorization": "Bearer "}  # no token
         assert own.delete("/questions/5", headers=headers).status_code == 403
 
