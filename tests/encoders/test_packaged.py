@@ -32,7 +32,7 @@ def test_it_is_small_and_the_one_of_its_card():
     card = (PACKAGED[STUDENT] / "README.md").read_text()
     encoder = read_encoder(STUDENT)
     assert encoder.fingerprint in card
-    assert encoder.settings["encoder.stored_dtype"] == "float16"
+    assert encoder.settings["encoder.stored_dtype"] == "int8"
     sources = "Tatoeba SimpleQuestions WebQuestions CLINC150 WordNet all-MiniLM-L6-v2"
     assert all(source in card for source in sources.split())
 
