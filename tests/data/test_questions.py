@@ -172,9 +172,12 @@ def test_what_cannot_be_read_is_one_line():
 
 def test_a_string_is_a_file_by_its_suffix_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("invoice", "invoice.txt"):
+    for name, said in (
+        ("invoice", r"got str; pass \[against\], or pathlib.Path\(against\)"),
+        ("invoice.txt", r"got str; pass pathlib.Path\(against\) for a file"),
+    ):
         (tmp_path / name).write_text("how?\n")
-        said = r"`against`: expected a list of strings, got str; pass \[against\], or pathlib.Path"
+        said = rf"`against`: expected a list of strings, {said}"
         check_refused(lambda given: [*as_entries(given, name="against")], (name, said))
         assert as_queries(name) == [name]
         assert [entry.question for entry in as_entries(tmp_path / name)] == ["how?"]
