@@ -6,6 +6,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+# Rows of a tile: as many as have `logits`, within `fewest` and `most`, but never over `limit`.
+_CPU = {"fewest": 256, "most": 512, "logits": 1 << 20, "limit": 1 << 24}
+_ACCELERATOR = {"fewest": 1024, "most": 8192, "logits": 1 << 24, "limit": 1 << 28}
+
 
 def is_negative(positives: jax.Array, clusters: jax.Array | None, count: int) -> jax.Array:
     """Mask the negatives of each row among `count` candidates: bool [n, count].
@@ -18,6 +22,28 @@ def is_negative(positives: jax.Array, clusters: jax.Array | None, count: int) ->
         return mask
     row_clusters = clusters[positives][:, None]
     return mask & ((row_clusters != clusters[None]) | (row_clusters < 0))
+
+
+def group_ids(clusters: jax.Array | None, count: int) -> jax.Array:
+    """Number the candidates by cluster, each one without a cluster by itself: int32 [count].
+
+    The negatives of a row are then those whose number is not that of its positive.
+    """
+    if clusters is None:
+        return jnp.arange(count, dtype=jnp.int32)
+    alone = clusters < 0
+    first = jnp.searchsorted(jnp.sort(clusters), clusters).astype(jnp.int32)
+    return jnp.where(alone, jnp.cumsum(alone, dtype=jnp.int32) - 1, first)
+
+
+def rows_of_tile(columns: int) -> int:
+    """Return the rows whose logits are computed at a time.
+
+    On a CPU few, so that the logits stay in the cache; on an accelerator many, to keep it busy.
+    """
+    tiles = _CPU if jax.default_backend() == "cpu" else _ACCELERATOR
+    rows = min(max(tiles["logits"] // columns, tiles["fewest"]), tiles["most"])
+    return max(1, min(rows, tiles["limit"] // columns))
 
 
 def matmul_precision() -> str:
