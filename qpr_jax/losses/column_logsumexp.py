@@ -17,14 +17,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from qpr_jax.arrays import in_tiles, join_tiles
-from qpr_jax.losses.distances import rows_of_tile
+from qpr_jax.losses.distances import Tiling
 
 KEPT = 1 << 24  # products that are kept from the first pass for the second: 64 MiB
 
 
 def both_in_tiles(
-    precision: str,
-    axis_name: Hashable | None,
+    settings: tuple[str, Hashable | None, Tiling],
     weights: jax.Array,
     arrays: tuple[jax.Array, ...],
     groups: tuple[jax.Array, jax.Array],
@@ -32,8 +31,7 @@ def both_in_tiles(
     """Return the sum of both directions' losses [n], and the gradients of their weighted sum.
 
     Args:
-      precision: of the products.
-      axis_name: the mapped axis that the rows are split over.
+      settings: the precision of the products, the mapped axis that the rows are split over, tiles.
       weights: [n].
       arrays: rows, columns, bias of the columns, logit of each row's positive, bias of the rows,
         logit of each row among those of its positive's column. The gradients are in their order.
@@ -41,14 +39,17 @@ def both_in_tiles(
     """
     rows, columns, bias, own_logit, row_bias, column_logit = arrays
     n, m = len(rows), len(columns)
-    size = rows_of_tile(m)
-    product = functools.partial(jnp.matmul, precision=precision)
+    precision, axis_name, (size, kind, _) = settings
+    narrow = columns.astype(kind)
+    product = functools.partial(
+        jnp.matmul, precision=precision, preferred_element_type=columns.dtype
+    )
     split = functools.partial(jax.tree.map, lambda array: in_tiles(array, size))
     tiles = split((rows, row_bias, groups[0], jnp.ones(n, bool)))
 
     def logits(tile: Any, dots: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:
         x, x_bias, group, filled = tile
-        dots = product(columns, x.T) if dots is None else dots
+        dots = product(narrow, x.T.astype(kind)) if dots is None else dots
         hidden = groups[1][:, None] == group[None]
         x_bias = jnp.where(filled, x_bias, -jnp.inf)
         of_rows = jnp.where(hidden, -jnp.inf, dots + bias[:, None])
@@ -82,9 +83,10 @@ def both_in_tiles(
         _, of_rows, of_columns = logits(inputs, dots)
         of_rows = row_pull[None] * jnp.exp(of_rows - _finite(row_sum)[None])
         of_columns = pulls[:, None] * jnp.exp(of_columns - _finite(column_sums)[:, None])
-        slope = of_rows + of_columns
-        sums = column_slopes + product(slope, inputs[0]), bias_slopes + of_rows.sum(axis=1)
-        return sums, (product(columns.T, slope).T, of_columns.sum(axis=0))
+        slope = (of_rows + of_columns).astype(kind)
+        x = inputs[0].astype(kind)
+        sums = column_slopes + product(slope, x), bias_slopes + of_rows.sum(axis=1)
+        return sums, (product(narrow.T, slope).T, of_columns.sum(axis=0))
 
     inputs = tiles, kept, *split((row_sums, pull))
     (column_slopes, bias_slopes), slopes = lax.scan(differentiate, zeros, inputs)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import lax
-
-# Rows of a tile: as many as have `logits`, within `fewest` and `most`, but never over `limit`.
-_CPU = {"fewest": 256, "most": 512, "logits": 1 << 20, "limit": 1 << 24}
-_ACCELERATOR = {"fewest": 1024, "most": 8192, "logits": 1 << 24, "limit": 1 << 28}
+from jax.typing import DTypeLike
 
 
 def is_negative(positives: jax.Array, clusters: jax.Array | None, count: int) -> jax.Array:
@@ -36,14 +35,33 @@ def group_ids(clusters: jax.Array | None, count: int) -> jax.Array:
     return jnp.where(alone, jnp.cumsum(alone, dtype=jnp.int32) - 1, first)
 
 
-def rows_of_tile(columns: int) -> int:
-    """Return the rows whose logits are computed at a time.
+class Tiling(NamedTuple):
+    """How the softmax over many columns is computed on a platform.
 
-    On a CPU few, so that the logits stay in the cache; on an accelerator many, to keep it busy.
+    rows: of a tile, whose logits are in memory at a time.
+    dtype: of the exponentials between a product and the next.
+    fused: take the sums of the exponentials from the products, with a column of ones.
     """
-    tiles = _CPU if jax.default_backend() == "cpu" else _ACCELERATOR
-    rows = min(max(tiles["logits"] // columns, tiles["fewest"]), tiles["most"])
-    return max(1, min(rows, tiles["limit"] // columns))
+
+    rows: int
+    dtype: DTypeLike
+    fused: bool
+
+
+def tiling(columns: int, dtype: DTypeLike) -> Tiling:
+    """Choose by platform how to compute the softmax of numbers of a type over some columns.
+
+    On a CPU, which computes, tiles are small, so that the logits stay in the cache. On an
+    accelerator, which reads and writes, they are large, and passes over them are few. A TPU rounds
+    the factors of products of the precision "default" to bfloat16 in any case.
+    """
+    platform = jax.default_backend()
+    if platform == "cpu":
+        rows = min(max((1 << 20) // columns, 256), 512, (1 << 24) // columns)
+        return Tiling(max(1, rows), dtype, False)
+    half = platform == "tpu" and matmul_precision() == "default" and dtype == jnp.float32
+    rows = max(1, min(4096, (1 << 30) // columns))
+    return Tiling(rows, jnp.bfloat16 if half else dtype, True)
 
 
 def matmul_precision() -> str:

@@ -76,6 +76,22 @@ def test_both_directions_of_odd_sizes(case, sizes, monkeypatch):
     check(value_and_gradients(case)(x, y, clusters), tuple(map(np.asarray, (kept[0], *kept[1]))))
 
 
+@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[7], CASES[8]], ids=str)
+def test_the_order_of_an_accelerator_gives_the_same(case, monkeypatch):
+    """A TPU keeps exponentials in bfloat16 where the products are."""
+    batch = batch_of(case, 33, 20, 7)
+    expected = case.expected(*batch)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    check(value_and_gradients(case)(*batch), expected, 3e-6)
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    check(value_and_gradients(case)(*batch), expected, 3e-6)
+    with jax.default_matmul_precision("default"):
+        found = value_and_gradients(case)(*batch)
+    check(found, expected, 0.1)
+    with pytest.raises(AssertionError):
+        check(found, expected, 1e-5)
+
+
 @pytest.mark.parametrize("case", [CASES[1], CASES[8]], ids=str)
 def test_both_directions_gather_the_candidates_alone(case):
     """And reduce two numbers a column: its maximum and its sum."""
