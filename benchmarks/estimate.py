@@ -5,7 +5,8 @@
 
 libtpu compiles for a TPU on any machine, and writes into the program how many cycles it estimates
 for each operation. Nothing runs: all times are estimates. They leave out collectives and what
-happens on the host. A loop counts as often as it repeats; of a condition no branch counts.
+happens on the host. A loop counts as often as it repeats; of a condition no branch counts. With `--save` the
+saved rows that a call does not estimate stay.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import collections
 import functools
 import importlib.util
+import json
 import math
 import os
 import re
@@ -122,7 +124,7 @@ def loss_row(mesh: Any, size: int, symmetric: bool, precision: str) -> list[str]
     mapped = jax.shard_map(loss, mesh=mesh, in_specs=split, out_specs=PartitionSpec())
     side = jax.ShapeDtypeStruct((size, DIM), "float32", sharding=NamedSharding(mesh, split))
     name = f"loss, {size:,} pairs{', both directions' if symmetric else ''}"
-    operations = (12 if symmetric else 6) * size**2 * DIM / mesh.size
+    operations = 6 * size**2 * DIM / mesh.size  # of both directions, too, at the least
     with jax.default_matmul_precision(precision):
         function = jax.jit(jax.value_and_grad(mapped, (0, 1)))
         return row(name, mesh.size, function, (side, side), operations)
@@ -176,6 +178,15 @@ def step_rows(meshes: list[Any], preset: str, precision: str) -> list[list[str]]
     return rows
 
 
+def kept(title: str, rows: list[list[str]]) -> list[list[str]]:
+    """Add the saved rows of the same title that were not estimated again."""
+    path = report.RESULTS / "estimate.json"
+    tables = json.loads(path.read_text())["tables"] if path.is_file() else []
+    new = {(row[0], row[1]) for row in rows}
+    old = [r for table in tables if table["title"] == title for r in table["rows"]]
+    return rows + [row for row in old if (row[0], row[1]) not in new]
+
+
 def main() -> int:
     """Estimate."""
     parser = report.parser(__doc__)
@@ -209,7 +220,7 @@ def main() -> int:
         if not (symmetric and options.quick)
     ]
     title = f"Estimates for {options.topology}, precision `{options.precision}`"
-    report.finish("estimate", options, [report.Table(title, HEAD, rows, NOTE)])
+    report.finish("estimate", options, [report.Table(title, HEAD, kept(title, rows), NOTE)])
     return 0
 
 

@@ -51,3 +51,16 @@ def test_the_step_is_compiled_for_a_tpu():
     done = subprocess.run(command, cwd=report.ROOT, capture_output=True, text=True, check=True)
     assert "step of `synthetic_sdml:smoke`, 32 pairs | 8 | " in done.stdout
     assert "nothing ran on a TPU" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_device_is_measured_in_parts_and_resumed(tmp_path):
+    """A part that has a result is not measured again."""
+    command = ["benchmarks/device.sh", "--quick", str(tmp_path)]
+    subprocess.run(command, cwd=report.ROOT, check=True, capture_output=True)
+    parts = {path.stem for path in tmp_path.glob("*.txt")}
+    assert parts >= {"loss-64-highest", "loss-64-highest--both", "step-8-highest", "encode"}
+    assert [*(tmp_path / "profile").rglob("*.xplane.pb")]
+    (tmp_path / "encode.txt").unlink()
+    again = subprocess.run(command, cwd=report.ROOT, check=True, capture_output=True, text=True)
+    assert again.stdout == "== encode: done\n"
