@@ -5,8 +5,8 @@
 
 libtpu compiles for a TPU on any machine, and writes into the program how many cycles it estimates
 for each operation. Nothing runs: all times are estimates. They leave out collectives and what
-happens on the host. A loop counts as often as it repeats; of a condition no branch counts. With `--save` the
-saved rows that a call does not estimate stay.
+happens on the host. A loop counts as often as it repeats; of a condition no branch counts. With
+`--save` the saved rows that a call does not estimate stay.
 """
 
 from __future__ import annotations

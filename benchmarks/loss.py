@@ -4,8 +4,9 @@
     python -m benchmarks.loss --against CHECKOUT
 
 Each measurement has a process of its own and reports its best call. "over the products" divides the
-time by that of three matrix products alone, 6 N^2 d operations, at the measured rate of a
-product of 4096 x 4096; both directions need no more. `--against` takes turns with the package of another checkout.
+time by that of three matrix products alone, 6 N^2 d operations, at the measured rate of a product
+of 4096 x 4096; both directions need no more. `--against` takes turns with the package of another
+checkout.
 """
 
 from __future__ import annotations
