@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from qpr_jax.arrays import in_tiles, join_tiles
+from qpr_jax.losses.batch import gather
 from qpr_jax.losses.distances import Tiling
 
 KEPT = 1 << 24  # products that are kept from the first pass for the second: 64 MiB
@@ -66,15 +67,12 @@ def both_in_tiles(
 
     zeros = jnp.zeros_like(columns), jnp.zeros_like(bias)
     (most, mass), (row_sums, kept) = lax.scan(add, (zeros[1] - jnp.inf, zeros[1]), tiles)
-    row_sums = join_tiles(row_sums, n)
     column_sums = _over_devices(most, mass, axis_name)
     first = 0 if axis_name is None else n * lax.axis_index(axis_name)
-    excess = row_sums - own_logit
+    excess = join_tiles(row_sums, n) - own_logit
     column_excess = lax.dynamic_slice_in_dim(column_sums, first, n) - column_logit
     pull, column_pull = (weights * jax.nn.sigmoid(each) for each in (excess, column_excess))
-    pulls = column_pull
-    if axis_name is not None:
-        pulls = lax.all_gather(pulls, axis_name, tiled=True)
+    pulls = gather(column_pull, n, axis_name)
     pulls = jnp.pad(pulls, (0, m - len(pulls)))  # the others are paired with no row
 
     def differentiate(sums: Any, tile: Any) -> tuple[Any, Any]:
@@ -88,7 +86,7 @@ def both_in_tiles(
         sums = column_slopes + product(slope, x), bias_slopes + of_rows.sum(axis=1)
         return sums, (product(narrow.T, slope).T, of_columns.sum(axis=0))
 
-    inputs = tiles, kept, *split((row_sums, pull))
+    inputs = tiles, kept, row_sums, split(pull)
     (column_slopes, bias_slopes), slopes = lax.scan(differentiate, zeros, inputs)
     row_slopes, row_bias_slopes = (join_tiles(array, n) for array in slopes)
     losses = jax.nn.softplus(excess) + jax.nn.softplus(column_excess)
