@@ -35,6 +35,7 @@ HEAD += ["collectives", "MB moved", "temporary MB", "compile, s"]
 NOTE = "Estimated by the compiler; nothing ran on a TPU."
 _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
+    "JAX_ENABLE_COMPILATION_CACHE": "false",  # it cannot read what it keeps
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # as nothing runs, programs share no chip
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-8",
