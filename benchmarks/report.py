@@ -23,6 +23,7 @@ README = ROOT / "README.md"
 MARKERS = "<!-- results -->", "<!-- end -->"
 NAMES = ("compare", "encode", "search", "duplicates", "serve", "train", "loss", "install")
 NAMES_GPU = ("train_gpu", "loss_gpu")
+ESTIMATES = ("estimate",)
 PAGE = """# Benchmarks
 
 `python -m benchmarks --save` measures and writes this page; `--quick` takes ten minutes.
@@ -66,7 +67,7 @@ def finish(name: str, options: argparse.Namespace, tables: list[Table], readme: 
         from experiments.scores import commit  # loads pandas, whose memory no program measures
 
         words = [word for word in sys.argv[1:] if word != "--save"]
-        if accelerator():
+        if accelerator() and name not in ESTIMATES:
             name += "_gpu"
         found = {
             "command": " ".join([f"python -m benchmarks.{name.removesuffix('_gpu')}", *words]),
@@ -84,7 +85,7 @@ def finish(name: str, options: argparse.Namespace, tables: list[Table], readme: 
 def rendered() -> dict[pathlib.Path, str]:
     """Return the text of each page that the saved tables give, by path."""
     parts, readme = [PAGE], README.read_text(encoding="utf-8")
-    for name in NAMES + NAMES_GPU:
+    for name in NAMES + NAMES_GPU + ESTIMATES:
         path = RESULTS / f"{name}.json"
         if not path.is_file():
             continue

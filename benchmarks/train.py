@@ -25,6 +25,7 @@ HEAD = ["pairs", "steps", "ms a step", "of it batches, ms", "pairs/s", "compile,
 
 def measure(given: argparse.Namespace, size: int, seconds: float) -> list[str]:
     """Measure in this process, for about `seconds`; return a row."""
+    import jax
 
     from qpr_jax.data.find_data import find_quora
     from qpr_jax.training.config import load_config
@@ -33,7 +34,7 @@ def measure(given: argparse.Namespace, size: int, seconds: float) -> list[str]:
 
     changes = dict(change.split("=", 1) for change in given.set)
     config = load_config(given.preset, {**changes, "batch_size": size})
-    dataset = load_dataset(config, find_quora())
+    dataset = load_dataset(config, find_quora() if config.data.source == "quora" else None)
     (phase, *_), state = plan(config, dataset)
     whole: list[float] = []
     batches: list[float] = []
@@ -44,6 +45,9 @@ def measure(given: argparse.Namespace, size: int, seconds: float) -> list[str]:
         state, metrics = phase.step(state, batch)
         float(metrics["loss"])
         whole.append(time.perf_counter() - start)
+    if given.profile:
+        with jax.profiler.trace(given.profile):
+            jax.block_until_ready(phase.step(state, phase.load(len(whole))[0]))
     median = statistics.median(whole[WARM:])
     cells = [f"{size:,}", f"{len(whole) - WARM}", f"{1e3 * median:.1f}"]
     cells += [f"{1e3 * statistics.median(batches[WARM:]):.1f}", f"{size / median:,.0f}"]
@@ -57,17 +61,19 @@ def main() -> int:
     parser.add_argument("--preset", default="quora_sdml")
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--profile", metavar="FOLDER", help="write the profile of a step there")
     given = parser.parse_args()
     if given.worker:
         print(json.dumps(measure(given, *map(int, given.worker))))
         return 0
-    if given.quick:
+    if given.quick and given.sizes == SIZES:
         given.sizes = SIZES[:2]
     rows = []
     for size in given.sizes:
         command = [sys.executable, "-m", "benchmarks.train", "--preset", given.preset]
         command += ["--worker", f"{size}", "5" if given.quick else "20"]
         command += [f"--set={change}" for change in given.set]
+        command += [f"--profile={given.profile}"] if given.profile else []
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
         rows.append(json.loads(done.stdout.splitlines()[-1]))
     title = ", ".join([f"Train steps of `{given.preset}`", *given.set])

@@ -1,5 +1,6 @@
 """The matrix products of a function, as it is lowered for a platform that is not at hand."""
 
+import math
 import re
 from typing import NamedTuple
 
@@ -18,6 +19,29 @@ class Dot(NamedTuple):
     @property
     def types(self):
         return {side.rpartition("x")[2] for side in (self.left, self.right)}
+
+
+_COLLECTIVE = re.compile(
+    r"= (.+?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
+)
+
+
+class Collective(NamedTuple):
+    """A kind, and the numbers that it gives each device."""
+
+    name: str
+    numbers: int
+
+
+def collectives(text):
+    """The collectives of a compiled program, of its text."""
+    found = []
+    for shapes, name in _COLLECTIVE.findall(text):
+        sizes = re.findall(r"\w+\[([\d,]*)\]", shapes)
+        found.append(
+            Collective(name, sum(math.prod(map(int, filter(None, s.split(",")))) for s in sizes))
+        )
+    return found
 
 
 def dots(jitted, *arguments, platform):

@@ -32,15 +32,15 @@ def start(workdir, devices, changes, **variables):
     return start_training(workdir, SETTINGS | changes, xla, **variables)
 
 
-def start_two(workdir, second=None, **changes):
-    """Two processes of two devices; `second`: settings that only the second gets."""
+def start_two(workdir, second=None, devices=(2, 2), **changes):
+    """Two processes of some devices; `second`: settings that only the second gets."""
     address = f"localhost:{free_ports(1)[0]}"
     processes = []
     for number, more in enumerate(({}, second or {})):
         variables = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
         variables["JAX_PROCESS_ID"] = str(number)
         settings = {"distributed": True} | changes | more
-        processes.append(start(workdir, 2, settings, **variables))
+        processes.append(start(workdir, devices[number], settings, **variables))
     return processes
 
 
@@ -115,6 +115,14 @@ def test_processes_of_other_settings_do_not_train_together(tmp_path):
     assert 0 not in statuses
     assert "process 1: error: `loss.smoothing`: expected 0.3, as in process 0, got 0.2" in errors[1]
     assert "Traceback" not in errors[1]
+
+
+def test_processes_of_other_numbers_of_devices_do_not_train_together(tmp_path):
+    statuses, errors = ended(start_two(tmp_path, devices=(2, 1)))
+    assert 0 not in statuses
+    for text in errors:
+        assert text.count("error: ") == 1
+        assert "`distributed`: expected as many devices in each process, got 2, 1; " in text
 
 
 @pytest.mark.slow

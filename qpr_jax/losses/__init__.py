@@ -9,6 +9,10 @@ A loss of pairs is `loss(queries, candidates, positives, clusters=None, **settin
 It returns [n]. `batch_loss` takes the mean of such a loss over a batch. `mean_loss` does that for
 the other losses, which compare no row with the rest. Both work inside `jax.shard_map`.
 
+A loss with the arguments `both` and `axis_name` can compute both directions at once. With `both` it
+returns the mean with the loss of each positive against the queries of all devices. Row i of device
+k must then have the positive k n + i.
+
 Matrix products have the precision of `jax.default_matmul_precision`, else "highest".
 """
 

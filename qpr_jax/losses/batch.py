@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Hashable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +35,7 @@ def batch_loss(
       teacher: other vectors of queries and candidates, [n, t] and [m, t]. The loss gets those of
         its rows and columns as `teacher`.
       symmetric: take the mean with the same loss of the n paired candidates against all queries.
+        A loss that can compute both directions at once is asked to.
       axis_name: the mapped axis that the batch is split over. The vectors of all devices are
         gathered, so value and gradient do not depend on the number of devices. Take the gradient
         outside the map: inside one with `check_vma=False` it is too large by that number.
@@ -69,22 +73,43 @@ def batch_loss(
     if axis_name is not None:
         positives += n * lax.axis_index(axis_name)
 
-    def one_way(
-        rows: jax.Array, columns: jax.Array, taught: tuple[jax.Array, jax.Array] | None
-    ) -> jax.Array:
-        columns = gather(columns, n, axis_name)
-        of_columns = None if clusters is None else clusters[: len(columns)]
-        options = {}
-        if taught is not None:
-            options["teacher"] = taught[0], gather(taught[1], n, axis_name)
-        return loss(rows, columns, positives, of_columns, **options).mean()
-
     queries, candidates = as_floats(queries, candidates)
-    value = one_way(queries, candidates, teacher)
-    if symmetric:
-        swapped = None if teacher is None else (teacher[1][:n], teacher[0])
-        value = (value + one_way(candidates[:n], queries, swapped)) / 2
+    options: dict[str, Any] = {}
+    if teacher is not None:
+        options["teacher"] = teacher[0], gather(teacher[1], n, axis_name)
+    if symmetric and {"both", "axis_name"} <= set(inspect.signature(loss).parameters):
+        options |= {"both": True, "axis_name": axis_name}
+    elif symmetric:
+        loss = functools.partial(both_ways, loss, axis_name=axis_name)
+    value = loss(queries, gather(candidates, n, axis_name), positives, clusters, **options).mean()
     return value if axis_name is None else lax.pmean(value, axis_name)
+
+
+def both_ways(
+    loss: Callable[..., jax.Array],
+    queries: jax.Array,
+    candidates: jax.Array,
+    positives: jax.Array,
+    clusters: jax.Array | None = None,
+    *,
+    axis_name: Hashable | None = None,
+    teacher: tuple[jax.Array, jax.Array] | None = None,
+) -> jax.Array:
+    """Return the mean of a loss and of that of each positive against the queries of all devices.
+
+    The loss is called twice. The arguments are those of a loss that computes both directions by
+    itself: see `qpr_jax.losses`.
+    """
+    n = len(queries)
+    there: dict[str, Any] = {}
+    back: dict[str, Any] = {}
+    if teacher is not None:
+        there["teacher"] = teacher
+        back["teacher"] = teacher[1][positives], gather(teacher[0], n, axis_name)
+    columns = gather(queries, n, axis_name)
+    of_columns = None if clusters is None else clusters[: len(columns)]
+    first = loss(queries, candidates, positives, clusters, **there)
+    return (first + loss(candidates[positives], columns, positives, of_columns, **back)) / 2
 
 
 def mean_loss(

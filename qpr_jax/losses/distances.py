@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 
 
 def is_negative(positives: jax.Array, clusters: jax.Array | None, count: int) -> jax.Array:
@@ -18,6 +21,47 @@ def is_negative(positives: jax.Array, clusters: jax.Array | None, count: int) ->
         return mask
     row_clusters = clusters[positives][:, None]
     return mask & ((row_clusters != clusters[None]) | (row_clusters < 0))
+
+
+def group_ids(clusters: jax.Array | None, count: int) -> jax.Array:
+    """Number the candidates by cluster, each one without a cluster by itself: int32 [count].
+
+    The negatives of a row are then those whose number is not that of its positive.
+    """
+    if clusters is None:
+        return jnp.arange(count, dtype=jnp.int32)
+    alone = clusters < 0
+    first = jnp.searchsorted(jnp.sort(clusters), clusters).astype(jnp.int32)
+    return jnp.where(alone, jnp.cumsum(alone, dtype=jnp.int32) - 1, first)
+
+
+class Tiling(NamedTuple):
+    """How the softmax over many columns is computed on a platform.
+
+    rows: of a tile, whose logits are in memory at a time.
+    dtype: of the exponentials between a product and the next.
+    fused: take the sums of the exponentials from the products, with a column of ones.
+    """
+
+    rows: int
+    dtype: DTypeLike
+    fused: bool
+
+
+def tiling(columns: int, dtype: DTypeLike) -> Tiling:
+    """Choose by platform how to compute the softmax of numbers of a type over some columns.
+
+    On a CPU, which computes, tiles are small, so that the logits stay in the cache. On an
+    accelerator, which reads and writes, they are large, and passes over them are few. A TPU rounds
+    the factors of products of the precision "default" to bfloat16 in any case.
+    """
+    platform = jax.default_backend()
+    if platform == "cpu":
+        rows = min(max((1 << 20) // columns, 256), 512, (1 << 24) // columns)
+        return Tiling(max(1, rows), dtype, False)
+    half = platform == "tpu" and matmul_precision() == "default" and dtype == jnp.float32
+    rows = max(1, min(4096, (1 << 30) // columns))
+    return Tiling(rows, jnp.bfloat16 if half else dtype, True)
 
 
 def matmul_precision() -> str:

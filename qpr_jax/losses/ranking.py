@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import jax
 import jax.numpy as jnp
 
@@ -17,6 +19,8 @@ def ranking_loss(
     *,
     similarity_scale: float = 20.0,
     smoothing: float = 0.0,
+    both: bool = False,
+    axis_name: Hashable | None = None,
 ) -> jax.Array:
     """Return the cross-entropy of each row's positive among all candidates, [n].
 
@@ -28,6 +32,7 @@ def ranking_loss(
       similarity_scale: factor of the cosine, above 0.
       smoothing: the mass spread evenly over all candidates, 0 to 1, as in `sdml_loss`. The entropy
         of the targets is subtracted, so that the minimum is 0.
+      both, axis_name: as in `qpr_jax.losses`.
 
     Example:
       >>> x = jnp.eye(3)
@@ -40,5 +45,7 @@ def ranking_loss(
       sentence-transformers, and with `symmetric` MultipleNegativesSymmetricRankingLoss.
     """
     rows, columns = similarity_scale * unit_vectors(queries), unit_vectors(candidates)
-    bias = jnp.zeros_like(columns[:, 0])
-    return divergences(rows, columns, bias, positives, clusters, smoothing)
+    biases = jnp.zeros_like(rows[:, 0]), jnp.zeros_like(columns[:, 0])
+    return divergences(
+        rows, columns, biases, positives, clusters, smoothing, both=both, axis_name=axis_name
+    )

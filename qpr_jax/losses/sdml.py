@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Hashable
 from typing import Literal
 
 import jax
@@ -9,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import entr
 
+from qpr_jax.losses.batch import both_ways
 from qpr_jax.losses.distances import (
     from_squared,
     is_negative,
@@ -16,7 +19,8 @@ from qpr_jax.losses.distances import (
     paired_distances,
     squared_distances,
 )
-from qpr_jax.losses.row_logsumexp import divergences, mean_logits, target_entropy
+from qpr_jax.losses.prior import mean_logits, target_entropy
+from qpr_jax.losses.row_logsumexp import divergences
 
 
 def sdml_loss(
@@ -28,6 +32,8 @@ def sdml_loss(
     smoothing: float = 0.3,
     distance: Literal["ssd", "euc"] = "ssd",
     prior: Literal["uniform", "distance"] = "uniform",
+    both: bool = False,
+    axis_name: Hashable | None = None,
 ) -> jax.Array:
     """Return the KL divergence of each row's smoothed targets from the softmax of -D, [n].
 
@@ -44,6 +50,7 @@ def sdml_loss(
       distance: "ssd", the squared Euclidean one, or "euc", its root.
       prior: "uniform", 1/m on every candidate, including the positive, or "distance", the softmax
         of -D over the negatives, without a gradient (all on the positive if there is no negative).
+      both, axis_name: as in `qpr_jax.losses`.
 
     Example:
       >>> x = jnp.eye(3)
@@ -54,11 +61,37 @@ def sdml_loss(
       Bonadiman, Kumar and Mittal (2019), equations (3) and (4), Figure 2.
     """
     if distance == "ssd" and prior == "uniform":
-        # |x_i|^2 changes no softmax and is left out. The center keeps the other squares small.
+        # |x_i|^2 changes no softmax of a row, and |y_j|^2 none of a column. The center keeps both
+        # small.
         center = mean_vector(candidates)[None]
-        rows, columns = 2 * (queries - center), candidates - center
-        bias = -(columns**2).sum(axis=1)
-        return divergences(rows, columns, bias, positives, clusters, smoothing)
+        rows, columns = queries - center, candidates - center
+        biases = -(rows**2).sum(axis=1), -(columns**2).sum(axis=1)
+        return divergences(
+            2 * rows,
+            columns,
+            biases,
+            positives,
+            clusters,
+            smoothing,
+            both=both,
+            axis_name=axis_name,
+        )
+    loss = functools.partial(_of_all_distances, smoothing, distance, prior)
+    if both:
+        loss = functools.partial(both_ways, loss, axis_name=axis_name)
+    return loss(queries, candidates, positives, clusters)
+
+
+def _of_all_distances(
+    smoothing: float,
+    distance: str,
+    prior: str,
+    queries: jax.Array,
+    candidates: jax.Array,
+    positives: jax.Array,
+    clusters: jax.Array | None,
+) -> jax.Array:
+    """Return `sdml_loss` of one direction, from all distances."""
     logits = -from_squared(squared_distances(queries, candidates), distance)
     positive = -paired_distances(queries, candidates[positives], distance)
     # The cross-entropy compares the positive with the others, not with all: for p close to 1,
@@ -67,7 +100,7 @@ def sdml_loss(
     others = jnp.where(hidden, -jnp.inf, logits)
     cross_entropy = jax.nn.softplus(jax.nn.logsumexp(others, axis=1) - positive)
     if prior == "uniform":
-        count, mean = mean_logits(logits, positive, hidden, axis=1)
+        count, mean = mean_logits(logits, positive, hidden)
         entropy = target_entropy(count, smoothing)
     else:
         spread = jax.nn.softmax(lax.stop_gradient(others), axis=1, where=~hidden)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import faulthandler
 import json
@@ -157,6 +158,13 @@ def _initialize() -> None:
         remedy = "set JAX_COORDINATOR_ADDRESS to HOST:PORT of process 0, JAX_NUM_PROCESSES, and "
         remedy += "JAX_PROCESS_ID of each, from 0; or start them under SLURM, MPI or on a TPU pod"
         raise UserError(what, setting="distributed", remedy=remedy) from error
+    counts = collections.Counter(device.process_index for device in jax.devices())
+    if len(set(counts.values())) > 1:
+        disconnect()
+        numbers = ", ".join(str(counts[process]) for process in sorted(counts))
+        what = f"expected as many devices in each process, got {numbers}"
+        remedy = "start each process on a machine of the same devices, or set CUDA_VISIBLE_DEVICES"
+        raise UserError(what, setting="distributed", remedy=remedy)
     # When JAX hears that a process was lost, it prints the reason and ends this one. Python's
     # stack, printed after it, would hide the reason.
     faulthandler.disable()

@@ -1,6 +1,7 @@
 """What holds for every loss of the registry."""
 
 import doctest
+import functools
 import inspect
 
 import jax
@@ -10,7 +11,7 @@ import pytest
 from jax.sharding import Mesh
 
 from qpr_jax import losses
-from qpr_jax.losses import batch_loss
+from qpr_jax.losses import batch_loss, column_logsumexp
 from qpr_jax.training.objectives import LOSSES
 from tests.losses.cases import (
     CASES,
@@ -24,7 +25,7 @@ from tests.losses.cases import (
     value,
     value_and_gradients,
 )
-from tests.lowered import dots
+from tests.lowered import collectives, dots
 
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
 
@@ -52,14 +53,57 @@ def test_a_batch_of_two_tiles():
     check(value_and_gradients(case)(*batch), case.expected(*batch), 2e-6)
 
 
-MAPS = [(case, 8, True) for case in CASES] + [(CASES[1], 2, True)]
-MAPS += [(case, 4, False) for case in (CASES[1], CASES[6])]
+BOTH = [case for case in CASES if "symmetric" in case.options]
+MAPS = [(case, 8, True) for case in CASES] + [(CASES[1], 2, True), (CASES[1], 4, True)]
+MAPS += [(case, 4, False) for case in BOTH]
 
 
 @pytest.mark.parametrize(("case", "devices", "checked"), MAPS)
 def test_any_number_of_devices_gives_the_same(case, devices, checked):
     batch = batch_of(case, 16, 10, 8)
     check(over_devices(case.loss, devices, batch, check_vma=checked), case.expected(*batch))
+
+
+@pytest.mark.parametrize("case", [CASES[1], CASES[8]], ids=str)
+@pytest.mark.parametrize("sizes", [(1, 0, 3), (2, 5, 4), (31, 0, 7), (513, 2, 20), (700, 88, 33)])
+def test_both_directions_of_odd_sizes(case, sizes, monkeypatch):
+    """Also where the products are computed twice, and without clusters."""
+    n, extra, d = sizes
+    x, y, clusters = batch_of(case, n, d, extra) if n > 2 else (*pairs(n, n + extra, d)[:2], None)
+    kept = value_and_gradients(case)(x, y, clusters)
+    check(kept, case.expected(x, y, clusters), 3e-6)
+    monkeypatch.setattr(column_logsumexp, "KEPT", 0)
+    check(value_and_gradients(case)(x, y, clusters), tuple(map(np.asarray, (kept[0], *kept[1]))))
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[7], CASES[8]], ids=str)
+def test_the_order_of_an_accelerator_gives_the_same(case, monkeypatch):
+    """A TPU keeps exponentials in bfloat16 where the products are."""
+    batch = batch_of(case, 33, 20, 7)
+    expected = case.expected(*batch)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    check(value_and_gradients(case)(*batch), expected, 3e-6)
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    check(value_and_gradients(case)(*batch), expected, 3e-6)
+    with jax.default_matmul_precision("default"):
+        found = value_and_gradients(case)(*batch)
+    check(found, expected, 0.1)
+    with pytest.raises(AssertionError):
+        check(found, expected, 1e-5)
+
+
+@pytest.mark.parametrize("case", [CASES[1], CASES[8]], ids=str)
+def test_both_directions_gather_the_candidates_alone(case):
+    """And reduce two numbers a column: its maximum and its sum."""
+    x, y, clusters = pairs(16, 16, 10)
+    mesh = Mesh(np.array(jax.devices()), ("data",))
+    loss = functools.partial(case.loss, axis_name="data")
+    mapped = jax.shard_map(loss, mesh=mesh, in_specs=SPLIT, out_specs=WHOLE)
+    moved = collectives(jax.jit(mapped).lower(x, y, clusters).compile().as_text())
+    assert [move.numbers for move in moved if move.name == "all-gather" and move.numbers > 32] == [
+        y.size
+    ]
+    assert sum(move.numbers for move in moved if move.name == "all-reduce") <= 2 * 16 + 8
 
 
 @pytest.mark.parametrize("case", {case.name: case for case in CASES}.values(), ids=str)
@@ -114,7 +158,9 @@ def test_products_have_the_precision_that_is_set(case, precision):
 @pytest.mark.parametrize("devices", [1, 2])
 def test_the_rows_of_a_loss_may_have_any_weights(case, devices):
     """Their gradient is the weighted sum of the gradients of single rows."""
-    options = {name: value for name, value in case.options.items() if name != "symmetric"}
+    options = dict(case.options)
+    if options.pop("symmetric", False):
+        options |= {"both": True, "axis_name": "data"}
     x, y, clusters = pairs(6, 8, 5)
 
     def loss(x, y, weights):

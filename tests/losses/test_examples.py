@@ -94,6 +94,12 @@ def test_the_loss_of_the_example(hinge_loss):
     one, eight = (over_devices(loss, count, pairs(16, 24, 5)) for count in (1, 8))
     assert one[0] > 0
     check(eight, (float(one[0]), *map(np.asarray, one[1])))
+    # Both directions of a loss that knows nothing of them.
+    x, y, clusters = pairs(16, 24, 5)
+    both = over_devices(functools.partial(loss, symmetric=True), 8, (x, y, clusters))
+    back = over_devices(loss, 1, (y[:16], x, clusters[:16]))
+    assert float(both[0]) == pytest.approx(float(one[0] + back[0]) / 2, rel=1e-6)
+    np.testing.assert_allclose(both[1][0], (one[1][0] + back[1][1]) / 2, atol=1e-6)
     # Settings may name it.
     config = load_config("quora_sdml", {"loss.names": "hinge", "loss.margin": 0.7})
     validate(config)
