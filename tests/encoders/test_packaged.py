@@ -91,13 +91,18 @@ def test_a_misspelled_word_is_near_the_word():
         *("quarterly_report_final_v2.xlsx", "C:\\temp\\setup.exe"),
     ],
 )
-def test_texts_that_share_an_unknown_word_alone_stay_apart(word):
-    encoder = read_encoder(STUDENT)
+def test_texts_that_share_an_odd_word_alone_stay_apart(word):
+    """Unless the teacher puts them near, too: `kubernetes` and `setup` say something."""
     texts = ["printer broken", "cancel my invoice", "she got fired from the stand for"]
-    plain = encoder.encode(texts)
-    vectors = encoder.encode([f"{text} {word}" for text in texts])
-    kept = (2 - 2 * vectors @ vectors.T) / np.maximum(2 - 2 * plain @ plain.T, 1e-3)
-    assert kept[~np.eye(len(texts), dtype=bool)].min() > 0.7
+
+    def kept(encoder):
+        plain, vectors = (
+            encoder.encode([text + end for text in texts]) for end in ("", f" {word}")
+        )
+        shares = (2 - 2 * vectors @ vectors.T) / np.maximum(2 - 2 * plain @ plain.T, 1e-3)
+        return shares[~np.eye(len(texts), dtype=bool)].min()
+
+    assert kept(read_encoder(STUDENT)) > min(0.7, kept(read_encoder(MINILM)) - 0.2)
 
 
 @pytest.mark.parametrize(
