@@ -250,6 +250,7 @@ def _score_near(
     """Find the pairs of entries with a least score, strongest first, and their scores [P]."""
     spreads = model.spreads(neighbor_distances(vectors)) if model else np.zeros(len(vectors))
     limit, keep = np.inf if max_distance is None else max_distance, None
+    codes, found = [np.zeros(0, np.int64)], [np.zeros(0)]  # of pairs with a score, and that
     if least is not None:
         scorer, logit = require_model(model), logit_of(least)
         limit = min(limit, scorer.reach(least, spreads))
@@ -257,22 +258,34 @@ def _score_near(
         def keep(pairs: close.Pairs) -> np.ndarray:
             means = (spreads[pairs.first] + spreads[pairs.second]) / 2
             near = scorer.without_guards(pairs.distances, means) >= logit
-            near[near] = _score(rows, pairs.where(near), scorer, spreads) >= least
+            part = pairs.where(near)
+            scores = _score(rows, part, scorer, spreads)
+            codes.append(_codes(part, len(vectors)))
+            found.append(scores)
+            near[near] = scores >= least
             return np.asarray(near)
 
     near = _search(rows, vectors, limit, keep, memory)
     pairs = near.pairs.where(rows.folded[near.pairs.first] != rows.folded[near.pairs.second])
     scores = np.full(len(pairs.first), np.nan)
-    if model:
+    if least is not None:
+        known, places = np.unique(np.concatenate(codes), return_index=True)
+        at = np.searchsorted(known, _codes(pairs, len(vectors)))
+        scores = np.concatenate(found)[places[at]]
+    elif model:
         with progress.bar("scoring"):
             scores = _score(rows, pairs, model, spreads)
-    if least is not None:
-        pairs, scores = pairs.where(scores >= least), scores[scores >= least]
     copies = _copies_across(rows)
     pairs = close.Pairs(*map(np.concatenate, zip(copies, pairs, strict=True)))
     scores = np.append(np.full(len(copies.first), 1.0 if model else np.nan), scores)
     order = _strongest_first(pairs, scores)
     return near._replace(pairs=pairs.where(order)), scores[order]
+
+
+def _codes(pairs: close.Pairs, entries: int) -> np.ndarray:
+    """Return a number for each pair, int64 [P], whichever of its entries is the first."""
+    first, second = pairs.first.astype(np.int64), pairs.second.astype(np.int64)
+    return np.minimum(first, second) * entries + np.maximum(first, second)
 
 
 def _search(
