@@ -269,8 +269,8 @@ def _score_near(
     pairs = near.pairs.where(rows.folded[near.pairs.first] != rows.folded[near.pairs.second])
     scores = np.full(len(pairs.first), np.nan)
     if least is not None:
-        known, places = np.unique(np.concatenate(codes), return_index=True)
-        at = np.searchsorted(known, _codes(pairs, len(vectors)))
+        ordered, places = np.unique(np.concatenate(codes), return_index=True)
+        at = np.searchsorted(ordered, _codes(pairs, len(vectors)))
         scores = np.concatenate(found)[places[at]]
     elif model:
         with progress.bar("scoring"):
