@@ -10,17 +10,33 @@ from qpr_jax.text.cleaning import without_html
 Pages = list[tuple[str, str]]  # a title, and the first sentence below it
 
 
+_OFFICE = "libreoffice-help-en-us/usr/share/libreoffice/help/en-US"
+
+
 def office_help(sources: pathlib.Path) -> Pages:
     """Read the help of LibreOffice, of titles of two words and more."""
-    folder = sources / "libreoffice-help-en-us/usr/share/libreoffice/help/en-US/text"
-    pages = []
+    return [*office_pages(sources).values()]
+
+
+def office_index(sources: pathlib.Path) -> list[tuple[str, str]]:
+    """Read the entries of the index of the help, each with the path of its page."""
+    text = _need(sources / _OFFICE).joinpath("bookmarks.js").read_text(encoding="utf-8")
+    found = re.findall(r'url:"en-US/text/([^?"]+)\?[^"]*", app:"[^"]*", text:"([^"]+)"', text)
+    return [(entry.replace(" -- ", ", "), path) for path, entry in found]
+
+
+def office_pages(sources: pathlib.Path) -> dict[str, tuple[str, str]]:
+    """Read the help as `office_help`, by the paths of its pages."""
+    folder, pages = sources / _OFFICE / "text", {}
     for path in sorted(_need(folder).rglob("*.html")):
         html = path.read_text(encoding="utf-8")
         title = re.search(r"<h1[^>]*>(.*?)</h1>", html, re.DOTALL)
         first = re.search(r'<p [^>]*class="paragraph"[^>]*>(.*?)</p>', html, re.DOTALL)
         if title and first:
-            pages.append((_plain(title[1]), first_sentence(_plain(first[1]))))
-    return [page for page in pages if len(page[0].split()) > 1 and 5 <= len(page[1].split()) <= 60]
+            page = _plain(title[1]), first_sentence(_plain(first[1]))
+            if len(page[0].split()) > 1 and 5 <= len(page[1].split()) <= 60:
+                pages[path.relative_to(folder).as_posix()] = page
+    return pages
 
 
 def perlfaq(sources: pathlib.Path) -> Pages:

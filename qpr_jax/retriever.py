@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import array
+import dataclasses
 import functools
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from qpr_jax.errors import UserError, check_number, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids
 from qpr_jax.index.build import INDEX
-from qpr_jax.index.index_config import IndexConfig
-from qpr_jax.index.protocol import Entries, Hit, Question, Store, as_questions
+from qpr_jax.index.index_config import IndexConfig, check_text_columns
+from qpr_jax.index.protocol import Entries, Hit, Question, Store, as_questions, texts_of
 from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.stores import copy_store, index_config_of, open_store, read_encoder, store_class
 from qpr_jax.pair_model import model as pair_models
@@ -109,7 +110,7 @@ class Retriever:
         location: StrPath = "",
         cross_encoder: StrPath | None = None,
         index_config: IndexConfig | Mapping[str, Any] | None = None,
-        text_column: str | None = None,
+        text_column: str | Sequence[str] | None = None,
         id_column: str | None = None,
         skip_bad_rows: bool = False,
     ) -> Retriever:
@@ -131,6 +132,7 @@ class Retriever:
           cross_encoder: as in `load`.
           index_config: how to index, or the fields that differ from the settings of the encoder.
           text_column: column of the questions; None: `question`, `text`, `query`, `title`, ...
+            Several, as ["question", "answer"]: the best text of a row counts in a search.
           id_column: column of the ids; None: `id`, `qid`, ..., if there is one; "": none.
           skip_bad_rows: leave out rows without a question or with a bad id, instead of an error.
         """
@@ -145,6 +147,8 @@ class Retriever:
         kind = store_class(location)
         if not isinstance(index_config, IndexConfig):
             index_config = index_config_of(found, **{**kind.defaults, **(index_config or {})})
+        columns = table.more or index_config.text_columns
+        index_config = dataclasses.replace(index_config, text_columns=columns)
         lines: array.array[int] = array.array("q")
         questions = check_language(found, as_questions(entries, lines, table.place))
         try:
@@ -269,7 +273,7 @@ class Retriever:
         ids: Iterable[Id] | None = None,
         payload: bool | Iterable[Any] = True,
         *,
-        text_column: str | None = None,
+        text_column: str | Sequence[str] | None = None,
         id_column: str | None = None,
         skip_bad_rows: bool = False,
     ) -> list[Id]:
@@ -280,9 +284,10 @@ class Retriever:
         one = isinstance(questions, str) and not is_path(questions)
         questions = [questions] if one else questions
         table = as_table(questions, ids, payload, text_column, id_column, skip_bad_rows)
+        check_text_columns(self.store.index_config, table.more)
         entries = table.entries
         rows = [*as_questions(entries, array.array("q"), table.place)] if entries else []
-        vectors = self.encode([row.text for row in rows])
+        vectors = self.encode(texts_of(rows, self.store.index_config))
         with self.store.changing():
             if entries and entries[0].id is None:
                 new = self.store.new_ids(len(rows))
@@ -300,6 +305,8 @@ class Retriever:
         """
         encode = functools.partial(encode_in_parts, self.encoder)
         questions, vectors = pairs.new_rows(encode, self.store.cleaner.clean)
+        if self.store.index_config.text_columns:  # of which the pairs have the first text alone
+            vectors = self.encode(texts_of(questions, self.store.index_config))
         with self.store.changing():
             if self.store.version != pairs.version:
                 what = "the index was changed during the search, so nothing was added"

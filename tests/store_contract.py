@@ -1,7 +1,7 @@
 """What every `Store` does: functions of a store without questions, and of `reopen`.
 
 `reopen` returns another store of the same questions, as another process has it. The vectors are
-those of `encode`.
+those of `encode`. A store may have several texts of a question, of the columns `TEXTS`.
 """
 
 import threading
@@ -10,10 +10,11 @@ import zlib
 
 import numpy as np
 
-from qpr_jax.index.protocol import Question
+from qpr_jax.index.protocol import Question, texts_of
 from tests.waiting import wait_until
 
 DIMENSION = 8
+TEXTS = ("answer", "note")
 PAYLOADS = [
     {"a": None, "b": {"x": [1, 2.5, True, {"y": []}]}, "c": "é\u2028\0", "": 0},
     {"id": 3, "text": "x", "payload": 1, "exact": "{", "$meta": 2},
@@ -29,11 +30,16 @@ def encode(texts):
 
 
 def questions(count, start=0):
-    return [Question(i, f"question {i}", {"n": i}) for i in range(start, start + count)]
+    rows = range(start, start + count)
+    return [Question(i, f"question {i}", {"n": i, "answer": f"a {i}" * (i % 3)}) for i in rows]
+
+
+def encode_rows(store, some):
+    return encode(texts_of(some, store.index_config))
 
 
 def put(store, *some):
-    store.add(some, encode([question.text for question in some]))
+    store.add(some, encode_rows(store, some))
 
 
 def assert_is(store, expected):
@@ -45,13 +51,20 @@ def assert_is(store, expected):
     assert sorted((str(q.id), *encode([q.text])[0]) for q in expected) == sorted(
         (str(question.id), *vector) for question, vector in stored
     )
-    queries, vectors = encode(["a", "b", "c"]), encode([q.text for q in expected])
+    queries = encode(["a", "b", "c", *(text for q in expected[:2] for text in q.texts(TEXTS))])
+    vectors = encode_rows(store, expected).reshape(
+        len(expected), store.index_config.texts, DIMENSION
+    )
     for query, hits in zip(queries, store.search(queries, 5), strict=True):
-        distances = ((query - vectors) ** 2).sum(axis=1)
+        apart = ((query - vectors) ** 2).sum(axis=2)
+        texts, distances = apart.argmin(axis=1), apart.min(axis=1)
         nearest = np.argsort(distances, kind="stable")[:5]
         found = [Question(hit.id, hit.question, hit.payload) for hit in hits]
         assert found == [expected[i] for i in nearest]
-        np.testing.assert_allclose([h.distance for h in hits], distances[nearest], rtol=1e-5)
+        columns = (None, *store.index_config.text_columns)
+        assert [hit.column for hit in hits] == [columns[texts[i]] for i in nearest]
+        near = [hit.distance for hit in hits]
+        np.testing.assert_allclose(near, distances[nearest], rtol=1e-5, atol=1e-5)
 
 
 def an_empty_store_answers(store, reopen):

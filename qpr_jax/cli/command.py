@@ -13,7 +13,7 @@ import click
 
 from qpr_jax.data.columns import table_files, tsv_cell
 from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT
-from qpr_jax.data.tables import Table, read_table
+from qpr_jax.data.tables import Table, one_column, read_table
 from qpr_jax.errors import printable, printable_json
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ _ID = "Column of the id.  [default: id, qid, ..., if there is one]"
 _PAYLOAD = "Columns to keep with a question, as a,b.  [default: all others]"
 _FORMAT = "Format of the input.  [default: by the file's suffix, or lines]"
 _TEXT = "Column of the question.  [default: question, text, query, title, ...]"
+_TEXTS = "  Give it again for other texts of a row; the best one counts."
 out_folder = option("--out", required=True, type=FOLDER, help="Output folder, new.")
 lines_output = option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
 skip_bad_rows = option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows.")
@@ -89,8 +90,13 @@ def table_format(what: str) -> Callable[..., Any]:
     return option("--format", type=click.Choice(FORMATS[1:]), help=f"Format of {what}.")
 
 
-def questions_input(*, ids: bool = False, payload: bool = False) -> Callable[..., Any]:
-    """Add the options of what is read, of ids and of payload; pass them as one function `read`."""
+def questions_input(
+    *, ids: bool = False, payload: bool = False, texts: bool = False
+) -> Callable[..., Any]:
+    """Add the options of what is read; pass them as one function `read`.
+
+    ids, payload, texts: whether they are read, and whether a row may have several texts.
+    """
     id_options = [
         option("--id-column", help=_ID),
         option("--no-ids", is_flag=True, help="Read no ids."),
@@ -103,7 +109,7 @@ def questions_input(*, ids: bool = False, payload: bool = False) -> Callable[...
         *id_options * ids,
         *payload_options * payload,
         option("--format", type=click.Choice(FORMATS), help=_FORMAT),
-        option("--text-column", help=_TEXT),
+        option("--text-column", multiple=True, help=_TEXT + _TEXTS * texts),
         skip_bad_rows,
     ]
 
@@ -111,7 +117,7 @@ def questions_input(*, ids: bool = False, payload: bool = False) -> Callable[...
         @functools.wraps(function)
         def call(
             format: str | None,
-            text_column: str | None,
+            text_column: tuple[str, ...],
             skip_bad_rows: bool,
             id_column: str | None = None,
             no_ids: bool = not ids,
@@ -126,7 +132,7 @@ def questions_input(*, ids: bool = False, payload: bool = False) -> Callable[...
             names = tuple(filter(None, map(str.strip, (payload or "").split(","))))
             read = functools.partial(
                 read_table,
-                text=text_column or "",
+                text=text_column if texts else one_column(text_column),
                 id=None if no_ids else id_column or "",
                 payload=not no_payload and (names or True),
                 format=format or "",

@@ -40,7 +40,7 @@ _RERANK = "Order of the first hits.  [default: score, if there is one]"
 @cli.option("--nprobe", type=int, help="Number of lists that a search probes.")
 @cli.option("--vectors", help="float32, or float16 for half the disk.")
 @cli.option("--clean/--no-clean", default=None, help=_CLEAN)
-@cli.questions_input(ids=True, payload=True)
+@cli.questions_input(ids=True, payload=True, texts=True)
 def index(
     folder: str,
     questions: tuple[str, ...],
@@ -111,8 +111,8 @@ def search(
 
     QUERIES is a text, a file, or - for input. Each line is a hit, best first: query, query_id, if
     QUERIES have ids, id, question, distance (squared Euclidean, or, for ip, the inner product times
-    -1), score, how likely the two mean the same, and payload, if the question has one. In
-    TSV what is missing is an empty cell.
+    -1), score, how likely the two mean the same, payload, if the question has one, and, with
+    several texts, the column that matched. In TSV what is missing is an empty cell.
 
     \b
     Example: qpr search runs/quora_sdml "how can i learn python quickly" -k 3
@@ -137,19 +137,22 @@ def search(
         retriever.search, k=k, rerank=word, distinct=distinct, min_score=min_score
     )
 
+    columns = retriever.store.index_config.text_columns
+    header = ("query", "query_id", *Hit._fields)[: None if columns else -1]
+
     def rows() -> Iterator[dict[str, Any]]:
         for batch in cli.chunked(entries, size):
             found = find([entry.question for entry in batch])
             for entry, hits in zip(batch, found, strict=True):
                 for hit in hits:
-                    fields = {"query": entry.question, "query_id": entry.id, **hit._asdict()}
-                    for name in ("query_id", "payload"):
-                        if output == "jsonl" and fields[name] is None:
-                            del fields[name]
+                    fields = dict(zip(header, (entry.question, entry.id, *hit), strict=False))
+                    for name in ("query_id", "payload", "column"):
+                        if output == "jsonl" and fields.get(name) is None:
+                            fields.pop(name, None)
                     yield fields
             sys.stdout.flush()
 
-    sys.stdout.writelines(cli.as_lines(rows(), output, ("query", "query_id", *Hit._fields)))
+    sys.stdout.writelines(cli.as_lines(rows(), output, header))
 
 
 def _is_text(queries: str) -> bool:
@@ -166,7 +169,7 @@ def _is_text(queries: str) -> bool:
 @cli.command(stopped="the lines printed are in {folder}; the others may not be", prints_json=True)
 @cli.argument("folder", type=cli.PATH)
 @cli.several_files
-@cli.questions_input(ids=True, payload=True)
+@cli.questions_input(ids=True, payload=True, texts=True)
 def add(folder: str, questions: tuple[str, ...], read: cli.Read) -> None:
     """Add QUESTIONS to the index of FOLDER.
 
@@ -175,10 +178,13 @@ def add(folder: str, questions: tuple[str, ...], read: cli.Read) -> None:
 
     Example: qpr add my_index new_questions.txt
     """
+    from qpr_jax.index.index_config import check_text_columns
+
     retriever = cli.load_index(folder)
-    count = replaced = 0
+    table, count, replaced = cli.read_files(questions, read), 0, 0
+    check_text_columns(retriever.store.index_config, table.more)
     try:
-        for batch in cli.chunked(progress.count(cli.read_files(questions, read), "added")):
+        for batch in cli.chunked(progress.count(table, "added")):
             for _, group in itertools.groupby(batch, lambda entry: entry.id is None):
                 some = [*group]
                 if keys := [id_key(entry.id) for entry in some if entry.id is not None]:

@@ -38,7 +38,7 @@ SKIP = "skip bad rows (`--skip-bad-rows`, `skip_bad_rows=True`, `data.skip_bad_r
 _SUFFIXES = {"feather": "arrow", "ipc": "arrow", "arrows": "arrow"}
 _SUFFIXES |= {"ndjson": "jsonl", "pq": "parquet"}
 _PANDAS_INDEX = "__index_level_"  # in a Parquet file, an index without a name
-_NAME_TEXT = "name the question's column (`text_column`, `--text-column`)"
+NAME_TEXT = "name the question's column (`text_column`, `--text-column`)"
 _NAME_ID = "name the id's column (`id_column`, `--id-column`)"
 _NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
 
@@ -250,12 +250,14 @@ class Columns:
         one.
       id: the id's; if empty, that with a usual name (ID_NAMES), if there is one; None: no ids.
       payload: kept with a question: all others (True), none (False), or these.
+      more: texts of the question, too, which may be missing; always kept.
       names: all of these in the order of the table, once they are chosen.
     """
 
     text: str = ""
     id: str | None = ""
     payload: bool | tuple[str, ...] = False
+    more: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
 
     @property
@@ -276,7 +278,7 @@ class Columns:
         if kind == "lines" and (self.text or self.id or isinstance(self.payload, tuple)):
             what = f"{start}expected a table with these columns, got lines of text"
             raise UserError(what, remedy="name its format with `--format`")
-        text = self.text or _usual(names, TEXT_NAMES, start, _NAME_TEXT)
+        text = self.text or _usual(names, TEXT_NAMES, start, NAME_TEXT)
         if not text and len(names) == 1 and names[0].lower() not in ID_NAMES:
             text = names[0] if not in_text or _has_usual_word(names[0]) else ""
         if not text:
@@ -284,17 +286,19 @@ class Columns:
             other = ", or another format, such as `lines`" if in_text and len(names) == 1 else ""
             if {"question1", "question2"} <= {*names}:
                 other = "; pairs are for `qpr train` and `qpr evaluate`"
-            raise UserError(f"{what}, got {listed(names)}", remedy=_NAME_TEXT + other)
+            raise UserError(f"{what}, got {listed(names)}", remedy=NAME_TEXT + other)
         others = [name for name in names if name and name != text]
         key = "" if self.id is None else self.id or _usual(others, ID_NAMES, start, _NAME_ID)
         others = [name for name in others if name != key and not name.startswith(_PANDAS_INDEX)]
-        payload = tuple(dict.fromkeys(others if self.payload is True else self.payload or ()))
-        require(names, [text], remedy=_NAME_TEXT, source=source)
+        payload = others if self.payload is True else self.payload or ()
+        payload = tuple(dict.fromkeys((*payload, *self.more)))
+        require(names, [text, *self.more * bool(source)], remedy=NAME_TEXT, source=source)
         require(names, [key], remedy=_NAME_ID, source=source)
         if source:
             require(names, payload, remedy="name others with `--payload`", source=source)
         chosen = {text, key, *payload} - {""}
-        return Columns(text, key, payload, tuple(name for name in names if name in chosen))
+        kept = tuple(name for name in names if name in chosen)
+        return Columns(text, key, payload, self.more, kept)
 
 
 def _usual(names: Sequence[str], usual: Sequence[str], start: str, remedy: str) -> str:

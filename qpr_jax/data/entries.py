@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.columns import BadRows, Columns, listed
+from qpr_jax.data.columns import NAME_TEXT, BadRows, Columns, listed
 from qpr_jax.data.decoding import Fields, Rows
 from qpr_jax.data.frames import is_missing, to_json
 from qpr_jax.errors import UserError, short
@@ -42,7 +42,7 @@ def make_entries(
     """
     is_text = kind in ("csv", "tsv")  # ids are numbers where they look like it
     chosen_of: dict[tuple[str, ...], Columns] = {}
-    unseen = {*columns.kept}
+    unseen = {*columns.kept, *columns.more}
 
     def parse(line: int, fields: Fields) -> Entry:
         nonlocal columns
@@ -58,6 +58,8 @@ def make_entries(
 
     entries = bad.good(rows, parse)
     yield from _with_distinct_ids(entries, bad) if bad.skip and columns.id is not None else entries
+    if chosen_of and (missing := unseen.intersection(columns.more)):
+        raise UserError(f"{bad.source}: no row has {listed(sorted(missing))}", remedy=NAME_TEXT)
     if unseen:
         log.warning("%s: no row has %s", bad.source, listed(sorted(unseen)))
 
@@ -85,6 +87,9 @@ def _entry(line: int, fields: Fields, chosen: Columns, is_text: bool) -> Entry:
     question = fields[chosen.text]
     if not isinstance(question, str) or not question.strip():
         raise UserError(f"expected a question in `{chosen.text}`, got {short(question)}")
+    for name in chosen.more:
+        if not isinstance(text := fields.get(name), str) and not is_missing(text):
+            raise UserError(f"expected a text in `{name}`, got {short(text)}")
     value = _as_id(fields[chosen.id], chosen.id, is_text) if chosen.id else None
     payload = {name: fields[name] for name in chosen.kept if name in fields}
     if not is_text:  # whose cells are strings

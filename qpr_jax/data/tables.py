@@ -49,12 +49,17 @@ class Table:
       where: what a UserError says before the line of a row, as `tickets.csv, line`.
       typed: whether `select` may give columns their own types.
       label: of the progress of a loop; "": none is shown.
+      more: columns of the payload that are texts of a question, too.
     """
 
     def __init__(
-        self, read: Callable[[Note], Iterator[Entry]], where: str, files: tuple[str, Any] = ("", [])
+        self,
+        read: Callable[[Note], Iterator[Entry]],
+        where: str,
+        files: tuple[str, Any] = ("", []),
+        more: tuple[str, ...] = (),
     ) -> None:
-        self._read, self.where, self._files = read, where, files
+        self._read, self.where, self._files, self.more = read, where, files, more
         self._noted: list[Columns] = []
         self.typed, self.label = True, ""
 
@@ -67,8 +72,8 @@ class Table:
         self._noted.append(chosen)
         if self._files[0] not in ("", "lines"):
             ids = f"ids from `{chosen.id}`" if chosen.id else "no ids"
-            text = "%s: questions from `%s`, %s, payload %s"
-            log.info(text, name, chosen.text, ids, listed(chosen.kept))
+            text, texts = "%s: questions from %s, %s, payload %s", (chosen.text, *chosen.more)
+            log.info(text, name, listed(texts), ids, listed(chosen.kept))
 
     @property
     def chosen(self) -> Columns:
@@ -147,7 +152,7 @@ class Table:
 def read_table(
     path: StrPath | Sequence[StrPath],
     *,
-    text: str = "",
+    text: str | Sequence[str] = "",
     id: str | None = "",
     payload: bool | Iterable[str] = True,
     format: str = "",
@@ -159,6 +164,7 @@ def read_table(
       path: of a file, of a folder of Parquet files, or "-" for standard input, which is read once.
         gzip and zstd are recognized by their first bytes.
       text: column of the question; if empty, that with a usual name (TEXT_NAMES), or the only one.
+        Several: columns of its texts, for an index.
       id: column of the id; if empty, that with a usual name (ID_NAMES), if any; None: no ids.
       payload: the columns that are kept: all others (True), none (False), or these.
       format: "lines" (a question in each; blank lines are skipped), "tsv", "csv" (both with a
@@ -168,7 +174,8 @@ def read_table(
         UserError with its line.
     """
     paths = [path] if isinstance(path, str | os.PathLike) else path
-    files, columns = [os.fspath(file) for file in paths], _keep(Columns(text, id), payload)
+    files, (first, more) = [os.fspath(file) for file in paths], text_and_more(text)
+    columns = _keep(Columns(first, id, more=more), payload)
 
     def read(note: Note) -> Iterator[Entry]:
         for file in files:
@@ -177,7 +184,7 @@ def read_table(
     kind = format or format_of(files[0]) or "lines"
     names = [*map(input_name, files)]
     names[_SHOWN_FILES:] = [f"{len(names) - _SHOWN_FILES} others"] * (len(names) > _SHOWN_FILES)
-    return Table(read, f"{', '.join(names)}, line", (kind, files))
+    return Table(read, f"{', '.join(names)}, line", (kind, files), more)
 
 
 def _file_entries(
@@ -197,14 +204,15 @@ def as_table(questions: Any, *options: Any, name: str = "questions") -> Table:
     if is_path(questions):
         files = format_of(questions) or "lines", [os.fspath(questions)]
     read = functools.partial(as_entries, questions, *options, name=name)
-    return Table(lambda note: read(note=note), f"`{name}`, position", files)
+    _, more = text_and_more(options[2] if len(options) > 2 else None)
+    return Table(lambda note: read(note=note), f"`{name}`, position", files, more)
 
 
 def as_entries(
     questions: Any,
     ids: Iterable[Id] | None = None,
     payload: Any = True,
-    text_column: str | None = None,
+    text_column: str | Sequence[str] | None = None,
     id_column: str | None = None,
     skip_bad_rows: bool = False,
     *,
@@ -224,7 +232,8 @@ def as_entries(
     bad = BadRows(source, skip=skip_bad_rows, place="position")
     labels = row_labels(questions) if ids is None and id_column is None else None
     key = None if ids is not None or id_column == "" else str(id_column or "")
-    columns = Columns("" if text_column is None else str(text_column), key)
+    text, more = text_and_more(text_column)
+    columns = Columns(text, key, more=more)
     if is_table(questions):
         columns = _keep(columns, payload)
         rows = frame_rows(questions, lambda names: columns.choose(names, source).names, source)
@@ -267,8 +276,28 @@ def is_path(questions: Any) -> bool:
     )
 
 
+def text_and_more(columns: str | Sequence[str] | None) -> tuple[str, tuple[str, ...]]:
+    """Return the column of the question, "" for that of a usual name, and those of other texts."""
+    names = columns if isinstance(columns, list | tuple) else [columns]
+    first, *more = ("" if name is None else str(name) for name in names or [None])
+    if len({first, *more}) <= len(more) or "" in more:
+        what = f"expected distinct columns, got {short([*names])}"
+        raise UserError(what, setting="text_column")
+    return first, tuple(more)
+
+
+def one_column(columns: str | Sequence[str] | None) -> str:
+    """Return the column of the question, as `text_and_more`; UserError for several."""
+    first, more = text_and_more(columns)
+    if more:
+        what = "expected one column, got several, which only an index has"
+        raise UserError(what, setting="text_column", remedy="join them in one column of the table")
+    return first
+
+
 def as_queries(queries: Any, text_column: str | None = None) -> list[str]:
     """Return the texts of a table, a Path, an iterable of strings or mappings, or one string."""
+    one_column(text_column)
     if isinstance(queries, str):
         return [queries]
     if not is_table(queries) and not is_path(queries):

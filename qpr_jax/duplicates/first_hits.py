@@ -11,6 +11,7 @@ from qpr_jax.data.tables import Table
 from qpr_jax.duplicates.output import INFO, Pair, write_tables
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_json
+from qpr_jax.pair_model.hits import text_of
 from qpr_jax.results import TableColumns
 from qpr_jax.retriever import Retriever
 
@@ -38,7 +39,7 @@ def write_first_hits(
         "score": [hit.score for hit in hits],
         "distance": [max(0.0, hit.distance) for hit in hits],
         "question1": texts,
-        "question2": [hit.question for hit in hits],
+        "question2": [*map(text_of, hits)],
     }
     columns |= {name: [(hit.payload or {}).get(name) for hit in hits] for name in payload}
     write_tables(pathlib.Path(folder), {"pairs": TableColumns(columns, columns)}, "csv")

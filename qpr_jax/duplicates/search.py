@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.data.tables import Table, as_table
+from qpr_jax.data.tables import Table, as_table, one_column
 from qpr_jax.duplicates.groups import row_order
 from qpr_jax.duplicates.pairs import THRESHOLD, Pairs
 from qpr_jax.duplicates.rows import (
@@ -127,6 +127,8 @@ def find_pairs(
 
     of_rows: `replace`, `block_on`, `ignore_numbers` and `clean`.
     """
+    for source in (table, against):
+        one_column(["", *source.more] if isinstance(source, Table) else None)
     threshold = check_bound("threshold", threshold)
     max_distance = check_bound("max_distance", max_distance)
     if threshold is None and max_distance is None:

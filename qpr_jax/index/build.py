@@ -1,7 +1,7 @@
 """The files of an index folder, and those beside it.
 
     manifest.json           facts of the build; size and SHA-256 of the files below
-    vectors-BUILD.npy       float32 or float16 [n, d], memory-mapped
+    vectors-BUILD.npy       float32 or float16 [n t, d], memory-mapped: t texts of each question
     codes-BUILD.faiss       what FAISS searches for candidates; none for `Flat`
     questions-BUILD.sqlite  the questions of the build
     changes-BUILD.log       what was added and removed since, in no manifest
@@ -43,7 +43,7 @@ from qpr_jax.files import (
 from qpr_jax.index import questions
 from qpr_jax.index.changes import Changes
 from qpr_jax.index.index_config import IndexConfig, check_index_config, padded_dimension
-from qpr_jax.index.protocol import Question, SaveEncoder, damaged
+from qpr_jax.index.protocol import Question, SaveEncoder, cleaner_of, damaged, texts_of
 from qpr_jax.index.questions import QuestionFile
 from qpr_jax.index.vectors import Vectors, check_vectors, read_codes
 from qpr_jax.text.cleaning import Cleaner
@@ -96,14 +96,14 @@ def write_build(
     try:
         with name_in_errors(folder):
             Changes.create(paths["changes"])
-            count, following = questions.write_questions(paths["questions"], given)
+            texts = index_config.texts
+            count, following = questions.write_questions(paths["questions"], given, texts)
             stored = QuestionFile(paths["questions"])
             if cleaner is None:
-                cleaner = of_texts = _cleaner_of(stored, count) if index_config.clean else Cleaner()
+                cleaner = of_texts = _cleaner_of(stored, count, index_config)
                 plain, encode = encode, lambda texts: plain(of_texts.clean_all(texts))
-            array = _write_vectors(
-                paths["vectors"], stored, encode, (count, dimension), index_config
-            )
+            shape = count * texts, dimension
+            array = _write_vectors(paths["vectors"], stored, encode, shape, index_config)
             codes = codes or Vectors.build(index_config, array)
             if codes.codes is not None:
                 with open(paths["codes"], "wb") as file:
@@ -163,12 +163,13 @@ def _paths(folder: pathlib.Path, build: str) -> dict[str, pathlib.Path]:
     return {kind: folder / f"{kind}-{build}.{ending}" for kind, ending in _ENDINGS.items()}
 
 
-def _cleaner_of(stored: QuestionFile, count: int) -> Cleaner:
-    """Return the cleaner of at most about `_SAMPLE` of the texts."""
-    rows, texts = range(0, count, max(1, count // _SAMPLE)), []
-    for some in questions.batches(len(rows), _CHUNK):
-        texts += [question.text for question in stored.get(rows[some.start : some.stop]).values()]
-    cleaner = Cleaner.of(texts)
+def _cleaner_of(stored: QuestionFile, count: int, index_config: IndexConfig) -> Cleaner:
+    """Return the cleaner of at most about `_SAMPLE` of the questions."""
+    step = index_config.texts
+    rows, sample = range(0, count * step, step * max(1, count // _SAMPLE)), list[Question]()
+    for some in questions.batches(len(rows) if index_config.clean else 0, _CHUNK):
+        sample += stored.get(rows[some.start : some.stop]).values()
+    cleaner = cleaner_of(sample, index_config)
     if cleaner.shared:
         text = "shared sentences are not encoded: %d, such as %r"
         log.info(text, len(cleaner.shared), next(iter(cleaner.shared)))
@@ -182,12 +183,13 @@ def _write_vectors(
     shape: tuple[int, int],
     index_config: IndexConfig,
 ) -> np.ndarray:
-    """Write the vectors of all questions; return them, memory-mapped."""
+    """Write the vectors of all texts; return them, memory-mapped."""
+    step = index_config.texts
     with open(path, "wb") as file, progress.bar("vectors", shape[0]) as show:
         file.write(npy_header(shape, index_config.vectors))
-        for rows in questions.batches(shape[0], _CHUNK):
-            found = stored.get(rows)
-            vectors = encode([found[row].text for row in rows])
+        for rows in questions.batches(shape[0], _CHUNK * step):
+            found = stored.get(rows[::step])
+            vectors = encode(texts_of((found[row] for row in rows[::step]), index_config))
             shape_now = len(rows), shape[1]
             check_vectors(vectors, shape_now, index_config.vectors, "vectors of the encoder")
             file.write(np.ascontiguousarray(vectors, index_config.vectors).data)
@@ -220,6 +222,7 @@ def read_build(
         paths, files = _paths(folder, manifest["build"]), manifest["files"]
         shape = manifest["count"], manifest["dimension"]
         index_config = IndexConfig(**manifest["index_config"])
+        texts, shape = index_config.texts, (shape[0] * index_config.texts, shape[1])
         check_index_config(index_config, shape[1])
         for fact, kind in _FACTS.items():
             if not isinstance(manifest[fact], kind):
@@ -235,7 +238,7 @@ def read_build(
         verify(folder, paths["codes"].name, manifest)
         codes = read_codes(paths["codes"], shape[0], width)
     vectors = _read_vectors(paths["vectors"], shape, index_config)
-    changes = Changes(paths["changes"], shape[1])
+    changes = Changes(paths["changes"], shape[1] * texts)
     searched = Vectors(index_config, manifest["factory"], vectors, codes)
     return manifest, QuestionFile(paths["questions"]), changes, searched
 

@@ -44,6 +44,7 @@ from qpr_jax.index.questions import (
     LARGEST_COUNTER,
     LOCK,
     State,
+    as_hit,
     question_json,
     signature_of,
     stored_key,
@@ -168,39 +169,46 @@ class FolderStore:
             "store": "folder",
             "built_as": self.vectors.factory,
             "recall@10": round(self._state.manifest["recall@10"], 4),
-            "removed": len(self.vectors) - len(self),
-            "added": self.vectors.added,
+            "removed": len(self.vectors) // self.index_config.texts - len(self),
+            "added": self.vectors.added // self.index_config.texts,
             "index_bytes": sum(sizes),
         }
 
     def __len__(self) -> int:
-        return self._fresh().live.present
+        state = self._fresh()
+        return state.live.present // state.texts
 
     def search(self, vectors: np.ndarray, k: int) -> list[list[Hit]]:
         """See `Store`."""
         check_vectors(vectors, (len(vectors), self.dimension), "float32", "`vectors`")
         state = self._fresh()
-        size = min(k, state.live.present)
+        step = state.texts
+        size = min(k * step, state.live.present)  # at least k questions have so many texts
         if size < 1:
             return [[] for _ in vectors]
         distances, rows = state.vectors.search(vectors, size, state.live)
-        found = state.questions(rows[rows >= 0].tolist())
-        results = []
-        for own, near in zip(rows.tolist(), distances.tolist(), strict=True):
-            pairs = [(*found[row], at) for row, at in zip(own, near, strict=True) if row >= 0]
-            results.append([Hit(id, text, at, None, more) for id, text, more, at in pairs])
+        found = state.questions([row - row % step for row in rows.ravel().tolist() if row >= 0])
+        columns, results = (None, *state.vectors.index_config.text_columns), []
+        for near in zip(rows.tolist(), distances.tolist(), strict=True):
+            hits: dict[int, Hit] = {}
+            for row, distance in zip(*near, strict=True):
+                first = row - row % step
+                if row >= 0 and first not in hits:
+                    hits[first] = as_hit(found[first], distance, columns[row - first])
+            results.append([*hits.values()][:k])
         return results
 
     def add(self, questions: Sequence[Question], vectors: np.ndarray) -> None:
-        """See `Store`; vectors float32 [n, d]."""
-        shape = len(questions), self.dimension
-        check_vectors(vectors, shape, self.index_config.vectors, "`vectors`")
+        """See `Store`."""
         if not len(questions):
             return
         with self.changing():
-            state = self._state
+            state, step = self._state, self._state.texts
+            shape = len(questions) * step, self.dimension
+            check_vectors(vectors, shape, self.index_config.vectors, "`vectors`")
             replaced = state.rows_of(question.id for question in questions)
-            rows = range(state.live.rows, state.live.rows + len(questions))
+            rows = range(at := state.live.rows, at + step * len(questions), step)
+            vectors = vectors.reshape(len(questions), -1)
             added = zip(rows, map(question_json, questions), vectors, strict=True)
             state.changes.write(replaced.values(), added)
             self._refresh()

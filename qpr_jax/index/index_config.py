@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,8 @@ class IndexConfig:
       nprobe: lists that a search reads; of HNSW half the candidates that it keeps.
       vectors: "float32", or "float16" for half the disk.
       clean: whether HTML, and sentences that many texts share, are left out of what is encoded.
+      text_columns: columns of the payload that are texts of a question, too: each text has a
+        vector, and the nearest one counts in a search.
     """
 
     factory: str = AUTO
@@ -42,6 +45,17 @@ class IndexConfig:
     nprobe: int = 64
     vectors: str = "float32"
     clean: bool = True
+    text_columns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        columns = self.text_columns  # a list in JSON
+        columns = (columns,) if isinstance(columns, str) else tuple(columns)
+        object.__setattr__(self, "text_columns", columns)
+
+    @property
+    def texts(self) -> int:
+        """Number of vectors of a question."""
+        return 1 + len(self.text_columns)
 
 
 PAPER = IndexConfig("IVF2000,Flat", nprobe=10)  # Bonadiman, Kumar and Mittal (2019), section 4.3
@@ -69,6 +83,16 @@ def check_index_config(index_config: IndexConfig, dimension: int) -> None:
     if int(parts["parts"] or 0) > dimension:
         what = f"expected at most {dimension} parts, one a dimension, got PQ{parts['parts']}"
         raise UserError(what, setting="factory")
+
+
+def check_text_columns(index_config: IndexConfig, columns: Sequence[str]) -> None:
+    """Raise a UserError if columns of texts are named that are not those of the index."""
+    present = index_config.text_columns
+    if columns and tuple(columns) != present:
+        texts = " and ".join(["the question", *(f"`{name}`" for name in present)])
+        what = f"the index has texts of {texts}, expected no others, got {', '.join(columns)}"
+        remedy = "name its columns, or build the index again with these"
+        raise UserError(what, setting="text_column", remedy=remedy)
 
 
 def parse_factory(factory: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Questions in a collection of Milvus, which any number of machines search and change.
 
-The collection NAME_qpr_BUILD has an entity for each question, with the fields
+The collection NAME_qpr_BUILD has an entity for each text of a question, with the fields
 
-    id      the id as text; characters that mean something in Milvus's expressions as %XX
+    id      the id as text; characters that mean something in Milvus's expressions as %XX; of the
+            second text and further ones with {1}, {2}, ... behind it
     data    JSON: `id`, `text`, `payload`; or `exact`, these as text, where Milvus would change them
     row     orders questions: 0, 1, ... when the collection was made, later a time
     vector  float32 [d]
@@ -32,24 +33,26 @@ from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.ids import Id
 from qpr_jax.index.index_config import AUTO, IndexConfig
-from qpr_jax.index.milvus_server import LEVELS, Server
-from qpr_jax.index.protocol import Hit, Question, SaveEncoder, check_encoder
-from qpr_jax.index.questions import RepeatedIdError, question_json
+from qpr_jax.index.milvus_server import LEVELS, MAX_LISTS, Server, index_parameters
+from qpr_jax.index.protocol import (
+    Hit,
+    Question,
+    SaveEncoder,
+    check_encoder,
+    cleaner_of,
+    texts_of,
+)
+from qpr_jax.index.questions import RepeatedIdError, as_hit, question_json
 from qpr_jax.text.cleaning import Cleaner
 
 FORMAT = "qpr_jax milvus 1"
 _CHUNK, _HITS = 512, 10_000  # questions of a call; hits of a call
-_MOST, _MAX_DATA, _MAX_LISTS, _MAX_EF = 16_384, 65_536, 65_536, 32_768  # Milvus's limits
+_MOST, _MAX_DATA, _MAX_EF = 16_384, 65_536, 32_768  # Milvus's limits
 _SAMPLE = 50_000  # questions in which shared sentences are looked for
 _LOOK = 1.0  # seconds between two looks whether the collection was replaced
 _PATIENCE = 3600.0  # seconds that the server may take to store and index a new collection
 _SAFE = "".join(map(chr, range(32, 127))).translate(dict.fromkeys(map(ord, "\"'\\%{}")))
 _ODD = re.compile("[\ud800-\udfff]|\\d{19}")  # Milvus refuses surrogates and rounds numbers
-_FACTORY = re.compile(
-    r"Flat|HNSW(?P<links>[2-9]|[1-9]\d)"
-    r"|IVF(?P<lists>[1-9]\d{0,4}),(?P<codes>Flat|SQ8|PQ(?P<parts>[1-9]\d*))"
-)
-
 Entity = dict[str, Any]
 
 
@@ -103,8 +106,7 @@ class MilvusStore:
         facts["dimension"] = str(dimension)
         stream = iter(questions)
         first = [*itertools.islice(stream, _SAMPLE)]
-        texts = [question.text for question in first]
-        cleaner = Cleaner.of(texts) if index_config.clean else Cleaner()
+        cleaner = cleaner_of(first, index_config)
         facts["shared"] = json.dumps(cleaner.shared)
         _create(server, build, dimension, {f"qpr.{key}": value for key, value in facts.items()})
         keys: set[str] = set()
@@ -114,8 +116,8 @@ class MilvusStore:
                 if entity["id"] in keys:
                     raise RepeatedIdError(question.id, len(keys))
                 keys.add(entity["id"])
-            texts = cleaner.clean_all(question.text for question in some)
-            _upsert(server, build, entities, encoder.encode(texts))
+            vectors = encoder.encode(cleaner.clean_all(texts_of(some, index_config)))
+            _upsert(server, build, entities, vectors, index_config.texts)
         _index(server, build, index)
         server.call("alter_alias" if old else "create_alias", build, name)
         if old:
@@ -132,7 +134,8 @@ class MilvusStore:
 
     def __len__(self) -> int:
         """Return the number of questions."""
-        return int(self._read("query", filter="", output_fields=["count(*)"])[0]["count(*)"])
+        found = self._read("query", filter="", output_fields=["count(*)"])
+        return int(found[0]["count(*)"]) // self.index_config.texts
 
     @property
     def location(self) -> str:
@@ -158,35 +161,38 @@ class MilvusStore:
         if k > _MOST:
             raise UserError(f"`k`: expected 1 to {_MOST:,}, the limit of Milvus, got {k:,}")
         self._look()
-        size = max(1, min(256, _HITS // k))
+        limit = min(k * self.index_config.texts, _MOST)  # at least k questions have so many texts
+        size = max(1, min(256, _HITS // limit))
         results: list[list[Hit]] = []
         for start in range(0, len(vectors), size):
             some = [*np.asarray(vectors[start : start + size], np.float32)]
-            found = self._search(some, k, self.index_config.nprobe)
+            found = self._search(some, limit, self.index_config.nprobe)
             if any(len(hits) < k for hits in found):  # the lists that were read may have fewer
-                found = self._search(some, k, _MAX_LISTS)
-            results += found
+                found = self._search(some, limit, MAX_LISTS)
+            results += [hits[:k] for hits in found]
         return results
 
     def _search(self, data: list[Any], k: int, probes: int) -> list[list[Hit]]:
         metric, sign = self.index_config.metric, -1.0 if self.index_config.metric == "ip" else 1.0
-        effort = {"nprobe": min(probes, _MAX_LISTS), "ef": min(max(2 * probes, k), _MAX_EF)}
+        effort = {"nprobe": min(probes, MAX_LISTS), "ef": min(max(2 * probes, k), _MAX_EF)}
         parameters = {"metric_type": metric.upper(), "params": effort}
         fields = {"anns_field": "vector", "output_fields": ["data", "row"]}
-        results = []
+        columns, results = (None, *self.index_config.text_columns), []
         for found in self._read("search", data=data, limit=k, search_params=parameters, **fields):
-            hits = []
+            hits: dict[str, Hit] = {}
             for hit in sorted(found, key=lambda h: (sign * h["distance"], h["entity"]["row"])):
-                value, text, columns = _question(hit["entity"])
-                hits.append(Hit(value, text, sign * hit["distance"], None, columns))
-            results.append(hits)
+                key, _, number = hit["id"].partition("{")
+                if key not in hits:
+                    column = columns[int(number[:-1] or 0)]
+                    hits[key] = as_hit(_question(hit["entity"]), sign * hit["distance"], column)
+            results.append([*hits.values()])
         return results
 
     def add(self, questions: Sequence[Question], vectors: np.ndarray) -> None:
         """See `Store`, 512 questions after the other; if it fails, the same call completes it."""
         with self.changing():
             entities = [_entity(q, row) for row, q in enumerate(questions, time.time_ns())]
-            _upsert(self._server, self._name, entities, vectors)
+            _upsert(self._server, self._name, entities, vectors, self.index_config.texts)
             self._changes += 1
 
     def remove(self, ids: Sequence[Id]) -> int:
@@ -194,7 +200,9 @@ class MilvusStore:
         with self.changing():
             there = self._by_key(map(_key, ids))
             for keys in _chunks(there):
-                self._server.call("delete", self._name, ids=keys)
+                texts = range(self.index_config.texts)
+                ids = [_key_of_text(key, number) for key in keys for number in texts]
+                self._server.call("delete", self._name, ids=ids)
             self._changes += 1
             self._removals += len(there)
             return len(there)
@@ -221,7 +229,7 @@ class MilvusStore:
         """Yield the keys of all questions in their order, some at a time."""
         pages, rows = self._read("query_iterator", output_fields=["row"]), []
         while page := self._server.answer(pages.next):
-            rows += [(entity["row"], entity["id"]) for entity in page]
+            rows += [(entity["row"], entity["id"]) for entity in page if "{" not in entity["id"]]
         return _chunks(key for _, key in sorted(rows))
 
     def new_ids(self, count: int) -> list[Id]:
@@ -269,24 +277,6 @@ class MilvusStore:
         self._looked = now
 
 
-def index_parameters(index_config: IndexConfig, dimension: int) -> dict[str, Any]:
-    """Return Milvus's index of an `IndexConfig`; UserError for one that Milvus lacks."""
-    match = _FACTORY.fullmatch("HNSW32" if index_config.factory == "auto" else index_config.factory)
-    lists, parts = (int(match[name] or 0) if match else 0 for name in ("lists", "parts"))
-    if not match or lists > _MAX_LISTS or (parts and dimension % parts):
-        what = "Milvus has `auto` (HNSW32), `Flat`, `HNSW2` to `HNSW99`, and `IVF2000,` (up to "
-        what += f"{_MAX_LISTS}) before `Flat`, `SQ8` or `PQ50` (a divisor of {dimension}), got"
-        raise UserError(f"{what} {index_config.factory!r}", setting="factory")
-    kind, how = "FLAT", {}
-    if match["links"]:
-        kind, how = "HNSW", {"M": int(match["links"]), "efConstruction": 200}
-    elif parts:
-        kind, how = "IVF_PQ", {"nlist": lists, "m": parts, "nbits": 8}
-    elif lists:
-        kind, how = f"IVF_{match['codes'].upper()}", {"nlist": lists}
-    return {"index_type": kind, "metric_type": index_config.metric.upper(), "params": how}
-
-
 def _find(server: Server) -> dict[str, Any] | None:
     """Return the facts of the collection of an address, or None if there is none."""
     if not server.call("has_collection", server.name):
@@ -300,7 +290,8 @@ def _find(server: Server) -> dict[str, Any] | None:
 
 def _create(server: Server, build: str, dimension: int, properties: dict[str, str]) -> None:
     schema = server.client.create_schema(auto_id=False)
-    schema.add_field("id", server.types.VARCHAR, is_primary=True, max_length=3 * 1024)  # as %XX
+    longest = 3 * 1024 + len("{999}")  # as %XX
+    schema.add_field("id", server.types.VARCHAR, is_primary=True, max_length=longest)
     schema.add_field("data", server.types.JSON)
     schema.add_field("row", server.types.INT64)
     schema.add_field("vector", server.types.FLOAT_VECTOR, dim=dimension)
@@ -315,20 +306,29 @@ def _index(server: Server, build: str, index: dict[str, Any]) -> None:
     server.call("load_collection", build, timeout=_PATIENCE)
 
 
-def _upsert(server: Server, name: str, entities: list[Entity], vectors: np.ndarray) -> None:
+def _upsert(
+    server: Server, name: str, entities: list[Entity], vectors: np.ndarray, texts: int
+) -> None:
     # An insertion would store a question twice if pymilvus repeats the call.
-    for some in _chunks(zip(entities, np.asarray(vectors, np.float32), strict=True)):
-        server.call("upsert", name, data=[entity | {"vector": v} for entity, v in some])
+    keys = ((entity, _key_of_text(entity["id"], i)) for entity in entities for i in range(texts))
+    rows = zip(keys, np.asarray(vectors, np.float32), strict=True)
+    for some in _chunks(rows, _CHUNK // texts * texts):  # all texts of a question in one call
+        data = [entity | {"id": key, "vector": vector} for (entity, key), vector in some]
+        server.call("upsert", name, data=data)
 
 
-def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
+def _chunks(items: Iterable[Any], size: int = _CHUNK) -> Iterator[list[Any]]:
     iterator = iter(items)
-    while some := [*itertools.islice(iterator, _CHUNK)]:
+    while some := [*itertools.islice(iterator, size)]:
         yield some
 
 
 def _key(value: Id) -> str:  # ids that print alike have the same
     return urllib.parse.quote(str(value), safe=_SAFE, errors="surrogatepass")
+
+
+def _key_of_text(key: str, number: int) -> str:
+    return f"{key}{{{number}}}" if number else key  # no key has braces
 
 
 def _entity(question: Question, row: int) -> Entity:

@@ -1,4 +1,4 @@
-"""A Milvus server: the address of a collection, settings, and calls.
+"""A Milvus server: the address of a collection, settings, calls, and its kinds of index.
 
 Settings are environment variables, so that no log, process list or collection has credentials:
 
@@ -20,8 +20,14 @@ from typing import Any
 
 from qpr_jax.errors import UnavailableError, UserError, needs
 from qpr_jax.files import parse_json
+from qpr_jax.index.index_config import IndexConfig
 
 LEVELS = {"session": "Session", "strong": "Strong", "bounded": "Bounded", "eventual": "Eventually"}
+MAX_LISTS = 65_536  # Milvus's limit
+_FACTORY = re.compile(
+    r"Flat|HNSW(?P<links>[2-9]|[1-9]\d)"
+    r"|IVF(?P<lists>[1-9]\d{0,4}),(?P<codes>Flat|SQ8|PQ(?P<parts>[1-9]\d*))"
+)
 _ADDRESS = re.compile(
     r"milvus://(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>\d{1,5}))?"
     r"/(?P<name>[A-Za-z_][A-Za-z0-9_]{0,199})"
@@ -85,6 +91,24 @@ class Server:
             what = f"{self.address}: Milvus request failed: {reason}"
             remedy = "check the server, or raise QPR_MILVUS_TIMEOUT"
             raise UnavailableError(what, remedy=remedy) from None
+
+
+def index_parameters(index_config: IndexConfig, dimension: int) -> dict[str, Any]:
+    """Return Milvus's index of an `IndexConfig`; UserError for one that Milvus lacks."""
+    match = _FACTORY.fullmatch("HNSW32" if index_config.factory == "auto" else index_config.factory)
+    lists, parts = (int(match[name] or 0) if match else 0 for name in ("lists", "parts"))
+    if not match or lists > MAX_LISTS or (parts and dimension % parts):
+        what = "Milvus has `auto` (HNSW32), `Flat`, `HNSW2` to `HNSW99`, and `IVF2000,` (up to "
+        what += f"{MAX_LISTS}) before `Flat`, `SQ8` or `PQ50` (a divisor of {dimension}), got"
+        raise UserError(f"{what} {index_config.factory!r}", setting="factory")
+    kind, how = "FLAT", {}
+    if match["links"]:
+        kind, how = "HNSW", {"M": int(match["links"]), "efConstruction": 200}
+    elif parts:
+        kind, how = "IVF_PQ", {"nlist": lists, "m": parts, "nbits": 8}
+    elif lists:
+        kind, how = f"IVF_{match['codes'].upper()}", {"nlist": lists}
+    return {"index_type": kind, "metric_type": index_config.metric.upper(), "params": how}
 
 
 def _setting(name: str, choices: tuple[str, ...] = ()) -> str:

@@ -31,6 +31,7 @@ class Hit(NamedTuple):
     score: how likely it means the same as the query, 0 to 1, by the two texts alone; None without a
       model of pairs.
     payload: what was stored with the question, or None.
+    column: the column of the payload whose text matched; None: the question did.
     """
 
     id: Id
@@ -38,6 +39,7 @@ class Hit(NamedTuple):
     distance: float
     score: float | None = None
     payload: Payload | None = None
+    column: str | None = None
 
     @property
     def close(self) -> bool | None:
@@ -51,6 +53,15 @@ class Question(NamedTuple):
     id: Id
     text: str
     payload: Payload | None = None
+
+    def text_in(self, column: str) -> str | None:
+        """Return the text in a column of the payload; None if it is blank or missing."""
+        text = (self.payload or {}).get(column)
+        return text if isinstance(text, str) and text.strip() else None
+
+    def texts(self, columns: Iterable[str]) -> list[str]:
+        """Return its text and those in columns of the payload; its text for a missing one."""
+        return [self.text, *(self.text_in(column) or self.text for column in columns)]
 
 
 class Store(Protocol):
@@ -109,12 +120,15 @@ class Store(Protocol):
         """Return the number of questions."""
 
     def search(self, vectors: np.ndarray, k: int) -> list[list[Hit]]:
-        """Find the `k` nearest questions of each vector float32 [n, d], nearest first."""
+        """Find the `k` nearest questions of each vector float32 [n, d], nearest first.
+
+        With several texts (`IndexConfig.text_columns`) the nearest one is that of the question.
+        """
 
     def add(self, questions: Sequence[Question], vectors: np.ndarray) -> None:
         """Store questions of distinct ids and their vectors float32 [n, d]; replace equal ids.
 
-        The change is durable when the call returns.
+        The change is durable when the call returns. A question of t texts has t vectors, [n t, d].
         """
 
     def remove(self, ids: Sequence[Id]) -> int:
@@ -127,7 +141,7 @@ class Store(Protocol):
         """Yield all questions, in the order in which they were added."""
 
     def blocks(self) -> Iterator[tuple[list[Question], np.ndarray]]:
-        """Yield the questions with their vectors float32 [m, d], some at a time."""
+        """Yield the questions with the vectors float32 [m, d] of their first texts, in parts."""
 
     def new_ids(self, count: int) -> list[Id]:
         """Return ids that no question has or had."""
@@ -175,6 +189,24 @@ def as_questions(
     if not lines:
         source = place(0, 0).rpartition(",")[0]
         raise UserError(f"{source}: expected questions, got none")
+
+
+def texts_of(questions: Iterable[Question], index_config: IndexConfig) -> list[str]:
+    """Return the texts of questions that have vectors, those of a question side by side."""
+    columns = index_config.text_columns
+    return [text for question in questions for text in question.texts(columns)]
+
+
+def cleaner_of(questions: Iterable[Question], index_config: IndexConfig) -> Cleaner:
+    """Return the cleaner of questions; a text that stands often in another column counts once."""
+    texts, others = list[str](), dict[str, None]()
+    for question in questions if index_config.clean else ():
+        text, *more = question.texts(index_config.text_columns)
+        texts.append(text)
+        others.update(dict.fromkeys(more))
+    for text in {*texts} if others else ():
+        others.pop(text, None)
+    return Cleaner.of([*texts, *others]) if index_config.clean else Cleaner()
 
 
 class DamagedError(UserError):

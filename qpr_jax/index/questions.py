@@ -1,7 +1,8 @@
 """The questions of a build in a file of SQLite, which never changes, and the state of an index.
 
 A question has a row, a key and data, the JSON of id, text and payload. A key is a number, or the
-JSON of a string. A row never means another question.
+JSON of a string. A row never means another question. With t texts a question has t rows, one for
+each vector, and the first of them, a multiple of t, stands for all.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST
 from qpr_jax.ids import Id, id_key
 from qpr_jax.index.changes import Changes
-from qpr_jax.index.protocol import Question, damaged
+from qpr_jax.index.protocol import Hit, Question, damaged
 from qpr_jax.index.vectors import Live, Vectors
 
 log = logging.getLogger("qpr_jax")
@@ -58,7 +59,7 @@ _inherited: list[sqlite3.Connection | None] = []  # of the parent process; closi
 
 
 class RepeatedIdError(UserError):
-    """Two questions of a build have one id: `id`; `row` is that of the second."""
+    """Two questions of a build have one id: `id`; `row` is the position of the second."""
 
     def __init__(self, id: Id, row: int) -> None:
         super().__init__(
@@ -128,9 +129,14 @@ class State(NamedTuple):
     vectors: Vectors
     added: list[Question]  # behind those of the build, by row
     row_of: dict[Key, int]  # of the keys of what was added
-    live: Live  # the rows that can be found
+    live: Live  # the rows that can be found, all of a question or none
     mark: bytes  # how far the changes go that are in it
     next_id: int
+
+    @property
+    def texts(self) -> int:
+        """Number of rows of a question."""
+        return 1 + len(self.vectors.index_config.text_columns)
 
     def rows_of(self, ids: Iterable[Id]) -> dict[Key, int]:
         """Return the rows of the ids that are there, by their keys."""
@@ -146,14 +152,15 @@ class State(NamedTuple):
         """Return the questions of rows, removed ones included."""
         built = len(self.vectors.built)
         found = self.built.get([row for row in rows if row < built])
-        found.update((row, self.added[row - built]) for row in rows if row >= built)
+        step = self.texts
+        found.update((row, self.added[(row - built) // step]) for row in rows if row >= built)
         return found
 
     def blocks(self) -> Iterator[tuple[np.ndarray, list[Question]]]:
         """Yield the rows that can be found, int64 [m], and their questions, some at a time."""
-        mask = self.live.mask
-        for part in batches(self.live.rows, _CHUNK):
-            rows = np.arange(part.start, part.stop)
+        mask, step = self.live.mask, self.texts
+        for part in batches(self.live.rows, _CHUNK * step):
+            rows = np.arange(part.start, part.stop, step)
             rows = rows if mask is None else rows[mask[rows]]
             found = self.questions(rows.tolist())
             yield rows, [found[row] for row in rows.tolist()]
@@ -163,29 +170,29 @@ class State(NamedTuple):
         mark, changes = self.changes.read(self.mark)
         if not changes:
             return self
-        rows, next_id = self.live.rows, self.next_id
+        rows, next_id, step = self.live.rows, self.next_id, self.texts
         removed, vectors = list[int](), list[np.ndarray]()
         for row, data, vector in changes:
-            if data and row == rows + len(vectors):
+            if data and row == rows + len(vectors) * step:
                 question = parse_question(data, self.changes.path)
                 self.row_of[stored_key(question.id)] = row
                 self.added.append(question)
                 vectors.append(vector)
                 next_id = max(next_id, after(question.id))
-            elif not data and row < rows + len(vectors):
-                removed.append(row)
+            elif not data and row < rows + len(vectors) * step:
+                removed += range(row, row + step)
                 if (at := row - len(self.vectors.built)) >= 0:
-                    key = stored_key(self.added[at].id)
+                    key = stored_key(self.added[at // step].id)
                     if self.row_of.get(key) == row:
                         del self.row_of[key]
             else:
                 raise damaged(self.changes.path, f"no change can be of row {row}")
         if vectors:
             before = self.vectors.added
-            self.vectors.add(np.stack(vectors))
+            self.vectors.add(np.concatenate(vectors).reshape(len(vectors) * step, -1))
             if before <= MANY_ADDED < self.vectors.added:
                 log.warning("many questions were added; `qpr compact` makes searches fast")
-        live = self.live.changed(np.array(removed, np.int64), len(vectors))
+        live = self.live.changed(np.array(removed, np.int64), len(vectors) * step)
         return self._replace(live=live, mark=mark, next_id=next_id)
 
 
@@ -198,10 +205,13 @@ def signature_of(folder: pathlib.Path) -> tuple[int, ...]:
     return facts.st_ino, facts.st_mtime_ns, facts.st_size
 
 
-def write_questions(path: pathlib.Path, questions: Iterable[Question]) -> tuple[int, int]:
+def write_questions(
+    path: pathlib.Path, questions: Iterable[Question], step: int = 1
+) -> tuple[int, int]:
     """Write the file of a new build; return the number of questions and the next id.
 
     UserError for two equal ids.
+    step: rows of a question.
     """
     rows = next_id = 0
 
@@ -210,7 +220,7 @@ def write_questions(path: pathlib.Path, questions: Iterable[Question]) -> tuple[
         for question in questions:
             next_id = max(next_id, after(question.id))
             yield rows, stored_key(question.id), question_json(question)
-            rows += 1
+            rows += step
 
     with _errors_of(path):
         open(path, "xb").close()  # with the permissions that the umask gives; SQLite keeps them
@@ -226,10 +236,10 @@ def write_questions(path: pathlib.Path, questions: Iterable[Question]) -> tuple[
             except sqlite3.IntegrityError:
                 query = "SELECT data, max(row) FROM questions GROUP BY key HAVING count(*) > 1"
                 data, row = connection.execute(f"{query} LIMIT 1").fetchone()
-                raise RepeatedIdError(parse_question(data, path).id, row) from None
+                raise RepeatedIdError(parse_question(data, path).id, row // step) from None
     with open(path, "rb") as file:
         os.fsync(file.fileno())
-    return rows, next_id
+    return rows // step, next_id
 
 
 def stored_key(id: Id) -> Key:
@@ -276,6 +286,13 @@ def parse_question(data: Any, path: pathlib.Path) -> Question:
     if types[0] not in (int, str) or types[1] is not str or types[2] not in (dict, type(None)):
         raise damaged(path, "a question is damaged: expected an id, a text and a payload")
     return Question(id, text, payload)
+
+
+def as_hit(question: Question, distance: float, column: str | None) -> Hit:
+    """Return a question as the hit of its text in a column; None or a blank one: of its own."""
+    id, text, payload = question
+    column = column if column and question.text_in(column) else None
+    return Hit(id, text, distance, None, payload, column)
 
 
 def batches(rows: int, size: int) -> Iterator[range]:

@@ -54,9 +54,17 @@ def search_texts(
 def _copies_first(query: str, hits: list[Hit]) -> list[Hit]:
     """Put the text of a query itself first, then its copies; the others keep their order."""
     folded_query = folded(query)
-    return sorted(
-        hits, key=lambda hit: (hit.question != query, folded(hit.question) != folded_query)
-    )
+
+    def order(hit: Hit) -> tuple[bool, bool]:
+        text = text_of(hit)
+        return text != query, folded(text) != folded_query
+
+    return sorted(hits, key=order)
+
+
+def text_of(hit: Hit) -> str:
+    """Return the text of a hit that matched."""
+    return str((hit.payload or {})[hit.column]) if hit.column else hit.question
 
 
 def score_hits(
@@ -80,7 +88,7 @@ def score_hits(
     flat = [hit for found in hits for hit in found]
     asked = [query for query, found in zip(queries, hits, strict=True) for _ in found]
     first = [query for query, found in zip(cleaned, hits, strict=True) for _ in found]
-    questions = [hit.question for hit in flat]
+    questions = [*map(text_of, flat)]
     second = cleaner.clean_all(questions)
     distances = np.array([hit.distance for hit in flat], np.float64)
     if store.index_config.metric == "ip":
@@ -88,7 +96,7 @@ def score_hits(
     _tell_apart(encoder, cleaner, asked, questions, first, second, distances)
     logits = model.logits(first, second, distances)
     spelled = zip(map(folded, queries), hits, strict=True)
-    copies = [query == folded(hit.question) for query, found in spelled for hit in found]
+    copies = [query == folded(text_of(hit)) for query, found in spelled for hit in found]
     pairs = zip(asked, questions, strict=True)
     logits[[not (has_word(one) and has_word(other)) for one, other in pairs]] = -np.inf
     logits[copies] = np.inf
@@ -97,7 +105,7 @@ def score_hits(
     for query, found in zip(queries, hits, strict=True):
         rows = [*range(start, start + len(found))]
         if sort:
-            rows.sort(key=lambda i: (flat[i].question != query, -logits[i]))
+            rows.sort(key=lambda i: (questions[i] != query, -logits[i]))
         scored.append([flat[i]._replace(score=scores[i]) for i in rows])
         start += len(found)
     return scored
@@ -129,19 +137,23 @@ def explain(
     other: str | None = None,
     id: Id | None = None,
 ) -> Explanation:
-    """Explain the score of a text and another one, `other`, or the question of an `id`."""
+    """Explain the score of a text and another one: `other`, or the nearest one of an `id`."""
     if (other is None) is (id is None):
         raise UserError(f"expected `other` or `id`, got {'none' if id is None else 'both'}")
-    question = _text_of(store, id) if other is None else other
+    others = _texts_of(store, id) if other is None else [other]
     # As they are: whatever compares texts cleans them, and twice would differ from once.
-    text, question = as_texts([text, question], "text and other")
-    cleaned = store.cleaner.clean_all([text, question])
-    hit = Hit(-1, question, _distance(store, *encoder.encode(cleaned)))
+    text, *others = as_texts([text, *others], "text and other")
+    query, *cleaned = store.cleaner.clean_all([text, *others])
+    left, *vectors = encoder.encode([query, *cleaned])
+    distances = [_distance(store, left, right) for right in vectors]
+    nearest = int(np.argmin(distances))
+    hit = Hit(-1, others[nearest], distances[nearest])
     if model is not None:
-        ((hit,),) = score_hits(model, encoder, store, [text], [[hit]], cleaned=cleaned[:1])
-    found = guards(cleaned[:1], cleaned[1:])[0]
+        ((hit,),) = score_hits(model, encoder, store, [text], [[hit]], cleaned=[query])
+    found = guards([query], [cleaned[nearest]])[0]
     named = tuple(name for name, there in zip(GUARDS, found, strict=True) if there)
-    return Explanation(hit.distance, hit.score, named, find_differences(cleaned[0], cleaned[1]))
+    differences = find_differences(query, cleaned[nearest])
+    return Explanation(hit.distance, hit.score, named, differences)
 
 
 def _distance(store: Store, left: np.ndarray, right: np.ndarray) -> float:
@@ -152,9 +164,9 @@ def _distance(store: Store, left: np.ndarray, right: np.ndarray) -> float:
     )
 
 
-def _text_of(store: Store, id: Id | None) -> str:
+def _texts_of(store: Store, id: Id | None) -> list[str]:
     (found,) = (None,) if id is None else store.get([id])
     if found is None:
         what = f"`id`: expected the id of an indexed question, got {id!r:.80}"
         raise UserError(what, remedy="use the id of a hit, or give the text as `other`")
-    return found.text
+    return found.texts(store.index_config.text_columns)

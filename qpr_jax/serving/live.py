@@ -215,10 +215,14 @@ class LiveIndex:
         return {"questions": count, "seconds": seconds}
 
 
+def _fields(hit: Hit) -> dict[str, Any]:
+    fields = {**hit._asdict(), "close": hit.close}
+    if hit.column is None:
+        del fields["column"]
+    return fields
+
+
 def _search_json(results: Sequence[Sequence[Hit]], least: float) -> bytes:
-    found = [
-        [{**hit._asdict(), "close": hit.close} for hit in hits if (hit.score or 0) >= least]
-        for hits in results
-    ]
+    found = [[_fields(hit) for hit in hits if (hit.score or 0) >= least] for hits in results]
     # ASCII, because an indexed text may have a lone surrogate.
     return json.dumps({"results": found}).encode()

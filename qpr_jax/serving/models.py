@@ -181,6 +181,7 @@ class HitModel(QuestionModel):
     close: bool | None = Field(
         description=f"Whether the score is at least {CLOSE}; null without a score."
     )
+    column: str = Field("", description="The column that matched, if not that of the question.")
 
 
 class SearchResponse(Model):

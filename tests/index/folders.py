@@ -8,6 +8,7 @@ import sqlite3
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.index.protocol import Question
+from qpr_jax.pair_model.hits import text_of
 from tests.kills import Killed
 from tests.store_contract import DIMENSION, encode
 
@@ -15,7 +16,7 @@ from tests.store_contract import DIMENSION, encode
 def some(count: int, first: int = 0) -> list[Question]:
     """Questions with all kinds of ids, every third with a payload."""
     return [
-        Question(i if i % 2 else f"q-{i}", f"question {i}", None if i % 3 else {"of": i})
+        Question(i if i % 2 else f"q-{i}", f"question {i}", None if i % 3 else {"of": f"of {i}"})
         for i in range(first, first + count)
     ]
 
@@ -30,9 +31,13 @@ def contents(store: FolderStore) -> dict:
     """The questions by their ids; each must be found by its own text."""
     questions = [*store.questions()]
     assert len(questions) == len(store)
-    if questions:
-        found = store.search(encode(question.text for question in questions), 1)
-        assert [hits[0].question for hits in found] == [question.text for question in questions]
+    for number in range(store.index_config.texts if questions else 0):
+        texts = [q.texts(store.index_config.text_columns)[number] for q in questions]
+        found = store.search(encode(texts), len(questions))
+        assert [text_of(hits[0]) for hits in found] == texts
+        assert {tuple(sorted(str(hit.id) for hit in hits)) for hits in found} == {
+            tuple(sorted(str(question.id) for question in questions))
+        }
     assert store.get([question.id for question in questions]) == questions
     return {question.id: question for question in questions}
 

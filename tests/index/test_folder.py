@@ -55,7 +55,7 @@ def test_it_comes_back_whole(tmp_path, index_config):
     (hits,) = again.search(encode(["question 6"]), 1000)
     assert len(hits) == len(questions)
     if not index_config:
-        assert hits[0] == ("q-6", "question 6", 0, None, {"of": 6})
+        assert hits[0] == ("q-6", "question 6", 0, None, {"of": "of 6"}, None)
 
 
 def test_its_files_have_the_permissions_of_the_umask(tmp_path):
@@ -69,9 +69,10 @@ def test_its_files_have_the_permissions_of_the_umask(tmp_path):
         assert modes == {0o666 & ~mask}
 
 
+@pytest.mark.parametrize("columns", [(), store_contract.TEXTS])
 @pytest.mark.parametrize("case", store_contract.CASES)
-def test_the_contract_of_a_store(tmp_path, case):
-    case(make(tmp_path, []), lambda: FolderStore(tmp_path))
+def test_the_contract_of_a_store(tmp_path, case, columns):
+    case(make(tmp_path, [], text_columns=columns), lambda: FolderStore(tmp_path))
 
 
 def test_new_ids_were_never_used(tmp_path):
@@ -93,14 +94,19 @@ def test_new_ids_were_never_used(tmp_path):
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("change", ["add", "remove", "compact"])
-def test_a_kill_at_every_write_leaves_the_old_questions_or_the_new(tmp_path, monkeypatch, change):
+@pytest.mark.parametrize(
+    ("change", "columns"),
+    [("add", []), ("remove", ["of"]), ("compact", ["a", "of"]), ("add", ["of"])],
+)
+def test_a_kill_at_every_write_leaves_the_old_questions_or_the_new(
+    tmp_path, monkeypatch, change, columns
+):
     before = by_id(some(12))
-    new = [Question(3, "three"), Question("hundred", "100", {"a": 1})]
+    new = [Question(3, "three"), Question("hundred", "100", {"a": "one"})]
     removed = {key: q for key, q in before.items() if key not in (3, "q-6")}
     expected = {"add": before | by_id(new), "remove": removed, "compact": before}[change]
     finished = False
-    make(tmp_path / "base", some(12), factory="HNSW4")
+    make(tmp_path / "base", some(12), factory="HNSW4", text_columns=columns)
     for at in range(100):
         folder, image = tmp_path / str(at), tmp_path / f"{at}.image"
         shutil.copytree(tmp_path / "base", folder)

@@ -9,20 +9,21 @@ import pytest
 
 from qpr_jax.errors import UnavailableError, UserError
 from qpr_jax.index.index_config import IndexConfig
-from qpr_jax.index.milvus import MilvusStore, index_parameters
-from qpr_jax.index.milvus_server import Server
+from qpr_jax.index.milvus import MilvusStore
+from qpr_jax.index.milvus_server import Server, index_parameters
 from qpr_jax.index.protocol import Question
 from tests.kills import Killed
-from tests.store_contract import CASES, DIMENSION, encode, questions
+from tests.store_contract import CASES, DIMENSION, TEXTS, assert_is, encode, questions
 
 pytestmark = pytest.mark.milvus
 
 OLD, NEW = questions(30), questions(1200, 100)
 
 
-def create(address, some, factory="auto", metric="l2", encoder="e1"):
+def create(address, some, factory="auto", metric="l2", encoder="e1", columns=()):
     found = SimpleNamespace(encode=encode, fingerprint=encoder, dimension=DIMENSION)
-    return MilvusStore.build(address, some, found, IndexConfig(factory, metric), "runs/mine", None)
+    index_config = IndexConfig(factory, metric, text_columns=columns)
+    return MilvusStore.build(address, some, found, index_config, "runs/mine", None)
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +33,17 @@ def address(host):
     return name
 
 
+@pytest.fixture(scope="module")
+def address_of_texts(host):
+    name = f"milvus://{host}/texts_{os.getpid()}"
+    assert_is(create(name, OLD, columns=TEXTS), OLD)
+    return name
+
+
+@pytest.mark.parametrize("columns", ["address", "address_of_texts"])
 @pytest.mark.parametrize("case", CASES)
-def test_the_contract_of_a_store(case, address):
+def test_the_contract_of_a_store(case, columns, request):
+    address = request.getfixturevalue(columns)
     store = MilvusStore(address)
     store.remove([question.id for question in store.questions()])
     case(store, lambda: MilvusStore(address))

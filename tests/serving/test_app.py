@@ -21,7 +21,10 @@ RICE = {"queries": ["rice"]}
 
 
 def as_json(hits):
-    return {"results": [[hit._asdict() | {"close": hit.close} for hit in found] for found in hits]}
+    results = [[hit._asdict() | {"close": hit.close} for hit in found] for found in hits]
+    for hit in (hit for found in results for hit in found if hit["column"] is None):
+        del hit["column"]
+    return {"results": results}
 
 
 def test_search_and_encode(client, folder):
