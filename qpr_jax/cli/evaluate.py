@@ -123,7 +123,7 @@ def evaluate(
     if beir is not None:
         from qpr_jax.evaluation.beir_scores import beir_scores
 
-        return beir_scores(encode, beir, split or "test", run_file=trec)
+        return beir_scores(encode, beir, split or "test", trec=trec)
     if way == "translation":
         return _score_translations(encode, pairs, skip_bad_rows=skip_bad_rows)
     read = functools.partial(read_question_pairs, format=format, skip_bad_rows=skip_bad_rows)

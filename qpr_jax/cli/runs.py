@@ -70,7 +70,7 @@ def train(
     for change in changes:
         name, equals, value = change.partition("=")
         if not equals:
-            raise UserError(f"expected NAME=VALUE, got {change!r}", setting="set")
+            raise UserError(f"expected NAME=VALUE, got {change!r}", setting="changes")
         settings = override(settings, {name: value})
     if preset == "fine_tune" and not settings.data.path:
         example = f"`qpr train {workdir} pairs.tsv --encoder {settings.encoder.pretrained}`"

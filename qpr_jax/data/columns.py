@@ -32,14 +32,14 @@ from qpr_jax.text.cleaning import replace_surrogates
 
 log = logging.getLogger("qpr_jax")
 
-NAME_COLUMNS = "name its columns so, or another format with `--format`"
-SKIP = "skip bad rows (`--skip-bad-rows`, `skip_bad_rows=True`, `data.skip_bad_rows=True`)"
+NAME_COLUMNS = "name its columns so, or another format with `format`"
+SKIP = "skip bad rows (`skip_bad_rows=True`)"
 
 _SUFFIXES = {"feather": "arrow", "ipc": "arrow", "arrows": "arrow"}
 _SUFFIXES |= {"ndjson": "jsonl", "pq": "parquet"}
 _PANDAS_INDEX = "__index_level_"  # in a Parquet file, an index without a name
-_NAME_TEXT = "name the question's column (`text_column`, `--text-column`)"
-_NAME_ID = "name the id's column (`id_column`, `--id-column`)"
+_NAME_TEXT = "name the question's column (`text_column`)"
+_NAME_ID = "name the id's column (`id_column`)"
 _NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
 
 R = TypeVar("R")
@@ -81,7 +81,7 @@ def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...
         if not found:
             suffixes = ".jsonl, .csv, .tsv, .parquet, also .gz and .zst"
             what = f"{path}: expected a folder with tables ({suffixes}), found none"
-            raise UserError(what, remedy="name its files, or give their format with `--format`")
+            raise UserError(what, remedy="name its files, or give their format with `format`")
         files += sorted(found)
     return tuple(files)
 
@@ -123,7 +123,7 @@ def read_rows(
             return require(found, columns, remedy=remedy, source=source)
         if len(columns) > 1:
             what = f"{source}: expected columns {', '.join(columns)}, got lines of text"
-            raise UserError(what, remedy="name tsv, csv, jsonl or parquet with `--format`")
+            raise UserError(what, remedy="name tsv, csv, jsonl or parquet with `format`")
         return columns
 
     for line, row in decode_rows(path, kind, choose):
@@ -131,7 +131,7 @@ def read_rows(
             (text,) = row.values()
             if like := _table_format(text):
                 what = f"{source}: expected lines of text, got what looks like {like}"
-                remedy = "name its format with `--format`, lines if it is text"
+                remedy = "name its format with `format`, lines if it is text"
                 raise UserError(what, remedy=remedy)
         names = [] if callable(columns) or isinstance(row, str) else columns
         missing = [name for name in names if name not in row]  # of JSON
@@ -275,7 +275,7 @@ class Columns:
         start, in_text = f"{source}: " if source else "", kind in ("csv", "tsv")
         if kind == "lines" and (self.text or self.id or isinstance(self.payload, tuple)):
             what = f"{start}expected a table with these columns, got lines of text"
-            raise UserError(what, remedy="name its format with `--format`")
+            raise UserError(what, remedy="name its format with `format`")
         text = self.text or _usual(names, TEXT_NAMES, start, _NAME_TEXT)
         if not text and len(names) == 1 and names[0].lower() not in ID_NAMES:
             text = names[0] if not in_text or _has_usual_word(names[0]) else ""
@@ -292,7 +292,7 @@ class Columns:
         require(names, [text], remedy=_NAME_TEXT, source=source)
         require(names, [key], remedy=_NAME_ID, source=source)
         if source:
-            require(names, payload, remedy="name others with `--payload`", source=source)
+            require(names, payload, remedy="name others with `payload`", source=source)
         chosen = {text, key, *payload} - {""}
         return Columns(text, key, payload, tuple(name for name in names if name in chosen))
 

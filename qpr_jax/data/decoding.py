@@ -136,7 +136,7 @@ def read_lines(file: Any, source: str) -> Iterator[Line]:
     start = file.peek(_START)
     if kind := _TYPED.get(start[:4]):
         what = f"{source}: expected text, got {kind.capitalize()}"
-        raise UserError(what, remedy=f"name its format with `--format {kind}`")
+        raise UserError(what, remedy=f'name its format with `format="{kind}"`')
     encoding = json.detect_encoding(start)
     if encoding not in ("utf-8", "utf-8-sig"):
         try:
@@ -278,7 +278,7 @@ def _arrow_rows(file: Any, path: str, kind: str, choose: Choose) -> Rows:
         yield from enumerate(batch_rows(batch.select(names) for batch in batches), start=1)
     except arrow.ArrowException as error:
         what = f"{input_name(path)}: expected {kind.capitalize()} ({shortened(str(error))})"
-        remedy = "fetch it again, or name another format with `--format`"
+        remedy = "fetch it again, or name another format with `format`"
         raise UserError(what, remedy=remedy) from None
 
 

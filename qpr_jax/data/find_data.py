@@ -47,7 +47,7 @@ def find_quora(path: str = "") -> pathlib.Path:
         what = f"expected a pair file at $QPR_DATA_DIR/quora/{NAME} or {cached}, got none, and the "
         what += f"download from {ADDRESS} failed ({error})"
         remedy = "put the file there, name it with `data.path`, or use "
-        remedy += "`--config synthetic_sdml`, which needs no data"
+        remedy += "`data.source=synthetic`, which needs none"
         raise UserError(what, remedy=remedy) from error
     return cached
 

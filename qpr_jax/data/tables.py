@@ -110,8 +110,8 @@ class Table:
             )
             first = f", first in {next(is_same)}"
         what = f"{self.place(row, line)}: the id {value} occurs twice{first}"
-        remedy = "give each its own, name another column with `--id-column`, or read none with "
-        return UserError(what, remedy=remedy + "`--no-ids`")
+        remedy = "give each its own, name another column with `id_column`, or read none with "
+        return UserError(what, remedy=remedy + '`id_column=""`')
 
     @property
     def _several(self) -> bool:

@@ -146,11 +146,11 @@ def _cleaned(texts: list[str], cleaner: Cleaner | None) -> list[str]:
     texts = [*map(without_unseen, texts)]
     plain, near_texts = Cleaner({}).clean_all(texts), cleaner.clean_all(texts)
     if tagged := sum(map(operator.ne, plain, texts)):
-        log.info("%s rows are compared without their HTML (see `--no-clean`)", f"{tagged:,}")
+        log.info("%s rows are compared without their HTML (see `clean=False`)", f"{tagged:,}")
     if cleaner.shared:
         log.info(
             "%s rows are compared without %d sentences that many rows share, such as %r "
-            "(see `--no-clean`)",
+            "(see `clean=False`)",
             f"{sum(map(operator.ne, near_texts, plain)):,}",
             len(cleaner.shared),
             shortened(next(iter(cleaner.shared)), 60),
@@ -170,7 +170,7 @@ def _spelled(texts: Iterable[str], *, ignore_numbers: bool) -> dict[str, str]:
     uses = collections.Counter(masked.values())
     count = sum(number for number in uses.values() if number > 1)
     if count:
-        end = "" if ignore_numbers else ", so all are kept; `--ignore-numbers` joins them"
+        end = "" if ignore_numbers else ", so all are kept; `ignore_numbers=True` joins them"
         log.info("%s texts differ from others in numbers only%s", f"{count:,}", end)
     if ignore_numbers:
         return {text: masked[value] for text, value in spelled.items()}
@@ -211,8 +211,8 @@ def leave_out_indexed(
                 lost.append(row.id)
     if lost and not replace:
         what = f"{len(lost):,} ids of the table are those of other questions in the index, such as "
-        remedy = "give other ids or none, or replace these questions with `--replace`"
-        raise UserError(f"{what}{lost[0]!r}", setting="incremental", remedy=remedy)
+        remedy = "give other ids or none, or replace these questions with `replace=True`"
+        raise UserError(f"{what}{lost[0]!r}", remedy=remedy)
     return new, [row for row in stored if id_key(row.id) not in replaced]
 
 

@@ -196,7 +196,7 @@ def default_folder(texts: Sequence[object], count: int | None = None) -> pathlib
       count: how many there are; None: not known.
     """
     if len(texts) <= MOST_ROWS:
-        text = "encoder: %s; `--encoder %s` is about 20 times as fast, and less accurate"
+        text = 'encoder: %s; `encoder="%s"` is about 20 times as fast, and less accurate'
         log.info(text, MINILM, STUDENT)
         return PACKAGED[MINILM]
     some = texts[:: max(1, len(texts) // _TIMED)]
@@ -207,7 +207,7 @@ def default_folder(texts: Sequence[object], count: int | None = None) -> pathlib
     encoder.encode(sample)
     seconds = (time.monotonic() - start) / max(1, len(sample)) * (count or MOST_ROWS)
     rows, each = f"{MOST_ROWS:,}", "" if count else f" for {MOST_ROWS:,} rows"
-    text = "encoder: %s, since there are more than %s rows; `--encoder %s` is more accurate, and "
+    text = 'encoder: %s, since there are more than %s rows; `encoder="%s"` is more accurate, and '
     text += "takes about %s%s"
     log.info(text, STUDENT, rows, MINILM, duration(seconds), each)
     return PACKAGED[STUDENT]

@@ -30,11 +30,11 @@ log = logging.getLogger("qpr_jax")
 
 
 def beir_scores(
-    encode: Encode, folder: StrPath, split: str = "test", *, run_file: StrPath | None = None
+    encode: Encode, folder: StrPath, split: str = "test", *, trec: StrPath | None = None
 ) -> dict[str, float]:
     """Return `graded_scores` of a split, with the counts of its `queries` and `documents`.
 
-    run_file: gets the run in TREC's format, with DEPTH documents a query.
+    trec: gets the run in TREC's format, with DEPTH documents a query.
     """
     qrels, texts = read_qrels(folder, split), read_queries(folder)
     if without := [query for query in qrels if query not in texts]:
@@ -48,11 +48,11 @@ def beir_scores(
         for name, text in read_corpus(folder):
             documents += 1
             missing.discard(name)
-            if run_file:
+            if trec:
                 _refuse_blank(name)
             yield name, text
 
-    with write_atomically(run_file, "w") if run_file else contextlib.nullcontext() as file:
+    with write_atomically(trec, "w") if trec else contextlib.nullcontext() as file:
         for query in qrels if file else ():
             _refuse_blank(query)
         queries = {query: texts[query] for query in qrels}
@@ -129,4 +129,4 @@ def write_run(file: IO[str], rankings: Rankings) -> None:
 def _refuse_blank(name: str) -> None:
     if name.split() != [name]:
         what = f"TREC's format: expected ids without blanks, got {name!r}"
-        raise UserError(what, remedy="leave `--trec` out")
+        raise UserError(what, remedy="leave `trec` out")

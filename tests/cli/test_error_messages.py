@@ -31,6 +31,9 @@ def files(index, run, tmp_path):
         "twice.tsv": "id\tquestion\n5\ta\n7\tb\n5\tc\n",
         "some_ids.jsonl": '{"question": "a", "id": 5}\n{"question": "b"}\n',
         "t.csv": TABLE,
+        "tab": "id\tquestion\n1\ta\n",
+        "packed": "PAR1",
+        "format.csv": "format,payload\na,b\n",
         "pairs.tsv": (tmp_path / "good.tsv").read_text() + "one cell\n",
         "pairs.jsonl": PAIR,
         "other.tsv": "question1\tquestion2\tis_duplicate\na\tb\t0\n",
@@ -55,36 +58,46 @@ MISTAKES = (
     ("index made bad.jsonl --encoder run", "bad.jsonl, line 5", "--skip-bad-rows"),
     ("index made evil.csv --encoder run --text-column x", "evil.csv", "--text-column"),
     ("index made questions.jsonl --encoder run --factory LSH", "factory", "HNSW32"),
-    ("index made twice.tsv --encoder run", "twice.tsv, line 4", ""),
-    ("index made some_ids.jsonl --encoder run", "some_ids.jsonl, line 2", ""),
+    ("index made twice.tsv --encoder run", "twice.tsv, line 4", "`--no-ids`"),
+    ("index made some_ids.jsonl --encoder run", "some_ids.jsonl, line 2", "`--no-ids`"),
+    ("index made t.csv --id-column x --encoder run", "t.csv", "(`--id-column`)"),
+    ("index made t.csv --payload x --encoder run", "t.csv", "`--payload`"),
+    ("index made tab --encoder run", "tab: expected lines", "`--format`"),
+    ("index made packed --encoder run", "packed: ", "`--format parquet`"),
     ("index mine gone.csv --encoder run", "gone.csv", "name a file"),
     ("index some_ids.jsonl/made t.csv --encoder run", "some_ids.jsonl/made", "another folder"),
     ("index mine/index t.csv --encoder run", "mine/index", "this index: mine"),
+    ("index made format.csv --encoder run", "got `format`, `payload`;", "(`--text-column`)"),
     ("encode run t.csv --out /proc/x.npy", "/proc: cannot be written", "another folder"),
     ("search gone --query a", "gone", ""),
     ("search mine/index --query a", "mine/index", "this index: mine"),
     ("duplicates gone --text-column a --out made", "gone: cannot be read", "name a file"),
     # duplicates
     ("duplicates other.tsv --encoder run --out made", "other.tsv", "`qpr evaluate`"),
-    ("duplicates t.csv --out made --threshold nan", "`threshold`", ""),
+    ("duplicates t.csv --out made --threshold nan", "`--threshold`", ""),
     (
         "duplicates t.csv --encoder run --out made --max-distance 1 --keep best",
-        "`keep`",
+        "`--keep`",
         "max:COLUMN",
     ),
-    ("duplicates t.csv --encoder run --out made --max-distance 1 --keep max:likes", "`keep`", ""),
+    ("duplicates t.csv --encoder run --out made --max-distance 1 --keep max:likes", "`--keep`", ""),
     ("duplicates t.csv --out made --incremental mine --encoder run", "got encoder", "leave one"),
     ("duplicates t.csv --incremental gone --out made", "none at gone", "`qpr index` an index"),
-    ("review - --port 0", "`pairs`", ""),
+    ("review - --port 0", "`PAIRS`", ""),
     ("serve gone --port 0", "gone", ""),
     ("serve gone --port 0 --token-file good.tsv", "good.tsv", "token"),
     # data
     ("splits pairs.tsv --out made --dev 0.2 --test 0.2", "pairs.tsv, line", "--skip-bad-rows"),
-    ("splits good.tsv --out run", "`out`", "another folder"),
-    ("clusters log.jsonl --out made --answer said", "log.jsonl", "--question"),
+    ("splits good.tsv --out made --dev 0.6 --test 0.5", "below 1", "`--dev` or `--test`"),
+    ("splits good.tsv --out run", "`--out`", "another folder"),
+    ("clusters log.jsonl --out made --answer said", "log.jsonl", "`--question` and `--answer`"),
     ("clusters bad_log.jsonl --out made", "bad_log.jsonl, line", "--skip-bad-rows"),
-    ("clusters bad_log.jsonl --skip-bad-rows --out made --min-coherence 1", "", "coherence"),
-    ("clusters log.jsonl --out made --spark local[x]", "spark`", ""),
+    (
+        "clusters bad_log.jsonl --skip-bad-rows --out made --min-coherence 1",
+        "",
+        "lower `--min-coherence`, or use `--coherence pairwise`",
+    ),
+    ("clusters log.jsonl --out made --spark local[x]", "`--spark`", ""),
     ("calibrate minilm pairs.jsonl", "minilm", "--out"),
     ("calibrate run pairs.tsv --out made", "pairs.tsv, line", "--skip-bad-rows"),
     # evaluate, errors, publish
@@ -94,17 +107,18 @@ MISTAKES = (
     ("evaluate run pairs.jsonl --task classification --validation pairs.jsonl", "pairs.", ""),
     ("evaluate run pairs.tsv --task mining", "pairs.tsv, line", "--skip-bad-rows"),
     ("errors mine --out made.md", "mine", ""),
-    ("publish run --to run", "`to`", "another folder"),
-    ("publish run --to .", "`to`", ""),
+    ("publish run --to run", "`--to`", "another folder"),
+    ("publish run --to .", "`--to`", ""),
     # train
     ("train r gone.tsv", "`data.path`", ""),
     ("train r lab.csv", "lab.csv", "name its columns"),
+    ("train r pairs.tsv", "pairs.tsv, line", "`data.skip_bad_rows=True`"),
     ("train r --encoder minilm", "", "`qpr train r pairs.tsv --encoder minilm`"),
     ("train r --config fine_tune", "", "`qpr train r pairs.tsv --encoder open_student`"),
     ("train r --config distill", "`data.path`", ""),
     ("train r --config deep.toml", "deep.toml", "fix the file"),
     ("train r --config synthetic_sdml --set devices=9", "at most 8, got 9", ""),
-    ("train r --config synthetic_sdml --set loss.scale", "`set`", ""),
+    ("train r --config synthetic_sdml --set loss.scale", "`--set`", ""),
     ("train r --config synthetic_sdml --labels gone.csv", "`data.labels`", ""),
     ("train r --config synthetic_sdml --encoder gone", "`encoder.pretrained`", ""),
 )
@@ -150,6 +164,31 @@ WRONG_OPTIONS = (
     ("index f t.csv --id-column id --no-ids", "give --id-column or --no-ids, not both"),
     ("presets --all", "--all"),
 )
+
+
+def test_the_library_names_parameters_and_a_command_its_options():
+    for path in (ROOT / "qpr_jax").rglob("*.py"):
+        if path.parent.name != "cli":
+            assert not re.search(r"`--[a-z]", path.read_text("utf-8")), path
+    for name, python, expected in (
+        ("duplicates", "(see `clean=False`)", "(see `--no-clean`)"),
+        ("duplicates", "`ignore_numbers=True` joins them", "`--ignore-numbers` joins them"),
+        ("duplicates", 'as `encoder="%s"`, or', "as `--encoder %s`, or"),
+        ("index", 'or none with `id_column=""`', "or none with `--no-ids`"),
+        ("index", "raise `nprobe`, `clean=True`", "raise `--nprobe`, `--clean`"),
+        ("search", "`k`: expected; `cross_encoder`", "`-k`: expected; `--cross-encoder`"),
+        ("clusters", 'use `coherence="paper"`', "use `--coherence paper`"),
+        ("review", "`pairs` and `labels`", "`PAIRS` and `--labels`"),
+        ("train", "`overwrite=True`, `seed`, `qpr train`", "`--overwrite`, `seed`, `qpr train`"),
+    ):
+        assert program.commands[name].in_options(python) == expected
+
+
+def test_a_line_of_a_log_names_options_and_keeps_texts(done, run, tmp_path):
+    (tmp_path / "a.csv").write_text("question,format\n<b>open it</b>,x\nclose it,y\n")
+    _, stderr = done("duplicates", "a.csv", "--encoder", run, "--max-distance", 9)
+    assert "1 rows are compared without their HTML (see `--no-clean`)" in stderr
+    assert "payload `format`\n" in stderr
 
 
 def test_a_wrong_use_of_options_is_named(qpr, tmp_path):
