@@ -57,7 +57,7 @@ _MODULES = {
     "Hits": "results",
     "Id": "ids",
     "Pairs": "duplicates.pairs",
-    "Payload": "data.tables",
+    "Payload": "data.entries",
     "IndexConfig": "index.index_config",
     "Results": "results",
     "Retriever": "retriever",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import glob
 import itertools
 import json
 import logging
@@ -63,6 +64,13 @@ class Command(click.Command):
 
         return _PARAMETER.sub(option, text)
 
+    def _what_is_left(self, values: Mapping[str, Any]) -> str:
+        """Return what Ctrl-C leaves; nothing was changed where an output was not begun."""
+        outputs = [values[name] for name in ("out", "to", "folder", "workdir") if values.get(name)]
+        paths = [pathlib.Path(output) for output in outputs if "://" not in output]
+        begun = any([*path.parent.glob(f"*{glob.escape(path.name)}*")] for path in paths)
+        return self.stopped.format_map(values) if begun or not paths else "nothing was changed"
+
     def _translate(self, record: logging.LogRecord) -> bool:
         """Name options in a line of a log, as a filter; what is put into the line stays."""
         record.msg = self.in_options(record.msg)
@@ -84,7 +92,7 @@ class Command(click.Command):
             error.setting, error.remedy = setting, self.in_options(error.remedy)
             raise
         except KeyboardInterrupt:
-            raise click.Abort(self.stopped.format_map(ctx.params)) from None
+            raise click.Abort(self._what_is_left(ctx.params)) from None
         return result if isinstance(result, int) else 0
 
 

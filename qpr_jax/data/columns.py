@@ -26,7 +26,7 @@ from qpr_jax.data.decoding import (
 )
 from qpr_jax.data.json_rows import ID_NAMES, NO_JSON, TEXT_NAMES
 from qpr_jax.data.separated import find_separator
-from qpr_jax.errors import UserError, short
+from qpr_jax.errors import UserError, did_you_mean, short
 from qpr_jax.files import MANIFEST, StrPath, read_object, write_atomically
 from qpr_jax.text.cleaning import replace_surrogates
 
@@ -227,7 +227,8 @@ def require(
     start = f"{source}: " if source else ""
     for name in filter(None, required):
         if name not in names:
-            what = f"{start}expected a column `{name}`, got {listed(names)}"
+            meant = did_you_mean(name, names)
+            what = f"{start}expected a column `{name}`{meant}, got {listed(names)}"
             raise UserError(what, remedy=remedy)
         if names.count(name) > 1:
             what = f"{start}expected one column `{name}`, got {names.count(name)}"

@@ -19,7 +19,7 @@ from typing import Any
 
 from qpr_jax.data.json_rows import json_rows
 from qpr_jax.data.separated import Cells, Line, find_separator, read_cells
-from qpr_jax.errors import UserError, needs, short, shortened
+from qpr_jax.errors import UserError, needs, short, shortened, similar_path
 from qpr_jax.text.cleaning import without_unseen
 
 log = logging.getLogger("qpr_jax")
@@ -110,7 +110,9 @@ def open_input(path: str) -> Iterator[Any]:
             file = file or stack.enter_context(open(path, "rb", _START))
         except OSError as error:
             remedy = "download it, and name the file" if "://" in path else "name a file"
-            raise UserError(f"{path}: cannot be read ({error.strerror})", remedy=remedy) from None
+            meant = similar_path(path) if isinstance(error, FileNotFoundError) else ""
+            what = f"{path}: cannot be read{meant or f' ({error.strerror})'}"
+            raise UserError(what, remedy=remedy) from None
         start = file.peek(4)[:4]
         if start[:2] == b"\x1f\x8b":
             file = io.BufferedReader(gzip.GzipFile(fileobj=file))

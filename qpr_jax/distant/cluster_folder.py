@@ -33,7 +33,7 @@ from qpr_jax.distant.method import (
     sample_pairs,
     split_clusters,
 )
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, counted
 from qpr_jax.files import (
     StrPath,
     read_json,
@@ -158,7 +158,7 @@ def _pairs_of(split: str) -> str:
 def _coherent(found: Sequence[Cluster], log: LogQuestions, method: Method) -> list[Cluster]:
     """Return the clusters that are coherent enough; UserError if there are none."""
     if not found:
-        got = f"got none in {log.rows:,} rows and {log.bad_rows:,} bad ones"
+        got = f"got none in {counted(log.rows, 'row')} ({log.bad_rows:,} more are bad)"
         what = f"expected answers with two questions or more, {got}"
         raise UserError(what, remedy=NAME_COLUMNS)
     kept = [cluster for cluster in found if cluster.coherence >= method.min_coherence]

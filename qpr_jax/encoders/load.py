@@ -26,7 +26,7 @@ from qpr_jax.encoders import (
     transformer_encoder,
 )
 from qpr_jax.encoders.encoder import CARD, Encoder
-from qpr_jax.errors import UserError, needs
+from qpr_jax.errors import UserError, later_format, needs
 from qpr_jax.files import (
     MANIFEST,
     StrPath,
@@ -92,8 +92,9 @@ def load_encoder(named: StrPath) -> Encoder:
     if format is None:
         got = manifest_format(folder) or "none"
         what = f"{folder}: expected an encoder ({', '.join(FORMATS)}), got {got}"
-        remedy = "name another folder, or first register one of your own"
-        raise UserError(what, remedy=f"{remedy} with `qpr_jax.register_encoder`")
+        remedy = "name another folder, or first register one of your own with "
+        remedy += "`qpr_jax.register_encoder`"
+        raise UserError(what, remedy=later_format(got, _OWN) or remedy)
     return FORMATS[format](folder)
 
 

@@ -15,7 +15,7 @@ from typing import IO
 import numpy as np
 
 from qpr_jax.data.beir_format import Qrels, read_corpus, read_qrels, read_queries
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, counted
 from qpr_jax.evaluation.rankings import ranking_scores, reciprocal_rank
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.index.vectors import exact_top_k, nearest
@@ -90,7 +90,7 @@ def ranked_documents(
         distances, rows = exact_top_k(vectors, documents, min(k, len(documents)))
         found = nearest(k, found, (distances, rows + len(ids)))
         ids += [document for document, _ in some]
-        log.info("searched %s documents", f"{len(ids):,}")
+        log.info("searched %s", counted(len(ids), "document"))
     if not ids:
         raise UserError("corpus: expected documents, got none")
     rankings = {}

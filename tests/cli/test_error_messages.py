@@ -2,6 +2,7 @@
 
 import errno
 import re
+import shutil
 import signal
 import time
 
@@ -9,6 +10,8 @@ import pytest
 
 from qpr_jax.cli.commands import qpr as program
 from qpr_jax.cli.program import run_program
+from qpr_jax.errors import UserError, counted
+from qpr_jax.files import read_manifest, write_folder
 from tests.cli.conftest import JSONL, TABLE
 from tests.cli.test_data import write_pairs
 from tests.distant.rows import log_rows, write_rows
@@ -22,6 +25,9 @@ PAIR = '{"question1": "rice", "question2": "cook rice", "is_duplicate": 1}\n'
 def files(index, run, tmp_path):
     """Files with mistakes; the index `mine` and the run `run`, of one encoder."""
     write_encoder(tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "later")
+    (manifest,) = (tmp_path / "later").rglob("manifest.json")
+    manifest.write_text(manifest.read_text().replace("model 1", "model 2"))
     write_pairs(tmp_path / "good.tsv")
     write_rows(tmp_path / "bad_log.jsonl", log_rows())
     write_table(tmp_path / "log.jsonl", ("asked", "said"), log_rows())
@@ -65,6 +71,16 @@ MISTAKES = (
     ("index made tab --encoder run", "tab: expected lines", "`--format`"),
     ("index made packed --encoder run", "packed: ", "`--format parquet`"),
     ("index mine gone.csv --encoder run", "gone.csv", "name a file"),
+    ("index made tt.csv --encoder run", "tt.csv: cannot be read (did you mean `t.csv`?)", ""),
+    ("index made t.csv --text-column Qestion", "`Qestion` (did you mean `question`?)", ""),
+    ("index made t.csv --payload PRODUCTS", "`PRODUCTS` (did you mean `product`?)", ""),
+    ("index made t.csv --encoder minilmm", "at minilmm (did you mean `minilm`?)", ""),
+    ("index made t.csv --encoder later", "later", "a later version of qpr_jax wrote it"),
+    ("search minee --query a", "at minee (did you mean `mine`?)", ""),
+    ("search mine qustions.jsonl", "no such file (did you mean `questions.jsonl`?)", "--query"),
+    ("remove mine qustions.jsonl", "no such file (did you mean `questions.jsonl`?)", "`--id`"),
+    ("train r --config quora_sdlm", "'quora_sdlm' (did you mean `quora_sdml`?)", ""),
+    ("train r god.tsv", "none at god.tsv (did you mean `good.tsv`?)", ""),
     ("index some_ids.jsonl/made t.csv --encoder run", "some_ids.jsonl/made", "another folder"),
     ("index mine/index t.csv --encoder run", "mine/index", "this index: mine"),
     ("index made format.csv --encoder run", "got `format`, `payload`;", "(`--text-column`)"),
@@ -80,6 +96,7 @@ MISTAKES = (
         "`--keep`",
         "max:COLUMN",
     ),
+    ("duplicates t.csv --encoder run --out made --max-distance 1 --keep max:Vote", "`votes`?", ""),
     ("duplicates t.csv --encoder run --out made --max-distance 1 --keep max:likes", "`--keep`", ""),
     ("duplicates t.csv --out made --incremental mine --encoder run", "got encoder", "leave one"),
     ("duplicates t.csv --incremental gone --out made", "none at gone", "`qpr index` an index"),
@@ -103,7 +120,7 @@ MISTAKES = (
     # evaluate, errors, publish
     ("evaluate mine no_id.tsv", "no_id.tsv: expected ids", "--id-column"),
     ("evaluate mine blank.tsv", "blank.tsv, line 3", "correct it"),
-    ("evaluate mine ids.tsv", "1 of 2 ids are not in mine, such as 77", "remove their rows"),
+    ("evaluate mine ids.tsv", "not in mine: 1 of 2, such as 77", "remove their rows"),
     ("evaluate run pairs.jsonl --task classification --validation pairs.jsonl", "pairs.", ""),
     ("evaluate run pairs.tsv --task mining", "pairs.tsv, line", "--skip-bad-rows"),
     ("errors mine --out made.md", "mine", ""),
@@ -144,7 +161,13 @@ def test_an_error_is_one_line_that_says_where_and_what_to_do(qpr, files):
 
 
 WRONG_OPTIONS = (
-    ("serch mine", "No such command 'serch'"),
+    ("serch mine", "no command serch; did you mean search? see"),
+    ("search mine --kk 3", "no option --kk; did you mean -k? see"),
+    ("duplicates t.csv --text-colum a", "no option --text-colum; did you mean --text-column? see"),
+    ("index f t.csv --xyzzy", "no option --xyzzy; see"),
+    ("index f t.csv --encoder", "option '--encoder' requires an argument"),
+    ("index f t.csv --format xlsx", "invalid value for '--format': 'xlsx' is not one of"),
+    ("splits pairs.tsv", "missing option '--out'"),
     ("search mine --query rice --cross-encoder x", "--rerank cross_encoder"),
     ("search mine ", "expected the path of a file or a folder, got ''"),
     ("duplicates t.csv --out -", "expected the path of a file or a folder, got '-'"),
@@ -187,8 +210,25 @@ def test_the_library_names_parameters_and_a_command_its_options():
 def test_a_line_of_a_log_names_options_and_keeps_texts(done, run, tmp_path):
     (tmp_path / "a.csv").write_text("question,format\n<b>open it</b>,x\nclose it,y\n")
     _, stderr = done("duplicates", "a.csv", "--encoder", run, "--max-distance", 9)
-    assert "1 rows are compared without their HTML (see `--no-clean`)" in stderr
+    assert "rows that are compared without their HTML (see `--no-clean`): 1\n" in stderr
     assert "payload `format`\n" in stderr
+
+
+def test_numbers_and_nouns_agree():
+    found = [counted(n, "query") for n in (0, 1, 2_000)]
+    assert found == ["0 queries", "1 query", "2,000 queries"]
+
+
+def test_what_a_later_version_wrote_is_named(tmp_path):
+    write_folder(tmp_path / "a", {}, format="kind 2")
+    for expected, remedy in (
+        ("kind 1", "a later version"),
+        ("kind 3", "make the"),
+        ("x 1", "make"),
+    ):
+        with pytest.raises(UserError) as caught:
+            read_manifest(tmp_path / "a", format=expected)
+        assert caught.value.remedy.startswith(remedy)
 
 
 def test_a_wrong_use_of_options_is_named(qpr, tmp_path):
@@ -196,8 +236,12 @@ def test_a_wrong_use_of_options_is_named(qpr, tmp_path):
     for arguments, said in WRONG_OPTIONS:
         status, stdout, stderr = qpr(*arguments.split(" "))
         assert (status, stdout) == (2, ""), arguments
-        assert stderr.startswith("Usage: qpr "), arguments
-        assert said in stderr, arguments
+        (line,) = stderr.splitlines()
+        assert line.startswith("error: "), arguments
+        name = arguments.split()[0]
+        help = f"qpr {name} --help" if name in program.commands else "qpr --help"
+        assert line.endswith(f" see `{help}`"), arguments
+        assert said in line, arguments
         assert [*tmp_path.iterdir()] == before, arguments
 
 
