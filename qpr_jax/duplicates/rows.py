@@ -169,8 +169,9 @@ def _spelled(texts: Iterable[str], *, ignore_numbers: bool) -> dict[str, str]:
     uses = collections.Counter(masked.values())
     count = sum(number for number in uses.values() if number > 1)
     if count:
-        end = "" if ignore_numbers else ", so all are kept; `ignore_numbers=True` joins them"
-        log.info("%s texts differ from others in numbers only%s", f"{count:,}", end)
+        text = "%s texts differ from others in numbers only"
+        text += "" if ignore_numbers else ", so all are kept; `ignore_numbers=True` joins them"
+        log.info(text, f"{count:,}")
     if ignore_numbers:
         return {text: masked[value] for text, value in spelled.items()}
     return spelled

@@ -56,7 +56,10 @@ def test_parts_are_made_and_scored(done, objects, run, tmp_path):
     report = json.loads((tmp_path / "parts" / "report.json").read_text())
     assert "dev: questions: 16, clusters: 8, duplicates: 8" in stderr
     dropped = report["dropped"]["non_duplicates_across_parts"]
-    assert f"left out: non duplicates across parts: {dropped}, non duplicates of one cluster: 0" in stderr
+    assert (
+        f"left out: non duplicates across parts: {dropped}, non duplicates of one cluster: 0"
+        in stderr
+    )
     # What is made is read by the other commands as it is.
     counts = report["parts"]["train"]
     train = read_question_pairs(tmp_path / "parts" / "train.tsv")

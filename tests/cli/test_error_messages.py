@@ -208,9 +208,11 @@ def test_the_library_names_parameters_and_a_command_its_options():
 
 
 def test_a_line_of_a_log_names_options_and_keeps_texts(done, run, tmp_path):
-    (tmp_path / "a.csv").write_text("question,format\n<b>open it</b>,x\nclose it,y\n")
+    rows = "<b>open it</b>,x\nclose 1 of it,y\nclose 2 of it,y\n"
+    (tmp_path / "a.csv").write_text(f"question,format\n{rows}")
     _, stderr = done("duplicates", "a.csv", "--encoder", run, "--max-distance", 9)
     assert "rows that are compared without their HTML (see `--no-clean`): 1\n" in stderr
+    assert "2 texts differ from others in numbers only, so all are kept; `--ignore-num" in stderr
     assert "payload `format`\n" in stderr
 
 
