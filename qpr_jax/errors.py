@@ -104,10 +104,13 @@ def needs(what: str, install: str, *, setting: str = "") -> Iterator[None]:
         raise UserError(what, setting=setting, remedy=remedy) from None
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return " (did you mean `NAME`?)" for the nearest of some names; "" where none is near."""
+def did_you_mean(name: str, names: Iterable[str], least: float = 0.6) -> str:
+    """Return " (did you mean `NAME`?)" for the nearest of some names; "" where none is near.
+
+    least: the similarity of a near name, up to 1.
+    """
     by_key = {other.casefold(): other for other in names}
-    nearest = difflib.get_close_matches(name.casefold(), by_key, 1)
+    nearest = difflib.get_close_matches(name.casefold(), by_key, 1, least)
     return f" (did you mean `{by_key[nearest[0]]}`?)" if nearest else ""
 
 
@@ -115,8 +118,8 @@ def similar_path(path: str | os.PathLike[str], *names: str) -> str:
     """Return what `did_you_mean` says of the files beside a missing path, and of other `names`."""
     folder, name = os.path.split(os.fspath(path).rstrip("/"))
     with contextlib.suppress(OSError):
-        beside = (os.path.join(folder, each) for each in os.listdir(folder or "."))
-        return did_you_mean(os.path.join(folder, name), [*beside, *names])
+        others = [*os.listdir(folder or "."), *names]
+        return did_you_mean(name, others, 0.75).replace("`", f"`{os.path.join(folder, '')}", 1)
     return ""
 
 
