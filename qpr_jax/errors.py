@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import numbers
+import os
 import re
 import reprlib
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 # Control characters (escape codes, line ends), marks that reorder text, line separators, lone
 # surrogates. Joiners stay: scripts and emoji need them.
@@ -100,6 +102,40 @@ def needs(what: str, install: str, *, setting: str = "") -> Iterator[None]:
         what = f"{what}: expected the package {package or '?'}, {got}"
         remedy = f"pip install {shlex.quote(install)}{place}"
         raise UserError(what, setting=setting, remedy=remedy) from None
+
+
+def did_you_mean(name: str, names: Iterable[str], least: float = 0.6) -> str:
+    """Return " (did you mean `NAME`?)" for the nearest of some names; "" where none is near.
+
+    least: the similarity of a near name, up to 1.
+    """
+    by_key = {other.casefold(): other for other in names}
+    nearest = difflib.get_close_matches(name.casefold(), by_key, 1, least)
+    return f" (did you mean `{by_key[nearest[0]]}`?)" if nearest else ""
+
+
+def similar_path(path: str | os.PathLike[str], *names: str) -> str:
+    """Return what `did_you_mean` says of the files beside a missing path, and of other `names`."""
+    folder, name = os.path.split(os.fspath(path).rstrip("/"))
+    with contextlib.suppress(OSError):
+        others = [*os.listdir(folder or "."), *names]
+        return did_you_mean(name, others, 0.75).replace("`", f"`{os.path.join(folder, '')}", 1)
+    return ""
+
+
+def later_format(found: object, formats: Iterable[str]) -> str:
+    """Return the remedy for what a later version wrote, as `qpr_jax index 2`; "" for others."""
+    name, _, number = f"{found}".rpartition(" ")
+    versions = [format.rpartition(" ")[2] for format in formats if format.startswith(f"{name} ")]
+    if number.isdigit() and any(int(version) < int(number) for version in versions):
+        return "a later version of qpr_jax wrote it: install that one, or make it again with this"
+    return ""
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number and its noun, as `1 query` or `2,000 queries`."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def printable(text: str) -> str:

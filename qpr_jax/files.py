@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import filelock
 
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, later_format
 
 StrPath = str | os.PathLike[str]
 
@@ -226,8 +226,8 @@ def read_manifest(folder: StrPath, *, format: str) -> dict[str, Any]:
     manifest = read_json(path)
     found = manifest.get("format") if isinstance(manifest, dict) else None
     if found != format:
-        what = f"{path}: expected format {format!r}, got {found!r}"
-        raise UserError(what, remedy="make the folder again with this version")
+        remedy = later_format(found, [format]) or "make the folder again with this version"
+        raise UserError(f"{path}: expected format {format!r}, got {found!r}", remedy=remedy)
     try:
         unaltered = manifest == seal(manifest)
     except (ValueError, RecursionError):  # NaN, say

@@ -255,7 +255,7 @@ class Retriever:
             what = f"expected None, False or 'cross_encoder', got {rerank!r:.80}"
             raise UserError(what, setting="rerank")
         if self.cross_encoder is None:
-            remedy = "name the folder of one by --cross-encoder or `cross_encoder`"
+            remedy = "name the folder of one with `cross_encoder`"
             raise UserError("expected a cross-encoder, found none", setting="rerank", remedy=remedy)
         return self.cross_encoder
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import glob
 import itertools
 import json
+import logging
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +17,7 @@ import click
 from qpr_jax.data.columns import table_files, tsv_cell
 from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT
 from qpr_jax.data.tables import Table, one_column, read_table
-from qpr_jax.errors import printable, printable_json
+from qpr_jax.errors import UserError, printable, printable_json
 
 if TYPE_CHECKING:
     from qpr_jax.retriever import Retriever
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 CHUNK = 1024  # questions that are searched or added together
 Read = functools.partial[Table]  # `read_table` with the options of what is read
 _IDS = ("id", "query_id")  # keys of output whose values go out as they came
+_PARAMETER = re.compile(r"`(\w+)(?:=([^`]*))?`")  # of Python, as `text_column` or `clean=False`
 
 
 def wants_json() -> bool:
@@ -43,17 +47,52 @@ class Command(click.Command):
         text = "Print JSON (the default)." if prints_json else "Print the result as JSON."
         self.params.append(click.Option(["--json", "wants_json"], is_flag=True, help=text))
 
+    def in_options(self, text: str) -> str:
+        """Name the options of this command in place of parameters of Python."""
+        parameters = {parameter.name: parameter for parameter in self.params}
+
+        def option(found: re.Match[str]) -> str:
+            name, value = found[1], (found[2] or "").strip("\"'")
+            parameter = parameters.get("no_ids" if found[0] == '`id_column=""`' else name)
+            if parameter is None:
+                return found[0]
+            if isinstance(parameter, click.Argument):
+                return f"`{parameter.human_readable_name}`"
+            flags = parameter.secondary_opts if value == "False" else parameter.opts
+            takes_value = value and not getattr(parameter, "is_flag", False)
+            return f"`{max(flags, key=len)}{f' {value}' if takes_value else ''}`"
+
+        return _PARAMETER.sub(option, text)
+
+    def _what_is_left(self, values: Mapping[str, Any]) -> str:
+        """Return what Ctrl-C leaves; nothing was changed where an output was not begun."""
+        outputs = [values[name] for name in ("out", "to", "folder", "workdir") if values.get(name)]
+        paths = [pathlib.Path(output) for output in outputs if "://" not in output]
+        begun = any([*path.parent.glob(f"*{glob.escape(path.name)}*")] for path in paths)
+        return self.stopped.format_map(values) if begun or not paths else "nothing was changed"
+
+    def _translate(self, record: logging.LogRecord) -> bool:
+        """Name options in a line of a log, as a filter; what is put into the line stays."""
+        record.msg = self.in_options(record.msg)
+        return True
+
     def invoke(self, ctx: click.Context) -> int:
         """Run the function and print what it returns; the exit status."""
         ctx.obj = ctx.params.pop("wants_json")
+        for handler in logging.getLogger("qpr_jax").handlers:
+            handler.addFilter(self._translate)
         try:
             result = super().invoke(ctx)
             if isinstance(result, Mapping) and (ctx.obj or self.prints_json):
                 click.echo(json.dumps(result, indent=None if ctx.obj else 2))
         except EOFError as error:  # which click takes for Ctrl-C
             raise RuntimeError("a file ended too early") from error
+        except UserError as error:  # what is wrong may name columns, which stay as they are
+            setting = self.in_options(f"`{error.setting}`").strip("`")
+            error.setting, error.remedy = setting, self.in_options(error.remedy)
+            raise
         except KeyboardInterrupt:
-            raise click.Abort(self.stopped.format_map(ctx.params)) from None
+            raise click.Abort(self._what_is_left(ctx.params)) from None
         return result if isinstance(result, int) else 0
 
 

@@ -9,7 +9,7 @@ import sys
 import click
 
 from qpr_jax.cli import data, duplicates, evaluate, indexes, judging, runs, serve
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, did_you_mean, printable
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
 _GROUPS = {
@@ -45,6 +45,21 @@ for module in (data, duplicates, evaluate, indexes, judging, runs, serve):
             qpr.add_command(value)
 
 
+def _usage_line(error: click.UsageError) -> str:
+    """Return what is wrong with the words of a command, and where its help is."""
+    name = next((word for word in sys.argv[1:] if word in qpr.commands), "")
+    what, near, command = error.format_message().rstrip("."), "", qpr.commands.get(name, qpr)
+    if isinstance(error, click.NoSuchOption):
+        flags = [flag for parameter in command.params for flag in parameter.opts]
+        what = f"no option {error.option_name}"
+        near = did_you_mean(error.option_name, [*flags, "--help"])
+    elif name == "" and sys.argv[1:]:
+        what, near = f"no command {sys.argv[1]}", did_you_mean(sys.argv[1], qpr.commands)
+    near = near.strip(" ()").replace("`", "")
+    help = f"see `{' '.join(filter(None, ['qpr', name, '--help']))}`"
+    return f"{what[:1].lower()}{what[1:]}; {f'{near} ' if near else ''}{help}"
+
+
 def run() -> int:
     """Run the command that the arguments of the program name; the exit status."""
     if sys.stdout is None:
@@ -53,8 +68,11 @@ def run() -> int:
         sys.stdout.reconfigure(encoding="utf-8")
     try:
         return qpr.main(standalone_mode=False) or 0
-    except click.UsageError as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        return error.exit_code
+    except click.UsageError as error:
+        print(printable(f"error: {_usage_line(error)}"), file=sys.stderr)
         return error.exit_code
     except click.Abort as stop:  # without a message: Ctrl-C came before the command began
         start = "\n" if stop.args and sys.stderr.isatty() else ""  # a terminal has just shown ^C

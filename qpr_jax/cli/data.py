@@ -22,7 +22,7 @@ log = logging.getLogger("qpr_jax")
 _LEAST = f"Minimum for a cluster.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]"
 
 
-@cli.command(stopped="the output folder is complete or absent")
+@cli.command(stopped="{out} is complete or absent")
 @cli.argument("logs", nargs=-1)
 @cli.option("--out", type=cli.FOLDER, help="Output folder, new.")
 @cli.option("--coherence", type=click.Choice(list(LEAST)), default="pairwise")
@@ -82,7 +82,7 @@ def clusters(
 
 
 def _counts(numbers: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in numbers.items())
+    return ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in numbers.items())
 
 
 @cli.command(stopped="{out} is complete or absent")

@@ -15,7 +15,7 @@ from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.data.columns import format_of, separator_of, table_files
 from qpr_jax.data.decoding import ARROW, STANDARD_INPUT, input_name
-from qpr_jax.errors import UserError, shortened
+from qpr_jax.errors import UserError, counted, shortened
 from qpr_jax.files import locked, read_object, write_json
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _save(
         found.write(folder, output, excel=separator)
         write_json(folder / INFO, info)
     if index is not None:
-        log.info("index: %s rows added", f"{index.add_new(found):,}")
+        log.info("index: %s added", counted(index.add_new(found), "row"))
     _summarize(out, info, found)
     return {"out": out, **info}
 
@@ -214,7 +214,7 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
         log.info("%s, %s: %s | %s", near, value, first, second)
     pairs, labels = pathlib.Path(out, info["files"][0]), pathlib.Path(out, LABELS_FILE)
     if labels.exists() and info["pairs"] and (judged := found_precision(pairs, labels)):
-        text = "precision of the pairs by %d labels: %.2f (90 % interval %.2f to %.2f)"
-        log.info(text.replace("90 %", "90 %%"), *judged)
+        text = "precision of the pairs by %s: %.2f (90 %% interval %.2f to %.2f)"
+        log.info(text, counted(judged[0], "label"), *judged[1:])
     elif info["pairs"]:
         log.info("next: `qpr review %s` judges pairs in a browser", out)

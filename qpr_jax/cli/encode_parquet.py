@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.data.columns import Columns, table_files
+from qpr_jax.data.columns import SKIP, Columns, table_files
 from qpr_jax.data.decoding import import_pyarrow
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import load_encoder
@@ -212,7 +212,7 @@ def _write(part: _Part, job: _Job, encoder: Encoder) -> Iterator[int]:
                 first = good.index(False)
                 where = f"{part.source}, row {at + first} of row group {part.group}"
                 what = f"expected a question in `{job.column}`, got {short(texts[first])}"
-                raise UserError(f"{where}: {what}", remedy="correct the row, or skip bad rows")
+                raise UserError(f"{where}: {what}", remedy=f"correct it, or {SKIP}")
             at += len(good)
             batch = batch.filter(pyarrow.array(good))
             if len(batch):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
-_FITTED = "fitted to {labels:,} labels, {duplicates:,} duplicates"
+_FITTED = "fitted to {labels:,} labels (duplicates: {duplicates:,})"
 _FIT = "precision {precision:.2f} and recall {recall:.2f} at 0.5, Brier score {brier:.3f}"
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
@@ -123,7 +123,7 @@ def evaluate(
     if beir is not None:
         from qpr_jax.evaluation.beir_scores import beir_scores
 
-        return beir_scores(encode, beir, split or "test", run_file=trec)
+        return beir_scores(encode, beir, split or "test", trec=trec)
     if way == "translation":
         return _score_translations(encode, pairs, skip_bad_rows=skip_bad_rows)
     read = functools.partial(read_question_pairs, format=format, skip_bad_rows=skip_bad_rows)
@@ -154,7 +154,7 @@ def _score_retrieval(
     there = zip(ids, retriever.store.get(ids), strict=True)
     if missing := [value for value, question in there if question is None]:
         counts = f"{len(missing):,} of {len(ids):,}"
-        what = f"{counts} ids are not in {folder}, such as {missing[0]}"
+        what = f"ids that are not in {folder}: {counts}, such as {missing[0]}"
         raise UserError(what, remedy="remove their rows, or name the index of these ids")
 
     def score(word: Rerank) -> dict[str, Any]:

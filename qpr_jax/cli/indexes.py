@@ -20,7 +20,7 @@ from qpr_jax.cli import command as cli
 from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT
 from qpr_jax.data.entries import Entry
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, counted, similar_path
 from qpr_jax.files import MANIFEST
 from qpr_jax.ids import EXPECTED, Id, id_key, parse_key
 
@@ -78,8 +78,8 @@ def index(
         location=folder,
         index_config={name: value for name, value in index_config.items() if value is not None},
     )
-    text = "%s: %s questions" + ", in place of the old index and all that was added" * old
-    log.info(text, folder, f"{len(retriever):,}")
+    text = "%s: %s" + ", in place of the old index and all that was added" * old
+    log.info(text, folder, counted(len(retriever), "question"))
     facts = dataclasses.asdict(retriever.store.index_config)
     return {"folder": folder, "questions": len(retriever), **facts}
 
@@ -159,7 +159,8 @@ def _is_text(queries: str) -> bool:
     """Return whether this is a query, not a file; UserError for the name of a file that is gone."""
     has_suffix = re.fullmatch(r"\S*(/\S*|\.\w+)", queries) is not None
     if has_suffix and not os.path.exists(queries):
-        raise UserError(f"{queries}: found no such file", remedy="name a file, or use --query")
+        what = f"{queries}: found no such file{similar_path(queries)}"
+        raise UserError(what, remedy="name a file, or use --query")
     is_file = os.path.exists(queries) and not os.path.isdir(queries)
     if is_file and not has_suffix:
         log.info("queries: the lines of the file %s", queries)
@@ -198,7 +199,7 @@ def add(folder: str, questions: tuple[str, ...], read: cli.Read) -> None:
                 sys.stdout.writelines(lines)
             sys.stdout.flush()
     finally:  # after an error, too: the same command would add these twice
-        added, now = f"{count - replaced:,} added", f"{len(retriever):,} questions"
+        added, now = f"{count - replaced:,} added", counted(len(retriever), "question")
         log.info("%s: %s, %s replaced, %s", folder, added, f"{replaced:,}", now)
 
 
@@ -224,7 +225,8 @@ def remove(
     Example: qpr remove my_index --id 17 --id 4
     """
     if ids != "-" and not one and not os.path.exists(ids):
-        raise UserError(f"{ids}: no such file", remedy="for an id write `--id`")
+        what = f"{ids}: found no such file{similar_path(ids)}"
+        raise UserError(what, remedy="for an id write `--id`")
     retriever = cli.load_index(folder)
     remedy = "name the column with `--id-column`, or another format with `--format`"
     read: Iterator[Id] = read_values(
@@ -232,7 +234,8 @@ def remove(
     )
     named = dict.fromkeys(map(id_key, one) if one else read)
     count = retriever.remove(named, ignore_missing=ignore_missing)
-    log.info("%s: %s removed, %s questions", folder, f"{count:,}", f"{len(retriever):,}")
+    left = counted(len(retriever), "question")
+    log.info("%s: %s removed, %s", folder, f"{count:,}", left)
     return {"folder": folder, "removed": count, "questions": len(retriever)}
 
 
@@ -248,7 +251,7 @@ def compact(folder: str) -> dict[str, Any]:
     """
     retriever = cli.load_index(folder)
     retriever.compact()
-    log.info("%s: %s questions", folder, f"{len(retriever):,}")
+    log.info("%s: %s", folder, counted(len(retriever), "question"))
     return {"folder": folder, "questions": len(retriever)}
 
 

@@ -15,7 +15,7 @@ from qpr_jax.cli import command as cli
 from qpr_jax.cli.serve import PORT, allowed_hosts, host_names, host_option, listen, run_app
 from qpr_jax.data.decoding import STANDARD_INPUT
 from qpr_jax.data.tables import read_table
-from qpr_jax.errors import UserError, needs
+from qpr_jax.errors import UserError, counted, needs
 from qpr_jax.files import read_object
 
 if TYPE_CHECKING:
@@ -83,9 +83,10 @@ def review(
         app = make_review_app(session, token=token, allowed_hosts=[*LOOPBACK, *others])
         name = next((name for name in others if name != "*"), "localhost")
         url = f"http://{name}:{listening.getsockname()[1]}/?token={token}"
-        facts = {"pairs": len(session.found.values), "labels": len(session.history), "url": url}
-        text = "%s: %s pairs to judge, %s labels in %s; the page is at %s"
-        log.info(text, pairs, f"{facts['pairs']:,}", f"{facts['labels']:,}", path, url)
+        count, judged = len(session.found.values), len(session.history)
+        facts = {"pairs": count, "labels": judged, "url": url}
+        text = "%s: %s to judge, %s in %s; the page is at %s"
+        log.info(text, pairs, counted(count, "pair"), counted(judged, "label"), path, url)
         if cli.wants_json():
             click.echo(json.dumps(facts))
         try:
@@ -128,16 +129,18 @@ def _implied(session: Review) -> str:
     estimate = session.estimate()
     if estimate is None:
         return "no label"
+    labels = counted(estimate.labels, "label")
     limits = f"90 % interval {estimate.low:.3f} to {estimate.high:.3f}"
     if estimate.low == estimate.high:
         limits = "all of them have labels"
     if not session.found.option:
-        labels = f"{estimate.labels:,} labels"
         return f"{labels}: Hits@1 of the queries is {estimate.precision:.3f} ({limits})"
     value = threshold_of(session.found, estimate)
     flag = f"--{session.found.option.replace('_', '-')} {value!r}"
-    line = f"`{flag}` of `qpr duplicates` accepts {estimate.pairs:,} pairs at a precision of "
+    line = (
+        f"`{flag}` of `qpr duplicates` accepts {counted(estimate.pairs, 'pair')} at a precision of "
+    )
     line += f"{estimate.precision:.3f} ({limits})"
     if not estimate.reached:
         line = f"no threshold has a precision of {session.precision:g}; the best: {line}"
-    return f"{estimate.labels:,} labels: {line}"
+    return f"{labels}: {line}"

@@ -14,7 +14,7 @@ import click
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.cli.program import use_huge_pages
-from qpr_jax.errors import Interrupted, UserError, needs
+from qpr_jax.errors import Interrupted, UserError, counted, needs
 from qpr_jax.training.presets import FACTS, PRESETS
 
 log = logging.getLogger("qpr_jax")
@@ -70,7 +70,7 @@ def train(
     for change in changes:
         name, equals, value = change.partition("=")
         if not equals:
-            raise UserError(f"expected NAME=VALUE, got {change!r}", setting="set")
+            raise UserError(f"expected NAME=VALUE, got {change!r}", setting="changes")
         settings = override(settings, {name: value})
     if preset == "fine_tune" and not settings.data.path:
         example = f"`qpr train {workdir} pairs.tsv --encoder {settings.encoder.pretrained}`"
@@ -166,7 +166,7 @@ def encode(
             skip_bad_rows=read.keywords["skip_bad_rows"],
             spark=spark or "",
         )
-        log.info("%s: %s vectors", out, f"{rows:,}")
+        log.info("%s: %s", out, counted(rows, "vector"))
         return {"out": out, "vectors": rows}
     if spark is not None:
         raise click.UsageError("--spark needs QUESTIONS to be a folder of Parquet files")
@@ -174,7 +174,7 @@ def encode(
     texts = (entry.question for entry in progress.count(read([questions]), "encoded"))
     facts: dict[str, Any] = {"dimension": model.dimension, "encoder": model.fingerprint}
     rows = encode_to_file(out, texts, model.encode, **facts)
-    log.info("%s: %s vectors of %d dimensions", out, f"{rows:,}", model.dimension)
+    log.info("%s: %s of %d dimensions", out, counted(rows, "vector"), model.dimension)
     return {"out": out, "vectors": rows, **facts}
 
 

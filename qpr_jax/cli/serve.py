@@ -23,7 +23,7 @@ import click
 
 from qpr_jax.cli import command as cli
 from qpr_jax.cli.program import use_huge_pages
-from qpr_jax.errors import UserError, needs
+from qpr_jax.errors import UserError, counted, needs
 from qpr_jax.machine import cpu_count
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ def serve(
 def _say(settings: Settings, url: str, as_json: bool, count: int) -> None:
     gc.freeze()  # the index stays, so the collector need not scan it
     writing = "with the token" if settings.token else "off"
-    log.info("%s: %s questions at %s, writing %s", settings.folder, f"{count:,}", url, writing)
+    what = counted(count, "question")
+    log.info("%s: %s at %s, writing %s", settings.folder, what, url, writing)
     if as_json:
         facts = {"folder": settings.folder, "questions": count, "url": url}
         click.echo(json.dumps(facts | {"writing": bool(settings.token)}))

@@ -60,7 +60,7 @@ def read_qrels(folder: StrPath, split: str) -> Qrels:
             raise _bad_row(path, line, f"query {query} and {document} have two scores")
     if not qrels:
         what = f"{path}: expected relevant documents, got none"
-        raise UserError(what, remedy="name another with `--split`")
+        raise UserError(what, remedy="name another with `split`")
     return qrels
 
 

@@ -26,20 +26,20 @@ from qpr_jax.data.decoding import (
 )
 from qpr_jax.data.json_rows import ID_NAMES, NO_JSON, TEXT_NAMES
 from qpr_jax.data.separated import find_separator
-from qpr_jax.errors import UserError, short
+from qpr_jax.errors import UserError, did_you_mean, short
 from qpr_jax.files import MANIFEST, StrPath, read_object, write_atomically
 from qpr_jax.text.cleaning import replace_surrogates
 
 log = logging.getLogger("qpr_jax")
 
-NAME_COLUMNS = "name its columns so, or another format with `--format`"
-SKIP = "skip bad rows (`--skip-bad-rows`, `skip_bad_rows=True`, `data.skip_bad_rows=True`)"
+NAME_COLUMNS = "name its columns so, or another format with `format`"
+SKIP = "skip bad rows (`skip_bad_rows=True`)"
 
 _SUFFIXES = {"feather": "arrow", "ipc": "arrow", "arrows": "arrow"}
 _SUFFIXES |= {"ndjson": "jsonl", "pq": "parquet"}
 _PANDAS_INDEX = "__index_level_"  # in a Parquet file, an index without a name
-NAME_TEXT = "name the question's column (`text_column`, `--text-column`)"
-_NAME_ID = "name the id's column (`id_column`, `--id-column`)"
+NAME_TEXT = "name the question's column (`text_column`)"
+_NAME_ID = "name the id's column (`id_column`)"
 _NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
 
 R = TypeVar("R")
@@ -81,7 +81,7 @@ def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...
         if not found:
             suffixes = ".jsonl, .csv, .tsv, .parquet, also .gz and .zst"
             what = f"{path}: expected a folder with tables ({suffixes}), found none"
-            raise UserError(what, remedy="name its files, or give their format with `--format`")
+            raise UserError(what, remedy="name its files, or give their format with `format`")
         files += sorted(found)
     return tuple(files)
 
@@ -123,7 +123,7 @@ def read_rows(
             return require(found, columns, remedy=remedy, source=source)
         if len(columns) > 1:
             what = f"{source}: expected columns {', '.join(columns)}, got lines of text"
-            raise UserError(what, remedy="name tsv, csv, jsonl or parquet with `--format`")
+            raise UserError(what, remedy="name tsv, csv, jsonl or parquet with `format`")
         return columns
 
     for line, row in decode_rows(path, kind, choose):
@@ -131,7 +131,7 @@ def read_rows(
             (text,) = row.values()
             if like := _table_format(text):
                 what = f"{source}: expected lines of text, got what looks like {like}"
-                remedy = "name its format with `--format`, lines if it is text"
+                remedy = "name its format with `format`, lines if it is text"
                 raise UserError(what, remedy=remedy)
         names = [] if callable(columns) or isinstance(row, str) else columns
         missing = [name for name in names if name not in row]  # of JSON
@@ -227,7 +227,8 @@ def require(
     start = f"{source}: " if source else ""
     for name in filter(None, required):
         if name not in names:
-            what = f"{start}expected a column `{name}`, got {listed(names)}"
+            meant = did_you_mean(name, names)
+            what = f"{start}expected a column `{name}`{meant}, got {listed(names)}"
             raise UserError(what, remedy=remedy)
         if names.count(name) > 1:
             what = f"{start}expected one column `{name}`, got {names.count(name)}"
@@ -277,7 +278,7 @@ class Columns:
         start, in_text = f"{source}: " if source else "", kind in ("csv", "tsv")
         if kind == "lines" and (self.text or self.id or isinstance(self.payload, tuple)):
             what = f"{start}expected a table with these columns, got lines of text"
-            raise UserError(what, remedy="name its format with `--format`")
+            raise UserError(what, remedy="name its format with `format`")
         text = self.text or _usual(names, TEXT_NAMES, start, NAME_TEXT)
         if not text and len(names) == 1 and names[0].lower() not in ID_NAMES:
             text = names[0] if not in_text or _has_usual_word(names[0]) else ""
@@ -295,10 +296,9 @@ class Columns:
         require(names, [text, *self.more * bool(source)], remedy=NAME_TEXT, source=source)
         require(names, [key], remedy=_NAME_ID, source=source)
         if source:
-            require(names, payload, remedy="name others with `--payload`", source=source)
+            require(names, payload, remedy="name others with `payload`", source=source)
         chosen = {text, key, *payload} - {""}
-        kept = tuple(name for name in names if name in chosen)
-        return Columns(text, key, payload, self.more, kept)
+        return Columns(text, key, payload, self.more, tuple(n for n in names if n in chosen))
 
 
 def _usual(names: Sequence[str], usual: Sequence[str], start: str, remedy: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 from qpr_jax.data.json_rows import json_rows
 from qpr_jax.data.separated import Cells, Line, find_separator, read_cells
-from qpr_jax.errors import UserError, needs, short, shortened
+from qpr_jax.errors import UserError, needs, short, shortened, similar_path
 from qpr_jax.text.cleaning import without_unseen
 
 log = logging.getLogger("qpr_jax")
@@ -110,7 +110,9 @@ def open_input(path: str) -> Iterator[Any]:
             file = file or stack.enter_context(open(path, "rb", _START))
         except OSError as error:
             remedy = "download it, and name the file" if "://" in path else "name a file"
-            raise UserError(f"{path}: cannot be read ({error.strerror})", remedy=remedy) from None
+            meant = similar_path(path) if isinstance(error, FileNotFoundError) else ""
+            what = f"{path}: cannot be read{meant or f' ({error.strerror})'}"
+            raise UserError(what, remedy=remedy) from None
         start = file.peek(4)[:4]
         if start[:2] == b"\x1f\x8b":
             file = io.BufferedReader(gzip.GzipFile(fileobj=file))
@@ -136,7 +138,7 @@ def read_lines(file: Any, source: str) -> Iterator[Line]:
     start = file.peek(_START)
     if kind := _TYPED.get(start[:4]):
         what = f"{source}: expected text, got {kind.capitalize()}"
-        raise UserError(what, remedy=f"name its format with `--format {kind}`")
+        raise UserError(what, remedy=f'name its format with `format="{kind}"`')
     encoding = json.detect_encoding(start)
     if encoding not in ("utf-8", "utf-8-sig"):
         try:
@@ -278,7 +280,7 @@ def _arrow_rows(file: Any, path: str, kind: str, choose: Choose) -> Rows:
         yield from enumerate(batch_rows(batch.select(names) for batch in batches), start=1)
     except arrow.ArrowException as error:
         what = f"{input_name(path)}: expected {kind.capitalize()} ({shortened(str(error))})"
-        remedy = "fetch it again, or name another format with `--format`"
+        remedy = "fetch it again, or name another format with `format`"
         raise UserError(what, remedy=remedy) from None
 
 

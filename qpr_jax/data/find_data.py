@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 
 from qpr_jax import progress
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, similar_path
 from qpr_jax.files import StrPath, refuse_existing, replace_folder, user_cache, write_atomically
 
 log = logging.getLogger("qpr_jax")
@@ -30,7 +30,7 @@ def find_quora(path: str = "") -> pathlib.Path:
     if path:
         file = pathlib.Path(path)
         if not file.exists():
-            what = f"expected a file of question pairs, found none at {path}"
+            what = f"expected a file of question pairs, found none at {path}{similar_path(path)}"
             raise UserError(what, setting="data.path", remedy="name a file or a folder")
         return file
     folder, cached = os.environ.get("QPR_DATA_DIR"), user_cache() / NAME
@@ -47,7 +47,7 @@ def find_quora(path: str = "") -> pathlib.Path:
         what = f"expected a pair file at $QPR_DATA_DIR/quora/{NAME} or {cached}, got none, and the "
         what += f"download from {ADDRESS} failed ({error})"
         remedy = "put the file there, name it with `data.path`, or use "
-        remedy += "`--config synthetic_sdml`, which needs no data"
+        remedy += "`data.source=synthetic`, which needs none"
         raise UserError(what, remedy=remedy) from error
     return cached
 

@@ -49,7 +49,7 @@ def json_rows(lines: Iterator[Line], source: str) -> Iterator[tuple[int, Row]]:
                 first = json.loads(first) and ""
             if first.startswith("["):  # not even a line of JSON
                 what = f"{source}: expected an array of JSON objects ({shortened(str(error))})"
-                remedy = "correct it, or name another format with `--format`"
+                remedy = "correct it, or name another format with `format`"
                 raise UserError(what, remedy=remedy) from None
     if isinstance(document, dict | list) and document:
         rows = _rows_of(document, source)

@@ -75,7 +75,7 @@ def read_translations(spec: str, *, skip_bad_rows: bool = False) -> Translations
     is_dictionary = all(statistics.median(counts) <= 1 for counts in lengths)
     equal = sum(first == second for first, second in pairs)
     if not is_dictionary and equal >= max(_EQUAL_LEAST, _EQUAL_SHARE * len(pairs)):
-        what = f"{source}: {equal} of {len(pairs)} rows have the same text on both sides"
+        what = f"{source}: rows with the same text on both sides: {equal} of {len(pairs)}"
         raise UserError(what, remedy="give the translations")
     return Translations(spec, *languages, sources, targets, is_dictionary, bad.count)
 

@@ -22,7 +22,7 @@ from qpr_jax.data.frames import (
     row_labels,
     select_rows,
 )
-from qpr_jax.errors import UserError, needs, short
+from qpr_jax.errors import UserError, needs, short, similar_path
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, id_key
 from qpr_jax.text.cleaning import as_texts
@@ -115,8 +115,8 @@ class Table:
             )
             first = f", first in {next(is_same)}"
         what = f"{self.place(row, line)}: the id {value} occurs twice{first}"
-        remedy = "give each its own, name another column with `--id-column`, or read none with "
-        return UserError(what, remedy=remedy + "`--no-ids`")
+        remedy = "give each its own, name another column with `id_column`, or read none with "
+        return UserError(what, remedy=remedy + '`id_column=""`')
 
     @property
     def _several(self) -> bool:
@@ -240,7 +240,7 @@ def as_entries(
         entries = make_entries(rows, columns, bad, note=note)
     elif is_path(questions):
         if isinstance(questions, str) and not os.path.exists(questions):
-            what = f"{source}: found no file {short(questions)}"
+            what = f"{source}: found no file {short(questions)}{similar_path(questions)}"
             raise UserError(what, remedy=f"correct its name; pass [{name}] if it is a question")
         path, ignore = os.fspath(questions), lambda *_: None
         columns = _keep(columns, payload)

@@ -67,7 +67,7 @@ def write_tasks(
         }
         if not parts[name]["clusters"]:
             what = f"expected duplicates in each part, got none for {name}"
-            raise UserError(what, remedy="change `--dev` or `--test`, or give more pairs")
+            raise UserError(what, remedy="change `dev` or `test`, or give more pairs")
         if name in QUERIES:
             queries = _queries(data, clusters, np.flatnonzero(able & there), part)
             asked[queries] = True
@@ -102,7 +102,7 @@ def _assign_parts(data: QuestionPairs, groups: np.ndarray, dev: float, test: flo
     """Return the part of each question, int8 [Q]; see `write_tasks`."""
     if dev + test >= 1:
         what = f"expected shares below 1 in all, got {dev + test:g}"
-        raise UserError(what, remedy="lower `--dev` or `--test`")
+        raise UserError(what, remedy="lower `dev` or `test`")
     count = int(groups.max(initial=-1)) + 1
     weights = np.bincount(groups, minlength=count)
     smallest = np.full(count, np.iinfo(np.int64).max)
@@ -147,7 +147,7 @@ def _queries(
     if not len(chosen):
         reason = "each question of its clusters has the text of another"
         what = f"expected queries in {name}, got none: {reason}"
-        raise UserError(what, remedy="raise `--dev` or `--test`, or give more pairs")
+        raise UserError(what, remedy="raise `dev` or `test`, or give more pairs")
     return chosen
 
 

@@ -33,7 +33,7 @@ from qpr_jax.distant.method import (
     sample_pairs,
     split_clusters,
 )
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, counted
 from qpr_jax.files import (
     StrPath,
     read_json,
@@ -117,7 +117,7 @@ def write_clusters(folder: StrPath, log: LogQuestions, method: Method) -> dict[s
         splits[split].update(clusters=1, questions=len(questions), pairs=len(sample))
     if empty := [split for split in SPLITS if not splits[split]["clusters"]]:
         what = f"expected clusters in each split, got none for {empty[0]} without the {overlap:,} "
-        remedy = "give more logs, lower `--min-coherence`, or try another `--seed`"
+        remedy = "give more logs, lower `min_coherence`, or try another `seed`"
         raise UserError(f"{what}questions that are also in train", remedy=remedy)
     texts = sorted(question.text for question in log.questions)
     undecided = sum(question.answer == UNDECIDED for question in log.questions)
@@ -158,15 +158,15 @@ def _pairs_of(split: str) -> str:
 def _coherent(found: Sequence[Cluster], log: LogQuestions, method: Method) -> list[Cluster]:
     """Return the clusters that are coherent enough; UserError if there are none."""
     if not found:
-        got = f"got none in {log.rows:,} rows and {log.bad_rows:,} bad ones"
+        got = f"got none in {counted(log.rows, 'row')} ({log.bad_rows:,} more are bad)"
         what = f"expected answers with two questions or more, {got}"
         raise UserError(what, remedy=NAME_COLUMNS)
-    kept = [cluster for cluster in found if cluster.coherence >= method.least]
+    kept = [cluster for cluster in found if cluster.coherence >= method.min_coherence]
     if not kept:
         most = max(cluster.coherence for cluster in found)
-        what = f"expected clusters with a coherence of at least {method.least:g}, got none: "
+        what = f"expected clusters of a coherence of {method.min_coherence:g} or more, got none: "
         what += f"the most coherent of {len(found):,} has {most:.3g}"
-        remedy = "lower `--min-coherence`, or use `--coherence pairwise` if it is `paper`"
+        remedy = 'lower `min_coherence`, or use `coherence="pairwise"` if it is paper'
         raise UserError(what, remedy=remedy)
     return kept
 

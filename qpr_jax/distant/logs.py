@@ -15,7 +15,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.integrations import spark
 from qpr_jax.text.tokenizer import canonical
 
-NAME_COLUMNS = "name the columns with `qpr clusters --question --answer`"
+NAME_COLUMNS = "name the columns with `question` and `answer`"
 _SKIP = f"{NAME_COLUMNS}, or {SKIP}"
 _PARTITION = 100_000  # rows of a partition of Spark, about
 UNDECIDED = ""  # the answer of a question without a most frequent answer

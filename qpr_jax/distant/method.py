@@ -29,13 +29,13 @@ class Method:
 
     Attributes:
       coherence: "pairwise" or "paper", see `pairwise_coherence` and `paper_coherence`.
-      least: clusters with less coherence are removed.
+      min_coherence: clusters with less coherence are removed.
       pairs: the largest number of pairs of a cluster.
       seed: of the split and of the sampled pairs.
     """
 
     coherence: str = "pairwise"
-    least: float = LEAST["pairwise"]
+    min_coherence: float = LEAST["pairwise"]
     pairs: int = 100
     seed: int = 0
 
@@ -110,7 +110,7 @@ def split_clusters(clusters: Sequence[Cluster], method: Method) -> dict[str, str
     if len(clusters) < len(SPLITS):
         into = f"{len(SPLITS)} clusters or more, to split into {', '.join(SPLITS)}"
         what = f"expected {into}, got {len(clusters)}"
-        raise UserError(what, remedy="lower `--min-coherence`, or give more logs")
+        raise UserError(what, remedy="lower `min_coherence`, or give more logs")
     answers = sorted((draw("split", method.seed, c.answer), c.answer) for c in clusters)
     tenth = max(1, round(len(clusters) / 10))
     names = itertools.chain.from_iterable([name] * tenth for name in HELD_OUT)

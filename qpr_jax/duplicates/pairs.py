@@ -38,7 +38,7 @@ from qpr_jax.duplicates.rows import (
     check_bound,
     check_linkage,
 )
-from qpr_jax.errors import UserError, shortened
+from qpr_jax.errors import UserError, counted, shortened
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, order_key
 from qpr_jax.index.protocol import Question
@@ -231,14 +231,14 @@ class Pairs:
         return iter(self.pairs)
 
     def __repr__(self) -> str:
-        counts = len(self.pairs), len(self._row_groups), self.rows.table_rows
-        pairs, groups, rows = (f"{count:,}" for count in counts)
-        lines = [f"<Pairs: {pairs} pairs and {groups} groups in {rows} rows>"]
+        pairs = counted(len(self.pairs), "pair")
+        groups = counted(len(self._row_groups), "group")
+        lines = [f"<Pairs: {pairs} and {groups} in {counted(self.rows.table_rows, 'row')}>"]
         for pair in self.pairs[:_SHOWN]:
             score = "" if pair.score is None else f"{pair.score:.3f}  "
             texts = (json.dumps(text, ensure_ascii=False) for text in pair[4:])
             lines.append(f"  {score}{pair.distance:.3f}  {'  '.join(map(shortened, texts))}")
-        more = counts[0] - _SHOWN
+        more = len(self.pairs) - _SHOWN
         return "\n".join([*lines, *([f"... and {more:,} more pairs"] if more > 0 else [])])
 
     @functools.cached_property

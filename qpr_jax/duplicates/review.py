@@ -67,7 +67,7 @@ class FoundPairs:
 def pair_key(id1: object, id2: object) -> int:
     """Return a hash of two ids, 64 bits; also where a pair stands in the random order.
 
-    Their order counts: with `--against` each is of a table of its own.
+    Their order counts: with `against` each is of a table of its own.
     """
     text = f"{len(str(id1))} {id1} {id2}"
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -251,7 +251,7 @@ def open_review(
         with another score, or another review has the file of labels open.
     """
     path = pathlib.Path(labels)
-    other = "name another file with --labels"
+    other = "name another file with `labels`"
     busy = f"{path}: another review is writing this file"
     with locked(path.with_name(f".{path.name}.lock"), busy=busy):
         rows = _read_labels(path) if path.exists() else []

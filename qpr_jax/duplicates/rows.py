@@ -21,7 +21,7 @@ import numpy as np
 from qpr_jax.data.columns import listed
 from qpr_jax.data.frames import is_missing
 from qpr_jax.encoders.encoder import Encoder, encode_in_parts
-from qpr_jax.errors import UserError, check_number, shortened
+from qpr_jax.errors import UserError, check_number, counted, did_you_mean, shortened
 from qpr_jax.ids import id_key, numbered, order_key
 from qpr_jax.index.close_pairs import Compare
 from qpr_jax.index.protocol import Question
@@ -146,14 +146,13 @@ def _cleaned(texts: list[str], cleaner: Cleaner | None) -> list[str]:
     texts = [*map(without_unseen, texts)]
     plain, near_texts = Cleaner({}).clean_all(texts), cleaner.clean_all(texts)
     if tagged := sum(map(operator.ne, plain, texts)):
-        log.info("%s rows are compared without their HTML (see `--no-clean`)", f"{tagged:,}")
+        log.info("rows that are compared without their HTML (see `clean=False`): %s", f"{tagged:,}")
     if cleaner.shared:
         log.info(
-            "%s rows are compared without %d sentences that many rows share, such as %r "
-            "(see `--no-clean`)",
-            f"{sum(map(operator.ne, near_texts, plain)):,}",
-            len(cleaner.shared),
+            "%s that many rows share, such as %r, are left out (see `clean=False`), in rows: %s",
+            counted(len(cleaner.shared), "sentence"),
             shortened(next(iter(cleaner.shared)), 60),
+            f"{sum(map(operator.ne, near_texts, plain)):,}",
         )
     groups: dict[str, set[str]] = collections.defaultdict(set)
     for text, near in zip(texts, near_texts, strict=True):
@@ -170,8 +169,9 @@ def _spelled(texts: Iterable[str], *, ignore_numbers: bool) -> dict[str, str]:
     uses = collections.Counter(masked.values())
     count = sum(number for number in uses.values() if number > 1)
     if count:
-        end = "" if ignore_numbers else ", so all are kept; `--ignore-numbers` joins them"
-        log.info("%s texts differ from others in numbers only%s", f"{count:,}", end)
+        text = "%s texts differ from others in numbers only"
+        text += "" if ignore_numbers else ", so all are kept; `ignore_numbers=True` joins them"
+        log.info(text, f"{count:,}")
     if ignore_numbers:
         return {text: masked[value] for text, value in spelled.items()}
     return spelled
@@ -210,9 +210,9 @@ def leave_out_indexed(
             if folded(old[key].text) != folded(row.text):
                 lost.append(row.id)
     if lost and not replace:
-        what = f"{len(lost):,} ids of the table are those of other questions in the index, such as "
-        remedy = "give other ids or none, or replace these questions with `--replace`"
-        raise UserError(f"{what}{lost[0]!r}", setting="incremental", remedy=remedy)
+        what = f"ids that other questions have in the index: {len(lost):,}, such as "
+        remedy = "give other ids or none, or replace these questions with `replace=True`"
+        raise UserError(f"{what}{lost[0]!r}", remedy=remedy)
     return new, [row for row in stored if id_key(row.id) not in replaced]
 
 
@@ -271,7 +271,8 @@ def require_column(name: str, kept: Collection[str], setting: str) -> None:
     """UserError unless a column is among those that are kept with questions."""
     if name not in kept:
         columns = listed([shortened(column) for column in kept])
-        what = f"expected a column `{shortened(name)}` that is kept with the questions, got "
+        what = f"expected a column `{shortened(name)}`{did_you_mean(name, kept)} that is kept with "
+        what += "the questions, got "
         raise UserError(what + columns, setting=setting, remedy="name another column")
 
 

@@ -27,7 +27,7 @@ from qpr_jax.encoders.language import say_unknown_words
 from qpr_jax.encoders.load import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, first_repeated
+from qpr_jax.ids import Id, first_repeated, pair_codes
 from qpr_jax.index import close_pairs as close
 from qpr_jax.index.protocol import Question, as_questions
 from qpr_jax.pair_model.model import FittedModel, read_encoder_and_model, require_model
@@ -262,7 +262,7 @@ def _score_near(
             near = scorer.without_guards(pairs.distances, means) >= logit
             part = pairs.where(near)
             scores = _score(rows, part, scorer, spreads)
-            codes.append(_codes(part, len(vectors)))
+            codes.append(pair_codes(part.first, part.second, len(vectors)))
             found.append(scores)
             near[near] = scores >= least
             return np.asarray(near)
@@ -272,7 +272,7 @@ def _score_near(
     scores = np.full(len(pairs.first), np.nan)
     if least is not None:
         ordered, places = np.unique(np.concatenate(codes), return_index=True)
-        at = np.searchsorted(ordered, _codes(pairs, len(vectors)))
+        at = np.searchsorted(ordered, pair_codes(pairs.first, pairs.second, len(vectors)))
         scores = np.concatenate(found)[places[at]]
     elif model:
         with progress.bar("scoring"):
@@ -282,12 +282,6 @@ def _score_near(
     scores = np.append(np.full(len(copies.first), 1.0 if model else np.nan), scores)
     order = _strongest_first(pairs, scores)
     return near._replace(pairs=pairs.where(order)), scores[order]
-
-
-def _codes(pairs: close.Pairs, entries: int) -> np.ndarray:
-    """Return a number for each pair, int64 [P], whichever of its entries is the first."""
-    first, second = pairs.first.astype(np.int64), pairs.second.astype(np.int64)
-    return np.minimum(first, second) * entries + np.maximum(first, second)
 
 
 def _search(

@@ -111,8 +111,8 @@ def say_cut(encoder: Encoder, cut: int, count: int) -> None:
     """Warn of texts that are longer than an encoder reads, once for each encoder."""
     if encoder not in _said_cut:
         _said_cut.add(encoder)
-        message = "%s of %s texts have more than %d tokens: the rest of them is not read"
-        log.warning(message, f"{cut:,}", f"{count:,}", encoder.max_tokens)
+        message = "texts of more than %d tokens, of which the rest is not read: %s of %s"
+        log.warning(message, encoder.max_tokens, f"{cut:,}", f"{count:,}")
 
 
 def encode_in_parts(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:

@@ -51,7 +51,7 @@ def say_unknown_words(encoder: Encoder, texts: Sequence[str]) -> None:
     if words and unknown >= _MOST_UNKNOWN * words + deviations:
         log.warning(
             "the encoder knows %.0f %% of the words of these texts, so it compares them by letters "
-            "and common words, not by meaning; name one of their language, as `--encoder %s`, or "
+            'and common words, not by meaning; name one of their language, as `encoder="%s"`, or '
             "train one",
             100 - 100 * unknown / words,
             MULTILINGUAL,

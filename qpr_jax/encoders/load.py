@@ -26,7 +26,7 @@ from qpr_jax.encoders import (
     transformer_encoder,
 )
 from qpr_jax.encoders.encoder import CARD, Encoder
-from qpr_jax.errors import UserError, needs
+from qpr_jax.errors import UserError, later_format, needs
 from qpr_jax.files import (
     MANIFEST,
     StrPath,
@@ -92,8 +92,9 @@ def load_encoder(named: StrPath) -> Encoder:
     if format is None:
         got = manifest_format(folder) or "none"
         what = f"{folder}: expected an encoder ({', '.join(FORMATS)}), got {got}"
-        remedy = "name another folder, or first register one of your own"
-        raise UserError(what, remedy=f"{remedy} with `qpr_jax.register_encoder`")
+        remedy = "name another folder, or first register one of your own with "
+        remedy += "`qpr_jax.register_encoder`"
+        raise UserError(what, remedy=later_format(got, _OWN) or remedy)
     return FORMATS[format](folder)
 
 
@@ -196,7 +197,7 @@ def default_folder(texts: Sequence[object], count: int | None = None) -> pathlib
       count: how many there are; None: not known.
     """
     if len(texts) <= MOST_ROWS:
-        text = "encoder: %s; `--encoder %s` is about 20 times as fast, and less accurate"
+        text = 'encoder: %s; `encoder="%s"` is about 20 times as fast, and less accurate'
         log.info(text, MINILM, STUDENT)
         return PACKAGED[MINILM]
     some = texts[:: max(1, len(texts) // _TIMED)]
@@ -207,7 +208,7 @@ def default_folder(texts: Sequence[object], count: int | None = None) -> pathlib
     encoder.encode(sample)
     seconds = (time.monotonic() - start) / max(1, len(sample)) * (count or MOST_ROWS)
     rows, each = f"{MOST_ROWS:,}", "" if count else f" for {MOST_ROWS:,} rows"
-    text = "encoder: %s, since there are more than %s rows; `--encoder %s` is more accurate, and "
+    text = 'encoder: %s, since there are more than %s rows; `encoder="%s"` is more accurate, and '
     text += "takes about %s%s"
     log.info(text, STUDENT, rows, MINILM, duration(seconds), each)
     return PACKAGED[STUDENT]

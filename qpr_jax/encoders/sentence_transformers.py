@@ -87,7 +87,7 @@ def parse_model(
     config = parse_object(files, CONFIG, where)
     if "ForSequenceClassification" in str(config.get("architectures")):
         what = f"{where}: expected an encoder of questions, got a cross-encoder, which scores pairs"
-        remedy = "search with `--cross-encoder`, which takes it"
+        remedy = "give it to a search, as its cross-encoder"
         raise UserError(what, remedy=remedy)
     shape = parse_shape(config, where)
     pooling, normalize = _pooling(files, where)

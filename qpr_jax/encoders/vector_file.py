@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, counted
 from qpr_jax.files import StrPath, locked, name_in_errors, read_object, write_json
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def encode_to_file(
                 what = f"{part}: was started with other questions or another encoder"
                 raise UserError(what, remedy="remove the file to start again")
             if rows:
-                log.info("%s: resuming after %s questions", path, f"{rows:,}")
+                log.info("%s: resuming after %s", path, counted(rows, "question"))
             file.truncate(start + rows * 4 * dimension)
             file.seek(0, os.SEEK_END)
             while some := [*itertools.islice(stream, chunk)]:

@@ -15,7 +15,7 @@ from typing import IO
 import numpy as np
 
 from qpr_jax.data.beir_format import Qrels, read_corpus, read_qrels, read_queries
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, counted
 from qpr_jax.evaluation.rankings import ranking_scores, reciprocal_rank
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.index.vectors import exact_top_k, nearest
@@ -30,11 +30,11 @@ log = logging.getLogger("qpr_jax")
 
 
 def beir_scores(
-    encode: Encode, folder: StrPath, split: str = "test", *, run_file: StrPath | None = None
+    encode: Encode, folder: StrPath, split: str = "test", *, trec: StrPath | None = None
 ) -> dict[str, float]:
     """Return `graded_scores` of a split, with the counts of its `queries` and `documents`.
 
-    run_file: gets the run in TREC's format, with DEPTH documents a query.
+    trec: gets the run in TREC's format, with DEPTH documents a query.
     """
     qrels, texts = read_qrels(folder, split), read_queries(folder)
     if without := [query for query in qrels if query not in texts]:
@@ -48,11 +48,11 @@ def beir_scores(
         for name, text in read_corpus(folder):
             documents += 1
             missing.discard(name)
-            if run_file:
+            if trec:
                 _refuse_blank(name)
             yield name, text
 
-    with write_atomically(run_file, "w") if run_file else contextlib.nullcontext() as file:
+    with write_atomically(trec, "w") if trec else contextlib.nullcontext() as file:
         for query in qrels if file else ():
             _refuse_blank(query)
         queries = {query: texts[query] for query in qrels}
@@ -90,7 +90,7 @@ def ranked_documents(
         distances, rows = exact_top_k(vectors, documents, min(k, len(documents)))
         found = nearest(k, found, (distances, rows + len(ids)))
         ids += [document for document, _ in some]
-        log.info("searched %s documents", f"{len(ids):,}")
+        log.info("searched %s", counted(len(ids), "document"))
     if not ids:
         raise UserError("corpus: expected documents, got none")
     rankings = {}
@@ -129,4 +129,4 @@ def write_run(file: IO[str], rankings: Rankings) -> None:
 def _refuse_blank(name: str) -> None:
     if name.split() != [name]:
         what = f"TREC's format: expected ids without blanks, got {name!r}"
-        raise UserError(what, remedy="leave `--trec` out")
+        raise UserError(what, remedy="leave `trec` out")

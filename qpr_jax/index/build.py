@@ -27,9 +27,9 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.encoders.encoder import Encoder
-from qpr_jax.encoders.load import contains_encoder
+from qpr_jax.encoders.load import PACKAGED, contains_encoder
 from qpr_jax.encoders.vector_file import npy_header, sync
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, counted, similar_path
 from qpr_jax.files import (
     MANIFEST,
     StrPath,
@@ -127,7 +127,8 @@ def write_build(
     except BaseException:
         remove_leftovers(folder, build)
         raise
-    log.info("index: %s, %s questions, recall@10 %.3f", codes.factory, f"{count:,}", recall)
+    size = counted(count, "question")
+    log.info("index: %s, %s, recall@10 %.3f", codes.factory, size, recall)
     if recall < GOOD_RECALL:
         log.warning("recall@10 is low; raise `nprobe` to find more, at the cost of time")
     remove_leftovers(folder)
@@ -278,6 +279,7 @@ def refuse_part(folder: pathlib.Path) -> None:
 
 def found_nothing(location: StrPath) -> UserError:
     """Return the error of a location that is neither a folder nor the name of an encoder."""
-    what = f"expected an encoder or an index, found none at {location}, nor one of this name in "
+    what = f"expected an encoder or an index, found none at {location}"
+    what += f"{similar_path(location, *PACKAGED)}, nor one of this name in "
     remedy = "name another folder; `qpr train` makes an encoder, and `qpr index` an index"
     return UserError(what + "$QPR_MODELS or ~/.cache/qpr_jax/models", remedy=remedy)

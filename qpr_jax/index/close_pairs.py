@@ -267,7 +267,7 @@ class _Join:
         self.count += len(self.parts[-1].first)
         self.done += work
         done = int(self.is_query.sum() * min(1.0, self.done / max(1.0, self.work)))
-        self.show(done, f"{self.count:,} pairs")
+        self.show(done, f"pairs: {self.count:,}")
         if self.count > self.most:
             raise self._too_many()
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from qpr_jax.encoders.encoder import Encoder
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, counted
 from qpr_jax.files import StrPath, folder_lock
 from qpr_jax.ids import Id
 from qpr_jax.index.build import (
@@ -137,7 +137,7 @@ class FolderStore:
 
     def __repr__(self) -> str:
         where = "memory" if self.temporary else self.path
-        return f"<FolderStore: {len(self):,} questions in {where}, {self.vectors.factory}>"
+        return f"<FolderStore: {counted(len(self), 'question')} in {where}, {self.vectors.factory}>"
 
     @property
     def location(self) -> str:

@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from qpr_jax.encoders.encoder import Encoder
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, later_format
 from qpr_jax.ids import Id
 from qpr_jax.index.index_config import AUTO, IndexConfig
 from qpr_jax.index.milvus_server import LEVELS, MAX_LISTS, Server, index_parameters
@@ -284,7 +284,8 @@ def _find(server: Server) -> dict[str, Any] | None:
     found: dict[str, Any] = server.call("describe_collection", server.name)
     if found["properties"].get("qpr.format") != FORMAT:
         what = f"{server.address}: expected a collection of `qpr index` ({FORMAT})"
-        raise UserError(what, remedy="name another collection")
+        remedy = later_format(found["properties"].get("qpr.format"), [FORMAT])
+        raise UserError(what, remedy=remedy or "name another collection")
     return found
 
 

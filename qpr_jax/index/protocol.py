@@ -178,7 +178,8 @@ def as_questions(
         if with_ids != (value is not None):
             kind = "an" if with_ids else "no"
             what = f"{place(number, line)}: expected {kind} id, as in the rows before"
-            raise UserError(what, remedy="give one to every question, or read none with `--no-ids`")
+            remedy = 'give one to every question, or read none with `id_column=""`'
+            raise UserError(what, remedy=remedy)
         lines.append(line)
         try:
             id = number if value is None else check_id(value, "")

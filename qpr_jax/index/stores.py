@@ -13,10 +13,10 @@ import re
 from typing import Any
 
 from qpr_jax.encoders.encoder import Encoder
-from qpr_jax.encoders.load import encoder_folder, is_encoder, load_encoder
+from qpr_jax.encoders.load import FORMATS, encoder_folder, is_encoder, load_encoder
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
-from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, StrPath
+from qpr_jax.errors import UserError, later_format
+from qpr_jax.files import MANIFEST, StrPath, manifest_format
 from qpr_jax.index.build import EXPORT, found_nothing, index_manifest, refuse_part
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.index_config import IndexConfig
@@ -94,7 +94,7 @@ def run_encoder_folder(encoder: StrPath) -> pathlib.Path:
     if export.is_dir():
         return export
     refuse_part(folder)
-    remedy = "name another folder"
+    remedy = later_format(manifest_format(folder), FORMATS) or "name another folder"
     if (folder / "run.json").exists():
         remedy = "finish the run: the same command resumes it"
     what = f"{encoder}: expected a run with {EXPORT}/, or an encoder ({WEIGHTS}, with {CONFIG} or "

@@ -16,7 +16,7 @@ import faiss
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, counted
 from qpr_jax.index.index_config import (
     FLAT_BELOW,
     IndexConfig,
@@ -93,7 +93,7 @@ class Vectors:
         if not codes.is_trained:
             most = max(65_536, 40 * int(parse_factory(factory)["lists"] or 0))
             sample = np.random.default_rng(0).permutation(count)[:most]
-            log.info("training %s on %s vectors", factory, f"{len(sample):,}")
+            log.info("training %s on %s", factory, counted(len(sample), "vector"))
             with progress.bar("training the index"):
                 codes.train(_padded(vectors[np.sort(sample)], width))
         with progress.bar("indexed", count) as show:

@@ -18,7 +18,7 @@ from prometheus_fastapi_instrumentator import Instrumentator
 from prometheus_fastapi_instrumentator.metrics import latency, requests
 from starlette.exceptions import HTTPException
 
-from qpr_jax.errors import UnavailableError, UserError
+from qpr_jax.errors import UnavailableError, UserError, counted
 from qpr_jax.pair_model.model import Rerank
 from qpr_jax.retriever import Hit, Retriever
 from qpr_jax.serving.batching import Batcher
@@ -211,7 +211,7 @@ class LiveIndex:
         self.served = new
         self.metrics.reloads.labels("ok").inc()
         count, seconds = await self.count(), round(time.monotonic() - start, 3)
-        log.info("reloaded: %s questions, %s s", f"{count:,}", seconds)
+        log.info("reloaded: %s, %s s", counted(count, "question"), seconds)
         return {"questions": count, "seconds": seconds}
 
 

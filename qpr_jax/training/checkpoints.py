@@ -155,7 +155,7 @@ class Checkpoints:
         """
         target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like._asdict())
         how = ocp.checkpoint_utils.construct_restore_args(target)
-        with self._failing(step, "read", "start again with `--overwrite`"):
+        with self._failing(step, "read", "start again with `overwrite=True`"):
             args = ocp.args.PyTreeRestore(target, restore_args=how)
             saved: Any = self._manager.restore(step, args=args)
             metrics = dict(self._manager.metrics(step) or {})

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, did_you_mean
 from qpr_jax.training.presets import PRESETS, flat_settings, read_tables
 from qpr_jax.training.sections import MAY_CHANGE, Section, TrainConfig
 
@@ -82,7 +82,7 @@ def load_config(spec: str, changes: Mapping[str, Any] | None = None) -> TrainCon
         settings = flat_settings(read_tables(pathlib.Path(name)))
     else:
         what = f"expected one of {', '.join(sorted(PRESETS))}, or the path of a TOML file"
-        raise UserError(f"{what}, got {spec!r}", setting="config")
+        raise UserError(f"{what}, got {spec!r}{did_you_mean(name, PRESETS)}", setting="config")
     config = override(TrainConfig(), {**settings, **(changes or {})})
     if name == spec:
         return config

@@ -13,6 +13,7 @@ import time
 import numpy as np
 
 from qpr_jax.data.splits import TRAIN
+from qpr_jax.errors import counted
 from qpr_jax.evaluation.retrieval import index_search, rank
 from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.index.vectors import Vectors
@@ -58,5 +59,5 @@ def sort_lists(config: TrainConfig, dataset: TrainDataset) -> SortedLists:
         part = slice(first, first + _PART)
         scores[part] = score_hits(judge, questions, vectors, rows[part], nearest[part])
     seconds = time.perf_counter() - start
-    log.info("sorted %s lists of %d in %.0f s", f"{len(rows):,}", LENGTH, seconds)
+    log.info("sorted %s of %d in %.0f s", counted(len(rows), "list"), LENGTH, seconds)
     return SortedLists(*distributed.from_first((rows, nearest, scores / TEMPERATURE)))

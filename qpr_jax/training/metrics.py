@@ -140,7 +140,7 @@ def _diverged(step: int, what: str) -> UserError:
     return UserError(
         f"training diverged at step {step}: {what}",
         setting="optimizer.learning_rate",
-        remedy="lower it, and start again with `--overwrite`",
+        remedy="lower it, and start again with `overwrite=True`",
     )
 
 

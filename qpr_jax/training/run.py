@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import pathlib
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -64,6 +65,9 @@ def train_and_evaluate(
     with distributed.connect_processes(config.distributed):
         try:
             return _train(config, workdir, overwrite)
+        except UserError as error:  # of a function whose arguments are settings here
+            error.remedy = re.sub("`(?=(skip_bad_rows|coherence)=)", "`data.", error.remedy)
+            raise
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -150,7 +154,7 @@ def open_workdir(
             ]
             if differences:
                 what = f"{folder} holds a run with other settings: {', '.join(differences)}"
-                remedy = "use those, or another work directory, or replace it with `--overwrite`"
+                remedy = "use those, or another work directory, or replace it with `overwrite=True`"
                 raise UserError(what, remedy=remedy)
         write_json(folder / RUN_FILE, run)
         try:

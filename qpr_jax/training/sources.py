@@ -33,6 +33,7 @@ from qpr_jax.data.tables import read_table
 from qpr_jax.distant.cluster_folder import is_made, make_folder, read_clusters, read_report
 from qpr_jax.distant.logs import Logs
 from qpr_jax.distant.method import LEAST, Method
+from qpr_jax.errors import similar_path
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig, flatten
 from qpr_jax.training.sections import naming, refuse_if
@@ -126,7 +127,7 @@ def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
     path = flatten(config)[setting]
     if not path:
         return []
-    what = f"expected a file or a folder, found none at {path}"
+    what = f"expected a file or a folder, found none at {path}{similar_path(path)}"
     remedy = "name another; files in runs/ are made by programs of experiments/"
     refuse_if(not os.path.exists(path), setting, what, remedy)
     with naming(setting):

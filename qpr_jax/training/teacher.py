@@ -16,7 +16,7 @@ from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import MINILM_WEIGHTS
 from qpr_jax.encoders.onnx_encoder import OnnxEncoder
 from qpr_jax.encoders.vector_file import encode_to_file
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, counted
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import locked, user_cache, write_atomically
 from qpr_jax.index.stores import read_encoder
@@ -109,7 +109,7 @@ def cached_vectors(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
     path = user_cache() / "teacher" / digest.hexdigest()[:32] / "vectors.npy"
     with locked(path.with_name(".lock"), wait=True):  # another process may compute the same
         if not path.is_file():
-            log.info("computing %s rows of %s", f"{len(texts):,}", path)
+            log.info("computing %s of %s", counted(len(texts), "row"), path)
             dimension, fingerprint = encoder.dimension, encoder.fingerprint
             encode_to_file(path, texts, encoder.encode, dimension=dimension, encoder=fingerprint)
     return np.load(path, mmap_mode="r")

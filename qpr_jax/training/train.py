@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 from qpr_jax.data.splits import write_splits
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import save_encoder
+from qpr_jax.errors import counted
 from qpr_jax.files import replace_folder
 from qpr_jax.index.build import EXPORT, INDEX
 from qpr_jax.index.folder import FolderStore
@@ -185,7 +186,7 @@ def _finish(folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset) ->
     began = time.perf_counter()
     vectors = encoder.encode(questions)
     seconds = time.perf_counter() - began
-    log.info("encoded %s questions in %.1f s", f"{len(vectors):,}", seconds)
+    log.info("encoded %s in %.1f s", counted(len(vectors), "question"), seconds)
     # A search must not find an index without its pair model.
     with replace_folder(folder / INDEX) as part:
         store = FolderStore.create(

@@ -22,6 +22,7 @@ from qpr_jax.data.parallel_sentences import (
 from qpr_jax.data.splits import group_questions
 from qpr_jax.distant.cluster_folder import content_hash
 from qpr_jax.encoders.encoder import Encoder
+from qpr_jax.errors import counted
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig, flatten
 from qpr_jax.training.sections import naming, refuse_if
@@ -151,7 +152,8 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
         source_of += [sources.setdefault(source, len(sources)) for source in file.sources]
     targets = [target for file in splits.train for target in file.targets]
     is_sentence = [not file.dictionary for file in splits.train for _ in file.targets]
-    log.info("data: %s translations of %s texts", f"{len(targets):,}", f"{len(sources):,}")
+    count = counted(len(targets), "translation")
+    log.info("data: %s of %s", count, counted(len(sources), "text"))
     for language in sorted({file.language for file in splits.train}):
         log.info("data: %s: %s", language, splits.report[language])
     return TranslationData(

@@ -16,6 +16,7 @@ from qpr_jax import Retriever, read_encoder
 from tests.duplicates.test_review import write_found
 from tests.tables import read_table
 
+NOTHING = "stopped: nothing was changed"
 MANY = "".join(f"how can i learn thing {i}\n" for i in range(2000))
 
 
@@ -47,6 +48,13 @@ def test_index_keeps_the_index_before(start, index, run):
     assert len(Retriever.load(index)) == 4
 
 
+def test_what_was_not_begun_is_not_spoken_of(start):
+    for words in ("index new", "duplicates --out found", "encode minilm --out v.npy"):
+        process = start(*words.split())
+        feed(process)
+        assert interrupt(process) == NOTHING, words
+
+
 def test_what_add_has_printed_is_kept(start, done, run, tmp_path):
     done("index", "mine", "--encoder", run, given=b"how to cook rice\n")
     process = start("add", "mine")
@@ -61,7 +69,7 @@ def test_what_add_has_printed_is_kept(start, done, run, tmp_path):
 def test_the_same_command_resumes_encode(start, done, run, tmp_path):
     process = start("encode", run, "--out", "v.npy")
     feed(process)
-    assert interrupt(process) == "stopped: the same command resumes v.npy"
+    assert interrupt(process) in ("stopped: the same command resumes v.npy", NOTHING)
     assert not (tmp_path / "v.npy").exists()
     done("encode", run, "--out", "v.npy", given=MANY.encode())
     expected = read_encoder(run).encode(MANY.splitlines())

@@ -15,7 +15,7 @@ def test_columns_of_other_names_make_the_same(done, tmp_path):
     names = ("--question", "asked", "--answer", "said", "--min-coherence", "0.2")
     _, stderr = done("clusters", "log.csv", "--out", "made", *names)
     report = json.loads((tmp_path / "made" / "report.json").read_text())
-    assert f" {report['clusters_removed']} clusters removed, " in stderr
+    assert f"clusters removed: {report['clusters_removed']}, " in stderr
     assert "removed clusters is below `--min-coherence 0.2`" in stderr
     write_rows(tmp_path / "rows.jsonl", log_rows())
     done("clusters", "rows.jsonl", "--out", "expected", "--min-coherence", "0.2")
@@ -54,9 +54,12 @@ def test_parts_are_made_and_scored(done, objects, run, tmp_path):
     out, stderr = done("splits", "pairs.tsv", "--out", "parts", "--dev", 0.2, "--test", 0.2)
     assert out == ""
     report = json.loads((tmp_path / "parts" / "report.json").read_text())
-    assert "dev: 16 questions, 8 clusters, 8 duplicates" in stderr
+    assert "dev: questions: 16, clusters: 8, duplicates: 8" in stderr
     dropped = report["dropped"]["non_duplicates_across_parts"]
-    assert f"left out: {dropped} non duplicates across parts, 0 non duplicates of one" in stderr
+    assert (
+        f"left out: non duplicates across parts: {dropped}, non duplicates of one cluster: 0"
+        in stderr
+    )
     # What is made is read by the other commands as it is.
     counts = report["parts"]["train"]
     train = read_question_pairs(tmp_path / "parts" / "train.tsv")

@@ -2,6 +2,7 @@
 
 import errno
 import re
+import shutil
 import signal
 import time
 
@@ -9,6 +10,8 @@ import pytest
 
 from qpr_jax.cli.commands import qpr as program
 from qpr_jax.cli.program import run_program
+from qpr_jax.errors import UserError, counted
+from qpr_jax.files import read_manifest, write_folder
 from tests.cli.conftest import JSONL, TABLE
 from tests.cli.test_data import write_pairs
 from tests.distant.rows import log_rows, write_rows
@@ -22,6 +25,9 @@ PAIR = '{"question1": "rice", "question2": "cook rice", "is_duplicate": 1}\n'
 def files(index, run, tmp_path):
     """Files with mistakes; the index `mine` and the run `run`, of one encoder."""
     write_encoder(tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "later")
+    (manifest,) = (tmp_path / "later").rglob("manifest.json")
+    manifest.write_text(manifest.read_text().replace("model 1", "model 2"))
     write_pairs(tmp_path / "good.tsv")
     write_rows(tmp_path / "bad_log.jsonl", log_rows())
     write_table(tmp_path / "log.jsonl", ("asked", "said"), log_rows())
@@ -31,6 +37,9 @@ def files(index, run, tmp_path):
         "twice.tsv": "id\tquestion\n5\ta\n7\tb\n5\tc\n",
         "some_ids.jsonl": '{"question": "a", "id": 5}\n{"question": "b"}\n',
         "t.csv": TABLE,
+        "tab": "id\tquestion\n1\ta\n",
+        "packed": "PAR1",
+        "format.csv": "format,payload\na,b\n",
         "pairs.tsv": (tmp_path / "good.tsv").read_text() + "one cell\n",
         "pairs.jsonl": PAIR,
         "other.tsv": "question1\tquestion2\tis_duplicate\na\tb\t0\n",
@@ -55,56 +64,78 @@ MISTAKES = (
     ("index made bad.jsonl --encoder run", "bad.jsonl, line 5", "--skip-bad-rows"),
     ("index made evil.csv --encoder run --text-column x", "evil.csv", "--text-column"),
     ("index made questions.jsonl --encoder run --factory LSH", "factory", "HNSW32"),
-    ("index made twice.tsv --encoder run", "twice.tsv, line 4", ""),
-    ("index made some_ids.jsonl --encoder run", "some_ids.jsonl, line 2", ""),
+    ("index made twice.tsv --encoder run", "twice.tsv, line 4", "`--no-ids`"),
+    ("index made some_ids.jsonl --encoder run", "some_ids.jsonl, line 2", "`--no-ids`"),
+    ("index made t.csv --id-column x --encoder run", "t.csv", "(`--id-column`)"),
+    ("index made t.csv --payload x --encoder run", "t.csv", "`--payload`"),
+    ("index made tab --encoder run", "tab: expected lines", "`--format`"),
+    ("index made packed --encoder run", "packed: ", "`--format parquet`"),
     ("index mine gone.csv --encoder run", "gone.csv", "name a file"),
+    ("index made tt.csv --encoder run", "tt.csv: cannot be read (did you mean `t.csv`?)", ""),
+    ("index made t.csv --text-column Qestion", "`Qestion` (did you mean `question`?)", ""),
+    ("index made t.csv --payload PRODUCTS", "`PRODUCTS` (did you mean `product`?)", ""),
+    ("index made t.csv --encoder minilmm", "at minilmm (did you mean `minilm`?)", ""),
+    ("index made t.csv --encoder later", "later", "a later version of qpr_jax wrote it"),
+    ("search minee --query a", "at minee (did you mean `mine`?)", ""),
+    ("search mine qustions.jsonl", "no such file (did you mean `questions.jsonl`?)", "--query"),
+    ("remove mine qustions.jsonl", "no such file (did you mean `questions.jsonl`?)", "`--id`"),
+    ("train r --config quora_sdlm", "'quora_sdlm' (did you mean `quora_sdml`?)", ""),
+    ("train r god.tsv", "none at god.tsv (did you mean `good.tsv`?)", ""),
     ("index some_ids.jsonl/made t.csv --encoder run", "some_ids.jsonl/made", "another folder"),
     ("index mine/index t.csv --encoder run", "mine/index", "this index: mine"),
+    ("index made format.csv --encoder run", "got `format`, `payload`;", "(`--text-column`)"),
     ("encode run t.csv --out /proc/x.npy", "/proc: cannot be written", "another folder"),
     ("search gone --query a", "gone", ""),
     ("search mine/index --query a", "mine/index", "this index: mine"),
     ("duplicates gone --text-column a --out made", "gone: cannot be read", "name a file"),
     # duplicates
     ("duplicates other.tsv --encoder run --out made", "other.tsv", "`qpr evaluate`"),
-    ("duplicates t.csv --out made --threshold nan", "`threshold`", ""),
+    ("duplicates t.csv --out made --threshold nan", "`--threshold`", ""),
     (
         "duplicates t.csv --encoder run --out made --max-distance 1 --keep best",
-        "`keep`",
+        "`--keep`",
         "max:COLUMN",
     ),
-    ("duplicates t.csv --encoder run --out made --max-distance 1 --keep max:likes", "`keep`", ""),
+    ("duplicates t.csv --encoder run --out made --max-distance 1 --keep max:Vote", "`votes`?", ""),
+    ("duplicates t.csv --encoder run --out made --max-distance 1 --keep max:likes", "`--keep`", ""),
     ("duplicates t.csv --out made --incremental mine --encoder run", "got encoder", "leave one"),
     ("duplicates t.csv --incremental gone --out made", "none at gone", "`qpr index` an index"),
-    ("review - --port 0", "`pairs`", ""),
+    ("review - --port 0", "`PAIRS`", ""),
     ("serve gone --port 0", "gone", ""),
     ("serve gone --port 0 --token-file good.tsv", "good.tsv", "token"),
     # data
     ("splits pairs.tsv --out made --dev 0.2 --test 0.2", "pairs.tsv, line", "--skip-bad-rows"),
-    ("splits good.tsv --out run", "`out`", "another folder"),
-    ("clusters log.jsonl --out made --answer said", "log.jsonl", "--question"),
+    ("splits good.tsv --out made --dev 0.6 --test 0.5", "below 1", "`--dev` or `--test`"),
+    ("splits good.tsv --out run", "`--out`", "another folder"),
+    ("clusters log.jsonl --out made --answer said", "log.jsonl", "`--question` and `--answer`"),
     ("clusters bad_log.jsonl --out made", "bad_log.jsonl, line", "--skip-bad-rows"),
-    ("clusters bad_log.jsonl --skip-bad-rows --out made --min-coherence 1", "", "coherence"),
-    ("clusters log.jsonl --out made --spark local[x]", "spark`", ""),
+    (
+        "clusters bad_log.jsonl --skip-bad-rows --out made --min-coherence 1",
+        "",
+        "lower `--min-coherence`, or use `--coherence pairwise`",
+    ),
+    ("clusters log.jsonl --out made --spark local[x]", "`--spark`", ""),
     ("calibrate minilm pairs.jsonl", "minilm", "--out"),
     ("calibrate run pairs.tsv --out made", "pairs.tsv, line", "--skip-bad-rows"),
     # evaluate, errors, publish
     ("evaluate mine no_id.tsv", "no_id.tsv: expected ids", "--id-column"),
     ("evaluate mine blank.tsv", "blank.tsv, line 3", "correct it"),
-    ("evaluate mine ids.tsv", "1 of 2 ids are not in mine, such as 77", "remove their rows"),
+    ("evaluate mine ids.tsv", "not in mine: 1 of 2, such as 77", "remove their rows"),
     ("evaluate run pairs.jsonl --task classification --validation pairs.jsonl", "pairs.", ""),
     ("evaluate run pairs.tsv --task mining", "pairs.tsv, line", "--skip-bad-rows"),
     ("errors mine --out made.md", "mine", ""),
-    ("publish run --to run", "`to`", "another folder"),
-    ("publish run --to .", "`to`", ""),
+    ("publish run --to run", "`--to`", "another folder"),
+    ("publish run --to .", "`--to`", ""),
     # train
     ("train r gone.tsv", "`data.path`", ""),
     ("train r lab.csv", "lab.csv", "name its columns"),
+    ("train r pairs.tsv", "pairs.tsv, line", "`data.skip_bad_rows=True`"),
     ("train r --encoder minilm", "", "`qpr train r pairs.tsv --encoder minilm`"),
     ("train r --config fine_tune", "", "`qpr train r pairs.tsv --encoder open_student`"),
     ("train r --config distill", "`data.path`", ""),
     ("train r --config deep.toml", "deep.toml", "fix the file"),
     ("train r --config synthetic_sdml --set devices=9", "at most 8, got 9", ""),
-    ("train r --config synthetic_sdml --set loss.scale", "`set`", ""),
+    ("train r --config synthetic_sdml --set loss.scale", "`--set`", ""),
     ("train r --config synthetic_sdml --labels gone.csv", "`data.labels`", ""),
     ("train r --config synthetic_sdml --encoder gone", "`encoder.pretrained`", ""),
 )
@@ -130,7 +161,13 @@ def test_an_error_is_one_line_that_says_where_and_what_to_do(qpr, files):
 
 
 WRONG_OPTIONS = (
-    ("serch mine", "No such command 'serch'"),
+    ("serch mine", "no command serch; did you mean search? see"),
+    ("search mine --kk 3", "no option --kk; did you mean -k? see"),
+    ("duplicates t.csv --text-colum a", "no option --text-colum; did you mean --text-column? see"),
+    ("index f t.csv --xyzzy", "no option --xyzzy; see"),
+    ("index f t.csv --encoder", "option '--encoder' requires an argument"),
+    ("index f t.csv --format xlsx", "invalid value for '--format': 'xlsx' is not one of"),
+    ("splits pairs.tsv", "missing option '--out'"),
     ("search mine --query rice --cross-encoder x", "--rerank cross_encoder"),
     ("search mine ", "expected the path of a file or a folder, got ''"),
     ("duplicates t.csv --out -", "expected the path of a file or a folder, got '-'"),
@@ -152,13 +189,61 @@ WRONG_OPTIONS = (
 )
 
 
+def test_the_library_names_parameters_and_a_command_its_options():
+    for path in (ROOT / "qpr_jax").rglob("*.py"):
+        if path.parent.name != "cli":
+            assert not re.search(r"`--[a-z]", path.read_text("utf-8")), path
+    for name, python, expected in (
+        ("duplicates", "(see `clean=False`)", "(see `--no-clean`)"),
+        ("duplicates", "`ignore_numbers=True` joins them", "`--ignore-numbers` joins them"),
+        ("duplicates", 'as `encoder="%s"`, or', "as `--encoder %s`, or"),
+        ("index", 'or none with `id_column=""`', "or none with `--no-ids`"),
+        ("index", "raise `nprobe`, `clean=True`", "raise `--nprobe`, `--clean`"),
+        ("search", "`k`: expected; `cross_encoder`", "`-k`: expected; `--cross-encoder`"),
+        ("clusters", 'use `coherence="paper"`', "use `--coherence paper`"),
+        ("review", "`pairs` and `labels`", "`PAIRS` and `--labels`"),
+        ("train", "`overwrite=True`, `seed`, `qpr train`", "`--overwrite`, `seed`, `qpr train`"),
+    ):
+        assert program.commands[name].in_options(python) == expected
+
+
+def test_a_line_of_a_log_names_options_and_keeps_texts(done, run, tmp_path):
+    rows = "<b>open it</b>,x\nclose 1 of it,y\nclose 2 of it,y\n"
+    (tmp_path / "a.csv").write_text(f"question,format\n{rows}")
+    _, stderr = done("duplicates", "a.csv", "--encoder", run, "--max-distance", 9)
+    assert "rows that are compared without their HTML (see `--no-clean`): 1\n" in stderr
+    assert "2 texts differ from others in numbers only, so all are kept; `--ignore-num" in stderr
+    assert "payload `format`\n" in stderr
+
+
+def test_numbers_and_nouns_agree():
+    found = [counted(n, "query") for n in (0, 1, 2_000)]
+    assert found == ["0 queries", "1 query", "2,000 queries"]
+
+
+def test_what_a_later_version_wrote_is_named(tmp_path):
+    write_folder(tmp_path / "a", {}, format="kind 2")
+    for expected, remedy in (
+        ("kind 1", "a later version"),
+        ("kind 3", "make the"),
+        ("x 1", "make"),
+    ):
+        with pytest.raises(UserError) as caught:
+            read_manifest(tmp_path / "a", format=expected)
+        assert caught.value.remedy.startswith(remedy)
+
+
 def test_a_wrong_use_of_options_is_named(qpr, tmp_path):
     before = [*tmp_path.iterdir()]
     for arguments, said in WRONG_OPTIONS:
         status, stdout, stderr = qpr(*arguments.split(" "))
         assert (status, stdout) == (2, ""), arguments
-        assert stderr.startswith("Usage: qpr "), arguments
-        assert said in stderr, arguments
+        (line,) = stderr.splitlines()
+        assert line.startswith("error: "), arguments
+        name = arguments.split()[0]
+        help = f"qpr {name} --help" if name in program.commands else "qpr --help"
+        assert line.endswith(f" see `{help}`"), arguments
+        assert said in line, arguments
         assert [*tmp_path.iterdir()] == before, arguments
 
 

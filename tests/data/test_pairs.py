@@ -104,7 +104,7 @@ def test_a_bad_row(tmp_path, caplog):
         two_lines = '8\t13\t14\t"one\ntwo"\tthree\t1\n'
         text = "\t".join(HEADER) + f"\n{two_lines}{row}\n{GOOD}"
         path = write(tmp_path / "pairs.tsv", text)
-        with pytest.raises(UserError, match=rf"pairs.tsv, line 4: {message}.*--skip-bad-rows"):
+        with pytest.raises(UserError, match=rf"pairs.tsv, line 4: {message}.*`skip_bad_rows=True`"):
             read_question_pairs(path)
         caplog.clear()
         data = read_question_pairs(path, skip_bad_rows=True)

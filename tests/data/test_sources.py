@@ -73,7 +73,7 @@ def test_a_download_that_fails_leaves_nothing(cache, answer):
         answer(content)
         with pytest.raises(UserError, match=reason) as caught:
             find_quora()
-        for way in ("`data.path`", f"$QPR_DATA_DIR/quora/{NAME}", "`--config synthetic_sdml`"):
+        for way in ("`data.path`", f"$QPR_DATA_DIR/quora/{NAME}", "`data.source=synthetic`"):
             assert way in str(caught.value)
         assert not cache.exists() or not list(cache.iterdir())
 

@@ -169,7 +169,7 @@ def test_a_lone_quote_costs_its_own_row(tmp_path_factory, texts, data):
     at = data.draw(st.integers(0, len(texts) - 1))
     rows = [f'{i},{chr(34) * (i == at)}{text},"1"' for i, text in enumerate(texts)]
     path = write(tmp_path_factory.mktemp("any"), "a.csv", "\n".join(["id,question,n", *rows]))
-    with pytest.raises(UserError, match=rf"a\.csv, line {at + 2}: not CSV .*`--skip-bad-rows`"):
+    with pytest.raises(UserError, match=rf"a\.csv, line {at + 2}: not CSV .*`skip_bad_rows=True`"):
         read(path)
     found = [entry.id for entry in read(path, skip_bad_rows=True)]
     assert found == [i for i in range(len(texts)) if i != at]
@@ -255,7 +255,7 @@ WRONG = [
     ("a.jsonl", '{"question": 1}\n', "line 1: expected a question in `question`, got 1"),
     ("a.jsonl", '{"question": "a", "id": 1.5}\n', "line 1: `ids`: expected .* 1.5 in `id`"),
     ("a.xlsx", "PK", "got an archive or a spreadsheet; decompress it, or export it as CSV"),
-    ("a.csv", "PAR1", "expected text, got Parquet; name its format with `--format parquet`"),
+    ("a.csv", "PAR1", "expected text, got Parquet; name its format with `format=.parquet.`"),
     ("a.txt", "id,question\n", "expected lines of text, got what looks like csv; name"),
     ("a.txt", "Ticket\tCustomer question\n", "expected lines of text, got what looks like tsv"),
     ("a.txt", '{"question": "a"}\n', "expected lines of text, got what looks like jsonl"),

@@ -198,7 +198,7 @@ WRONG = [
     (JUDGED, "q1 d1 1\n", "line 1: expected two ids and a whole number, separated by tabs"),
     (JUDGED, f"{HEAD}q1\td1\t1.5\n", "line 2: expected two ids and a whole number"),
     (JUDGED, f"{HEAD}q1\td1\t1\nq1\td1\t2\n", "line 3: query q1 and d1 have two"),
-    (JUDGED, HEAD, "expected relevant documents, got none; name another with `--split`"),
+    (JUDGED, HEAD, "expected relevant documents, got none; name another with `split`"),
 ]
 
 

@@ -95,7 +95,11 @@ BROKEN = [
     ("p.tsv", "id\tde\ten\n1\tWer?\t\n", r"line 2: .* got \['', 'Wer\?'\]"),
     ("p.jsonl", '{"en": "How?", "text": "Wie?"}', "expected columns en and de, got"),
     ("p.jsonl", '{"en": "a", "de": "b"}\n{"en": "a"}', r"line 2: .* got \['a', None\]"),
-    ("p.tsv", "en\tde\n" + "Who is it?\tWho is it?\n" * 20, "20 of 20 rows have the same text"),
+    (
+        "p.tsv",
+        "en\tde\n" + "Who is it?\tWho is it?\n" * 20,
+        "same text on both sides: 20 of 20",
+    ),
 ]
 
 

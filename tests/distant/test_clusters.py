@@ -121,7 +121,7 @@ def test_pairs_are_all_or_a_draw():
 @pytest.fixture
 def folder(tmp_path):
     files = (write_rows(tmp_path / "rows.jsonl", log_rows()),)
-    make_folder(tmp_path / "made", Logs(files), Method(least=0.2))
+    make_folder(tmp_path / "made", Logs(files), Method(min_coherence=0.2))
     return tmp_path / "made"
 
 
@@ -177,7 +177,7 @@ def test_logs_of_which_nothing_is_left_are_refused(tmp_path):
 
     def make(rows):
         files = (write_rows(tmp_path / "rows.jsonl", rows),)
-        make_folder(tmp_path / "made", Logs(files), Method(least=0.0))
+        make_folder(tmp_path / "made", Logs(files), Method(min_coherence=0.0))
 
     check_refused(
         make,

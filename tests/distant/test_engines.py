@@ -16,7 +16,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.integrations.spark import open_session
 from tests.distant.rows import log_rows, write_rows
 
-METHODS = [Method(least=0.2), Method("paper", least=0.1, pairs=7, seed=5)]
+METHODS = [Method(min_coherence=0.2), Method("paper", min_coherence=0.1, pairs=7, seed=5)]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_a_bad_row_is_refused_or_counted(read, tmp_path):
         bad = tmp_path / f"bad{i}.jsonl"
         logs = Logs((good, str(bad)))
         bad.write_bytes(row + wrong + b"\n" + row)
-        with pytest.raises(UserError, match=f"bad{i}.jsonl, {said}.*--skip-bad-rows"):
+        with pytest.raises(UserError, match=f"bad{i}.jsonl, {said}.*`skip_bad_rows=True`"):
             read(logs)
         found = read(logs, skip_bad_rows=True)
         assert (found.bad_rows, found.rows) == (1, len(log_rows()) + 2)

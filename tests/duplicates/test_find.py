@@ -255,5 +255,5 @@ def test_a_threshold_needs_a_calibration(encoder_run):
 def test_it_prints(run):
     texts = ["learn python", "Learn\x1b Python\u202e", "cook rice"]
     found = find_duplicates([*texts, "LEARN python"], encoder=run, max_distance=0.5)
-    assert repr(found).splitlines()[0] == "<Pairs: 2 pairs and 1 groups in 4 rows>"
+    assert repr(found).splitlines()[0] == "<Pairs: 2 pairs and 1 group in 4 rows>"
     assert not {"\x1b", "\u202e"} & {*repr(found)}

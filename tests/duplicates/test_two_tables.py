@@ -77,7 +77,7 @@ def test_a_row_of_an_index_without_a_value_is_known(run):
 def test_questions_of_an_index_are_replaced_only_on_demand(run):
     index = Retriever.build(["learn python", "cook rice"], ["a", "b"], encoder=run)
     options = {"against": index, "threshold": 0.9}
-    with pytest.raises(UserError, match="1 ids of the table are those of other questions"):
+    with pytest.raises(UserError, match="other questions have in the index: 1, such as 'a'"):
         find_duplicates(["cook rice", "a new car"], ["a", "c"], **options)
     assert [question.text for question in index.store.questions()] == ["learn python", "cook rice"]
     found = find_duplicates(["cook rice"], ["a"], **options, replace=True)

@@ -85,7 +85,7 @@ def test_no_text_changes_the_vector_of_another(encoder):
 
 def test_tokens_beyond_the_limit_are_not_read_which_is_said(encoder, caplog):
     start = "what " * encoder.max_tokens
-    said = f"of 2 texts have more than {encoder.max_tokens} tokens"
+    said = f"texts of more than {encoder.max_tokens} tokens, of which the rest is not read: "
     for one in (dataclasses.replace(encoder), dataclasses.replace(encoder)):  # each says so once
         caplog.clear()
         one.encode(["what " * (one.max_tokens - 2)])

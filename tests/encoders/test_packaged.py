@@ -136,7 +136,7 @@ def test_minilm_is_the_default_up_to_fifty_thousand_rows(count, name, caplog):
     assert len(said) == 2
     assert all(line.startswith(f"encoder: {name}") for line in said)
     if name == STUDENT:
-        assert "more than 50,000 rows; `--encoder minilm`" in said[0]
+        assert 'more than 50,000 rows; `encoder="minilm"`' in said[0]
         assert re.search(r"takes about \d", said[0])
         assert said[1].endswith(" for 50,000 rows")
 

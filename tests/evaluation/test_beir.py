@@ -103,6 +103,6 @@ def test_sets_that_do_not_fit(tmp_path):
         beir_scores(on_a_line, tmp_path)
     write_beir(tmp_path, [("d 1", "1")], [("q1", "0")], {"test": [("q1", "d 1", 1)]})
     assert beir_scores(on_a_line, tmp_path)["mrr@1"] == 1
-    with pytest.raises(UserError, match="expected ids without blanks, got 'd 1'; leave `--trec`"):
-        beir_scores(on_a_line, tmp_path, run_file=tmp_path / "a.run")
+    with pytest.raises(UserError, match="expected ids without blanks, got 'd 1'; leave `trec`"):
+        beir_scores(on_a_line, tmp_path, trec=tmp_path / "a.run")
     assert not (tmp_path / "a.run").exists()
