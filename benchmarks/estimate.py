@@ -158,7 +158,7 @@ def step_rows(meshes: list[Any], preset: str, precision: str) -> list[list[str]]
     objectives = make_objectives(config, dataset)
     objectives = [each for each in objectives if each.steps == objectives[-1].steps]
     graph, params = family_of(dataset.start).init(config, dataset)
-    optimizer = train_step.make_optimizer(config.optimizer.learning_rate)
+    optimizer = train_step.make_optimizer(config.optimizer.learning_rate, config.optimizer)
     state = jax.eval_shape(functools.partial(train_step.init_state, optimizer=optimizer), params)
     rows = []
     for mesh in meshes:

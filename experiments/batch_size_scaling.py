@@ -1,25 +1,38 @@
-"""Does a larger batch help? The paper stopped at 1,024 pairs; this study goes on to 32,768.
+"""Does a larger batch help? The paper stopped at 1,024 pairs; this study goes on to 65,536.
 
-    python -m experiments.batch_size_scaling
+    python -m experiments.batch_size_scaling --rows='n_*'               equal numbers of pairs
+    python -m experiments.batch_size_scaling --rows='part_*' --seeds=2  steps to a validation MRR
+    python -m experiments.batch_size_scaling --rows='all_*' --seeds=2   the same for an accelerator
 
-All rows see the same number of pairs, and the learning rate grows with the root of the batch.
-"mask" also masks the candidates of the query's own cluster; "stop" trains to the early stop,
-however many pairs that takes. `python -m benchmarks.loss` measures time and memory.
+Rows `n_SIZE_RULE` see four epochs; their learning rate grows with the root of the batch. "mask"
+also masks the candidates of the query's own cluster; "stop" trains to the early stop. Rows
+`part_SIZE_RATE` train a small encoder on a part of the data with several rates, `all_SIZE_RATE`
+that of `quora_sdml` on all. `part_noise` and `all_noise` measure the noise of the gradient.
+`python -m benchmarks.loss` measures time and memory.
 """
 
 from __future__ import annotations
 
+import functools
 import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from experiments import paper_tables
-from experiments.pages import Column, plot_curves, score_table, section, with_interval
+from experiments.pages import (
+    Column,
+    plot_curves,
+    score_table,
+    section,
+    with_interval,
+)
 from experiments.paper_numbers import TABLES, paper_points
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Study, Trial, titles
-from qpr_jax.files import read_json
+from qpr_jax.files import read_json, write_json
+from qpr_jax.training.config import load_config, override
 from qpr_jax.training.metrics import read_json_lines
 
 PAIRS = 4 * 220_306  # four epochs of the Quora pair file
@@ -49,19 +62,139 @@ def row_changes(size: int, rule: str) -> dict[str, Any]:
     return changes
 
 
+FIXED: dict[str, Any] = {"index.factory": "Flat", "max_epochs": 1000, "early_stopping.patience": 99}
+# family -> sizes, rates, steps at 512 pairs, what it changes of `quora_sdml`
+FAMILIES: dict[str, tuple[Sequence[int], Sequence[float], int, dict[str, Any]]] = {
+    "part": (
+        (512, 2048, 8192, 16_384),
+        (0.001, 0.002, 0.004, 0.008, 0.016),
+        700,
+        FIXED
+        | {"data.max_rows": 40_000}
+        | {f"encoder.{name}": 128 for name in ("embedding_dim", "filters", "output_dim")},
+    ),
+    "all": (
+        (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536),
+        (0.001, 0.002, 0.004, 0.008, 0.016),
+        3442,
+        FIXED,
+    ),
+}
+BOUNDS = {"part": 0.6, "all": 0.8}  # of the validation MRR per pair by exact search
+VARIANTS: dict[str, dict[str, Any]] = {
+    "": {},
+    "_beta2": {"optimizer.beta2": 0.95},
+    "_decay": {"optimizer.learning_rate_decay": "linear"},
+    "_warm": {},
+}
+REACHED, BEST = "steps to {}", "best validation MRR"
+NOISE, NOISE_BATCHES = "noise scale of {} candidates", 16
+
+
+def rate_changes(family: str, size: int, rate: float, variant: str) -> dict[str, Any]:
+    """Return the changes of a row; warm-up is a twentieth of the steps, of "_warm" a quarter.
+
+    Twice the pairs have .6 times the steps, so that larger batches read more pairs.
+    """
+    steps = round(FAMILIES[family][2] * (512 / size) ** 0.75)
+    return (
+        FAMILIES[family][3]
+        | VARIANTS[variant]
+        | {"batch_size": size, "max_steps": steps, "optimizer.learning_rate": rate}
+        | {"optimizer.warmup_steps": steps // (4 if variant == "_warm" else 20)}
+        | {"early_stopping.every_steps": max(1, steps // 12)}
+    )
+
+
+def measure_noise(family: str, folder: pathlib.Path, smoke: bool) -> None:
+    """Write the noise scale of the gradient after some steps of a training with 512 pairs.
+
+    It is the number of pairs at which the gradient's variance equals its squared norm. Negatives
+    come from the batch, so the unit is a batch: K gradients of N pairs each give both. Source:
+    McCandlish et al. (2018), "An Empirical Model of Large-Batch Training", appendix A.
+    """
+    import jax
+    import optax
+
+    from qpr_jax.data.find_data import find_quora
+    from qpr_jax.training import train_step
+    from qpr_jax.training.dataset import load_dataset
+    from qpr_jax.training.distributed import make_mesh
+    from qpr_jax.training.model_families import family_of
+    from qpr_jax.training.objectives import make_objectives
+    from qpr_jax.training.train import plan
+
+    changes = rate_changes(family, 512, 0.002, "")
+    config = load_config("quora_sdml" + ":smoke" * smoke, changes)
+    dataset = load_dataset(config, find_quora())
+    (phase,), state = plan(config, dataset)
+    graph, _ = family_of(dataset.start).init(config, dataset)
+    loss = train_step.make_loss(graph, make_mesh(), make_objectives(config, dataset))
+    gradient = jax.jit(jax.grad(loss, has_aux=True))
+    found: dict[str, dict[str, float]] = {}
+    sizes = (config.batch_size, 8 * config.batch_size)
+    loads = {n: plan(override(config, {"batch_size": n}), dataset)[0][0].load for n in sizes}
+    for done in range(config.max_steps):
+        if done in (config.max_steps // part for part in (16, 4, 2)):
+            scores = found.setdefault(f"{done} steps", {})
+            for size, load in loads.items():
+                total, squares = None, 0.0
+                for step in range(NOISE_BATCHES):
+                    one, _ = gradient(state.params, load(step)[0], jax.random.key(0))
+                    total = one if total is None else jax.tree.map(jax.numpy.add, total, one)
+                    squares += float(optax.tree.norm(one, squared=True)) / NOISE_BATCHES
+                mean = float(optax.tree.norm(total, squared=True)) / NOISE_BATCHES**2
+                variance = (squares - mean) * NOISE_BATCHES / (NOISE_BATCHES - 1)
+                scores[NOISE.format(f"{size:,}")] = (
+                    size * variance / (mean - variance / NOISE_BATCHES)
+                )
+        state, _ = phase.step(state, phase.load(done)[0])
+    write_json(folder / "noise.json", found)
+
+
 TRIALS = [
     Trial(f"n_{size}_{rule}", "quora_sdml", row_changes(size, rule), f"{title} | {size:,}")
     for rule, (title, _) in RULES.items()
     for size in SIZES
 ]
+RATED = {
+    family: [
+        Trial(
+            f"{family}_{size}_{rate}{variant}",
+            "quora_sdml",
+            rate_changes(family, size, rate, variant),
+            f"{size:,} | {rate}{variant.replace('_', ', ')}",
+        )
+        for size in sizes
+        for rate in rates
+        for variant in VARIANTS
+    ]
+    for family, (sizes, rates, _, _) in FAMILIES.items()
+}
+NOISES = [
+    Trial(f"{family}_noise", make=functools.partial(measure_noise, family), once=True)
+    for family in FAMILIES
+]
 
 
-def measure(run: pathlib.Path) -> dict[str, Measured]:
+def measure(run: pathlib.Path) -> Mapping[str, Measured]:
     """Read the scores, the steps, and the false negatives in the batches."""
+    if (run / "noise.json").exists():
+        stages: dict[str, Measured] = read_json(run / "noise.json")
+        return stages
     metrics = read_json_lines(run / "metrics.jsonl")
     counts = {STEPS: float(read_json(run / "report.json")["timing"]["steps"])}
     for name, key in ((FALSE, "false_negatives"), (WITH_FALSE, "rows_with_false_negatives")):
         counts[name] = float(np.mean([step[key] for step in metrics]))
+    evaluations = read_json_lines(run / "evaluations.jsonl")
+    steps, scores = ([line[key] for line in evaluations] for key in ("step", "mrr"))
+    highest = np.maximum.accumulate(scores)
+    counts[BEST] = float(highest[-1])
+    for bound in BOUNDS.values():
+        if highest[0] < bound <= highest[-1]:
+            at = int(np.searchsorted(highest, bound))
+            between = np.interp(bound, highest[at - 1 : at + 1], steps[at - 1 : at + 1])
+            counts[REACHED.format(bound)] = float(between)
     return {"": {**retrieval(run)[""], **counts}}
 
 
@@ -95,7 +228,7 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
 
 STUDY = Study(
     name="batch_size_scaling",
-    trials=TRIALS,
+    trials=[*TRIALS, *RATED["part"], *RATED["all"], *NOISES],
     measure=measure,
     page=page,
     smoke=("n_512_sqrt", "n_1024_mask"),

@@ -147,8 +147,7 @@ def make_cross_step(
     embedding = params["embedding"]
     rest = nnx.State({name: value for name, value in params.items() if name != "embedding"})
     rate = train_step.make_schedule(config.optimizer, [steps])
-    decay = config.optimizer.weight_decay
-    optimizer = train_step.make_optimizer(rate, weight_decay=decay, clip=_CLIP)
+    optimizer = train_step.make_optimizer(rate, config.optimizer, clip=_CLIP)
 
     def loss(rest: nnx.State, batch: Any, key: jax.Array) -> tuple[jax.Array, Metrics]:
         table, token_ids, segments, labels = batch

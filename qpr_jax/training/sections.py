@@ -163,6 +163,7 @@ class OptimizerConfig(Section):
     )
     warmup_steps: Count = setting(0, "Steps over which the rate rises from 0.")
     weight_decay: Weight = setting(0.0, "Weight decay of all matrices but the embedding.")
+    beta2: Share = setting(0.999, "Decay of the mean of squared gradients.")
 
 
 class TeacherConfig(Section):

@@ -17,6 +17,7 @@ from qpr_jax.training.config import TrainConfig, load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.objectives import make_objectives
+from qpr_jax.training.sections import OptimizerConfig
 from qpr_jax.training.train import plan
 from tests.encoders.examples import encode_rows
 
@@ -131,7 +132,7 @@ def test_the_whole_step_lowers_for_cpu_gpu_and_tpu(devices, dtype):
 
 def test_weight_decay_is_of_matrices_but_the_embedding():
     params = start("plain", 1)[1].params
-    optimizer = train_step.make_optimizer(1.0, weight_decay=0.1)
+    optimizer = train_step.make_optimizer(1.0, OptimizerConfig(weight_decay=0.1))
     nothing = jax.tree.map(jnp.zeros_like, params)
     updates, _ = optimizer.update(nothing, optimizer.init(params), params)
     for name, update in updates.items():
