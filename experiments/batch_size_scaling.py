@@ -68,10 +68,10 @@ FAMILIES: dict[str, tuple[Sequence[int], Sequence[float], int, dict[str, Any]]] 
     "part": (
         (512, 2048, 8192, 16_384),
         (0.001, 0.002, 0.004, 0.008, 0.016),
-        700,
+        400,
         FIXED
-        | {"data.max_rows": 40_000}
-        | {f"encoder.{name}": 128 for name in ("embedding_dim", "filters", "output_dim")},
+        | {"data.max_rows": 40_000, "encoder.output_dim": 64}
+        | {"encoder.embedding_dim": 128, "encoder.filters": 128},
     ),
     "all": (
         (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536),
@@ -102,7 +102,7 @@ def rate_changes(family: str, size: int, rate: float, variant: str) -> dict[str,
         | VARIANTS[variant]
         | {"batch_size": size, "max_steps": steps, "optimizer.learning_rate": rate}
         | {"optimizer.warmup_steps": steps // (4 if variant == "_warm" else 20)}
-        | {"early_stopping.every_steps": max(1, steps // 12)}
+        | {"early_stopping.every_steps": max(1, steps // 8)}
     )
 
 
