@@ -21,13 +21,7 @@ from typing import Any
 import numpy as np
 
 from experiments import paper_tables
-from experiments.pages import (
-    Column,
-    plot_curves,
-    score_table,
-    section,
-    with_interval,
-)
+from experiments.pages import Column, plot_curves, score_table, section, with_interval
 from experiments.paper_numbers import TABLES, paper_points
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Study, Trial, titles
@@ -62,33 +56,23 @@ def row_changes(size: int, rule: str) -> dict[str, Any]:
     return changes
 
 
+# family -> sizes, steps at 512 pairs, what it changes of `quora_sdml`, a bound of validation MRR
 FIXED: dict[str, Any] = {"index.factory": "Flat", "max_epochs": 1000, "early_stopping.patience": 99}
-# family -> sizes, rates, steps at 512 pairs, what it changes of `quora_sdml`
-FAMILIES: dict[str, tuple[Sequence[int], Sequence[float], int, dict[str, Any]]] = {
-    "part": (
-        (512, 2048, 8192, 16_384),
-        (0.001, 0.002, 0.004, 0.008, 0.016),
-        400,
-        FIXED
-        | {"data.max_rows": 40_000, "encoder.output_dim": 64}
-        | {"encoder.embedding_dim": 128, "encoder.filters": 128},
-    ),
-    "all": (
-        (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536),
-        (0.001, 0.002, 0.004, 0.008, 0.016),
-        3442,
-        FIXED,
-    ),
+SMALL = {"embedding_dim": 128, "filters": 128, "output_dim": 64}
+PART = {"data.max_rows": 40_000, **{f"encoder.{name}": size for name, size in SMALL.items()}}
+FAMILIES: dict[str, tuple[Sequence[int], int, dict[str, Any], float]] = {
+    "part": ((512, 2048, 8192, 16_384), 400, FIXED | PART, 0.65),
+    "all": ((*SIZES, 65_536), 3442, FIXED, 0.8),
 }
-BOUNDS = {"part": 0.6, "all": 0.8}  # of the validation MRR per pair by exact search
+RATES = (0.001, 0.002, 0.004, 0.008, 0.016)
 VARIANTS: dict[str, dict[str, Any]] = {
     "": {},
     "_beta2": {"optimizer.beta2": 0.95},
     "_decay": {"optimizer.learning_rate_decay": "linear"},
     "_warm": {},
 }
-REACHED, BEST = "steps to {}", "best validation MRR"
-NOISE, NOISE_BATCHES = "noise scale of {} candidates", 16
+REACHED, BEST, NOISE = "steps to {}", "best validation MRR", "noise scale of {} pairs"
+K = 16  # batches of a noise scale
 
 
 def rate_changes(family: str, size: int, rate: float, variant: str) -> dict[str, Any]:
@@ -96,22 +80,20 @@ def rate_changes(family: str, size: int, rate: float, variant: str) -> dict[str,
 
     Twice the pairs have .6 times the steps, so that larger batches read more pairs.
     """
-    steps = round(FAMILIES[family][2] * (512 / size) ** 0.75)
-    return (
-        FAMILIES[family][3]
-        | VARIANTS[variant]
-        | {"batch_size": size, "max_steps": steps, "optimizer.learning_rate": rate}
-        | {"optimizer.warmup_steps": steps // (4 if variant == "_warm" else 20)}
-        | {"early_stopping.every_steps": max(1, steps // 8)}
-    )
+    _, most, changes, _ = FAMILIES[family]
+    steps = round(most * (512 / size) ** 0.75)
+    changes = changes | VARIANTS[variant] | {"batch_size": size, "max_steps": steps}
+    changes["optimizer.warmup_steps"] = steps // (4 if variant == "_warm" else 20)
+    changes["early_stopping.every_steps"] = max(1, steps // 8)
+    return changes | {"optimizer.learning_rate": rate}
 
 
 def measure_noise(family: str, folder: pathlib.Path, smoke: bool) -> None:
-    """Write the noise scale of the gradient after some steps of a training with 512 pairs.
+    """Write the noise scale of the gradient at three steps of a training with 512 pairs.
 
     It is the number of pairs at which the gradient's variance equals its squared norm. Negatives
-    come from the batch, so the unit is a batch: K gradients of N pairs each give both. Source:
-    McCandlish et al. (2018), "An Empirical Model of Large-Batch Training", appendix A.
+    come from the batch, so K gradients of N pairs each give both. Source: McCandlish et al.
+    (2018), "An Empirical Model of Large-Batch Training", appendix A.
     """
     import jax
     import optax
@@ -128,26 +110,22 @@ def measure_noise(family: str, folder: pathlib.Path, smoke: bool) -> None:
     config = load_config("quora_sdml" + ":smoke" * smoke, changes)
     dataset = load_dataset(config, find_quora())
     (phase,), state = plan(config, dataset)
-    graph, _ = family_of(dataset.start).init(config, dataset)
+    graph, _ = family_of(None).init(config, dataset)
     loss = train_step.make_loss(graph, make_mesh(), make_objectives(config, dataset))
     gradient = jax.jit(jax.grad(loss, has_aux=True))
-    found: dict[str, dict[str, float]] = {}
+    square = functools.partial(optax.tree.norm, squared=True)
     sizes = (config.batch_size, 8 * config.batch_size)
     loads = {n: plan(override(config, {"batch_size": n}), dataset)[0][0].load for n in sizes}
-    for done in range(config.max_steps):
-        if done in (config.max_steps // part for part in (16, 4, 2)):
-            scores = found.setdefault(f"{done} steps", {})
-            for size, load in loads.items():
-                total, squares = None, 0.0
-                for step in range(NOISE_BATCHES):
-                    one, _ = gradient(state.params, load(step)[0], jax.random.key(0))
-                    total = one if total is None else jax.tree.map(jax.numpy.add, total, one)
-                    squares += float(optax.tree.norm(one, squared=True)) / NOISE_BATCHES
-                mean = float(optax.tree.norm(total, squared=True)) / NOISE_BATCHES**2
-                variance = (squares - mean) * NOISE_BATCHES / (NOISE_BATCHES - 1)
-                scores[NOISE.format(f"{size:,}")] = (
-                    size * variance / (mean - variance / NOISE_BATCHES)
-                )
+    found: dict[str, dict[str, float]] = {}
+    for done in range(config.max_steps // 2 + 1):
+        measured = done in (config.max_steps // part for part in (16, 4, 2))
+        for size, load in loads.items() if measured else ():
+            batches = (load(step)[0] for step in range(K))
+            each = [gradient(state.params, batch, jax.random.key(0))[0] for batch in batches]
+            mean = square(jax.tree.map(lambda *batches: sum(batches) / K, *each))
+            variance = (sum(map(square, each)) / K - mean) * K / (K - 1)
+            scale = size * float(variance / (mean - variance / K))
+            found.setdefault(f"{done} steps", {})[NOISE.format(size)] = scale
         state, _ = phase.step(state, phase.load(done)[0])
     write_json(folder / "noise.json", found)
 
@@ -157,20 +135,18 @@ TRIALS = [
     for rule, (title, _) in RULES.items()
     for size in SIZES
 ]
-RATED = {
-    family: [
-        Trial(
-            f"{family}_{size}_{rate}{variant}",
-            "quora_sdml",
-            rate_changes(family, size, rate, variant),
-            f"{size:,} | {rate}{variant.replace('_', ', ')}",
-        )
-        for size in sizes
-        for rate in rates
-        for variant in VARIANTS
-    ]
-    for family, (sizes, rates, _, _) in FAMILIES.items()
-}
+RATED = [
+    Trial(
+        f"{family}_{size}_{rate}{variant}",
+        "quora_sdml",
+        rate_changes(family, size, rate, variant),
+        f"{size:,} | {rate}{variant.replace('_', ', ')}",
+    )
+    for family, (sizes, *_) in FAMILIES.items()
+    for size in sizes
+    for rate in RATES
+    for variant in VARIANTS
+]
 NOISES = [
     Trial(f"{family}_noise", make=functools.partial(measure_noise, family), once=True)
     for family in FAMILIES
@@ -190,12 +166,13 @@ def measure(run: pathlib.Path) -> Mapping[str, Measured]:
     steps, scores = ([line[key] for line in evaluations] for key in ("step", "mrr"))
     highest = np.maximum.accumulate(scores)
     counts[BEST] = float(highest[-1])
-    for bound in BOUNDS.values():
+    for *_, bound in FAMILIES.values():
         if highest[0] < bound <= highest[-1]:
             at = int(np.searchsorted(highest, bound))
             between = np.interp(bound, highest[at - 1 : at + 1], steps[at - 1 : at + 1])
             counts[REACHED.format(bound)] = float(between)
-    return {"": {**retrieval(run)[""], **counts}}
+    found = retrieval(run)[""]
+    return {"": {H1: found[H1], MRR: found[MRR], **counts}}
 
 
 def page(scores: Scores, folder: pathlib.Path) -> list[str]:
@@ -223,12 +200,32 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
         "*queries with one*: the share of queries that have such a candidate.",
     )
     table = score_table(scores, titles(TRIALS), columns, "learning rate | N")
-    return section("Quality", [*table, "![quality](plots/quality.png)"], *about)
+    lines = section("Quality", [*table, "![quality](plots/quality.png)", ""], *about)
+    rated, noises = titles(RATED), scores.table["row"]
+    for family, (*_, bound) in FAMILIES.items():
+        reached = REACHED.format(bound)
+        columns = [
+            Column(reached, reached, lambda record: f"{record['mean']:,.0f}"),
+            Column("pairs until then", reached, pairs_until),
+            Column(BEST, BEST, with_interval),
+        ]
+        rows = {row: title for row, title in rated.items() if row.startswith(family)}
+        lines += section(f"Rates, {family}", score_table(scores, rows, columns, "N | rate"))
+        noise = [Column(NOISE.format(n), NOISE.format(n), pairs_until) for n in (512, 4096)]
+        rows = {row: row for row in noises if row.startswith(f"{family}_noise")}
+        lines += section(f"Noise, {family}", score_table(scores, rows, noise, "measured"))
+    return lines
+
+
+def pairs_until(record: dict[str, Any]) -> str:
+    """Show the pairs of the steps of a row; of a noise scale, itself."""
+    size = record["row"].split("_")[1]
+    return f"{record['mean'] * (int(size) if size.isdigit() else 1):,.0f}"
 
 
 STUDY = Study(
     name="batch_size_scaling",
-    trials=[*TRIALS, *RATED["part"], *RATED["all"], *NOISES],
+    trials=[*TRIALS, *RATED, *NOISES],
     measure=measure,
     page=page,
     smoke=("n_512_sqrt", "n_1024_mask"),
