@@ -71,7 +71,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "_decay": {"optimizer.learning_rate_decay": "linear"},
     "_warm": {},
 }
-REACHED, BEST, NOISE = "steps to {}", "best validation MRR", "noise scale of {} pairs"
+REACHED, BEST, NOISE = "steps to {}", "best validation MRR", "noise scale of {:,} candidates"
 K = 16  # batches of a noise scale
 
 
@@ -99,27 +99,25 @@ def measure_noise(family: str, folder: pathlib.Path, smoke: bool) -> None:
     import optax
 
     from qpr_jax.data.find_data import find_quora
-    from qpr_jax.training import train_step
+    from qpr_jax.training import distributed, train_step
     from qpr_jax.training.dataset import load_dataset
-    from qpr_jax.training.distributed import make_mesh
     from qpr_jax.training.model_families import family_of
     from qpr_jax.training.objectives import make_objectives
     from qpr_jax.training.train import plan
 
-    changes = rate_changes(family, 512, 0.002, "")
-    config = load_config("quora_sdml" + ":smoke" * smoke, changes)
+    config = load_config("quora_sdml" + ":smoke" * smoke, rate_changes(family, 512, 0.002, ""))
     dataset = load_dataset(config, find_quora())
     (phase,), state = plan(config, dataset)
     graph, _ = family_of(None).init(config, dataset)
-    loss = train_step.make_loss(graph, make_mesh(), make_objectives(config, dataset))
+    mesh, objectives = distributed.make_mesh(), make_objectives(config, dataset)
+    loss = train_step.make_loss(graph, mesh, objectives)
     gradient = jax.jit(jax.grad(loss, has_aux=True))
     square = functools.partial(optax.tree.norm, squared=True)
     sizes = (config.batch_size, 8 * config.batch_size)
     loads = {n: plan(override(config, {"batch_size": n}), dataset)[0][0].load for n in sizes}
-    found: dict[str, dict[str, float]] = {}
+    points, found = [config.max_steps // part for part in (16, 4, 2)], dict[str, Any]()
     for done in range(config.max_steps // 2 + 1):
-        measured = done in (config.max_steps // part for part in (16, 4, 2))
-        for size, load in loads.items() if measured else ():
+        for size, load in loads.items() if done in points else ():
             batches = (load(step)[0] for step in range(K))
             each = [gradient(state.params, batch, jax.random.key(0))[0] for batch in batches]
             mean = square(jax.tree.map(lambda *batches: sum(batches) / K, *each))
@@ -146,6 +144,7 @@ RATED = [
     for size in sizes
     for rate in RATES
     for variant in VARIANTS
+    if not variant or (size >= 8192 and rate in (0.004, 0.008))
 ]
 NOISES = [
     Trial(f"{family}_noise", make=functools.partial(measure_noise, family), once=True)
@@ -167,10 +166,12 @@ def measure(run: pathlib.Path) -> Mapping[str, Measured]:
     highest = np.maximum.accumulate(scores)
     counts[BEST] = float(highest[-1])
     for *_, bound in FAMILIES.values():
-        if highest[0] < bound <= highest[-1]:
-            at = int(np.searchsorted(highest, bound))
-            between = np.interp(bound, highest[at - 1 : at + 1], steps[at - 1 : at + 1])
-            counts[REACHED.format(bound)] = float(between)
+        at = int(np.searchsorted(highest, bound))
+        between = slice(at - 1, at + 1)
+        if 0 < at < len(highest):
+            counts[REACHED.format(bound)] = float(
+                np.interp(bound, highest[between], steps[between])
+            )
     found = retrieval(run)[""]
     return {"": {H1: found[H1], MRR: found[MRR], **counts}}
 
@@ -228,7 +229,7 @@ STUDY = Study(
     trials=[*TRIALS, *RATED, *NOISES],
     measure=measure,
     page=page,
-    smoke=("n_512_sqrt", "n_1024_mask"),
+    smoke=("n_512_sqrt", "n_1024_mask", "part_noise"),
 )
 
 if __name__ == "__main__":
