@@ -71,7 +71,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "_decay": {"optimizer.learning_rate_decay": "linear"},
     "_warm": {},
 }
-REACHED, BEST, NOISE = "steps to {}", "best validation MRR", "noise scale of {:,} candidates"
+REACHED, BEST, NOISE = "steps to MRR {}", "best validation MRR", "noise scale of {:,} candidates"
 K = 16  # batches of a noise scale
 
 
@@ -211,10 +211,12 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
             Column(BEST, BEST, with_interval),
         ]
         rows = {row: title for row, title in rated.items() if row.startswith(family)}
-        lines += section(f"Rates, {family}", score_table(scores, rows, columns, "N | rate"))
+        table = score_table(scores, rows, columns, "N | rate")
+        lines += section(f"Steps to a validation MRR: `{family}`", table)
         noise = [Column(NOISE.format(n), NOISE.format(n), pairs_until) for n in (512, 4096)]
-        rows = {row: row for row in noises if row.startswith(f"{family}_noise")}
-        lines += section(f"Noise, {family}", score_table(scores, rows, noise, "measured"))
+        rows = {row: row.split(", ")[1] for row in noises if row.startswith(f"{family}_noise")}
+        table = score_table(scores, rows, noise, "after")
+        lines += section(f"Noise scale in pairs: `{family}`", table)
     return lines
 
 
