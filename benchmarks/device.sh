@@ -3,7 +3,7 @@
 #   benchmarks/device.sh [--quick] [FOLDER]
 # Each part has a limit of seconds and a file NAME.txt in FOLDER, written as soon as it ends. A later
 # call runs the parts that have none; a training goes on where it stopped. --quick tries all parts on
-# a CPU, at small sizes, in at most an hour.
+# a CPU, at small sizes, in one to three minutes.
 set -u
 cd "$(dirname "$0")/.."
 quick=

@@ -5,6 +5,7 @@ then writes the page:
 
     python -m experiments.NAME                       all trials
     python -m experiments.NAME --rows=A,B --seeds=3  some rows, three trainings of each
+    python -m experiments.NAME --rows='A_*'          those whose names match
     python -m experiments.NAME --results=results/X   publish: write the page into that folder
     python -m experiments.NAME --page --results=...  only write the page, from its scores.csv
     python -m experiments.NAME --smoke               try the study with tiny models
@@ -16,6 +17,7 @@ The same command resumes an interrupted study. The tables stand between `<!-- re
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import logging
 import pathlib
 import shutil
@@ -147,14 +149,16 @@ class Study:
     def chosen(self, rows: Sequence[str], seeds: int) -> list[Trial]:
         """Return the trials of some rows, those of the first seed first."""
         by_name = {trial.name: trial for trial in self.trials}
+        names: list[str] = []
         for row in rows:
-            if row not in by_name:
+            names += (found := fnmatch.filter(by_name, row))
+            if not found:
                 remedy = f"choose of {', '.join(by_name)}"
                 raise UserError(f"unknown row {row!r}", setting="--rows", remedy=remedy)
         return [
             replace(by_name[row], seed=seed)
             for seed in range(seeds)
-            for row in rows
+            for row in names
             if seed == 0 or (by_name[row].preset and not by_name[row].once)
         ]
 

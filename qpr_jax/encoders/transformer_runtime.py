@@ -15,8 +15,16 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from qpr_jax.models import BertShape
 from qpr_jax.models.bert import BertEncoder, init_bert
 
-# Token counts that texts are padded to; JAX compiles once for each. Most pairs have 16 to 40.
-WIDTHS = (8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 64, 96, 128, 192, 256, 384)
+# Token counts that texts are padded to; JAX compiles once for each. Most pairs have 16 to 40. An
+# accelerator computes padding fast, but compiles for half a minute.
+_CPU_WIDTHS = (8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 64, 96, 128, 192, 256, 384)
+_ACCELERATOR_WIDTHS = (16, 32, 128)
+
+
+def choose_widths(max_tokens: int) -> list[int]:
+    """Return the widths of texts on the default backend: on an accelerator at most four."""
+    widths = _CPU_WIDTHS if jax.default_backend() == "cpu" else _ACCELERATOR_WIDTHS
+    return [*(width for width in widths if width < max_tokens), max_tokens]
 
 
 class Runtime:
@@ -39,7 +47,9 @@ class Runtime:
         self._params = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
         self._devices = mesh.size
         # Half as many or four times as many are slower on a CPU; a GPU needs many to be busy.
-        self._device_tokens = 1024 if mesh.devices.flat[0].platform == "cpu" else 65_536
+        # The texts of a device are a power of `_base`, or fill it, as each number is compiled.
+        cpu = jax.default_backend() == "cpu"
+        self._device_tokens, self._base = (1024, 2) if cpu else (65_536, 8)
 
     def encode(self, token_ids: np.ndarray, segments: np.ndarray | None = None) -> jax.Array:
         """Call the model without waiting for the result; n is a multiple of the devices."""
@@ -55,10 +65,9 @@ class Runtime:
     ) -> None:
         """Write the result of each list of token ids to its row of `results`.
 
-        Lists of about one length are a block. Each shape is compiled: n is a power of two for each
-        device, and L one of `WIDTHS` or `max_tokens`.
+        Lists of about one length are a block. Each shape is compiled: L is one of `choose_widths`.
         """
-        widths = [*(width for width in WIDTHS if width < max_tokens), max_tokens]
+        widths = choose_widths(max_tokens)
         width_of = np.searchsorted(widths, np.array([len(row) for row in ids], np.int64))
         started = []
         for i in np.unique(width_of):
@@ -66,8 +75,10 @@ class Runtime:
             size = self._devices << max(0, (self._device_tokens // width).bit_length() - 1)
             for start in range(0, len(group), size):
                 rows = group[start : start + size]
-                share = -(-len(rows) // self._devices)
-                shape = (self._devices << (share - 1).bit_length(), width)
+                share = 1
+                while share * self._devices < len(rows):
+                    share *= self._base
+                shape = (min(size, share * self._devices), width)
                 types = None if segments is None else padded(segments, rows, shape, 0)
                 started.append((rows, self.encode(padded(ids, rows, shape, -1), types)))
         # Results are read when all work is started, so that no device waits for the host.

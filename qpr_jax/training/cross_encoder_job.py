@@ -17,7 +17,7 @@ from flax import nnx
 from qpr_jax.data.splits import TRAIN, SplitData, group_questions, write_splits
 from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
-from qpr_jax.encoders.transformer_runtime import WIDTHS, padded
+from qpr_jax.encoders.transformer_runtime import choose_widths, padded
 from qpr_jax.evaluation.retrieval import DEPTH, exact_search, first_scores, index_search, rank
 from qpr_jax.files import write_json
 from qpr_jax.index.index_config import IndexConfig
@@ -46,7 +46,7 @@ EVALUATIONS = 5  # during the training
 _CLIP = 1.0  # the largest norm of a gradient
 _SPARE = 9  # further hits, since some are paraphrases
 _POOL = 64  # batches whose pairs are sorted by length at once
-# Token ids, padded with -1, and segments, int32 [n, L] with L one of `WIDTHS` or the limit of the
+# Token ids, padded with -1, and segments, int32 [n, L] with L one of `choose_widths` of the
 # model, and labels, float32 [n]: 1 if both mean the same.
 Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -147,8 +147,7 @@ def make_cross_step(
     embedding = params["embedding"]
     rest = nnx.State({name: value for name, value in params.items() if name != "embedding"})
     rate = train_step.make_schedule(config.optimizer, [steps])
-    decay = config.optimizer.weight_decay
-    optimizer = train_step.make_optimizer(rate, weight_decay=decay, clip=_CLIP)
+    optimizer = train_step.make_optimizer(rate, config.optimizer, clip=_CLIP)
 
     def loss(rest: nnx.State, batch: Any, key: jax.Array) -> tuple[jax.Array, Metrics]:
         table, token_ids, segments, labels = batch
@@ -226,7 +225,7 @@ def make_batches(
     steps = batches_by_length(lengths, config.batch_size, seed=config.seed)
     what = f"{steps.size:,} pairs, {labels.mean():.0%} positive, {lengths.mean():.1f} tokens each"
     log.info("%s; %s steps", what, f"{len(steps):,}")
-    widths = [*(width for width in WIDTHS if width < start.max_tokens), start.max_tokens]
+    widths = choose_widths(start.max_tokens)
 
     def load(step: int) -> tuple[Batch, dict[str, float]]:
         chosen = steps[step]

@@ -123,8 +123,7 @@ def _train(
                 np.where(inside, factors[rows], -np.inf),
             )
             words = lists.words[rows] if pairs is None else None
-            key, dropout = jax.random.split(key)
-            params, state = _step(optimizer, params, state, among, words, part, dropout)
+            params, state, key = _step(optimizer, params, state, among, words, part, key)
     found = {name: np.array(array) for name, array in params.items()}
     words = found.pop(_WORDS, zero_weights())
     return start._replace(**found), words
@@ -151,10 +150,11 @@ def _make_optimizer(steps: int) -> optax.GradientTransformation:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _step(optimizer, params, state, hits, words, pairs, key):  # type: ignore[no-untyped-def]
-    """Update the parameters by one batch."""
-    gradient = jax.grad(_loss)(params, *hits, words, pairs, key)
+    """Update the parameters and the key by one batch; a call to split it takes long."""
+    key, dropout = jax.random.split(key)
+    gradient = jax.grad(_loss)(params, *hits, words, pairs, dropout)
     updates, state = optimizer.update(gradient, state, params)
-    return optax.apply_updates(params, updates), state
+    return optax.apply_updates(params, updates), state, key
 
 
 def _loss(params, inputs, relevant, factors, words, pairs, key):  # type: ignore[no-untyped-def]

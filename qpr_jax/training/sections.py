@@ -163,6 +163,7 @@ class OptimizerConfig(Section):
     )
     warmup_steps: Count = setting(0, "Steps over which the rate rises from 0.")
     weight_decay: Weight = setting(0.0, "Weight decay of all matrices but the embedding.")
+    beta2: Share = setting(0.999, "Decay of the mean of squared gradients.")
 
 
 class TeacherConfig(Section):
@@ -224,7 +225,6 @@ class TrainConfig(Section):
     precision: Literal["highest", "high", "default"] = setting(
         "highest", "JAX's precision of float32 matrix products; a CPU always computes in float32."
     )
-    devices: MayChange[Count] = setting(0, "Devices to use; 0: all.")
     distributed: MayChange[bool] = setting(False, "Train together with other processes.")
     checkpoint_every: Positive = setting(200, "Steps between two checkpoints.")
     data: DataConfig = DataConfig()

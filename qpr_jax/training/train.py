@@ -122,12 +122,12 @@ def plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase], Train
 
     Nothing is compiled yet. UserError where the devices cannot share a batch.
     """
-    mesh = distributed.make_mesh(config.devices)
+    mesh = distributed.make_mesh()
     stages: dict[range, list[Objective]] = {}
     for objective in make_objectives(config, dataset):
         stages.setdefault(objective.steps, []).append(objective)
     rate = train_step.make_schedule(config.optimizer, [*map(len, stages)])
-    optimizer = train_step.make_optimizer(rate, weight_decay=config.optimizer.weight_decay)
+    optimizer = train_step.make_optimizer(rate, config.optimizer)
     graph, params = family_of(dataset.start).init(config, dataset)
     phases = []
     for steps, objectives in stages.items():

@@ -73,7 +73,7 @@ def make_schedule(optimizer: OptimizerConfig, phases: Sequence[int]) -> optax.Sc
 
 
 def make_optimizer(
-    learning_rate: optax.ScalarOrSchedule, *, weight_decay: float = 0.0, clip: float = 0.0
+    rate: optax.ScalarOrSchedule, optimizer: OptimizerConfig, *, clip: float = 0.0
 ) -> optax.GradientTransformation:
     """Make AdamW: weight decay of all matrices but the embedding; `clip` limits the gradient.
 
@@ -85,7 +85,7 @@ def make_optimizer(
             lambda path, array: array.ndim > 1 and path[0] != _EMBEDDING, params
         )
 
-    adam = optax.adamw(learning_rate, weight_decay=weight_decay, mask=decays)
+    adam = optax.adamw(rate, b2=optimizer.beta2, weight_decay=optimizer.weight_decay, mask=decays)
     return optax.chain(optax.clip_by_global_norm(clip), adam) if clip else adam
 
 

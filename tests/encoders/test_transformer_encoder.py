@@ -49,6 +49,27 @@ def test_on_any_number_of_devices_vectors_are_the_same(monkeypatch, count):
     np.testing.assert_allclose(encoder.encode(sentences[:1]), expected[:1], atol=1e-6)
 
 
+@pytest.mark.parametrize(("backend", "most"), [("cpu", 40), ("gpu", 8), ("tpu", 8)])
+def test_an_accelerator_compiles_few_shapes(monkeypatch, backend, most):
+    """Four widths at most, and two numbers of texts for each of a large table."""
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    encoder, shapes = read_transformer(TINY), set()
+
+    def encode(self, token_ids, segments=None):
+        shapes.add(token_ids.shape)
+        return np.repeat(token_ids[:, :1], encoder.dimension, axis=1)
+
+    monkeypatch.setattr(Runtime, "encode", encode)
+    rng = np.random.default_rng(0)
+    ids = [rng.integers(1, 9, length).tolist() for length in rng.integers(1, 200, 20_000)]
+    found = np.zeros((len(ids), encoder.dimension), np.float32)
+    Runtime(encoder.shape, encoder.weights).fill(found, ids, 256)
+    np.testing.assert_array_equal(found[:, 0], [row[0] for row in ids])
+    assert len({width for _, width in shapes}) <= (16 if backend == "cpu" else 4)
+    assert len(shapes) <= most
+    assert all(count % len(jax.local_devices()) == 0 for count, _ in shapes)
+
+
 def test_products_are_full_float32():
     model = read_transformer(TINY)
     runtime = Runtime(model.shape, model.weights)

@@ -119,6 +119,8 @@ def test_rows_and_seeds_are_selected_and_other_rows_stay_with_their_command(run,
     start = "python -m experiments.tiny"
     assert commands == [f"{start} --rows=eps_0.1", f"{start} --rows=eps_0.3 --seeds=3"]
     assert "little" not in run(rows="eps_0.3", workdir=elsewhere, results=elsewhere)[1]
+    names = [[trial.name for trial in STUDY.chosen([row], 1)] for row in ("*_0.3", "eps_*")]
+    assert names == [["eps_0.3"], ["eps_0.1", "eps_0.3"]]
     with pytest.raises(UserError, match=r"unknown row 'eps'; choose of eps_0\.1, eps_0\.3"):
         run(rows="eps")
     other = [Trial("eps_0.1", "synthetic_sdml", {"loss.smoothing": 0.2})]

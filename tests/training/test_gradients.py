@@ -19,9 +19,11 @@ from qpr_jax.training.distributed import make_mesh, replicate, split_over
 from qpr_jax.training.model_families import MODEL_FAMILIES, family_of
 from qpr_jax.training.objectives import make_objectives
 from qpr_jax.training.run import train_and_evaluate
+from qpr_jax.training.sections import OptimizerConfig
 from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 from tests.encoders.examples import TINY, encode_rows
 from tests.lowered import dots
+from tests.runs import few_devices
 
 KINDS = {
     "cnn": {"encoder.bag_of_words": True, "encoder.kernel_sizes": (1, 3)},
@@ -61,7 +63,8 @@ def init(config, dataset):
 
 def whole_loss(config, dataset, devices):
     """The loss of the first batch, and its arguments."""
-    mesh = make_mesh(devices)
+    with few_devices(devices):
+        mesh = make_mesh()
     graph, params = init(config, dataset)
     objectives = make_objectives(config, dataset)
     settings = {"precision": config.precision, "encode_chunk": config.batch.encode_chunk}
@@ -132,9 +135,10 @@ def test_bfloat16_gradients_are_close_to_those_of_float32(datasets):
 @pytest.mark.parametrize("name", ["highest", "high"])
 def test_each_product_of_a_step_has_the_precision_of_the_setting(datasets, name):
     loss, params, batch, _ = whole_loss(config_of("cnn", precision=name), datasets["cnn"], 1)
-    optimizer = make_optimizer(1e-3)
+    optimizer = make_optimizer(1e-3, OptimizerConfig())
     step = make_train_step(loss, optimizer, seed=0)
-    state = replicate(init_state(params, optimizer), make_mesh(1))
+    with few_devices(1):
+        state = replicate(init_state(params, optimizer), make_mesh())
     found = {dot.precision for dot in dots(step, state, batch, platform="cuda")}
     assert found == {name.upper()}
 

@@ -17,8 +17,10 @@ from qpr_jax.training.config import TrainConfig, load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.objectives import make_objectives
+from qpr_jax.training.sections import OptimizerConfig
 from qpr_jax.training.train import plan
 from tests.encoders.examples import encode_rows
+from tests.runs import few_devices
 
 STEPS = 3
 EXTRAS = {"loss.mask_own_cluster": True, "batch.hard_negatives": 8}
@@ -32,9 +34,9 @@ KINDS = {
 }
 
 
-def config_of(kind, devices=1, **changes):
+def config_of(kind, **changes):
     """The smoke run with a large rate."""
-    fixed = {"batch_size": 16, "optimizer.learning_rate": 0.05, "devices": devices}
+    fixed = {"batch_size": 16, "optimizer.learning_rate": 0.05}
     return override(load_config("synthetic_sdml:smoke"), fixed | KINDS[kind] | changes)
 
 
@@ -45,7 +47,8 @@ def dataset_of(kind):
 
 def start(kind, devices, **changes):
     """The phase of a training, and its state before the first step."""
-    (phase,), state = plan(config_of(kind, devices, **changes), dataset_of(kind))
+    with few_devices(devices):
+        (phase,), state = plan(config_of(kind, **changes), dataset_of(kind))
     return phase, state
 
 
@@ -131,12 +134,20 @@ def test_the_whole_step_lowers_for_cpu_gpu_and_tpu(devices, dtype):
 
 def test_weight_decay_is_of_matrices_but_the_embedding():
     params = start("plain", 1)[1].params
-    optimizer = train_step.make_optimizer(1.0, weight_decay=0.1)
+    optimizer = train_step.make_optimizer(1.0, OptimizerConfig(weight_decay=0.1))
     nothing = jax.tree.map(jnp.zeros_like, params)
     updates, _ = optimizer.update(nothing, optimizer.init(params), params)
     for name, update in updates.items():
         moved = any(leaf.any() for leaf in jax.tree.leaves(update))
         assert moved == (name in ("kernels", "projection")), name
+
+
+def test_squared_gradients_decay_by_beta2():
+    params = {"projection": jnp.zeros(2)}
+    for beta2 in (0.999, 0.5):
+        optimizer = train_step.make_optimizer(1.0, OptimizerConfig(beta2=beta2))
+        _, state = optimizer.update({"projection": jnp.ones(2)}, optimizer.init(params), params)
+        np.testing.assert_allclose(optax.tree.get(state, "nu")["projection"], 1 - beta2, rtol=1e-4)
 
 
 def rates(done, changes, phases=(100,)):
