@@ -104,11 +104,11 @@ def finished(build_once):
     """A finished smoke run on two devices, and its report."""
     from qpr_jax.training.config import load_config
     from qpr_jax.training.run import train_and_evaluate
-    from tests.runs import few_devices
 
     def train(folder):
-        with few_devices(2):
-            report = train_and_evaluate(load_config("synthetic_sdml:smoke"), folder / "run")
+        config = load_config("synthetic_sdml:smoke")
+        config.devices = 2
+        report = train_and_evaluate(config, folder / "run")
         assert report == read_json(folder / "run" / "report.json")
 
     run = build_once("smoke", train) / "run"

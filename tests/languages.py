@@ -93,5 +93,6 @@ def translated_config(folder: pathlib.Path, *, words: int = 0) -> TrainConfig:
         "early_stopping.every_steps": 1000,
         "checkpoint_every": 1000,
         "rerank.candidates": 0,
+        "devices": 1,
     }
     return override(config, settings)

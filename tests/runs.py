@@ -6,11 +6,10 @@ import pathlib
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pytest
 
 from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.files import write_json
@@ -25,17 +24,6 @@ from tests.xla import QUICK_XLA
 
 ROOT = pathlib.Path(__file__).parent.parent
 WORDS = tuple(tokenize("how can i learn python quickly what is the best way to cook rice"))
-
-
-@contextlib.contextmanager
-def few_devices(count: int) -> Iterator[None]:
-    """Let trainings in this process see a few of its eight devices."""
-    import jax
-
-    few = jax.devices()[:count]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "devices", lambda: few)
-        yield
 
 
 def free_ports(count: int) -> list[int]:

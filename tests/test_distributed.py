@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.run import train_and_evaluate
-from tests.runs import few_devices, free_ports, start_training
+from tests.runs import free_ports, start_training
 from tests.xla import QUICK_XLA
 
 SETTINGS = {
@@ -63,13 +63,8 @@ def wait_for_step(workdir, step, processes):
 @pytest.fixture(scope="session")
 def alone(build_once):
     """A finished run of one process on four devices."""
-    config = override(load_config("synthetic_sdml:smoke"), SETTINGS)
-
-    def build(folder):
-        with few_devices(4):
-            train_and_evaluate(config, folder / "run")
-
-    return build_once("alone", build) / "run"
+    config = override(load_config("synthetic_sdml:smoke"), SETTINGS | {"devices": 4})
+    return build_once("alone", lambda folder: train_and_evaluate(config, folder / "run")) / "run"
 
 
 def assert_alike(workdir, other):

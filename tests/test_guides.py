@@ -22,7 +22,6 @@ import pytest
 from markdown_it import MarkdownIt
 
 from qpr_jax.cli import main
-from tests.runs import few_devices
 from tests.xla import QUICK_XLA
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -96,8 +95,8 @@ def run_lines(lines: list[str], folder: pathlib.Path, group: list[int]) -> str:
             if words[:1] != ["qpr"]:
                 output.write(run_bash(line, folder, group))
                 continue
-            few = ["--set", "max_steps=5"] if words[1] == "train" else []
-            with pytest.MonkeyPatch.context() as patch, few_devices(1):
+            few = ["--set", "devices=1", "--set", "max_steps=5"] if words[1] == "train" else []
+            with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(sys, "argv", words + few)
                 assert main.main() == 0, line
     return output.getvalue()

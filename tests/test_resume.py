@@ -17,9 +17,10 @@ from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.run import train_and_evaluate
 from tests.kills import killed_at
 from tests.languages import DIMENSION, LANGUAGE, translated_config
-from tests.runs import few_devices, start_training
+from tests.runs import start_training
 
 SETTINGS = {
+    "devices": 1,
     "batch_size": 64,
     "max_steps": 17,  # of pairs, after those of distillation
     "checkpoint_every": 3,
@@ -55,8 +56,7 @@ def settings(given, **changes):
 def train(workdir, given):
     """Train in this process."""
     config = override(load_config("synthetic_sdml:smoke"), settings(given))
-    with few_devices(1):
-        return train_and_evaluate(config, workdir)
+    return train_and_evaluate(config, workdir)
 
 
 def start(workdir, given, **changes):
@@ -149,11 +149,10 @@ def test_a_signal_saves_the_last_step(unbroken, tmp_path, number):
 @pytest.mark.parametrize("rename", [9, pytest.param(3, marks=pytest.mark.slow)])
 def test_after_a_crash_at_any_rename_the_same_run_ends_the_same(tmp_path, rename):
     """Files and folders are renamed into place; a run may end before any of the renames."""
-    config = load_config("synthetic_sdml:smoke")
-    with killed_at(rename), few_devices(1):
+    config = override(load_config("synthetic_sdml:smoke"), {"devices": 1})
+    with killed_at(rename):
         train_and_evaluate(config, tmp_path / "run")
     assert not (tmp_path / "run" / "report.json").exists()
-    with few_devices(1):
-        report = train_and_evaluate(config, tmp_path / "run")
+    report = train_and_evaluate(config, tmp_path / "run")
     assert len(result(tmp_path / "run")["steps"]) == 12
     assert set(report) >= {"validation", "test", "index", "timing"}

@@ -18,6 +18,8 @@ def validate(config: TrainConfig) -> None:
     for name in names:
         _require_choice("loss.names", name, LOSSES)
     refuse_if(len({*names}) < len(names), "loss.names", f"must differ, got {','.join(names)}")
+    several = config.distributed and config.devices
+    refuse_if(several, "devices", f"must be 0 with `distributed=True`, got {config.devices}")
     if not config.encoder.pretrained:  # else the dimension is known when the folder is read
         check_index_config(IndexConfig(config.index.factory), config.encoder.output_dim)
     has_pairs = SOURCES[source].has_pairs

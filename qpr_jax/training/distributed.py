@@ -28,10 +28,12 @@ T = TypeVar("T")
 HEARTBEAT = 30  # seconds of silence after which a process counts as lost
 
 
-def make_mesh() -> Mesh:
-    """Make a mesh of the devices of all processes."""
-    devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
-    return Mesh(np.array(devices), (AXIS,))
+def make_mesh(devices: int = 0) -> Mesh:
+    """Make a mesh of the first `devices` of all processes, 0: all; UserError if there are fewer."""
+    available = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    if devices > len(available):
+        raise UserError(f"expected at most {len(available)}, got {devices}", setting="devices")
+    return Mesh(np.array(available[: devices or len(available)]), (AXIS,))
 
 
 def require_shares(setting: str, size: int, parts: int) -> None:

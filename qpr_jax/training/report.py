@@ -99,7 +99,7 @@ def write_report(
     }
     # An encoder keeps the sizes of the one that its training started from.
     report["settings"] = fingerprint(config) | getattr(retriever.encoder, "settings", {})
-    report["machine"] = _machine()
+    report["machine"] = _machine(config)
     also = {
         "folder": folder,
         "evaluations": read_json_lines(folder / "evaluations.jsonl"),
@@ -115,11 +115,11 @@ def write_report(
     return report
 
 
-def _machine() -> dict[str, Any]:
+def _machine(config: TrainConfig) -> dict[str, Any]:
     """What the run was made with."""
     return {
         "device": jax.devices()[0].device_kind,
-        "devices": len(jax.devices()),
+        "devices": config.devices or jax.device_count(),
         "cpus": cpu_count(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in PACKAGES},

@@ -225,6 +225,7 @@ class TrainConfig(Section):
     precision: Literal["highest", "high", "default"] = setting(
         "highest", "JAX's precision of float32 matrix products; a CPU always computes in float32."
     )
+    devices: MayChange[Count] = setting(0, "Devices to use; 0: all.")
     distributed: MayChange[bool] = setting(False, "Train together with other processes.")
     checkpoint_every: Positive = setting(200, "Steps between two checkpoints.")
     data: DataConfig = DataConfig()

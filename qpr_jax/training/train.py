@@ -122,7 +122,7 @@ def plan(config: TrainConfig, dataset: TrainDataset) -> tuple[list[Phase], Train
 
     Nothing is compiled yet. UserError where the devices cannot share a batch.
     """
-    mesh = distributed.make_mesh()
+    mesh = distributed.make_mesh(config.devices)
     stages: dict[range, list[Objective]] = {}
     for objective in make_objectives(config, dataset):
         stages.setdefault(objective.steps, []).append(objective)

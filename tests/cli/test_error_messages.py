@@ -134,6 +134,7 @@ MISTAKES = (
     ("train r --config fine_tune", "", "`qpr train r pairs.tsv --encoder open_student`"),
     ("train r --config distill", "`data.path`", ""),
     ("train r --config deep.toml", "deep.toml", "fix the file"),
+    ("train r --config synthetic_sdml --set devices=9", "at most 8, got 9", ""),
     ("train r --config synthetic_sdml --set loss.scale", "`--set`", ""),
     ("train r --config synthetic_sdml --labels gone.csv", "`data.labels`", ""),
     ("train r --config synthetic_sdml --encoder gone", "`encoder.pretrained`", ""),

@@ -95,6 +95,7 @@ def test_a_wrong_value_or_name_is_refused():
         ({"index.factory": "IVF2000,PQ301"}, "factory"),
         ({"loss.names": ("sdlm",)}, "loss.names"),
         ({"loss.names": ("sdml", "sdml")}, "loss.names"),
+        ({"distributed": True, "devices": 2}, "devices"),
         ({"data.word_translated": 1}, "data.word_translated"),
         # What there is to learn from
         ({"max_epochs": 0}, ""),
@@ -134,7 +135,7 @@ def test_settings_that_fit_pass():
 def test_a_run_is_not_identified_by_what_does_not_change_its_result():
     settings = TrainConfig()
     before = fingerprint(settings)
-    settings.distributed, settings.data.path = True, "elsewhere.tsv"
+    settings.devices, settings.data.path = 4, "elsewhere.tsv"
     assert fingerprint(settings) == before
     settings.seed = 1
     assert fingerprint(settings) != before

@@ -23,7 +23,6 @@ from qpr_jax.training.sections import OptimizerConfig
 from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 from tests.encoders.examples import TINY, encode_rows
 from tests.lowered import dots
-from tests.runs import few_devices
 
 KINDS = {
     "cnn": {"encoder.bag_of_words": True, "encoder.kernel_sizes": (1, 3)},
@@ -63,8 +62,7 @@ def init(config, dataset):
 
 def whole_loss(config, dataset, devices):
     """The loss of the first batch, and its arguments."""
-    with few_devices(devices):
-        mesh = make_mesh()
+    mesh = make_mesh(devices)
     graph, params = init(config, dataset)
     objectives = make_objectives(config, dataset)
     settings = {"precision": config.precision, "encode_chunk": config.batch.encode_chunk}
@@ -137,8 +135,7 @@ def test_each_product_of_a_step_has_the_precision_of_the_setting(datasets, name)
     loss, params, batch, _ = whole_loss(config_of("cnn", precision=name), datasets["cnn"], 1)
     optimizer = make_optimizer(1e-3, OptimizerConfig())
     step = make_train_step(loss, optimizer, seed=0)
-    with few_devices(1):
-        state = replicate(init_state(params, optimizer), make_mesh())
+    state = replicate(init_state(params, optimizer), make_mesh(1))
     found = {dot.precision for dot in dots(step, state, batch, platform="cuda")}
     assert found == {name.upper()}
 

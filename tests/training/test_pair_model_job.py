@@ -33,7 +33,7 @@ from qpr_jax.training.pair_model_job import FOLDS, inherit, score_hits, train_wo
 from qpr_jax.training.pair_network import _train, init_network
 from qpr_jax.training.run import train_and_evaluate
 from tests.pair_model.models import WordEncoder, words_model
-from tests.runs import WORDS, few_devices
+from tests.runs import WORDS
 
 COUNT = 1500
 
@@ -212,8 +212,7 @@ def killed(finished, tmp_path):
 
 
 def test_a_killed_pair_model_is_trained_again_to_the_same_bits(finished, killed):
-    with few_devices(2):
-        report = train_and_evaluate(load_config("synthetic_sdml:smoke"), killed)
+    report = train_and_evaluate(load_config("synthetic_sdml:smoke", {"devices": 2}), killed)
     path = f"export/{PAIR_MODEL}/{WEIGHTS}"
     assert (killed / path).read_bytes() == (finished[0] / path).read_bytes()
     for split in ("validation", "test"):
@@ -222,8 +221,7 @@ def test_a_killed_pair_model_is_trained_again_to_the_same_bits(finished, killed)
 
 def test_of_too_few_queries_no_pair_model_is_made(killed, monkeypatch, caplog):
     monkeypatch.setattr(pair_model_job, "MIN_QUERIES", 1000)
-    with few_devices(2):
-        report = train_and_evaluate(load_config("synthetic_sdml:smoke"), killed)
+    report = train_and_evaluate(load_config("synthetic_sdml:smoke", {"devices": 2}), killed)
     assert "no words model: expected 1000 validation questions or more" in caplog.text
     assert "pair_model" not in report
     assert "reranked" not in report["test"]

@@ -28,7 +28,6 @@ from qpr_jax.training.train import plan, reuse_vectors
 from tests.encoders.examples import TINY
 from tests.languages import write_teacher
 from tests.refused import check_refused
-from tests.runs import few_devices
 
 
 @pytest.fixture
@@ -206,8 +205,7 @@ def test_a_student_learns_how_a_judge_sorts_lists(config, finished):
         assert scores.max() == max(scored.values())
 
     def first_loss(devices):
-        with few_devices(devices):
-            (_, phase), state = plan(config, dataset)
+        (_, phase), state = plan(override(config, {"devices": devices}), dataset)
         return float(phase.step(state, phase.load(phase.steps.start)[0])[1]["loss_lists"])
 
     assert first_loss(1) == pytest.approx(first_loss(4), rel=1e-5)
@@ -231,6 +229,7 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path):
         "teacher.epochs": 1,
         "data.recombined": 0,
         "optimizer.learning_rate": 1e-2,
+        "devices": 2,
     }
     config = load_config("distill:smoke", changes)
     config.max_steps = 300

@@ -20,7 +20,6 @@ from qpr_jax.training.objectives import make_objectives
 from qpr_jax.training.sections import OptimizerConfig
 from qpr_jax.training.train import plan
 from tests.encoders.examples import encode_rows
-from tests.runs import few_devices
 
 STEPS = 3
 EXTRAS = {"loss.mask_own_cluster": True, "batch.hard_negatives": 8}
@@ -34,9 +33,9 @@ KINDS = {
 }
 
 
-def config_of(kind, **changes):
+def config_of(kind, devices=1, **changes):
     """The smoke run with a large rate."""
-    fixed = {"batch_size": 16, "optimizer.learning_rate": 0.05}
+    fixed = {"batch_size": 16, "optimizer.learning_rate": 0.05, "devices": devices}
     return override(load_config("synthetic_sdml:smoke"), fixed | KINDS[kind] | changes)
 
 
@@ -47,8 +46,7 @@ def dataset_of(kind):
 
 def start(kind, devices, **changes):
     """The phase of a training, and its state before the first step."""
-    with few_devices(devices):
-        (phase,), state = plan(config_of(kind, **changes), dataset_of(kind))
+    (phase,), state = plan(config_of(kind, devices, **changes), dataset_of(kind))
     return phase, state
 
 
