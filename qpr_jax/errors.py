@@ -109,7 +109,7 @@ def did_you_mean(name: str, names: Iterable[str], least: float = 0.6) -> str:
 
     least: the similarity of a near name, up to 1.
     """
-    by_key = {other.casefold(): other for other in names}
+    by_key = {other.casefold(): other for other in names if other != name and other[:1] != "."}
     nearest = difflib.get_close_matches(name.casefold(), by_key, 1, least)
     return f" (did you mean `{by_key[nearest[0]]}`?)" if nearest else ""
 

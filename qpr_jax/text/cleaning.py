@@ -44,6 +44,7 @@ _DIVIDED = re.compile(r"[\r\n]|[.!?:]\s")
 _BLANKS = re.compile(r"\s+")
 _OF_WORD = re.compile(r"[^\W_]")
 _LEAST, _SHARE = 5, 0.02  # rows that share a sentence: at least so many, and this share of all
+_QUESTION = ("?", "\uff1f", "\u061f")  # marks at the end of one
 _ALONE = 0.1  # the largest share of these rows that have nothing else; more is a question
 
 
@@ -205,7 +206,7 @@ def shared_sentences(texts: Sequence[str]) -> dict[str, int]:
     for text in texts:
         parts = _split(text)
         if len(parts) > 1:
-            counts.update([*dict.fromkeys(filter(None, map(_plain, parts)))])
+            counts.update([*dict.fromkeys(filter(None, map(_plain, _beside_question(parts))))])
         else:
             whole[text] += 1
     least = max(_LEAST, _SHARE * len(texts))
@@ -239,7 +240,13 @@ def _telling(texts: Sequence[str], shared: Mapping[str, int]) -> set[str]:
 
 
 def _shared_parts(text: str, shared: Mapping[str, int]) -> frozenset[str]:
-    return frozenset(shared.keys() & {*map(_plain, _split(text))})
+    return frozenset(shared.keys() & {*map(_plain, _beside_question(_split(text)))})
+
+
+def _beside_question(parts: Sequence[str]) -> list[str]:
+    """Return the parts of a text without its only question, which no other text takes from it."""
+    asked = [part for part in parts if part.rstrip().endswith(_QUESTION)]
+    return [part for part in parts if len(asked) != 1 or part is not asked[0]]
 
 
 def _left_out(text: str, shared: Mapping[str, int]) -> frozenset[str]:
@@ -253,7 +260,8 @@ def without_shared(text: str, shared: Mapping[str, int]) -> str:
     parts = [part for part in _split(text) if _plain(part)] if shared else []
     if len(parts) < 2:
         return text
-    others = [part for part in parts if _plain(part) not in shared]
+    left_out = {_plain(part) for part in _beside_question(parts)} & shared.keys()
+    others = [part for part in parts if _plain(part) not in left_out]
     return " ".join(others or [min(parts, key=lambda part: shared[_plain(part)])])
 
 
