@@ -135,8 +135,10 @@ def main() -> int:
         rows.append([labels[name], "one", *both, rate])
         short.append([labels[name], f"{100 * float(both[0]):.0f} %", rate])
         if name in two_stages:
-            search = run_system(pathlib.Path(two_stages[name]), questions.texts)[TWO_STAGES]
-            rows.append([labels[name], "two", *questions.scores(questions.by_text(search)), ""])
+            searches = run_system(two_stages[name], questions.texts)
+            if TWO_STAGES in searches:
+                found = questions.scores(questions.by_text(searches[TWO_STAGES]))
+                rows.append([labels[name], "two", *found, ""])
     asked = f"{len(questions.queries):,} test queries among {len(questions.texts):,} questions"
     head = ["encoder", "stages", "H@1", "MRR", "questions/s"]
     note = "MiniLM, and maybe WordLlama, was trained on the Quora pairs, too."

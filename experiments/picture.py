@@ -62,9 +62,10 @@ def main() -> int:
         means = [float(np.mean([each[key].value for each in found])) for key in RULED]
         rows.append([name, f"{speed[name]:,.0f}", *(f"{mean:.3f}" for mean in means)])
         axes.plot(speed[name], means[1], "o", color="black")
-        axes.annotate(name, (speed[name], means[1]), (6, 4), textcoords="offset points")
+        place = speed[name], means[1]
+        axes.annotate(name, place, (0, 7), textcoords="offset points", ha="center")
     axes.set(xscale="log", xlabel="questions a second, on two cores", ylabel="mean H@1")
-    axes.margins(0.2)
+    axes.margins(0.25)
     options.results.mkdir(parents=True, exist_ok=True)
     figure.savefig(options.results / "picture.png", dpi=120)
     head = ["encoder", "questions a second", *RULED]
