@@ -86,7 +86,7 @@ def test_presets_lists_what_each_trains_its_scores_and_its_time(qpr, refused, do
 @pytest.mark.parametrize("name", ["quora_best", "quora_minilm_triplet"])
 def test_the_toml_of_a_preset_is_its_config(qpr, tmp_path, name):
     few, every = qpr("presets", name)[1], qpr("presets", name, "--all")[1]
-    whole = re.sub(r"(?m)^# (?=[a-z_.]+ = )", "", every)  # comments become settings
+    whole = re.sub(r"(?m)^# (?=[a-z0-9_.]+ = )", "", every)  # comments become settings
     for text in (few, every, whole):
         (tmp_path / "mine.toml").write_text(text)
         assert load_config(str(tmp_path / "mine.toml")) == load_config(name)
