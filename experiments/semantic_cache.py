@@ -1,10 +1,11 @@
-"""What a semantic cache answers: paraphrases, and questions whose answer it lacks.
+"""Measure the right and the wrong answers of a semantic cache.
 
     python -m experiments.semantic_cache [--results DIR]
 
-Sentences of home-assistant-intents, of blocks of templates that no model of pairs was fitted to;
-all name all of their slots. One of each block is cached. Asked are the same in other words, and
-contrasts, whose meaning is not cached: of 30 wordings the one most like the cached sentence.
+The sentences are those of home-assistant-intents that name all of their slots, from blocks of
+templates that no model of pairs was fitted to. The cache has one sentence of each block. Questions
+are paraphrases of it, and contrasts, whose answer the cache lacks; of 30 wordings of a contrast the
+one nearest to the cached sentence is asked.
 """
 
 from __future__ import annotations

@@ -296,7 +296,7 @@ class FolderStore:
     def _fresh(self) -> State:
         """Return the present state, with the changes of other processes.
 
-        If a damaged build replaced it, the state stays, which is said once.
+        A damaged build does not replace the state; one line of the log reports it.
         """
         state, signature = self._state, signature_of(self.path)
         replaced = self._stale or signature not in (state.signature, self._refused)

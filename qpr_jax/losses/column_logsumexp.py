@@ -104,5 +104,5 @@ def _over_devices(most: jax.Array, mass: jax.Array, axis_name: Hashable | None) 
 
 
 def _finite(most: jax.Array) -> jax.Array:
-    """Replace the maximum, or the logarithm of the sum, of no logits, so that none becomes NaN."""
+    """Replace -inf, which stands for no logits, by 0, so that no difference is NaN."""
     return jnp.where(jnp.isneginf(most), 0, most)

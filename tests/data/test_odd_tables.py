@@ -110,7 +110,7 @@ ENCODED = {
 
 @pytest.mark.parametrize("encoding", ENCODED)
 def test_what_is_not_utf8_is_shown_in_the_encodings_that_it_may_have(tmp_path, encoding):
-    """Nobody is told to convert from one that a guess names."""
+    """The error lists candidates and recommends none."""
     text = ENCODED[encoding]
     path = write(tmp_path, "a.csv", f"id,question\n1,{text}\n".encode(encoding))
     with pytest.raises(UserError, match=r"line 2: expected UTF-8; it may be .*-f ENCODING") as said:
