@@ -249,8 +249,8 @@ def calibrate(
     """
     from qpr_jax.encoders.load import save_encoder
     from qpr_jax.index.stores import run_encoder_folder
+    from qpr_jax.pair_model.fitting import refit
     from qpr_jax.pair_model.model import read_encoder_and_model, save_pair_model
-    from qpr_jax.pair_model.refit import refit
 
     if out is not None:
         refuse_existing(out)

@@ -63,8 +63,8 @@ def review(
              qpr review my_index --queries asked.csv --sample 50
     """
     with needs("`qpr review`", ".[serve]"):
+        from qpr_jax.serving.app import make_review_app
         from qpr_jax.serving.middleware import LOOPBACK
-        from qpr_jax.serving.pages import make_review_app
     from qpr_jax.duplicates.output import pairs_file
     from qpr_jax.duplicates.review import LABELS_FILE, open_review
 
@@ -99,8 +99,8 @@ def review(
 
 def _find_first_hits(index: str, queries: str, sample: int, format: str) -> str:
     """Return the folder of the first hits of queries; search for them unless it is there."""
-    from qpr_jax.duplicates.first_hits import write_first_hits
     from qpr_jax.duplicates.output import INFO
+    from qpr_jax.duplicates.sampling import write_first_hits
 
     folder = cli.beside(queries, "first_hits")
     if not (folder / INFO).exists():
@@ -112,7 +112,7 @@ def _find_first_hits(index: str, queries: str, sample: int, format: str) -> str:
 def _next_step(session: Review, folder: pathlib.Path) -> str:
     """Return the command that fits the scores to labels; "" for too few of them."""
     from qpr_jax.duplicates.output import INFO
-    from qpr_jax.pair_model.refit import LEAST_LABELS
+    from qpr_jax.pair_model.fitting import LEAST_LABELS
 
     yes, no = (int(counts.sum()) for counts in session.counts())
     if yes + no < LEAST_LABELS or not (yes and no):

@@ -57,7 +57,7 @@ class Group(NamedTuple):
       kept: the id of the row that stays.
       stays: whether each row is this one.
       central: the text that is nearest to the mean of the group.
-      words: those that set the group apart, best first (`duplicates.naming`).
+      words: those that set the group apart, best first (`duplicates.groups`).
       weakest: the score of the pair that joined the group last; None as of `Pair`.
       link: the ids of this pair; smaller id first, or the table's with `against`.
       distance: of this pair.

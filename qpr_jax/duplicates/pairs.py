@@ -19,9 +19,9 @@ from qpr_jax.duplicates.groups import (
     central_row,
     group_entries,
     group_rows,
+    group_words,
     row_order,
 )
-from qpr_jax.duplicates.naming import group_words
 from qpr_jax.duplicates.output import (
     TABLES,
     Group,

@@ -32,7 +32,7 @@ from qpr_jax.duplicates.sampling import (
 )
 from qpr_jax.errors import UserError, shortened
 from qpr_jax.files import StrPath, locked, write_atomically
-from qpr_jax.pair_model.refit import LEAST_LABELS
+from qpr_jax.pair_model.fitting import LEAST_LABELS
 from qpr_jax.text.cleaning import folded, replace_surrogates, without_numbers
 from qpr_jax.text.differences import mark_words
 

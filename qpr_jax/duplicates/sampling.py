@@ -1,4 +1,4 @@
-"""Which found pairs a person should judge, and what the labels say about every threshold.
+"""Which pairs a person should judge, and what the labels say about every threshold.
 
 Pairs are cut into strata by their probability. A label is asked where it lowers the variance of
 the precision most (Neyman's allocation, for thresholds that are plausible after the labels so
@@ -7,14 +7,26 @@ the mean of the probabilities, plus, stratum by stratum, the mean of label minus
 it needs no calibrated probabilities; poor ones only cost labels. They are fitted to the labels
 first (shift and scale of their logits, averaged over a grid), which fills strata without a label;
 the mean of label minus fitted probability is drawn towards 0 where a stratum has few.
+
+Of queries that nobody labeled, a random sample is judged by its first hits.
 """
 
 from __future__ import annotations
 
 import math
+import pathlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from qpr_jax.data.tables import Table
+from qpr_jax.duplicates.output import INFO, Pair, write_tables
+from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath, write_json
+from qpr_jax.pair_model.hits import text_of
+from qpr_jax.results import TableColumns
+from qpr_jax.retriever import Retriever
 
 QUANTILE = 1.6448536269514722  # of the normal distribution, for intervals of 90 %
 _RATIO = 0.85  # of what is left below the top of a stratum
@@ -164,3 +176,35 @@ def _variance(fitted: np.ndarray, yes: np.ndarray, given: np.ndarray) -> np.ndar
     """Variance of a label in each stratum, float64 [H]; nowhere 0, however sure the fit is."""
     mean = (yes + 2 * fitted + 0.3) / (given + 2.6)
     return mean * (1 - mean)
+
+
+def write_first_hits(
+    folder: StrPath, retriever: Retriever, queries: Table, count: int, *, seed: int = 0
+) -> None:
+    """Search for a random sample of queries, and write each with its first hit, as `pairs.csv`.
+
+    `id1` is the line of the query, `id2` the id of the hit; the payload of the hit has columns of
+    its own. UserError if there are no queries.
+    """
+    line_of = {entry.question: entry.line for entry in reversed(queries.entries)}
+    texts = [*line_of]
+    if not texts:
+        raise UserError(f"{queries.where.removesuffix(', line')}: expected queries, got none")
+    chosen = np.random.default_rng(seed).permutation(len(texts))[:count]
+    texts = sorted((texts[i] for i in chosen.tolist()), key=line_of.__getitem__)
+    hits = [found[0] for found in retriever.search(texts, k=1)]
+    names = dict.fromkeys(name for hit in hits for name in hit.payload or ())
+    payload = [name for name in names if name not in Pair._fields]
+    columns: dict[str, list[Any]] = {
+        "id1": [line_of[text] for text in texts],
+        "id2": [hit.id for hit in hits],
+        "score": [hit.score for hit in hits],
+        "distance": [max(0.0, hit.distance) for hit in hits],
+        "question1": texts,
+        "question2": [*map(text_of, hits)],
+    }
+    columns |= {name: [(hit.payload or {}).get(name) for hit in hits] for name in payload}
+    write_tables(pathlib.Path(folder), {"pairs": TableColumns(columns, columns)}, "csv")
+    info = {"first_hits": True, "encoder": retriever.encoder_name, "queries": len(line_of)}
+    info |= {"sample": len(texts), "id_column": "id2", "payload": payload, "files": ["pairs.csv"]}
+    write_json(pathlib.Path(folder, INFO), info)

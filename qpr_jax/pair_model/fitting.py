@@ -1,10 +1,208 @@
-"""Logistic regression with a prior: of tables, of labels of people, of labeled pairs."""
+"""Fit a model of pairs: to labels of people, or to labeled pairs.
+
+The weights so far are what is known before a label is seen. A few labels move slope and bias of the
+logits, some hundred all weights.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any, NamedTuple
+
 import numpy as np
 
+from qpr_jax.data.clusters import connect
+from qpr_jax.data.question_pairs import QuestionPairs
+from qpr_jax.errors import UserError
+from qpr_jax.evaluation.rankings import BINS, reliability
+from qpr_jax.index.vectors import pair_distances
+from qpr_jax.pair_model.guards import GUARDS, guards
+from qpr_jax.pair_model.plain import (
+    GUARDED,
+    PlainModel,
+    logit_of,
+    neighbor_distances,
+    probability,
+    ratios,
+)
+from qpr_jax.pair_model.words import WordsModel
+
+LEAST_LABELS = 20
+FOLDS = 5
+_HEAVIEST = 1e12  # the largest weight of a label: sums of larger ones lose the others
+_NEAREST = 10  # of a text: pairs that nobody labeled are taken for others than duplicates
+_UNLABELED = 0.25  # their weight: a missed pair counts as four wrong ones
+# Standard deviations before a label is seen: of slope and shift, and of the changes of weights.
+_SLOPE, _SHIFT, _CHANGE = 1.0, 3.0, 1.0
+_LEAST_SLOPE = 0.05
 _STEPS, _ENOUGH = 200, 1e-10  # steps at most; a fall of the mean loss that is none
+
+
+class _Rows(NamedTuple):
+    """Pairs of texts that a model is fitted to."""
+
+    pairs: np.ndarray  # int64 [m, 2]
+    labels: np.ndarray  # bool [m]
+    weights: np.ndarray  # float64 [m]
+    inputs: np.ndarray  # float64 [m, f]: 1 - u, r and guards; or the logits of a words model
+
+
+def refit(
+    start_model: PlainModel | WordsModel | None,
+    encoder: str,
+    labeled: QuestionPairs,
+    vectors: np.ndarray,
+) -> tuple[PlainModel | WordsModel, dict[str, Any]]:
+    """Fit the weights of pairs and of hits to labeled pairs; of a words model slope and shift.
+
+    Pairs with weights are labels on found pairs, which the model has scored. Without them, the
+    labeled texts are a table, of which near pairs of different clusters without a label are no
+    duplicates, either.
+
+    Args:
+      start_model: the model so far; None: a first one.
+      encoder: the fingerprint of the encoder.
+      vectors: float32 [n, d] of the questions.
+
+    Returns:
+      The model and facts: how well its scores fit the labels `before`, None for a first model, and,
+      by cross-validation, `after`. UserError for too few labels.
+    """
+    weights = np.ones(len(labeled.pairs)) if labeled.weights is None else labeled.weights
+    _check(weights)
+    model = start_model or _first_model(encoder, vectors)
+    rows = _read(model, labeled, vectors, weights * (len(weights) / weights.sum()))
+    if not 0 < rows.labels.sum() < len(rows.labels):
+        raise UserError("expected labels of duplicates and of others, got one kind")
+    start = np.array([1.0, 0.0] if isinstance(model, WordsModel) else model.pairs)
+    count = len(weights)
+    facts: dict[str, Any] = {"labels": count, "duplicates": int(labeled.is_duplicate.sum())}
+    bins = int(np.clip(count // 20, 1, BINS))
+    scores = probability(_logits(start, rows.inputs))
+    facts["before"] = _quality(scores, rows, bins) if start_model else None
+    clusters = connect(len(labeled.questions), labeled.pairs)
+    folds = np.random.default_rng(0).permutation(int(clusters.max()) + 1) % FOLDS
+    for fold in range(FOLDS):
+        held = (folds[clusters[rows.pairs]] == fold).any(axis=1)
+        rest = ~held
+        if held.any() and 0 < rows.labels[rest].sum() < rest.sum():
+            found = _fit(start, _where(rows, rest))
+            scores[held] = probability(_logits(found, rows.inputs[held]))
+    facts["after"] = _quality(scores, rows, bins)
+    pairs, settings = _fit(start, rows), {"labels": facts}
+    if isinstance(model, WordsModel):
+        return model.rescaled(float(pairs[0]), float(pairs[1]), settings), facts
+    of_hits = rows._replace(inputs=np.delete(rows.inputs, 1, axis=1))
+    hits = _fit(np.array(model.hits), of_hits)
+    fitted = dataclasses.replace(
+        model,
+        pairs=tuple(pairs.tolist()),
+        hits=tuple(hits.tolist()),
+        precisions={},
+        settings=model.settings | settings,
+    )
+    return fitted, facts
+
+
+def _first_model(encoder: str, vectors: np.ndarray) -> PlainModel:
+    """Make a model for an encoder without one, from vectors float32 [n, d] of some texts.
+
+    Its scale is the variance of the vectors; its weights are about those of `minilm`.
+    """
+    scale = max(float(((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1).mean()), 1e-9)
+    around = float(np.nanmedian(np.append(neighbor_distances(vectors), 2 * scale))) / (2 * scale)
+    weights = (3.0, 3.0, -0.3, *(-6.0 for _ in GUARDS[1:]), -2.0)
+    hits = (7.0, 0.0, -1.2, *(0.0 for _ in GUARDS[2:]), -5.5)
+    return PlainModel(encoder, weights, hits, around, scale)
+
+
+def _read(
+    model: PlainModel | WordsModel, labeled: QuestionPairs, vectors: np.ndarray, weights: np.ndarray
+) -> _Rows:
+    pairs, labels = labeled.pairs.astype(np.int64), labeled.is_duplicate
+    is_sample = bool((weights != 1).any())  # of found pairs
+    if not is_sample:
+        clusters = connect(len(vectors), pairs[labels])
+        others = _near_pairs(vectors)
+        labeled_pairs = {(*sorted(pair),) for pair in pairs.tolist()}
+        apart = clusters[others[:, 0]] != clusters[others[:, 1]]
+        new = [pair not in labeled_pairs for pair in map(tuple, others.tolist())]
+        others = others[apart & np.array(new, bool)]
+        pairs = np.concatenate([pairs, others])
+        labels = np.append(labels, np.zeros(len(others), bool))
+        weights = np.append(weights, np.full(len(others), _UNLABELED))
+    first, second = pairs.T
+    one, other = ([labeled.questions[i] for i in side.tolist()] for side in (first, second))
+    distances = pair_distances(vectors, first, second).astype(np.float64)
+    if isinstance(model, WordsModel):
+        return _Rows(pairs, labels, weights, model.logits(one, other, distances)[:, None])
+    found = guards(one, other)
+    u = np.maximum(distances / (2 * model.scale), GUARDED * found.any(axis=1))
+    spreads = model.spreads(neighbor_distances(vectors))
+    r = ratios(u, (spreads[first] + spreads[second]) / 2)
+    if is_sample and labeled.scores is not None:
+        # The scores of found pairs tell how dense their table is, which a sample does not.
+        scored = np.isfinite(labeled.scores) & (labeled.scores < 1) & (model.pairs[1] > 0)
+        logits = np.array([logit_of(score) for score in labeled.scores[scored]])
+        others = (1 - u) * model.pairs[0] + found @ model.pairs[2:-1] + model.pairs[-1]
+        r[scored] = (logits - others[scored]) / model.pairs[1]
+    return _Rows(pairs, labels, weights, np.column_stack([1 - u, r, found]))
+
+
+def _near_pairs(vectors: np.ndarray) -> np.ndarray:
+    """Return the pairs of each text and its nearest ones, the smaller row first: int64 [m, 2]."""
+    products = vectors @ vectors.T
+    squares = np.diag(products)
+    distances = squares[:, None] + squares[None] - 2 * products
+    np.fill_diagonal(distances, np.inf)
+    nearest = np.argsort(distances, axis=1)[:, : min(_NEAREST, len(vectors) - 1)]
+    pairs = np.stack([np.repeat(np.arange(len(vectors)), nearest.shape[1]), nearest.ravel()])
+    return np.unique(np.sort(pairs, axis=0).T, axis=0)
+
+
+def _fit(start: np.ndarray, rows: _Rows) -> np.ndarray:
+    """Fit weights of inputs, then a bias, float64 [f + 1], to rows."""
+    logits = _logits(start, rows.inputs)
+    inputs = np.column_stack([logits, np.ones(len(logits)), rows.inputs])
+    count = rows.inputs.shape[1]
+    prior = np.array([1.0, 0.0, *np.zeros(count)])
+    spreads = np.array([_SLOPE, _SHIFT, *np.full(count, _CHANGE if count > 1 else 1e-9)])
+    least = np.array([_LEAST_SLOPE, *np.full(count + 1, -np.inf)])
+    slope, shift, *changes = fit_logistic(
+        inputs, rows.labels, rows.weights, prior, spreads, least=least
+    )
+    weights = slope * start[:-1] + changes
+    of_guards = max(1, count - len(GUARDS))  # weights before are at least 0, of guards at most 0
+    weights[:of_guards] = np.maximum(weights[:of_guards], 0)
+    weights[of_guards:] = np.minimum(weights[of_guards:], 0)
+    return np.append(weights, slope * start[-1] + shift)
+
+
+def _logits(weights: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    return np.asarray(inputs @ weights[:-1] + weights[-1])
+
+
+def _where(rows: _Rows, which: np.ndarray) -> _Rows:
+    return _Rows(*(values[which] for values in rows))
+
+
+def _quality(scores: np.ndarray, rows: _Rows, bins: int) -> dict[str, Any]:
+    """Return how well scores fit, and precision and recall of the pairs from 0.5 on."""
+    found, weights = scores >= 0.5, rows.weights
+    right = weights @ (found & rows.labels)
+    return reliability(scores, rows.labels, weights, bins=bins) | {
+        "precision": float(right / max(weights @ found, 1e-9)),
+        "recall": float(right / (weights @ rows.labels)),
+    }
+
+
+def _check(weights: np.ndarray) -> None:
+    if len(weights) < LEAST_LABELS:
+        raise UserError(f"expected {LEAST_LABELS} labels or more, got {len(weights):,}")
+    if weights.max() > _HEAVIEST:
+        what = f"expected weights of labels up to {_HEAVIEST:g}, got {weights.max():g}"
+        remedy = "give the number of found pairs that each label stands for, or leave it out"
+        raise UserError(what, remedy=remedy)
 
 
 def fit_logistic(

@@ -5,10 +5,9 @@ import pytest
 
 from qpr_jax import Retriever, find_duplicates
 from qpr_jax.data.tables import read_table
-from qpr_jax.duplicates.first_hits import write_first_hits
 from qpr_jax.duplicates.output import INFO, read_other_columns
 from qpr_jax.duplicates.review import describe_review, open_review
-from qpr_jax.duplicates.sampling import share_of_right
+from qpr_jax.duplicates.sampling import share_of_right, write_first_hits
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_json
 from tests import tables

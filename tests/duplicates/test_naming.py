@@ -1,7 +1,7 @@
 """Names of groups."""
 
 from qpr_jax import find_duplicates
-from qpr_jax.duplicates.naming import group_words
+from qpr_jax.duplicates.groups import group_words
 
 
 def test_words_are_those_of_the_group_and_of_few_others():

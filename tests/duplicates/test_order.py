@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpr_jax.duplicates.order import order_of
+from qpr_jax.duplicates.groups import order_of
 from qpr_jax.errors import UserError
 
 ASCENDING = [

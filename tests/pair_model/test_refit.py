@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from qpr_jax.data.question_pairs import QuestionPairs
 from qpr_jax.errors import UserError
+from qpr_jax.pair_model.fitting import refit
 from qpr_jax.pair_model.plain import probability
-from qpr_jax.pair_model.refit import refit
 from tests.pair_model.models import WordEncoder, plain_model, words_model
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from qpr_jax.serving.batching import Batcher
+from qpr_jax.serving.live import Batcher
 
 
 def found(queries, k):

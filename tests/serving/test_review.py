@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from qpr_jax.duplicates.review import open_review
-from qpr_jax.serving.pages import make_review_app
+from qpr_jax.serving.app import make_review_app
 from tests.duplicates.test_review import EVIL, write_found
 
 TOKEN = "a-b_c"

@@ -7,8 +7,7 @@ import pytest
 
 from qpr_jax import Retriever
 from qpr_jax.duplicates.review import open_review
-from qpr_jax.serving.app import make_app
-from qpr_jax.serving.pages import make_review_app
+from qpr_jax.serving.app import make_app, make_review_app
 from tests.duplicates.test_review import EVIL, write_found
 from tests.serving.conftest import running
 from tests.serving.test_review import TOKEN
