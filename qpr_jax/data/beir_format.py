@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from qpr_jax.data.columns import read_rows, write_json_lines, write_tsv
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.text.cleaning import replace_surrogates
+from qpr_jax.text.tokenizer import replace_surrogates
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 COLUMNS = ("query-id", "corpus-id", "score")

@@ -28,7 +28,7 @@ from qpr_jax.data.json_rows import ID_NAMES, NO_JSON, TEXT_NAMES
 from qpr_jax.data.separated import find_separator
 from qpr_jax.errors import UserError, did_you_mean, short
 from qpr_jax.files import MANIFEST, StrPath, read_object, write_atomically
-from qpr_jax.text.cleaning import replace_surrogates
+from qpr_jax.text.tokenizer import replace_surrogates
 
 log = logging.getLogger("qpr_jax")
 

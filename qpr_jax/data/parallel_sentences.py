@@ -16,8 +16,7 @@ from qpr_jax.data.columns import BadRows, format_of, read_rows, require
 from qpr_jax.data.decoding import open_input, read_lines
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError, short
-from qpr_jax.text.cleaning import replace_surrogates
-from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.text.tokenizer import normalized_text, replace_surrogates
 
 Pair = tuple[str, str]
 PairRows = Iterator[tuple[int, Pair | str]]  # the line of a row; its texts, or what is wrong

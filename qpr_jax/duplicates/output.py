@@ -25,7 +25,7 @@ from qpr_jax.files import StrPath, read_object, write_atomically
 from qpr_jax.ids import Id
 from qpr_jax.index.protocol import Question
 from qpr_jax.results import TableColumns, arrow_table, attributes
-from qpr_jax.text.cleaning import replace_surrogates
+from qpr_jax.text.tokenizer import replace_surrogates
 
 INFO = "info.json"
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")

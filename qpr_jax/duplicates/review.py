@@ -33,8 +33,9 @@ from qpr_jax.duplicates.sampling import (
 from qpr_jax.errors import UserError, shortened
 from qpr_jax.files import StrPath, locked, write_atomically
 from qpr_jax.pair_model.fitting import LEAST_LABELS
-from qpr_jax.text.cleaning import folded, replace_surrogates, without_numbers
+from qpr_jax.text.cleaning import folded, without_numbers
 from qpr_jax.text.differences import mark_words
+from qpr_jax.text.tokenizer import replace_surrogates
 
 _EXPECTED = "ids, questions, a score from 0 to 1 or none, and a distance"
 _NEAREST, _FARTHEST = 0.95, 0.05  # probabilities to begin with, where there is no score

@@ -15,7 +15,7 @@ import numpy as np
 
 from qpr_jax.machine import compile_loop
 from qpr_jax.models import embedding_norm, unit_rows
-from qpr_jax.text.token_ids import SubwordBags, TokenIds
+from qpr_jax.text.tokenizer import SubwordBags, TokenIds
 
 _UNROLLED = 8  # features that `_project` adds at once, in a loop that LLVM unrolls
 _ROWS = 16  # questions that `_project` keeps in the processor's cache

@@ -22,7 +22,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, read_manifest, read_verified
 from qpr_jax.machine import cpu_count
 from qpr_jax.text.cleaning import as_texts
-from qpr_jax.text.word_pieces import WordPieces
+from qpr_jax.text.tokenizer import WordPieces
 
 FORMAT = "qpr_jax onnx model 1"
 MODEL, TOKENIZER, SETTINGS = "model.onnx", "tokenizer.json", "settings.json"

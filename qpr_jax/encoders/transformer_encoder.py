@@ -25,7 +25,7 @@ from qpr_jax.errors import needs
 from qpr_jax.files import StrPath
 from qpr_jax.models import BertShape
 from qpr_jax.text.cleaning import as_texts
-from qpr_jax.text.word_pieces import WordPieces
+from qpr_jax.text.tokenizer import WordPieces
 
 if TYPE_CHECKING:
     from qpr_jax.encoders.transformer_runtime import Runtime

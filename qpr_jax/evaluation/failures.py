@@ -20,9 +20,8 @@ from qpr_jax.evaluation.retrieval import DEPTH, SearchFn, search_in_blocks
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.ids import id_key
 from qpr_jax.index.protocol import Store
-from qpr_jax.text.cleaning import replace_surrogates
 from qpr_jax.text.differences import names_differ, negates, numbers_differ
-from qpr_jax.text.tokenizer import tokenize
+from qpr_jax.text.tokenizer import replace_surrogates, tokenize
 
 COLUMNS = (
     *("query_id", "query", "expected_id", "expected", "expected_kinds"),

@@ -18,7 +18,7 @@ from qpr_jax.ids import numbered
 from qpr_jax.index.vectors import exact_top_k, nearest
 from qpr_jax.models import unit_rows
 from qpr_jax.text.tokenizer import normalized_text
-from qpr_jax.text.word_pieces import Tokenizer
+from qpr_jax.text.vocabulary import Tokenizer
 
 _NEAR = 8  # candidates among which equal distances are looked for
 _SAMPLED = 20_000  # texts whose tokens are counted

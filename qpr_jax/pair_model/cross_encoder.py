@@ -35,7 +35,7 @@ from qpr_jax.errors import UserError, needs
 from qpr_jax.files import StrPath, parse_json, write_folder
 from qpr_jax.models import BertShape
 from qpr_jax.pair_model.model_folder import REMEDY
-from qpr_jax.text.word_pieces import PairPieces
+from qpr_jax.text.tokenizer import PairPieces
 
 if TYPE_CHECKING:
     from qpr_jax.encoders.transformer_runtime import Runtime

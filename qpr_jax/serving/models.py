@@ -23,7 +23,7 @@ from qpr_jax import ids
 from qpr_jax.errors import short
 from qpr_jax.ids import LARGEST_BYTES, LARGEST_ID
 from qpr_jax.index.protocol import CLOSE
-from qpr_jax.text.cleaning import replace_surrogates
+from qpr_jax.text.tokenizer import replace_surrogates
 
 _ID_SCHEMA: dict[str, Any] = {
     "anyOf": [

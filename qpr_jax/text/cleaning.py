@@ -6,6 +6,7 @@ A `Cleaner` leaves HTML and shared sentences out, which decides what is near, ne
 from __future__ import annotations
 
 import collections
+import decimal
 import functools
 import itertools
 import re
@@ -14,9 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from qpr_jax.errors import UserError
-from qpr_jax.text.differences import number_list
 from qpr_jax.text.markup import unread_parts, without_html
-from qpr_jax.text.tokenizer import apart_digits, combining_marks, nfkc
+from qpr_jax.text.tokenizer import combining_marks, nfkc, nfkc_lower
 
 _OPEN, _CLOSE = (
     "\xab\u2039\u201c\u201e\u201f\u300a\u300c\u300e",
@@ -33,6 +33,16 @@ _MARKS = ".,;:?!"
 # After a word. "!" right after a number is a factorial.
 _INNER = re.compile(rf"[{_MARKS}](?<=\w.)(?<!\d!)[{_MARKS}]*(?=\s)")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+# A number with commas, also the Indian ones (1,00,000), or one without.
+_GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:,\d{2,3}){0,6},\d{3}(?!,?\d)(?:\.\d+)?|\d+(?:\.\d+)?")
+_SPELLED_NUMBERS = (
+    "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred "
+    "thousand million billion"
+)
+_NUMBERS = (*range(2, 20), *range(20, 100, 10), 100, 1000, 10**6, 10**9)
+_SPELLED = dict(zip(_SPELLED_NUMBERS.split(), map(str, _NUMBERS), strict=True))
+_NUMBER_OR_WORD = re.compile(rf"{_GROUPED.pattern}|\b(?:{'|'.join(_SPELLED)})\b")
 _NEGATIVE = re.compile(r"(?<!\w)-\d+")
 # How Unicode names the marks that end or divide sentences.
 _MARK = re.compile("STOP|COMMA|QUESTION|EXCLAMATION|COLON|DANDA|KHAN|SHAD$|SIGN .*SECTION")
@@ -60,11 +70,6 @@ def as_texts(texts: Sequence[str], name: str = "questions") -> list[str]:
             what = f"`{name}`: expected strings, got {type(text).__name__} at position {i}"
             raise UserError(what, remedy="leave it out")
     return result
-
-
-def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which JSON can contain and UTF-8 cannot, by "?"."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def folded(text: str) -> str:
@@ -121,6 +126,50 @@ def number_key(text: str) -> str:
     """Return the numbers of a folded text, in order, as a text; rows with one key are compared."""
     found = (number for number, _ in itertools.groupby(number_list(text)))
     return " ".join([*found, *_NEGATIVE.findall(text)])
+
+
+def apart_digits(text: str) -> str:
+    """Keep digits that NFKC would join to others apart: 10⁶ is 10^6, 10₂ is 10_2, 3½ is 3 1/2."""
+    if text.isascii() or (found := _odd_digits())[0].isdisjoint(text):
+        return text
+    _, raised, lowered, others = found
+    text = raised.sub(r"^\g<0>", lowered.sub(_set_apart, text))
+    return others.sub(lambda sign: f" {nfkc(sign[0])} ".replace("\u2044", "/"), text)
+
+
+def _set_apart(lowered: re.Match[str]) -> str:
+    return f"_{lowered[0]}" if lowered[1] is None else f"{lowered[0]}_"
+
+
+@functools.cache
+def _odd_digits() -> tuple[frozenset[str], re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """Return all that follow.
+
+    Patterns of superscripts, subscripts beside digits, others with digits.
+    """
+    kinds: dict[str, list[str]] = {"<super>": [], "<sub>": [], "": []}
+    for sign in map(chr, range(0x80, 0x20000)):
+        how, *_ = unicodedata.decomposition(sign).split() or [""]
+        plain = unicodedata.normalize("NFKC", sign)
+        if how in kinds and how and (plain.isdigit() or plain in "+-=()in\u2212"):
+            kinds[how].append(sign)
+        elif how and any(map(str.isdigit, plain)) and not sign.isdecimal():
+            kinds[""].append(sign)
+    raised, lowered, others = (re.escape("".join(signs)) for signs in kinds.values())
+    beside = rf"(?<=\d)[{lowered}]+|()[{lowered}]+(?=\d)"
+    digits = frozenset(itertools.chain(*kinds.values()))
+    return digits, re.compile(f"[{raised}]+"), re.compile(beside), re.compile(f"[{others}]")
+
+
+def number_list(text: str) -> list[str]:
+    """Return the numbers of a text as digits, in its order; see `differences.numbers`."""
+    found = _NUMBER_OR_WORD.findall(nfkc_lower(apart_digits(text)))
+    return [_SPELLED.get(each) or _as_digits(each) for each in found]
+
+
+def _as_digits(number: str) -> str:
+    plain = f"{decimal.Decimal(number.replace(',', '')):f}"
+    return plain.rstrip("0").removesuffix(".") if "." in plain else plain
 
 
 class _Patterns:

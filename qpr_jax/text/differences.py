@@ -5,24 +5,13 @@ Pure functions of two texts. They are written for English and accept any strings
 
 from __future__ import annotations
 
-import decimal
 import itertools
 import operator
 import re
 from typing import NamedTuple
 
-from qpr_jax.text.tokenizer import apart_digits, nfkc, nfkc_lower, split_at_words, tokenize
-
-# A number with commas, also the Indian ones (1,00,000), or one without.
-_NUMBER = re.compile(r"(?<!\d)\d{1,3}(?:,\d{2,3}){0,6},\d{3}(?!,?\d)(?:\.\d+)?|\d+(?:\.\d+)?")
-_SPELLED_NUMBERS = (
-    "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred "
-    "thousand million billion"
-)
-_NUMBERS = (*range(2, 20), *range(20, 100, 10), 100, 1000, 10**6, 10**9)
-_SPELLED = dict(zip(_SPELLED_NUMBERS.split(), map(str, _NUMBERS), strict=True))
-_NUMBER_OR_WORD = re.compile(rf"{_NUMBER.pattern}|\b(?:{'|'.join(_SPELLED)})\b")
+from qpr_jax.text.cleaning import number_list
+from qpr_jax.text.tokenizer import nfkc, nfkc_lower, split_at_words, tokenize
 
 
 def numbers(text: str) -> frozenset[str]:
@@ -31,17 +20,6 @@ def numbers(text: str) -> frozenset[str]:
     "one" mostly means something else ("which one"). The 6 of 10⁶ is a number of its own.
     """
     return frozenset(number_list(text))
-
-
-def number_list(text: str) -> list[str]:
-    """As `numbers`, in the order of the text."""
-    found = _NUMBER_OR_WORD.findall(nfkc_lower(apart_digits(text)))
-    return [_SPELLED.get(each) or _plain(each) for each in found]
-
-
-def _plain(number: str) -> str:
-    plain = f"{decimal.Decimal(number.replace(',', '')):f}"
-    return plain.rstrip("0").removesuffix(".") if "." in plain else plain
 
 
 def numbers_differ(first: str, second: str) -> bool:

@@ -1,4 +1,4 @@
-"""Split text into words, and normalize it."""
+"""Split texts into words, or into the ids of a transformer's word pieces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qpr_jax.errors import UserError
 
 # The lower case of bytes of words, and blanks for all others.
 _WORD_BYTES = re.sub(rb"[^a-z0-9_]", b" ", bytes(range(256)).lower(), flags=re.DOTALL)
@@ -34,6 +39,7 @@ _NO_SIGNS = "©®°¦\ufffc\ufffd"  # symbols that change no meaning
 # NFKC in Python is quadratic in a run of combining marks: 1 MB of them would take minutes.
 _LONG_TEXT = 1000
 _MAX_RUN = 30  # as in the stream-safe text format of Unicode (UAX #15, section 13)
+_ONE_LANGUAGE = 60_000  # pieces; models of one language have about 30,000
 
 
 def tokenize(text: str, *, signs: bool = False) -> list[str]:
@@ -120,42 +126,9 @@ def nfkc(text: str) -> str:
     return unicodedata.normalize("NFKC", text)
 
 
-def apart_digits(text: str) -> str:
-    """Keep digits that NFKC would join to others apart: 10⁶ is 10^6, 10₂ is 10_2, 3½ is 3 1/2."""
-    if text.isascii() or (found := _odd_digits())[0].isdisjoint(text):
-        return text
-    _, raised, lowered, others = found
-    text = raised.sub(r"^\g<0>", lowered.sub(_set_apart, text))
-    return others.sub(lambda sign: f" {nfkc(sign[0])} ".replace("\u2044", "/"), text)
-
-
-def _set_apart(lowered: re.Match[str]) -> str:
-    return f"_{lowered[0]}" if lowered[1] is None else f"{lowered[0]}_"
-
-
 def combining_marks() -> str:
     """Return all combining marks."""
     return "".join(sorted(_patterns()[2]))
-
-
-@functools.cache
-def _odd_digits() -> tuple[frozenset[str], re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    """Return all that follow.
-
-    Patterns of superscripts, subscripts beside digits, others with digits.
-    """
-    kinds: dict[str, list[str]] = {"<super>": [], "<sub>": [], "": []}
-    for sign in map(chr, range(0x80, 0x20000)):
-        how, *_ = unicodedata.decomposition(sign).split() or [""]
-        plain = unicodedata.normalize("NFKC", sign)
-        if how in kinds and how and (plain.isdigit() or plain in "+-=()in\u2212"):
-            kinds[how].append(sign)
-        elif how and any(map(str.isdigit, plain)) and not sign.isdecimal():
-            kinds[""].append(sign)
-    raised, lowered, others = (re.escape("".join(signs)) for signs in kinds.values())
-    beside = rf"(?<=\d)[{lowered}]+|()[{lowered}]+(?=\d)"
-    digits = frozenset(itertools.chain(*kinds.values()))
-    return digits, re.compile(f"[{raised}]+"), re.compile(beside), re.compile(f"[{others}]")
 
 
 @functools.cache
@@ -191,3 +164,155 @@ def _sign_pattern() -> re.Pattern[str]:
     )
     word, _, _ = _patterns()
     return re.compile(rf"{word.pattern}|{_ASCII_SIGN.pattern}|[{symbols}]")
+
+
+class SubwordBags(NamedTuple):
+    """Tokens without a row of their own: the embedding of each is the sum of several rows.
+
+    Token i of M has the rows `rows[offsets[i] : offsets[i + 1]]`, int32 and int64. Its id is the
+    size of the embedding table plus i. A sum whose norm is above its limit, of `limits` float32 [M]
+    in units of `models.embedding_norm`, is scaled to it.
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
+    limits: np.ndarray
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens these are, M."""
+        return len(self.offsets) - 1
+
+    def take(self, tokens: np.ndarray) -> SubwordBags:
+        """Return the rows of some of the tokens, int [m], in this order."""
+        lengths = np.diff(self.offsets)[tokens]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        at = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[tokens], lengths)
+        return SubwordBags(self.rows[at], offsets, self.limits[tokens])
+
+    def joined(self, others: SubwordBags) -> SubwordBags:
+        """These tokens, then others."""
+        offsets = np.concatenate([self.offsets, self.offsets[-1] + others.offsets[1:]])
+        limits = np.concatenate([self.limits, others.limits])
+        return SubwordBags(np.concatenate([self.rows, others.rows]), offsets, limits)
+
+
+NO_BAGS = SubwordBags(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.float32))
+
+
+class TokenIds(NamedTuple):
+    """The tokens of n questions, int32 [tokens].
+
+    Those of question i are at offsets[i] to offsets[i + 1], int64 [n + 1]. truncated: how many
+    questions lost tokens. parts: of the ids that are not rows of the table.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    truncated: int
+    parts: SubwordBags = NO_BAGS
+
+    def padded(self) -> np.ndarray:
+        """Return the ids of each question, int32 [n, L], padded with 0.
+
+        L is the longest, 1 or more.
+        """
+        lengths = np.diff(self.offsets)
+        width = max(1, int(lengths.max(initial=0)))
+        rows = np.zeros((len(lengths), width), np.int32)
+        rows[np.arange(width) < lengths[:, None]] = self.ids
+        return rows
+
+
+class WordPieces:
+    """A tokenizer of the `tokenizers` library, safe in threads; it hashes no token."""
+
+    def __init__(self, tokenizer: bytes, size: int) -> None:
+        """Load the contents of a `tokenizer.json`; UserError if they are no tokenizer."""
+        self._tokenizer = _load_tokenizer(tokenizer)
+        if (count := self._tokenizer.get_vocab_size()) > size:
+            what = (
+                f"tokenizer.json: expected at most {size:,} pieces, as the model has, got {count:,}"
+            )
+            raise UserError(what, remedy="fetch it again")
+        self._tokenizer.no_truncation()
+        self.size = self.first_bin = size
+
+    def id_lists(self, questions: Sequence[str], max_tokens: int) -> tuple[list[list[int]], int]:
+        """Ids of each question with its markers, at most `max_tokens`, and how many lost some."""
+        texts = [*map(replace_surrogates, questions)]  # the library rejects surrogates
+        # One by one: the library's threads would be missing after a fork, and gain a tenth.
+        rows = [self._tokenizer.encode(text).ids for text in texts]
+        cut = [row for row in rows if len(row) > max_tokens]
+        for row in cut:
+            del row[max_tokens - 1 : -1]  # the last one marks the end
+        return rows, len(cut)
+
+    def token_ids(self, questions: Sequence[str], max_tokens: int) -> TokenIds:
+        """Return the tokens of questions, of each at most `max_tokens`."""
+        rows, truncated = self.id_lists(questions, max_tokens)
+        # A question that contains "[PAD]" has an id 0 for it, which is dropped.
+        rows = [[*filter(None, row)] for row in rows]
+        offsets = np.cumsum([0, *map(len, rows)])
+        ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32, offsets[-1])
+        return TokenIds(ids, offsets, truncated)
+
+    def is_known(self, token_ids: np.ndarray) -> np.ndarray:
+        """Return whether each id, int [...], is that of one piece alone: all but padding."""
+        known: np.ndarray = token_ids > 0
+        return known
+
+    def known_words(self, words: Iterable[str]) -> set[str] | None:
+        """Return which words are no two pieces.
+
+        None for a tokenizer of many languages, or of letters.
+
+        Those of many languages cut most words. They have 100,000 pieces and more, or no WordPiece.
+        """
+        if type(self._tokenizer.model).__name__ != "WordPiece" or self.size > _ONE_LANGUAGE:
+            return None
+        unknown = self._tokenizer.token_to_id(self._tokenizer.model.unk_token)
+        return {word for word in words if self._is_whole(word, unknown)}
+
+    def _is_whole(self, word: str, unknown: int | None) -> bool:
+        # The tokenizer makes each sign of Chinese a word.
+        encoding = self._tokenizer.encode(replace_surrogates(word), add_special_tokens=False)
+        return unknown not in encoding.ids and len(encoding.ids) == len({*encoding.word_ids})
+
+    def whole_words(self) -> dict[str, int]:
+        """Return the ids of the pieces that are a word of `text.tokenizer`, by the word."""
+        vocabulary = sorted(self._tokenizer.get_vocab().items(), key=lambda item: item[1])
+        known = ((piece, id) for piece, id in vocabulary if 0 < id < self.size)
+        return {piece: id for piece, id in known if tokenize(piece) == [piece]}
+
+
+class PairPieces:
+    """From pairs of questions to the word pieces that a cross-encoder reads together."""
+
+    def __init__(self, tokenizer: bytes, max_tokens: int) -> None:
+        """Load a `tokenizer.json`; pairs are cut to `max_tokens`, the longer question first."""
+        self._tokenizer = _load_tokenizer(tokenizer)
+        self._tokenizer.enable_truncation(max_tokens, strategy="longest_first")
+
+    def id_lists(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[list[int]], list[list[int]]]:
+        """Return the ids of each pair, and the segment of each id, 0 or 1."""
+        texts = [(replace_surrogates(a), replace_surrogates(b)) for a, b in pairs]
+        encodings = [self._tokenizer.encode(*pair) for pair in texts]
+        return [encoding.ids for encoding in encodings], [e.type_ids for e in encodings]
+
+
+def _load_tokenizer(tokenizer: bytes) -> Any:
+    from tokenizers import Tokenizer  # which a convolutional encoder does not need
+
+    try:
+        loaded = Tokenizer.from_str(tokenizer.decode())
+    except Exception as error:  # the library raises no narrower class
+        what = f"tokenizer.json: expected a tokenizer ({error})"
+        raise UserError(what, remedy="fetch it again") from None
+    loaded.no_padding()
+    return loaded
+
+
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which JSON can contain and UTF-8 cannot, by "?"."""
+    return text.encode("utf-8", "replace").decode()

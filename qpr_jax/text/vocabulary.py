@@ -17,8 +17,7 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import parse_json
-from qpr_jax.text.token_ids import NO_BAGS, SubwordBags, TokenIds
-from qpr_jax.text.tokenizer import join_codes, tokenize
+from qpr_jax.text.tokenizer import NO_BAGS, SubwordBags, TokenIds, WordPieces, join_codes, tokenize
 
 NGRAMS = (3, 4, 5)  # lengths of the n-grams of a word, with the markers of its start and end
 _MOST_CHARACTERS = 64  # of a word that are read: a million of them would take seconds
@@ -145,6 +144,9 @@ class Vocabulary:
         for id, word in enumerate(self.words, start=1):
             ids.setdefault(fold(word), id)
         return ids
+
+
+Tokenizer = Vocabulary | WordPieces  # what an encoder reads
 
 
 @functools.lru_cache(1 << 16)

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
-from qpr_jax.text.token_ids import NO_BAGS, SubwordBags
+from qpr_jax.text.tokenizer import NO_BAGS, SubwordBags
 from qpr_jax.training import distributed, draws
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.draws import Objective

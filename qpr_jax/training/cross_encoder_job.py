@@ -27,7 +27,7 @@ from qpr_jax.models.bert import PairScorer, init_bert
 from qpr_jax.pair_model import cross_encoder
 from qpr_jax.pair_model.cross_encoder import CrossEncoder
 from qpr_jax.pair_model.fitting import calibrate
-from qpr_jax.text.word_pieces import WordPieces
+from qpr_jax.text.tokenizer import WordPieces
 from qpr_jax.training import model_families, train_step
 from qpr_jax.training.config import TrainConfig, fingerprint
 from qpr_jax.training.loop import Phase, fit

@@ -13,8 +13,7 @@ from qpr_jax.data.clusters import cluster_report
 from qpr_jax.data.splits import SPLITS, TRAIN, without_texts
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.text.token_ids import TokenIds
-from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.text.tokenizer import TokenIds, normalized_text
 from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig, gives_vectors, trains

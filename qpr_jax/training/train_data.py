@@ -12,8 +12,8 @@ import numpy as np
 from qpr_jax.data.question_pairs import QuestionPairs
 from qpr_jax.data.splits import TRAIN, Splits
 from qpr_jax.encoders.encoder import Encoder
-from qpr_jax.text.token_ids import NO_BAGS, SubwordBags
-from qpr_jax.text.word_pieces import Tokenizer
+from qpr_jax.text.tokenizer import NO_BAGS, SubwordBags
+from qpr_jax.text.vocabulary import Tokenizer
 from qpr_jax.training.teacher import Teacher
 from qpr_jax.training.translations import TranslationData
 
