@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.tables import as_queries, as_table, is_path
-from qpr_jax.encoders.encoder import Encoder, encode_in_parts
-from qpr_jax.encoders.language import check_language
+from qpr_jax.encoders.encoder import Encoder, check_language, encode_in_parts
 from qpr_jax.encoders.load import default_encoder, encoder_folder, is_encoder, save_encoder
 from qpr_jax.errors import UserError, check_number, short
 from qpr_jax.files import StrPath

@@ -152,7 +152,7 @@ def encode(
              qpr encode runs/quora_sdml parquet/ --out vectors/ --spark spark://host:7077
     """
     from qpr_jax.cli.encode_parquet import encode_parquet
-    from qpr_jax.encoders.vector_file import encode_to_file
+    from qpr_jax.encoders.encoder import encode_to_file
     from qpr_jax.retriever import read_encoder
 
     if os.path.isdir(questions):

@@ -22,8 +22,7 @@ from qpr_jax.duplicates.rows import (
     leave_out_indexed,
     make_rows,
 )
-from qpr_jax.encoders.encoder import Encoder
-from qpr_jax.encoders.language import say_unknown_words
+from qpr_jax.encoders.encoder import Encoder, say_unknown_words
 from qpr_jax.encoders.load import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath

@@ -26,9 +26,8 @@ import faiss
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.encoders.encoder import Encoder
+from qpr_jax.encoders.encoder import Encoder, npy_header, sync
 from qpr_jax.encoders.load import PACKAGED, contains_encoder
-from qpr_jax.encoders.vector_file import npy_header, sync
 from qpr_jax.errors import UserError, counted, similar_path
 from qpr_jax.files import (
     MANIFEST,

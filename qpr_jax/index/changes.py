@@ -22,7 +22,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from qpr_jax.encoders.vector_file import sync
+from qpr_jax.encoders.encoder import sync
 from qpr_jax.files import name_in_errors, require_file
 from qpr_jax.index.protocol import damaged
 

@@ -34,7 +34,6 @@ from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import StrPath, parse_json, write_folder
 from qpr_jax.models import BertShape
-from qpr_jax.pair_model.model_folder import REMEDY
 from qpr_jax.text.tokenizer import PairPieces
 
 if TYPE_CHECKING:
@@ -259,5 +258,5 @@ def parse_calibration(data: bytes, where: StrPath) -> np.ndarray:
     ascending = points.ndim == 2 and points.size and (np.diff(points) >= 0).all()
     if not ascending or not np.isfinite(points).all() or points[1, 0] < 0 or points[1, -1] > 1:
         what = f"{where}: expected a calibration of ascending scores and probabilities in `logits`"
-        raise UserError(what, remedy=REMEDY)
+        raise UserError(what, remedy="train or fetch the model again")
     return points

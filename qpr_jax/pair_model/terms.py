@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.errors import UserError
 from qpr_jax.machine import compile_loop
-from qpr_jax.pair_model.model_folder import REMEDY, check_array
 from qpr_jax.text.tokenizer import has_sign, tokenize
 
 MAX_BYTES, MAX_WORDS = 1024, 64  # the rest of a text is ignored, so its time is bounded
@@ -25,6 +23,7 @@ MAX_BYTES, MAX_WORDS = 1024, 64  # the rest of a text is ignored, so its time is
 _BITS = np.array([20, 18, 16, 18])
 _SHIFTS = (64 - _BITS).astype(np.uint64)
 _STARTS = np.concatenate([[0], np.cumsum(1 << _BITS)])
+BUCKETS = int(_STARTS[-1])
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # a product with it spreads the bits upwards
 _MIX_LEFT = np.uint64(0xD6E8FEB86659FD93)  # for the left word of a pair
 _FOUR = np.uint64(1 << 40)  # a bit that 3-grams do not have
@@ -45,7 +44,7 @@ _QUESTION_WORDS = (
 _STEPS = 8  # codes of an octave of frequencies
 _LEAST_IDF = np.float32(0.01)
 _CHUNK = 2000  # texts counted at a time
-_TENSORS = ("frequencies.codes", "frequencies.documents", "frequencies.mean_length")
+TENSORS = ("frequencies.codes", "frequencies.documents", "frequencies.mean_length")
 
 
 class Terms(NamedTuple):
@@ -245,7 +244,7 @@ class Frequencies:
     @classmethod
     def count(cls, texts: Iterable[str]) -> Frequencies:
         """Count the terms of texts, which are not kept."""
-        counts, rest = np.zeros(_STARTS[-1], np.uint32), iter(texts)
+        counts, rest = np.zeros(BUCKETS, np.uint32), iter(texts)
         documents = words = 0
         while chunk := list(itertools.islice(rest, _CHUNK)):
             terms = read_terms(chunk)
@@ -270,18 +269,4 @@ class Frequencies:
     def tensors(self) -> dict[str, np.ndarray]:
         """Return the arrays to store, by name."""
         values = (self.codes, np.array([self.documents]), np.array([self.mean_length]))
-        return dict(zip(_TENSORS, values, strict=True))
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, np.ndarray], where: str) -> Frequencies:
-        """Read the arrays of `tensors`; UserError, which names `where`, if they do not fit."""
-        types = (np.uint8, np.int64, np.float64)
-        shapes = ((int(_STARTS[-1]),), (1,), (1,))
-        codes, documents, mean_length = (
-            check_array(tensors, name, dtype, shape, where)
-            for name, dtype, shape in zip(_TENSORS, types, shapes, strict=True)
-        )
-        if documents[0] < 0 or not 1 <= mean_length[0] <= MAX_WORDS:
-            what = f"{where}: the number of documents or their mean length is out of range"
-            raise UserError(what, remedy=REMEDY)
-        return cls(codes, int(documents[0]), float(mean_length[0]))
+        return dict(zip(TENSORS, values, strict=True))

@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.encoders.encoder import Encoder, serialize_tensors
+from qpr_jax.encoders.encoder import Encoder, parse_tensors, serialize_tensors
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, write_folder
+from qpr_jax.files import StrPath, read_manifest, read_verified, write_folder
 from qpr_jax.machine import compile_loop
 from qpr_jax.pair_model.features import FeatureExtractor, zero_weights
-from qpr_jax.pair_model.model_folder import REMEDY, check_array, read_model
-from qpr_jax.pair_model.terms import Frequencies
+from qpr_jax.pair_model.terms import BUCKETS, MAX_WORDS, TENSORS, Frequencies
 
 FORMAT = "qpr_jax pair model words 1"
 WEIGHTS = "pair_model.safetensors"
+REMEDY = "train or fetch the model again"
 MAX_DEPTH = 1000
 HIGHEST, LOWEST = 50.0, -50.0  # the logits of equal texts, and of texts beyond the reach
 FEATURES = 33  # of a pair: the distance, its square, and `features.FEATURES`
@@ -160,22 +160,50 @@ def save_words(folder: StrPath, model: WordsModel) -> None:
 
 
 def read_words(folder: StrPath, encoder: Encoder) -> WordsModel:
-    """Read the model of an encoder; UserError if it is damaged, or of another encoder."""
-    manifest, tensors = read_model(folder, WEIGHTS, format=FORMAT, facts=_FACTS)
-    where = f"{folder}: {WEIGHTS}"
+    """Read and verify the model of an encoder; UserError if it is damaged."""
+    manifest = read_manifest(folder, format=FORMAT)
+    for name, kind in _FACTS.items():
+        if type(manifest.get(name)) is not kind:
+            what = f"expected {kind.__name__} as `{name}`, got {manifest.get(name)!r:.80}"
+            raise UserError(f"{folder}: {what}", remedy=REMEDY)
     if not 0 <= manifest["depth"] <= MAX_DEPTH:
         what = f"{folder}: expected a depth of 0 to {MAX_DEPTH}, got {manifest['depth']}"
         raise UserError(what, remedy=REMEDY)
+    where = f"{folder}: {WEIGHTS}"
+    tensors = parse_tensors(read_verified(folder, WEIGHTS, manifest), where)
     f, h = FEATURES, tensors["bias"].size if "bias" in tensors else 0
     shapes = ((f,), (f,), (f, h), (h,), (h,), (f,), (1,))
-    arrays = (
-        check_array(tensors, name, np.float32, shape, where)
-        for name, shape in zip(Network._fields, shapes, strict=True)
+    network = Network(
+        *(
+            _checked(tensors, name, np.float32, shape, where)
+            for name, shape in zip(Network._fields, shapes, strict=True)
+        )
     )
+    kinds = ((np.uint8, (BUCKETS,)), (np.int64, (1,)), (np.float64, (1,)))
+    codes, documents, mean_length = (
+        _checked(tensors, name, *kind, where) for name, kind in zip(TENSORS, kinds, strict=True)
+    )
+    if documents[0] < 0 or not 1 <= mean_length[0] <= MAX_WORDS:
+        what = f"{where}: the number of documents or their mean length is out of range"
+        raise UserError(what, remedy=REMEDY)
     return WordsModel(
         **{name: manifest[name] for name in _FACTS},
-        network=Network(*arrays),
-        frequencies=Frequencies.from_tensors(tensors, where),
-        word_weights=check_array(tensors, "word_weights", np.float32, zero_weights().shape, where),
+        network=network,
+        frequencies=Frequencies(codes, int(documents[0]), float(mean_length[0])),
+        word_weights=_checked(tensors, "word_weights", np.float32, zero_weights().shape, where),
         embeddings=encoder,
     )
+
+
+def _checked(
+    arrays: dict[str, np.ndarray], name: str, dtype: Any, shape: tuple[int, ...], where: str
+) -> np.ndarray:
+    """Return an array; UserError unless it has this type and shape, and finite numbers."""
+    array = arrays.get(name)
+    if array is None or array.dtype != dtype or array.shape != shape:
+        got = "none" if array is None else f"{array.dtype} {list(array.shape)}"
+        what = f"{where}: expected `{name}`, {np.dtype(dtype)} {list(shape)}, got {got}"
+        raise UserError(what, remedy=REMEDY)
+    if not np.isfinite(array).all():
+        raise UserError(f"{where}: `{name}` has numbers that are not finite", remedy=REMEDY)
+    return array

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from qpr_jax import Encoder, Retriever, find_duplicates, read_encoder
-from qpr_jax.encoders.language import MULTILINGUAL, count_unknown, say_unknown_words
+from qpr_jax.encoders.encoder import MULTILINGUAL, count_unknown, say_unknown_words
 from qpr_jax.encoders.load import MINILM, STUDENT
 from qpr_jax.text.tokenizer import WordPieces, plain_words
 from tests.encoders.examples import VOCABULARY, WORDS, cnn_encoder

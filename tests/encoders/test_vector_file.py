@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from qpr_jax.encoders.vector_file import encode_to_file
+from qpr_jax.encoders.encoder import encode_to_file
 from qpr_jax.errors import UserError
 from qpr_jax.files import locked
 from tests.refused import check_refused
