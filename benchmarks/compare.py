@@ -23,7 +23,7 @@ from qpr_jax.data.find_data import find_quora
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank, retrieval_scores
-from qpr_jax.retriever import read_encoder
+from qpr_jax.locations import read_encoder
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.teacher import cached_vectors

@@ -27,8 +27,8 @@ from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs
 from qpr_jax.duplicates.search import find_duplicates
 from qpr_jax.index.close_pairs import Pairs, close_pairs
 from qpr_jax.index.vectors import pair_distances
+from qpr_jax.locations import read_encoder
 from qpr_jax.machine import peak_memory
-from qpr_jax.retriever import read_encoder
 
 QUICK, SAMPLED = 20_000, 10_000
 GENERATED_DISTANCE = 0.2

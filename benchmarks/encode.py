@@ -19,7 +19,7 @@ from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import STUDENT
-from qpr_jax.retriever import read_encoder
+from qpr_jax.locations import read_encoder
 from qpr_jax.text.vocabulary import Vocabulary, frequent_words
 from qpr_jax.training.config import load_config
 

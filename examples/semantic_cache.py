@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax import Retriever
-from qpr_jax.pair_model.model import require_model
+from qpr_jax.locations import require_model
 from qpr_jax.pair_model.plain import probability
 from qpr_jax.text.cleaning import number_key
 

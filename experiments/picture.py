@@ -23,7 +23,7 @@ from experiments.transfer import RULED, by_distance, evaluate, leave_one_out
 from experiments.transfer_tables import add_options, read_tables
 from qpr_jax.cli.program import run_program
 from qpr_jax.encoders.encoder import Encoder
-from qpr_jax.retriever import read_encoder
+from qpr_jax.locations import read_encoder
 
 TURNS = 5
 MOST = 2_000  # texts of a turn of an encoder that is no convolution

@@ -18,7 +18,8 @@ from qpr_jax.evaluation.lexical import TextSearch, bm25_search, score_search
 from qpr_jax.evaluation.rankings import write_ranks
 from qpr_jax.evaluation.retrieval import rank
 from qpr_jax.files import StrPath
-from qpr_jax.retriever import Retriever, index_config_of, read_encoder
+from qpr_jax.locations import index_config_of, read_encoder
+from qpr_jax.retriever import Retriever
 from qpr_jax.text.tokenizer import tokenize
 
 TWO_STAGES = "two stages"

@@ -41,8 +41,9 @@ from qpr_jax.duplicates.search import find_duplicates
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.rankings import reliability
 from qpr_jax.index.protocol import CLOSE
+from qpr_jax.locations import read_encoder
 from qpr_jax.pair_model.plain import PlainModel, probability, save_plain
-from qpr_jax.retriever import Retriever, read_encoder
+from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
 

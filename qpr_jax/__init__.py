@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from qpr_jax.ids import Id as Id
     from qpr_jax.index.index_config import IndexConfig as IndexConfig
     from qpr_jax.index.protocol import Hit as Hit
-    from qpr_jax.index.stores import read_encoder as read_encoder
+    from qpr_jax.locations import read_encoder as read_encoder
     from qpr_jax.results import Hits as Hits
     from qpr_jax.results import Results as Results
     from qpr_jax.retriever import Retriever as Retriever
@@ -66,7 +66,7 @@ _MODULES = {
     "UserError": "errors",
     "find_duplicates": "duplicates.search",
     "load_config": "training.config",
-    "read_encoder": "index.stores",
+    "read_encoder": "locations",
     "read_table": "data.tables",
     "register_encoder": "encoders.load",
     "register_loss": "training.objectives",

@@ -14,23 +14,27 @@ import numpy as np
 
 from qpr_jax.data.tables import as_queries, as_table, is_path
 from qpr_jax.encoders.encoder import Encoder, check_language, encode_in_parts
-from qpr_jax.encoders.load import default_encoder, encoder_folder, is_encoder, save_encoder
+from qpr_jax.encoders.load import default_encoder, encoder_folder, is_encoder
 from qpr_jax.errors import UserError, check_number, short
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids
 from qpr_jax.index.build import INDEX
 from qpr_jax.index.index_config import IndexConfig, check_text_columns
-from qpr_jax.index.protocol import Entries, Hit, Question, Store, as_questions, texts_of
+from qpr_jax.index.protocol import Entries, Question, Store, as_questions, texts_of
 from qpr_jax.index.questions import RepeatedIdError
-from qpr_jax.index.stores import copy_store, index_config_of, open_store, read_encoder, store_class
-from qpr_jax.pair_model import model as pair_models
+from qpr_jax.locations import (
+    FittedModel,
+    copy_store,
+    index_config_of,
+    open_store,
+    read_encoder_and_model,
+    save_encoder_and_model,
+    store_class,
+)
 from qpr_jax.pair_model.cross_encoder import CrossEncoder, read_cross_encoder
-from qpr_jax.pair_model.hits import explain, score_hits, search_texts
-from qpr_jax.pair_model.model import PairModel, Rerank
+from qpr_jax.pair_model.hits import PairModel, Rerank, explain, score_hits, search_texts
 from qpr_jax.results import Results
 from qpr_jax.text.differences import Explanation
-
-__all__ = ["Hit", "IndexConfig", "Retriever", "index_config_of", "read_encoder"]
 
 
 class Retriever:
@@ -55,7 +59,7 @@ class Retriever:
         self,
         encoder: Encoder,
         store: Store,
-        pair_model: pair_models.FittedModel | None = None,
+        pair_model: FittedModel | None = None,
         encoder_name: str = "",
         *,
         cross_encoder: StrPath | CrossEncoder | None = None,
@@ -81,8 +85,8 @@ class Retriever:
         """
         folder = encoder_folder(location)
         if not indexed and is_encoder(folder) and not (folder / INDEX).exists():
-            encoder, model = pair_models.read_encoder_and_model(folder)
-            save = functools.partial(_save_encoder, encoder, model)
+            encoder, model = read_encoder_and_model(folder)
+            save = functools.partial(save_encoder_and_model, encoder, model)
             name, index_config = str(folder), index_config_of(encoder)
             empty = store_class("").build("", [], encoder, index_config, name, save)
             return cls(encoder, empty, model, name, cross_encoder=cross_encoder)
@@ -90,7 +94,7 @@ class Retriever:
             store = open_store(folder if folder.is_dir() else location)
             version = store.version
             try:
-                encoder, model = pair_models.read_encoder_and_model(store.encoder_name)
+                encoder, model = read_encoder_and_model(store.encoder_name)
                 store.require(encoder.fingerprint)
                 return cls(encoder, store, model, store.encoder_name, cross_encoder=cross_encoder)
             except UserError:
@@ -142,7 +146,7 @@ class Retriever:
         if encoder is None:
             encoder, entries = default_encoder(entries)
             name = encoder.name
-        found, model = pair_models.read_encoder_and_model(encoder)
+        found, model = read_encoder_and_model(encoder)
         kind = store_class(location)
         if not isinstance(index_config, IndexConfig):
             index_config = index_config_of(found, **{**kind.defaults, **(index_config or {})})
@@ -151,7 +155,7 @@ class Retriever:
         lines: array.array[int] = array.array("q")
         questions = check_language(found, as_questions(entries, lines, table.place))
         try:
-            save = functools.partial(_save_encoder, found, model)
+            save = functools.partial(save_encoder_and_model, found, model)
             store = kind.build(os.fspath(location), questions, found, index_config, name, save)
         except RepeatedIdError as error:
             raise table.repeated(error.id, error.row, lines[error.row]) from None
@@ -339,10 +343,5 @@ class Retriever:
         if self.store.location in (os.fspath(folder), os.path.abspath(folder)):
             self.compact()
             return
-        save = functools.partial(_save_encoder, self.encoder, self.pair_model)
+        save = functools.partial(save_encoder_and_model, self.encoder, self.pair_model)
         self.store = copy_store(self.store, folder, self.encoder, self.encoder_name, save)
-
-
-def _save_encoder(encoder: Encoder, model: pair_models.FittedModel | None, folder: StrPath) -> None:
-    save_encoder(folder, encoder)
-    pair_models.save_pair_model(folder, model)

@@ -13,7 +13,7 @@ import numpy as np
 
 from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.files import write_json
-from qpr_jax.pair_model.model import save_pair_model
+from qpr_jax.locations import save_pair_model
 from qpr_jax.pair_model.plain import PlainModel
 from qpr_jax.pair_model.words import WordsModel
 from qpr_jax.text.tokenizer import tokenize

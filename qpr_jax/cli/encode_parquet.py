@@ -30,8 +30,8 @@ from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath, locked, name_in_errors, read_object, write_atomically, write_json
-from qpr_jax.index.stores import run_encoder_folder
 from qpr_jax.integrations.spark import map_numbers, open_session, raise_error
+from qpr_jax.locations import run_encoder_folder
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def encode_parquet(
       source: the folder. Its files, in the order of their names, have the same columns.
       out: a folder; `vector` is a list of d float32. Parts that a former call wrote are kept where
         the source is the same; UserError if it had another encoder or other settings.
-      encoder: as in `index.stores.read_encoder`.
+      encoder: as in `locations.read_encoder`.
       text_column: of the questions; if empty, that with a usual name (`data.columns.TEXT_NAMES`).
       skip_bad_rows: leave out rows without a question, instead of a UserError.
       spark: the master, as of `integrations.spark.open_session`; if empty, this process encodes.

@@ -21,7 +21,7 @@ from qpr_jax.ids import Id, id_key
 
 if TYPE_CHECKING:
     from qpr_jax.evaluation.translation import Encode
-    from qpr_jax.pair_model.model import Rerank
+    from qpr_jax.pair_model.hits import Rerank
 
 log = logging.getLogger("qpr_jax")
 
@@ -98,7 +98,7 @@ def evaluate(
              qpr evaluate runs/multilingual_distilled en-de:test.tsv --task translation
              qpr evaluate runs/quora_sdml --beir datasets/scifact --trec scifact.run
     """
-    from qpr_jax.retriever import read_encoder
+    from qpr_jax.locations import read_encoder
 
     way = task if beir is None else "--beir"
     if beir is not None and (task, pairs) != ("retrieval", STANDARD_INPUT):
@@ -248,9 +248,8 @@ def calibrate(
     Example: qpr calibrate minilm labels.csv --out models/support
     """
     from qpr_jax.encoders.load import save_encoder
-    from qpr_jax.index.stores import run_encoder_folder
+    from qpr_jax.locations import read_encoder_and_model, run_encoder_folder, save_pair_model
     from qpr_jax.pair_model.fitting import refit
-    from qpr_jax.pair_model.model import read_encoder_and_model, save_pair_model
 
     if out is not None:
         refuse_existing(out)

@@ -64,7 +64,7 @@ def index(
              qpr index my_index questions.jsonl --encoder runs/quora_sdml --payload product,date
     """
     from qpr_jax.index.build import INDEX
-    from qpr_jax.index.stores import present_encoder
+    from qpr_jax.locations import present_encoder
     from qpr_jax.retriever import Retriever
 
     old = pathlib.Path(folder, INDEX, MANIFEST).exists()
@@ -118,7 +118,7 @@ def search(
     Example: qpr search runs/quora_sdml "how can i learn python quickly" -k 3
              qpr search my_index new_tickets.csv --id-column ticket --output tsv
     """
-    from qpr_jax.retriever import Hit
+    from qpr_jax.index.protocol import Hit
 
     word: Any = False if rerank == "false" else rerank
     if cross_encoder and word != "cross_encoder":
@@ -262,7 +262,7 @@ def info(folder: str) -> dict[str, Any]:
 
     Example: qpr info my_index
     """
-    from qpr_jax.pair_model.model import model_facts
+    from qpr_jax.locations import model_facts
 
     retriever = cli.load_index(folder)
     store, encoder = retriever.store, retriever.encoder

@@ -153,7 +153,7 @@ def encode(
     """
     from qpr_jax.cli.encode_parquet import encode_parquet
     from qpr_jax.encoders.encoder import encode_to_file
-    from qpr_jax.retriever import read_encoder
+    from qpr_jax.locations import read_encoder
 
     if os.path.isdir(questions):
         if read.keywords["format"] not in ("", "parquet"):

@@ -42,7 +42,7 @@ from qpr_jax.errors import UserError, counted, shortened
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, order_key
 from qpr_jax.index.protocol import Question
-from qpr_jax.pair_model.model import FittedModel
+from qpr_jax.locations import FittedModel
 from qpr_jax.results import TableColumns, arrow_table, attributes, pandas_table, rows_of
 
 if TYPE_CHECKING:

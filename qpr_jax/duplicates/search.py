@@ -29,7 +29,7 @@ from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, first_repeated, pair_codes
 from qpr_jax.index import close_pairs as close
 from qpr_jax.index.protocol import Question, as_questions
-from qpr_jax.pair_model.model import FittedModel, read_encoder_and_model, require_model
+from qpr_jax.locations import FittedModel, read_encoder_and_model, require_model
 from qpr_jax.pair_model.plain import logit_of, neighbor_distances, probability
 from qpr_jax.retriever import Retriever
 from qpr_jax.text.cleaning import Cleaner

@@ -114,7 +114,7 @@ class CrossEncoder:
     ) -> np.ndarray:
         """Compute the logits of pairs, float64 [m], of their probabilities if it is calibrated.
 
-        distances, spreads: ignored; see `pair_model.model.PairModel`.
+        distances, spreads: ignored; see `pair_model.hits.PairModel`.
         """
         raw = self.predict([*zip(first, second, strict=True)]).astype(np.float64)
         if (probabilities := self.probabilities(raw)) is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -12,12 +13,36 @@ from qpr_jax.ids import Id
 from qpr_jax.index.protocol import Hit, Store
 from qpr_jax.index.vectors import distances_to, pair_distances
 from qpr_jax.pair_model.guards import GUARDS, guards
-from qpr_jax.pair_model.model import PairModel
 from qpr_jax.pair_model.plain import probability
 from qpr_jax.text.cleaning import Cleaner, as_texts, folded, has_word
 from qpr_jax.text.differences import Explanation, find_differences
 
+# What orders hits: False: the distance; None: the model of pairs, if there is one.
+Rerank = Literal[False, "cross_encoder"] | None
 _MOST_COMPARED = 16_384  # hits of a query among which copies are looked for
+
+
+class PairModel(Protocol):
+    """Scores pairs of texts; safe to use from several threads."""
+
+    @property
+    def depth(self) -> int:
+        """How many hits of a search it orders at least."""
+
+    def logits(
+        self,
+        first: Sequence[str],
+        second: Sequence[str],
+        distances: np.ndarray,
+        spreads: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Compute the logits of pairs of texts, float64 [m].
+
+        Args:
+          first, second: m texts each, as the encoder reads them.
+          distances: of their vectors, squared, float [m].
+          spreads: float [m], of pairs of a table (see `plain`); None: hits of a search.
+        """
 
 
 def search_texts(

@@ -22,8 +22,9 @@ from prometheus_fastapi_instrumentator.metrics import latency, requests
 from starlette.exceptions import HTTPException
 
 from qpr_jax.errors import UnavailableError, UserError, counted
-from qpr_jax.pair_model.model import Rerank
-from qpr_jax.retriever import Hit, Retriever
+from qpr_jax.index.protocol import Hit
+from qpr_jax.pair_model.hits import Rerank
+from qpr_jax.retriever import Retriever
 from qpr_jax.serving.middleware import FIELDS
 from qpr_jax.serving.models import CROSS_QUERIES, SearchRequest
 

@@ -19,10 +19,10 @@ from qpr_jax.encoders.load import MINILM, MINILM_WEIGHTS, PACKAGED, encoder_fold
 from qpr_jax.encoders.onnx_encoder import OnnxEncoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
+from qpr_jax.locations import read_encoder
 from qpr_jax.models import EMBEDDING_SCALE
 from qpr_jax.models.bert import init_bert
 from qpr_jax.models.cnn import ConvEncoder
-from qpr_jax.retriever import read_encoder
 from qpr_jax.text.vocabulary import Tokenizer, Vocabulary, frequent_words
 from qpr_jax.training.config import TrainConfig, fingerprint, trains
 from qpr_jax.training.sections import naming

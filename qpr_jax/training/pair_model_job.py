@@ -29,9 +29,9 @@ from qpr_jax.evaluation.rankings import reliability
 from qpr_jax.evaluation.retrieval import first_scores, index_search
 from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.index.vectors import Vectors, pair_distances
+from qpr_jax.locations import FittedModel, read_encoder_and_model
 from qpr_jax.pair_model.features import FeatureExtractor, zero_weights
 from qpr_jax.pair_model.fitting import logistic, refit
-from qpr_jax.pair_model.model import FittedModel, read_encoder_and_model
 from qpr_jax.pair_model.terms import Frequencies
 from qpr_jax.pair_model.words import Network, WordsModel
 from qpr_jax.training.config import TrainConfig, trains

@@ -18,7 +18,7 @@ from qpr_jax.encoders.onnx_encoder import OnnxEncoder
 from qpr_jax.errors import UserError, counted
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import locked, user_cache, write_atomically
-from qpr_jax.index.stores import read_encoder
+from qpr_jax.locations import read_encoder
 from qpr_jax.models import unit_rows
 from qpr_jax.training.config import TrainConfig, gives_vectors
 from qpr_jax.training.sections import naming, refuse_if

@@ -22,8 +22,8 @@ from qpr_jax.files import replace_folder
 from qpr_jax.index.build import EXPORT, INDEX
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.protocol import Question
-from qpr_jax.pair_model.model import save_pair_model
-from qpr_jax.retriever import Retriever, index_config_of, read_encoder
+from qpr_jax.locations import index_config_of, read_encoder, save_pair_model
+from qpr_jax.retriever import Retriever
 from qpr_jax.training import distributed, train_step
 from qpr_jax.training.batches import Batch, Loader
 from qpr_jax.training.config import TrainConfig, override, trains

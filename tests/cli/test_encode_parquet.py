@@ -9,7 +9,7 @@ from pyarrow import parquet
 
 from qpr_jax.cli.encode_parquet import DONE, STATE, encode_parquet
 from qpr_jax.errors import UserError
-from qpr_jax.index.stores import read_encoder
+from qpr_jax.locations import read_encoder
 from tests.kills import killed_at
 from tests.refused import check_refused
 from tests.runs import write_encoder

@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from qpr_jax.index.stores import read_encoder
+from qpr_jax.locations import read_encoder
 from tests.runs import ROOT
 
 

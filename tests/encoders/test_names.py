@@ -13,7 +13,7 @@ import pytest
 from qpr_jax import Retriever, UserError
 from qpr_jax.encoders import load
 from qpr_jax.encoders.load import contains_encoder, encoder_folder, load_encoder, save_encoder
-from qpr_jax.pair_model.model import read_encoder_and_model
+from qpr_jax.locations import read_encoder_and_model
 from tests.encoders.examples import QUESTIONS, TINY, cnn_encoder
 from tests.runs import write_words
 

@@ -5,8 +5,8 @@ import contextlib
 import numpy as np
 import pytest
 
+from qpr_jax import locations
 from qpr_jax.errors import UserError
-from qpr_jax.index import stores
 from qpr_jax.index.protocol import Hit
 from qpr_jax.index.vectors import exact_top_k
 from qpr_jax.retriever import Retriever
@@ -98,7 +98,7 @@ class MemoryStore:
 
 @pytest.fixture(autouse=True)
 def memory(monkeypatch):
-    monkeypatch.setitem(stores.STORES, "memory", MemoryStore)
+    monkeypatch.setitem(locations.STORES, "memory", MemoryStore)
     monkeypatch.setattr(MemoryStore, "at", {})
 
 

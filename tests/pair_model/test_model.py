@@ -10,15 +10,10 @@ from qpr_jax.errors import UserError
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.index.protocol import Question
+from qpr_jax.locations import PAIR_MODEL, model_facts, read_pair_model, save_pair_model
 from qpr_jax.pair_model.cross_encoder import read_cross_encoder
 from qpr_jax.pair_model.fitting import calibrate
 from qpr_jax.pair_model.hits import score_hits
-from qpr_jax.pair_model.model import (
-    PAIR_MODEL,
-    model_facts,
-    read_pair_model,
-    save_pair_model,
-)
 from qpr_jax.retriever import Retriever
 from tests.pair_model.models import WordEncoder, plain_model, words_model
 from tests.pair_model.test_cross_encoder import TINY

@@ -16,7 +16,8 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import relevance_scores
 from qpr_jax.index import milvus
 from qpr_jax.index.index_config import IndexConfig
-from qpr_jax.retriever import Retriever, read_encoder
+from qpr_jax.locations import read_encoder
+from qpr_jax.retriever import Retriever
 from qpr_jax.text.cleaning import folded
 from tests.refused import check_refused
 from tests.retriever.conftest import QUESTIONS

@@ -13,7 +13,7 @@ from qpr_jax.encoders import transformer_runtime
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.evaluation.retrieval import first_scores
 from qpr_jax.files import read_json
-from qpr_jax.index.stores import read_encoder
+from qpr_jax.locations import read_encoder
 from qpr_jax.pair_model.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
 from qpr_jax.training import cross_encoder_job
 from qpr_jax.training.config import load_config, override

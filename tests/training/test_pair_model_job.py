@@ -11,8 +11,8 @@ from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.evaluation.rankings import read_ranks
 from qpr_jax.evaluation.retrieval import exact_search, rank
+from qpr_jax.locations import PAIR_MODEL, save_pair_model
 from qpr_jax.pair_model.features import FeatureExtractor, zero_weights
-from qpr_jax.pair_model.model import PAIR_MODEL, save_pair_model
 from qpr_jax.pair_model.plain import PlainModel
 from qpr_jax.pair_model.terms import Frequencies
 from qpr_jax.pair_model.words import WEIGHTS, WORD_WEIGHTS, read_words

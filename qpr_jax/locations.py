@@ -1,6 +1,7 @@
-"""Stores by the scheme of their location, and the encoder of a location.
+"""What a location holds: a store of questions, and the encoder with its model of pairs.
 
-The scheme is that of an address, as `milvus://HOST/NAME`; a folder has none.
+The scheme of an address, as `milvus://HOST/NAME`, says which class of stores it has; a folder has
+none. A model of pairs is *plain* (`pair_model.plain`) or of *words* (`pair_model.words`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 from typing import Any
 
 from qpr_jax.encoders.encoder import Encoder
-from qpr_jax.encoders.load import FORMATS, encoder_folder, is_encoder, load_encoder
+from qpr_jax.encoders.load import FORMATS, encoder_folder, is_encoder, load_encoder, save_encoder
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError, later_format
 from qpr_jax.files import MANIFEST, StrPath, manifest_format
@@ -22,10 +23,73 @@ from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.index.milvus import MilvusStore
 from qpr_jax.index.protocol import SaveEncoder, Store
+from qpr_jax.pair_model import plain, words
 
+FittedModel = plain.PlainModel | words.WordsModel
+PAIR_MODEL = "pair_model"  # sub-folder of an encoder's folder
 _EXPORT = re.compile(r"export(-[0-9a-f]{16})?")
 
 STORES: dict[str, type[Store]] = {"": FolderStore, "milvus": MilvusStore}
+
+
+def read_pair_model(folder: StrPath, encoder: Encoder) -> FittedModel | None:
+    """Read that of an encoder's folder; None if there is none, UserError if it is of another."""
+    path = pathlib.Path(folder, PAIR_MODEL)
+    if not os.path.lexists(path):
+        return None
+    if manifest_format(path) == words.FORMAT:
+        model: FittedModel = words.read_words(path, encoder)
+    else:
+        model = plain.read_plain(path)
+    if model.encoder != encoder.fingerprint:
+        what = f"{path}: expected a model of pairs of the encoder {encoder.fingerprint[:12]}, "
+        what += f"got one of {model.encoder[:12]}"
+        raise UserError(what, remedy="remove the folder, or put the one that belongs to it there")
+    return model
+
+
+def save_pair_model(folder: StrPath, model: FittedModel | None) -> None:
+    """Write a model, if there is one, to the folder of its encoder."""
+    path = pathlib.Path(folder, PAIR_MODEL)
+    if isinstance(model, words.WordsModel):
+        words.save_words(path, model)
+    elif model:
+        plain.save_plain(path, model)
+
+
+def save_encoder_and_model(encoder: Encoder, model: FittedModel | None, folder: StrPath) -> None:
+    """Write an encoder and its model of pairs to a folder."""
+    save_encoder(folder, encoder)
+    save_pair_model(folder, model)
+
+
+def read_encoder_and_model(named: StrPath | Encoder) -> tuple[Encoder, FittedModel | None]:
+    """Read an encoder, as `read_encoder` does, and its model of pairs.
+
+    named: or an encoder itself, which has none.
+    """
+    if not isinstance(named, str | os.PathLike):
+        return named, None
+    folder = run_encoder_folder(named)
+    encoder = load_encoder(folder)
+    return encoder, read_pair_model(folder, encoder)
+
+
+def require_model(model: FittedModel | None) -> FittedModel:
+    """Return the model; UserError if there is none."""
+    if model is None:
+        what = "the encoder has no model of pairs, so its pairs have no scores"
+        remedy = "give a `max_distance`, or fit scores to labels with `qpr calibrate`"
+        raise UserError(what, remedy=remedy)
+    return model
+
+
+def model_facts(model: FittedModel | None) -> dict[str, Any] | None:
+    """Return what `qpr info` prints of a model."""
+    if model is None:
+        return None
+    kind = "words" if isinstance(model, words.WordsModel) else "plain"
+    return {"kind": kind, "depth": model.depth, **model.settings}
 
 
 def store_class(location: StrPath) -> type[Store]:
