@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qpr_jax import losses as losses
+    from qpr_jax.data.entries import Id as Id
     from qpr_jax.data.entries import Payload as Payload
     from qpr_jax.data.tables import Table as Table
     from qpr_jax.data.tables import read_table as read_table
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from qpr_jax.encoders.encoder import Encoder as Encoder
     from qpr_jax.encoders.load import register_encoder as register_encoder
     from qpr_jax.errors import UserError as UserError
-    from qpr_jax.ids import Id as Id
     from qpr_jax.index.index_config import IndexConfig as IndexConfig
     from qpr_jax.index.protocol import Hit as Hit
     from qpr_jax.locations import read_encoder as read_encoder
@@ -55,7 +55,7 @@ _MODULES = {
     "Explanation": "text.differences",
     "Hit": "index.protocol",
     "Hits": "results",
-    "Id": "ids",
+    "Id": "data.entries",
     "Pairs": "duplicates.pairs",
     "Payload": "data.entries",
     "IndexConfig": "index.index_config",

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from qpr_jax.data.entries import Id, check_ids
 from qpr_jax.data.tables import as_queries, as_table, is_path
 from qpr_jax.encoders.encoder import Encoder, check_language, encode_in_parts
 from qpr_jax.encoders.load import default_encoder, encoder_folder, is_encoder
 from qpr_jax.errors import UserError, check_number, short
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, check_ids
 from qpr_jax.index.build import INDEX
 from qpr_jax.index.index_config import IndexConfig, check_text_columns
 from qpr_jax.index.protocol import Entries, Question, Store, as_questions, texts_of

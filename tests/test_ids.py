@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from qpr_jax.ids import check_id, check_ids, id_key, parse_key
+from qpr_jax.data.entries import check_id, check_ids, id_key, parse_key
 from tests.refused import check_refused
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.data.columns import SKIP, Columns, table_files
-from qpr_jax.data.decoding import import_pyarrow
+from qpr_jax.data.typed_rows import import_pyarrow
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError, short

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qpr_jax.cli import command as cli
-from qpr_jax.data.decoding import STANDARD_INPUT, input_name
+from qpr_jax.data.entries import Id, id_key
 from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import HELD_OUT, read_pairs
 from qpr_jax.data.tables import Table, read_table
+from qpr_jax.data.typed_rows import STANDARD_INPUT, input_name
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import refuse_existing
-from qpr_jax.ids import Id, id_key
 
 if TYPE_CHECKING:
     from qpr_jax.evaluation.translation import Encode

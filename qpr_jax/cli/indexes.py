@@ -18,11 +18,11 @@ import click
 from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.data.columns import read_values
-from qpr_jax.data.decoding import FORMATS, STANDARD_INPUT
-from qpr_jax.data.entries import Entry
+from qpr_jax.data.decoding import FORMATS
+from qpr_jax.data.entries import EXPECTED, Entry, Id, id_key, parse_key
+from qpr_jax.data.typed_rows import STANDARD_INPUT
 from qpr_jax.errors import UserError, counted, similar_path
 from qpr_jax.files import MANIFEST
-from qpr_jax.ids import EXPECTED, Id, id_key, parse_key
 
 log = logging.getLogger("qpr_jax")
 

@@ -13,8 +13,8 @@ import click
 
 from qpr_jax.cli import command as cli
 from qpr_jax.cli.serve import PORT, allowed_hosts, host_names, host_option, listen, run_app
-from qpr_jax.data.decoding import STANDARD_INPUT
 from qpr_jax.data.tables import read_table
+from qpr_jax.data.typed_rows import STANDARD_INPUT
 from qpr_jax.errors import UserError, counted, needs
 from qpr_jax.files import read_object
 

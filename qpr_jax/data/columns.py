@@ -14,18 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from qpr_jax.data.decoding import (
-    FORMATS,
-    Choose,
-    Fields,
-    Rows,
-    decode_rows,
-    input_name,
-    open_input,
-    read_lines,
-)
-from qpr_jax.data.json_rows import ID_NAMES, NO_JSON, TEXT_NAMES
+from qpr_jax.data.decoding import FORMATS, decode_rows, open_input, read_lines
 from qpr_jax.data.separated import find_separator
+from qpr_jax.data.typed_rows import ID_NAMES, NO_JSON, TEXT_NAMES, Choose, Fields, Rows, input_name
 from qpr_jax.errors import UserError, did_you_mean, short
 from qpr_jax.files import MANIFEST, StrPath, read_object, write_atomically
 from qpr_jax.text.tokenizer import replace_surrogates

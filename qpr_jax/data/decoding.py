@@ -9,69 +9,44 @@ import io
 import itertools
 import json
 import logging
-import os
 import re
 import sys
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from qpr_jax.data.json_rows import json_rows
-from qpr_jax.data.separated import Cells, Line, find_separator, read_cells
-from qpr_jax.errors import UserError, needs, short, shortened, similar_path
+from qpr_jax.data.separated import Cells, find_separator, read_cells
+from qpr_jax.data.typed_rows import (
+    ARROW,
+    NOT_UTF8,
+    STANDARD_INPUT,
+    Choose,
+    Line,
+    Rows,
+    arrow_rows,
+    import_pyarrow,
+    input_name,
+    json_rows,
+)
+from qpr_jax.errors import UserError, short, shortened, similar_path
 from qpr_jax.text.cleaning import without_unseen
 
 log = logging.getLogger("qpr_jax")
 
-STANDARD_INPUT = "-"
 FORMATS = ("lines", "tsv", "csv", "jsonl", "json", "parquet", "arrow")
-ARROW = ("parquet", "arrow")  # formats whose columns have types
-NOT_UTF8 = "expected UTF-8"
 
 _START = 1 << 16  # bytes that show the encoding and the line ends
 _NO_TEXT = (b"PK", b"BZ", b"\xfd7", b"\xd0\xcf")  # zip, bzip2, xz, an old spreadsheet
 _TYPED = {b"PAR1": "parquet", b"ARRO": "arrow"}
 # Encodings of other programs.
-_ENCODINGS = (
-    "GB18030",
-    "BIG5",
-    "SHIFT_JIS",
-    "EUC-JP",
-    "EUC-KR",
-    "WINDOWS-1252",
-    "WINDOWS-1250",
-    "ISO-8859-2",
-    "WINDOWS-1251",
-    "KOI8-R",
-    "WINDOWS-1253",
-    "WINDOWS-1254",
-    "WINDOWS-1255",
-    "WINDOWS-1256",
-    "CP850",
-    "MACINTOSH",
+_OF_OTHERS = (
+    "GB18030 BIG5 SHIFT_JIS EUC-JP EUC-KR WINDOWS-1252 WINDOWS-1250 ISO-8859-2 WINDOWS-1251 KOI8-R "
+    "WINDOWS-1253 WINDOWS-1254 WINDOWS-1255 WINDOWS-1256 CP850 MACINTOSH"
 )
+_ENCODINGS = tuple(_OF_OTHERS.split())
 _MOST_ENCODINGS = 8  # that a message lists
 _JAPANESE = {"HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}  # written beside Chinese characters
-
-Fields = Mapping[str, object]
-Rows = Iterator[tuple[int, Fields | str]]  # the line of a row; its fields, or what is wrong
-# From the names of all columns to those that are read, none where they are a row of a text file
-# without a header; of JSON all keys are read.
-Choose = Callable[[Sequence[str]], Iterable[str]]
-
-
-def input_name(path: str) -> str:
-    """Name of an input in messages."""
-    return "standard input" if path == STANDARD_INPUT else path
-
-
-def import_pyarrow(path: str) -> Any:
-    """Import the package that reads Parquet, Arrow and zstd; UserError if it is missing."""
-    with needs(f"{input_name(path)}: Parquet, Arrow and zstd", ".[parquet]"):
-        import pyarrow
-        import pyarrow.parquet
-    return pyarrow
 
 
 def decode_rows(path: str, kind: str, choose: Choose) -> Rows:
@@ -84,7 +59,7 @@ def decode_rows(path: str, kind: str, choose: Choose) -> Rows:
     source = input_name(path)
     with open_input(path) as file:
         if kind in ARROW:
-            yield from _arrow_rows(file, path, kind, choose)
+            yield from arrow_rows(file, path, kind, choose)
         elif kind in ("json", "jsonl"):
             yield from json_rows(read_lines(file, source), source)
         elif kind == "lines":
@@ -256,62 +231,3 @@ def _line_rows(lines: Iterator[Line], name: str) -> Rows:
             yield number, line.what
         elif line.strip():
             yield number, {name: line.rstrip("\r")}
-
-
-def _arrow_rows(file: Any, path: str, kind: str, choose: Choose) -> Rows:
-    """Yield the rows of a Parquet file, or of an Arrow IPC file or stream."""
-    arrow = import_pyarrow(path)
-    try:
-        # Of a pipe, gzip says that it is seekable.
-        seekable = os.path.isfile(path) and file.seekable()
-        data = arrow.PythonFile(file, "r") if seekable else arrow.BufferReader(file.read())
-        if kind == "parquet":
-            table = arrow.parquet.ParquetFile(data)
-            names = [*choose(table.schema_arrow.names)]
-            # `columns` takes a name with a dot as the field of a struct.
-            dotted = any("." in name for name in names)
-            batches = table.iter_batches(columns=None if dotted else names)
-        else:
-            is_file = data.read(6) == b"ARROW1"
-            data.seek(0)
-            reader = arrow.ipc.open_file(data) if is_file else arrow.ipc.open_stream(data)
-            names = [*choose(reader.schema.names)]
-            batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
-        yield from enumerate(batch_rows(batch.select(names) for batch in batches), start=1)
-    except arrow.ArrowException as error:
-        what = f"{input_name(path)}: expected {kind.capitalize()} ({shortened(str(error))})"
-        remedy = "fetch it again, or name another format with `format`"
-        raise UserError(what, remedy=remedy) from None
-
-
-def batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
-    """Yield the rows of Arrow batches, or what is wrong with one.
-
-    Times that Python lacks are text.
-    """
-    for batch in batches:
-        try:
-            yield from batch.to_pylist()
-        except (UnicodeDecodeError, OverflowError, ValueError):
-            if len(batch) > 1:
-                half = len(batch) // 2
-                yield from batch_rows([batch.slice(0, half), batch.slice(half)])
-                continue
-            try:
-                names = batch.schema.names
-                yield {name: _cell(column) for name, column in zip(names, batch, strict=True)}
-            except UnicodeDecodeError:
-                yield NOT_UTF8
-
-
-def _cell(column: Any) -> object:
-    """Return the only value of an Arrow array; a time that Python lacks as text."""
-    try:
-        return column.to_pylist()[0]
-    except UnicodeDecodeError:
-        raise
-    except (OverflowError, ValueError):
-        arrow = import_pyarrow("")
-        with contextlib.suppress(arrow.ArrowException):
-            return str(column.cast("string").to_pylist()[0]).replace(" ", "T", 1)
-        return f"{column}"

@@ -1,26 +1,39 @@
-"""Questions with their ids and payload, made of the rows of a table, and checked."""
+"""Questions with their ids and payload, made of the rows of a table, and checked.
+
+An id is a whole number from 0 to 2^63 - 1, or a string of 1 to 1,024 bytes of UTF-8. It goes out as
+it came. Ids that print alike, such as 7 and "7", are one id: they have the same `id_key`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import decimal
+import itertools
+import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from qpr_jax.data.columns import NAME_TEXT, BadRows, Columns, listed
-from qpr_jax.data.decoding import Fields, Rows
-from qpr_jax.data.frames import is_missing, to_json
+from qpr_jax.data.typed_rows import Fields, Rows
 from qpr_jax.errors import UserError, short
-from qpr_jax.ids import LARGEST_ID, Id, check_id, check_ids, id_key
 from qpr_jax.text.cleaning import without_unseen
 
 log = logging.getLogger("qpr_jax")
 
 Payload = Mapping[str, object]  # names to values of JSON: str, int, float, bool, None, list, dict
 Note = Callable[[Columns, str], object]  # gets the columns of a table, and its name in messages
+Id = int | str
+
+LARGEST_ID = 2**63 - 1
+LARGEST_BYTES = 1024  # of a string
+EXPECTED = f"a whole number from 0 to 2^63 - 1, or a string of 1 to {LARGEST_BYTES:,} bytes"
+_DIGITS = len(str(LARGEST_ID))
+_EXACT = 2**53  # from here on, a float can be another number than it was written as
 
 
 class Entry(NamedTuple):
@@ -137,3 +150,146 @@ def with_payload(entries: Iterator[Entry], payload: list[Any], count: int) -> It
             yield entry._replace(payload=to_json(fields, strict=True))
         except UserError as error:
             raise UserError(f"`payload`: {error.what} {place}") from None
+
+
+def id_key(value: Id) -> Id:
+    """Return the key that equal ids share: the number that a string spells, else the id."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS:
+        number = int(value)
+        if number <= LARGEST_ID and str(number) == value:
+            return number
+    return value
+
+
+def order_key(value: Id) -> tuple[bool, Id]:
+    """Return a key that sorts ids, numbers before strings. Ids that print alike have one key."""
+    key = id_key(value)
+    return isinstance(key, str), key
+
+
+def parse_key(value: object) -> Id | None:
+    """Return the `id_key` of a cell or a JSON value; None if it is not an id."""
+    value = value.strip() if isinstance(value, str) else value
+    try:
+        return id_key(check_id(value, ""))
+    except UserError:
+        return None
+
+
+def check_id(value: object, where: str) -> Id:
+    """Return an id as a Python int or str; a UserError, which says `where`, refuses anything else.
+
+    A whole float, as columns of numbers with missing values have them, is the number.
+    """
+    text = str(value) if isinstance(value, str | uuid.UUID) else ""
+    if 0 < len(text.encode("utf-8", "surrogatepass")) <= LARGEST_BYTES:
+        return text
+    number: Any = None if isinstance(value, bool) else value
+    if isinstance(value, float | np.floating):
+        real = float(value)
+        number = int(real) if abs(real) < _EXACT and real.is_integer() else None
+    if isinstance(number, int | np.integer) and 0 <= number <= LARGEST_ID:
+        return int(number)
+    raise UserError(f"`ids`: expected {EXPECTED}, got {short(value)} {where}".rstrip())
+
+
+def check_ids(ids: Iterable[object]) -> list[Id]:
+    """Return distinct ids as of `check_id`; a UserError names the position of anything else."""
+    if isinstance(ids, str | bytes):
+        kind = type(ids).__name__
+        raise UserError(f"`ids`: expected a list of ids, got a {kind}", remedy="pass [ids]")
+    ids = ids.tolist() if hasattr(ids, "tolist") else ids
+    checked = [check_id(value, f"at position {i}") for i, value in enumerate(ids)]
+    if (repeated := first_repeated(checked)) is not None:
+        raise UserError(f"`ids`: expected distinct ids, got {checked[repeated]} twice")
+    return checked
+
+
+def first_repeated(ids: Iterable[Id]) -> int | None:
+    """Return the first position whose id occurs before it; None if all differ."""
+    seen: set[Id] = set()
+    for position, key in enumerate(map(id_key, ids)):
+        if key in seen:
+            return position
+        seen.add(key)
+    return None
+
+
+def numbered(values: Iterable[Hashable]) -> np.ndarray:
+    """Number values in order of first appearance, equal ones alike: int64 [n]."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
+
+
+def pair_codes(first: np.ndarray, second: np.ndarray, count: int) -> np.ndarray:
+    """Return a number for each pair of numbers below `count`, in either order: int64 [n]."""
+    low, high = np.minimum(first, second).astype(np.int64), np.maximum(first, second)
+    return low * count + high
+
+
+def is_missing(value: object) -> bool:
+    """Return whether a cell has no value: None, NaN, or a time that is none."""
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):  # pandas' NA; an array
+        return type(value).__name__ == "NAType"
+
+
+def to_json(value: object, *, strict: bool = False) -> Any:
+    """Return a value as JSON keeps it: times as ISO 8601, other kinds of objects as text.
+
+    NaN and infinity, which JSON lacks, are text, or a UserError if `strict`. A nesting that is too
+    deep is one, too.
+    """
+    try:
+        text = json.dumps(value, default=_plain, allow_nan=not strict)
+        return json.loads(text, parse_constant=str)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"expected payload that JSON can hold ({error})") from None
+    except RecursionError:
+        raise UserError("expected payload that is nested less deeply") from None
+
+
+def _plain(value: Any) -> object:
+    """Return an object that JSON lacks as one that it has."""
+    if is_missing(value):  # also times that are none
+        return None
+    match value:
+        case Mapping():
+            return dict(value)
+        case set() | np.ndarray():
+            return list(value)
+        case bytes():
+            return value.decode(errors="backslashreplace")
+        case datetime.timedelta():
+            return value.total_seconds()
+        case np.timedelta64():
+            return float(value / np.timedelta64(1, "s"))
+        case np.generic() if not isinstance(value, np.datetime64):
+            return value.item()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def peek(questions: Any, source: str) -> tuple[Any, Any]:
+    """Return the first of some questions, None if there is none, and all of them."""
+    if isinstance(questions, Mapping):
+        what = f"{source}: expected a table or a list of strings, got a dict"
+        raise UserError(what, remedy="give pandas.DataFrame(...) of columns, or a list of rows")
+    if isinstance(questions, str | bytes) or not isinstance(questions, Iterable):
+        return None, questions  # which `as_texts` refuses
+    if hasattr(questions, "to_pylist"):  # an Arrow array
+        questions = questions.to_pylist()
+    iterator = iter(questions)
+    start = [*itertools.islice(iterator, 1)]
+    return (*start, None)[0], itertools.chain(start, iterator)
+
+
+def mapping_rows(questions: Iterable[object]) -> Rows:
+    """Yield mappings as rows, or what is wrong with them."""
+    for i, row in enumerate(questions):
+        if not isinstance(row, Mapping):
+            yield i, f"expected a mapping, got {type(row).__name__}"
+        elif None in row:  # csv.DictReader puts cells there that no column has
+            yield i, f"expected {len(row) - 1} cells, as the header, got more: {short(row[None])}"
+        else:
+            yield i, {str(key): value for key, value in row.items()}

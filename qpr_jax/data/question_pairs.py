@@ -12,11 +12,10 @@ from typing import Any, Self
 import numpy as np
 
 from qpr_jax.data.columns import BadRows, format_of, read_rows, require
-from qpr_jax.data.decoding import Fields, input_name
-from qpr_jax.data.frames import is_missing
+from qpr_jax.data.entries import Id, id_key, is_missing
+from qpr_jax.data.typed_rows import Fields, input_name
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, id_key
 
 log = logging.getLogger("qpr_jax")
 

@@ -11,12 +11,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from qpr_jax.data.json_rows import ID_NAMES, TEXT_NAMES
+from qpr_jax.data.typed_rows import ID_NAMES, TEXT_NAMES, Line
 from qpr_jax.errors import UserError
 
 log = logging.getLogger("qpr_jax")
 
-Line = tuple[int, str | UserError]  # its number from 1, and its text or why it cannot be read
 Cells = list[str] | str  # of a row, or what is wrong
 
 _LONGEST_ROW = 5000  # lines of a row whose cells hold line ends

@@ -7,24 +7,26 @@ import functools
 import logging
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qpr_jax import progress
 from qpr_jax.data.columns import BadRows, Columns, format_of, format_of_name, listed, read_rows
-from qpr_jax.data.decoding import input_name
-from qpr_jax.data.entries import Entry, Note, make_entries, with_ids, with_payload
-from qpr_jax.data.frames import (
-    frame_rows,
-    is_table,
+from qpr_jax.data.entries import (
+    Entry,
+    Id,
+    Note,
+    id_key,
+    make_entries,
     mapping_rows,
     peek,
-    row_labels,
-    select_rows,
+    with_ids,
+    with_payload,
 )
+from qpr_jax.data.typed_rows import frame_rows, input_name, select_rows
 from qpr_jax.errors import UserError, needs, short, similar_path
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, id_key
 from qpr_jax.text.cleaning import as_texts
 
 if TYPE_CHECKING:
@@ -314,3 +316,28 @@ def _keep(columns: Columns, payload: Any) -> Columns:
         return dataclasses.replace(columns, payload=bool(payload))
     names = (payload,) if isinstance(payload, str) else tuple(map(str, payload))
     return dataclasses.replace(columns, payload=names)
+
+
+def is_table(value: object) -> bool:
+    """Return whether narwhals reads this as a table, or it has an Arrow C stream."""
+    if isinstance(value, str | bytes | list | tuple | Mapping):
+        return False
+    from narwhals.stable.v2 import dependencies
+
+    if dependencies.is_into_series(value):
+        return False
+    frame = dependencies.is_into_dataframe(value) or dependencies.is_polars_lazyframe(value)
+    return frame or hasattr(value, "__arrow_c_stream__")
+
+
+def row_labels(table: Any) -> list[int | str] | None:
+    """Return the index of a pandas table as ids; None if it is 0, 1, 2, ... or cannot be ids."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(table, pandas.DataFrame | pandas.Series):
+        return None
+    index, kind = table.index, table.index.inferred_type
+    if not index.is_unique or kind not in ("integer", "string"):
+        return None
+    if kind == "integer" and (index.min() < 0 or index.equals(pandas.RangeIndex(len(index)))):
+        return None
+    return list(index.tolist())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from qpr_jax.data.columns import SKIP, BadRows, read_rows
-from qpr_jax.data.decoding import Fields
+from qpr_jax.data.typed_rows import Fields
 from qpr_jax.errors import UserError
 from qpr_jax.integrations import spark
 from qpr_jax.text.tokenizer import canonical

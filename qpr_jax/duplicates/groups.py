@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.frames import is_missing
+from qpr_jax.data.entries import is_missing
 from qpr_jax.duplicates.rows import Linkage, Rows, column_of, require_column
 from qpr_jax.errors import UserError, short
 from qpr_jax.text.tokenizer import nfkc, tokenize

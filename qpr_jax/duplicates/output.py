@@ -17,12 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from qpr_jax.data.columns import read_rows, tsv_cell
-from qpr_jax.data.entries import Payload
-from qpr_jax.data.frames import is_missing
+from qpr_jax.data.entries import Id, Payload, is_missing
 from qpr_jax.data.tables import Table
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import StrPath, read_object, write_atomically
-from qpr_jax.ids import Id
 from qpr_jax.index.protocol import Question
 from qpr_jax.results import TableColumns, arrow_table, attributes
 from qpr_jax.text.tokenizer import replace_surrogates

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qpr_jax.data.entries import Id, order_key
 from qpr_jax.data.tables import Table
 from qpr_jax.duplicates.groups import (
     RowGroup,
@@ -40,7 +41,6 @@ from qpr_jax.duplicates.rows import (
 )
 from qpr_jax.errors import UserError, counted, shortened
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, order_key
 from qpr_jax.index.protocol import Question
 from qpr_jax.locations import FittedModel
 from qpr_jax.results import TableColumns, arrow_table, attributes, pandas_table, rows_of

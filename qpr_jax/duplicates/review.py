@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.data.columns import read_values
-from qpr_jax.data.decoding import input_name
-from qpr_jax.data.entries import Payload
-from qpr_jax.data.frames import is_missing
+from qpr_jax.data.entries import Payload, is_missing
 from qpr_jax.data.question_pairs import parse_label
+from qpr_jax.data.typed_rows import input_name
 from qpr_jax.duplicates.output import info_of, read_other_columns
 from qpr_jax.duplicates.sampling import (
     QUANTILE,

@@ -19,10 +19,9 @@ from typing import Literal
 import numpy as np
 
 from qpr_jax.data.columns import listed
-from qpr_jax.data.frames import is_missing
+from qpr_jax.data.entries import id_key, is_missing, numbered, order_key
 from qpr_jax.encoders.encoder import Encoder, encode_in_parts
 from qpr_jax.errors import UserError, check_number, counted, did_you_mean, shortened
-from qpr_jax.ids import id_key, numbered, order_key
 from qpr_jax.index.close_pairs import Compare
 from qpr_jax.index.protocol import Question
 from qpr_jax.text.cleaning import (

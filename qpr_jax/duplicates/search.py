@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax import progress
+from qpr_jax.data.entries import Id, first_repeated, pair_codes
 from qpr_jax.data.tables import Table, as_table, one_column
 from qpr_jax.duplicates.groups import row_order
 from qpr_jax.duplicates.pairs import THRESHOLD, Pairs
@@ -26,7 +27,6 @@ from qpr_jax.encoders.encoder import Encoder, say_unknown_words
 from qpr_jax.encoders.load import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, first_repeated, pair_codes
 from qpr_jax.index import close_pairs as close
 from qpr_jax.index.protocol import Question, as_questions
 from qpr_jax.locations import FittedModel, read_encoder_and_model, require_model

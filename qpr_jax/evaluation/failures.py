@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.clusters import connect
+from qpr_jax.data.entries import id_key
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH, SearchFn, search_in_blocks
 from qpr_jax.files import StrPath, write_atomically
-from qpr_jax.ids import id_key
 from qpr_jax.index.protocol import Store
 from qpr_jax.text.differences import names_differ, negates, numbers_differ
 from qpr_jax.text.tokenizer import replace_surrogates, tokenize

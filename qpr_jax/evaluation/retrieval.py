@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from qpr_jax.data.entries import Id, id_key
 from qpr_jax.evaluation.rankings import hits, ranking_scores, reciprocal_rank
-from qpr_jax.ids import Id, id_key
 from qpr_jax.index.protocol import Hit
 from qpr_jax.index.vectors import Vectors, exact_top_k
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from qpr_jax.data.entries import numbered
 from qpr_jax.data.parallel_sentences import Translations
 from qpr_jax.evaluation.retrieval import DEPTH, first_scores
-from qpr_jax.ids import numbered
 from qpr_jax.index.vectors import exact_top_k, nearest
 from qpr_jax.models import unit_rows
 from qpr_jax.text.tokenizer import normalized_text

@@ -16,10 +16,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from qpr_jax.data.entries import Id
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError, counted
 from qpr_jax.files import StrPath, folder_lock
-from qpr_jax.ids import Id
 from qpr_jax.index.build import (
     INDEX,
     Encode,

@@ -10,11 +10,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from qpr_jax.data.entries import Payload
+from qpr_jax.data.entries import Id, Payload, check_id
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, check_id
 from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.text.cleaning import Cleaner, as_texts
 

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from qpr_jax.data.entries import Id, id_key
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST
-from qpr_jax.ids import Id, id_key
 from qpr_jax.index.changes import Changes
 from qpr_jax.index.protocol import Hit, Question, damaged
 from qpr_jax.index.vectors import Live, Vectors

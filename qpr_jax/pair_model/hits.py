@@ -7,9 +7,9 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from qpr_jax.data.entries import Id
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.ids import Id
 from qpr_jax.index.protocol import Hit, Store
 from qpr_jax.index.vectors import distances_to, pair_distances
 from qpr_jax.pair_model.guards import GUARDS, guards

@@ -19,9 +19,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from qpr_jax import ids
+from qpr_jax.data import entries
+from qpr_jax.data.entries import LARGEST_BYTES, LARGEST_ID
 from qpr_jax.errors import short
-from qpr_jax.ids import LARGEST_BYTES, LARGEST_ID
 from qpr_jax.index.protocol import CLOSE
 from qpr_jax.text.tokenizer import replace_surrogates
 
@@ -46,13 +46,13 @@ class Model(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-def _check_id(value: object) -> ids.Id:
+def _check_id(value: object) -> entries.Id:
     """Return an id as it is, 7 for 7.0; refuse anything else, lone surrogates included."""
     with contextlib.suppress(ValueError):
         if type(value) in (int, float, str):
             str(value).encode()
-            return ids.check_id(value, "")
-    raise PydanticCustomError("expected", f"expected {ids.EXPECTED}")
+            return entries.check_id(value, "")
+    raise PydanticCustomError("expected", f"expected {entries.EXPECTED}")
 
 
 def _check_payload(payload: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from qpr_jax.data.frames import to_json
+from qpr_jax.data.entries import to_json
 from qpr_jax.data.tables import Entry, as_entries, as_queries, read_table
 from qpr_jax.errors import UserError
 from tests.refused import check_refused
