@@ -25,8 +25,7 @@ from qpr_jax.cli.program import run_program
 from qpr_jax.data.find_data import find_quora
 from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs
 from qpr_jax.duplicates.search import find_duplicates
-from qpr_jax.index.close_pairs import Pairs, close_pairs
-from qpr_jax.index.vectors import pair_distances
+from qpr_jax.index.close_pairs import Pairs, close_pairs, pair_distances
 from qpr_jax.locations import read_encoder
 from qpr_jax.machine import peak_memory
 

@@ -15,8 +15,7 @@ import random
 import numpy as np
 
 from qpr_jax import TrainConfig
-from qpr_jax.data.clusters import cluster_pairs
-from qpr_jax.data.question_pairs import QuestionPairs
+from qpr_jax.data.question_pairs import QuestionPairs, cluster_pairs
 from qpr_jax.data.splits import HELD_OUT, SPLITS, TRAIN, SplitData, Splits
 from qpr_jax.data.synthetic import (
     ALONE,

@@ -16,9 +16,13 @@ import tempfile
 import numpy as np
 
 from experiments.transfer_scores import precisions
-from qpr_jax.data.clusters import transitive_clusters
 from qpr_jax.data.columns import write_tsv
-from qpr_jax.data.question_pairs import COLUMNS, QuestionPairs, read_question_pairs
+from qpr_jax.data.question_pairs import (
+    COLUMNS,
+    QuestionPairs,
+    read_question_pairs,
+    transitive_clusters,
+)
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.training import train
 from qpr_jax.training.checks import validate

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from experiments.pages import difference, table_lines, with_interval
 from experiments.scores import Scores
-from qpr_jax.evaluation.rankings import SCORE_NAMES
+from qpr_jax.evaluation.scores import SCORE_NAMES
 
 _LOGS = "Loss functions, question-answer logs"
 

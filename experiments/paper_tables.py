@@ -29,7 +29,7 @@ from experiments.paper_numbers import (
 from experiments.scores import Scores
 from experiments.study import Study, Trial, titles
 from experiments.systems import baseline_trial
-from qpr_jax.evaluation.rankings import SCORE_NAMES
+from qpr_jax.evaluation.scores import SCORE_NAMES
 
 # What all rows change of `quora_sdml`: a quarter of its filters and less patience, so that thirty
 # trainings to their early stop take a few hours of 2 cores. Fewer checkpoints change no result.

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.evaluation.rankings import SCORE_NAMES, mean_interval, query_scores, read_ranks
+from qpr_jax.evaluation.scores import SCORE_NAMES, mean_interval, query_scores, read_ranks
 from qpr_jax.files import write_atomically
 
 FILE = "scores.csv"

@@ -24,7 +24,7 @@ from experiments.pages import table_lines, write_page
 from experiments.scores import Scores, commit
 from qpr_jax import Retriever
 from qpr_jax.cli.program import run_program
-from qpr_jax.distant.cluster_folder import wilson
+from qpr_jax.data.cluster_folder import wilson
 from qpr_jax.text.cleaning import number_key
 
 BOUNDS = {"cosine": (0.8, 0.9, 0.95), "cosine and numbers": (0.8, 0.9), "search": (0.3, 0.5, 0.7)}

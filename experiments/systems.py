@@ -14,9 +14,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from experiments.study import Trial
 from qpr_jax.data.find_data import find_quora
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.evaluation.lexical import TextSearch, bm25_search, score_search
-from qpr_jax.evaluation.rankings import write_ranks
-from qpr_jax.evaluation.retrieval import rank
+from qpr_jax.evaluation.retrieval import TextSearch, bm25_search, rank, score_search
+from qpr_jax.evaluation.scores import write_ranks
 from qpr_jax.files import StrPath
 from qpr_jax.locations import index_config_of, read_encoder
 from qpr_jax.retriever import Retriever

@@ -39,7 +39,7 @@ from qpr_jax.cli.program import run_program
 from qpr_jax.duplicates.pairs import SWEPT, THRESHOLD
 from qpr_jax.duplicates.search import find_duplicates
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.rankings import reliability
+from qpr_jax.evaluation.scores import reliability
 from qpr_jax.index.protocol import CLOSE
 from qpr_jax.locations import read_encoder
 from qpr_jax.pair_model.plain import PlainModel, probability, save_plain

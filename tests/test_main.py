@@ -19,7 +19,7 @@ from qpr_jax.training.model_families import family_of
 from qpr_jax.training.publishing import publish
 from qpr_jax.training.run import train_and_evaluate
 from qpr_jax.training.train import train
-from tests.distant.rows import log_rows, write_rows
+from tests.data.log_rows import log_rows, write_rows
 from tests.encoders.examples import encode_rows
 from tests.refused import check_refused
 

@@ -9,12 +9,11 @@ from typing import Any
 import click
 
 from qpr_jax.cli import command as cli
+from qpr_jax.data.beir_tasks import write_tasks
+from qpr_jax.data.cluster_folder import make_folder, score_labels
 from qpr_jax.data.columns import table_files
+from qpr_jax.data.log_clusters import LEAST, Logs, Method
 from qpr_jax.data.question_pairs import read_question_pairs
-from qpr_jax.data.task_splits import write_tasks
-from qpr_jax.distant.cluster_folder import make_folder, score_labels
-from qpr_jax.distant.logs import Logs
-from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.files import refuse_existing
 
 log = logging.getLogger("qpr_jax")

@@ -25,12 +25,12 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.data.columns import SKIP, Columns, table_files
+from qpr_jax.data.spark import map_numbers, open_session, raise_error
 from qpr_jax.data.typed_rows import import_pyarrow
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath, locked, name_in_errors, read_object, write_atomically, write_json
-from qpr_jax.integrations.spark import map_numbers, open_session, raise_error
 from qpr_jax.locations import run_encoder_folder
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def encode_parquet(
       encoder: as in `locations.read_encoder`.
       text_column: of the questions; if empty, that with a usual name (`data.columns.TEXT_NAMES`).
       skip_bad_rows: leave out rows without a question, instead of a UserError.
-      spark: the master, as of `integrations.spark.open_session`; if empty, this process encodes.
+      spark: the master, as of `data.spark.open_session`; if empty, this process encodes.
     """
     out = pathlib.Path(out).absolute()
     folder = run_encoder_folder(encoder).absolute()

@@ -20,7 +20,7 @@ from qpr_jax.errors import UserError, needs
 from qpr_jax.files import refuse_existing
 
 if TYPE_CHECKING:
-    from qpr_jax.evaluation.translation import Encode
+    from qpr_jax.evaluation.retrieval import Encode
     from qpr_jax.pair_model.hits import Rerank
 
 log = logging.getLogger("qpr_jax")
@@ -121,7 +121,7 @@ def evaluate(
         raise click.UsageError("classification needs --validation")
     encode = read_encoder(folder).encode
     if beir is not None:
-        from qpr_jax.evaluation.beir_scores import beir_scores
+        from qpr_jax.evaluation.benchmarks import beir_scores
 
         return beir_scores(encode, beir, split or "test", trec=trec)
     if way == "translation":
@@ -173,7 +173,7 @@ def _score_translations(encode: Encode, pairs: str, *, skip_bad_rows: bool) -> d
     from qpr_jax.data.parallel_sentences import file_names, read_translations
 
     with needs("the task translation", ".[train]"):
-        from qpr_jax.evaluation.translation import score_set
+        from qpr_jax.evaluation.retrieval import score_set
     sentences = read_translations(pairs, skip_bad_rows=skip_bad_rows)
     return score_set(sentences._replace(name=file_names(pairs)), encode)
 
@@ -181,7 +181,7 @@ def _score_translations(encode: Encode, pairs: str, *, skip_bad_rows: bool) -> d
 def _score_pairs(
     encode: Encode, pairs: str, validation: str | None, read: Callable[[str], QuestionPairs]
 ) -> dict[str, Any]:
-    from qpr_jax.evaluation.judged_pairs import (
+    from qpr_jax.evaluation.scores import (
         require_both_labels,
         score_classification,
         score_mining,

@@ -10,7 +10,10 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from qpr_jax.data.clusters import (
+from qpr_jax.data.columns import write_json_lines, write_tsv
+from qpr_jax.data.question_pairs import (
+    COLUMNS,
+    QuestionPairs,
     cluster_pairs,
     connect,
     in_one_cluster,
@@ -18,8 +21,6 @@ from qpr_jax.data.clusters import (
     say_joined,
     transitive_clusters,
 )
-from qpr_jax.data.columns import write_json_lines, write_tsv
-from qpr_jax.data.question_pairs import COLUMNS, QuestionPairs
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.text.tokenizer import normalized_text

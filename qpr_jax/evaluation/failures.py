@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.clusters import connect
 from qpr_jax.data.entries import id_key
+from qpr_jax.data.question_pairs import connect
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH, SearchFn, search_in_blocks
 from qpr_jax.files import StrPath, write_atomically

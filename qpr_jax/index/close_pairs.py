@@ -17,7 +17,6 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.errors import UserError
-from qpr_jax.index.vectors import pair_distances
 from qpr_jax.machine import available_memory
 
 EXACT = 50_000  # vectors of a block that are all compared
@@ -34,7 +33,6 @@ _WANTED = 0.005  # share of the pairs of the sample that may be missed
 _MOST_PROBES = 512  # lists that are searched for a vector
 _FEW_PAIRS, _FEW_PROBES, _PROBES = 500, 16, 4  # lists at least, and where few pairs say how many
 _PER_LIST = 40  # vectors that the lists are trained on
-_GUESS_ROWS, _GUESS_OTHERS = 512, 32_768  # compared to guess the distance of the closest pairs
 
 Compare = Literal["all", "across", "new"]
 
@@ -112,30 +110,6 @@ def close_pairs(
                 share, sampled = join.compare_lists(queries, others)
                 missed, seen = missed + share * sampled, seen + sampled
         return ClosePairs(join.sorted(), is_exact, missed / max(1, seen))
-
-
-def closest_pairs(vectors: np.ndarray, count: int) -> ClosePairs:
-    """Find the `count` closest pairs of rows float32 [N, d], or all where there are fewer.
-
-    The distance of a search is guessed from a sample, and raised until there are enough pairs.
-    """
-    all_pairs = len(vectors) * (len(vectors) - 1) // 2
-    drawn = np.random.default_rng(0).permutation(len(vectors))
-    some, others = np.split(drawn, [min(len(drawn) // 2, _GUESS_ROWS)])
-    left, right = vectors[np.sort(some)], vectors[np.sort(others[:_GUESS_OTHERS])]
-    with np.errstate(invalid="ignore"):  # the search refuses what is not finite
-        apart = faiss.pairwise_distances(left - right[:1], right - right[:1])
-    sampled = np.sort(apart, axis=None)
-    aim = 1.5 * count
-    while True:
-        place = int(aim / max(1, all_pairs) * len(sampled)) + 4
-        is_last = aim >= all_pairs or place >= len(sampled)
-        distance = float(np.finfo(np.float32).max) if is_last else float(sampled[place])
-        found = close_pairs(vectors, distance)
-        number = len(found.pairs.first)
-        if is_last or number >= count:
-            return found._replace(pairs=found.pairs.where(slice(count)))
-        aim *= max(4.0, 1.5 * count / max(1, number))
 
 
 @dataclass
@@ -348,3 +322,13 @@ def _shuffled(
         yield np.sort(order[start : start + size])
         start += size
         size = int(np.clip(_AT_ONCE * start / max(1, found() - before), 1, _CHUNK))
+
+
+def pair_distances(vectors: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Compute squared distances float32 [P] of pairs of rows of float32 [N, d] by subtraction."""
+    distances = np.empty(len(first), np.float32)
+    for start in range(0, len(first), _PART):
+        part = slice(start, start + _PART)
+        apart = np.asarray(vectors[first[part]]) - np.asarray(vectors[second[part]])
+        distances[part] = np.einsum("pd,pd->p", apart, apart)
+    return distances

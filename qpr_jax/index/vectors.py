@@ -302,16 +302,6 @@ def distances_to(
     return distances
 
 
-def pair_distances(vectors: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Compute squared distances float32 [P] of pairs of rows of float32 [N, d] by subtraction."""
-    distances = np.empty(len(first), np.float32)
-    for start in range(0, len(first), _CHUNK):
-        part = slice(start, start + _CHUNK)
-        apart = np.asarray(vectors[first[part]]) - np.asarray(vectors[second[part]])
-        distances[part] = np.einsum("pd,pd->p", apart, apart)
-    return distances
-
-
 def nearest(k: int, *found: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return the `k` nearest of candidates: distances [n, k] and rows [n, k], padded with inf, -1.
 

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.clusters import connect
-from qpr_jax.data.question_pairs import QuestionPairs
+from qpr_jax.data.question_pairs import QuestionPairs, connect
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.rankings import BINS, reliability
-from qpr_jax.index.vectors import pair_distances
+from qpr_jax.evaluation.scores import BINS, reliability
+from qpr_jax.index.close_pairs import pair_distances
 from qpr_jax.pair_model.guards import GUARDS, guards
 from qpr_jax.pair_model.plain import (
     GUARDED,

@@ -10,8 +10,9 @@ import numpy as np
 from qpr_jax.data.entries import Id
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
+from qpr_jax.index.close_pairs import pair_distances
 from qpr_jax.index.protocol import Hit, Store
-from qpr_jax.index.vectors import distances_to, pair_distances
+from qpr_jax.index.vectors import distances_to
 from qpr_jax.pair_model.guards import GUARDS, guards
 from qpr_jax.pair_model.plain import probability
 from qpr_jax.text.cleaning import Cleaner, as_texts, folded, has_word

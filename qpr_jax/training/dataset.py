@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.clusters import cluster_report
+from qpr_jax.data.question_pairs import cluster_report
 from qpr_jax.data.splits import SPLITS, TRAIN, without_texts
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError

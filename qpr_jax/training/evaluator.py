@@ -9,8 +9,14 @@ import numpy as np
 
 from qpr_jax.data.splits import SPLITS, other_candidates
 from qpr_jax.encoders.encoder import Encoder
-from qpr_jax.evaluation.retrieval import exact_search, overlap, rank, retrieval_scores, roc_auc
-from qpr_jax.evaluation.translation import score_set
+from qpr_jax.evaluation.retrieval import (
+    exact_search,
+    overlap,
+    rank,
+    retrieval_scores,
+    roc_auc,
+    score_set,
+)
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.teacher import NEIGHBORS, neighbors
 from qpr_jax.training.train_data import TrainDataset

@@ -20,15 +20,16 @@ from typing import Any
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.data.clusters import in_one_cluster
 from qpr_jax.data.contrasts import contrasts
+from qpr_jax.data.question_pairs import in_one_cluster
 from qpr_jax.data.splits import VALIDATION
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.rankings import reliability
 from qpr_jax.evaluation.retrieval import first_scores, index_search
+from qpr_jax.evaluation.scores import reliability
+from qpr_jax.index.close_pairs import pair_distances
 from qpr_jax.index.index_config import IndexConfig
-from qpr_jax.index.vectors import Vectors, pair_distances
+from qpr_jax.index.vectors import Vectors
 from qpr_jax.locations import FittedModel, read_encoder_and_model
 from qpr_jax.pair_model.features import FeatureExtractor, zero_weights
 from qpr_jax.pair_model.fitting import logistic, refit

@@ -14,7 +14,7 @@ from qpr_jax.encoders import load
 from qpr_jax.encoders.encoder import CARD, Encoder
 from qpr_jax.encoders.load import encoder_folder, save_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.rankings import RESAMPLES, SCORE_NAMES, rank_scores, read_ranks
+from qpr_jax.evaluation.scores import RESAMPLES, SCORE_NAMES, rank_scores, read_ranks
 from qpr_jax.files import MANIFEST, StrPath, read_object, refuse_existing
 from qpr_jax.locations import FittedModel, model_facts, read_encoder_and_model, save_pair_model
 from qpr_jax.rendering import render

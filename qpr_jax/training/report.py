@@ -17,18 +17,20 @@ from qpr_jax.data.parallel_sentences import file_names
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.encoder import Encoder
-from qpr_jax.evaluation.lexical import bm25_search
-from qpr_jax.evaluation.rankings import rank_scores, write_ranks
 from qpr_jax.evaluation.retrieval import (
     DEPTH,
+    Corpus,
+    bm25_search,
     exact_search,
     first_ranks,
     index_search,
+    known_shares,
     rank,
     retrieval_scores,
+    score_set,
     time_queries,
 )
-from qpr_jax.evaluation.translation import Corpus, known_shares, score_set
+from qpr_jax.evaluation.scores import rank_scores, write_ranks
 from qpr_jax.files import write_atomically, write_json
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.index_config import PAPER

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.data.augmentation import learn_lexicon, translate_words
+from qpr_jax.data.cluster_folder import content_hash
 from qpr_jax.data.parallel_sentences import (
     Translations,
     TranslationSplits,
@@ -20,7 +21,6 @@ from qpr_jax.data.parallel_sentences import (
     split_translations,
 )
 from qpr_jax.data.splits import group_questions
-from qpr_jax.distant.cluster_folder import content_hash
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import counted
 from qpr_jax.text.tokenizer import normalized_text

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from qpr_jax.data.question_pairs import read_question_pairs
-from tests.distant.rows import log_rows, write_rows
+from tests.data.log_rows import log_rows, write_rows
 from tests.tables import HEADER, write_table
 
 

@@ -14,7 +14,7 @@ from qpr_jax.errors import UserError, counted
 from qpr_jax.files import read_manifest, write_folder
 from tests.cli.conftest import JSONL, TABLE
 from tests.cli.test_data import write_pairs
-from tests.distant.rows import log_rows, write_rows
+from tests.data.log_rows import log_rows, write_rows
 from tests.runs import ROOT, write_encoder
 from tests.tables import write_table
 

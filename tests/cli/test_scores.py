@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from qpr_jax.data.beir_format import write_beir
+from qpr_jax.data.beir_tasks import write_beir
 from qpr_jax.retriever import Retriever
 from tests.cli.conftest import QUESTIONS
 from tests.runs import WORDS, write_encoder, write_words

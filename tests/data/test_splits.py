@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from qpr_jax.data.clusters import (
+from qpr_jax.data.question_pairs import (
+    QuestionPairs,
     cluster_pairs,
     cluster_report,
     connect,
+    gather_pairs,
     in_one_cluster,
+    read_question_pairs,
     say_joined,
     transitive_clusters,
 )
-from qpr_jax.data.question_pairs import QuestionPairs, gather_pairs, read_question_pairs
 from qpr_jax.data.splits import (
     HELD_OUT,
     SPLITS,

@@ -6,11 +6,16 @@ import json
 
 import pytest
 
-from qpr_jax.data.beir_format import read_corpus, read_qrels, read_queries, write_beir
-from qpr_jax.data.clusters import transitive_clusters
-from qpr_jax.data.question_pairs import gather_pairs, read_question_pairs
+from qpr_jax.data.beir_tasks import (
+    PARTS,
+    read_corpus,
+    read_qrels,
+    read_queries,
+    write_beir,
+    write_tasks,
+)
+from qpr_jax.data.question_pairs import gather_pairs, read_question_pairs, transitive_clusters
 from qpr_jax.data.synthetic import synthetic_pairs
-from qpr_jax.data.task_splits import PARTS, write_tasks
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 from tests.refused import check_refused

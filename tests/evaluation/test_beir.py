@@ -3,9 +3,9 @@ import io
 import numpy as np
 import pytest
 
-from qpr_jax.data.beir_format import write_beir
+from qpr_jax.data.beir_tasks import write_beir
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.beir_scores import (
+from qpr_jax.evaluation.benchmarks import (
     CUTOFFS,
     beir_scores,
     graded_scores,

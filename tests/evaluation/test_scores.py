@@ -4,19 +4,21 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score
 
-from qpr_jax.evaluation.judged_pairs import (
-    NO_THRESHOLD,
-    best_thresholds,
-    classification_scores,
-    mining_scores,
-)
-from qpr_jax.evaluation.rankings import mean_interval, rank_scores, reliability
 from qpr_jax.evaluation.retrieval import (
     exact_search,
     overlap,
     rank,
     retrieval_scores,
     roc_auc,
+)
+from qpr_jax.evaluation.scores import (
+    NO_THRESHOLD,
+    best_thresholds,
+    classification_scores,
+    mean_interval,
+    mining_scores,
+    rank_scores,
+    reliability,
 )
 from qpr_jax.index.close_pairs import Pairs
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.parallel_sentences import Translations
-from qpr_jax.evaluation.translation import (
+from qpr_jax.evaluation.retrieval import (
     Corpus,
     known_shares,
     score_retrieval,

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qpr_jax.errors import UserError
-from qpr_jax.index.close_pairs import close_pairs, closest_pairs
-from qpr_jax.index.vectors import pair_distances
+from qpr_jax.evaluation.scores import closest_pairs
+from qpr_jax.index.close_pairs import close_pairs, pair_distances
 
 NEW_ROWS = {"all": (0, 1, 2), "across": (1,), "new": (1, 2)}  # of a pair
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qpr_jax.data.clusters import cluster_pairs
+from qpr_jax.data.question_pairs import cluster_pairs
 from qpr_jax.errors import UserError
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset

@@ -9,8 +9,8 @@ import pytest
 from qpr_jax.data.question_pairs import QuestionPairs
 from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
 from qpr_jax.encoders.load import load_encoder
-from qpr_jax.evaluation.rankings import read_ranks
 from qpr_jax.evaluation.retrieval import exact_search, rank
+from qpr_jax.evaluation.scores import read_ranks
 from qpr_jax.locations import PAIR_MODEL, save_pair_model
 from qpr_jax.pair_model.features import FeatureExtractor, zero_weights
 from qpr_jax.pair_model.plain import PlainModel

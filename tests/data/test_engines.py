@@ -9,12 +9,11 @@ import random
 
 import pytest
 
-from qpr_jax.distant.cluster_folder import write_clusters
-from qpr_jax.distant.logs import Logs, read_questions, read_questions_on_spark
-from qpr_jax.distant.method import Method
+from qpr_jax.data.cluster_folder import write_clusters
+from qpr_jax.data.log_clusters import Logs, Method, read_questions, read_questions_on_spark
+from qpr_jax.data.spark import open_session
 from qpr_jax.errors import UserError
-from qpr_jax.integrations.spark import open_session
-from tests.distant.rows import log_rows, write_rows
+from tests.data.log_rows import log_rows, write_rows
 
 METHODS = [Method(min_coherence=0.2), Method("paper", min_coherence=0.1, pairs=7, seed=5)]
 

@@ -10,8 +10,7 @@ import pytest
 from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.beir_scores import graded_scores, ranked_documents
-from qpr_jax.integrations.mteb import MtebEncoder, similarities
+from qpr_jax.evaluation.benchmarks import MtebEncoder, graded_scores, ranked_documents, similarities
 from tests.encoders.examples import QUESTIONS, TINY, WORDS, cnn_encoder
 
 

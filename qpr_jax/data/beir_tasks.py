@@ -1,29 +1,134 @@
-"""Train, dev and test without shared questions, from one file of labeled pairs.
+"""Tasks of retrieval in BEIR's format, and how to make them of labeled pairs.
 
-The rules are those of sentence-transformers' "Quora Duplicate Questions" (see its README and
-create_splits.py). The pairs of a part serve classification and mining, `beir` serves retrieval.
+corpus.jsonl: `_id`, `title` (may be missing or empty), `text`. queries.jsonl: `_id`, `text`.
+qrels/SPLIT.tsv: query, document and score, separated by tabs, below a header (`query-id corpus-id
+score`). A score is a whole number, and 1 or more where the document is relevant. Each file may be
+compressed, with .gz after its name. Ids are strings; a whole number is read as its digits.
+See https://github.com/beir-cellar/beir.
+
+The parts of `write_tasks` share no question. The rules are those of sentence-transformers' "Quora
+Duplicate Questions" (see its README and create_splits.py). The pairs of a part serve classification
+and mining, `beir` serves retrieval.
 """
 
 from __future__ import annotations
 
+import pathlib
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.beir_format import write_beir
-from qpr_jax.data.clusters import in_one_cluster, transitive_clusters
-from qpr_jax.data.columns import write_tsv
-from qpr_jax.data.question_pairs import PAIRS_HEADER, QuestionPairs
+from qpr_jax.data.columns import read_rows, write_json_lines, write_tsv
+from qpr_jax.data.question_pairs import (
+    PAIRS_HEADER,
+    QuestionPairs,
+    in_one_cluster,
+    transitive_clusters,
+)
 from qpr_jax.data.splits import group_questions
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, replace_folder, write_json
-from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.text.tokenizer import normalized_text, replace_surrogates
 
+CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
+COLUMNS = ("query-id", "corpus-id", "score")
+_REMEDY = "give a folder in BEIR's format"
+_SCORE = re.compile(r"-?[0-9]{1,9}")
+
+Qrels = dict[str, dict[str, int]]  # query -> document -> score
 PARTS = ("train", "dev", "test")
 TRAIN, DEV, TEST = range(3)
-QUERIES = {"dev": 5_000, "test": 10_000}  # at most
+MOST_QUERIES = {"dev": 5_000, "test": 10_000}  # at most
+
+
+def read_corpus(folder: StrPath) -> Iterator[tuple[str, str]]:
+    """Yield the id and the text of each document; the text is the title, a blank and the text.
+
+    A UserError names the line of a row that cannot be read or that repeats an id.
+    """
+    yield from _texts(_file(folder, CORPUS), titled=True)
+
+
+def read_queries(folder: StrPath) -> dict[str, str]:
+    """Read the text of each query, by id; errors as in `read_corpus`."""
+    return dict(_texts(_file(folder, QUERIES), titled=False))
+
+
+def read_qrels(folder: StrPath, split: str) -> Qrels:
+    """Read the scores of each query's documents in a split, in the order of the file.
+
+    A UserError names the line of a row that cannot be read or that gives a pair another score.
+    """
+    path = _file(folder, f"{QRELS}/{split}.tsv")
+    qrels: Qrels = {}
+    for line, fields in read_rows(path, ["row"], format="lines"):
+        row = "" if isinstance(fields, str) else str(fields["row"])
+        cells = [cell.strip() for cell in row.split("\t")]
+        is_row = len(cells) == len(COLUMNS) and all(cells)
+        if is_row and line == 1 and not _SCORE.fullmatch(cells[-1]):
+            continue  # the header, whatever it calls them
+        if not is_row or not _SCORE.fullmatch(cells[-1]):
+            expected = "two ids and a whole number, separated by tabs"
+            raise _bad_row(path, line, f"expected {expected}, got {fields!r:.80}")
+        query, document, score = cells
+        if qrels.setdefault(query, {}).setdefault(document, int(score)) != int(score):
+            raise _bad_row(path, line, f"query {query} and {document} have two scores")
+    if not qrels:
+        what = f"{path}: expected relevant documents, got none"
+        raise UserError(what, remedy="name another with `split`")
+    return qrels
+
+
+def write_beir(
+    folder: StrPath,
+    corpus: Iterable[tuple[str, str]],
+    queries: Iterable[tuple[str, str]],
+    qrels: Mapping[str, Iterable[tuple[str, str, int]]],
+) -> None:
+    """Write a data set in BEIR's format: ids and texts of documents and of queries, and scores.
+
+    The titles are empty. qrels: split -> (query, document, score).
+    """
+    path = pathlib.Path(folder)
+    documents = ({"_id": name, "title": "", "text": text} for name, text in corpus)
+    write_json_lines(path / CORPUS, documents)
+    write_json_lines(path / QUERIES, ({"_id": name, "text": text} for name, text in queries))
+    for split, scores in qrels.items():
+        write_tsv(path / QRELS / f"{split}.tsv", COLUMNS, scores)
+
+
+def _file(folder: StrPath, name: str) -> str:
+    """Return the path of a file of the data set, compressed or not."""
+    for path in (pathlib.Path(folder, name), pathlib.Path(folder, f"{name}.gz")):
+        if path.is_file():
+            return str(path)
+    there = sorted(path.name.split(".")[0] for path in pathlib.Path(folder, QRELS).glob("*.tsv*"))
+    splits = f" (splits: {', '.join(there)})" if there and name.startswith(QRELS) else ""
+    raise UserError(f"{folder}: expected {name} in it, found none{splits}", remedy=_REMEDY)
+
+
+def _texts(path: str, *, titled: bool) -> Iterator[tuple[str, str]]:
+    seen: set[str] = set()
+    for line, fields in read_rows(path, ["_id", "text"], format="jsonl", remedy=_REMEDY):
+        if isinstance(fields, str):
+            raise _bad_row(path, line, fields)
+        text, title = fields["text"], fields.get("title") if titled else None
+        identity = str(fields["_id"]) if isinstance(fields["_id"], str | int) else ""
+        if not identity or replace_surrogates(identity) != identity:
+            raise _bad_row(path, line, f"expected a string as `_id`, got {fields['_id']!r:.60}")
+        if not isinstance(text, str) or not isinstance(title, str | None):
+            raise _bad_row(path, line, "expected strings as `text` and `title`, got another type")
+        if identity in seen:
+            raise _bad_row(path, line, f"expected distinct ids, got {identity} twice")
+        seen.add(identity)
+        yield identity, f"{title or ''} {text}".strip()
+
+
+def _bad_row(path: str, line: int, reason: str) -> UserError:
+    return UserError(f"{path}, line {line}: {reason}", remedy="correct it")
 
 
 def write_tasks(
@@ -68,7 +173,7 @@ def write_tasks(
         if not parts[name]["clusters"]:
             what = f"expected duplicates in each part, got none for {name}"
             raise UserError(what, remedy="change `dev` or `test`, or give more pairs")
-        if name in QUERIES:
+        if name in MOST_QUERIES:
             queries = _queries(data, clusters, np.flatnonzero(able & there), part)
             asked[queries] = True
             qrels[name] = _relevant(data, clusters, queries)
@@ -82,12 +187,12 @@ def write_tasks(
     with replace_folder(folder) as path:
         for part, name in enumerate(PARTS):
             write_tsv(path / f"{name}.tsv", PAIRS_HEADER, _pair_rows(data, part_of_pair == part))
-        write_beir(path / "beir", _texts(data, ~asked), _texts(data, asked), qrels)
+        write_beir(path / "beir", _chosen_texts(data, ~asked), _chosen_texts(data, asked), qrels)
         write_json(path / "report.json", report)
     return report
 
 
-def _texts(data: QuestionPairs, chosen: np.ndarray) -> Iterator[tuple[str, str]]:
+def _chosen_texts(data: QuestionPairs, chosen: np.ndarray) -> Iterator[tuple[str, str]]:
     for i in np.argsort(data.ids).tolist():
         if chosen[i]:
             yield f"{data.ids[i]}", data.questions[i]
@@ -143,7 +248,7 @@ def _queries(
     candidates = candidates[_shuffle(data.ids[candidates], 2 * part)]
     chosen = candidates[np.unique(clusters[candidates], return_index=True)[1]]
     # Shuffled again: otherwise large clusters would be more likely to come first.
-    chosen = chosen[_shuffle(data.ids[chosen], 2 * part + 1)][: QUERIES[name]]
+    chosen = chosen[_shuffle(data.ids[chosen], 2 * part + 1)][: MOST_QUERIES[name]]
     if not len(chosen):
         reason = "each question of its clusters has the text of another"
         what = f"expected queries in {name}, got none: {reason}"

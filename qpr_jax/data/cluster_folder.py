@@ -14,25 +14,24 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.columns import read_values, table_files, write_json_lines, write_tsv
-from qpr_jax.data.question_pairs import QuestionPairs, parse_label
-from qpr_jax.data.splits import SPLITS, SplitData, Splits
-from qpr_jax.distant.logs import (
+from qpr_jax.data.log_clusters import (
     NAME_COLUMNS,
     UNDECIDED,
+    Cluster,
     LogQuestions,
     Logs,
-    read_questions,
-    read_questions_on_spark,
-)
-from qpr_jax.distant.method import (
-    Cluster,
     Method,
     draw,
     find_clusters,
+    read_questions,
+    read_questions_on_spark,
     remove_overlap,
     sample_pairs,
     split_clusters,
 )
+from qpr_jax.data.question_pairs import QuestionPairs, parse_label
+from qpr_jax.data.spark import open_session
+from qpr_jax.data.splits import SPLITS, SplitData, Splits
 from qpr_jax.errors import UserError, counted
 from qpr_jax.files import (
     StrPath,
@@ -43,7 +42,6 @@ from qpr_jax.files import (
     sha256_of,
     write_json,
 )
-from qpr_jax.integrations.spark import open_session
 
 CLUSTERS, QUESTIONS, REPORT = "clusters.jsonl", "questions.jsonl", "report.json"
 PAIR_COLUMNS = ("question1", "question2")

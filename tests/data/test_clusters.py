@@ -7,18 +7,21 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from qpr_jax.data.splits import SPLITS
-from qpr_jax.distant.cluster_folder import (
+from qpr_jax.data.cluster_folder import (
     content_hash,
     make_folder,
     read_clusters,
     score_labels,
     wilson,
 )
-from qpr_jax.distant.logs import UNDECIDED, LogRow, Logs, Question, distinct_questions
-from qpr_jax.distant.method import (
+from qpr_jax.data.log_clusters import (
+    UNDECIDED,
     Cluster,
+    LogRow,
+    Logs,
     Method,
+    Question,
+    distinct_questions,
     draw,
     find_clusters,
     pairwise_coherence,
@@ -27,7 +30,8 @@ from qpr_jax.distant.method import (
     sample_pairs,
     split_clusters,
 )
-from tests.distant.rows import log_rows, write_rows
+from qpr_jax.data.splits import SPLITS
+from tests.data.log_rows import log_rows, write_rows
 from tests.refused import check_refused
 from tests.tables import read_table
 

@@ -1,1 +1,0 @@
-"""Distant supervision: clusters of paraphrases from logs of questions and answers."""
