@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks import report
 from experiments.systems import TWO_STAGES, bm25_search, run_system
 from qpr_jax.cli.program import run_program
-from qpr_jax.data.find_data import find_quora
+from qpr_jax.data.data_sets import find_quora
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank, retrieval_scores

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks import report
 from benchmarks.search import near
 from qpr_jax.cli.program import run_program
-from qpr_jax.data.find_data import find_quora
+from qpr_jax.data.data_sets import find_quora
 from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs
 from qpr_jax.duplicates.search import find_duplicates
 from qpr_jax.index.close_pairs import Pairs, close_pairs, pair_distances

@@ -139,7 +139,7 @@ def step_rows(meshes: list[Any], preset: str, precision: str) -> list[list[str]]
     import numpy as np
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from qpr_jax.data.find_data import find_quora
+    from qpr_jax.data.data_sets import find_quora
     from qpr_jax.training import train_step
     from qpr_jax.training.batches import Loader
     from qpr_jax.training.config import load_config

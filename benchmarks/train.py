@@ -27,7 +27,7 @@ def measure(given: argparse.Namespace, size: int, seconds: float) -> list[str]:
     """Measure in this process, for about `seconds`; return a row."""
     import jax
 
-    from qpr_jax.data.find_data import find_quora
+    from qpr_jax.data.data_sets import find_quora
     from qpr_jax.training.config import load_config
     from qpr_jax.training.dataset import load_dataset
     from qpr_jax.training.train import plan

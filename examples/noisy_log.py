@@ -15,9 +15,7 @@ import random
 import numpy as np
 
 from qpr_jax import TrainConfig
-from qpr_jax.data.question_pairs import QuestionPairs, cluster_pairs
-from qpr_jax.data.splits import HELD_OUT, SPLITS, TRAIN, SplitData, Splits
-from qpr_jax.data.synthetic import (
+from qpr_jax.data.data_sets import (
     ALONE,
     SIZES,
     Meaning,
@@ -26,6 +24,8 @@ from qpr_jax.data.synthetic import (
     random_words,
     sample_meanings,
 )
+from qpr_jax.data.question_pairs import QuestionPairs, cluster_pairs
+from qpr_jax.data.splits import HELD_OUT, SPLITS, TRAIN, SplitData, Splits
 from qpr_jax.errors import UserError
 from qpr_jax.training.sources import SOURCES, SYNTHETIC_CLUSTERS, Source
 

@@ -98,7 +98,7 @@ def measure_noise(family: str, folder: pathlib.Path, smoke: bool) -> None:
     import jax
     import optax
 
-    from qpr_jax.data.find_data import find_quora
+    from qpr_jax.data.data_sets import find_quora
     from qpr_jax.training import distributed, train_step
     from qpr_jax.training.dataset import load_dataset
     from qpr_jax.training.model_families import family_of

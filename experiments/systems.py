@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from experiments.study import Trial
-from qpr_jax.data.find_data import find_quora
+from qpr_jax.data.data_sets import find_quora
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.evaluation.retrieval import TextSearch, bm25_search, rank, score_search
 from qpr_jax.evaluation.scores import write_ranks

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from qpr_jax.encoders.encoder import Encoder as Encoder
     from qpr_jax.encoders.load import register_encoder as register_encoder
     from qpr_jax.errors import UserError as UserError
-    from qpr_jax.index.index_config import IndexConfig as IndexConfig
     from qpr_jax.index.protocol import Hit as Hit
+    from qpr_jax.index.protocol import IndexConfig as IndexConfig
     from qpr_jax.locations import read_encoder as read_encoder
     from qpr_jax.results import Hits as Hits
     from qpr_jax.results import Results as Results
@@ -58,7 +58,7 @@ _MODULES = {
     "Id": "data.entries",
     "Pairs": "duplicates.pairs",
     "Payload": "data.entries",
-    "IndexConfig": "index.index_config",
+    "IndexConfig": "index.protocol",
     "Results": "results",
     "Retriever": "retriever",
     "Table": "data.tables",

@@ -20,9 +20,8 @@ from qpr_jax.errors import UserError, later_format
 from qpr_jax.files import MANIFEST, StrPath, manifest_format
 from qpr_jax.index.build import EXPORT, found_nothing, index_manifest, refuse_part
 from qpr_jax.index.folder import FolderStore
-from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.index.milvus import MilvusStore
-from qpr_jax.index.protocol import SaveEncoder, Store
+from qpr_jax.index.protocol import IndexConfig, SaveEncoder, Store
 from qpr_jax.pair_model import plain, words
 
 FittedModel = plain.PlainModel | words.WordsModel

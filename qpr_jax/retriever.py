@@ -19,8 +19,15 @@ from qpr_jax.encoders.load import default_encoder, encoder_folder, is_encoder
 from qpr_jax.errors import UserError, check_number, short
 from qpr_jax.files import StrPath
 from qpr_jax.index.build import INDEX
-from qpr_jax.index.index_config import IndexConfig, check_text_columns
-from qpr_jax.index.protocol import Entries, Question, Store, as_questions, texts_of
+from qpr_jax.index.protocol import (
+    Entries,
+    IndexConfig,
+    Question,
+    Store,
+    as_questions,
+    check_text_columns,
+    texts_of,
+)
 from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.locations import (
     FittedModel,

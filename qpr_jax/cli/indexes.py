@@ -179,7 +179,7 @@ def add(folder: str, questions: tuple[str, ...], read: cli.Read) -> None:
 
     Example: qpr add my_index new_questions.txt
     """
-    from qpr_jax.index.index_config import check_text_columns
+    from qpr_jax.index.protocol import check_text_columns
 
     retriever = cli.load_index(folder)
     table, count, replaced = cli.read_files(questions, read), 0, 0

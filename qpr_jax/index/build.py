@@ -41,8 +41,16 @@ from qpr_jax.files import (
 )
 from qpr_jax.index import questions
 from qpr_jax.index.changes import Changes
-from qpr_jax.index.index_config import IndexConfig, check_index_config, padded_dimension
-from qpr_jax.index.protocol import Question, SaveEncoder, cleaner_of, damaged, texts_of
+from qpr_jax.index.protocol import (
+    IndexConfig,
+    Question,
+    SaveEncoder,
+    check_index_config,
+    cleaner_of,
+    damaged,
+    padded_dimension,
+    texts_of,
+)
 from qpr_jax.index.questions import QuestionFile
 from qpr_jax.index.vectors import Vectors, check_vectors, read_codes
 from qpr_jax.text.cleaning import Cleaner

@@ -31,10 +31,10 @@ from qpr_jax.index.build import (
     write_build,
 )
 from qpr_jax.index.changes import NONE
-from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.index.protocol import (
     DamagedError,
     Hit,
+    IndexConfig,
     Question,
     SaveEncoder,
     check_encoder,

@@ -32,10 +32,11 @@ import numpy as np
 from qpr_jax.data.entries import Id
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError, later_format
-from qpr_jax.index.index_config import AUTO, IndexConfig
 from qpr_jax.index.milvus_server import LEVELS, MAX_LISTS, Server, index_parameters
 from qpr_jax.index.protocol import (
+    AUTO,
     Hit,
+    IndexConfig,
     Question,
     SaveEncoder,
     check_encoder,

@@ -20,7 +20,7 @@ from typing import Any
 
 from qpr_jax.errors import UnavailableError, UserError, needs
 from qpr_jax.files import parse_json
-from qpr_jax.index.index_config import IndexConfig
+from qpr_jax.index.protocol import IndexConfig
 
 LEVELS = {"session": "Session", "strong": "Strong", "bounded": "Bounded", "eventual": "Eventually"}
 MAX_LISTS = 65_536  # Milvus's limit

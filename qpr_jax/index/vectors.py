@@ -17,15 +17,15 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.errors import UserError, counted
-from qpr_jax.index.index_config import (
+from qpr_jax.index.protocol import (
     FLAT_BELOW,
     IndexConfig,
     check_index_config,
+    damaged,
     fit_index_config,
     padded_dimension,
     parse_factory,
 )
-from qpr_jax.index.protocol import damaged
 
 # OpenMP waits for threads that a forked child lacks.
 os.register_at_fork(after_in_child=lambda: faiss.omp_set_num_threads(1))

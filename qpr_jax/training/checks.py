@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from qpr_jax.index.index_config import IndexConfig, check_index_config
+from qpr_jax.index.protocol import IndexConfig, check_index_config
 from qpr_jax.training.config import TrainConfig, gives_vectors
 from qpr_jax.training.objectives import LOSSES, reads
 from qpr_jax.training.sections import refuse_if

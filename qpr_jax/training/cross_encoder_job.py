@@ -20,7 +20,7 @@ from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.encoders.transformer_runtime import choose_widths, padded
 from qpr_jax.evaluation.retrieval import DEPTH, exact_search, first_scores, index_search, rank
 from qpr_jax.files import write_json
-from qpr_jax.index.index_config import IndexConfig
+from qpr_jax.index.protocol import IndexConfig
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.locations import read_encoder
 from qpr_jax.models.bert import PairScorer, init_bert

@@ -15,7 +15,7 @@ import numpy as np
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.errors import counted
 from qpr_jax.evaluation.retrieval import index_search, rank
-from qpr_jax.index.index_config import IndexConfig
+from qpr_jax.index.protocol import IndexConfig
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.training import distributed
 from qpr_jax.training.config import TrainConfig

@@ -28,7 +28,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import first_scores, index_search
 from qpr_jax.evaluation.scores import reliability
 from qpr_jax.index.close_pairs import pair_distances
-from qpr_jax.index.index_config import IndexConfig
+from qpr_jax.index.protocol import IndexConfig
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.locations import FittedModel, read_encoder_and_model
 from qpr_jax.pair_model.features import FeatureExtractor, zero_weights

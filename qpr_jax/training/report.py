@@ -33,7 +33,7 @@ from qpr_jax.evaluation.retrieval import (
 from qpr_jax.evaluation.scores import rank_scores, write_ranks
 from qpr_jax.files import write_atomically, write_json
 from qpr_jax.index.folder import FolderStore
-from qpr_jax.index.index_config import PAPER
+from qpr_jax.index.protocol import PAPER
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.machine import cpu_count, peak_memory
 from qpr_jax.pair_model.words import WordsModel

@@ -18,7 +18,7 @@ import numpy as np
 from qpr_jax.data.augmentation import recombine_questions, replace_words
 from qpr_jax.data.cluster_folder import is_made, make_folder, read_clusters, read_report
 from qpr_jax.data.columns import table_files
-from qpr_jax.data.find_data import find_logs, find_quora
+from qpr_jax.data.data_sets import find_logs, find_quora, synthetic_pairs
 from qpr_jax.data.log_clusters import LEAST, Logs, Method
 from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs, transitive_clusters
 from qpr_jax.data.splits import (
@@ -29,7 +29,6 @@ from qpr_jax.data.splits import (
     split_by_cluster,
     split_by_text,
 )
-from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.data.tables import read_table
 from qpr_jax.errors import similar_path
 from qpr_jax.text.tokenizer import normalized_text

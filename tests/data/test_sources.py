@@ -6,8 +6,8 @@ import urllib.error
 
 import pytest
 
-from qpr_jax.data import find_data
-from qpr_jax.data.find_data import NAME, find_quora, write_sample
+from qpr_jax.data import data_sets
+from qpr_jax.data.data_sets import NAME, find_quora, write_sample
 from qpr_jax.errors import UserError
 from tests.tables import read_table
 
@@ -19,7 +19,7 @@ def cache(tmp_path, monkeypatch):
     """An empty cache folder, and no data folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("QPR_DATA_DIR", raising=False)
-    monkeypatch.setattr(find_data, "SIZE", len(CONTENT))
+    monkeypatch.setattr(data_sets, "SIZE", len(CONTENT))
     return tmp_path / "cache" / "qpr_jax"
 
 
@@ -29,7 +29,7 @@ def answer(monkeypatch):
 
     def set_answer(content):
         def urlopen(address, timeout):
-            assert (address, timeout) == (find_data.ADDRESS, find_data.TIMEOUT)
+            assert (address, timeout) == (data_sets.ADDRESS, data_sets.TIMEOUT)
             if isinstance(content, Exception):
                 raise content
             return io.BytesIO(content)

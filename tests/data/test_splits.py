@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from qpr_jax.data.data_sets import synthetic_pairs
 from qpr_jax.data.question_pairs import (
     QuestionPairs,
     cluster_pairs,
@@ -35,7 +36,6 @@ from qpr_jax.data.splits import (
     split_by_cluster,
     write_splits,
 )
-from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 from tests.refused import check_refused

@@ -6,8 +6,7 @@ import shutil
 import sqlite3
 
 from qpr_jax.index.folder import FolderStore
-from qpr_jax.index.index_config import IndexConfig
-from qpr_jax.index.protocol import Question
+from qpr_jax.index.protocol import IndexConfig, Question
 from qpr_jax.pair_model.hits import text_of
 from tests.kills import Killed
 from tests.store_contract import DIMENSION, encode

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from qpr_jax.errors import UserError
 from qpr_jax.index import vectors as vectors_module
 from qpr_jax.index.build import write_build
-from qpr_jax.index.index_config import PAPER, IndexConfig, check_index_config, fit_index_config
+from qpr_jax.index.protocol import PAPER, IndexConfig, check_index_config, fit_index_config
 from qpr_jax.index.vectors import Live, Vectors, distances_to, exact_top_k
 from tests.index.folders import some
 

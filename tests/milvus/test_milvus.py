@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UnavailableError, UserError
-from qpr_jax.index.index_config import IndexConfig
 from qpr_jax.index.milvus import MilvusStore
 from qpr_jax.index.milvus_server import Server, index_parameters
-from qpr_jax.index.protocol import Question
+from qpr_jax.index.protocol import IndexConfig, Question
 from tests.kills import Killed
 from tests.store_contract import CASES, DIMENSION, TEXTS, assert_is, encode, questions
 

@@ -8,8 +8,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from qpr_jax.errors import UserError
 from qpr_jax.index.folder import FolderStore
-from qpr_jax.index.index_config import IndexConfig
-from qpr_jax.index.protocol import Question
+from qpr_jax.index.protocol import IndexConfig, Question
 from qpr_jax.locations import PAIR_MODEL, model_facts, read_pair_model, save_pair_model
 from qpr_jax.pair_model.cross_encoder import read_cross_encoder
 from qpr_jax.pair_model.fitting import calibrate

@@ -15,7 +15,7 @@ from qpr_jax.duplicates.search import find_duplicates
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import relevance_scores
 from qpr_jax.index import milvus
-from qpr_jax.index.index_config import IndexConfig
+from qpr_jax.index.protocol import IndexConfig
 from qpr_jax.locations import read_encoder
 from qpr_jax.retriever import Retriever
 from qpr_jax.text.cleaning import folded
