@@ -26,9 +26,8 @@ import numpy as np
 
 from qpr_jax.cli.program import run_program
 from qpr_jax.encoders.load import load_encoder, save_encoder
-from qpr_jax.encoders.onnx_encoder import INPUT, OnnxEncoder
 from qpr_jax.encoders.sentence_transformers import TOKENIZER
-from qpr_jax.encoders.transformer_encoder import TransformerEncoder
+from qpr_jax.encoders.transformer_encoder import INPUT, OnnxEncoder, TransformerEncoder
 from qpr_jax.errors import UserError, needs
 from qpr_jax.models import BertShape
 

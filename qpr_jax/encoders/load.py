@@ -21,7 +21,6 @@ from typing import Any
 
 from qpr_jax.encoders import (
     cnn_encoder,
-    onnx_encoder,
     sentence_transformers,
     transformer_encoder,
 )
@@ -56,7 +55,7 @@ _PATTERNS = ("*.json", "*.safetensors", "*.onnx", "*.txt", "README.md")
 # The format that a folder's manifest names (sentence-transformers writes none) -> the reader.
 FORMATS: dict[str, Callable[[StrPath], Encoder]] = {
     cnn_encoder.FORMAT: cnn_encoder.read_cnn,
-    onnx_encoder.FORMAT: onnx_encoder.read_onnx,
+    transformer_encoder.ONNX_FORMAT: transformer_encoder.read_onnx,
     transformer_encoder.FORMAT: transformer_encoder.read_transformer,
     sentence_transformers.FORMAT: transformer_encoder.read_transformer,
 }

@@ -16,8 +16,7 @@ from flax import nnx
 from qpr_jax.encoders.cnn_encoder import CnnEncoder, round_to_half, round_to_int8
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import MINILM, MINILM_WEIGHTS, PACKAGED, encoder_folder
-from qpr_jax.encoders.onnx_encoder import OnnxEncoder
-from qpr_jax.encoders.transformer_encoder import TransformerEncoder
+from qpr_jax.encoders.transformer_encoder import OnnxEncoder, TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.locations import read_encoder
 from qpr_jax.models import EMBEDDING_SCALE

@@ -14,7 +14,7 @@ import numpy as np
 
 from qpr_jax.encoders.encoder import Encoder, encode_to_file
 from qpr_jax.encoders.load import MINILM_WEIGHTS
-from qpr_jax.encoders.onnx_encoder import OnnxEncoder
+from qpr_jax.encoders.transformer_encoder import OnnxEncoder
 from qpr_jax.errors import UserError, counted
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import locked, user_cache, write_atomically

@@ -14,8 +14,11 @@ from hypothesis.extra.numpy import arrays
 
 from experiments.eight_bits import in_eight_bits, quantize_rows
 from qpr_jax.encoders.load import MINILM, PACKAGED, load_encoder
-from qpr_jax.encoders.onnx_encoder import OnnxEncoder, blocks_of_equal_length
-from qpr_jax.encoders.transformer_encoder import read_transformer
+from qpr_jax.encoders.transformer_encoder import (
+    OnnxEncoder,
+    blocks_of_equal_length,
+    read_transformer,
+)
 from qpr_jax.errors import UserError
 from tests.encoders.examples import TINY
 from tests.runs import run_python
