@@ -124,12 +124,15 @@ def embed(graph: Graph, shape: BertShape, weights: dict[str, Any], max_tokens: i
     return graph.normalized(graph.add("Add", pieces, places), weights["norm"], shape.layer_norm_eps)
 
 
-def attend(graph: Graph, shape: BertShape, layer: dict[str, Any], states: str) -> str:
+def attend(
+    graph: Graph, shape: BertShape, layer: dict[str, Any], states: str, bias: tuple[str, ...]
+) -> str:
     """Add a layer: attention, then two linear layers, each added to its input and normalized."""
     rows = graph.quantized(states)
     projected = [graph.linear(rows, layer[name]) for name in ("query", "key", "value")]
     heads = shape.num_attention_heads
-    mixed = graph.add("MultiHeadAttention", *projected, domain="com.microsoft", num_heads=heads)
+    inputs = (*projected, *bias)
+    mixed = graph.add("MultiHeadAttention", *inputs, domain="com.microsoft", num_heads=heads)
     output = graph.linear(graph.quantized(mixed), layer["output"])
     epsilon = shape.layer_norm_eps
     states = graph.normalized(graph.add("Add", output, states), layer["attended_norm"], epsilon)
@@ -139,12 +142,31 @@ def attend(graph: Graph, shape: BertShape, layer: dict[str, Any], states: str) -
     return graph.normalized(graph.add("Add", narrow, states), layer["norm"], epsilon)
 
 
-def build_model(shape: BertShape, weights: dict[str, Any], max_tokens: int) -> bytes:
-    """Return the ONNX file of a BERT: token ids int64 [n, L] to vectors float32 [n, d]."""
+def slice_bias(graph: Graph, bias: np.ndarray) -> tuple[str, ...]:
+    """Add what attention adds for a head and two tokens of a text: float32 [heads, L, L]."""
+    length = graph.add("Shape", INPUT, start=1, end=2)
+    lengths = graph.add("Concat", length, length, axis=0)
+    first, axes = graph.constant([0, 0], np.int64), graph.constant([2, 3], np.int64)
+    no_bias = no_padding = ""  # of the linear layers; of the texts
+    return no_bias, no_padding, graph.add("Slice", graph.constant(bias[None]), first, lengths, axes)
+
+
+def build_model(
+    shape: BertShape, weights: dict[str, Any], max_tokens: int, bias: np.ndarray | None = None
+) -> bytes:
+    """Return the ONNX file of a BERT: token ids int64 [n, L] to vectors float32 [n, d].
+
+    Args:
+      shape: of the model.
+      weights: parameters of `models.bert.BertEncoder`.
+      max_tokens: of a text.
+      bias: float32 [heads, max_tokens, max_tokens], which attention adds; None: nothing.
+    """
     graph = Graph()
     states = embed(graph, shape, weights, max_tokens)
+    added = () if bias is None else slice_bias(graph, bias)
     for i in range(shape.num_hidden_layers):
-        states = attend(graph, shape, weights["layers"][i], states)
+        states = attend(graph, shape, weights["layers"][i], states, added)
     tokens = graph.constant([1], np.int64)
     vectors = graph.add("ReduceMean", states, tokens, keepdims=0)
     if shape.normalize:
