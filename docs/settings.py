@@ -113,8 +113,8 @@ def _value(value: Any) -> str:
 def _losses() -> Iterable[str]:
     """Which loss reads which settings."""
     yield from ("## Which loss reads which setting", "")
-    yield "Losses of pairs also read `loss.symmetric`, `loss.mask_own_cluster`, `batch.sampling`"
-    yield "and `batch.hard_negatives`."
+    names = "`loss.symmetric`, `loss.mask_own_cluster` and `batch.sampling`"
+    yield f"Losses of pairs also read {names}."
     yield from ("", "| loss | reads | settings |", "|---|---|---|")
     for name in LOSSES:
         names = ", ".join(f"`loss.{setting}`" for setting in settings_of(name))

@@ -17,12 +17,12 @@ import sys
 from collections.abc import Mapping
 
 import numpy as np
+from qpr_jax.encoders.onnx_encoder import OnnxEncoder
 
 from experiments.eight_bits import build_model
 from qpr_jax.cli.program import run_program
 from qpr_jax.encoders.encoder import parse_tensors
 from qpr_jax.encoders.load import save_encoder
-from qpr_jax.encoders.onnx_encoder import OnnxEncoder
 from qpr_jax.encoders.sentence_transformers import (
     CONFIG,
     TOKENIZER,

@@ -46,8 +46,6 @@ def language_changes(code: str, long_code: str, *dictionaries: str) -> dict[str,
 ENGLISH_CHANGES: dict[str, Any] = {
     "data.parallel": (),
     "data.parallel_tests": (),
-    "data.word_translated": 0,
-    "batch.translations": 0.0,
     "text.hash_bins": 76_000,
     "teacher.epochs": 10,
 }

@@ -21,7 +21,6 @@ SETTINGS = {
     "loss.mask_own_cluster": True,
     "loss.symmetric": True,
     "batch.token_dropout": 0.1,
-    "batch.hard_negatives": 8,
     "batch.encode_chunk": 3,
     "rerank.candidates": 0,
 }

@@ -29,11 +29,8 @@ SETTINGS = {
     # All that a step draws or remembers besides.
     "batch.sampling": "clusters",
     "batch.token_dropout": 0.1,
-    "batch.hard_negatives": 8,
     "loss.names": "sdml,online_contrastive",
     # And of translations and a teacher, the first steps alone, the others beside the pairs.
-    "data.word_translated": 1,
-    "batch.translations": 0.25,
     "batch.subword_dropout": 0.3,
     "text.subwords": True,
     "teacher.epochs": 1,

@@ -130,8 +130,7 @@ class Loader:
         rows, _ = self.draw(self._start)
         for name, drawn in rows.items():
             each = 4 if name == "listed" else 1  # a list for each four pairs
-            setting = "batch.hard_negatives" if name == "negatives" else "batch_size"
-            distributed.require_shares(setting, each * len(drawn), each * devices)
+            distributed.require_shares("batch_size", each * len(drawn), each * devices)
         sizes = [drawn.size for drawn in rows.values()]
         self._ends = np.cumsum(sizes)[:-1]
         pairs = sum(len(rows[name]) for name in ("queries", "left") if name in rows)
@@ -172,8 +171,7 @@ class Loader:
         batch = Batch(tokens, placed, {n: self._share(fact) for n, fact in facts.items()}, targets)
         if "clusters" not in facts:
             return batch, {}
-        clusters = np.concatenate([facts["clusters"], facts["negative_clusters"]])
-        return batch, draws.false_negatives(clusters, len(facts["clusters"]))
+        return batch, draws.false_negatives(facts["clusters"])
 
     def _share(self, array: np.ndarray) -> np.ndarray:
         """Take the part of this process's devices."""

@@ -63,8 +63,6 @@ def _check_targets(config: TrainConfig, has_pairs: bool) -> None:
 
 def _check_translations(config: TrainConfig) -> None:
     needing = {
-        "batch.translations": config.batch.translations,
-        "data.word_translated": config.data.word_translated,
         "data.parallel_tests": config.data.parallel_tests,
         "early_stopping.metric": config.early_stopping.metric == "translation",
     }

@@ -62,8 +62,7 @@ def load_dataset(
     unlabeled = given + made
     corpora, fill, texts = [trained + given], words, data.questions + unlabeled
     if translations:
-        if copies := config.data.word_translated:
-            translations = translations.with_words_translated(trained + unlabeled, copies)
+        translations = translations.with_words_translated(trained + unlabeled)
         corpora, fill = translations.corpora(trained + given, words)
         texts = texts + translations.sources + translations.targets
     tokenizer = family_of(start).tokenizer(config, start, corpora, fill)

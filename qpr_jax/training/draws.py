@@ -15,7 +15,9 @@ from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.train_data import SortedLists, TrainDataset
 
 # Streams of random numbers; plain pairs use [seed, epoch], beside these.
-CLUSTERS, CANDIDATES, DROPOUT, DISTILLATION, LABELED, TRANSLATIONS, SUBWORDS, LISTS = range(1, 9)
+CLUSTERS, DROPOUT, DISTILLATION, LABELED, TRANSLATIONS, SUBWORDS, LISTS = range(1, 8)
+
+TRANSLATED = 0.33  # share of the pairs that are sentences with translations
 
 READ = 16  # candidates of a list that a step reads
 MOST_QUESTIONS = 512  # of a batch of distillation alone
@@ -45,14 +47,14 @@ class Objective(NamedTuple):
 
 
 def draw_pairs(config: TrainConfig, dataset: TrainDataset) -> Draw:
-    """Draw N pairs: `queries` and `candidates` [N], and K `negatives`, candidates of no query.
+    """Draw N pairs, `queries` and `candidates` [N], with the `clusters` of the candidates.
 
-    Of the candidates, then of the negatives, the `clusters` and `negative_clusters` are known.
+    A third of them are sentences and their translations, if there are some.
     """
-    pairs, seed, count = dataset.splits.pairs["train"], config.seed, config.batch.hard_negatives
+    pairs, seed = dataset.splits.pairs["train"], config.seed
+    sentences = dataset.translation_pairs()
     # At least one pair of a batch is none of a sentence and its translation.
-    translated = round(config.batch.translations * config.batch_size)
-    translated = min(translated, config.batch_size - 1)
+    translated = min(round(TRANSLATED * config.batch_size), config.batch_size - 1, len(sentences))
     size = config.batch_size - translated
     epoch = steps_per_epoch(len(pairs), size)
     if config.batch.sampling == "clusters":
@@ -60,13 +62,7 @@ def draw_pairs(config: TrainConfig, dataset: TrainDataset) -> Draw:
     else:
         pairs_at = permuted_rows(pairs, size, seed=seed)
     if translated:
-        sentences = dataset.translation_pairs()
-        what, setting = "sentences with translations", "batch.translations"
-        steps_per_epoch(len(sentences), translated, what=what, setting=setting)
         sentences_at = permuted_rows(sentences, translated, seed=seed, stream=TRANSLATIONS)
-    labeled = dataset.splits.non_duplicates["train"]  # each is a negative of the other
-    labeled = np.concatenate([labeled, labeled[:, ::-1]])
-    negatives_at = hard_negatives(labeled, len(dataset.token_ids), count, seed=seed)
 
     def at(step: int) -> tuple[Arrays, Arrays]:
         chosen = pairs_at(step)
@@ -74,9 +70,7 @@ def draw_pairs(config: TrainConfig, dataset: TrainDataset) -> Draw:
             chosen = np.concatenate([chosen, sentences_at(step)])
         queries, candidates = chosen.T
         rows = {"queries": queries, "candidates": candidates}
-        rows["negatives"] = negatives_at(step, np.concatenate([queries, candidates]))
-        clusters = dataset.clusters[candidates], dataset.clusters[rows["negatives"]]
-        return rows, dict(zip(("clusters", "negative_clusters"), clusters, strict=True))
+        return rows, {"clusters": dataset.clusters[candidates]}
 
     return Draw(at, epoch)
 
@@ -195,38 +189,13 @@ def cluster_sampled_pairs(
     return at
 
 
-def hard_negatives(
-    pairs: np.ndarray, questions: int, count: int, *, seed: int
-) -> Callable[[int, np.ndarray], np.ndarray]:
-    """Make a function from a step and its questions to `count` negatives, int32 [count].
-
-    Each of the first questions that have negatives has one of its own, then come random ones.
-    `pairs`, int32 [N, 2], are of this number of questions and their negatives.
-    """
-    setting, what = "batch.hard_negatives", "no training pair is labeled as a non-duplicate"
-    refuse_if(count and not len(pairs), setting, f"got {count}, but {what}", f"set `{setting}=0`")
-    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
-    sizes = np.bincount(pairs[:, 0], minlength=questions)
-    starts = np.cumsum(sizes) - sizes
-
-    def at(step: int, rows: np.ndarray) -> np.ndarray:
-        rng = random_of(seed, CANDIDATES, step)
-        paired = rows[sizes[rows] > 0][:count]
-        of_rows = pairs[starts[paired] + rng.integers(0, sizes[paired]), 1]
-        others = pairs[rng.integers(0, max(len(pairs), 1), count - len(of_rows)), 1]
-        return np.concatenate([of_rows, others]).astype(np.int32)
-
-    return at
-
-
-def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
+def false_negatives(clusters: np.ndarray) -> dict[str, float]:
     """The share of a query's other candidates that are of its cluster, and of queries with one.
 
-    `clusters` int [m] are those of the candidates, 0, 1, ... or -1; the first `pairs` of them are
-    also those of the queries.
+    `clusters` int [n], 0, 1, ... or -1, are those of the candidates, and of their queries.
     """
     sizes = np.bincount(clusters[clusters >= 0], minlength=1)
-    same = np.where(clusters[:pairs] >= 0, sizes[clusters[:pairs]] - 1, 0)
+    same = np.where(clusters >= 0, sizes[clusters] - 1, 0)
     return {
         "false_negatives": float(same.mean() / max(1, len(clusters) - 1)),
         "rows_with_false_negatives": float((same > 0).mean()),

@@ -107,8 +107,7 @@ def _compare(
         arrays = vectors[rows["left"]], vectors[rows["right"]], jnp.asarray(facts["labels"])
         return losses.mean_loss(loss, *arrays, axis_name=axis_name)
     queries = rows["queries"]
-    candidates = jnp.concatenate([rows["candidates"], rows["negatives"]])
-    clusters = jnp.concatenate([facts["clusters"], facts["negative_clusters"]])
+    candidates, clusters = rows["candidates"], jnp.asarray(facts["clusters"])
     targets = jnp.asarray(batch.targets)
     return losses.batch_loss(
         loss,

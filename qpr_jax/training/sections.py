@@ -81,9 +81,6 @@ class DataConfig(Section):
     recombined: Count = setting(0, "Further questions for the teacher, joined from training ones.")
     parallel: MayChange[Several[str]] = setting((), "Translations to learn, as `en-de:PATH`.")
     parallel_tests: MayChange[Several[str]] = setting((), "Translations to score, not to learn.")
-    word_translated: Count = setting(
-        0, "Copies of each question with its words replaced by translations."
-    )
     labels: Place = setting("", "Labeled pairs added to training, as of `qpr review`.")
 
 
@@ -145,10 +142,6 @@ class BatchConfig(Section):
     """Which pairs a batch holds, and how it is encoded."""
 
     sampling: Literal["pairs", "clusters"] = setting("pairs", "What is drawn equally often.")
-    translations: Share = setting(0.0, "Share of the pairs that are sentences with translations.")
-    hard_negatives: Count = setting(
-        0, "Additional candidates: questions labeled as non-duplicates."
-    )
     token_dropout: Share = setting(0.0, "Share of tokens that a step drops.")
     subword_dropout: Share = setting(0.0, "Share of known words that a step reads as n-grams.")
     encode_chunk: MayChange[Count] = setting(0, "Questions a device encodes at a time; 0: all.")
@@ -163,7 +156,6 @@ class OptimizerConfig(Section):
     )
     warmup_steps: Count = setting(0, "Steps over which the rate rises from 0.")
     weight_decay: Weight = setting(0.0, "Weight decay of all matrices but the embedding.")
-    beta2: Share = setting(0.999, "Decay of the mean of squared gradients.")
 
 
 class TeacherConfig(Section):

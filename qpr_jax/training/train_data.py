@@ -82,7 +82,8 @@ class TrainDataset:
 
     def translation_pairs(self) -> np.ndarray:
         """Return the rows of sentences and of their translations, int32 [P, 2]; no dictionary's."""
-        assert self.translations  # else the settings were refused
+        if not self.translations:
+            return np.zeros((0, 2), np.int32)
         rows = self.first_target + np.flatnonzero(self.translations.is_sentence)
         return np.column_stack([self.target_rows[rows], rows]).astype(np.int32)
 

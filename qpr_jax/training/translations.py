@@ -56,18 +56,17 @@ class TranslationData(NamedTuple):
             for file in self.splits.train
         ]
 
-    def with_words_translated(self, questions: Sequence[str], copies: int) -> TranslationData:
-        """Add `copies` of each question in each language, its words replaced by translations."""
+    def with_words_translated(self, questions: Sequence[str]) -> TranslationData:
+        """Add a copy of each question in each language, its words replaced by translations."""
         targets, source_of = [], []
         rng = np.random.default_rng(0)
         for sources, translations in self.lexicon_texts():
             lexicon = learn_lexicon(sources, translations)
-            for _ in range(copies):
-                for number, question in enumerate(questions, start=len(self.sources)):
-                    text, replaced = translate_words(question, lexicon, rng)
-                    if replaced:
-                        targets.append(text)
-                        source_of.append(number)
+            for number, question in enumerate(questions, start=len(self.sources)):
+                text, replaced = translate_words(question, lexicon, rng)
+                if replaced:
+                    targets.append(text)
+                    source_of.append(number)
         return self._replace(
             targets=self.targets + targets,
             source_of=np.concatenate([self.source_of, np.array(source_of, np.int32)]),

@@ -13,7 +13,7 @@ from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.objectives import make_objectives
 
-DRAWS = {"batch.sampling": "clusters", "batch.hard_negatives": 8}
+DRAWS = {"batch.sampling": "clusters"}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_a_batch_that_fits_no_plan_takes_a_shape_that_holds_more_or_any():
     config = override(load_config("synthetic_sdml:smoke"), DRAWS | half)
     dataset = load_dataset(config, None)
     layout = loader_of(config, dataset, 2).layout
-    odd = dataset.token_ids[:72].reshape(2, 36, -1)
+    odd = dataset.token_ids[:64].reshape(2, 32, -1)
     odd[1] = dataset.token_ids[lengths_of(dataset.token_ids).argmax()]  # the other could take less
     # The worst: each token a sum, and all of the longest.
     sums = dataset.tokenizer.size + np.arange(odd.size) % dataset.parts.tokens
@@ -99,19 +99,17 @@ def test_several_losses_have_a_batch_of_either_data(config, dataset):
                 for name, array in expected.items():
                     np.testing.assert_array_equal(found[name], array)
         batch, _ = both.load(step)
-        assert [*map(len, batch.rows.values())] == [32, 32, 8, 32, 32]
+        assert [*map(len, batch.rows.values())] == [32, 32, 32, 32]
         np.testing.assert_array_equal(batch.facts["labels"], facts["labels"])
 
 
 def test_what_cannot_be_batched_is_named(config, dataset):
     with pytest.raises(UserError, match=r"`batch_size`: expected a multiple of 3"):
         loader_of(config, dataset, 3)
-    with pytest.raises(UserError, match=r"`batch.hard_negatives`: expected a multiple of 16"):
-        loader_of(config, dataset, 16)
     none = {"train": np.zeros((0, 2), np.int32)}
     splits = dataclasses.replace(dataset.splits, non_duplicates=none)
     few = dataclasses.replace(dataset, splits=splits)
-    changed = with_losses(config, "contrastive", **{"batch.hard_negatives": 0})
+    changed = with_losses(config, "contrastive")
     with pytest.raises(UserError, match=r"`loss.names`: contrastive reads pairs labeled as non"):
         loader_of(changed, few, 1)
 

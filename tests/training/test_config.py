@@ -96,7 +96,6 @@ def test_a_wrong_value_or_name_is_refused():
         ({"loss.names": ("sdlm",)}, "loss.names"),
         ({"loss.names": ("sdml", "sdml")}, "loss.names"),
         ({"distributed": True, "devices": 2}, "devices"),
-        ({"data.word_translated": 1}, "data.word_translated"),
         # What there is to learn from
         ({"max_epochs": 0}, ""),
         ({"data.source": "questions"}, ""),
@@ -109,7 +108,6 @@ def test_a_wrong_value_or_name_is_refused():
         ),
         # Translations
         (TAUGHT | {"teacher.model": ""}, "data.parallel"),
-        ({"batch.translations": 0.25}, "batch.translations"),
         ({"early_stopping.metric": "translation"}, "early_stopping.metric"),
     ],
     ids=str,
@@ -124,7 +122,6 @@ def test_settings_that_do_not_fit_each_other_are_named(changes, setting):
 def test_settings_that_fit_pass():
     for changes in (
         TAUGHT,
-        TAUGHT | {"batch.translations": 0.25, "data.word_translated": 2},
         # An encoder to start from has words of its own.
         TAUGHT | {"encoder.pretrained": "c", "text.subwords": False, "batch.subword_dropout": 0.1},
         QUESTIONS | {"teacher.model": "a", "max_epochs": 0},
@@ -156,15 +153,15 @@ def test_files_of_settings(tmp_path):
     assert (config.data.source, config.data.max_rows, config.batch_size) == ("quora", 3000, 32)
 
 
-VECTORS = np.random.default_rng(0).normal(size=(36, 5)).astype(np.float32)
-QUERIES, CANDIDATES, LEFT, RIGHT, LISTS = np.split(VECTORS, (8, 18, 24, 30))
-NAMES, ENDS = ("queries", "candidates", "negatives", "left", "right", "listed", "hits"), [8, 16, 18]
-ROWS = dict(zip(NAMES, np.split(np.arange(36), [*ENDS, 24, 30, 32]), strict=True))
+VECTORS = np.random.default_rng(0).normal(size=(34, 5)).astype(np.float32)
+QUERIES, CANDIDATES, LEFT, RIGHT, LISTS = np.split(VECTORS, (8, 16, 22, 28))
+NAMES = ("queries", "candidates", "left", "right", "listed", "hits")
+ROWS = dict(zip(NAMES, np.split(np.arange(34), [8, 16, 22, 28, 30]), strict=True))
 ROWS["hits"] = ROWS["hits"].reshape(2, 2)
 LABELS = np.array([1, 0, 0, 1, 1, 0], np.int32)
-CLUSTERS = np.random.default_rng(1).integers(-1, 3, 10).astype(np.int32)
+CLUSTERS = np.random.default_rng(1).integers(-1, 3, 8).astype(np.int32)
 SCORES = np.float32([[1, 0], [-1, 2]])
-FACTS = {"labels": LABELS, "clusters": CLUSTERS[:8], "negative_clusters": CLUSTERS[8:]}
+FACTS = {"labels": LABELS, "clusters": CLUSTERS}
 TARGETS = np.roll(VECTORS, 1, axis=0)
 BATCH = Batch(None, ROWS, FACTS | {"scores": SCORES}, TARGETS)
 KEY = jax.random.key(3)

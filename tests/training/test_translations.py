@@ -27,8 +27,7 @@ def config(tmp_path_factory):
     config = translated_config(folder, words=40)
     more = folder / "more.jsonl"
     more.write_text('{"question": "Which questions are new here?"}\n{"question": "And this one?"}')
-    changes = {"data.unlabeled": str(more), "data.word_translated": 2, "batch.subword_dropout": 0.4}
-    return override(config, changes | {"batch.translations": 0.25})
+    return override(config, {"data.unlabeled": str(more), "batch.subword_dropout": 0.4})
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +120,7 @@ def test_words_are_translated_in_training_and_unlabeled_questions_alone(dataset)
     texts, sources = texts_of(dataset), dataset.target_rows[copies]
     questions = dataset.trainable_questions
     assert np.isin(sources, questions).all()
-    assert np.unique(sources, return_counts=True)[1].max() <= 2
+    assert len(np.unique(sources)) == len(sources)
     assert np.isin(sources, np.arange(len(dataset.data.questions), dataset.first_source)).any()
     assert len(np.unique(sources)) > 0.9 * len(questions)
     right = total = 0
@@ -146,17 +145,17 @@ def test_a_share_of_each_batch_is_sentences_with_translations(config, dataset):
         rows, _ = draw.at(step)
         return [*zip(rows["queries"].tolist(), rows["candidates"].tolist(), strict=True)]
 
-    assert draw.epoch == len(plain) // 24
-    seen, steps = set(), len(allowed) // 8
+    assert draw.epoch == len(plain) // 21
+    seen, steps = set(), len(allowed) // 11
     for step in range(steps):
         read = pairs_at(step)
         assert len(read) == config.batch_size == 32
-        assert {*read[:24]} <= plain
-        assert {*read[24:]} <= allowed
-        seen |= {*read[24:]}
-    assert len(seen) == 8 * steps  # none twice before all were read
-    for share, expected in ((0.0, 0), (0.999, 31)):
-        draw = draw_pairs(override(config, {"batch.translations": share}), dataset)
+        assert {*read[:21]} <= plain
+        assert {*read[21:]} <= allowed
+        seen |= {*read[21:]}
+    assert len(seen) == 11 * steps  # none twice before all were read
+    for size, expected in ((1, 0), (2, 1)):
+        draw = draw_pairs(override(config, {"batch_size": size}), dataset)
         assert len({*pairs_at(0)} & allowed) == expected
 
 
@@ -164,7 +163,7 @@ def test_a_share_of_each_batch_is_sentences_with_translations(config, dataset):
 def test_a_batch_has_the_teachers_vectors_of_its_questions_and_sources(
     config, dataset, alone, devices
 ):
-    changed = override(config, {"teacher.weight": 0.5, "batch.hard_negatives": 8})
+    changed = override(config, {"teacher.weight": 0.5})
     objectives = make_objectives(changed, dataset)
     chosen = objectives[:1] if alone else objectives[1:]
     loader, start = Loader(changed, dataset, chosen, devices=devices), chosen[0].steps.start
@@ -186,7 +185,7 @@ def test_a_batch_has_the_teachers_vectors_of_its_questions_and_sources(
 
 
 def test_held_out_questions_are_in_no_translation(config, tmp_path):
-    first = load_dataset(override(config, {"data.parallel": (), "batch.translations": 0}), None)
+    first = load_dataset(override(config, {"data.parallel": ()}), None)
     held_out = [first.data.questions[i] for i in np.flatnonzero(first.splits.split_of != TRAIN)]
     known = [first.data.questions[i] for i in np.flatnonzero(first.splits.split_of == TRAIN)][:30]
     secret = held_out[0].upper().rstrip("?") + " !"
