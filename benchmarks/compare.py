@@ -19,13 +19,13 @@ import numpy as np
 from benchmarks import report
 from experiments.systems import TWO_STAGES, bm25_search, run_system
 from qpr_jax.cli.program import run_program
-from qpr_jax.data.data_sets import find_quora
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank, retrieval_scores
 from qpr_jax.locations import read_encoder
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.sources import find_quora
 from qpr_jax.training.teacher import cached_vectors
 
 QUICK = 20_000

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks import report
 from qpr_jax.cli.program import run_program
-from qpr_jax.data.data_sets import synthetic_pairs
+from qpr_jax.data.generated_questions import synthetic_pairs
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import STUDENT

@@ -139,13 +139,13 @@ def step_rows(meshes: list[Any], preset: str, precision: str) -> list[list[str]]
     import numpy as np
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from qpr_jax.data.data_sets import find_quora
     from qpr_jax.training import train_step
     from qpr_jax.training.batches import Loader
     from qpr_jax.training.config import load_config
     from qpr_jax.training.dataset import load_dataset
     from qpr_jax.training.model_families import family_of
     from qpr_jax.training.objectives import make_objectives
+    from qpr_jax.training.sources import find_quora
     from qpr_jax.training.teacher import Teacher
 
     config = load_config(preset, {"precision": precision})

@@ -25,12 +25,12 @@ import numpy as np
 
 from benchmarks import report
 from qpr_jax.cli.program import run_program
-from qpr_jax.data.data_sets import find_quora
 from qpr_jax.data.question_pairs import read_question_pairs
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.protocol import IndexConfig, Question
 from qpr_jax.index.vectors import Vectors, exact_top_k
 from qpr_jax.retriever import Retriever
+from qpr_jax.training.sources import find_quora
 
 K, QUERIES, QUICK = 20, 2000, 30_000
 

@@ -28,10 +28,10 @@ import numpy as np
 
 from benchmarks import report
 from qpr_jax.cli.program import run_program
-from qpr_jax.data.data_sets import find_quora
 from qpr_jax.data.question_pairs import read_question_pairs
 from qpr_jax.errors import UserError
 from qpr_jax.retriever import Retriever
+from qpr_jax.training.sources import find_quora
 
 TOKEN = "of-the-benchmark"
 CONNECTIONS = (1, 8, 32)

@@ -27,9 +27,9 @@ def measure(given: argparse.Namespace, size: int, seconds: float) -> list[str]:
     """Measure in this process, for about `seconds`; return a row."""
     import jax
 
-    from qpr_jax.data.data_sets import find_quora
     from qpr_jax.training.config import load_config
     from qpr_jax.training.dataset import load_dataset
+    from qpr_jax.training.sources import find_quora
     from qpr_jax.training.train import plan
 
     changes = dict(change.split("=", 1) for change in given.set)

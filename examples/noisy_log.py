@@ -15,7 +15,7 @@ import random
 import numpy as np
 
 from qpr_jax import TrainConfig
-from qpr_jax.data.data_sets import (
+from qpr_jax.data.generated_questions import (
     ALONE,
     SIZES,
     Meaning,

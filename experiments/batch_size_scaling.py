@@ -97,11 +97,11 @@ def measure_noise(family: str, folder: pathlib.Path, smoke: bool) -> None:
     import jax
     import optax
 
-    from qpr_jax.data.data_sets import find_quora
     from qpr_jax.training import distributed, train_step
     from qpr_jax.training.dataset import load_dataset
     from qpr_jax.training.model_families import family_of
     from qpr_jax.training.objectives import make_objectives
+    from qpr_jax.training.sources import find_quora
     from qpr_jax.training.train import plan
 
     config = load_config("quora_sdml" + ":smoke" * smoke, rate_changes(family, 512, 0.002, ""))

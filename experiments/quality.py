@@ -32,10 +32,10 @@ from experiments.systems import (
     run_system,
     search_others,
 )
-from qpr_jax.data.data_sets import find_quora
 from qpr_jax.evaluation.scores import read_ranks, write_ranks
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.presets import PRESETS
+from qpr_jax.training.sources import find_quora
 
 QUERIES = "queries.npz"
 CHANGED = 1000  # queries of a change that keeps the meaning

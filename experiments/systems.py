@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from experiments.study import Trial
-from qpr_jax.data.data_sets import find_quora
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.evaluation.retrieval import TextSearch, bm25_search, rank, score_search
 from qpr_jax.evaluation.scores import write_ranks
@@ -20,6 +19,7 @@ from qpr_jax.files import StrPath
 from qpr_jax.locations import index_config_of, read_encoder
 from qpr_jax.retriever import Retriever
 from qpr_jax.text.tokenizer import tokenize
+from qpr_jax.training.sources import find_quora
 
 TWO_STAGES = "two stages"
 MINILM = "minilm"

@@ -165,10 +165,10 @@ def webquestions(options: argparse.Namespace) -> Table:
 
 def quora(options: argparse.Namespace) -> Table:
     """Sample test questions of Quora, at most four of a cluster, and labeled non-duplicates."""
-    from qpr_jax.data.data_sets import find_quora
     from qpr_jax.data.splits import TEST
     from qpr_jax.training.config import load_config
     from qpr_jax.training.dataset import load_dataset
+    from qpr_jax.training.sources import find_quora
 
     found = load_dataset(load_config("quora_sdml", {}), find_quora())
     data, clusters, rng = found.data, found.clusters, np.random.default_rng(0)

@@ -36,7 +36,7 @@ import hypothesis
 import jax
 import pytest
 
-from qpr_jax.data.data_sets import synthetic_pairs
+from qpr_jax.data.generated_questions import synthetic_pairs
 from qpr_jax.files import read_json
 from tests.tables import HEADER, write_table
 

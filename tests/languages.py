@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from qpr_jax.data.data_sets import synthetic_pairs
+from qpr_jax.data.generated_questions import synthetic_pairs
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary, frequent_words

@@ -137,6 +137,6 @@ def sample(out: str) -> dict[str, Any]:
              qpr index my_index sample/questions.csv
              qpr evaluate my_index sample/queries.csv
     """
-    from qpr_jax.data.data_sets import write_sample
+    from qpr_jax.data.generated_questions import write_sample
 
     return {"out": out, **write_sample(out)}

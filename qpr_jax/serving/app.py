@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from typing import Annotated, Any, Literal
 
 import anyio
+import jinja2
 from fastapi import Depends, FastAPI, Path, Query
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.convertors import PathConvertor, register_url_convertor
@@ -25,7 +26,6 @@ from starlette.responses import HTMLResponse, Response
 import qpr_jax
 from qpr_jax.duplicates.review import Review, describe_review
 from qpr_jax.errors import UserError
-from qpr_jax.rendering import render
 from qpr_jax.retriever import Retriever
 from qpr_jax.serving import models
 from qpr_jax.serving.live import LiveIndex
@@ -39,6 +39,7 @@ from qpr_jax.serving.middleware import (
     needs_token,
 )
 from qpr_jax.serving.models import CHARACTERS, Model, shorten
+from qpr_jax.text.tokenizer import replace_surrogates
 
 SETTINGS = "QPR_SERVE"  # environment variable of `create_app`
 MAX_BODY = 1 << 20  # bytes
@@ -47,6 +48,9 @@ _CHOICES = {
     False: "by distance",
     "cross_encoder": "by the cross-encoder",
 }
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("qpr_jax"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+)
 _WORDS = {"yes": True, "no": False, "skip": None}
 
 
@@ -265,7 +269,7 @@ async def search_page(live: LiveIndex) -> Response:
 
 def _page(template: str, **values: Any) -> Response:
     """Render a page of which a browser runs only its own style and script."""
-    page = render(template, **values).encode("utf-8", "replace").decode()  # a lone surrogate
+    page = replace_surrogates(_TEMPLATES.get_template(template).render(values))
 
     def hashed(tag: str) -> str:
         inside = page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]

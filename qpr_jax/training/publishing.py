@@ -5,9 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import pathlib
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
+
+import jinja2
+from markupsafe import Markup
 
 from qpr_jax import __version__
 from qpr_jax.encoders import load
@@ -17,8 +21,10 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.scores import RESAMPLES, SCORE_NAMES, rank_scores, read_ranks
 from qpr_jax.files import MANIFEST, StrPath, read_object, refuse_existing
 from qpr_jax.locations import FittedModel, model_facts, read_encoder_and_model, save_pair_model
-from qpr_jax.rendering import render
 
+# Control characters but the tab and the line ends, which Markdown reads as blanks.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
 # How the names of known files of translations begin, and their terms.
 _TERMS = {
     "multi30k": "Multi30k: for research only",
@@ -142,3 +148,45 @@ def _score_rows(path: pathlib.Path) -> list[tuple[str, str, list[str]]]:
             cells = [f"{mean:.3f} [{low:.3f}, {high:.3f}]" for mean, low, high in table]
             rows.append((title + searches[search], of, cells))
     return rows
+
+
+def render(template: str, **context: Any) -> str:
+    """Render `templates/TEMPLATE`, a file of Markdown, with these variables.
+
+    Every value that a template prints is shown as it is, whatever it contains. In a template, do
+    not use filters that join or replace text (they escape it as HTML): write a loop.
+    """
+    return _TEMPLATES.get_template(template).render(context)
+
+
+def escape_markdown(value: object) -> Markup:
+    """Escape a value as one line of Markdown that shows it as it is."""
+    if isinstance(value, Markup):
+        return value
+    text = _one_line(value)
+    return Markup(_MARKDOWN.sub(r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;")))
+
+
+def markdown_code(value: object) -> Markup:
+    """Return a value as inline code in a cell of a Markdown table."""
+    text = _one_line(value).replace("|", r"\|")
+    if "`" not in text:
+        return Markup(f"`{text}`")
+    fence = "`" * (1 + max(map(len, re.findall("`+", text))))
+    return Markup(f"{fence} {text} {fence}")
+
+
+def _one_line(value: object) -> str:
+    return _CONTROL.sub("\ufffd", re.sub(r"\s+", " ", str(value)))
+
+
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("qpr_jax"),
+    autoescape=True,  # escapes as HTML what `finalize` did not mark as escaped
+    finalize=escape_markdown,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_TEMPLATES.filters |= {"thousands": "{:,}".format, "code": markdown_code}

@@ -37,12 +37,12 @@ from qpr_jax.index.protocol import PAPER
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.machine import cpu_count, peak_memory
 from qpr_jax.pair_model.words import WordsModel
-from qpr_jax.rendering import render
 from qpr_jax.retriever import Retriever
 from qpr_jax.training.config import TrainConfig, fingerprint
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.pair_model_job import score_contrasts, score_hits
+from qpr_jax.training.publishing import render
 from qpr_jax.training.teacher import NEIGHBORS
 from qpr_jax.training.train_data import TrainDataset
 from qpr_jax.training.translations import TranslationData

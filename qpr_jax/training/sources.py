@@ -6,21 +6,28 @@ folder of questions.
 
 from __future__ import annotations
 
+import http.client
 import itertools
 import logging
 import os
 import pathlib
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from qpr_jax.data.augmentation import recombine_questions, replace_words
+from qpr_jax import progress
 from qpr_jax.data.cluster_folder import is_made, make_folder, read_clusters, read_report
 from qpr_jax.data.columns import table_files
-from qpr_jax.data.data_sets import find_logs, find_quora, synthetic_pairs
+from qpr_jax.data.generated_questions import recombine_questions, replace_words, synthetic_pairs
 from qpr_jax.data.log_clusters import LEAST, Logs, Method
-from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs, transitive_clusters
+from qpr_jax.data.question_pairs import (
+    QuestionPairs,
+    read_question_pairs,
+    transitive_clusters,
+)
 from qpr_jax.data.splits import (
     SplitData,
     Splits,
@@ -30,7 +37,8 @@ from qpr_jax.data.splits import (
     split_by_text,
 )
 from qpr_jax.data.tables import read_table
-from qpr_jax.errors import similar_path
+from qpr_jax.errors import UserError, similar_path
+from qpr_jax.files import user_cache, write_atomically
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig, flatten
 from qpr_jax.training.sections import naming, refuse_if
@@ -38,6 +46,10 @@ from qpr_jax.training.sections import naming, refuse_if
 log = logging.getLogger(__name__)
 
 SYNTHETIC_CLUSTERS = 6_000
+NAME = "quora_duplicate_questions.tsv"
+ADDRESS = "http://qim.fs.quoracdn.net/quora_duplicate_questions.tsv"
+SIZE = 58_176_133  # bytes of the official file
+TIMEOUT = 30.0  # seconds without an answer
 
 
 @dataclass(frozen=True)
@@ -172,3 +184,58 @@ def unlabeled_texts(
         joined = recombine_questions(trained + given, config.data.recombined, accept=is_new)
         made += take(replace_words(joined, words) if words else joined, "recombined questions")
     return given, made
+
+
+def find_quora(path: str = "") -> pathlib.Path:
+    """Return `path`, or else the pair file in `$QPR_DATA_DIR` or the cache, or download it there.
+
+    The cache is `$XDG_CACHE_HOME/qpr_jax` (`~/.cache/qpr_jax`).
+    """
+    if path:
+        file = pathlib.Path(path)
+        if not file.exists():
+            what = f"expected a file of question pairs, found none at {path}{similar_path(path)}"
+            raise UserError(what, setting="data.path", remedy="name a file or a folder")
+        return file
+    folder, cached = os.environ.get("QPR_DATA_DIR"), user_cache() / NAME
+    if folder and (found := pathlib.Path(folder, "quora", NAME)).is_file():
+        return found
+    if cached.is_file():
+        return cached
+    log.info("downloading %s to %s", ADDRESS, cached)
+    try:
+        _download(cached)
+    except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        what = f"expected a pair file at $QPR_DATA_DIR/quora/{NAME} or {cached}, got none, and the "
+        what += f"download from {ADDRESS} failed ({error})"
+        remedy = "put the file there, name it with `data.path`, or use "
+        remedy += "`data.source=synthetic`, which needs none"
+        raise UserError(what, remedy=remedy) from error
+    return cached
+
+
+def find_logs(path: str = "") -> pathlib.Path:
+    """Return logs of questions and answers: `path` (file or folder), else $QPR_DATA_DIR/qa_logs."""
+    folder = os.environ.get("QPR_DATA_DIR")
+    found = pathlib.Path(path) if path else pathlib.Path(folder or ".", "qa_logs")
+    if not found.exists():
+        what = f"expected logs of questions and answers, found none at {found}"
+        remedy = "name a file or folder of them, or a folder that `qpr clusters` made, or set "
+        remedy += "$QPR_DATA_DIR to the folder that contains qa_logs/"
+        raise UserError(what, setting="data.path", remedy=remedy)
+    return found
+
+
+def _download(path: pathlib.Path) -> None:
+    """Download ADDRESS to `path`, whole or not at all; OSError or HTTPException on failure."""
+    with urllib.request.urlopen(ADDRESS, timeout=TIMEOUT) as answer, write_atomically(path) as file:
+        size = 0
+        with progress.bar("byte", SIZE) as show:
+            while size <= SIZE and (chunk := answer.read(1 << 18)):
+                size += file.write(chunk)
+                show(size, "")
+        if size != SIZE:
+            got = f"{size} bytes" if size < SIZE else "more"
+            raise OSError(f"expected {SIZE} bytes, got {got}")

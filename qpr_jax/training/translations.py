@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import itertools
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.augmentation import learn_lexicon, translate_words
 from qpr_jax.data.cluster_folder import content_hash
 from qpr_jax.data.parallel_sentences import (
     Translations,
@@ -23,7 +23,7 @@ from qpr_jax.data.parallel_sentences import (
 from qpr_jax.data.splits import group_questions
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import counted
-from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.text.tokenizer import normalized_text, tokenize
 from qpr_jax.training.config import TrainConfig, flatten
 from qpr_jax.training.sections import naming, refuse_if
 
@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 _LEXICON_SENTENCES = 100_000  # of a language; more would take minutes and gigabytes
 _SETTINGS = ("data.parallel", "data.parallel_tests")
+_ITERATIONS = 5
+_MOST_WORDS = 30  # of a sentence: long ones add many pairs of words and little evidence
+_LEAST = 0.05  # probability of a translation that is kept
 
 
 class TranslationData(NamedTuple):
@@ -192,3 +195,79 @@ def with_languages(
         known = {"source_language": language, "files": files}
     settings = encoder.settings | ({"translations": known} if known else {})
     return dataclasses.replace(encoder, settings=settings)
+
+
+class Lexicon(NamedTuple):
+    """The translations of words, with probabilities.
+
+    targets: the words of the other language. of: for each source word, the positions in `targets`
+    of its translations and their probabilities, which sum to 1.
+    """
+
+    targets: list[str]
+    of: dict[str, tuple[np.ndarray, np.ndarray]]
+
+    def likely(self, word: str, *, most: int = 2) -> str:
+        """Return the likeliest translations of a word, at least half as likely as the first."""
+        places, probabilities = self.of[word]
+        best = np.argsort(-probabilities, kind="stable")[:most]
+        kept = best[probabilities[best] >= probabilities[best[0]] / 2]
+        return " ".join(self.targets[places[i]] for i in kept)
+
+
+def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
+    """Learn which words translate each other from sentences that do.
+
+    Expectation maximization for the probability of a target word given a source word; any source
+    word of a sentence may have caused any target word, or none has. About 50 bytes a pair of words.
+
+    Source: Brown et al. (1993), "The Mathematics of Statistical Machine Translation", Model 1.
+    """
+    source_words: dict[str, int] = {"": 0}  # the first causes what no word does
+    target_words: dict[str, int] = {}
+    left, right = array.array("q"), array.array("q")  # each target word with all source words
+    place = array.array("q")  # of the target word among those of all sentences
+    count = 0
+    for source, target in zip(sources, targets, strict=True):
+        words = [source_words.setdefault(w, len(source_words)) for w in tokenize(source)]
+        others = [target_words.setdefault(w, len(target_words)) for w in tokenize(target)]
+        if words and others:
+            words, others = [0, *dict.fromkeys(words[:_MOST_WORDS])], others[:_MOST_WORDS]
+            left.extend(words * len(others))
+            for other in others:
+                right.extend([other] * len(words))
+                place.extend([count] * len(words))
+                count += 1
+    if not count:
+        return Lexicon([], {})
+    keys, entry = np.unique(
+        np.array(left) * len(target_words) + np.array(right), return_inverse=True
+    )
+    of_source, of_target = np.divmod(keys, len(target_words))
+    probability = np.ones(len(keys))
+    for _ in range(_ITERATIONS):
+        weight = probability[entry]
+        weight /= np.bincount(place, weight, minlength=count)[place]
+        counts = np.bincount(entry, weight, minlength=len(keys))
+        probability = counts / np.bincount(of_source, counts)[of_source]
+    likely = (probability >= _LEAST) & (of_source > 0)
+    of_source, of_target, probability = of_source[likely], of_target[likely], probability[likely]
+    words_of = [*source_words]
+    found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    starts = np.flatnonzero(np.diff(of_source, prepend=-1))
+    for start, stop in itertools.pairwise([*starts, len(of_source)]):
+        share = probability[start:stop]
+        found[words_of[of_source[start]]] = of_target[start:stop], share / share.sum()
+    return Lexicon([*target_words], found)
+
+
+def translate_words(text: str, lexicon: Lexicon, rng: np.random.Generator) -> tuple[str, int]:
+    """Replace each word by a random translation, if it has one; also how many had one."""
+    words, known = [], 0
+    for word in tokenize(text):
+        if found := lexicon.of.get(word):
+            known += 1
+            at = int(np.searchsorted(np.cumsum(found[1]), rng.random()))
+            word = lexicon.targets[found[0][min(at, len(found[0]) - 1)]]
+        words.append(word)
+    return " ".join(words), known

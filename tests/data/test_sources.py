@@ -6,9 +6,10 @@ import urllib.error
 
 import pytest
 
-from qpr_jax.data import data_sets
-from qpr_jax.data.data_sets import NAME, find_quora, write_sample
+from qpr_jax.data.generated_questions import write_sample
 from qpr_jax.errors import UserError
+from qpr_jax.training import sources
+from qpr_jax.training.sources import NAME, find_quora
 from tests.tables import read_table
 
 CONTENT = b"pairs\n" * 100_000
@@ -19,7 +20,7 @@ def cache(tmp_path, monkeypatch):
     """An empty cache folder, and no data folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("QPR_DATA_DIR", raising=False)
-    monkeypatch.setattr(data_sets, "SIZE", len(CONTENT))
+    monkeypatch.setattr(sources, "SIZE", len(CONTENT))
     return tmp_path / "cache" / "qpr_jax"
 
 
@@ -29,7 +30,7 @@ def answer(monkeypatch):
 
     def set_answer(content):
         def urlopen(address, timeout):
-            assert (address, timeout) == (data_sets.ADDRESS, data_sets.TIMEOUT)
+            assert (address, timeout) == (sources.ADDRESS, sources.TIMEOUT)
             if isinstance(content, Exception):
                 raise content
             return io.BytesIO(content)

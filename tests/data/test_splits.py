@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from qpr_jax.data.data_sets import synthetic_pairs
+from qpr_jax.data.generated_questions import synthetic_pairs
 from qpr_jax.data.question_pairs import (
     QuestionPairs,
     cluster_pairs,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qpr_jax.data.contrasts import contrasts, negated, opposite, other_number
-from qpr_jax.data.data_sets import synthetic_pairs
+from qpr_jax.data.generated_questions import synthetic_pairs
 from qpr_jax.data.question_pairs import transitive_clusters
 from qpr_jax.data.splits import SPLITS, split_by_cluster
 from qpr_jax.errors import UserError

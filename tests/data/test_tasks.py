@@ -14,7 +14,7 @@ from qpr_jax.data.beir_tasks import (
     write_beir,
     write_tasks,
 )
-from qpr_jax.data.data_sets import synthetic_pairs
+from qpr_jax.data.generated_questions import synthetic_pairs
 from qpr_jax.data.question_pairs import gather_pairs, read_question_pairs, transitive_clusters
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text

@@ -5,9 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from qpr_jax.data.augmentation import Lexicon, learn_lexicon, recombine_questions, translate_words
+from qpr_jax.data.generated_questions import recombine_questions
 from qpr_jax.data.parallel_sentences import Translations, file_names, find_files, read_translations
 from qpr_jax.errors import UserError
+from qpr_jax.training.translations import Lexicon, learn_lexicon, translate_words
 from tests.languages import made_up_pairs
 from tests.refused import check_refused
 from tests.tables import write_table

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qpr_jax import Retriever, read_encoder
-from qpr_jax.data.data_sets import write_sample
+from qpr_jax.data.generated_questions import write_sample
 from qpr_jax.duplicates.search import find_duplicates
 from qpr_jax.encoders.load import MINILM, MOST_ROWS, PACKAGED, STUDENT, default_folder
 

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load
 
 from qpr_jax import Retriever
-from qpr_jax.data.data_sets import synthetic_pairs
+from qpr_jax.data.generated_questions import synthetic_pairs
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer

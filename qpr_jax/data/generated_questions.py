@@ -1,33 +1,19 @@
-"""The data sets that need no file of the user: Quora's pairs, logs, a sample, a synthetic log.
-
-Quora's pairs are at a path, in the data folder or the cache, or at Quora's address. In the
-synthetic log, paraphrases share their meaning more often than words.
-"""
+"""Questions that the package makes: a sample, a synthetic log, and new ones from others."""
 
 from __future__ import annotations
 
-import http.client
 import importlib.resources
-import logging
-import os
-import pathlib
 import random
-import urllib.error
-import urllib.request
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 
-from qpr_jax import progress
+import numpy as np
+
 from qpr_jax.data.question_pairs import QuestionPairs, Row, gather_pairs
-from qpr_jax.errors import UserError, similar_path
-from qpr_jax.files import StrPath, refuse_existing, replace_folder, user_cache, write_atomically
+from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath, refuse_existing, replace_folder
 from qpr_jax.text.tokenizer import normalized_text
 
-log = logging.getLogger("qpr_jax")
-
-NAME = "quora_duplicate_questions.tsv"
-ADDRESS = "http://qim.fs.quoracdn.net/quora_duplicate_questions.tsv"
-SIZE = 58_176_133  # bytes of the official file
-TIMEOUT = 30.0  # seconds without an answer
 # A paragraph for actions, for objects and for contexts; in each line, the ways to say one concept.
 # No two concepts share a way. Then phrases.
 _WORDS = importlib.resources.files("qpr_jax.data").joinpath("synthetic_words.txt")
@@ -49,48 +35,12 @@ CONCEPTS = {
     name: [line.split("|") for line in lines]
     for name, lines in zip(("action", "object", "context"), _CONCEPTS, strict=True)
 }
-
-
-def find_quora(path: str = "") -> pathlib.Path:
-    """Return `path`, or else the pair file in `$QPR_DATA_DIR` or the cache, or download it there.
-
-    The cache is `$XDG_CACHE_HOME/qpr_jax` (`~/.cache/qpr_jax`).
-    """
-    if path:
-        file = pathlib.Path(path)
-        if not file.exists():
-            what = f"expected a file of question pairs, found none at {path}{similar_path(path)}"
-            raise UserError(what, setting="data.path", remedy="name a file or a folder")
-        return file
-    folder, cached = os.environ.get("QPR_DATA_DIR"), user_cache() / NAME
-    if folder and (found := pathlib.Path(folder, "quora", NAME)).is_file():
-        return found
-    if cached.is_file():
-        return cached
-    log.info("downloading %s to %s", ADDRESS, cached)
-    try:
-        _download(cached)
-    except (OSError, http.client.HTTPException) as error:
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()
-        what = f"expected a pair file at $QPR_DATA_DIR/quora/{NAME} or {cached}, got none, and the "
-        what += f"download from {ADDRESS} failed ({error})"
-        remedy = "put the file there, name it with `data.path`, or use "
-        remedy += "`data.source=synthetic`, which needs none"
-        raise UserError(what, remedy=remedy) from error
-    return cached
-
-
-def find_logs(path: str = "") -> pathlib.Path:
-    """Return logs of questions and answers: `path` (file or folder), else $QPR_DATA_DIR/qa_logs."""
-    folder = os.environ.get("QPR_DATA_DIR")
-    found = pathlib.Path(path) if path else pathlib.Path(folder or ".", "qa_logs")
-    if not found.exists():
-        what = f"expected logs of questions and answers, found none at {found}"
-        remedy = "name a file or folder of them, or a folder that `qpr clusters` made, or set "
-        remedy += "$QPR_DATA_DIR to the folder that contains qa_logs/"
-        raise UserError(what, setting="data.path", remedy=remedy)
-    return found
+RECOMBINE = 0.3  # chance of continuing in another question, at each word that allows it
+_MISSES = 2000  # walks in a row without a new question show that hardly any is left
+_LONGEST = 32  # words; a walk may revisit a word
+_MARKS = ".,;:!?'\"()"
+REPLACED = 0.3  # chance that a word of _LETTERS and more gives way to another
+_LETTERS = 4  # shorter ones make the question
 
 
 def write_sample(folder: StrPath) -> dict[str, int]:
@@ -109,19 +59,6 @@ def write_sample(folder: StrPath) -> dict[str, int]:
             stem, _, kind = name.partition(".")
             counts[stem] = len(data.read_bytes().splitlines()) - (kind == "csv")
     return counts
-
-
-def _download(path: pathlib.Path) -> None:
-    """Download ADDRESS to `path`, whole or not at all; OSError or HTTPException on failure."""
-    with urllib.request.urlopen(ADDRESS, timeout=TIMEOUT) as answer, write_atomically(path) as file:
-        size = 0
-        with progress.bar("byte", SIZE) as show:
-            while size <= SIZE and (chunk := answer.read(1 << 18)):
-                size += file.write(chunk)
-                show(size, "")
-        if size != SIZE:
-            got = f"{size} bytes" if size < SIZE else "more"
-            raise OSError(f"expected {SIZE} bytes, got {got}")
 
 
 def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
@@ -218,3 +155,58 @@ def new_text(make: Callable[[], str], seen: set[str]) -> str:
         pass
     seen.add(key)
     return text
+
+
+def recombine_questions(
+    questions: Sequence[str], count: int, *, accept: Callable[[str], bool]
+) -> list[str]:
+    """Make at most `count` distinct new questions, whose vectors a student learns from a teacher.
+
+    Each begins as a random question. After two adjacent words that another question has too, in any
+    case, it continues with a chance of RECOMBINE as that question does. Tang et al. (2019),
+    "Distilling Task-Specific Knowledge from BERT into Simple Neural Networks", section 3, augment
+    such data by sampling n-grams. `accept` returns False for a question to leave out.
+    """
+    split = [words for words in map(str.split, questions) if words]
+    places: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)  # of adjacent words
+    for number, words in enumerate(split):
+        for i in range(1, len(words) - 1):
+            places[words[i - 1].lower(), words[i].lower()].append((number, i))
+    rng = random.Random(0)
+    found: dict[str, None] = {}
+    missed = 0
+    while split and len(found) < count and missed < _MISSES:
+        words, i, joined = rng.choice(split), 0, False
+        walked: list[str] = []
+        while i < len(words) and len(walked) < _LONGEST:
+            walked.append(words[i])
+            if 0 < i < len(words) - 1 and rng.random() < RECOMBINE:
+                number, i = rng.choice(places[words[i - 1].lower(), words[i].lower()])
+                joined = joined or split[number] is not words
+                words = split[number]
+            i += 1
+        text = " ".join(walked)
+        missed += 1
+        if i == len(words) and joined and text not in found and accept(text):
+            found[text] = None
+            missed = 0
+    return list(found)
+
+
+def replace_words(questions: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Replace longer words of questions by random ones of `words`, so that a student meets these.
+
+    Wei and Zou (2019), "EDA: Easy Data Augmentation", replace by synonyms; a teacher needs none.
+    """
+    rng = np.random.default_rng([0, 1])
+
+    def replaced(question: str) -> str:
+        parts = question.split()
+        chosen = rng.random(len(parts)) < REPLACED
+        others = rng.integers(len(words), size=len(parts))
+        for i in np.flatnonzero(chosen):
+            if len(core := parts[i].strip(_MARKS)) >= _LETTERS:
+                parts[i] = parts[i].replace(core, words[others[i]])
+        return " ".join(parts)
+
+    return [replaced(question) for question in questions]
