@@ -36,7 +36,7 @@ from qpr_jax.text.cleaning import as_texts
 from qpr_jax.text.tokenizer import WordPieces
 
 if TYPE_CHECKING:
-    from qpr_jax.encoders.transformer_runtime import Runtime
+    from qpr_jax.models.bert import Runtime
 
 FORMAT = "qpr_jax sentence model 1"
 ONNX_FORMAT = "qpr_jax onnx model 1"
@@ -160,7 +160,7 @@ class TransformerEncoder:
     @functools.cached_property
     def _runtime(self) -> Runtime:
         with needs("a transformer", ".[train]"):
-            from qpr_jax.encoders.transformer_runtime import Runtime
+            from qpr_jax.models.bert import Runtime
 
         return Runtime(self.shape, self.weights, self.precision)
 

@@ -37,7 +37,7 @@ from qpr_jax.models import BertShape
 from qpr_jax.text.tokenizer import PairPieces
 
 if TYPE_CHECKING:
-    from qpr_jax.encoders.transformer_runtime import Runtime
+    from qpr_jax.models.bert import Runtime
 
 FORMAT = "qpr_jax cross-encoder 1"
 _LEAST = 1e-6  # probabilities are cut off here and at 1 - _LEAST
@@ -130,8 +130,7 @@ class CrossEncoder:
     @functools.cached_property
     def _runtime(self) -> Runtime:
         with needs("a cross-encoder", ".[train]"):
-            from qpr_jax.encoders.transformer_runtime import Runtime
-            from qpr_jax.models.bert import PairScorer
+            from qpr_jax.models.bert import PairScorer, Runtime
 
         return Runtime(self.shape, self.weights, model=PairScorer)
 

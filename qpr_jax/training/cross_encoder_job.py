@@ -17,13 +17,12 @@ from flax import nnx
 from qpr_jax.data.splits import TRAIN, SplitData, group_questions, write_splits
 from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
-from qpr_jax.encoders.transformer_runtime import choose_widths, padded
 from qpr_jax.evaluation.retrieval import DEPTH, exact_search, first_scores, index_search, rank
 from qpr_jax.files import write_json
 from qpr_jax.index.protocol import IndexConfig
 from qpr_jax.index.vectors import Vectors
 from qpr_jax.locations import read_encoder
-from qpr_jax.models.bert import PairScorer, init_bert
+from qpr_jax.models.bert import PairScorer, choose_widths, init_bert, padded
 from qpr_jax.pair_model import cross_encoder
 from qpr_jax.pair_model.cross_encoder import CrossEncoder
 from qpr_jax.pair_model.fitting import calibrate

@@ -13,8 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.encoders.transformer_encoder import read_transformer
-from qpr_jax.encoders.transformer_runtime import Runtime
 from qpr_jax.errors import UserError
+from qpr_jax.models.bert import Runtime
 from tests.encoders.examples import TINY
 from tests.lowered import dots
 

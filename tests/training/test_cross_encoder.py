@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from qpr_jax.encoders import transformer_runtime
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.evaluation.retrieval import first_scores
 from qpr_jax.files import read_json
 from qpr_jax.locations import read_encoder
+from qpr_jax.models import bert
 from qpr_jax.pair_model.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
 from qpr_jax.training import cross_encoder_job
 from qpr_jax.training.config import load_config, override
@@ -59,7 +59,7 @@ def config_of(**changes):
 def one_width():
     """Each takes a second to compile."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (cross_encoder_job, transformer_runtime):
+        for module in (cross_encoder_job, bert):
             patch.setattr(module, "choose_widths", lambda most: sorted({min(64, most), most}))
         yield
 
@@ -169,7 +169,7 @@ def test_a_stopped_training_ends_with_the_same_bits(tmp_path, monkeypatch):
     def pad_and_stop(*given):
         if next(arrays) == 6:  # two of each batch
             os.kill(os.getpid(), signal.SIGTERM)
-        return transformer_runtime.padded(*given)
+        return bert.padded(*given)
 
     monkeypatch.setattr(cross_encoder_job, "padded", pad_and_stop)
     with pytest.raises(Interrupted):
