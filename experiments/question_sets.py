@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from qpr_jax.data.columns import BadRows
-from qpr_jax.data.log_clusters import UNDECIDED, Logs, distinct_questions, read_log
+from qpr_jax.data.logs import UNDECIDED, Logs, distinct_questions, read_log
 from qpr_jax.data.parallel_sentences import read_translations
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.scores import hits, ndcg

@@ -24,7 +24,7 @@ from experiments.pages import table_lines, write_page
 from experiments.scores import Scores, commit
 from qpr_jax import Retriever
 from qpr_jax.cli.program import run_program
-from qpr_jax.data.cluster_folder import wilson
+from qpr_jax.evaluation.scores import wilson
 from qpr_jax.text.cleaning import number_key
 
 BOUNDS = {"cosine": (0.8, 0.9, 0.95), "cosine and numbers": (0.8, 0.9), "search": (0.3, 0.5, 0.7)}
@@ -85,7 +85,7 @@ def main() -> int:
             cases |= {f"wrong, {kind}": each for kind, each in kinds}
             lines.append([str(scorer), str(bound)])
             for metric, each in cases.items():
-                low, high = wilson(int(each.sum()), len(each))
+                low, high = wilson(float(each.mean()), len(each))
                 of = {"row": f"{scorer} {bound}", "metric": metric, "mean": each.mean()}
                 records.append(of | {"low": low, "high": high} | facts)
                 lines[-1].append(f"{each.sum()} of {len(each)} [{low:.2f}, {high:.2f}]")

@@ -10,15 +10,17 @@ import click
 
 from qpr_jax.cli import command as cli
 from qpr_jax.data.beir_tasks import write_tasks
-from qpr_jax.data.cluster_folder import make_folder, score_labels
-from qpr_jax.data.columns import table_files
-from qpr_jax.data.log_clusters import LEAST, Logs, Method
-from qpr_jax.data.question_pairs import read_question_pairs
+from qpr_jax.data.columns import read_values, table_files
+from qpr_jax.data.log_clusters import LEAST, Method, make_folder
+from qpr_jax.data.logs import Logs
+from qpr_jax.data.question_pairs import parse_label, read_question_pairs
+from qpr_jax.errors import UserError
 from qpr_jax.files import refuse_existing
 
 log = logging.getLogger("qpr_jax")
 
 _LEAST = f"Minimum for a cluster.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]"
+_FILL_IN = "fill in a sample.tsv of `qpr clusters`, and keep it tab-separated UTF-8"
 
 
 @cli.command(stopped="{out} is complete or absent")
@@ -140,3 +142,28 @@ def sample(out: str) -> dict[str, Any]:
     from qpr_jax.data.generated_questions import write_sample
 
     return {"out": out, **write_sample(out)}
+
+
+def score_labels(path: str) -> dict[str, Any]:
+    """Return the share of judged clusters that are coherent, with Wilson's 95 % interval."""
+    from qpr_jax.evaluation.scores import wilson
+
+    def parse(label: object) -> bool | str | None:
+        return parse_label(label) if str(label).strip() else ""
+
+    columns, expected = ["label"], "a `label` 1 or yes, 0 or no, or nothing"
+    found = read_values(path, columns, parse, expected=expected, format="tsv", remedy=_FILL_IN)
+    cells = [*found]
+    labels = [label for label in cells if isinstance(label, bool)]
+    if not labels:
+        what = f"{path}: expected labels, got {len(cells)} blank ones"
+        raise UserError(what, remedy="fill in the column `label`")
+    low, high = wilson(sum(labels) / len(labels), len(labels))
+    return {
+        "judged": len(labels),
+        "not_judged": len(cells) - len(labels),
+        "coherent": sum(labels),
+        "accuracy": sum(labels) / len(labels),
+        "low": low,
+        "high": high,
+    }

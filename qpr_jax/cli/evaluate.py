@@ -181,11 +181,7 @@ def _score_translations(encode: Encode, pairs: str, *, skip_bad_rows: bool) -> d
 def _score_pairs(
     encode: Encode, pairs: str, validation: str | None, read: Callable[[str], QuestionPairs]
 ) -> dict[str, Any]:
-    from qpr_jax.evaluation.scores import (
-        require_both_labels,
-        score_classification,
-        score_mining,
-    )
+    from qpr_jax.evaluation.scores import require_both_labels, score_classification, score_mining
 
     test = read(pairs)
     if validation is None:

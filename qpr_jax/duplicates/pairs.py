@@ -33,12 +33,7 @@ from qpr_jax.duplicates.output import (
     with_table,
     write_tables,
 )
-from qpr_jax.duplicates.rows import (
-    Linkage,
-    Rows,
-    check_bound,
-    check_linkage,
-)
+from qpr_jax.duplicates.rows import Linkage, Rows, check_bound, check_linkage
 from qpr_jax.errors import UserError, counted, shortened
 from qpr_jax.files import StrPath
 from qpr_jax.index.protocol import Question

@@ -23,6 +23,7 @@ import numpy as np
 from qpr_jax.data.tables import Table
 from qpr_jax.duplicates.output import INFO, Pair, write_tables
 from qpr_jax.errors import UserError
+from qpr_jax.evaluation.scores import wilson
 from qpr_jax.files import StrPath, write_json
 from qpr_jax.pair_model.hits import text_of
 from qpr_jax.results import TableColumns
@@ -158,10 +159,8 @@ def share_of_right(yes: int, no: int, copies: int, pairs: int) -> Estimate:
     judged = yes + no
     share = (copies + pairs * yes / judged) / (copies + pairs)
     count = judged * (copies + pairs) / pairs  # a label stands for its part of the copies, too
-    spread = QUANTILE**2 / count
-    middle = (share + spread / 2) / (1 + spread)
-    error = math.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
-    return Estimate(0.0, share, middle - error, middle + error, copies + pairs, judged, True)
+    low, high = wilson(share, count, QUANTILE)
+    return Estimate(0.0, share, low, high, copies + pairs, judged, True)
 
 
 def _posterior(strata: Strata, yes: np.ndarray, no: np.ndarray) -> np.ndarray:

@@ -19,11 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from qpr_jax.encoders import (
-    cnn_encoder,
-    sentence_transformers,
-    transformer_encoder,
-)
+from qpr_jax.encoders import cnn_encoder, sentence_transformers, transformer_encoder
 from qpr_jax.encoders.encoder import CARD, Encoder
 from qpr_jax.errors import UserError, later_format, needs
 from qpr_jax.files import (

@@ -8,6 +8,7 @@ scores 0.
 from __future__ import annotations
 
 import functools
+import math
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -334,3 +335,11 @@ def closest_pairs(vectors: np.ndarray, count: int) -> ClosePairs:
         if is_last or number >= count:
             return found._replace(pairs=found.pairs.where(slice(count)))
         aim *= max(4.0, 1.5 * count / max(1, number))
+
+
+def wilson(share: float, count: float, z: float = 1.959964) -> tuple[float, float]:
+    """Return Wilson's score interval of a share of `count` trials; 95 % by default."""
+    scale = 1 + z * z / count
+    middle = (share + z * z / (2 * count)) / scale
+    half = z / scale * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return max(0.0, middle - half), min(1.0, middle + half)

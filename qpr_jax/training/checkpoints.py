@@ -18,14 +18,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import (
-    MANIFEST,
-    read_json,
-    read_manifest,
-    sync_tree,
-    verify,
-    write_manifest,
-)
+from qpr_jax.files import MANIFEST, read_json, read_manifest, sync_tree, verify, write_manifest
 from qpr_jax.training.train_step import TrainState
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from qpr_jax.data.cluster_folder import content_hash
+from qpr_jax.data.log_clusters import content_hash
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, locked, read_json, read_object, sha256_of, write_json
 from qpr_jax.training import cross_encoder_job, distributed, train

@@ -19,15 +19,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.data.cluster_folder import is_made, make_folder, read_clusters, read_report
 from qpr_jax.data.columns import table_files
 from qpr_jax.data.generated_questions import recombine_questions, replace_words, synthetic_pairs
-from qpr_jax.data.log_clusters import LEAST, Logs, Method
-from qpr_jax.data.question_pairs import (
-    QuestionPairs,
-    read_question_pairs,
-    transitive_clusters,
+from qpr_jax.data.log_clusters import (
+    LEAST,
+    Method,
+    is_made,
+    make_folder,
+    read_clusters,
+    read_report,
 )
+from qpr_jax.data.logs import Logs
+from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs, transitive_clusters
 from qpr_jax.data.splits import (
     SplitData,
     Splits,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.cluster_folder import content_hash
+from qpr_jax.data.log_clusters import content_hash
 from qpr_jax.data.parallel_sentences import (
     Translations,
     TranslationSplits,

@@ -7,30 +7,24 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from qpr_jax.data.cluster_folder import (
-    content_hash,
-    make_folder,
-    read_clusters,
-    score_labels,
-    wilson,
-)
+from qpr_jax.cli.data import score_labels
 from qpr_jax.data.log_clusters import (
-    UNDECIDED,
     Cluster,
-    LogRow,
-    Logs,
     Method,
-    Question,
-    distinct_questions,
+    content_hash,
     draw,
     find_clusters,
+    make_folder,
     pairwise_coherence,
     paper_coherence,
+    read_clusters,
     remove_overlap,
     sample_pairs,
     split_clusters,
 )
+from qpr_jax.data.logs import UNDECIDED, LogRow, Logs, Question, distinct_questions
 from qpr_jax.data.splits import SPLITS
+from qpr_jax.evaluation.scores import wilson
 from tests.data.log_rows import log_rows, write_rows
 from tests.refused import check_refused
 from tests.tables import read_table
@@ -193,8 +187,8 @@ def test_logs_of_which_nothing_is_left_are_refused(tmp_path):
 
 def test_wilsons_interval():
     # Newcombe (1998), table I: 81 of 263, by the score method.
-    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
-    assert wilson(0, 10) == pytest.approx((0, 1 - wilson(10, 10)[0]))
+    assert wilson(81 / 263, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson(0, 10) == pytest.approx((0, 1 - wilson(1, 10)[0]))
 
 
 def test_labels_become_an_accuracy(folder):
@@ -207,6 +201,6 @@ def test_labels_become_an_accuracy(folder):
     scores = score_labels(str(path))
     assert (scores["judged"], scores["coherent"]) == (3, 2)
     assert scores["not_judged"] == len(rows) - 3
-    assert (scores["low"], scores["high"]) == wilson(2, 3)
+    assert (scores["low"], scores["high"]) == wilson(2 / 3, 3)
     path.write_text("\n".join([head, "perhaps" + rows[0]]))
     check_refused(score_labels, (str(path), "line 2: expected a `label` 1 or yes, 0 or no"))

@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 
-from qpr_jax.duplicates.sampling import (
-    choose_threshold,
-    make_strata,
-    precision_at,
-    rank_strata,
-)
+from qpr_jax.duplicates.sampling import choose_threshold, make_strata, precision_at, rank_strata
 
 
 @pytest.fixture(scope="module")

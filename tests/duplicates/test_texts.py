@@ -7,13 +7,7 @@ from hypothesis import strategies as st
 
 from qpr_jax import find_duplicates
 from qpr_jax.duplicates.rows import LINKAGES
-from qpr_jax.text.cleaning import (
-    folded,
-    number_key,
-    shared_sentences,
-    without_html,
-    without_shared,
-)
+from qpr_jax.text.cleaning import folded, number_key, shared_sentences, without_html, without_shared
 
 SIGNS = ["C", "C++", "C#", "-5", "5", "+5", "<", ">", "5%", "$5", "a/b", "a-b", "&&", "??"]
 SIGNS += [".NET", "net", "1.5", "15", "\u2705", "\u274c"]

@@ -19,14 +19,7 @@ from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_manifest
 from qpr_jax.text.vocabulary import vocabulary_to_bytes
-from tests.encoders.examples import (
-    QUESTIONS,
-    SUBWORDS,
-    VOCABULARY,
-    WORDS,
-    cnn_encoder,
-    cnn_weights,
-)
+from tests.encoders.examples import QUESTIONS, SUBWORDS, VOCABULARY, WORDS, cnn_encoder, cnn_weights
 from tests.refused import check_refused
 
 

@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score
 
-from qpr_jax.evaluation.retrieval import (
-    exact_search,
-    overlap,
-    rank,
-    retrieval_scores,
-    roc_auc,
-)
+from qpr_jax.evaluation.retrieval import exact_search, overlap, rank, retrieval_scores, roc_auc
 from qpr_jax.evaluation.scores import (
     NO_THRESHOLD,
     best_thresholds,

@@ -2,12 +2,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.parallel_sentences import Translations
-from qpr_jax.evaluation.retrieval import (
-    Corpus,
-    known_shares,
-    score_retrieval,
-    score_set,
-)
+from qpr_jax.evaluation.retrieval import Corpus, known_shares, score_retrieval, score_set
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.text.vocabulary import Vocabulary
 

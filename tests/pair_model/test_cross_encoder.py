@@ -14,11 +14,7 @@ import pytest
 
 from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.pair_model.cross_encoder import (
-    from_encoder,
-    read_cross_encoder,
-    save_cross_encoder,
-)
+from qpr_jax.pair_model.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
 from qpr_jax.pair_model.fitting import calibrate
 from tests.refused import check_refused
 

@@ -12,14 +12,7 @@ from safetensors.numpy import load_file, save_file
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, write_manifest
 from qpr_jax.pair_model.features import BITS
-from qpr_jax.pair_model.words import (
-    FEATURES,
-    HIGHEST,
-    LOWEST,
-    WEIGHTS,
-    read_words,
-    save_words,
-)
+from qpr_jax.pair_model.words import FEATURES, HIGHEST, LOWEST, WEIGHTS, read_words, save_words
 from tests.pair_model.models import WORDS, WordEncoder, words_model
 
 WEIGHTED = np.random.default_rng(3).normal(size=1 << BITS).astype(np.float32)
