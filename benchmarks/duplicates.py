@@ -26,7 +26,7 @@ from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs
 from qpr_jax.duplicates.search import find_duplicates
 from qpr_jax.index.close_pairs import Pairs, close_pairs, pair_distances
 from qpr_jax.locations import read_encoder
-from qpr_jax.machine import peak_memory
+from qpr_jax.running import peak_memory
 from qpr_jax.training.sources import find_quora
 
 QUICK, SAMPLED = 20_000, 10_000

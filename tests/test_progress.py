@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from qpr_jax import progress
+from qpr_jax import running
 
 
 def next_line(caplog):
@@ -39,10 +39,10 @@ def test_without_a_terminal_progress_is_lines(monkeypatch, caplog, dumb, total, 
     if dumb:
         on_terminal(monkeypatch, "dumb")
     caplog.set_level("INFO", logger="qpr_jax")
-    assert list(progress.count("abc", "read")) == ["a", "b", "c"]
+    assert list(running.with_progress("abc", "read")) == ["a", "b", "c"]
     assert not caplog.messages  # short work is silent
-    monkeypatch.setattr(progress, "LINE_INTERVAL", 0.01)
-    with progress.bar("step", total, start=10) as show:
+    monkeypatch.setattr(running, "LINE_INTERVAL", 0.01)
+    with running.progress("step", total, start=10) as show:
         line = next_line(caplog)
         assert re.fullmatch(r"step, [\d.]+ s", line)  # also where nothing can be counted
         show(20, "loss 1")
@@ -60,10 +60,10 @@ def test_a_terminal_shows_bars(monkeypatch, caplog, shown):
     """Unless another process shows them."""
     terminal = on_terminal(monkeypatch)
     caplog.set_level("INFO", logger="qpr_jax")
-    with progress.bar("step", 100, start=10, shown=shown) as show:
+    with running.progress("step", 100, start=10, shown=shown) as show:
         show(20, "loss 1")
     for text in ("step", "20/100", "loss 1"):
         assert (text in terminal.getvalue()) == shown
-    assert list(progress.count("abc", "read")) == ["a", "b", "c"]
+    assert list(running.with_progress("abc", "read")) == ["a", "b", "c"]
     assert "read" in terminal.getvalue()
     assert not caplog.messages

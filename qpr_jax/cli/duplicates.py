@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.data.columns import format_of, separator_of, table_files
 from qpr_jax.data.typed_rows import ARROW, STANDARD_INPUT, input_name
 from qpr_jax.errors import UserError, counted, shortened
 from qpr_jax.files import locked, read_object, write_json
+from qpr_jax.running import progress
 
 if TYPE_CHECKING:
     from qpr_jax.duplicates.groups import Linkage
@@ -103,7 +103,7 @@ def duplicates(
     check_folder(pathlib.Path(out), output, (*files, *others))
     index = _open_index(incremental, against, encoder) if incremental else None
     table, name = read(files), ", ".join(map(input_name, questions))
-    with progress.bar("reading"):
+    with progress("reading"):
         count = len(table.entries)
     if not count:
         raise UserError(f"{name}: expected questions, got none")

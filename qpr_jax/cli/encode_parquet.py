@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax import progress
 from qpr_jax.data.columns import SKIP, Columns, table_files
 from qpr_jax.data.logs import map_numbers, open_session, raise_error
 from qpr_jax.data.typed_rows import import_pyarrow
@@ -32,6 +31,7 @@ from qpr_jax.encoders.load import load_encoder
 from qpr_jax.errors import UserError, short
 from qpr_jax.files import StrPath, locked, name_in_errors, read_object, write_atomically, write_json
 from qpr_jax.locations import run_encoder_folder
+from qpr_jax.running import progress
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def encode_parquet(
         total = sum(part.rows for part in parts)
         done = total - sum(part.rows for part in left)
         here = itertools.chain.from_iterable(_write(part, job, loaded) for part in left)
-        with progress.bar("encoded", total, start=done) as show:
+        with progress("encoded", total, start=done) as show:
             for rows in _write_on_spark(spark, left, job) if spark else here:
                 done += rows
                 show(done, "")

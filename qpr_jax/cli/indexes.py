@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 
-from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import FORMATS
@@ -23,6 +22,7 @@ from qpr_jax.data.entries import EXPECTED, Entry, Id, id_key, parse_key
 from qpr_jax.data.typed_rows import STANDARD_INPUT
 from qpr_jax.errors import UserError, counted, similar_path
 from qpr_jax.files import MANIFEST
+from qpr_jax.running import with_progress
 
 log = logging.getLogger("qpr_jax")
 
@@ -185,7 +185,7 @@ def add(folder: str, questions: tuple[str, ...], read: cli.Read) -> None:
     table, count, replaced = cli.read_files(questions, read), 0, 0
     check_text_columns(retriever.store.index_config, table.more)
     try:
-        for batch in cli.chunked(progress.count(table, "added")):
+        for batch in cli.chunked(with_progress(table, "added")):
             for _, group in itertools.groupby(batch, lambda entry: entry.id is None):
                 some = [*group]
                 if keys := [id_key(entry.id) for entry in some if entry.id is not None]:

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from qpr_jax import progress
 from qpr_jax.cli import command as cli
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import Interrupted, UserError, counted, needs
+from qpr_jax.running import with_progress
 from qpr_jax.training.presets import FACTS, PRESETS
 
 log = logging.getLogger("qpr_jax")
@@ -171,7 +171,7 @@ def encode(
     if spark is not None:
         raise click.UsageError("--spark needs QUESTIONS to be a folder of Parquet files")
     model = read_encoder(encoder)
-    texts = (entry.question for entry in progress.count(read([questions]), "encoded"))
+    texts = (entry.question for entry in with_progress(read([questions]), "encoded"))
     facts: dict[str, Any] = {"dimension": model.dimension, "encoder": model.fingerprint}
     rows = encode_to_file(out, texts, model.encode, **facts)
     log.info("%s: %s of %d dimensions", out, counted(rows, "vector"), model.dimension)

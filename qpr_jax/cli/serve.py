@@ -24,7 +24,7 @@ import click
 from qpr_jax.cli import command as cli
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import UserError, counted, needs
-from qpr_jax.machine import cpu_count
+from qpr_jax.running import cpu_count
 
 if TYPE_CHECKING:
     from qpr_jax.serving.app import Settings

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from qpr_jax import progress
 from qpr_jax.data.columns import BadRows, Columns, format_of, format_of_name, listed, read_rows
 from qpr_jax.data.entries import (
     Entry,
@@ -27,6 +26,7 @@ from qpr_jax.data.entries import (
 from qpr_jax.data.typed_rows import frame_rows, input_name, select_rows
 from qpr_jax.errors import UserError, needs, short, similar_path
 from qpr_jax.files import StrPath
+from qpr_jax.running import with_progress
 from qpr_jax.text.cleaning import as_texts
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Table:
     def __iter__(self) -> Iterator[Entry]:
         self._noted.clear()
         entries = self._read(self._note)
-        return progress.count(entries, self.label) if self.label else entries
+        return with_progress(entries, self.label) if self.label else entries
 
     def _note(self, chosen: Columns, name: str) -> None:
         self._noted.append(chosen)

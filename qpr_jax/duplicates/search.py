@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax import progress
 from qpr_jax.data.entries import Id, first_repeated, pair_codes
 from qpr_jax.data.tables import Table, as_table, one_column
 from qpr_jax.duplicates.groups import row_order
@@ -32,6 +31,7 @@ from qpr_jax.index.protocol import Question, as_questions
 from qpr_jax.locations import FittedModel, read_encoder_and_model, require_model
 from qpr_jax.pair_model.plain import logit_of, neighbor_distances, probability
 from qpr_jax.retriever import Retriever
+from qpr_jax.running import progress
 from qpr_jax.text.cleaning import Cleaner
 
 LOWEST = 0.3  # pairs are looked for from this score on, so that a threshold can be lowered to it
@@ -274,7 +274,7 @@ def _score_near(
         at = np.searchsorted(ordered, pair_codes(pairs.first, pairs.second, len(vectors)))
         scores = np.concatenate(found)[places[at]]
     elif model:
-        with progress.bar("scoring"):
+        with progress("scoring"):
             scores = _score(rows, pairs, model, spreads)
     copies = _copies_across(rows)
     pairs = close.Pairs(*map(np.concatenate, zip(copies, pairs, strict=True)))

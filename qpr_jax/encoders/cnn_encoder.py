@@ -27,7 +27,7 @@ from qpr_jax.encoders.encoder import (
 )
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, read_manifest, read_verified
-from qpr_jax.machine import cpu_count
+from qpr_jax.running import cpu_count
 from qpr_jax.text.cleaning import as_texts
 from qpr_jax.text.vocabulary import Vocabulary, vocabulary_from_bytes, vocabulary_to_bytes
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qpr_jax.machine import compile_loop
 from qpr_jax.models import embedding_norm, unit_rows
+from qpr_jax.running import compile_loop
 from qpr_jax.text.tokenizer import SubwordBags, TokenIds
 
 _UNROLLED = 8  # features that `_project` adds at once, in a loop that LLVM unrolls

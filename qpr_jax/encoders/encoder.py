@@ -19,7 +19,6 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from qpr_jax import progress
 from qpr_jax.errors import UserError, counted
 from qpr_jax.files import (
     StrPath,
@@ -30,6 +29,7 @@ from qpr_jax.files import (
     read_verified,
     write_json,
 )
+from qpr_jax.running import progress
 from qpr_jax.text.tokenizer import plain_words
 
 log = logging.getLogger("qpr_jax")
@@ -142,7 +142,7 @@ def say_cut(encoder: Encoder, cut: int, count: int) -> None:
 def encode_in_parts(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
     """Encode many questions with a bar: float32 [n, dimension]."""
     vectors = np.empty((len(texts), encoder.dimension), np.float32)
-    with progress.bar("encoded", len(texts)) as show:
+    with progress("encoded", len(texts)) as show:
         for start in range(0, len(texts), _PART):
             some = texts[start : start + _PART]
             vectors[start : start + len(some)] = encoder.encode(some)

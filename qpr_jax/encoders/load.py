@@ -31,7 +31,7 @@ from qpr_jax.files import (
     user_cache,
     write_folder,
 )
-from qpr_jax.progress import duration
+from qpr_jax.running import duration
 
 log = logging.getLogger("qpr_jax")
 

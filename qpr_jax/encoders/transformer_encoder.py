@@ -30,8 +30,8 @@ from qpr_jax.encoders.sentence_transformers import (
 )
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import StrPath, read_manifest, read_verified
-from qpr_jax.machine import cpu_count
 from qpr_jax.models import BertShape
+from qpr_jax.running import cpu_count
 from qpr_jax.text.cleaning import as_texts
 from qpr_jax.text.tokenizer import WordPieces
 

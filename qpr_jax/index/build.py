@@ -25,7 +25,6 @@ from typing import Any
 import faiss
 import numpy as np
 
-from qpr_jax import progress
 from qpr_jax.encoders.encoder import Encoder, npy_header, sync
 from qpr_jax.encoders.load import PACKAGED, contains_encoder
 from qpr_jax.errors import UserError, counted, similar_path
@@ -53,6 +52,7 @@ from qpr_jax.index.protocol import (
 )
 from qpr_jax.index.questions import QuestionFile
 from qpr_jax.index.vectors import Vectors, check_vectors, read_codes
+from qpr_jax.running import progress
 from qpr_jax.text.cleaning import Cleaner
 
 log = logging.getLogger(__name__)
@@ -193,7 +193,7 @@ def _write_vectors(
 ) -> np.ndarray:
     """Write the vectors of all texts; return them, memory-mapped."""
     step = index_config.texts
-    with open(path, "wb") as file, progress.bar("vectors", shape[0]) as show:
+    with open(path, "wb") as file, progress("vectors", shape[0]) as show:
         file.write(npy_header(shape, index_config.vectors))
         for rows in questions.batches(shape[0], _CHUNK * step):
             found = stored.get(rows[::step])

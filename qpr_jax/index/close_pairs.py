@@ -15,9 +15,8 @@ from typing import Any, Literal, NamedTuple
 import faiss
 import numpy as np
 
-from qpr_jax import progress
 from qpr_jax.errors import UserError
-from qpr_jax.machine import available_memory
+from qpr_jax.running import available_memory, progress
 
 EXACT = 50_000  # vectors of a block that are all compared
 PAIR_BYTES = 400  # that a pair takes until its group is known
@@ -94,7 +93,7 @@ def close_pairs(
     most = (available_memory() // 2 if memory is None else memory) // PAIR_BYTES
     groups = rows_of_blocks(np.zeros(len(vectors), np.int64) if blocks is None else blocks)
     missed, seen, is_exact = 0.0, 0, True
-    with progress.bar("compared", int(is_query.sum())) as show:
+    with progress("compared", int(is_query.sum())) as show:
         center = _check_and_center(vectors)
         join = _Join(vectors, max_distance, keep, center, is_query, is_other, most, show)
         join.work = sum(map(join.work_of, groups))

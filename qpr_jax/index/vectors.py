@@ -15,7 +15,6 @@ from typing import NamedTuple, Self
 import faiss
 import numpy as np
 
-from qpr_jax import progress
 from qpr_jax.errors import UserError, counted
 from qpr_jax.index.protocol import (
     FLAT_BELOW,
@@ -26,6 +25,7 @@ from qpr_jax.index.protocol import (
     padded_dimension,
     parse_factory,
 )
+from qpr_jax.running import progress
 
 # OpenMP waits for threads that a forked child lacks.
 os.register_at_fork(after_in_child=lambda: faiss.omp_set_num_threads(1))
@@ -94,9 +94,9 @@ class Vectors:
             most = max(65_536, 40 * int(parse_factory(factory)["lists"] or 0))
             sample = np.random.default_rng(0).permutation(count)[:most]
             log.info("training %s on %s", factory, counted(len(sample), "vector"))
-            with progress.bar("training the index"):
+            with progress("training the index"):
                 codes.train(_padded(vectors[np.sort(sample)], width))
-        with progress.bar("indexed", count) as show:
+        with progress("indexed", count) as show:
             for start in range(0, count, _CHUNK):
                 codes.add(_padded(vectors[start : start + _CHUNK], width))
                 show(min(start + _CHUNK, count), "")

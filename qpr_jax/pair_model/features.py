@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 
 from qpr_jax.encoders.encoder import Encoder
-from qpr_jax.machine import compile_loop, cpu_count
 from qpr_jax.pair_model.terms import (
     MAX_WORDS,
     NEGATION,
@@ -31,6 +30,7 @@ from qpr_jax.pair_model.terms import (
     read_terms,
     write_cosines,
 )
+from qpr_jax.running import compile_loop, cpu_count
 
 _COMMON = (
     "cosine_words",  # TF-IDF cosines; the dot product takes the smaller count

@@ -17,11 +17,11 @@ from typing import Any
 import faiss
 import numpy as np
 
-from qpr_jax import progress
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, read_manifest, write_folder
 from qpr_jax.index.close_pairs import EXACT, index_of_lists
 from qpr_jax.pair_model.guards import GUARDS, guards
+from qpr_jax.running import progress
 
 FORMAT = "qpr_jax pair model 1"
 DEPTH = 20  # hits of a search
@@ -137,7 +137,7 @@ def neighbor_distances(vectors: np.ndarray) -> np.ndarray:
         index = index_of_lists(np.arange(count), vectors.__getitem__)
         index.nprobe = _PROBES
     index.add(vectors)
-    with progress.bar("density", count) as show:
+    with progress("density", count) as show:
         for start in range(0, count, _CHUNK):
             distances, rows = index.search(vectors[start : start + _CHUNK], nearest)
             distances = np.where(rows >= 0, np.maximum(distances, 0), np.nan).astype(np.float64)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.machine import compile_loop
+from qpr_jax.running import compile_loop
 from qpr_jax.text.tokenizer import has_sign, tokenize
 
 MAX_BYTES, MAX_WORDS = 1024, 64  # the rest of a text is ignored, so its time is bounded

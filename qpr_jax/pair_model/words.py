@@ -18,9 +18,9 @@ import numpy as np
 from qpr_jax.encoders.encoder import Encoder, parse_tensors, serialize_tensors
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, read_manifest, read_verified, write_folder
-from qpr_jax.machine import compile_loop
 from qpr_jax.pair_model.features import FeatureExtractor, zero_weights
 from qpr_jax.pair_model.terms import BUCKETS, MAX_WORDS, TENSORS, Frequencies
+from qpr_jax.running import compile_loop
 
 FORMAT = "qpr_jax pair model words 1"
 WEIGHTS = "pair_model.safetensors"

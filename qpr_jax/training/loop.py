@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from qpr_jax import progress
 from qpr_jax.errors import Interrupted
+from qpr_jax.running import progress
 from qpr_jax.training import distributed
 from qpr_jax.training.checkpoints import Checkpoints
 from qpr_jax.training.metrics import Metrics
@@ -61,7 +61,7 @@ def fit(
         state, best = checkpoints.restore_latest(state)
         done = int(state.step)
         records = stack.enter_context(contextlib.closing(Metrics(folder, resume_at=done)))
-        bar = progress.bar("step", last.steps.stop, start=done, shown=distributed.is_first())
+        bar = progress("step", last.steps.stop, start=done, shown=distributed.is_first())
         show = stack.enter_context(bar)
         received, stop = stack.enter_context(_signals()), False
         log.info("compiling the first steps, which takes up to a minute")

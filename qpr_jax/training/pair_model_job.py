@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax import progress
 from qpr_jax.data.contrasts import contrasts
 from qpr_jax.data.question_pairs import in_one_cluster
 from qpr_jax.data.splits import VALIDATION
@@ -35,6 +34,7 @@ from qpr_jax.pair_model.features import FeatureExtractor, zero_weights
 from qpr_jax.pair_model.fitting import logistic, refit
 from qpr_jax.pair_model.terms import Frequencies
 from qpr_jax.pair_model.words import Network, WordsModel
+from qpr_jax.running import progress
 from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.pair_examples import (
     SHARE,
@@ -232,7 +232,7 @@ def train_pair_model(
     """
     words = None
     if config.rerank.candidates:
-        with progress.bar("words model"):
+        with progress("words model"):
             words = train_words(
                 dataset,
                 encoder,

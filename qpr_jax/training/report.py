@@ -35,9 +35,9 @@ from qpr_jax.files import write_atomically, write_json
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.protocol import PAPER
 from qpr_jax.index.vectors import Vectors
-from qpr_jax.machine import cpu_count, peak_memory
 from qpr_jax.pair_model.words import WordsModel
 from qpr_jax.retriever import Retriever
+from qpr_jax.running import cpu_count, peak_memory
 from qpr_jax.training.config import TrainConfig, fingerprint
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metrics import read_json_lines

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpr_jax import progress
 from qpr_jax.data.columns import table_files
 from qpr_jax.data.generated_questions import recombine_questions, replace_words, synthetic_pairs
 from qpr_jax.data.log_clusters import (
@@ -42,6 +41,7 @@ from qpr_jax.data.splits import (
 from qpr_jax.data.tables import read_table
 from qpr_jax.errors import UserError, similar_path
 from qpr_jax.files import user_cache, write_atomically
+from qpr_jax.running import progress
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig, flatten
 from qpr_jax.training.sections import naming, refuse_if
@@ -235,7 +235,7 @@ def _download(path: pathlib.Path) -> None:
     """Download ADDRESS to `path`, whole or not at all; OSError or HTTPException on failure."""
     with urllib.request.urlopen(ADDRESS, timeout=TIMEOUT) as answer, write_atomically(path) as file:
         size = 0
-        with progress.bar("byte", SIZE) as show:
+        with progress("byte", SIZE) as show:
             while size <= SIZE and (chunk := answer.read(1 << 18)):
                 size += file.write(chunk)
                 show(size, "")

@@ -2,7 +2,7 @@ import runpy
 
 import numba
 
-from qpr_jax import machine
+from qpr_jax import running
 
 
 def test_loops_without_a_folder_for_compiled_code_work_and_say_once_which_to_give(
@@ -17,9 +17,9 @@ def test_loops_without_a_folder_for_compiled_code_work_and_say_once_which_to_giv
         return njit(**options)
 
     monkeypatch.setattr(numba, "njit", without_folders)
-    machine._say_uncached.cache_clear()
+    running._say_uncached.cache_clear()
     for _ in range(2):
-        assert machine.compile_loop()(lambda x: x + 1)(1) == 2
+        assert running.compile_loop()(lambda x: x + 1)(1) == 2
     assert caplog.text.count("no folder can keep compiled code") == 1
     assert "NUMBA_CACHE_DIR" in caplog.text
 
@@ -32,8 +32,8 @@ def test_compiled_code_that_is_cut_short_is_compiled_again(tmp_path, monkeypatch
 
     def use():
         scope = runpy.run_path(str(source))
-        machine._remove_damaged.cache_clear()
-        loop = machine.compile_loop()(scope["add"])
+        running._remove_damaged.cache_clear()
+        loop = running.compile_loop()(scope["add"])
         assert loop(1) == 2
         return [*(tmp_path / "cache").rglob("loops.*.nb[ic]")]
 
