@@ -68,7 +68,7 @@ def test_a_search_crosses_few_files():
 
 
 def test_duplicates_cross_few_files():
-    assert len(files_crossed(lambda: find_duplicates(TEXTS))) <= 25
+    assert len(files_crossed(lambda: find_duplicates(TEXTS))) <= 17
 
 
 def test_a_step_crosses_few_files(tmp_path):
