@@ -99,8 +99,8 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
         links += [(rng.choice(members[:i]), members[i], True) for i in range(1, len(members))]
     alone = meanings[clusters:]
     for meaning in alone + rng.sample(meanings[:clusters], int(_NEAR_MISSES * clusters)):
-        known = asked.get(meaning)
-        question = rng.choice(known) if known else ask(random_words(meaning, rng))
+        same = asked.get(meaning)
+        question = rng.choice(same) if same else ask(random_words(meaning, rng))
         links.append((question, rng.choice(asked[_neighbor(meaning, asked, rng)]), False))
     rng.shuffle(links)
     rows: list[Row] = []

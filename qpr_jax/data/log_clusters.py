@@ -69,8 +69,8 @@ def content_hash(path: StrPath) -> str:
     """Return a hash of tables at `path`, in any order, or of a folder of `make_folder`."""
     files = cluster_files(path) if is_made(path) else table_files([str(path)])
     digests = sorted(map(sha256_of, files))
-    every = hashlib.sha256("".join(digests).encode()).hexdigest()
-    return digests[0] if len(digests) == 1 else every
+    combined = hashlib.sha256("".join(digests).encode()).hexdigest()
+    return digests[0] if len(digests) == 1 else combined
 
 
 def make_folder(

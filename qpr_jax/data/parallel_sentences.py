@@ -188,7 +188,7 @@ class _Row(NamedTuple):
 def split_translations(
     files: Sequence[Translations],
     tests: Sequence[Translations],
-    known: Container[str] = (),
+    excluded: Container[str] = (),
     *,
     held_out: int = _HELD_OUT,
 ) -> TranslationSplits:
@@ -199,7 +199,7 @@ def split_translations(
     language. Within a held-out set of a language, each text occurs once. Sentences are chosen by a
     hash of the source, so that languages with the same sources hold out the same ones. If at least
     four times as many questions exist, questions are held out. Dictionaries are never held out.
-    Sources with a normalized text that is `known` are not trained with, either. UserError if
+    Sources whose normalized text is `excluded` are not trained with, either. UserError if
     nothing is left to train with.
     """
     counts = {file.language: Counter[str]() for file in files}
@@ -215,7 +215,7 @@ def split_translations(
             continue
         if not banned.isdisjoint(row.keys):
             kind = "near_held_out"
-        elif row.keys[0] in known:
+        elif row.keys[0] in excluded:
             kind = "held_out_questions"
         else:
             trained[row.file].append(row)
@@ -271,8 +271,8 @@ def _hold_out(
     split_of: dict[str, str] = {}  # of each text that is scored
     scored: dict[str, dict[str, list[_Row]]] = {split: {} for split in HELD_OUT}
     for language in sorted({file.language for file in files}):
-        own = [file.language == language and not file.dictionary for file in files]
-        mine = [row for row in rows if own[row.file]]
+        of_language = [file.language == language and not file.dictionary for file in files]
+        mine = [row for row in rows if of_language[row.file]]
         count = min(held_out, len(mine) // _LARGEST_SHARE)
         asked = [row for row in mine if all(text.endswith(_QUESTION_MARKS) for text in row.pair)]
         mine = asked if len(asked) >= _MIN_QUESTIONS * count else mine

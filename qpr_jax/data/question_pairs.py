@@ -168,10 +168,10 @@ def gather_pairs(
     text_of: dict[Id, str] = {}
     changed: set[Id] = set()
     for identity, text in each:
-        known = text_of.setdefault(identity, text)
-        if known != text:
+        first_text = text_of.setdefault(identity, text)
+        if first_text != text:
             changed.add(identity)
-            if not known.strip():
+            if not first_text.strip():
                 text_of[identity] = text
     whole = all(isinstance(identity, int) for identity in text_of)
     if not whole and any(not str(identity).startswith("=") for identity in text_of):

@@ -194,18 +194,18 @@ def other_candidates(pairs: np.ndarray, clusters: np.ndarray, *, seed: int) -> n
     half of the pairs, no such permutation exists; then questions are sampled from all. There must
     be three clusters.
     """
-    count, own = len(pairs), clusters[pairs[:, 0]]
+    count, row_clusters = len(pairs), clusters[pairs[:, 0]]
     rng = np.random.default_rng(seed)
-    if np.bincount(own).max() * 2 > count:
+    if np.bincount(row_clusters).max() * 2 > count:
         sample = rng.integers(len(clusters), size=count)
-        while len(same := np.flatnonzero(clusters[sample] == own)):
+        while len(same := np.flatnonzero(clusters[sample] == row_clusters)):
             sample[same] = rng.integers(len(clusters), size=len(same))
         return sample
     shuffled = rng.permutation(count)
     # Order the pairs by cluster, clusters at random: then a shift by half the number of pairs gives
     # each pair another cluster, since no cluster has more than half of them.
-    rank_of = rng.permutation(own.max() + 1)
-    ordered = shuffled[np.argsort(rank_of[own[shuffled]], kind="stable")]
+    rank_of = rng.permutation(row_clusters.max() + 1)
+    ordered = shuffled[np.argsort(rank_of[row_clusters[shuffled]], kind="stable")]
     result = np.empty(count, np.int64)
     result[ordered] = np.roll(ordered, count // 2)
     return pairs[result, 1]
@@ -288,30 +288,30 @@ def add_labels(data: QuestionPairs, splits: Splits, labels: QuestionPairs) -> Sp
     is_out = np.array([normalized_text(text) in kept_out for text in labels.questions], np.bool_)
     trained = ~is_out[labels.pairs].any(axis=1)
 
-    known = {text: i for i, text in enumerate(data.questions)}
+    row_of = {text: i for i, text in enumerate(data.questions)}
     # Only questions of a pair that is added, in the order of their texts in `labels`.
     used = np.unique(labels.pairs[trained])
     rows = np.full(len(labels.questions), -1, np.int64)
     for i in used.tolist():
-        rows[i] = known.setdefault(labels.questions[i], len(known))
+        rows[i] = row_of.setdefault(labels.questions[i], len(row_of))
     pairs = rows[labels.pairs[trained]].astype(np.int32).reshape(-1, 2)
     is_duplicate = labels.is_duplicate[trained]
 
-    own = ~np.isin(_keys(data.pairs, len(known)), _keys(pairs, len(known)))
-    all_pairs = np.concatenate([pairs, data.pairs[own]])  # the labels first: they win
-    all_labels = np.concatenate([is_duplicate, data.is_duplicate[own]])
+    unlabeled = ~np.isin(_keys(data.pairs, len(row_of)), _keys(pairs, len(row_of)))
+    all_pairs = np.concatenate([pairs, data.pairs[unlabeled]])  # the labels first: they win
+    all_labels = np.concatenate([is_duplicate, data.is_duplicate[unlabeled]])
     duplicates = all_pairs[all_labels]
-    joined = join_apart(len(known), duplicates, pairs[~is_duplicate])
-    more = len(known) - len(data.questions)
+    joined = join_apart(len(row_of), duplicates, pairs[~is_duplicate])
+    more = len(row_of) - len(data.questions)
     report = data.report | {
         "added_labels": len(pairs),
         "held_out_labels": int((~trained).sum()),
         "overruled_duplicates": int((~joined).sum()),
     }
     ids = np.concatenate([data.ids, data.ids.max(initial=-1) + 1 + np.arange(more)])
-    added = QuestionPairs([*known], ids, all_pairs, all_labels, report)
+    added = QuestionPairs([*row_of], ids, all_pairs, all_labels, report)
     split_of = np.concatenate([splits.split_of, np.full(more, TRAIN, splits.split_of.dtype)])
-    clusters = transitive_clusters(len(known), duplicates[joined])
+    clusters = transitive_clusters(len(row_of), duplicates[joined])
     found = _collect_splits(added, clusters, split_of)
     # The held-out pairs in their old order, so that scores are of the same pairs.
     pairs_of = splits.pairs | {"train": found.pairs["train"]}

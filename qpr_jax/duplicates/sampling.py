@@ -171,9 +171,9 @@ def _posterior(strata: Strata, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
-def _variance(fitted: np.ndarray, yes: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _variance(fitted: np.ndarray, yes: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Variance of a label in each stratum, float64 [H]; nowhere 0, however sure the fit is."""
-    mean = (yes + 2 * fitted + 0.3) / (given + 2.6)
+    mean = (yes + 2 * fitted + 0.3) / (counts + 2.6)
     return mean * (1 - mean)
 
 

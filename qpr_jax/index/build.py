@@ -75,7 +75,7 @@ Encode = Callable[[list[str]], np.ndarray]
 
 def write_build(
     folder: pathlib.Path,
-    given: Iterable[Question],
+    indexed: Iterable[Question],
     encode: Encode,
     index_config: IndexConfig,
     *,
@@ -104,7 +104,7 @@ def write_build(
         with name_in_errors(folder):
             Changes.create(paths["changes"])
             texts = index_config.texts
-            count, following = questions.write_questions(paths["questions"], given, texts)
+            count, following = questions.write_questions(paths["questions"], indexed, texts)
             stored = QuestionFile(paths["questions"])
             if cleaner is None:
                 cleaner = of_texts = _cleaner_of(stored, count, index_config)

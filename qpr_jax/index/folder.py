@@ -118,7 +118,7 @@ class FolderStore:
         index_config: IndexConfig,
         *,
         encoder: str,
-        **how: Any,
+        **options: Any,
     ) -> Self:
         """Index questions in the folder `path` itself; None: in a temporary one.
 
@@ -128,7 +128,7 @@ class FolderStore:
         folder = pathlib.Path(tempfile.mkdtemp(prefix="qpr-") if path is None else path)
         try:
             with folder_lock(folder):
-                write_build(folder, questions, encode, index_config, encoder=encoder, **how)
+                write_build(folder, questions, encode, index_config, encoder=encoder, **options)
             return cls(folder, encoder=encoder, temporary=temporary)
         except BaseException:
             if temporary:

@@ -249,12 +249,12 @@ class MilvusStore:
                 found[entity["id"]] = _question(entity)
         return found
 
-    def _read(self, method: str, **how: Any) -> Any:
+    def _read(self, method: str, **options: Any) -> Any:
         """Call what reads; "Strong" after removals, which a session of pymilvus may miss."""
         level, removals = self._server.consistency, self._removals
         if level == "session" and self._seen < removals:
             level = "strong"
-        found = self._server.call(method, self._name, consistency_level=LEVELS[level], **how)
+        found = self._server.call(method, self._name, consistency_level=LEVELS[level], **options)
         if level == "strong":
             self._seen = max(self._seen, removals)
         return found
@@ -301,10 +301,10 @@ def _create(server: Server, build: str, dimension: int, properties: dict[str, st
 
 
 def _index(server: Server, build: str, index: dict[str, Any]) -> None:
-    how = server.client.prepare_index_params()
-    how.add_index("vector", **index)
+    params = server.client.prepare_index_params()
+    params.add_index("vector", **index)
     server.call("flush", build, timeout=_PATIENCE)
-    server.call("create_index", build, index_params=how, timeout=_PATIENCE)
+    server.call("create_index", build, index_params=params, timeout=_PATIENCE)
     server.call("load_collection", build, timeout=_PATIENCE)
 
 

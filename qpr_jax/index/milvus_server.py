@@ -101,14 +101,14 @@ def index_parameters(index_config: IndexConfig, dimension: int) -> dict[str, Any
         what = "Milvus has `auto` (HNSW32), `Flat`, `HNSW2` to `HNSW99`, and `IVF2000,` (up to "
         what += f"{MAX_LISTS}) before `Flat`, `SQ8` or `PQ50` (a divisor of {dimension}), got"
         raise UserError(f"{what} {index_config.factory!r}", setting="factory")
-    kind, how = "FLAT", {}
+    kind, params = "FLAT", {}
     if match["links"]:
-        kind, how = "HNSW", {"M": int(match["links"]), "efConstruction": 200}
+        kind, params = "HNSW", {"M": int(match["links"]), "efConstruction": 200}
     elif parts:
-        kind, how = "IVF_PQ", {"nlist": lists, "m": parts, "nbits": 8}
+        kind, params = "IVF_PQ", {"nlist": lists, "m": parts, "nbits": 8}
     elif lists:
-        kind, how = f"IVF_{match['codes'].upper()}", {"nlist": lists}
-    return {"index_type": kind, "metric_type": index_config.metric.upper(), "params": how}
+        kind, params = f"IVF_{match['codes'].upper()}", {"nlist": lists}
+    return {"index_type": kind, "metric_type": index_config.metric.upper(), "params": params}
 
 
 def _setting(name: str, choices: tuple[str, ...] = ()) -> str:

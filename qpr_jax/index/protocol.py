@@ -273,9 +273,9 @@ def check_index_config(index_config: IndexConfig, dimension: int) -> None:
     """Raise a UserError unless vectors of this dimension can be indexed so."""
     if not isinstance(index_config, IndexConfig):
         raise UserError(f"`index_config`: expected a IndexConfig, got {index_config!r}")
-    for name, known in (("metric", ("l2", "ip")), ("vectors", ("float32", "float16"))):
-        if (value := getattr(index_config, name)) not in known:
-            raise UserError(f"expected one of {', '.join(known)}, got {value!r}", setting=name)
+    for name, choices in (("metric", ("l2", "ip")), ("vectors", ("float32", "float16"))):
+        if (value := getattr(index_config, name)) not in choices:
+            raise UserError(f"expected one of {', '.join(choices)}, got {value!r}", setting=name)
     if type(index_config.nprobe) is not int or not 1 <= index_config.nprobe <= _MAX_LISTS:
         what = f"expected a number from 1 to {_MAX_LISTS}, got {index_config.nprobe!r}"
         raise UserError(what, setting="nprobe")

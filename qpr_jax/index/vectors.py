@@ -226,8 +226,8 @@ def read_codes(path: pathlib.Path, count: int, width: int) -> faiss.Index:
         codes = faiss.read_index(str(path))
     except (RuntimeError, MemoryError, OverflowError, ValueError) as error:
         raise damaged(path, str(error).splitlines()[0]) from None
-    known = isinstance(codes, faiss.IndexIVF | faiss.IndexHNSW)
-    if not known or codes.ntotal != count or codes.d != width or not codes.is_trained:
+    is_supported = isinstance(codes, faiss.IndexIVF | faiss.IndexHNSW)
+    if not is_supported or codes.ntotal != count or codes.d != width or not codes.is_trained:
         raise damaged(path, f"expected codes of {count:,} vectors, got others")
     return codes
 
@@ -291,13 +291,13 @@ def distances_to(
         return -distances
     size = max(1, _PART // (rows.shape[1] * queries.shape[1]))
     for start in range(0, len(rows), size):
-        part, own = rows[start : start + size], queries[start : start + size]
+        part, origins = rows[start : start + size], queries[start : start + size]
         candidates = vectors[np.maximum(part, 0)].astype(np.float32)
         if metric == "l2":
-            candidates -= own[:, None]
+            candidates -= origins[:, None]
             distances[start : start + size] = np.einsum("ncd,ncd->nc", candidates, candidates)
         else:
-            distances[start : start + size] = -np.einsum("ncd,nd->nc", candidates, own)
+            distances[start : start + size] = -np.einsum("ncd,nd->nc", candidates, origins)
     distances[rows < 0] = np.inf
     return distances
 

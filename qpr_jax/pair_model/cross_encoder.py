@@ -187,14 +187,14 @@ def from_encoder(encoder: TransformerEncoder, *, max_tokens: int, seed: int) -> 
     """
     shape, where = encoder.shape, "encoder"
     tensors = parse_tensors(encoder.contents[WEIGHTS], where)
-    known = {f"bert.{name}": array for name, array in tensors.items()} | tensors
+    arrays = {f"bert.{name}": array for name, array in tensors.items()} | tensors
     rng = np.random.default_rng(seed)
     for name, outputs in zip(HEAD.values(), (shape.hidden_size, 1), strict=True):
         drawn = rng.normal(0, 0.02, (outputs, shape.hidden_size))
-        known = {f"{name}.weight": drawn, f"{name}.bias": np.zeros(outputs)} | known
+        arrays = {f"{name}.weight": drawn, f"{name}.bias": np.zeros(outputs)} | arrays
     limit = min(max_tokens, shape.max_position_embeddings)
     contents = new_files(encoder.contents, limit)
-    weights = parse_weights(known, shape, where, HEAD)
+    weights = parse_weights(arrays, shape, where, HEAD)
     return CrossEncoder(shape, limit, weights, contents)
 
 

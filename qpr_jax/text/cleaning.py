@@ -149,11 +149,11 @@ def _odd_digits() -> tuple[frozenset[str], re.Pattern[str], re.Pattern[str], re.
     """
     kinds: dict[str, list[str]] = {"<super>": [], "<sub>": [], "": []}
     for sign in map(chr, range(0x80, 0x20000)):
-        how, *_ = unicodedata.decomposition(sign).split() or [""]
+        kind, *_ = unicodedata.decomposition(sign).split() or [""]
         plain = unicodedata.normalize("NFKC", sign)
-        if how in kinds and how and (plain.isdigit() or plain in "+-=()in\u2212"):
-            kinds[how].append(sign)
-        elif how and any(map(str.isdigit, plain)) and not sign.isdecimal():
+        if kind in kinds and kind and (plain.isdigit() or plain in "+-=()in\u2212"):
+            kinds[kind].append(sign)
+        elif kind and any(map(str.isdigit, plain)) and not sign.isdecimal():
             kinds[""].append(sign)
     raised, lowered, others = (re.escape("".join(signs)) for signs in kinds.values())
     beside = rf"(?<=\d)[{lowered}]+|()[{lowered}]+(?=\d)"

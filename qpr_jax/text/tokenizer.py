@@ -259,8 +259,8 @@ class WordPieces:
 
     def is_known(self, token_ids: np.ndarray) -> np.ndarray:
         """Return whether each id, int [...], is that of one piece alone: all but padding."""
-        known: np.ndarray = token_ids > 0
-        return known
+        is_piece: np.ndarray = token_ids > 0
+        return is_piece
 
     def known_words(self, words: Iterable[str]) -> set[str] | None:
         """Return which words are no two pieces.
@@ -282,8 +282,8 @@ class WordPieces:
     def whole_words(self) -> dict[str, int]:
         """Return the ids of the pieces that are a word of `text.tokenizer`, by the word."""
         vocabulary = sorted(self._tokenizer.get_vocab().items(), key=lambda item: item[1])
-        known = ((piece, id) for piece, id in vocabulary if 0 < id < self.size)
-        return {piece: id for piece, id in known if tokenize(piece) == [piece]}
+        pieces = ((piece, id) for piece, id in vocabulary if 0 < id < self.size)
+        return {piece: id for piece, id in pieces if tokenize(piece) == [piece]}
 
 
 class PairPieces:
