@@ -255,8 +255,9 @@ def say_joined(questions: Sequence[str], duplicates: np.ndarray, clusters: np.nd
     members = np.flatnonzero(clusters == sizes.argmax())
     of_cluster = duplicates[clusters[duplicates[:, 0]] == sizes.argmax()]
     links = np.unique(np.searchsorted(members, np.sort(of_cluster, axis=1)), axis=0)
+    most_linked = np.argsort(-np.bincount(links.ravel()), kind="stable")[:_TRIED]
     start = f"the labels join {largest:,} of {len(questions):,} questions in one cluster"
-    parts, hub = max((len(_parts(links, node)), -node) for node in _most_linked(links))
+    parts, hub = max((len(_parts(links, node)), -node) for node in most_linked.tolist())
     if parts > 2:
         text = shortened(questions[members[-hub]], 60)
         return f"{start}: {text!r} alone joins {parts:,} clusters; check the rows that name it"
@@ -265,10 +266,6 @@ def say_joined(questions: Sequence[str], duplicates: np.ndarray, clusters: np.nd
         for link in _weakest_links(links, largest)
     )
     return f"{start}, also by the rows {pairs}; check them" if pairs else start
-
-
-def _most_linked(links: np.ndarray) -> list[int]:
-    return np.argsort(-np.bincount(links.ravel()), kind="stable")[:_TRIED].tolist()
 
 
 def _parts(links: np.ndarray, node: int) -> np.ndarray:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import pathlib
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,6 @@ SPLITS = ("train", "validation", "test")
 HELD_OUT = ("validation", "test")
 PAIR = ("id1", "id2")
 TRAIN, VALIDATION, TEST = range(3)
-T = TypeVar("T")
 MOST_HELD_OUT = 5000  # pairs or questions of each held-out split, by default
 
 
@@ -235,25 +234,23 @@ def write_splits(folder: StrPath, data: QuestionPairs, splits: Splits) -> None:
 
 def read_pairs(run: StrPath, split: str) -> np.ndarray:
     """Read the pairs of ids of a split in RUN/splits: int64 [P, 2], the query first."""
-    pairs = _read(run, f"{split}.tsv", lambda first, second: (int(first), int(second)))
-    if not pairs:
-        what = f"{run}: expected pairs of the split {split}, got none"
-        raise UserError(what, remedy="name a run that was trained on pairs")
-    return np.array(pairs, np.int64)
-
-
-def _read(run: StrPath, name: str, parse: Callable[[str, str], T]) -> list[T]:
-    """What `parse` makes of each row of a file in RUN/splits, as `write_splits` writes it."""
     folder = pathlib.Path(run) / "splits"
     if not folder.is_dir():
         what = f"{run}: expected the folder of a run, with splits/, found none"
         raise UserError(what, remedy="give one that `qpr train` or experiments.main made")
+    path = folder / f"{split}.tsv"
     try:
-        lines = (folder / name).read_text("utf-8").splitlines()[1:]
-        return [parse(*line.split("\t")) for line in lines]
-    except (OSError, TypeError, ValueError) as error:
-        what = f"{folder / name}: expected rows of two cells ({error})"
+        lines = path.read_text("utf-8").splitlines()[1:]
+        pairs = [
+            (int(first), int(second)) for first, second in (line.split("\t") for line in lines)
+        ]
+    except (OSError, ValueError) as error:
+        what = f"{path}: expected rows of two cells ({error})"
         raise UserError(what, remedy="restore it") from None
+    if not pairs:
+        what = f"{run}: expected pairs of the split {split}, got none"
+        raise UserError(what, remedy="name a run that was trained on pairs")
+    return np.array(pairs, np.int64)
 
 
 def _shuffle(chosen: np.ndarray, smallest: np.ndarray, seed: int | list[int]) -> np.ndarray:

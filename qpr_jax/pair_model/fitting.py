@@ -85,7 +85,7 @@ def refit(
         held = (folds[clusters[rows.pairs]] == fold).any(axis=1)
         rest = ~held
         if held.any() and 0 < rows.labels[rest].sum() < rest.sum():
-            found = _fit(start, _where(rows, rest))
+            found = _fit(start, _Rows(*(values[rest] for values in rows)))
             scores[held] = probability(_logits(found, rows.inputs[held]))
     facts["after"] = _quality(scores, rows, bins)
     pairs, settings = _fit(start, rows), {"labels": facts}
@@ -179,10 +179,6 @@ def _fit(start: np.ndarray, rows: _Rows) -> np.ndarray:
 
 def _logits(weights: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     return np.asarray(inputs @ weights[:-1] + weights[-1])
-
-
-def _where(rows: _Rows, which: np.ndarray) -> _Rows:
-    return _Rows(*(values[which] for values in rows))
 
 
 def _quality(scores: np.ndarray, rows: _Rows, bins: int) -> dict[str, Any]:

@@ -170,8 +170,10 @@ def explain(
     # As they are: whatever compares texts cleans them, and twice would differ from once.
     text, *others = as_texts([text, *others], "text and other")
     query, *cleaned = store.cleaner.clean_all([text, *others])
-    left, *vectors = encoder.encode([query, *cleaned])
-    distances = [_distance(store, left, right) for right in vectors]
+    vectors, index_config = encoder.encode([query, *cleaned]), store.index_config
+    stored = vectors[1:].astype(index_config.vectors)  # as if they were indexed
+    rows = np.arange(len(stored))[None]
+    distances = distances_to(vectors[:1], stored, rows, index_config.metric)[0].tolist()
     nearest = int(np.argmin(distances))
     hit = Hit(-1, others[nearest], distances[nearest])
     if model is not None:
@@ -180,14 +182,6 @@ def explain(
     named = tuple(name for name, there in zip(GUARDS, found, strict=True) if there)
     differences = find_differences(query, cleaned[nearest])
     return Explanation(hit.distance, hit.score, named, differences)
-
-
-def _distance(store: Store, left: np.ndarray, right: np.ndarray) -> float:
-    """Compute the distance of a query float32 [d] to a text, were that one indexed: float32 [d]."""
-    stored = right.astype(store.index_config.vectors)[None]
-    return float(
-        distances_to(left[None], stored, np.zeros((1, 1), int), store.index_config.metric)[0, 0]
-    )
 
 
 def _texts_of(store: Store, id: Id | None) -> list[str]:

@@ -133,12 +133,9 @@ def apart_digits(text: str) -> str:
     if text.isascii() or (found := _odd_digits())[0].isdisjoint(text):
         return text
     _, raised, lowered, others = found
-    text = raised.sub(r"^\g<0>", lowered.sub(_set_apart, text))
+    text = lowered.sub(lambda sign: f"_{sign[0]}" if sign[1] is None else f"{sign[0]}_", text)
+    text = raised.sub(r"^\g<0>", text)
     return others.sub(lambda sign: f" {nfkc(sign[0])} ".replace("\u2044", "/"), text)
-
-
-def _set_apart(lowered: re.Match[str]) -> str:
-    return f"_{lowered[0]}" if lowered[1] is None else f"{lowered[0]}_"
 
 
 @functools.cache

@@ -55,17 +55,12 @@ def without_html(text: str) -> str:
         if _is_element(plain):
             plain = plain[plain.index(">") + 1 : plain.rindex("</")]
         text = html.unescape(_TAG.sub("", _BLOCK_TAG.sub("\n", plain))).strip() or text
-    elif "&" in text and all(map(_is_read, _LONE_ENTITY.findall(text))):
+    # A blank between blanks is what a text is about; an entity that is a word or a sign is read.
+    elif "&" in text and all(
+        tokenize(html.unescape(lone), signs=True) for lone in _LONE_ENTITY.findall(text)
+    ):
         text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text).strip() or text
     return text
-
-
-def _is_read(entity: str) -> bool:
-    """Return whether an entity is a word or a sign.
-
-    A blank between blanks is what a text is about.
-    """
-    return bool(tokenize(html.unescape(entity), signs=True))
 
 
 def _is_markup(text: str) -> bool:
