@@ -23,7 +23,7 @@ from tests.encoders.examples import encode_rows
 
 STEPS = 3
 EXTRAS = {"loss.mask_own_cluster": True, "batch.hard_negatives": 8}
-SDML = {"loss.symmetric": True, "loss.prior": "distance", "loss.distance": "euc"}
+SDML = {"loss.symmetric": True, "loss.distance": "euc"}
 KINDS = {
     "plain": {},
     "options": SDML | EXTRAS | {"batch.token_dropout": 0.2},
