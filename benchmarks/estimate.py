@@ -2,11 +2,13 @@
 
     pip install --no-deps 'libtpu==0.0.42.*'
     python -m benchmarks.estimate --platform tpu --topology v5e:2x4 [--quick] [--sizes 512 262144]
+        [--batches 512 8192]
 
 libtpu compiles for a TPU on any machine, and writes into the program how many cycles it estimates
-for each operation. Nothing runs: all times are estimates. They leave out collectives and what
-happens on the host. A loop counts as often as it repeats; of a condition no branch counts. With
-`--save` the saved rows that a call does not estimate stay.
+for an operation. Nothing runs: all times are estimates. They leave out collectives, what happens
+on the host, and sorts, scatters and gathers, for which libtpu has no estimate: the table counts
+them. A loop counts as often as it repeats; of a condition no branch counts. With `--save` the saved
+rows that a call does not estimate stay.
 """
 
 from __future__ import annotations
@@ -45,14 +47,16 @@ _ENVIRONMENT = {
 _COLLECTIVE = re.compile(
     r"= (.+?) (?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
 )
+_UNTIMED = re.compile(r" (sort|scatter|gather)\(")
 _BYTES = {"pred": 1, "bf16": 2, "f16": 2, "f64": 8, "s64": 8, "u64": 8}
 
 
 class Estimate(NamedTuple):
-    """Seconds by kind of operation, and the bytes that each collective gives a device."""
+    """Seconds by kind of operation, collectives by their bytes, and what has no estimate."""
 
     seconds: dict[str, float]
-    moved: list[int]
+    moved: list[int]  # the bytes that each collective gives a device
+    untimed: dict[str, int]  # operations by kind
 
 
 def read_program(text: str) -> Estimate:
@@ -66,13 +70,17 @@ def read_program(text: str) -> Estimate:
             entry = start[2] if start[1] else entry
         else:
             body.append(line)
-    found = Estimate(collections.defaultdict(float), [])
+    found = Estimate(collections.defaultdict(float), [], collections.Counter())
 
     def add(name: str, times: int) -> None:
         for line in bodies.get(name, []):
             if loop := re.search(r" while\(.*condition=%?([\w.\-]+), body=%?([\w.\-]+)", line):
                 limits = re.findall(r"constant\((\d+)\)", "\n".join(bodies[loop[1]]))
                 add(loop[2], times * max(map(int, limits), default=1))
+            if fused := re.search(r" fusion\(.*calls=%?([\w.\-]+)", line):
+                add(fused[1], times)
+            if untimed := _UNTIMED.search(line):
+                found.untimed[untimed[1]] += times
             if moved := _COLLECTIVE.search(line):
                 found.moved.extend(times * [_bytes(moved[1])])
             if cycles := re.search(r'"estimated_cycles":"(\d+)"', line):
@@ -102,6 +110,9 @@ def row(name: str, devices: int, function: Any, arguments: Any, operations: floa
     operations = operations or compiled.cost_analysis()["flops"]
     longest = sorted(found.seconds.items(), key=lambda item: -item[1])[:4]
     kinds = ", ".join(f"{kind} {1e3 * seconds:.3g}" for kind, seconds in longest)
+    if found.untimed:
+        counts = (f"{count} {kind}s" for kind, count in sorted(found.untimed.items()))
+        kinds += f"; without {', '.join(counts)}"
     cells = [name, f"{devices}", f"{1e3 * sum(found.seconds.values()):.4g}"]
     cells += [f"{1e3 * operations / PEAK:.3g}", kinds]
     cells += [f"{len(found.moved)}", f"{sum(found.moved) / 1e6:.3g}"]
@@ -131,8 +142,11 @@ def loss_row(mesh: Any, size: int, symmetric: bool, precision: str) -> list[str]
         return row(name, mesh.size, function, (side, side), operations)
 
 
-def step_rows(meshes: list[Any], preset: str, precision: str) -> list[list[str]]:
-    """Estimate the last phase of the training of a preset; a teacher's vectors are ones."""
+def step_rows(meshes: list[Any], preset: str, precision: str, pairs: int) -> list[list[str]]:
+    """Estimate the last phase of the training of a preset; a teacher's vectors are ones.
+
+    pairs: of a batch; 0: as many as the preset has.
+    """
     import dataclasses
 
     import jax
@@ -148,7 +162,9 @@ def step_rows(meshes: list[Any], preset: str, precision: str) -> list[list[str]]
     from qpr_jax.training.sources import find_quora
     from qpr_jax.training.teacher import Teacher
 
-    config = load_config(preset, {"precision": precision})
+    config = load_config(
+        preset, {"precision": precision} | ({"batch_size": pairs} if pairs else {})
+    )
     path = find_quora() if config.data.source == "quora" else None
     dataset = load_dataset(config, path)
     if config.teacher.model:
@@ -200,6 +216,7 @@ def main() -> int:
     parser.add_argument("--platform", choices=["tpu"], default="tpu")
     parser.add_argument("--topology", default="v5e:2x4")
     parser.add_argument("--presets", nargs="*", default=PRESETS)
+    parser.add_argument("--batches", nargs="+", type=int, default=[0], help="pairs of a step")
     parser.add_argument("--sizes", nargs="*", type=int, default=SIZES)
     parser.add_argument("--devices", nargs="+", type=int, default=DEVICES)
     parser.add_argument("--precision", default="default")
@@ -218,7 +235,12 @@ def main() -> int:
         platform=options.platform, topology_name=options.topology
     ).devices
     meshes = [Mesh(np.array(found[:count]), ("data",)) for count in options.devices]
-    rows = [r for preset in options.presets for r in step_rows(meshes, preset, options.precision)]
+    rows = [
+        r
+        for preset in options.presets
+        for pairs in options.batches
+        for r in step_rows(meshes, preset, options.precision, pairs)
+    ]
     rows += [
         loss_row(mesh, size, symmetric, options.precision)
         for size in options.sizes

@@ -32,7 +32,6 @@ TEACHER: dict[str, Any] = {"teacher.model": "minilm", "teacher.epochs": 0}
 LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
     "sdml": ("SDML, eps 0.3", {}),
     "eps_0": ("SDML, eps 0", {"loss.smoothing": 0.0}),
-    "distance": ("SDML, prior by distance", {"loss.prior": "distance"}),
     "multi": ("SDML, all of the cluster positive", {"loss.names": ("multi_positive",)}),
     "infonce": ("InfoNCE", {"loss.names": ("ranking",)}),
     "debiased": ("debiased contrastive", {"loss.names": ("debiased",)}),

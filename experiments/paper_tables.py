@@ -56,7 +56,6 @@ ROWS: dict[str, dict[str, Any]] = {
     "tl_hard_anchor_ssd": TRIPLET | {"loss.negatives": "hard_anchor"},
     "tl_ssd_margin_5": TRIPLET | {"loss.margin": 5.0},
     "tl_ssd_margin_50": TRIPLET | {"loss.margin": 50.0},
-    "distance_prior": {"loss.prior": "distance"},
     "mask": MASK,
     "symmetric": SYMMETRIC,
     "even": EVEN,
@@ -78,7 +77,6 @@ IDEAS = {
     "bag_of_words": "the sum of the word embeddings beside the maxima",
     "word_dropout": "drop a fifth of the words",
     "decay": "decay the learning rate to 0 in ten epochs",
-    "distance_prior": "distance prior",
 }
 
 

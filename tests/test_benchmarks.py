@@ -16,6 +16,10 @@ PROGRAM = """
 }
 %body (p: (s32[])) -> (s32[]) {
   %a = f32[4]{0} fusion(%x), metadata={op_name="jit(f)/exp.2"}, {"estimated_cycles":"50"}
+  %c = f32[4]{0} fusion(%x), kind=kCustom, calls=%scattered
+}
+%scattered (p: f32[4]) -> f32[4] {
+  ROOT %s = f32[4]{0} scatter(%p, %i, %u), to_apply=%add
 }
 ENTRY %main (p: f32[4]) -> f32[4] {
   %loop = (s32[]) while(%t), condition=%cond, body=%body
@@ -40,10 +44,11 @@ def test_every_program_has_saved_tables():
 
 
 def test_an_estimate_adds_up_a_program():
-    """A loop counts as often as it repeats, a collective with its bytes."""
+    """A loop counts as often as it repeats, a collective with its bytes, a scatter apart."""
     found = read_program(PROGRAM)
     assert found.seconds == {"exp": 150 / CLOCK, "mul": 7 / CLOCK}
     assert found.moved == [4 * 8 * 4 + 2 * 2]
+    assert found.untimed == {"scatter": 3}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")

@@ -8,8 +8,6 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jax.scipy.special import entr
 
 from qpr_jax.losses.batch import both_ways
 from qpr_jax.losses.distances import (
@@ -19,8 +17,7 @@ from qpr_jax.losses.distances import (
     paired_distances,
     squared_distances,
 )
-from qpr_jax.losses.prior import mean_logits, target_entropy
-from qpr_jax.losses.row_logsumexp import divergences
+from qpr_jax.losses.row_logsumexp import divergences, target_entropy
 
 
 def sdml_loss(
@@ -31,25 +28,21 @@ def sdml_loss(
     *,
     smoothing: float = 0.3,
     distance: Literal["ssd", "euc"] = "ssd",
-    prior: Literal["uniform", "distance"] = "uniform",
     both: bool = False,
     axis_name: Hashable | None = None,
 ) -> jax.Array:
     """Return the KL divergence of each row's smoothed targets from the softmax of -D, [n].
 
     With D_ij the distance of query i and candidate j, and m candidates, the prediction is p_ij =
-    softmax_j(-D_ij) and the target t_ij = (1 - smoothing) [j is the positive] + smoothing q_ij,
-    with q the prior. Squared distances with the uniform prior never need n x m numbers in memory;
-    their gradient is cheapest where all rows have one weight, as in a mean. Forward-mode
-    derivatives are not supported.
+    softmax_j(-D_ij) and the target t_ij = (1 - smoothing) [j is the positive] + smoothing / m.
+    Squared distances never need n x m numbers in memory; their gradient is cheapest where all rows
+    have one weight, as in a mean. Forward-mode derivatives are not supported.
 
     Args:
       queries, candidates, positives, clusters: as in `qpr_jax.losses`. Candidates that a row skips
-        count neither for the prior nor for m.
-      smoothing: the mass spread by the prior, 0 to 1; 0 gives plain cross-entropy.
+        do not count for m.
+      smoothing: the mass spread evenly over all candidates, 0 to 1; 0 gives plain cross-entropy.
       distance: "ssd", the squared Euclidean one, or "euc", its root.
-      prior: "uniform", 1/m on every candidate, including the positive, or "distance", the softmax
-        of -D over the negatives, without a gradient (all on the positive if there is no negative).
       both, axis_name: as in `qpr_jax.losses`.
 
     Example:
@@ -60,7 +53,7 @@ def sdml_loss(
     Source:
       Bonadiman, Kumar and Mittal (2019), equations (3) and (4), Figure 2.
     """
-    if distance == "ssd" and prior == "uniform":
+    if distance == "ssd":
         # |x_i|^2 changes no softmax of a row, and |y_j|^2 none of a column. The center keeps both
         # small.
         center = mean_vector(candidates)[None]
@@ -76,7 +69,7 @@ def sdml_loss(
             both=both,
             axis_name=axis_name,
         )
-    loss = functools.partial(_of_all_distances, smoothing, distance, prior)
+    loss = functools.partial(_of_all_distances, smoothing, distance)
     if both:
         loss = functools.partial(both_ways, loss, axis_name=axis_name)
     return loss(queries, candidates, positives, clusters)
@@ -85,7 +78,6 @@ def sdml_loss(
 def _of_all_distances(
     smoothing: float,
     distance: str,
-    prior: str,
     queries: jax.Array,
     candidates: jax.Array,
     positives: jax.Array,
@@ -99,14 +91,6 @@ def _of_all_distances(
     hidden = ~is_negative(positives, clusters, len(candidates))
     others = jnp.where(hidden, -jnp.inf, logits)
     cross_entropy = jax.nn.softplus(jax.nn.logsumexp(others, axis=1) - positive)
-    if prior == "uniform":
-        count, mean = mean_logits(logits, positive, hidden)
-        entropy = target_entropy(count, smoothing)
-    else:
-        spread = jax.nn.softmax(lax.stop_gradient(others), axis=1, where=~hidden)
-        alone = hidden.all(axis=1)
-        mean = jnp.where(hidden, 0, spread * logits).sum(axis=1)
-        mean = jnp.where(alone, positive, mean)
-        kept = entr(jnp.asarray(1 - smoothing, logits.dtype))
-        entropy = jnp.where(alone, 0, entr(smoothing * spread).sum(axis=1) + kept)
-    return cross_entropy + smoothing * (positive - mean) - entropy
+    count = ((~hidden).sum(axis=1) + 1).astype(positive.dtype)
+    mean = (jnp.where(hidden, 0, logits).sum(axis=1) + positive) / count
+    return cross_entropy + smoothing * (positive - mean) - target_entropy(count, smoothing)

@@ -44,7 +44,7 @@ class ConvEncoder(nnx.Module):
         bag_of_words: bool = False,
         normalize: bool = False,
         compute_dtype: str = "float32",
-        precision: str | lax.PrecisionLike = "highest",
+        precision: str = "highest",
         rngs: nnx.Rngs,
     ) -> None:
         """Draw the weights: `filters` of each size, products of `compute_dtype` and `precision`."""
@@ -74,8 +74,6 @@ class ConvEncoder(nnx.Module):
     ) -> jax.Array:
         """Encode blocks of questions that share a list of unique token ids.
 
-        Each product of a token and a part of a kernel is computed once for a unique token.
-
         Args:
           unique_ids: int32 [U], token ids; the first is 0 (padding).
           blocks: int32 [n_b, L_b] each, rows of `unique_ids`, zero-padded on the right.
@@ -96,11 +94,13 @@ class ConvEncoder(nnx.Module):
         dense = ([bias[...] for bias in self.biases], self.projection[...])
         if axis_name is not None:  # so that the gradient is summed over the devices once
             kernels, dense = lax.pcast((kernels, dense), axis_name, to="varying")
-        tables = []
-        for kernel in kernels:
-            width, _, filters = kernel.shape
-            table = self._product(embedded, kernel.reshape(width, -1))
-            tables.append(table.reshape(-1, filters))
+        sizes = tuple(kernel.shape[1] for kernel in kernels)
+        source: Any = [self._table(embedded, kernel) for kernel in kernels]
+        convolution = ""
+        if convolves():
+            source = embedded, kernels
+            # A TPU rounds the factors of products of this precision to bfloat16.
+            convolution = "default" if self.compute_dtype == "bfloat16" else self.precision
 
         def project(weights: Any, maxima: list[jax.Array], ids: jax.Array) -> jax.Array:
             biases, projection, bag = weights
@@ -113,13 +113,17 @@ class ConvEncoder(nnx.Module):
 
         head_weights = (*dense, embedded if self.bag_of_words else None)
         block_ids = tuple(map(jnp.asarray, blocks))
-        sizes = tuple(kernel.shape[1] for kernel in kernels)
-        how = Pooling(project, sizes, chunk)
-        return conv_max_pool(how, tables, head_weights, block_ids)
+        how = Pooling(project, sizes, chunk, convolution=convolution)
+        return conv_max_pool(how, source, head_weights, block_ids)
 
     def _rows(self, ids: jax.Array) -> jax.Array:
         """Return rows of the embedding table, zeros for padding: float32 [n, e]."""
         return jnp.where((ids > 0)[:, None], self.embedding[ids], 0)
+
+    def _table(self, embedded: jax.Array, kernel: jax.Array) -> jax.Array:
+        """Multiply each token by each slice of a kernel: float32 [U * size, f]."""
+        width, _, filters = kernel.shape
+        return self._product(embedded, kernel.reshape(width, -1)).reshape(-1, filters)
 
     def _product(self, left: jax.Array, right: jax.Array) -> jax.Array:
         return product("ij,jk->ik", left, right, dtype=self.compute_dtype, precision=self.precision)
@@ -132,29 +136,42 @@ def _limit_norms(embedded: jax.Array, limits: jax.Array) -> jax.Array:
     return embedded * jnp.where(limits > 0, most / norms, 1)[:, None]
 
 
+def convolves() -> bool:
+    """Choose by platform: convolve, or add rows of tables of products.
+
+    Tables need fewer operations, since a product is computed once for a unique token. But each
+    maximum then gives its gradient to one number for each place of its kernel. A CPU and a GPU
+    scatter single numbers well; a TPU sorts them first, and has operations to spare.
+    """
+    return jax.default_backend() == "tpu"
+
+
 class Pooling(NamedTuple):
     """How questions are pooled."""
 
     # (weights, the maxima [n, f] of each kernel, ids [n, L]) -> [n, d], each question by itself.
     head: Callable[[Any, list[jax.Array], jax.Array], jax.Array]
-    kernel_sizes: tuple[int, ...]  # tokens that a position covers, for each table
+    kernel_sizes: tuple[int, ...]  # tokens that a position covers, for each kernel
     # Process at most this number of questions at a time, store none of their maxima and recompute
     # them for the gradient; 0: store the maxima.
     chunk: int = 0
     max_scores: int = MAX_SCORES  # positions times filters, in memory at a time
+    convolution: str = ""  # the precision of its products; "": add rows of tables
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def conv_max_pool(how: Pooling, *arrays: Any) -> jax.Array:
-    """Convolve by adding table rows, take the maximum over time, and apply the head.
+    """Score positions, take the maximum over time, and apply the head.
 
     The score of a position is the sum of the products of the tokens that the kernel covers. Where
     positions tie, the gradient goes to the first. Returns float32 [sum of n_b, d].
 
-    arrays: a list of tables, float32 [U * size, f] each, whose row u * size + k is the product of
-      token u with the k-th slice of a kernel, and token 0 is padding; the weights of the head, a
-      tree, which must vary over the devices as the tables do (`lax.pcast`); and a tuple of blocks,
-      int32 [n_b, L_b] each, tokens of the tables, zero-padded on the right.
+    arrays: where the scores come from; the weights of the head, a tree, which must vary over the
+      devices as the former do (`lax.pcast`); and a tuple of blocks, int32 [n_b, L_b] each, of
+      unique tokens, zero-padded on the right. Scores come from the embeddings, float32 [U, e], and
+      kernels, float32 [e, size, f] each; or from a list of tables, float32 [U * size, f] each,
+      whose row u * size + k is the product of token u with the k-th slice of a kernel. Token 0 is
+      padding.
 
     Source of the chunks: Gao, Zhang, Han and Callan (2021), "Scaling Deep Contrastive Learning
     Batch Size under Memory Limited Setup".
@@ -163,39 +180,43 @@ def conv_max_pool(how: Pooling, *arrays: Any) -> jax.Array:
 
 
 def _forward(
-    how: Pooling, tables: list[jax.Array], weights: Any, blocks: tuple[jax.Array, ...]
+    how: Pooling, source: Any, weights: Any, blocks: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, Any]:
     def encode(ids: jax.Array) -> Any:
-        pooled = _maxima(tables, how.kernel_sizes, ids)
+        pooled = _maxima(how, source, ids)
         return how.head(weights, pooled[0], ids), None if how.chunk else pooled
 
     vectors, stored = [], []
     for block in blocks:
-        size = _tile_size(how, block, tables)
+        size = _tile_size(how, block, source)
         result, pooled = lax.map(encode, in_tiles(block, size))
         vectors.append(join_tiles(result, len(block)))
         stored.append(pooled)
-    return jnp.concatenate(vectors), (tables, weights, blocks, stored)
+    return jnp.concatenate(vectors), (source, weights, blocks, stored)
 
 
 def _backward(how: Pooling, residuals: Any, gradient: jax.Array) -> tuple[Any, Any, None]:
-    tables, weights, blocks, stored = residuals
+    source, weights, blocks, stored = residuals
 
     def step(sums: Any, inputs: Any) -> tuple[Any, None]:
-        table_gradients, weight_gradients = sums
+        source_gradients, weight_gradients = sums
         ids, gradient, pooled = inputs
-        maxima, positions = pooled or _maxima(tables, how.kernel_sizes, ids)
+        maxima, positions = pooled or _maxima(how, source, ids)
         head_vjp = jax.vjp(lambda w, m: how.head(w, m, ids), weights, maxima)[1]
         added, maxima_gradients = head_vjp(gradient)
-        by_table = zip(table_gradients, how.kernel_sizes, positions, maxima_gradients, strict=True)
-        table_gradients = [_scatter_gradient(*inputs, ids) for inputs in by_table]
-        return (table_gradients, jax.tree.map(jnp.add, weight_gradients, added)), None
+        at = positions, maxima_gradients, ids
+        if not how.convolution:
+            source_gradients = _scatter_gradients(how.kernel_sizes, source_gradients, *at)
+        else:
+            slopes = _convolution_gradients(how, source, *at)
+            source_gradients = jax.tree.map(jnp.add, source_gradients, slopes)
+        return (source_gradients, jax.tree.map(jnp.add, weight_gradients, added)), None
 
     # One sum for all blocks: a table is the largest array of a step.
-    sums = jax.tree.map(jnp.zeros_like, (tables, weights))
+    sums = jax.tree.map(jnp.zeros_like, (source, weights))
     start = 0
     for block, pooled in zip(blocks, stored, strict=True):
-        size = _tile_size(how, block, tables)
+        size = _tile_size(how, block, source)
         block_gradient = gradient[start : start + len(block)]
         inputs = (in_tiles(block, size), in_tiles(block_gradient, size), pooled)
         sums, _ = lax.scan(step, sums, inputs)
@@ -206,10 +227,34 @@ def _backward(how: Pooling, residuals: Any, gradient: jax.Array) -> tuple[Any, A
 conv_max_pool.defvjp(_forward, _backward)
 
 
-def _tile_size(how: Pooling, block: jax.Array, tables: list[jax.Array]) -> int:
+def _tile_size(how: Pooling, block: jax.Array, source: Any) -> int:
     """Return how many questions of a block are encoded at a time."""
-    scores = max(1, block.shape[1]) * max(table.shape[1] for table in tables)
+    widest = max(array.shape[-1] for array in jax.tree.leaves(source))
+    scores = max(1, block.shape[1]) * widest
     return max(1, min(how.chunk or len(block), how.max_scores // scores))
+
+
+def _scores(how: Pooling, source: Any, ids: jax.Array) -> list[jax.Array]:
+    """Return the score of each position of some questions, [n, L, f] for each kernel."""
+    if not how.convolution:
+        tables = zip(source, how.kernel_sizes, strict=True)
+        return [
+            functools.reduce(jnp.add, (table[rows] for rows in _table_rows(ids, size)))
+            for table, size in tables
+        ]
+    embedded, kernels = source
+    tokens = embedded[ids]
+    return [
+        lax.conv_general_dilated(
+            tokens,
+            kernel,
+            window_strides=(1,),
+            padding=[(size // 2, size - 1 - size // 2)],
+            dimension_numbers=("NWC", "IWO", "NWC"),
+            precision=how.convolution,
+        )
+        for kernel, size in zip(kernels, how.kernel_sizes, strict=True)
+    ]
 
 
 def _table_rows(ids: jax.Array, size: int) -> list[jax.Array]:
@@ -219,13 +264,10 @@ def _table_rows(ids: jax.Array, size: int) -> list[jax.Array]:
     return [padded[:, k : k + ids.shape[1]] * size + k for k in range(size)]
 
 
-def _maxima(
-    tables: list[jax.Array], kernel_sizes: tuple[int, ...], ids: jax.Array
-) -> tuple[list[jax.Array], list[jax.Array]]:
+def _maxima(how: Pooling, source: Any, ids: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
     """Return the maxima of each kernel and their positions, [n, f] each."""
     maxima, first = [], []
-    for table, size in zip(tables, kernel_sizes, strict=True):
-        scores = functools.reduce(jnp.add, (table[rows] for rows in _table_rows(ids, size)))
+    for scores in _scores(how, source, ids):
         positions = lax.broadcasted_iota(jnp.int32, scores.shape, 1)
         own = (ids > 0)[:, :, None] | (positions == 0)
         scores = jnp.where(own, scores, -jnp.inf)
@@ -237,13 +279,36 @@ def _maxima(
     return maxima, first
 
 
-def _scatter_gradient(
-    table: jax.Array, size: int, position: jax.Array, gradient: jax.Array, ids: jax.Array
-) -> jax.Array:
-    """Add the gradient of the maxima of some questions to the table's gradient."""
-    filters = jnp.arange(table.shape[1])[None]
-    # Each filter's gradient goes to the tokens of one position only: scattering single numbers
-    # takes a quarter of the time of scattering whole rows, which are mostly 0.
-    for rows in _table_rows(ids, size):
-        table = table.at[jnp.take_along_axis(rows, position, axis=1), filters].add(gradient)
-    return table
+def _scatter_gradients(
+    sizes: tuple[int, ...],
+    tables: list[jax.Array],
+    positions: list[jax.Array],
+    gradients: list[jax.Array],
+    ids: jax.Array,
+) -> list[jax.Array]:
+    """Add the gradients of the maxima of some questions to those of the tables."""
+    added = []
+    for table, size, position, gradient in zip(tables, sizes, positions, gradients, strict=True):
+        filters = jnp.arange(table.shape[1])[None]
+        # Each filter's gradient goes to the tokens of one position only: scattering single numbers
+        # takes a quarter of the time of scattering whole rows, which are mostly 0.
+        for rows in _table_rows(ids, size):
+            table = table.at[jnp.take_along_axis(rows, position, axis=1), filters].add(gradient)
+        added.append(table)
+    return added
+
+
+def _convolution_gradients(
+    how: Pooling,
+    source: Any,
+    positions: list[jax.Array],
+    gradients: list[jax.Array],
+    ids: jax.Array,
+) -> Any:
+    """Return the gradients of embeddings and kernels, of the maxima of some questions."""
+    places = jnp.arange(ids.shape[1])[None, :, None]
+    slopes = [
+        jnp.where(places == position[:, None], gradient[:, None], 0)
+        for position, gradient in zip(positions, gradients, strict=True)
+    ]
+    return jax.vjp(lambda source: _scores(how, source, ids), source)[1](slopes)[0]

@@ -128,7 +128,6 @@ class LossConfig(Section):
     smoothing: Annotated[float, Field(ge=0, le=1)] = setting(
         0.3, "Label smoothing: probability spread over all candidates."
     )
-    prior: Literal["uniform", "distance"] = setting("uniform", "How SDML spreads `smoothing`.")
     symmetric: bool = setting(False, "Also score candidates against all queries.")
     mask_own_cluster: bool = setting(False, "Known paraphrases of a query are not negatives.")
     negatives: Literal["random", "hard", "hard_anchor"] = setting(

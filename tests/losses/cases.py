@@ -55,9 +55,7 @@ CASES = [
         {"symmetric": True, "smoothing": 0.2},
         {"smoothing": 0.0},
         {"smoothing": 1.0},
-        {"prior": "distance"},
         {"distance": "euc", "symmetric": True},
-        {"distance": "euc", "prior": "distance", "symmetric": True},
     ),
     *_cases(
         "ranking",

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.lax import stop_gradient
 from jax.scipy.special import xlogy
 
 
@@ -60,25 +59,22 @@ def divergence(targets, logits):
     return (xlogy(targets, targets) - targets * logs).sum(axis=1).mean()
 
 
-def one_way(logits, clusters, smoothing, prior):
+def one_way(logits, clusters, smoothing):
     negative, own = negatives_of(*logits.shape, clusters), np.eye(*logits.shape)
     logits = jnp.where(negative | (own > 0), logits, -jnp.inf)
     spread = (negative + own) / (negative + own).sum(axis=1, keepdims=True)
-    if prior == "distance":
-        others = jax.nn.softmax(jnp.where(negative, stop_gradient(logits), -jnp.inf), axis=1)
-        spread = jnp.where(negative.any(axis=1, keepdims=True), others, own)
     return divergence((1 - smoothing) * own + smoothing * spread, logits)
 
 
-def both_ways(logits, clusters, smoothing, symmetric, prior="uniform"):
-    value = one_way(logits, clusters, smoothing, prior)
+def both_ways(logits, clusters, smoothing, symmetric):
+    value = one_way(logits, clusters, smoothing)
     if not symmetric:
         return value
-    return (value + one_way(logits[:, : len(logits)].T, clusters, smoothing, prior)) / 2
+    return (value + one_way(logits[:, : len(logits)].T, clusters, smoothing)) / 2
 
 
-def sdml(x, y, clusters=None, *, smoothing=0.3, distance="ssd", prior="uniform", symmetric=False):
-    return both_ways(-distances_of(x, y, distance), clusters, smoothing, symmetric, prior)
+def sdml(x, y, clusters=None, *, smoothing=0.3, distance="ssd", symmetric=False):
+    return both_ways(-distances_of(x, y, distance), clusters, smoothing, symmetric)
 
 
 def ranking(x, y, clusters=None, *, similarity_scale=20.0, smoothing=0.0, symmetric=False):

@@ -64,7 +64,7 @@ def test_any_number_of_devices_gives_the_same(case, devices, checked):
     check(over_devices(case.loss, devices, batch, check_vma=checked), case.expected(*batch))
 
 
-@pytest.mark.parametrize("case", [CASES[1], CASES[8]], ids=str)
+@pytest.mark.parametrize("case", [CASES[1], CASES[6]], ids=str)
 @pytest.mark.parametrize("sizes", [(1, 0, 3), (2, 5, 4), (31, 0, 7), (513, 2, 20), (700, 88, 33)])
 def test_both_directions_of_odd_sizes(case, sizes, monkeypatch):
     """Also where the products are computed twice, and without clusters."""
@@ -76,7 +76,7 @@ def test_both_directions_of_odd_sizes(case, sizes, monkeypatch):
     check(value_and_gradients(case)(x, y, clusters), tuple(map(np.asarray, (kept[0], *kept[1]))))
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[7], CASES[8]], ids=str)
+@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[5], CASES[6]], ids=str)
 def test_the_order_of_an_accelerator_gives_the_same(case, monkeypatch):
     """A TPU keeps exponentials in bfloat16 where the products are."""
     batch = batch_of(case, 33, 20, 7)
@@ -92,7 +92,7 @@ def test_the_order_of_an_accelerator_gives_the_same(case, monkeypatch):
         check(found, expected, 1e-5)
 
 
-@pytest.mark.parametrize("case", [CASES[1], CASES[8]], ids=str)
+@pytest.mark.parametrize("case", [CASES[1], CASES[6]], ids=str)
 def test_both_directions_gather_the_candidates_alone(case):
     """And reduce two numbers a column: its maximum and its sum."""
     x, y, clusters = pairs(16, 16, 10)
@@ -121,7 +121,7 @@ def test_a_large_common_offset_changes_nothing(case):
     check(value_and_gradients(case)(*batch), case.expected(*batch))
 
 
-@pytest.mark.parametrize("case", [CASES[1], CASES[6], CASES[10]], ids=str)
+@pytest.mark.parametrize("case", [CASES[1], CASES[4], CASES[8]], ids=str)
 def test_without_clusters_every_other_candidate_is_a_negative(case):
     x, y, clusters = pairs(13, 21, 7)
     without = value(case, x, y, None)
@@ -138,7 +138,7 @@ def test_cluster_ids_of_any_integer_type():
     assert value(case, x, y, ids) == value(case, x, y, ids.tolist()) == expected
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[4], CASES[10]], ids=str)
+@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[4], CASES[8]], ids=str)
 @pytest.mark.parametrize("precision", [None, "high", "default"])
 def test_products_have_the_precision_that_is_set(case, precision):
     """Also those of a gradient that is taken where another is set, and in a map."""

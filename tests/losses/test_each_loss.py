@@ -44,7 +44,7 @@ def test_it_equals_the_loss_of_the_authors_given_their_smoothing():
 
 def test_roots_of_distances_within_rounding_are_bounded():
     """Of equal and of nearly equal vectors, which a batch has if its data have doubles."""
-    options = {"distance": "euc", "prior": "distance", "symmetric": True}
+    options = {"distance": "euc", "symmetric": True}
     case = Case("sdml", options, references.sdml)
     x, y, _ = pairs(24, 30, 20)
     close = 1e-4 * y + x[:1]

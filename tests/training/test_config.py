@@ -190,7 +190,7 @@ def losses_of(changes, *, taught=False):
     return found
 
 
-SDML = {"smoothing": 0.1, "distance": "euc", "prior": "distance"}
+SDML = {"smoothing": 0.1, "distance": "euc"}
 
 
 @pytest.mark.parametrize(

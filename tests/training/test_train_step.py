@@ -12,6 +12,7 @@ from flax import nnx
 
 from qpr_jax.errors import UserError
 from qpr_jax.losses import batch_loss, sdml_loss
+from qpr_jax.models import cnn
 from qpr_jax.training import train_step
 from qpr_jax.training.config import TrainConfig, load_config, override
 from qpr_jax.training.dataset import load_dataset
@@ -23,7 +24,7 @@ from tests.encoders.examples import encode_rows
 
 STEPS = 3
 EXTRAS = {"loss.mask_own_cluster": True}
-SDML = {"loss.symmetric": True, "loss.prior": "distance", "loss.distance": "euc"}
+SDML = {"loss.symmetric": True, "loss.distance": "euc"}
 KINDS = {
     "plain": {},
     "options": SDML | EXTRAS | {"batch.token_dropout": 0.2},
@@ -31,6 +32,7 @@ KINDS = {
     # Half of the words have no row of their own.
     "sums": {"text.subwords": True, "text.vocabulary_size": 100, "encoder.bag_of_words": True},
 }
+KINDS["convolved sums"] = KINDS["sums"]
 
 
 def config_of(kind, devices=1, **changes):
@@ -57,7 +59,7 @@ def run(kind, devices):
     state, history = first, []
     for number in range(STEPS):
         batch, _ = phase.load(number)
-        assert (batch.tokens.sums is not None) == (kind == "sums")
+        assert (batch.tokens.sums is not None) == ("sums" in kind)
         state, metrics = phase.step(state, batch)
         history.append([float(metrics["loss"]), float(metrics["grad_norm"])])
     assert int(state.step) == STEPS
@@ -104,6 +106,15 @@ def test_steps_are_those_of_dense_adam_on_the_pairs_encoded_plainly():
 def test_any_number_of_devices_takes_the_same_steps(kind, devices):
     history, params = run(kind, devices)
     expected_history, expected_params = run(kind, 1)
+    np.testing.assert_allclose(history, expected_history, rtol=1e-4)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), params, expected_params)
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_the_convolution_of_a_tpu_takes_the_same_steps(devices, monkeypatch):
+    expected_history, expected_params = run("sums", 1)
+    monkeypatch.setattr(cnn, "convolves", lambda: True)
+    history, params = run("convolved sums", devices)
     np.testing.assert_allclose(history, expected_history, rtol=1e-4)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), params, expected_params)
 
