@@ -1,4 +1,4 @@
-"""How two texts differ: numbers, negation, names, words.
+"""How two texts differ: numbers, negation, names, words and their forms.
 
 Pure functions of two texts. They are written for English and accept any strings.
 """
@@ -6,6 +6,7 @@ Pure functions of two texts. They are written for English and accept any strings
 from __future__ import annotations
 
 import decimal
+import functools
 import itertools
 import operator
 import re
@@ -80,6 +81,40 @@ def negates(text: str) -> bool:
     "or not", "not only", "no. 1".
     """
     return bool(_NEGATION.search(_NEUTRAL.sub(" ", nfkc_lower(text.translate(_APOSTROPHES)))))
+
+
+_DENIED = re.compile(r"(?:\b(?:not|never|cannot)|n't) (?:be |been )?(\w+)")
+
+
+def denied(text: str) -> frozenset[str]:
+    """Return the bases of the words right after not, cannot, never or n't."""
+    return frozenset(map(base, _DENIED.findall(nfkc_lower(text.translate(_APOSTROPHES)))))
+
+
+_VOWEL = re.compile("[aeiouy]")
+
+
+@functools.lru_cache(1 << 16)
+def base(word: str) -> str:
+    """Return what the forms of an English word in lower case share; it need not be a word.
+
+    >>> {base(word) for word in ("stop", "stops", "stopped", "stopping")}
+    {'stop'}
+    """
+    if len(word) > 3 and word[-1] == "s" and word[-2] not in "su":
+        word = word[:-1]
+    for ending in ("ing", "ed", "er", "est", "ly"):
+        rest = word.removesuffix(ending)
+        if rest == word or len(rest) < 3 or rest[-1] == "e" or not _VOWEL.search(rest):
+            continue
+        if ending == "ly" and len(rest) < 4:
+            continue
+        doubled = len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in "flsz"
+        word = rest[:-1] if doubled else rest
+        break
+    if len(word) > 2 and not word.endswith("ere"):
+        word = word.removesuffix("e")
+    return f"{word[:-1]}i" if word[-1:] == "y" else word
 
 
 # Letters with dots between them (U.S.), or a word that may contain apostrophes.
