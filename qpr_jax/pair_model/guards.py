@@ -23,8 +23,8 @@ GUARDS = (
     "numbers differ",  # or stand in another order
     # Signs count as numbers: C++ and C#, 5 and -5. These are of texts with nearly the same words.
     "negation on one side",
-    "opposite",  # or another unit, day, color and so on
-    "names differ",  # or codes, such as X100; or what is from, to, before or after what
+    "opposite",  # or another unit, day, color; or from B to A instead of from A to B
+    "names differ",  # or codes, such as X100
     "sentence on one side",  # of statements, beside one that both texts have
 )
 _DIGITS = re.compile(r"\d+")
@@ -158,13 +158,12 @@ def _compare(first: _Facts, second: _Facts) -> tuple[bool, ...]:
     apart |= {word[:_STEM] for pair in opposites for word in pair}
     shared, either = (first.stems & second.stems) - apart, (first.stems | second.stems) - apart
     alike = len(shared) >= _ALIKE * len(either)
-    differ = bool(first.names - second.words) and bool(second.names - first.words)
     return (
         missing[0] != missing[1],
         all(missing) or reordered or (alike and _signs_differ(first.signs, second.signs)),
         alike and first.negates != second.negates and affirmed == opposites,
-        alike and bool(affirmed),
-        alike and (differ or _swapped(first, second)),
+        alike and (bool(affirmed) or _swapped(first, second)),
+        alike and bool(first.names - second.words) and bool(second.names - first.words),
         _adds_a_sentence(first, second) or _adds_a_sentence(second, first),
     )
 
