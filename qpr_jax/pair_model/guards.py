@@ -62,7 +62,7 @@ _SMALL_WORDS = (
     "nothing now of off on or our out please shall should so still t that the their them then "
     "there these they this those to too was we were what when where which who why will with "
     "without would you your hello hi hey dear thank thanks many advance kind best regards "
-    "greetings cheers sincerely good"
+    "greetings cheers sincerely good more most very"
 )
 _SMALL = frozenset(_SMALL_WORDS.split())
 

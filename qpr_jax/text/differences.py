@@ -103,15 +103,13 @@ def base(word: str) -> str:
     """
     if len(word) > 3 and word[-1] == "s" and word[-2] not in "su":
         word = word[:-1]
-    for ending in ("ing", "ed", "er", "est", "ly"):
+    for ending in ("ing", "ed", "est", "ly", "er"):  # "lowered": two of them
         rest = word.removesuffix(ending)
-        if rest == word or len(rest) < 3 or rest[-1] == "e" or not _VOWEL.search(rest):
+        if rest == word or len(rest) < (4 if ending == "ly" else 3):
             continue
-        if ending == "ly" and len(rest) < 4:
-            continue
-        doubled = len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in "flsz"
-        word = rest[:-1] if doubled else rest
-        break
+        if rest[-1] != "e" and _VOWEL.search(rest):
+            doubled = len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in "flsz"
+            word = rest[:-1] if doubled else rest
     if len(word) > 2 and not word.endswith("ere"):
         word = word.removesuffix("e")
     return f"{word[:-1]}i" if word[-1:] == "y" else word
