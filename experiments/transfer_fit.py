@@ -21,9 +21,11 @@ FEW = 5
 MISSED = 4.0
 CONTRASTS = 0.3  # their weight beside that of the nearest pairs
 FITTED_HITS = 5  # of a query
-DIFFER = GUARDS.index("numbers differ")  # the other guards lower the first hit of some table
+DIFFER = GUARDS.index("numbers differ")
 LEAST_GUARD = -8.0  # enough to turn any pair down; that of different numbers is as low
-LEAST_OF_HITS = -1.2  # more lowers the first hit of Quora
+# Guards of hits. Contrasts alone ask for more, which lowers the first hit of Quora, or "has an
+# answer" of clinc150 (numbers) and clinic (opposites); any of a number on one side does.
+OF_HITS = (0.0, -0.5, -1.2, -1.2, -0.5, -1.2)
 _SPREAD = 30.0  # of weights
 
 
@@ -91,20 +93,20 @@ def _fit_hits(tables: Sequence[Evidence]) -> tuple[float, ...]:
         cosines, right = (
             np.take_along_axis(x, found, axis=1).ravel() for x in (e.to_queries, e.answers)
         )
-        differ = e.hit_guards[:, :FITTED_HITS, DIFFER].ravel()
-        parts.append(np.column_stack([cosines, np.ones(len(cosines)), differ, right]))
+        guards = e.hit_guards[:, :FITTED_HITS].reshape(len(right), -1)
+        near = np.minimum(cosines, 1 - GUARDED * guards.any(axis=1))
+        parts.append(np.column_stack([near, np.ones(len(near)), guards @ OF_HITS, right]))
     rows, weights = join(parts)
-    s, bias, differ = fit_logistic(
-        rows[:, :-1],
+    s, bias = fit_logistic(
+        rows[:, :2],
         rows[:, -1],
         weights,
-        np.array([1.0, 0.0, -1.0]),
-        np.full(3, _SPREAD),
-        least=np.array([0, -np.inf, LEAST_OF_HITS]),
-        most=np.array([np.inf, np.inf, 0]),
+        np.array([1.0, 0.0]),
+        np.full(2, _SPREAD),
+        fixed=rows[:, 2],
+        least=np.array([0, -np.inf]),
     )
-    guards = [float(differ) if guard == DIFFER else 0.0 for guard in range(len(GUARDS))]
-    return (float(s), *guards, float(bias))
+    return (float(s), *OF_HITS, float(bias))
 
 
 def join(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -6,15 +6,22 @@ Rules for English. Of other texts they make few contrasts or none.
 from __future__ import annotations
 
 import importlib.resources
+import itertools
 import random
 import re
 
-# In each line, words of which each means something else than the others.
+from qpr_jax.text.differences import base
+
+# In each line, sides between slashes: a word of a side means something else than those of the
+# others. Forms of a word that only differ in their ending are not listed.
 _GROUPS = importlib.resources.files("qpr_jax.data").joinpath("contrasts.txt")
-ALTERNATIVES: dict[str, list[str]] = {}  # the words that each word may be replaced by
-for _group in map(str.split, _GROUPS.read_text("utf-8").splitlines()):
-    for _word in _group:
-        ALTERNATIVES.setdefault(_word, []).extend(other for other in _group if other != _word)
+ALTERNATIVES: dict[str, list[str]] = {}  # the words that a base of a word may be replaced by
+_LISTED: set[str] = set()
+for _group in _GROUPS.read_text("utf-8").splitlines():
+    for _side, _other in itertools.permutations(map(str.split, _group.split("/")), 2):
+        for _word in _side:
+            ALTERNATIVES.setdefault(base(_word), []).extend(_other)
+            _LISTED.add(_word)
 _NEGATED = re.compile(
     r"\b(?:(can)(?:not|'t| not)"
     r"|(do|does|did|is|are|was|were|should|would|could|has|have)(?:n't| not))\b",
@@ -32,6 +39,7 @@ _YES_OR_NO = re.compile(
 _NEGATION = re.compile(r"\b(?:not?|never|cannot|without)\b|n't\b", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![\w.,])[1-9]\d{0,5}(?![\w.,]*\d|[a-z])")
 _WORD = re.compile(r"[^\W\d_]+")
+_ENDING = re.compile("(?:s|ed|ing)$")
 
 
 def contrasts(text: str, rng: random.Random) -> list[str]:
@@ -67,11 +75,22 @@ def opposite(text: str, rng: random.Random) -> str:
 
     "" if no word has one.
     """
-    matches = [match for match in _WORD.finditer(text) if match[0].lower() in ALTERNATIVES]
+    matches = [match for match in _WORD.finditer(text) if base(match[0].lower()) in ALTERNATIVES]
     if not matches:
         return ""
     match = rng.choice(matches)
-    other = rng.choice(ALTERNATIVES[match[0].lower()])
+    word = match[0].lower()
+    other = rng.choice(ALTERNATIVES[base(word)])
+    if word not in _LISTED and (ending := _ENDING.search(word)):
+        other = _with_ending(other, ending[0])
     if match[0][0].isupper():
         other = other.capitalize()
     return text[: match.start()] + other + text[match.end() :]
+
+
+def _with_ending(word: str, ending: str) -> str:
+    """Add s, ed or ing to a word."""
+    if ending == "s":
+        return word + ("es" if re.search("(?:s|x|ch|sh)$", word) else "s")
+    doubled = re.sub(r"^([^aeiou]*[aeiou])([bdgmnpt])$", r"\1\2\2", word)
+    return doubled.removesuffix("e") + ending

@@ -6,6 +6,7 @@ Written for English; texts of other languages have the guards of numbers and sig
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qpr_jax.data.contrasts import ALTERNATIVES
-from qpr_jax.text.differences import names, negates, numbers
+from qpr_jax.text.differences import base, denied, names, negates, numbers
 from qpr_jax.text.tokenizer import tokenize
 
 GUARDS = (
@@ -22,26 +23,46 @@ GUARDS = (
     "numbers differ",  # or stand in another order
     # Signs count as numbers: C++ and C#, 5 and -5. These are of texts with nearly the same words.
     "negation on one side",
-    "opposite",
+    "opposite",  # or another unit, day, color; or from B to A instead of from A to B
     "names differ",  # or codes, such as X100
     "sentence on one side",  # of statements, beside one that both texts have
 )
 _DIGITS = re.compile(r"\d+")
 _NO_DIGIT = re.compile(r"[^\W\d]")
-_OPPOSITES = ALTERNATIVES | {"on": ["off"], "off": ["on"]}
+_OPPOSITES = {word: frozenset(map(base, others)) for word, others in ALTERNATIVES.items()}
+_PARTICLES = {"in": "out", "out": "in", "on": "off", "off": "on"}
+_JOINED = re.compile(r"\b(log|sign|check|clock|opt|plug)(in|out|on|off)\b")
+# Beginnings of opposites, and how many letters follow at least.
+_BEGINNINGS = (
+    *(("", beginning, 3) for beginning in ("un", "non", "dis")),
+    *(("", beginning, 5) for beginning in ("in", "im", "il", "ir")),
+    ("", "de", 6),
+    *(("in", "out", 3), ("up", "down", 3), ("over", "under", 3), ("pre", "post", 3)),
+    *(("max", "min", 0), ("hyper", "hypo", 4)),
+)
+# Bases that with a beginning mean no opposite: count, discount.
+_NO_OPPOSITES = (
+    "card mis count cover play place patch posit solv order tress tend fanci sight stall stanc "
+    "differ different valuabl press plant print generat terminat"
+)
+_OTHERS = frozenset(_NO_OPPOSITES.split())
+# What one sells, another buys.
+_CONVERSE = frozenset(map(base, ("buy", "purchase", "sell", "send", "receive", "lend", "borrow")))
+_ROLES = ("from", "to", "into", "before", "after", "than", "over", "under", "above", "below")
 _STEM = 4  # letters of a word that are compared where its form does not count
 _ALIKE = 2 / 3  # share of the stems of two texts that both have
 _ASKS = re.compile("[?\\uff1f\\u061f\\u037e]")
 _APART = 0.5  # largest share of the stems of a sentence that a text has which lacks it
 _SENTENCE = re.compile(r"[.!?\u3002\uff01\uff1f](?=\s|$)|[\r\n\u3002\uff01\uff1f]+")
+_GREETING = re.compile(r"\bgood (?:morning|afternoon|evening|night|day)\b", re.IGNORECASE)
 # Words that say nothing of what a text is about: those of negations and greetings among them.
 _SMALL_WORDS = (
-    "a am an and any are as at be been but by can cannot could did didn do does doesn don done for "
-    "from get got had has have how i if in is it its just me must my never no nobody none not "
-    "nothing now of on or our please shall should so still t that the their them then there these "
-    "they this those to too was we were what when where which who why will with without would you "
-    "your hello hi hey dear thank thanks many advance kind best regards greetings cheers sincerely "
-    "good morning afternoon evening"
+    "a am an and any are as at be been but by can cannot could did didn do does doesn don done "
+    "for from get got had has have how i if in is it its just me must my never no nobody none not "
+    "nothing now of off on or our out please shall should so still t that the their them then "
+    "there these they this those to too was we were what when where which who why will with "
+    "without would you your hello hi hey dear thank thanks many advance kind best regards "
+    "greetings cheers sincerely good more most very"
 )
 _SMALL = frozenset(_SMALL_WORDS.split())
 
@@ -51,7 +72,11 @@ class _Facts(NamedTuple):
     digits: tuple[str, ...]  # in their order
     negates: bool
     words: frozenset[str]
+    bases: frozenset[str]  # of words; particles also with the word before them, as "log in"
+    opposites: frozenset[str]  # of any of its bases
+    denied: frozenset[str]
     stems: frozenset[str]
+    roles: dict[str, tuple[str, str]]  # the words before and after each of _ROLES
     names: frozenset[str]
     signs: frozenset[str]
     sentences: tuple[frozenset[str], ...]  # the stems of each, if there are several
@@ -59,45 +84,123 @@ class _Facts(NamedTuple):
 
 @functools.lru_cache(1 << 16)
 def _read(text: str) -> _Facts:
+    text = _GREETING.sub(" ", text)
     digits = tuple(_DIGITS.findall(text))
-    words = frozenset(tokenize(text))
+    tokens = tokenize(text)
+    words = frozenset(tokens)
+    verbs = _apart(tokens)
+    bases = _bases(verbs)
     codes = {word for word in words if _DIGITS.search(word) and _NO_DIGIT.search(word)}
-    named = names(text) | codes
-    stems = _stems(words)
     parts = [part for part in _SENTENCE.split(text) if part and part.strip()]
     several = len(parts) > 1 and not _ASKS.search(text)  # a question may have a reason beside it
-    sentences = tuple(map(_sentence_stems, parts)) if several else ()
-    signs = frozenset(tokenize(text, signs=True)) - words
-    facts = (numbers(text), digits, negates(text), words, stems, named, signs)
-    return _Facts(*facts, sentences)
-
-
-def _sentence_stems(text: str) -> frozenset[str]:
-    return frozenset(word[:_STEM] for word in {*tokenize(text)} - _SMALL)
+    return _Facts(
+        numbers(text),
+        digits,
+        negates(text),
+        words,
+        bases,
+        frozenset().union(*map(_opposites_of, bases)),
+        denied(text),
+        _stems(verbs),
+        _roles(verbs),
+        names(text) | codes,
+        frozenset(tokenize(text, signs=True)) - words,
+        tuple(_stems(_apart(tokenize(part))) for part in parts) if several else (),
+    )
 
 
 def _stems(words: Iterable[str]) -> frozenset[str]:
-    about = frozenset(words) - _SMALL - _OPPOSITES.keys()
-    return frozenset(word[:_STEM] for word in about if not _DIGITS.search(word))
+    about = frozenset(words) - _SMALL
+    return frozenset(base(word)[:_STEM] for word in about if not _DIGITS.search(word))
+
+
+def _bases(tokens: Iterable[str]) -> frozenset[str]:
+    found, before = set[str](), ""
+    for word in tokens:
+        if (particle := word.removesuffix("to")) in _PARTICLES:
+            found.add(f"{before} {particle}")
+        found.add(before := base(word))
+    return frozenset(found)
+
+
+def _apart(tokens: Iterable[str]) -> list[str]:
+    """Split login and the like into two words; to sign in is to log in."""
+    words = _JOINED.sub(r"\1 \2", " ".join(tokens)).split()
+    pairs = itertools.pairwise([*words, ""])
+    return [
+        "log" if base(word) == "sign" and after in _PARTICLES else word for word, after in pairs
+    ]
+
+
+def _roles(tokens: Sequence[str]) -> dict[str, tuple[str, str]]:
+    found = dict[str, tuple[str, str]]()
+    role, before = "", ""
+    for token in tokens:
+        if token in _ROLES:
+            role = token
+        elif token not in _SMALL and not _DIGITS.search(token):
+            word = base(token)
+            if role:
+                found[role] = before, word
+            role, before = "", word
+    return found
 
 
 def _compare(first: _Facts, second: _Facts) -> tuple[bool, ...]:
     missing = bool(first.numbers - second.numbers), bool(second.numbers - first.numbers)
     reordered = first.digits != second.digits and sorted(first.digits) == sorted(second.digits)
-    others = second.words - first.words
-    opposite = any(
-        not others.isdisjoint(_OPPOSITES.get(word, ())) for word in first.words - second.words
-    )
-    named = {name[:_STEM] for name in first.names | second.names}
-    shared, either = (first.stems & second.stems) - named, (first.stems | second.stems) - named
+    opposites = _opposites(first, second)
+    # What is not open is closed; do you sell it, can I buy it.
+    affirmed = {(a, b) for a, b in opposites if (a in first.denied) == (b in second.denied)}
+    if ("you" in first.words) != ("you" in second.words):
+        affirmed = {pair for pair in affirmed if not _CONVERSE.issuperset(pair)}
+    apart = {base(name)[:_STEM] for name in first.names | second.names}
+    apart |= {word[:_STEM] for pair in opposites for word in pair}
+    shared, either = (first.stems & second.stems) - apart, (first.stems | second.stems) - apart
     alike = len(shared) >= _ALIKE * len(either)
     return (
         missing[0] != missing[1],
         all(missing) or reordered or (alike and _signs_differ(first.signs, second.signs)),
-        alike and first.negates != second.negates,
-        alike and opposite,
+        alike and first.negates != second.negates and affirmed == opposites,
+        alike and (bool(affirmed) or _swapped(first, second)),
         alike and bool(first.names - second.words) and bool(second.names - first.words),
         _adds_a_sentence(first, second) or _adds_a_sentence(second, first),
+    )
+
+
+def _opposites(first: _Facts, second: _Facts) -> set[tuple[str, str]]:
+    """Find the pairs of opposites that two texts differ in."""
+    if first.opposites.isdisjoint(second.bases):
+        return set()
+    words, others = first.bases - second.bases, second.bases - first.bases
+    return {(word, other) for word in words for other in _opposites_of(word) & others}
+
+
+@functools.lru_cache(1 << 16)
+def _opposites_of(word: str) -> frozenset[str]:
+    """Return what a base would be beside as an opposite; it need not be a word."""
+    found = set(_OPPOSITES.get(word, ()))
+    verb, _, particle = word.rpartition(" ")
+    if particle in ("on", "off") or (verb not in ("", "fill") and particle in _PARTICLES):
+        found.add(f"{verb} {_PARTICLES[particle]}".strip())
+    for one, other, least in _BEGINNINGS:
+        for old, new in ((one, other), (other, one)):
+            rest = word.removeprefix(old)
+            if len(rest) >= least and rest not in _OTHERS and word == old + rest:
+                found.add(new + rest)
+    return frozenset(found)
+
+
+def _swapped(first: _Facts, second: _Facts) -> bool:
+    """Whether words have changed places: from A to B, from B to A; A to B, B to A; than A, B."""
+    roles = first.roles.keys() & second.roles.keys()
+    both = {role: (first.roles[role], second.roles[role]) for role in roles}
+    after = {(role, one[1], other[1]) for role, (one, other) in both.items() if one[1] != other[1]}
+    moved = {(one, other) for _, one, other in after}
+    return (
+        any((other, one) in moved for one, other in moved)
+        or any(one == other[::-1] != other for one, other in both.values())
+        or (first.stems == second.stems and any(role != "to" for role, *_ in after))
     )
 
 

@@ -1,10 +1,11 @@
-"""How two texts differ: numbers, negation, names, words.
+"""How two texts differ: numbers, negation, names, words and their forms.
 
 Pure functions of two texts. They are written for English and accept any strings.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import re
@@ -58,6 +59,38 @@ def negates(text: str) -> bool:
     "or not", "not only", "no. 1".
     """
     return bool(_NEGATION.search(_NEUTRAL.sub(" ", nfkc_lower(text.translate(_APOSTROPHES)))))
+
+
+_DENIED = re.compile(r"(?:\b(?:not|never|cannot)|n't) (?:be |been )?(\w+)")
+
+
+def denied(text: str) -> frozenset[str]:
+    """Return the bases of the words right after not, cannot, never or n't."""
+    return frozenset(map(base, _DENIED.findall(nfkc_lower(text.translate(_APOSTROPHES)))))
+
+
+_VOWEL = re.compile("[aeiouy]")
+
+
+@functools.lru_cache(1 << 16)
+def base(word: str) -> str:
+    """Return what the forms of an English word in lower case share; it need not be a word.
+
+    >>> {base(word) for word in ("stop", "stops", "stopped", "stopping")}
+    {'stop'}
+    """
+    if len(word) > 3 and word[-1] == "s" and word[-2] not in "su":
+        word = word[:-1]
+    for ending in ("ing", "ed", "est", "ly", "er"):  # "lowered": two of them
+        rest = word.removesuffix(ending)
+        if rest == word or len(rest) < (4 if ending == "ly" else 3):
+            continue
+        if rest[-1] != "e" and _VOWEL.search(rest):
+            doubled = len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in "flsz"
+            word = rest[:-1] if doubled else rest
+    if len(word) > 2 and not word.endswith("ere"):
+        word = word.removesuffix("e")
+    return f"{word[:-1]}i" if word[-1:] == "y" else word
 
 
 # Letters with dots between them (U.S.), or a word that may contain apostrophes.
