@@ -193,12 +193,15 @@ class Pairs:
         """Return what other thresholds give: pairs, groups and rows left of each.
 
         precision: the range of the precision on tables that the score was not fitted to; None
-        where that is not known.
+        where that is not known. weakest: the texts of the pair with the least score; None: none.
         """
         precisions, swept = getattr(self.model, "precisions", {}), []
         for threshold in SWEPT:
-            facts = self.at_least(threshold).facts()
+            moved = self.at_least(threshold)
+            facts = moved.facts()
             row = {"threshold": threshold} | {name: facts[name] for name in _SWEPT_FACTS}
+            texts = [[*pair[4:]] for pair in moved.pairs[facts["copies"] :][-1:]]
+            row["weakest"] = texts[0] if texts else None
             swept.append(row | {"precision": precisions.get(f"{threshold:g}")})
         return swept
 

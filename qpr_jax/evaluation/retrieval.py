@@ -7,12 +7,14 @@ be among them.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
+from qpr_jax.evaluation.judged_pairs import best_thresholds
 from qpr_jax.evaluation.rankings import hits, ranking_scores, reciprocal_rank
 from qpr_jax.ids import Id, id_key
 from qpr_jax.index.protocol import Hit
@@ -130,7 +132,8 @@ def answer_scores(first: Sequence[Hit | None], answered: np.ndarray) -> dict[str
 
     Returns:
       `unanswered`, the number of queries without an answer; `roc_auc` of the score, or of the
-      distance where there is no score; `accuracy` of `Hit.close`, None without scores.
+      distance where there is no score; `accuracy` of `Hit.close`, and the `best_min_score`, at
+      which the accuracy is `best_accuracy`: None without scores.
     """
     scored = any(hit is not None and hit.score is not None for hit in first)
     strengths = np.full(len(first), -np.inf)
@@ -138,10 +141,13 @@ def answer_scores(first: Sequence[Hit | None], answered: np.ndarray) -> dict[str
         if hit is not None:
             strengths[row] = (hit.score or 0) if scored else -hit.distance
     close = np.array([hit is not None and bool(hit.close) for hit in first])
+    best = best_thresholds(1 - strengths, answered)["accuracy"]
     return {
         "unanswered": int((~answered).sum()),
         "roc_auc": roc_auc(-strengths[answered], -strengths[~answered]),
         "accuracy": float((close == answered).mean()) if scored else None,
+        "best_min_score": math.floor(1000 * min(1, 1 - best)) / 1000 if scored else None,
+        "best_accuracy": float(((1 - strengths <= best) == answered).mean()) if scored else None,
     }
 
 
