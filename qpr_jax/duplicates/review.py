@@ -194,8 +194,7 @@ class Review:
     def sweep(self) -> list[Estimate]:
         """Return what the labels say of the threshold that found the pairs, and of SWEPT above it.
 
-        Without scores, of all pairs. A threshold without a label of its own, between it and the
-        next one, is left out: the labels above say little of it.
+        Without scores, of all pairs. Left out are thresholds without a label up to the next one.
         """
         found, (yes, no), swept = self.found, self.counts(), list[Estimate]()
         labels = {key: label for key, label in self.history.items() if label is not None}
@@ -308,8 +307,7 @@ def describe_review(review: Review) -> dict[str, Any]:
     """
     found, estimate = review.found, review.estimate()
     yes, no = (int(counts.sum()) for counts in review.counts())
-    shown: dict[str, Any] | None = None
-    implied: dict[str, Any] | None = None
+    shown, implied = dict[str, Any](), dict[str, Any]()
     if review.current is not None:
         pair = found.pairs[review.current]
         first, second = pair.question1, pair.question2
@@ -322,13 +320,13 @@ def describe_review(review: Review) -> dict[str, Any]:
         implied = dataclasses.asdict(estimate) | {"option": found.option}
         implied["threshold"] = threshold_of(found, estimate) if found.option else None
     return {
-        "pair": shown,
+        "pair": shown or None,
         "yes": yes,
         "no": no,
         "skipped": len(review.history) - yes - no,
         "pairs": len(found.values),
         "precision": review.precision,
-        "estimate": implied,
+        "estimate": implied or None,
         "can_undo": bool(review.history),
         "file": str(review.path),
     }
