@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from qpr_jax import kinds
 from qpr_jax.data.decoding import (
     FORMATS,
     Choose,
@@ -27,7 +28,7 @@ from qpr_jax.data.decoding import (
 from qpr_jax.data.json_rows import ID_NAMES, NO_JSON, TEXT_NAMES
 from qpr_jax.data.separated import find_separator
 from qpr_jax.errors import UserError, did_you_mean, short
-from qpr_jax.files import MANIFEST, StrPath, read_object, write_atomically
+from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.text.cleaning import replace_surrogates
 
 log = logging.getLogger("qpr_jax")
@@ -68,8 +69,9 @@ def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...
         if not os.path.isdir(path):
             files.append(os.fspath(path))
             continue
+        kinds.refuse_kind(path, kinds.TABLE)
         below = [file for file in pathlib.Path(path).rglob("*") if file.is_file()]
-        written = [folder for folder in {file.parent for file in below} if _is_output(folder)]
+        written = [folder for folder in {file.parent for file in below} if kinds.kind_of(folder)]
         for folder in sorted({*written} - {pathlib.Path(path)}):
             log.info("%s: left out, since another command wrote it", folder)
             below = [file for file in below if not file.is_relative_to(folder)]
@@ -84,15 +86,6 @@ def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...
             raise UserError(what, remedy="name its files, or give their format with `format`")
         files += sorted(found)
     return tuple(files)
-
-
-def _is_output(folder: pathlib.Path) -> bool:
-    """Return whether a folder is an output of `qpr duplicates`, an index, or an encoder."""
-    if (folder / "index" / MANIFEST).exists() or (folder / MANIFEST).exists():
-        return True
-    with contextlib.suppress(UserError):
-        return isinstance(read_object(folder / "info.json").get("files"), list)
-    return False
 
 
 def read_rows(

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from qpr_jax import kinds
 from qpr_jax.data.json_rows import json_rows
 from qpr_jax.data.separated import Cells, Line, find_separator, read_cells
 from qpr_jax.errors import UserError, needs, short, shortened, similar_path
@@ -109,6 +110,8 @@ def open_input(path: str) -> Iterator[Any]:
         try:
             file = file or stack.enter_context(open(path, "rb", _START))
         except OSError as error:
+            if os.path.isdir(path):
+                kinds.refuse_kind(path, kinds.TABLE)
             remedy = "download it, and name the file" if "://" in path else "name a file"
             meant = similar_path(path) if isinstance(error, FileNotFoundError) else ""
             what = f"{path}: cannot be read{meant or f' ({error.strerror})'}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qpr_jax import kinds
 from qpr_jax.data.tables import Table
 from qpr_jax.duplicates.groups import (
     RowGroup,
@@ -123,6 +124,7 @@ class Pairs:
 
     def write(self, folder: StrPath, output: str = "csv", *, excel: str = "") -> None:
         """Write the pairs, the groups and the rows that stay, as `duplicates.output` says."""
+        kinds.refuse_folder(folder, kinds.PAIRS)
         tables = {name: self._columns(name) for name in TABLES}
         write_tables(pathlib.Path(folder), tables, output, excel=excel)
 

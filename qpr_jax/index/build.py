@@ -25,7 +25,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from qpr_jax import progress
+from qpr_jax import kinds, progress
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import PACKAGED, contains_encoder
 from qpr_jax.encoders.vector_file import npy_header, sync
@@ -254,8 +254,10 @@ def exporter(
 ) -> Callable[[str], str]:
     """Return what saves the encoder of a new build beside its index, and names its folder.
 
-    The encoder of the present index stays until the new index is complete.
+    The encoder of the present index stays until the new index is complete. UserError for a folder
+    of another kind.
     """
+    kinds.refuse_folder(folder, kinds.INDEX, kinds.RUN, kinds.ENCODER)
 
     def export(build: str) -> str:
         try:
