@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import dataclasses
 import functools
 import math
 import os
@@ -147,8 +146,7 @@ class Retriever:
         kind = store_class(location)
         if not isinstance(index_config, IndexConfig):
             index_config = index_config_of(found, **{**kind.defaults, **(index_config or {})})
-        columns = table.more or index_config.text_columns
-        index_config = dataclasses.replace(index_config, text_columns=columns)
+        index_config = index_config.of_table(table.named)
         lines: array.array[int] = array.array("q")
         questions = check_language(found, as_questions(entries, lines, table.place))
         try:
@@ -283,8 +281,9 @@ class Retriever:
         """
         one = isinstance(questions, str) and not is_path(questions)
         questions = [questions] if one else questions
-        table = as_table(questions, ids, payload, text_column, id_column, skip_bad_rows)
-        check_text_columns(self.store.index_config, table.more)
+        like, how = self.store.index_config.columns, (text_column, id_column, skip_bad_rows)
+        table = as_table(questions, ids, payload, *how, like=like)
+        check_text_columns(self.store.index_config, table.named.more)
         entries = table.entries
         rows = [*as_questions(entries, array.array("q"), table.place)] if entries else []
         vectors = self.encode(texts_of(rows, self.store.index_config))

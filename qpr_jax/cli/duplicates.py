@@ -106,7 +106,8 @@ def duplicates(
     output, separator = _choose_output(output, files, form, excel=excel)
     check_folder(pathlib.Path(out), output, (*files, *others))
     index = _open_index(incremental, against, encoder) if incremental else None
-    table, name = read(files), ", ".join(map(input_name, questions))
+    like = index.store.index_config.columns if index else None
+    table, name = read(files, like=like), ", ".join(map(input_name, questions))
     with progress.bar("reading"):
         count = len(table.entries)
     if not count:

@@ -245,6 +245,7 @@ class Columns:
       id: the id's; if empty, that with a usual name (ID_NAMES), if there is one; None: no ids.
       payload: kept with a question: all others (True), none (False), or these.
       more: texts of the question, too, which may be missing; always kept.
+      like: columns of an index: read where none is named, of those that the table has.
       names: all of these in the order of the table, once they are chosen.
     """
 
@@ -252,6 +253,7 @@ class Columns:
     id: str | None = ""
     payload: bool | tuple[str, ...] = False
     more: tuple[str, ...] = ()
+    like: Columns | None = None
     names: tuple[str, ...] = ()
 
     @property
@@ -272,7 +274,9 @@ class Columns:
         if kind == "lines" and (self.text or self.id or isinstance(self.payload, tuple)):
             what = f"{start}expected a table with these columns, got lines of text"
             raise UserError(what, remedy="name its format with `format`")
-        text = self.text or _usual(names, TEXT_NAMES, start, NAME_TEXT)
+        like = self.like or Columns()
+        text = self.text or (like.text if like.text in names else "")
+        text = text or _usual(names, TEXT_NAMES, start, NAME_TEXT)
         if not text and len(names) == 1 and names[0].lower() not in ID_NAMES:
             text = names[0] if not in_text or _has_usual_word(names[0]) else ""
         if not text:
@@ -282,16 +286,18 @@ class Columns:
                 other = "; pairs are for `qpr train` and `qpr evaluate`"
             raise UserError(f"{what}, got {listed(names)}", remedy=NAME_TEXT + other)
         others = [name for name in names if name and name != text]
-        key = "" if self.id is None else self.id or _usual(others, ID_NAMES, start, _NAME_ID)
+        key = like.id if like.id in others else _usual(others, ID_NAMES, start, _NAME_ID)
+        key = "" if self.id is None else self.id or key
+        more = self.more or tuple(name for name in like.more if name in others)
         others = [name for name in others if name != key and not name.startswith(_PANDAS_INDEX)]
         payload = others if self.payload is True else self.payload or ()
-        payload = tuple(dict.fromkeys((*payload, *self.more)))
+        payload = tuple(dict.fromkeys((*payload, *more)))
         require(names, [text, *self.more * bool(source)], remedy=NAME_TEXT, source=source)
         require(names, [key], remedy=_NAME_ID, source=source)
         if source:
             require(names, payload, remedy="name others with `payload`", source=source)
         chosen = {text, key, *payload} - {""}
-        return Columns(text, key, payload, self.more, tuple(n for n in names if n in chosen))
+        return Columns(text, key, payload, more, None, tuple(n for n in names if n in chosen))
 
 
 def _usual(names: Sequence[str], usual: Sequence[str], start: str, remedy: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from qpr_jax.data.columns import Columns
 from qpr_jax.errors import UserError
 
 AUTO = "auto"
@@ -38,6 +40,7 @@ class IndexConfig:
       clean: whether HTML, and sentences that many texts share, are left out of what is encoded.
       text_columns: columns of the payload that are texts of a question, too: each text has a
         vector, and the nearest one counts in a search.
+      question_column, id_column: the columns of the table, where it was built with their names.
     """
 
     factory: str = AUTO
@@ -46,11 +49,27 @@ class IndexConfig:
     vectors: str = "float32"
     clean: bool = True
     text_columns: tuple[str, ...] = ()
+    question_column: str = ""
+    id_column: str = ""
 
     def __post_init__(self) -> None:
         columns = self.text_columns  # a list in JSON
         columns = (columns,) if isinstance(columns, str) else tuple(columns)
         object.__setattr__(self, "text_columns", columns)
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of a table that is added, where it has them."""
+        return Columns(self.question_column, self.id_column, more=self.text_columns)
+
+    def of_table(self, named: Columns) -> IndexConfig:
+        """Remember the columns of a table that are asked for by name."""
+        return dataclasses.replace(
+            self,
+            text_columns=named.more or self.text_columns,
+            question_column=named.text or self.question_column,
+            id_column=named.id or self.id_column,
+        )
 
     @property
     def texts(self) -> int:
