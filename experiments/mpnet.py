@@ -17,7 +17,6 @@ import sys
 from collections.abc import Mapping
 
 import numpy as np
-from qpr_jax.encoders.onnx_encoder import OnnxEncoder
 
 from experiments.eight_bits import build_model
 from qpr_jax.cli.program import run_program
@@ -30,6 +29,7 @@ from qpr_jax.encoders.sentence_transformers import (
     parse_shape,
     parse_weights,
 )
+from qpr_jax.encoders.transformer_encoder import OnnxEncoder
 
 MAX_TOKENS = 128  # of a sentence, at most
 _FIRST = 2  # the place of the first token among the positions

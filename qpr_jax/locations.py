@@ -13,6 +13,7 @@ import pathlib
 import re
 from typing import Any
 
+from qpr_jax import kinds
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import FORMATS, encoder_folder, is_encoder, load_encoder, save_encoder
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
@@ -147,6 +148,7 @@ def run_encoder_folder(encoder: StrPath) -> pathlib.Path:
     """
     folder = pathlib.Path(encoder_folder(encoder_of(encoder)))
     if not folder.is_dir():
+        kinds.refuse_kind(folder, kinds.ENCODER)
         raise found_nothing(folder)
     if is_encoder(folder):
         return folder
@@ -157,6 +159,7 @@ def run_encoder_folder(encoder: StrPath) -> pathlib.Path:
     if export.is_dir():
         return export
     refuse_part(folder)
+    kinds.refuse_kind(folder, kinds.ENCODER, kinds.RUN, kinds.INDEX)
     remedy = later_format(manifest_format(folder), FORMATS) or "name another folder"
     if (folder / "run.json").exists():
         remedy = "finish the run: the same command resumes it"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import dataclasses
 import functools
 import math
 import os
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from qpr_jax import locations
 from qpr_jax.data.entries import Id, check_ids
 from qpr_jax.data.tables import as_queries, as_table, is_path
 from qpr_jax.encoders.encoder import Encoder, check_language, encode_in_parts
@@ -29,15 +29,6 @@ from qpr_jax.index.protocol import (
     texts_of,
 )
 from qpr_jax.index.questions import RepeatedIdError
-from qpr_jax.locations import (
-    FittedModel,
-    copy_store,
-    index_config_of,
-    open_store,
-    read_encoder_and_model,
-    save_encoder_and_model,
-    store_class,
-)
 from qpr_jax.pair_model.cross_encoder import CrossEncoder, read_cross_encoder
 from qpr_jax.pair_model.hits import PairModel, Rerank, explain, score_hits, search_texts
 from qpr_jax.results import Results
@@ -66,7 +57,7 @@ class Retriever:
         self,
         encoder: Encoder,
         store: Store,
-        pair_model: FittedModel | None = None,
+        pair_model: locations.FittedModel | None = None,
         encoder_name: str = "",
         *,
         cross_encoder: StrPath | CrossEncoder | None = None,
@@ -92,16 +83,16 @@ class Retriever:
         """
         folder = encoder_folder(location)
         if not indexed and is_encoder(folder) and not (folder / INDEX).exists():
-            encoder, model = read_encoder_and_model(folder)
-            save = functools.partial(save_encoder_and_model, encoder, model)
-            name, index_config = str(folder), index_config_of(encoder)
-            empty = store_class("").build("", [], encoder, index_config, name, save)
+            encoder, model = locations.read_encoder_and_model(folder)
+            save = functools.partial(locations.save_encoder_and_model, encoder, model)
+            name, index_config = str(folder), locations.index_config_of(encoder)
+            empty = locations.store_class("").build("", [], encoder, index_config, name, save)
             return cls(encoder, empty, model, name, cross_encoder=cross_encoder)
         while True:
-            store = open_store(folder if folder.is_dir() else location)
+            store = locations.open_store(folder if folder.is_dir() else location)
             version = store.version
             try:
-                encoder, model = read_encoder_and_model(store.encoder_name)
+                encoder, model = locations.read_encoder_and_model(store.encoder_name)
                 store.require(encoder.fingerprint)
                 return cls(encoder, store, model, store.encoder_name, cross_encoder=cross_encoder)
             except UserError:
@@ -153,16 +144,17 @@ class Retriever:
         if encoder is None:
             encoder, entries = default_encoder(entries)
             name = encoder.name
-        found, model = read_encoder_and_model(encoder)
-        kind = store_class(location)
+        found, model = locations.read_encoder_and_model(encoder)
+        kind = locations.store_class(location)
         if not isinstance(index_config, IndexConfig):
-            index_config = index_config_of(found, **{**kind.defaults, **(index_config or {})})
-        columns = table.more or index_config.text_columns
-        index_config = dataclasses.replace(index_config, text_columns=columns)
+            index_config = locations.index_config_of(
+                found, **{**kind.defaults, **(index_config or {})}
+            )
+        index_config = index_config.of_table(table.named)
         lines: array.array[int] = array.array("q")
         questions = check_language(found, as_questions(entries, lines, table.place))
         try:
-            save = functools.partial(save_encoder_and_model, found, model)
+            save = functools.partial(locations.save_encoder_and_model, found, model)
             store = kind.build(os.fspath(location), questions, found, index_config, name, save)
         except RepeatedIdError as error:
             raise table.repeated(error.id, error.row, lines[error.row]) from None
@@ -293,8 +285,9 @@ class Retriever:
         """
         one = isinstance(questions, str) and not is_path(questions)
         questions = [questions] if one else questions
-        table = as_table(questions, ids, payload, text_column, id_column, skip_bad_rows)
-        check_text_columns(self.store.index_config, table.more)
+        like, options = self.store.index_config.columns, (text_column, id_column, skip_bad_rows)
+        table = as_table(questions, ids, payload, *options, like=like)
+        check_text_columns(self.store.index_config, table.named.more)
         entries = table.entries
         rows = [*as_questions(entries, array.array("q"), table.place)] if entries else []
         vectors = self.encode(texts_of(rows, self.store.index_config))
@@ -350,5 +343,5 @@ class Retriever:
         if self.store.location in (os.fspath(folder), os.path.abspath(folder)):
             self.compact()
             return
-        save = functools.partial(save_encoder_and_model, self.encoder, self.pair_model)
-        self.store = copy_store(self.store, folder, self.encoder, self.encoder_name, save)
+        save = functools.partial(locations.save_encoder_and_model, self.encoder, self.pair_model)
+        self.store = locations.copy_store(self.store, folder, self.encoder, self.encoder_name, save)

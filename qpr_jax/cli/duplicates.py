@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import pathlib
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qpr_jax.cli import command as cli
+from qpr_jax.cli.judging import precision_text
 from qpr_jax.data.columns import format_of, separator_of, table_files
 from qpr_jax.data.typed_rows import ARROW, STANDARD_INPUT, input_name
 from qpr_jax.errors import UserError, counted, shortened
@@ -21,6 +23,7 @@ from qpr_jax.running import progress
 if TYPE_CHECKING:
     from qpr_jax.duplicates.groups import Linkage
     from qpr_jax.duplicates.pairs import Pairs
+    from qpr_jax.duplicates.sampling import Estimate
     from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
@@ -31,6 +34,7 @@ _SUMMARY = (
     "pairs: {pairs:,}; copies: {copies:,}; groups: {groups:,} of {grouped_questions:,} questions, "
     "the largest of {largest_group:,}; {kept:,} of {questions:,} stay"
 )
+_NEXT = "next: `qpr review %s` asks you about some pairs, and says which threshold is right here"
 _OUT = "Output folder.  [default: NAME_duplicates beside QUESTIONS]"
 _ENCODER = "Name, folder.  [default: of --incremental; minilm; above 50,000 rows open_student]"
 _THRESHOLD = "Minimum score.  [default: 0.5, or none with --max-distance]"
@@ -102,7 +106,8 @@ def duplicates(
     output, separator = _choose_output(output, files, form, excel=excel)
     check_folder(pathlib.Path(out), output, (*files, *others))
     index = _open_index(incremental, against, encoder) if incremental else None
-    table, name = read(files), ", ".join(map(input_name, questions))
+    like = index.store.index_config.columns if index else None
+    table, name = read(files, like=like), ", ".join(map(input_name, questions))
     with progress("reading"):
         count = len(table.entries)
     if not count:
@@ -189,32 +194,40 @@ def _save(
 
 
 def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
-    from qpr_jax.duplicates.review import LABELS_FILE, found_precision
-
     log.info("%s: %s", out, _SUMMARY.format_map(info))
     if info["missed"] is not None:
         log.info("about %.1f%% of the pairs were missed", 100 * info["missed"])
     for group in found.groups[:_SHOWN]:
         name = f"{shortened(group.central, _WIDTH)} ({' '.join(group.words)})"
         log.info("%s rows: %s", f"{len(group.ids):,}", name)
+    judged = _judged(out, info)
+    known = f"precision by {counted(judged[0].labels, 'label')}" if judged else _KNOWN
+    precisions = {estimate.threshold: precision_text(estimate) for estimate in judged}
     if swept := info["thresholds"]:
-        log.info("%-9s  %8s  %8s  %9s  %s", "threshold", "pairs", "groups", "rows left", _KNOWN)
+        log.info("%-11s  %8s  %8s  %9s  %s", "--threshold", "pairs", "groups", "rows left", known)
     for row in swept:
         counts = (f"{row[name]:,}" for name in ("pairs", "groups", "kept"))
-        precision = (
-            "-" if row["precision"] is None else "{:.2f} to {:.2f}".format(*row["precision"])
-        )
-        log.info("%-9g  %8s  %8s  %9s  %s", row["threshold"], *counts, precision)
-    near, shown = "near the threshold", found.around(_SHOWN)
-    if info["threshold"] is None:
-        near, shown = "farthest", found.pairs[info["copies"] :][-_SHOWN:]
-    for pair in shown:
-        value = f"distance {pair.distance:.3f}" if pair.score is None else f"score {pair.score:.2f}"
-        first, second = (shortened(text, _WIDTH) for text in (pair.question1, pair.question2))
-        log.info("%s, %s: %s | %s", near, value, first, second)
-    pairs, labels = pathlib.Path(out, info["files"][0]), pathlib.Path(out, LABELS_FILE)
-    if labels.exists() and info["pairs"] and (judged := found_precision(pairs, labels)):
-        text = "precision of the pairs by %s: %.2f (90 %% interval %.2f to %.2f)"
-        log.info(text, counted(judged[0], "label"), *judged[1:])
+        others = "{:.2f} to {:.2f}".format(*row["precision"]) if row["precision"] else "-"
+        precision = precisions.get(row["threshold"], "-") if judged else others
+        log.info("%-11g  %8s  %8s  %9s  %s", row["threshold"], *counts, precision)
+    for row, following in itertools.pairwise([*swept, {"weakest": None}]):
+        if row["weakest"] not in (None, following["weakest"]):
+            texts = (shortened(text, _WIDTH) for text in row["weakest"])
+            log.info("weakest pair from %g on: %s | %s", row["threshold"], *texts)
+    for pair in [] if swept else found.pairs[info["copies"] :][-_SHOWN:]:
+        texts = (shortened(text, _WIDTH) for text in (pair.question1, pair.question2))
+        log.info("farthest, distance %.3f: %s | %s", pair.distance, *texts)
+    if judged and judged[0].threshold <= (info["threshold"] or 0):
+        log.info("precision of the pairs: %s", precision_text(judged[0]))
     elif info["pairs"]:
-        log.info("next: `qpr review %s` judges pairs in a browser", out)
+        log.info(_NEXT, out)
+    elif any(row["pairs"] for row in swept):
+        log.info("next: a lower --threshold finds pairs, as the table says")
+
+
+def _judged(out: str, info: dict[str, Any]) -> list[Estimate]:
+    """Return what labels in the output folder say of thresholds, the lowest first."""
+    from qpr_jax.duplicates.review import LABELS_FILE, sweep_labels
+
+    pairs, labels = pathlib.Path(out, info["files"][0]), pathlib.Path(out, LABELS_FILE)
+    return sweep_labels(pairs, labels) if labels.exists() and info["pairs"] else []

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from qpr_jax import kinds
 from qpr_jax.cli import command as cli
 from qpr_jax.data.entries import Id, id_key
 from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import HELD_OUT, read_pairs
 from qpr_jax.data.tables import Table, read_table
 from qpr_jax.data.typed_rows import STANDARD_INPUT, input_name
-from qpr_jax.errors import UserError, needs
+from qpr_jax.errors import UserError, needs, similar_path
 from qpr_jax.files import refuse_existing
 
 if TYPE_CHECKING:
@@ -212,6 +214,7 @@ def errors(run: str, split: str, out: str) -> dict[str, Any]:
     """
     from qpr_jax.evaluation import failures
 
+    kinds.refuse_kind(run, kinds.RUN, kinds.INDEX)
     retriever, pairs = cli.load_index(run), read_pairs(run, split)
     questions = failures.questions_of_pairs(retriever.store, pairs, f"{run}: splits/{split}.tsv")
     words = retriever.encoder.summary().words
@@ -226,12 +229,12 @@ def errors(run: str, split: str, out: str) -> dict[str, Any]:
 
 @cli.command(stopped="the scores are the old ones or the new ones")
 @cli.argument("encoder", type=cli.PATH)
-@cli.argument("labels", default="-")
+@cli.argument("labels", required=False, type=cli.PATH)
 @cli.option("--out", type=cli.FOLDER, help="New folder, instead of changing ENCODER.")
 @cli.table_format("LABELS")
 @cli.skip_bad_rows
 def calibrate(
-    encoder: str, labels: str, out: str | None, format: str | None, skip_bad_rows: bool
+    encoder: str, labels: str | None, out: str | None, format: str | None, skip_bad_rows: bool
 ) -> dict[str, Any]:
     """Fit the scores of an encoder to LABELS, 20 or more of both kinds.
 
@@ -247,13 +250,16 @@ def calibrate(
     from qpr_jax.locations import read_encoder_and_model, run_encoder_folder, save_pair_model
     from qpr_jax.pair_model.fitting import refit
 
+    if labels is None or not (labels == STANDARD_INPUT or os.path.exists(labels)):
+        start = f"{labels}: found none{similar_path(labels)}" if labels else "expected labels"
+        raise UserError(start, remedy=kinds.instead(kinds.LABELS))
     if out is not None:
         refuse_existing(out)
-    elif not pathlib.Path(encoder).is_dir():
+    labeled = read_question_pairs(labels, format=format, skip_bad_rows=skip_bad_rows, weighted=True)
+    if out is None and not pathlib.Path(encoder).is_dir():
         what = f"expected the folder of an encoder to change, got the name {encoder!r}"
         raise UserError(what, remedy="name a folder for the calibrated copy with --out")
     read, model = read_encoder_and_model(encoder)
-    labeled = read_question_pairs(labels, format=format, skip_bad_rows=skip_bad_rows, weighted=True)
     model, facts = refit(model, read.fingerprint, labeled, read.encode(labeled.questions))
     if out is None:
         save_pair_model(run_encoder_folder(encoder), model)
@@ -265,7 +271,7 @@ def calibrate(
             log.info("held-out labels, %s: %s", name, _FIT.format_map(facts[name]))
     if facts["after"]["brier"] >= facts["after"]["base_brier"]:
         log.warning(
-            "the scores say less than the share of duplicates alone; judge found pairs, as "
-            "`qpr review` shows them: likely pairs and made opposites are no sample of these"
+            "the scores say less than the share of duplicates alone: keep the old ones, and judge "
+            "more found pairs with `qpr review`; likely pairs and made opposites are no sample"
         )
     return {"out": out or encoder, **facts}

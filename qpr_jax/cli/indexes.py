@@ -182,8 +182,10 @@ def add(folder: str, questions: tuple[str, ...], read: cli.Read) -> None:
     from qpr_jax.index.protocol import check_text_columns
 
     retriever = cli.load_index(folder)
-    table, count, replaced = cli.read_files(questions, read), 0, 0
-    check_text_columns(retriever.store.index_config, table.more)
+    index_config = retriever.store.index_config
+    table = cli.read_files(questions, functools.partial(read, like=index_config.columns))
+    check_text_columns(index_config, table.named.more)
+    count = replaced = 0
     try:
         for batch in cli.chunked(with_progress(table, "added")):
             for _, group in itertools.groupby(batch, lambda entry: entry.id is None):

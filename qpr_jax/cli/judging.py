@@ -7,6 +7,7 @@ import logging
 import pathlib
 import secrets
 import shlex
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -20,6 +21,7 @@ from qpr_jax.files import read_object
 
 if TYPE_CHECKING:
     from qpr_jax.duplicates.review import Review
+    from qpr_jax.duplicates.sampling import Estimate
 
 log = logging.getLogger("qpr_jax")
 
@@ -92,9 +94,8 @@ def review(
         try:
             run_app(app, listening)
         finally:  # Ctrl-C comes out of it
-            log.info("%s", _implied(session))
-            if step := _next_step(session, pathlib.Path(pairs).parent):
-                log.info("%s", step)
+            for line in (*_precisions(session), _implied(session), _next_step(session, pairs)):
+                log.info("%s", line)
 
 
 def _find_first_hits(index: str, queries: str, sample: int, format: str) -> str:
@@ -109,38 +110,58 @@ def _find_first_hits(index: str, queries: str, sample: int, format: str) -> str:
     return str(folder)
 
 
-def _next_step(session: Review, folder: pathlib.Path) -> str:
-    """Return the command that fits the scores to labels; "" for too few of them."""
+def precision_text(estimate: Estimate) -> str:
+    """Return an estimated precision and its interval."""
+    return f"{estimate.precision:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
+
+
+def _precisions(session: Review) -> Iterator[str]:
+    """Yield a table: what the labels say of some thresholds."""
+    swept, kind = session.sweep(), "pairs" if session.found.option else "first hits"
+    if len(swept) > 1:
+        yield f"{'threshold':<9}  {kind:>10}  precision (90 % interval)"
+    for row in swept if len(swept) > 1 else ():
+        yield f"{row.threshold:<9g}  {row.pairs:>10,}  {precision_text(row)}"
+
+
+def _next_step(session: Review, pairs: str) -> str:
+    """Return the command that fits the scores to labels; for too few of them, what is missing."""
     from qpr_jax.duplicates.output import INFO
     from qpr_jax.pair_model.fitting import LEAST_LABELS
 
     yes, no = (int(counts.sum()) for counts in session.counts())
     if yes + no < LEAST_LABELS or not (yes and no):
-        return ""
+        both = f"{LEAST_LABELS} labels or more, of both kinds"
+        start = "all are judged" if session.current is None else "next: the same command goes on"
+        return f"{start}; with {both}, `qpr calibrate` fits the scores"
+    folder = pathlib.Path(pairs).parent
     encoder, fitted = read_object(folder / INFO).get("encoder", "ENCODER"), folder / "calibrated"
     command = shlex.join(["qpr", "calibrate", encoder, str(session.path), "--out", str(fitted)])
-    again = f"find duplicates again with `--encoder {shlex.quote(str(fitted))}` in another --out"
+    again = "find duplicates" if session.found.option else "index the questions"
+    again += f" again with `--encoder {shlex.quote(str(fitted))}` in another folder"
     return f"next: `{command}` fits the scores to the labels; then {again}"
 
 
 def _implied(session: Review) -> str:
     from qpr_jax.duplicates.review import threshold_of
 
-    estimate = session.estimate()
+    found, estimate, sought = session.found, session.estimate(), f"{session.precision:g}"
     if estimate is None:
         return "no label"
-    labels = counted(estimate.labels, "label")
+    line = f"{session.path}: {counted(estimate.labels, 'label')}: "
     limits = f"90 % interval {estimate.low:.3f} to {estimate.high:.3f}"
     if estimate.low == estimate.high:
         limits = "all of them have labels"
-    if not session.found.option:
-        return f"{labels}: Hits@1 of the queries is {estimate.precision:.3f} ({limits})"
-    value = threshold_of(session.found, estimate)
-    flag = f"--{session.found.option.replace('_', '-')} {value!r}"
-    line = (
-        f"`{flag}` of `qpr duplicates` accepts {counted(estimate.pairs, 'pair')} at a precision of "
-    )
-    line += f"{estimate.precision:.3f} ({limits})"
-    if not estimate.reached:
-        line = f"no threshold has a precision of {session.precision:g}; the best: {line}"
-    return f"{labels}: {line}"
+    if found.option:
+        flag = f"--{found.option.replace('_', '-')} {threshold_of(found, estimate)!r}"
+        start = "" if estimate.reached else f"no threshold has a precision of {sought}; the best: "
+        end = "" if estimate.reached else "; a lower --precision asks about lower scores"
+        line += f"{start}`{flag}` of `qpr duplicates` accepts {counted(estimate.pairs, 'pair')} at "
+        return f"{line}a precision of {estimate.precision:.3f} ({limits}){end}"
+    line += f"Hits@1 of the queries is {estimate.precision:.3f} ({limits})"
+    right = [row for row in session.sweep() if row.precision >= session.precision]
+    if right and right[0].threshold > 0:
+        kept = f"{right[0].pairs:,} of {counted(len(found.values), 'first hit')}"
+        line += f"; `--min-score {right[0].threshold:g}` of `qpr search` leaves {kept}, "
+        line += f"right in {precision_text(right[0])}"
+    return line

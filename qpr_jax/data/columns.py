@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from qpr_jax import kinds
 from qpr_jax.data.decoding import FORMATS, decode_rows, open_input, read_lines
 from qpr_jax.data.separated import find_separator
 from qpr_jax.data.typed_rows import ID_NAMES, NO_JSON, TEXT_NAMES, Choose, Fields, Rows, input_name
 from qpr_jax.errors import UserError, did_you_mean, short
-from qpr_jax.files import MANIFEST, StrPath, read_object, write_atomically
+from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.text.tokenizer import replace_surrogates
 
 log = logging.getLogger("qpr_jax")
@@ -59,8 +60,9 @@ def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...
         if not os.path.isdir(path):
             files.append(os.fspath(path))
             continue
+        kinds.refuse_kind(path, kinds.TABLE)
         below = [file for file in pathlib.Path(path).rglob("*") if file.is_file()]
-        written = [folder for folder in {file.parent for file in below} if _is_output(folder)]
+        written = [folder for folder in {file.parent for file in below} if kinds.kind_of(folder)]
         for folder in sorted({*written} - {pathlib.Path(path)}):
             log.info("%s: left out, since another command wrote it", folder)
             below = [file for file in below if not file.is_relative_to(folder)]
@@ -75,15 +77,6 @@ def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...
             raise UserError(what, remedy="name its files, or give their format with `format`")
         files += sorted(found)
     return tuple(files)
-
-
-def _is_output(folder: pathlib.Path) -> bool:
-    """Return whether a folder is an output of `qpr duplicates`, an index, or an encoder."""
-    if (folder / "index" / MANIFEST).exists() or (folder / MANIFEST).exists():
-        return True
-    with contextlib.suppress(UserError):
-        return isinstance(read_object(folder / "info.json").get("files"), list)
-    return False
 
 
 def read_rows(
@@ -243,6 +236,7 @@ class Columns:
       id: the id's; if empty, that with a usual name (ID_NAMES), if there is one; None: no ids.
       payload: kept with a question: all others (True), none (False), or these.
       more: texts of the question, too, which may be missing; always kept.
+      like: columns of an index: read where none is named, of those that the table has.
       names: all of these in the order of the table, once they are chosen.
     """
 
@@ -250,6 +244,7 @@ class Columns:
     id: str | None = ""
     payload: bool | tuple[str, ...] = False
     more: tuple[str, ...] = ()
+    like: Columns | None = None
     names: tuple[str, ...] = ()
 
     @property
@@ -270,7 +265,9 @@ class Columns:
         if kind == "lines" and (self.text or self.id or isinstance(self.payload, tuple)):
             what = f"{start}expected a table with these columns, got lines of text"
             raise UserError(what, remedy="name its format with `format`")
-        text = self.text or _usual(names, TEXT_NAMES, start, NAME_TEXT)
+        like = self.like or Columns()
+        text = self.text or (like.text if like.text in names else "")
+        text = text or _usual(names, TEXT_NAMES, start, NAME_TEXT)
         if not text and len(names) == 1 and names[0].lower() not in ID_NAMES:
             text = names[0] if not in_text or _has_usual_word(names[0]) else ""
         if not text:
@@ -280,16 +277,18 @@ class Columns:
                 other = "; pairs are for `qpr train` and `qpr evaluate`"
             raise UserError(f"{what}, got {listed(names)}", remedy=NAME_TEXT + other)
         others = [name for name in names if name and name != text]
-        key = "" if self.id is None else self.id or _usual(others, ID_NAMES, start, _NAME_ID)
+        key = like.id if like.id in others else _usual(others, ID_NAMES, start, _NAME_ID)
+        key = "" if self.id is None else self.id or key
+        more = self.more or tuple(name for name in like.more if name in others)
         others = [name for name in others if name != key and not name.startswith(_PANDAS_INDEX)]
         payload = others if self.payload is True else self.payload or ()
-        payload = tuple(dict.fromkeys((*payload, *self.more)))
+        payload = tuple(dict.fromkeys((*payload, *more)))
         require(names, [text, *self.more * bool(source)], remedy=NAME_TEXT, source=source)
         require(names, [key], remedy=_NAME_ID, source=source)
         if source:
             require(names, payload, remedy="name others with `payload`", source=source)
         chosen = {text, key, *payload} - {""}
-        return Columns(text, key, payload, self.more, tuple(n for n in names if n in chosen))
+        return Columns(text, key, payload, more, None, tuple(n for n in names if n in chosen))
 
 
 def _usual(names: Sequence[str], usual: Sequence[str], start: str, remedy: str) -> str:

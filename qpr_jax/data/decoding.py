@@ -9,6 +9,7 @@ import io
 import itertools
 import json
 import logging
+import os
 import re
 import sys
 import unicodedata
@@ -16,6 +17,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from qpr_jax import kinds
 from qpr_jax.data.separated import Cells, find_separator, read_cells
 from qpr_jax.data.typed_rows import (
     ARROW,
@@ -84,6 +86,8 @@ def open_input(path: str) -> Iterator[Any]:
         try:
             file = file or stack.enter_context(open(path, "rb", _START))
         except OSError as error:
+            if os.path.isdir(path):
+                kinds.refuse_kind(path, kinds.TABLE)
             remedy = "download it, and name the file" if "://" in path else "name a file"
             meant = similar_path(path) if isinstance(error, FileNotFoundError) else ""
             what = f"{path}: cannot be read{meant or f' ({error.strerror})'}"

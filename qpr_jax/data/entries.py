@@ -12,13 +12,19 @@ import decimal
 import itertools
 import json
 import logging
+import sys
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.columns import NAME_TEXT, BadRows, Columns, listed
+from qpr_jax.data.columns import (
+    NAME_TEXT,
+    BadRows,
+    Columns,
+    listed,
+)
 from qpr_jax.data.typed_rows import Fields, Rows
 from qpr_jax.errors import UserError, short
 from qpr_jax.text.cleaning import without_unseen
@@ -97,17 +103,21 @@ def _with_distinct_ids(entries: Iterator[Entry], bad: BadRows) -> Iterator[Entry
 
 def _entry(line: int, fields: Fields, chosen: Columns, is_text: bool) -> Entry:
     """Return the entry of a row; a UserError says what is wrong with it."""
-    question = fields[chosen.text]
-    if not isinstance(question, str) or not question.strip():
-        raise UserError(f"expected a question in `{chosen.text}`, got {short(question)}")
-    for name in chosen.more:
-        if not isinstance(text := fields.get(name), str) and not is_missing(text):
-            raise UserError(f"expected a text in `{name}`, got {short(text)}")
+    names = (chosen.text, *chosen.more)
+    texts: list[Any] = ["" if is_missing(text) else text for text in map(fields.get, names)]
+    for name, text in zip(names, texts, strict=True):
+        if not isinstance(text, str):
+            kind = "question" if name == chosen.text else "text"
+            raise UserError(f"expected a {kind} in `{name}`, got {short(text)}")
+    question = next((str(text) for text in texts if text.strip()), "")
+    if not question:
+        what = f"expected a question in {' or '.join(f'`{name}`' for name in names)}"
+        raise UserError(f"{what}, got {short(fields[chosen.text])}")
     value = _as_id(fields[chosen.id], chosen.id, is_text) if chosen.id else None
     payload = {name: fields[name] for name in chosen.kept if name in fields}
     if not is_text:  # whose cells are strings
         payload = to_json({n: None if is_missing(cell) else cell for n, cell in payload.items()})
-    return Entry(line, value, str(question), payload or None)
+    return Entry(line, value, question, payload or None)
 
 
 def _as_id(value: Any, column: str, is_text: bool) -> Id | None:
@@ -293,3 +303,16 @@ def mapping_rows(questions: Iterable[object]) -> Rows:
             yield i, f"expected {len(row) - 1} cells, as the header, got more: {short(row[None])}"
         else:
             yield i, {str(key): value for key, value in row.items()}
+
+
+def row_labels(table: Any) -> list[int | str] | None:
+    """Return the index of a pandas table as ids; None if it is 0, 1, 2, ... or cannot be ids."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(table, pandas.DataFrame | pandas.Series):
+        return None
+    index, kind = table.index, table.index.inferred_type
+    if not index.is_unique or kind not in ("integer", "string"):
+        return None
+    if kind == "integer" and (index.min() < 0 or index.equals(pandas.RangeIndex(len(index)))):
+        return None
+    return list(index.tolist())

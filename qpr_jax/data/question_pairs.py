@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from qpr_jax import kinds
 from qpr_jax.data.columns import BadRows, format_of, read_rows, require
 from qpr_jax.data.entries import Id, id_key, is_missing
 from qpr_jax.data.typed_rows import Fields, input_name
@@ -94,11 +95,13 @@ def read_question_pairs(
     max_rows: stop after so many good rows; 0: read all.
     weighted: read `weight`, 1 where there is none, and `score`, and no ids.
     """
+    kinds.refuse_kind(path, kinds.LABELS, kinds.TABLE)
+    get_some = f"{_NAMES}; {kinds.instead(kinds.LABELS, path, kinds.kind_of(path))}"
     name, kind = input_name(str(path)), format or format_of(path) or "tsv"
     bad = BadRows(name, skip=skip_bad_rows)
 
     def choose(names: Sequence[str]) -> list[str]:
-        require(names, COLUMNS, remedy=_NAMES, source=name)
+        require(names, COLUMNS, remedy=get_some, source=name)
         return [column for column in names if column in (*PAIRS_HEADER, WEIGHT, SCORE)]
 
     rows = bad.good(

@@ -7,7 +7,6 @@ import functools
 import logging
 import os
 import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from qpr_jax.data.entries import (
     make_entries,
     mapping_rows,
     peek,
+    row_labels,
     with_ids,
     with_payload,
 )
@@ -51,7 +51,7 @@ class Table:
       where: what a UserError says before the line of a row, as `tickets.csv, line`.
       typed: whether `select` may give columns their own types.
       label: of the progress of a loop; "": none is shown.
-      more: columns of the payload that are texts of a question, too.
+      named: the columns that are asked for by name.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class Table:
         read: Callable[[Note], Iterator[Entry]],
         where: str,
         files: tuple[str, Any] = ("", []),
-        more: tuple[str, ...] = (),
+        named: Columns = DEFAULT,
     ) -> None:
-        self._read, self.where, self._files, self.more = read, where, files, more
+        self._read, self.where, self._files, self.named = read, where, files, named
         self._noted: list[Columns] = []
         self.typed, self.label = True, ""
 
@@ -159,6 +159,7 @@ def read_table(
     payload: bool | Iterable[str] = True,
     format: str = "",
     skip_bad_rows: bool = False,
+    like: Columns | None = None,
 ) -> Table:
     """Return the questions of a file, or of several.
 
@@ -174,10 +175,11 @@ def read_table(
         "arrow". If empty, the suffix of the file's name decides, and "lines" is the default.
       skip_bad_rows: leave out and count rows that cannot be read. Otherwise the first one is a
         UserError with its line.
+      like: columns that are read if none is named and the file has them, as those of an index.
     """
     paths = [path] if isinstance(path, str | os.PathLike) else path
     files, (first, more) = [os.fspath(file) for file in paths], text_and_more(text)
-    columns = _keep(Columns(first, id, more=more), payload)
+    columns = _keep(Columns(first, id, more=more, like=like), payload)
 
     def read(note: Note) -> Iterator[Entry]:
         for file in files:
@@ -186,7 +188,7 @@ def read_table(
     kind = format or format_of(files[0]) or "lines"
     names = [*map(input_name, files)]
     names[_SHOWN_FILES:] = [f"{len(names) - _SHOWN_FILES} others"] * (len(names) > _SHOWN_FILES)
-    return Table(read, f"{', '.join(names)}, line", (kind, files), more)
+    return Table(read, f"{', '.join(names)}, line", (kind, files), columns)
 
 
 def _file_entries(
@@ -198,16 +200,20 @@ def _file_entries(
     return make_entries(rows, columns, bad, kind, note)
 
 
-def as_table(questions: Any, *options: Any, name: str = "questions") -> Table:
+def as_table(
+    questions: Any, *options: Any, name: str = "questions", like: Columns | None = None
+) -> Table:
     """Return questions as a table; arguments as of `as_entries`."""
     if isinstance(questions, Table) and options[:1] in ((), (None,)):
         return questions
     files: tuple[str, Any] = ("", questions if is_table(questions) else None)
     if is_path(questions):
         files = format_of(questions) or "lines", [os.fspath(questions)]
-    read = functools.partial(as_entries, questions, *options, name=name)
-    _, more = text_and_more(options[2] if len(options) > 2 else None)
-    return Table(lambda note: read(note=note), f"`{name}`, position", files, more)
+    read = functools.partial(as_entries, questions, *options, name=name, like=like)
+    text, key = [*options, None, None, None, None][2:4]
+    first, more = text_and_more(text)
+    named = Columns(first, key, more=more)
+    return Table(lambda note: read(note=note), f"`{name}`, position", files, named)
 
 
 def as_entries(
@@ -219,6 +225,7 @@ def as_entries(
     skip_bad_rows: bool = False,
     *,
     name: str = "questions",
+    like: Columns | None = None,
     note: Note | None = None,
 ) -> Iterator[Entry]:
     """Yield the questions of a table, of a file, or of an iterable of strings, mappings or entries.
@@ -228,6 +235,7 @@ def as_entries(
     or there is a column with a usual name.
 
     name: of the argument, which a UserError names.
+    like: as of `read_table`.
     note: gets the columns of a table, and its name in messages.
     """
     source = f"`{name}`"
@@ -235,7 +243,7 @@ def as_entries(
     labels = row_labels(questions) if ids is None and id_column is None else None
     key = None if ids is not None or id_column == "" else str(id_column or "")
     text, more = text_and_more(text_column)
-    columns = Columns(text, key, more=more)
+    columns = Columns(text, key, more=more, like=like)
     if is_table(questions):
         columns = _keep(columns, payload)
         rows = frame_rows(questions, lambda names: columns.choose(names, source).names, source)
@@ -328,16 +336,3 @@ def is_table(value: object) -> bool:
         return False
     frame = dependencies.is_into_dataframe(value) or dependencies.is_polars_lazyframe(value)
     return frame or hasattr(value, "__arrow_c_stream__")
-
-
-def row_labels(table: Any) -> list[int | str] | None:
-    """Return the index of a pandas table as ids; None if it is 0, 1, 2, ... or cannot be ids."""
-    pandas = sys.modules.get("pandas")
-    if pandas is None or not isinstance(table, pandas.DataFrame | pandas.Series):
-        return None
-    index, kind = table.index, table.index.inferred_type
-    if not index.is_unique or kind not in ("integer", "string"):
-        return None
-    if kind == "integer" and (index.min() < 0 or index.equals(pandas.RangeIndex(len(index)))):
-        return None
-    return list(index.tolist())

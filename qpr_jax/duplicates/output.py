@@ -16,6 +16,7 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from qpr_jax import kinds
 from qpr_jax.data.columns import read_rows, tsv_cell
 from qpr_jax.data.entries import Id, Payload, is_missing
 from qpr_jax.data.tables import Table
@@ -157,7 +158,11 @@ def check_output(output: str) -> None:
 
 
 def check_folder(folder: pathlib.Path, output: str, inputs: Iterable[str]) -> None:
-    """UserError where a file would be replaced that is an input, or that no run has written."""
+    """UserError where a file would be replaced that is an input, or that no run has written.
+
+    Also where the folder holds a thing of another kind.
+    """
+    kinds.refuse_folder(folder, kinds.PAIRS)
     listed = _listed(folder)
     names = [INFO, *file_names(output), *listed]
     files = [folder / name for name in names if (folder / name).exists()]
@@ -174,8 +179,9 @@ def check_folder(folder: pathlib.Path, output: str, inputs: Iterable[str]) -> No
 def pairs_file(path: str) -> str:
     """Return the file of pairs of an output folder, as its info.json lists it.
 
-    Any other path as it is.
+    Any other path as it is, but UserError for one that holds another thing.
     """
+    kinds.refuse_kind(path, kinds.PAIRS)
     listed = _listed(pathlib.Path(path)) if os.path.isdir(path) else ()
     return next((os.path.join(path, name) for name in listed if name.startswith("pairs.")), path)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qpr_jax import kinds
 from qpr_jax.data.entries import Id, order_key
 from qpr_jax.data.tables import Table
 from qpr_jax.duplicates.groups import (
@@ -118,6 +119,7 @@ class Pairs:
 
     def write(self, folder: StrPath, output: str = "csv", *, excel: str = "") -> None:
         """Write the pairs, the groups and the rows that stay, as `duplicates.output` says."""
+        kinds.refuse_folder(folder, kinds.PAIRS)
         tables = {name: self._columns(name) for name in TABLES}
         write_tables(pathlib.Path(folder), tables, output, excel=excel)
 
@@ -188,12 +190,15 @@ class Pairs:
         """Return what other thresholds give: pairs, groups and rows left of each.
 
         precision: the range of the precision on tables that the score was not fitted to; None
-        where that is not known.
+        where that is not known. weakest: the texts of the pair with the least score; None: none.
         """
         precisions, swept = getattr(self.model, "precisions", {}), []
         for threshold in SWEPT:
-            facts = self.at_least(threshold).facts()
+            moved = self.at_least(threshold)
+            facts = moved.facts()
             row = {"threshold": threshold} | {name: facts[name] for name in _SWEPT_FACTS}
+            texts = [[*pair[4:]] for pair in moved.pairs[facts["copies"] :][-1:]]
+            row["weakest"] = texts[0] if texts else None
             swept.append(row | {"precision": precisions.get(f"{threshold:g}")})
         return swept
 

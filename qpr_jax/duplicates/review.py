@@ -5,11 +5,13 @@ from __future__ import annotations
 import collections
 import contextlib
 import csv
+import dataclasses
 import hashlib
+import itertools
 import math
 import pathlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,24 +21,24 @@ from qpr_jax.data.entries import Payload, is_missing
 from qpr_jax.data.question_pairs import parse_label
 from qpr_jax.data.typed_rows import input_name
 from qpr_jax.duplicates.output import info_of, read_other_columns
+from qpr_jax.duplicates.pairs import SWEPT
 from qpr_jax.duplicates.sampling import (
-    QUANTILE,
     Estimate,
     Strata,
     choose_threshold,
+    estimate_at,
     make_strata,
-    precision_at,
     rank_strata,
     share_of_right,
 )
 from qpr_jax.errors import UserError, shortened
 from qpr_jax.files import StrPath, locked, write_atomically
-from qpr_jax.pair_model.fitting import LEAST_LABELS
 from qpr_jax.text.cleaning import folded, without_numbers
 from qpr_jax.text.differences import mark_words
 from qpr_jax.text.tokenizer import replace_surrogates
 
 _EXPECTED = "ids, questions, a score from 0 to 1 or none, and a distance"
+_LOW = (0.05, 0.1, 0.2)  # scores of right hits may be lower than those of right pairs
 _NEAREST, _FARTHEST = 0.95, 0.05  # probabilities to begin with, where there is no score
 
 
@@ -61,6 +63,7 @@ class FoundPairs:
     stratum: Mapping[int, int]  # of the pairs, by key, in the random order in which they are asked
     pairs: Mapping[int, FoundPair]  # by key
     copies: int  # pairs of one text, which are not asked
+    least: float  # the threshold that they were found with; 0: none, or not known
     columns: tuple[Mapping[str, Payload], Mapping[str, Payload]]  # others of both rows, by id
 
 
@@ -106,12 +109,13 @@ def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
     if np.isnan(values).any():
         what = f"{source}: expected a score of every pair, or a distance, got some without"
         raise UserError(what, remedy="find the pairs again")
-    if info_of(path).get("first_hits"):  # which are drawn at random
+    info = info_of(path)
+    if info.get("first_hits"):  # which are drawn at random
         option, probabilities = "", np.full(len(values), 0.5)
     strata = make_strata(probabilities)
     stratum = dict(zip(pairs, strata.of(probabilities).tolist(), strict=True))
-    columns = read_other_columns(path)
-    return FoundPairs(option, -np.sort(-values), strata, stratum, pairs, copies, columns)
+    columns, least = read_other_columns(path), info.get("threshold") or 0.0
+    return FoundPairs(option, -np.sort(-values), strata, stratum, pairs, copies, least, columns)
 
 
 def _parse(*cells: object) -> FoundPair | None:
@@ -186,6 +190,30 @@ class Review:
             counts = int(yes.sum()), int(no.sum())
             return share_of_right(*counts, self.found.copies, len(self.found.pairs))
         return choose_threshold(self.found.strata, yes, no, self.precision)
+
+    def sweep(self) -> list[Estimate]:
+        """Return what the labels say of the threshold that found the pairs, and of SWEPT above it.
+
+        Without scores, of all pairs. Left out are thresholds without a label up to the next one.
+        """
+        found, (yes, no), swept = self.found, self.counts(), list[Estimate]()
+        labels = {key: label for key, label in self.history.items() if label is not None}
+        scored = next(iter(found.pairs.values())).score is not None
+        judged = {key: found.pairs[key].score or 0.0 for key in labels}
+        values = SWEPT if found.option else (*_LOW, *SWEPT)
+        bounds = [found.least, *(value for value in values if value > found.least), math.inf]
+        for least, following in itertools.pairwise(bounds if scored else [-math.inf, math.inf]):
+            count = int((found.values >= least).sum())
+            if not any(least <= score < following for score in judged.values()):
+                continue
+            if found.option:
+                stratum = int(np.abs(np.cumsum(found.strata.sizes) - count).argmin())
+                at = estimate_at(found.strata, yes, no, stratum, self.precision)
+            else:
+                right = [labels[key] for key, score in judged.items() if score >= least]
+                at = share_of_right(sum(right), right.count(False), found.copies, count)
+            swept.append(dataclasses.replace(at, threshold=least, pairs=count))
+        return swept
 
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
         """Labels of each stratum that pairs are duplicates, and that they are none."""
@@ -264,22 +292,12 @@ def open_review(
         yield Review(found, path, precision, history)
 
 
-def found_precision(pairs: StrPath, labels: StrPath) -> tuple[int, float, float, float] | None:
-    """Estimate the precision of found pairs by labels on some of them.
-
-    Returns:
-      How many labels there are, the estimate and its interval of 90 %; None for fewer labels
-      than `LEAST_LABELS`.
-    """
-    found = read_found_pairs(str(pairs))
-    review = Review(found, pathlib.Path(labels), 0.0, {})
-    rows = [row for row in _read_labels(review.path) if row[0] in found.pairs]
+def sweep_labels(pairs: StrPath, labels: StrPath) -> list[Estimate]:
+    """Return the sweep of found pairs by a file of labels on some of them."""
+    review = Review(read_found_pairs(str(pairs)), pathlib.Path(labels), 0.0, {})
+    rows = [row for row in _read_labels(review.path) if row[0] in review.found.pairs]
     review.history.update({key: label for key, label, _ in rows})
-    if len(rows) < LEAST_LABELS:
-        return None
-    estimates, errors = precision_at(found.strata, *review.counts())
-    value, error = float(estimates[-1]), QUANTILE * float(errors[-1])
-    return len(rows), value, max(0.0, value - error), min(1.0, value + error)
+    return review.sweep()
 
 
 def describe_review(review: Review) -> dict[str, Any]:
@@ -289,8 +307,7 @@ def describe_review(review: Review) -> dict[str, Any]:
     """
     found, estimate = review.found, review.estimate()
     yes, no = (int(counts.sum()) for counts in review.counts())
-    shown: dict[str, Any] | None = None
-    implied: dict[str, Any] | None = None
+    shown, implied = dict[str, Any](), dict[str, Any]()
     if review.current is not None:
         pair = found.pairs[review.current]
         first, second = pair.question1, pair.question2
@@ -300,16 +317,16 @@ def describe_review(review: Review) -> dict[str, Any]:
             shown[name] = [[column, shortened(f"{cell}", 100)] for column, cell in cells]
         shown |= {"first": mark_words(first, second), "second": mark_words(second, first)}
     if estimate:
-        implied = asdict(estimate) | {"option": found.option}
+        implied = dataclasses.asdict(estimate) | {"option": found.option}
         implied["threshold"] = threshold_of(found, estimate) if found.option else None
     return {
-        "pair": shown,
+        "pair": shown or None,
         "yes": yes,
         "no": no,
         "skipped": len(review.history) - yes - no,
         "pairs": len(found.values),
         "precision": review.precision,
-        "estimate": implied,
+        "estimate": implied or None,
         "can_undo": bool(review.history),
         "file": str(review.path),
     }

@@ -134,15 +134,23 @@ def choose_threshold(strata: Strata, yes: np.ndarray, no: np.ndarray, precision:
     # The highest lower end, since the highest estimate may be chance.
     unreached = int(np.argmax(estimates - QUANTILE * errors))
     best = int(reached[-1]) if len(reached) else unreached
-    value, error = float(estimates[best]), QUANTILE * float(errors[best])
+    return estimate_at(strata, yes, no, best, precision)
+
+
+def estimate_at(
+    strata: Strata, yes: np.ndarray, no: np.ndarray, last: int, precision: float
+) -> Estimate:
+    """Estimate the precision of the pairs of all strata up to `last`; arguments as before."""
+    estimates, errors = precision_at(strata, yes, no)
+    value, error = float(estimates[last]), QUANTILE * float(errors[last])
     return Estimate(
-        threshold=float(strata.lowest[best]),
+        threshold=float(strata.lowest[last]),
         precision=value,
         low=max(0.0, value - error),
         high=min(1.0, value + error),
-        pairs=int(strata.sizes[: best + 1].sum()),
+        pairs=int(strata.sizes[: last + 1].sum()),
         labels=int((yes + no).sum()),
-        reached=len(reached) > 0,
+        reached=value >= precision,
     )
 
 

@@ -92,10 +92,11 @@ def find_duplicates(
       UserError: an argument or a row is wrong, or the pairs would take more than `memory`.
     """
     columns = (payload, text_column, id_column, skip_bad_rows)
+    like = against.store.index_config.columns if isinstance(against, Retriever) else None
     if against is not None and not isinstance(against, Retriever):
         against = as_table(against, None, *columns, name="against")
     return find_pairs(
-        as_table(questions, ids, *columns),
+        as_table(questions, ids, *columns, like=like),
         against,
         encoder=encoder,
         threshold=threshold,
@@ -127,7 +128,7 @@ def find_pairs(
     of_rows: `replace`, `block_on`, `ignore_numbers` and `clean`.
     """
     for source in (table, against):
-        one_column(["", *source.more] if isinstance(source, Table) else None)
+        one_column(["", *source.named.more] if isinstance(source, Table) else None)
     threshold = check_bound("threshold", threshold)
     max_distance = check_bound("max_distance", max_distance)
     if threshold is None and max_distance is None:

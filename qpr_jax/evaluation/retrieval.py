@@ -12,6 +12,7 @@ the first row counts, so an encoder that gives all texts one vector finds one ri
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ import numpy as np
 from qpr_jax.data.entries import Id, id_key, numbered
 from qpr_jax.data.parallel_sentences import Translations
 from qpr_jax.errors import needs
-from qpr_jax.evaluation.scores import hits, ranking_scores, reciprocal_rank
+from qpr_jax.evaluation.scores import best_thresholds, hits, ranking_scores, reciprocal_rank
 from qpr_jax.index.protocol import Hit
 from qpr_jax.index.vectors import Vectors, exact_top_k, nearest
 from qpr_jax.models import unit_rows
@@ -149,7 +150,8 @@ def answer_scores(first: Sequence[Hit | None], answered: np.ndarray) -> dict[str
 
     Returns:
       `unanswered`, the number of queries without an answer; `roc_auc` of the score, or of the
-      distance where there is no score; `accuracy` of `Hit.close`, None without scores.
+      distance where there is no score; `accuracy` of `Hit.close`, and the `best_min_score`, at
+      which the accuracy is `best_accuracy`: None without scores.
     """
     scored = any(hit is not None and hit.score is not None for hit in first)
     strengths = np.full(len(first), -np.inf)
@@ -157,10 +159,13 @@ def answer_scores(first: Sequence[Hit | None], answered: np.ndarray) -> dict[str
         if hit is not None:
             strengths[row] = (hit.score or 0) if scored else -hit.distance
     close = np.array([hit is not None and bool(hit.close) for hit in first])
+    best = best_thresholds(1 - strengths, answered)["accuracy"]
     return {
         "unanswered": int((~answered).sum()),
         "roc_auc": roc_auc(-strengths[answered], -strengths[~answered]),
         "accuracy": float((close == answered).mean()) if scored else None,
+        "best_min_score": math.floor(1000 * min(1, 1 - best)) / 1000 if scored else None,
+        "best_accuracy": float(((1 - strengths <= best) == answered).mean()) if scored else None,
     }
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import faiss
 import numpy as np
 
+from qpr_jax import kinds
 from qpr_jax.encoders.encoder import Encoder, npy_header, sync
 from qpr_jax.encoders.load import PACKAGED, contains_encoder
 from qpr_jax.errors import UserError, counted, similar_path
@@ -261,8 +262,10 @@ def exporter(
 ) -> Callable[[str], str]:
     """Return what saves the encoder of a new build beside its index, and names its folder.
 
-    The encoder of the present index stays until the new index is complete.
+    The encoder of the present index stays until the new index is complete. UserError for a folder
+    of another kind.
     """
+    kinds.refuse_folder(folder, kinds.INDEX, kinds.RUN, kinds.ENCODER)
 
     def export(build: str) -> str:
         try:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from qpr_jax import kinds
 from qpr_jax.data.entries import Id
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError, counted
@@ -82,12 +83,10 @@ class FolderStore:
     def open(cls, location: StrPath) -> Self:
         """See `Store`; the location is the folder that index/ lies in."""
         path = pathlib.Path(location)
-        if not path.is_dir():
-            raise found_nothing(location)
-        refuse_part(path)
         if not (path / INDEX).is_dir():
-            remedy = "finish the run, or make one with `qpr index`"
-            raise UserError(f"{location} has no {INDEX}/", remedy=remedy)
+            refuse_part(path)
+            kinds.refuse_kind(path, kinds.INDEX)
+            raise found_nothing(location)
         return cls(path / INDEX)
 
     @classmethod

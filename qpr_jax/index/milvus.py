@@ -9,8 +9,8 @@ The collection NAME_qpr_BUILD has an entity for each text of a question, with th
     vector  float32 [d]
 
 Its properties have the name and the fingerprint of the encoder, which every machine loads by this
-name, and the index_config.
-Calls use the alias NAME of the newest complete collection, so an index is replaced at once.
+name, and the index_config. Calls use the alias NAME of the newest complete collection, so an index
+is replaced at once.
 """
 
 from __future__ import annotations
@@ -249,12 +249,12 @@ class MilvusStore:
                 found[entity["id"]] = _question(entity)
         return found
 
-    def _read(self, method: str, **options: Any) -> Any:
+    def _read(self, method: str, **query: Any) -> Any:
         """Call what reads; "Strong" after removals, which a session of pymilvus may miss."""
         level, removals = self._server.consistency, self._removals
         if level == "session" and self._seen < removals:
             level = "strong"
-        found = self._server.call(method, self._name, consistency_level=LEVELS[level], **options)
+        found = self._server.call(method, self._name, consistency_level=LEVELS[level], **query)
         if level == "strong":
             self._seen = max(self._seen, removals)
         return found

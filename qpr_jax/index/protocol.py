@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import dataclasses
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from qpr_jax.data.columns import Columns
 from qpr_jax.data.entries import Id, Payload, check_id
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
@@ -30,7 +32,6 @@ FAMILIES = (
 )
 _MAX_LISTS = 1_000_000
 _LINKS = range(2, 1025)  # FAISS aborts the process with 1 link
-_MIN_POINTS = 39  # training vectors a centroid; FAISS warns below
 _FACTORY = re.compile(
     r"Flat|HNSW(?P<links>[1-9]\d*)"
     r"|IVF(?P<lists>[1-9]\d*)(?:_HNSW(?P<quantizer>[1-9]\d*))?,"
@@ -246,6 +247,7 @@ class IndexConfig:
       clean: whether HTML, and sentences that many texts share, are left out of what is encoded.
       text_columns: columns of the payload that are texts of a question, too: each text has a
         vector, and the nearest one counts in a search.
+      question_column, id_column: the columns of the table, where it was built with their names.
     """
 
     factory: str = AUTO
@@ -254,11 +256,27 @@ class IndexConfig:
     vectors: str = "float32"
     clean: bool = True
     text_columns: tuple[str, ...] = ()
+    question_column: str = ""
+    id_column: str = ""
 
     def __post_init__(self) -> None:
         columns = self.text_columns  # a list in JSON
         columns = (columns,) if isinstance(columns, str) else tuple(columns)
         object.__setattr__(self, "text_columns", columns)
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of a table that is added, where it has them."""
+        return Columns(self.question_column, self.id_column, more=self.text_columns)
+
+    def of_table(self, named: Columns) -> IndexConfig:
+        """Remember the columns of a table that are asked for by name."""
+        return dataclasses.replace(
+            self,
+            text_columns=named.more or self.text_columns,
+            question_column=named.text or self.question_column,
+            id_column=named.id or self.id_column,
+        )
 
     @property
     def texts(self) -> int:
@@ -309,26 +327,6 @@ def parse_factory(factory: str) -> dict[str, Any]:
     if match is None:
         raise UserError(f"expected {FAMILIES}; got {factory!r}", setting="factory")
     return match.groupdict()
-
-
-def fit_index_config(index_config: IndexConfig, count: int, dimension: int) -> str:
-    """Return the factory of FAISS for `count` vectors.
-
-    It has at most count // 39 lists, and is `Flat` if there are too few vectors to train it.
-    """
-    factory = index_config.factory
-    if factory == AUTO:
-        if count < FLAT_BELOW:
-            return "Flat"
-        factory = f"IVF{int(2.5 * count**0.5)},PQ{(dimension + 1) // 2}x4fs"
-    parts = parse_factory(factory)
-    if not parts["lists"]:
-        return factory
-    lists, codes = min(int(parts["lists"]), count // _MIN_POINTS), parts["codes"]
-    if codes.startswith("PQ") and count < (16 if parts["fast"] else 256) * _MIN_POINTS:
-        codes = "Flat"
-    head = factory.partition(",")[0].replace(f"IVF{parts['lists']}", f"IVF{lists}")
-    return f"{head},{codes}" if lists > 1 else "Flat"
 
 
 def padded_dimension(factory: str, dimension: int) -> int:

@@ -17,11 +17,11 @@ import numpy as np
 
 from qpr_jax.errors import UserError, counted
 from qpr_jax.index.protocol import (
+    AUTO,
     FLAT_BELOW,
     IndexConfig,
     check_index_config,
     damaged,
-    fit_index_config,
     padded_dimension,
     parse_factory,
 )
@@ -37,6 +37,7 @@ _FEWEST, _WIDER, _MORE = 80, 2, 40  # candidates of a search for k rows: 2 k + 4
 _CHUNK = 65_536  # vectors that are compared, or added to an index, at once
 _LARGEST = {"float32": 1e15, "float16": 65504.0}  # of a number; squares and sums stay finite
 _PART = 4_000_000  # numbers of candidates in memory at once
+_MIN_POINTS = 39  # training vectors a centroid; FAISS warns below
 
 
 class Live(NamedTuple):
@@ -316,3 +317,23 @@ def nearest(k: int, *found: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, 
         rows = np.pad(rows, ((0, 0), (0, missing)), constant_values=-1)
     order = np.argsort(distances, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(distances, order, 1), np.take_along_axis(rows, order, 1)
+
+
+def fit_index_config(index_config: IndexConfig, count: int, dimension: int) -> str:
+    """Return the factory of FAISS for `count` vectors.
+
+    It has at most count // 39 lists, and is `Flat` if there are too few vectors to train it.
+    """
+    factory = index_config.factory
+    if factory == AUTO:
+        if count < FLAT_BELOW:
+            return "Flat"
+        factory = f"IVF{int(2.5 * count**0.5)},PQ{(dimension + 1) // 2}x4fs"
+    parts = parse_factory(factory)
+    if not parts["lists"]:
+        return factory
+    lists, codes = min(int(parts["lists"]), count // _MIN_POINTS), parts["codes"]
+    if codes.startswith("PQ") and count < (16 if parts["fast"] else 256) * _MIN_POINTS:
+        codes = "Flat"
+    head = factory.partition(",")[0].replace(f"IVF{parts['lists']}", f"IVF{lists}")
+    return f"{head},{codes}" if lists > 1 else "Flat"

@@ -72,7 +72,8 @@ def refit(
     model = start_model or _first_model(encoder, vectors)
     rows = _read(model, labeled, vectors, weights * (len(weights) / weights.sum()))
     if not 0 < rows.labels.sum() < len(rows.labels):
-        raise UserError("expected labels of duplicates and of others, got one kind")
+        what = "expected labels of duplicates and of others, got one kind"
+        raise UserError(what, remedy="judge more pairs with `qpr review`")
     start = np.array([1.0, 0.0] if isinstance(model, WordsModel) else model.pairs)
     count = len(weights)
     facts: dict[str, Any] = {"labels": count, "duplicates": int(labeled.is_duplicate.sum())}
@@ -193,7 +194,8 @@ def _quality(scores: np.ndarray, rows: _Rows, bins: int) -> dict[str, Any]:
 
 def _check(weights: np.ndarray) -> None:
     if len(weights) < LEAST_LABELS:
-        raise UserError(f"expected {LEAST_LABELS} labels or more, got {len(weights):,}")
+        what = f"expected {LEAST_LABELS} labels or more, got {len(weights):,}"
+        raise UserError(what, remedy="judge more pairs with `qpr review`, which goes on")
     if weights.max() > _HEAVIEST:
         what = f"expected weights of labels up to {_HEAVIEST:g}, got {weights.max():g}"
         remedy = "give the number of found pairs that each label stands for, or leave it out"

@@ -122,7 +122,8 @@ def test_a_kill_loses_no_label_and_ctrl_c_says_what_they_imply(start, tmp_path):
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    said, step, stopped = stderr.splitlines()
+    *_, said, step, stopped = stderr.splitlines()
+    assert "precision (90 % interval)" in stderr
     assert "20 labels: " in said
     command = "qpr calibrate open_student labels.csv --out calibrated"
     assert f"next: `{command}` fits" in step

@@ -73,13 +73,14 @@ def test_a_table_alone_gets_a_folder_and_a_summary(refused, done, run, tmp_path)
     assert " rows: " in stderr
     assert "\x1b" not in stderr
     assert "farthest, distance " in stderr
-    assert "`qpr review t_duplicates` judges" in stderr
+    assert "`qpr review t_duplicates` asks you" in stderr
     (tmp_path / "c.csv").write_text("question\ncook\nCook!\nplay a\nplay the game\nfly\n")
     _, stderr = done("duplicates", "c.csv", "--encoder", "open_student")
-    assert "threshold     pairs    groups  rows left  precision on other tables" in stderr
+    assert "--threshold     pairs    groups  rows left  precision on other tables" in stderr
     rows = [line.split()[1:] for line in stderr.splitlines() if " to 0." in line]
     assert [row[0] for row in rows] == ["0.3", "0.5", "0.7", "0.9"]
-    assert "near the threshold, score " in stderr
+    (weakest,) = (line for line in stderr.splitlines() if "weakest pair from" in line)
+    assert weakest.endswith("on: play a | play the game")
     refused(
         "name the output folder with --out", "duplicates", "--encoder", run, status=2, given=b"a\n"
     )

@@ -1,5 +1,7 @@
 """Labels in a file: nothing is lost, nothing is counted twice, a second start goes on."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from qpr_jax.duplicates.review import (
     open_review,
     pair_key,
     read_found_pairs,
+    sweep_labels,
     threshold_of,
 )
 from tests.refused import check_refused
@@ -81,6 +84,31 @@ def test_weights_count_all_pairs_of_strata_with_a_label(tmp_path, option):
     assert len(repr(value)) < 9
     assert len(accepted) == found.pairs == described["estimate"]["pairs"]
     assert found.precision == pytest.approx((accepted < 2).mean(), abs=0.06)
+
+
+def test_labels_say_which_thresholds_are_right(pairs, tmp_path):
+    """Of found pairs as well as of first hits; thresholds without a label are left out."""
+    scores = np.array([row["score"] for row in pair_rows()])
+    for first_hits in (False, True):
+        info = {"files": ["pairs.csv"], "threshold": None if first_hits else 0.4}
+        (tmp_path / "info.json").write_text(json.dumps(info | {"first_hits": first_hits}))
+        path = tmp_path / f"v{first_hits}.csv"
+        with open_review(pairs, path, precision=0.8) as review:
+            assert review.sweep() == []
+            judge_all(review, lambda pair: pair.score > 0.6)
+            swept = review.sweep()
+            assert [row.threshold for row in swept] == (
+                [0.05, 0.1, 0.2, 0.3] if first_hits else [0.4]
+            ) + [*(0.5, 0.7, 0.9)]
+            for row in swept:
+                accepted = scores[scores >= row.threshold]
+                assert row.pairs == len(accepted)
+                assert row.precision == pytest.approx((accepted > 0.6).mean(), abs=0.06)
+                assert row.low <= row.precision <= row.high
+            assert [row.pairs for row in sweep_labels(pairs, path)] == [row.pairs for row in swept]
+            few = {key: True for key in review.history if review.found.pairs[key].score > 0.9}
+            review.history = few
+            assert [row.threshold for row in review.sweep()] == [0.9]
 
 
 def test_undo_and_skip(pairs, tmp_path):

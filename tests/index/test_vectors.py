@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from qpr_jax.errors import UserError
 from qpr_jax.index import vectors as vectors_module
 from qpr_jax.index.build import write_build
-from qpr_jax.index.protocol import PAPER, IndexConfig, check_index_config, fit_index_config
-from qpr_jax.index.vectors import Live, Vectors, distances_to, exact_top_k
+from qpr_jax.index.protocol import PAPER, IndexConfig, check_index_config
+from qpr_jax.index.vectors import Live, Vectors, distances_to, exact_top_k, fit_index_config
 from tests.index.folders import some
 
 FACTORIES = [

@@ -82,6 +82,55 @@ def test_a_row_is_changed_as_a_whole_wherever_it_is(built, tmp_path):
         assert retriever.store.facts()["removed"] == 0
 
 
+def test_a_row_with_any_text_is_a_question(run):
+    """A blank first text gives way to the next one, in an index and in what is added."""
+    rows = [{"id": "a", "question": " ", "answer": "Boil it"}, ROWS[1]]
+    built = Retriever.build(rows, text_column=COLUMNS, encoder=run)
+    assert found(built, "boil it", 1) == [("a", None)]
+    assert built["a"] == ("a", "Boil it", {"answer": "Boil it"})
+    built.add([{"id": "b", "question": None, "answer": "hot leaves"}])
+    assert found(built, "hot leaves", 1) == [("b", None)]
+    none = [{"id": "c", "question": "", "answer": None}]
+    for call in (lambda: built.add(none), lambda: Retriever.build(none, text_column=COLUMNS)):
+        with pytest.raises(UserError, match="expected a question in `question` or `answer`, got"):
+            call()
+
+
+def test_an_index_remembers_the_columns_that_were_named(run, tmp_path, monkeypatch, capfd):
+    """For `add` and for duplicates, in files and tables that have them; other names still do."""
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("a.csv").write_text("nr,question,head,body\nx,no,How to cook rice,Boil it\n")
+    pathlib.Path("b.csv").write_text("nr,body,head,question\ny,hot leaves,What is tea,no\n")
+    named = {"text_column": ["head", "body"], "id_column": "nr"}
+    words = ["--text-column", "head", "--text-column", "body", "--id-column", "nr"]
+
+    def qpr(*words):
+        monkeypatch.setattr("sys.argv", ["qpr", *map(str, words)])
+        assert main.main() == 0
+        return capfd.readouterr()
+
+    qpr("index", "by_command", "a.csv", "--encoder", run, *words)
+    Retriever.build("a.csv", encoder=run, location="by_python", **named)
+    for name in ("by_command", "by_python"):
+        copy = Retriever.load(name)
+        copy.save(f"{name}_2")
+        assert Retriever.load(f"{name}_2").add(pathlib.Path("b.csv")) == ["y"]
+        qpr("add", name, "b.csv", "--payload", "question")
+        for retriever in (Retriever.load(name), Retriever.load(f"{name}_2")):
+            assert retriever["y"].text == "What is tea"
+            assert found(retriever, "hot leaves", 1) == [("y", "body")]
+        assert copy.add([{"nr": "z", "head": "rye", "body": None}]) == ["z"]
+        assert copy.add([{"id": "q", "question": "oats"}]) == ["q"]
+        assert copy.add("a text alone") == [0]
+        new = [{"nr": "w", "head": "What is hay", "body": "dry grass"}]
+        assert copy.add_new(find_duplicates(new, against=copy, max_distance=0)) == 1
+        assert found(copy, "dry grass", 1) == [("w", "body")]
+    pathlib.Path("c.csv").write_text("nr,head,body,question\nv,What is mud,wet earth,no\n")
+    how = ("--max-distance", "0", "--out", "d")
+    qpr("duplicates", "c.csv", "--incremental", "by_command", *how)
+    assert Retriever.load("by_command")["v"].text == "What is mud"
+
+
 def test_copies_of_questions_and_the_rows_of_duplicates(built):
     built.add([{"id": "d", "question": "how to cook RICE", "answer": "Boil it in water"}])
     texts = [hit.question for hit in built.search("Boil it in water", 9, distinct=True)[0]]

@@ -1,0 +1,90 @@
+"""What a path holds, of the things that are read and written here, and where to get another one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shlex
+
+from qpr_jax.errors import UserError
+from qpr_jax.files import MANIFEST, StrPath, read_object
+
+INDEX, RUN, ENCODER, PAIRS = "an index", "a run", "an encoder", "found pairs"
+GROUPS, LABELS, TABLE = "groups of duplicates", "labels", "a table of questions"
+VECTORS = "vectors"
+_START = 1 << 12  # bytes of a file that say what it is
+_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt")
+
+
+def kind_of(path: StrPath) -> str:
+    """Return what a file or a folder holds, one of the names above; "" where that is not clear."""
+    path = pathlib.Path(path)
+    if path.is_dir():
+        for kind, name in ((RUN, "run.json"), (INDEX, f"index/{MANIFEST}"), (ENCODER, "export")):
+            if (path / name).exists():
+                return kind
+        if (path / MANIFEST).exists() or (path / "model.safetensors").exists():
+            return ENCODER
+        with contextlib.suppress(UserError):
+            return PAIRS if isinstance(read_object(path / "info.json").get("files"), list) else ""
+        return ""
+    if path.suffix == ".npy":
+        return VECTORS
+    if path.suffix not in _TABLES or not path.is_file():
+        return ""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        start = file.read(_START)
+        if b"question1" in start:
+            return LABELS if b"is_duplicate" in start else PAIRS * (b"distance" in start)
+        return GROUPS if b"link1" in start and b"weakest" in start else TABLE
+    return ""
+
+
+def instead(wanted: str, path: StrPath = "", kind: str = "") -> str:
+    """Return what to do where another thing is wanted than the `kind` that `path` holds."""
+    name = shlex.quote(os.fspath(path))
+    match wanted, kind:
+        case "an index", "a table of questions":
+            return f"`qpr index FOLDER {name}` makes one"
+        case "an index", "a run" | "an encoder":
+            finish = "finish it, or " * (kind == RUN)
+            return f"{finish}`qpr index FOLDER TABLE --encoder {name}` makes one"
+        case "an index", _:
+            return "`qpr index FOLDER TABLE` makes one"
+        case "a run", _:
+            return "`qpr train` makes one"
+        case "an encoder", _:
+            return "name `minilm`, `open_student`, or the folder of a run or of an index"
+        case "found pairs", "an index":
+            return f"`qpr review {name} --queries FILE` judges the first hits of queries"
+        case "found pairs", "a table of questions":
+            return f"`qpr duplicates {name}` finds some"
+        case "found pairs" | "labels", "groups of duplicates":
+            return f"`qpr review {shlex.quote(os.path.dirname(path) or '.')}` judges the pairs"
+        case "found pairs", _:
+            return "`qpr duplicates TABLE` finds some"
+        case "labels", "found pairs":
+            return f"`qpr review {name}` makes some, in labels.csv beside the pairs"
+        case "labels", _:
+            table = name if kind == TABLE else "TABLE"
+            start = f"`qpr duplicates {table} --threshold 0.2 --out loose`"
+            return f"{start}, then `qpr review loose` make some, in loose/labels.csv"
+        case "a table of questions", "found pairs":
+            return f"name one of its files, as {name}/deduplicated.csv"
+    return "name a file of questions"
+
+
+def refuse_kind(path: StrPath, wanted: str, *allowed: str) -> None:
+    """UserError where `path` holds a thing that is clearly another one than is wanted."""
+    kind = kind_of(path)
+    if kind and kind not in (wanted, *allowed):
+        what = f"{path}: expected {wanted}, got {kind}"
+        raise UserError(what, remedy=instead(wanted, path, kind))
+
+
+def refuse_folder(folder: StrPath, *allowed: str) -> None:
+    """UserError where an output would be mixed into a folder of another kind than is allowed."""
+    kind = kind_of(folder) if os.path.isdir(folder) else ""
+    if kind and kind not in allowed:
+        raise UserError(f"{folder}: holds {kind}", remedy="name another folder")
