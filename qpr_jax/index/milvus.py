@@ -119,7 +119,11 @@ class MilvusStore:
                 keys.add(entity["id"])
             vectors = encoder.encode(cleaner.clean_all(texts_of(some, index_config)))
             _upsert(server, build, entities, vectors, index_config.texts)
-        _index(server, build, index)
+        params = server.client.prepare_index_params()
+        params.add_index("vector", **index)
+        server.call("flush", build, timeout=_PATIENCE)
+        server.call("create_index", build, index_params=params, timeout=_PATIENCE)
+        server.call("load_collection", build, timeout=_PATIENCE)
         server.call("alter_alias" if old else "create_alias", build, name)
         if old:
             server.call("drop_collection", present)
@@ -298,14 +302,6 @@ def _create(server: Server, build: str, dimension: int, properties: dict[str, st
     schema.add_field("row", server.types.INT64)
     schema.add_field("vector", server.types.FLOAT_VECTOR, dim=dimension)
     server.call("create_collection", build, schema=schema, properties=properties)
-
-
-def _index(server: Server, build: str, index: dict[str, Any]) -> None:
-    params = server.client.prepare_index_params()
-    params.add_index("vector", **index)
-    server.call("flush", build, timeout=_PATIENCE)
-    server.call("create_index", build, index_params=params, timeout=_PATIENCE)
-    server.call("load_collection", build, timeout=_PATIENCE)
 
 
 def _upsert(
