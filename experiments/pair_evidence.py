@@ -8,10 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from experiments.transfer_tables import Table
-from qpr_jax.data.contrasts import contrasts
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.models import unit_rows
-from qpr_jax.pair_model.guards import guards
+from qpr_jax.pair_model.guards import contrasts, guards
 from qpr_jax.pair_model.plain import neighbor_distances
 from qpr_jax.training.teacher import cached_vectors
 

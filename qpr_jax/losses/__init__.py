@@ -19,9 +19,9 @@ Matrix products have the precision of `jax.default_matmul_precision`, else "high
 from qpr_jax.errors import needs
 
 with needs("the losses", ".[train]"):
+    from qpr_jax.arrays import is_negative, squared_distances
     from qpr_jax.losses.batch import batch_loss, mean_loss
     from qpr_jax.losses.contrastive import contrastive_loss, online_contrastive_loss
-    from qpr_jax.losses.distances import is_negative, squared_distances
     from qpr_jax.losses.distillation import distillation_loss, listwise_loss
     from qpr_jax.losses.ranking import ranking_loss
     from qpr_jax.losses.sdml import sdml_loss

@@ -16,9 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from qpr_jax.arrays import in_tiles, join_tiles
+from qpr_jax.arrays import Tiling, in_tiles, join_tiles
 from qpr_jax.losses.batch import gather
-from qpr_jax.losses.distances import Tiling
 
 KEPT = 1 << 24  # products that are kept from the first pass for the second: 64 MiB
 

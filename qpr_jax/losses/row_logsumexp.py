@@ -21,9 +21,8 @@ from jax import lax
 from jax.scipy.special import entr
 from jax.typing import ArrayLike
 
-from qpr_jax.arrays import in_tiles, join_tiles
+from qpr_jax.arrays import group_ids, in_tiles, join_tiles, matmul_precision, tiling
 from qpr_jax.losses.column_logsumexp import both_in_tiles
-from qpr_jax.losses.distances import group_ids, matmul_precision, tiling
 
 Groups = tuple[jax.Array, jax.Array] | None
 

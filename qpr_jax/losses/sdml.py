@@ -9,14 +9,14 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from qpr_jax.losses.batch import both_ways
-from qpr_jax.losses.distances import (
+from qpr_jax.arrays import (
     from_squared,
     is_negative,
     mean_vector,
     paired_distances,
     squared_distances,
 )
+from qpr_jax.losses.batch import both_ways
 from qpr_jax.losses.row_logsumexp import divergences, target_entropy
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from qpr_jax.losses.distances import is_negative, paired_distances, squared_distances
+from qpr_jax.arrays import is_negative, paired_distances, squared_distances
 
 
 def triplet_loss(

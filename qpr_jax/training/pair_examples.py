@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.contrasts import contrasts
 from qpr_jax.data.question_pairs import in_one_cluster
 from qpr_jax.data.splits import SPLITS, TEST, TRAIN, VALIDATION
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.evaluation.retrieval import RankFn, exact_search, rank
 from qpr_jax.index.close_pairs import pair_distances
 from qpr_jax.pair_model.features import MOST, FeatureExtractor
+from qpr_jax.pair_model.guards import contrasts
 from qpr_jax.pair_model.words import WORD_WEIGHTS, pair_features
 from qpr_jax.training.evaluator import sample_questions
 from qpr_jax.training.train_data import TrainDataset

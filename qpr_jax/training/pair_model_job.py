@@ -4,8 +4,8 @@ It must learn from questions that the encoder was not trained on: all members of
 clusters. Weights of words, and first weights of the network, are learned from training questions.
 Then the network learns to sort the hits of validation questions, and to tell pairs apart: labeled
 ones and, with less weight, the nearest hits of validation questions, some of which are duplicates
-that nobody labeled, and contrasts (`data.contrasts`), which are nearer than most paraphrases. Last,
-a scale is fitted to the labeled pairs alone, so that the sigmoid is a probability.
+that nobody labeled, and contrasts (`pair_model.guards`), which are nearer than most paraphrases.
+Last, a scale is fitted to the labeled pairs alone, so that the sigmoid is a probability.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.contrasts import contrasts
 from qpr_jax.data.question_pairs import in_one_cluster
 from qpr_jax.data.splits import VALIDATION
 from qpr_jax.encoders.encoder import Encoder
@@ -32,6 +31,7 @@ from qpr_jax.index.vectors import Vectors
 from qpr_jax.locations import FittedModel, read_encoder_and_model
 from qpr_jax.pair_model.features import FeatureExtractor, zero_weights
 from qpr_jax.pair_model.fitting import logistic, refit
+from qpr_jax.pair_model.guards import contrasts
 from qpr_jax.pair_model.terms import Frequencies
 from qpr_jax.pair_model.words import Network, WordsModel
 from qpr_jax.running import progress
