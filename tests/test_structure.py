@@ -9,7 +9,8 @@ import sys
 import jax
 
 import qpr_jax
-from qpr_jax import Retriever, find_duplicates, load_config
+from qpr_jax import Retriever, TrainConfig, find_duplicates, load_config
+from qpr_jax.training.config import flatten
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.train import plan
 from tests.runs import ROOT
@@ -42,6 +43,11 @@ def test_files_and_functions_are_short():
 def test_file_names_are_unique():
     counts = collections.Counter(path.name for path in sources("qpr_jax"))
     assert [name for name, count in counts.items() if count > 1] == ["__init__.py"]
+
+
+def test_the_package_has_few_files_and_settings():
+    assert len(sources("qpr_jax")) <= 127
+    assert len(flatten(TrainConfig())) <= 60
 
 
 def files_crossed(call):
