@@ -271,10 +271,13 @@ def _maxima(how: Pooling, source: Any, ids: jax.Array) -> tuple[list[jax.Array],
         positions = lax.broadcasted_iota(jnp.int32, scores.shape, 1)
         own = (ids > 0)[:, :, None] | (positions == 0)
         scores = jnp.where(own, scores, -jnp.inf)
-        # Two reductions, since one over pairs of value and position is four times slower.
         maximum = scores.max(axis=1)
-        candidates = jnp.where(scores == maximum[:, None], positions, ids.shape[1])
         maxima.append(maximum)
+        if how.convolution:  # a TPU computes both with the convolution
+            first.append(lax.argmax(scores, 1, jnp.int32))
+            continue
+        # Two reductions, since one over pairs of value and position is four times slower.
+        candidates = jnp.where(scores == maximum[:, None], positions, ids.shape[1])
         first.append(candidates.min(axis=1))
     return maxima, first
 
