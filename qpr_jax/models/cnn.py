@@ -95,12 +95,11 @@ class ConvEncoder(nnx.Module):
         if axis_name is not None:  # so that the gradient is summed over the devices once
             kernels, dense = lax.pcast((kernels, dense), axis_name, to="varying")
         sizes = tuple(kernel.shape[1] for kernel in kernels)
-        source: Any = [self._table(embedded, kernel) for kernel in kernels]
-        convolution = ""
-        if convolves():
-            source = embedded, kernels
-            # A TPU rounds the factors of products of this precision to bfloat16.
-            convolution = "default" if self.compute_dtype == "bfloat16" else self.precision
+        source: Any = embedded, kernels
+        # A TPU rounds the factors of products of the precision "default" to bfloat16.
+        convolution = "default" if self.compute_dtype == "bfloat16" else self.precision
+        if not convolves():
+            source, convolution = [self._table(embedded, kernel) for kernel in kernels], ""
 
         def project(weights: Any, maxima: list[jax.Array], ids: jax.Array) -> jax.Array:
             biases, projection, bag = weights
@@ -204,12 +203,11 @@ def _backward(how: Pooling, residuals: Any, gradient: jax.Array) -> tuple[Any, A
         maxima, positions = pooled or _maxima(how, source, ids)
         head_vjp = jax.vjp(lambda w, m: how.head(w, m, ids), weights, maxima)[1]
         added, maxima_gradients = head_vjp(gradient)
-        at = positions, maxima_gradients, ids
-        if not how.convolution:
-            source_gradients = _scatter_gradients(how.kernel_sizes, source_gradients, *at)
+        by_kernel = [*zip(positions, maxima_gradients, strict=True)]
+        if how.convolution:
+            source_gradients = _convolve_back(how, source_gradients, source, by_kernel, ids)
         else:
-            slopes = _convolution_gradients(how, source, *at)
-            source_gradients = jax.tree.map(jnp.add, source_gradients, slopes)
+            source_gradients = _scatter(how, source_gradients, by_kernel, ids)
         return (source_gradients, jax.tree.map(jnp.add, weight_gradients, added)), None
 
     # One sum for all blocks: a table is the largest array of a step.
@@ -271,24 +269,21 @@ def _maxima(how: Pooling, source: Any, ids: jax.Array) -> tuple[list[jax.Array],
         positions = lax.broadcasted_iota(jnp.int32, scores.shape, 1)
         own = (ids > 0)[:, :, None] | (positions == 0)
         scores = jnp.where(own, scores, -jnp.inf)
-        # Two reductions, since one over pairs of value and position is four times slower.
         maximum = scores.max(axis=1)
-        candidates = jnp.where(scores == maximum[:, None], positions, ids.shape[1])
         maxima.append(maximum)
+        if how.convolution:  # a TPU computes both with the convolution
+            first.append(lax.argmax(scores, 1, jnp.int32))
+            continue
+        # Two reductions, since one over pairs of value and position is four times slower.
+        candidates = jnp.where(scores == maximum[:, None], positions, ids.shape[1])
         first.append(candidates.min(axis=1))
     return maxima, first
 
 
-def _scatter_gradients(
-    sizes: tuple[int, ...],
-    tables: list[jax.Array],
-    positions: list[jax.Array],
-    gradients: list[jax.Array],
-    ids: jax.Array,
-) -> list[jax.Array]:
+def _scatter(how: Pooling, tables: Any, by_kernel: Any, ids: jax.Array) -> list[jax.Array]:
     """Add the gradients of the maxima of some questions to those of the tables."""
     added = []
-    for table, size, position, gradient in zip(tables, sizes, positions, gradients, strict=True):
+    for table, size, (position, gradient) in zip(tables, how.kernel_sizes, by_kernel, strict=True):
         filters = jnp.arange(table.shape[1])[None]
         # Each filter's gradient goes to the tokens of one position only: scattering single numbers
         # takes a quarter of the time of scattering whole rows, which are mostly 0.
@@ -298,17 +293,9 @@ def _scatter_gradients(
     return added
 
 
-def _convolution_gradients(
-    how: Pooling,
-    source: Any,
-    positions: list[jax.Array],
-    gradients: list[jax.Array],
-    ids: jax.Array,
-) -> Any:
-    """Return the gradients of embeddings and kernels, of the maxima of some questions."""
+def _convolve_back(how: Pooling, sums: Any, source: Any, by_kernel: Any, ids: jax.Array) -> Any:
+    """Add the gradients of the maxima of some questions to those of embeddings and kernels."""
     places = jnp.arange(ids.shape[1])[None, :, None]
-    slopes = [
-        jnp.where(places == position[:, None], gradient[:, None], 0)
-        for position, gradient in zip(positions, gradients, strict=True)
-    ]
-    return jax.vjp(lambda source: _scores(how, source, ids), source)[1](slopes)[0]
+    slopes = [jnp.where(places == at[:, None], slope[:, None], 0) for at, slope in by_kernel]
+    added = jax.vjp(lambda source: _scores(how, source, ids), source)[1](slopes)[0]
+    return jax.tree.map(jnp.add, sums, added)
