@@ -22,7 +22,7 @@ MISSED = 4.0
 CONTRASTS = 0.3  # their weight beside that of the nearest pairs
 FITTED_HITS = 5  # of a query
 DIFFER = GUARDS.index("numbers differ")
-LEAST_GUARD = -8.0  # enough to turn any pair down; that of different numbers is as low
+LEAST_GUARD = -10.0  # enough to turn any pair down; that of different numbers is as low
 # Guards of hits. Contrasts alone ask for more, which lowers the first hit of Quora, or "has an
 # answer" of clinc150 (numbers) and clinic (opposites); any of a number on one side does.
 OF_HITS = (0.0, -0.5, -1.2, -1.2, -0.5, -1.2)
