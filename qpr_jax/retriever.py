@@ -20,7 +20,7 @@ from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids
 from qpr_jax.index.build import INDEX
 from qpr_jax.index.index_config import IndexConfig, check_text_columns
-from qpr_jax.index.protocol import Entries, Hit, Question, Store, as_questions, texts_of
+from qpr_jax.index.protocol import Entries, Hit, Question, Store, as_questions, similar_id, texts_of
 from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.stores import copy_store, index_config_of, open_store, read_encoder, store_class
 from qpr_jax.pair_model import model as pair_models
@@ -188,7 +188,7 @@ class Retriever:
         """Return the question of an id; KeyError if there is none."""
         (found,) = self.store.get([id])
         if found is None:
-            raise KeyError(id)
+            raise KeyError(f"{id!r}{similar_id(self.store, id)}")
         return found
 
     def search(
@@ -324,7 +324,8 @@ class Retriever:
             there = zip(checked, [] if ignore_missing else self.store.get(checked), strict=False)
             if missing := [id for id, question in there if question is None]:
                 what = f"`ids`: expected ids of indexed questions, got {short(missing[0])}"
-                raise UserError(f"{what} that no question has", remedy="leave it out")
+                what += f" that no question has{similar_id(self.store, missing[0])}"
+                raise UserError(what, remedy="leave it out")
             return self.store.remove(checked)
 
     def compact(self) -> None:

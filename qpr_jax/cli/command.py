@@ -124,6 +124,18 @@ several_files = argument(
 )
 
 
+def option_on_line(*names: str) -> str:
+    """Return the first of these parameters that the command line has, as it is written; or ""."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name in names and source == click.core.ParameterSource.COMMANDLINE:
+            is_option = isinstance(parameter, click.Option)
+            return max(parameter.opts, key=len) if is_option else parameter.human_readable_name
+    return ""
+
+
 def table_format(what: str) -> Callable[..., Any]:
     """Return the option --format of a command that reads tables only."""
     return option("--format", type=click.Choice(FORMATS[1:]), help=f"Format of {what}.")

@@ -100,6 +100,8 @@ def duplicates(
     from qpr_jax.duplicates.output import check_folder
     from qpr_jax.duplicates.search import default_encoder_of, find_pairs
 
+    if replace and not incremental:
+        raise click.UsageError("--replace goes with --incremental only")
     form = read.keywords["format"]
     files = table_files(questions, format=form)
     others = () if against is None else table_files((against,), format=form)
