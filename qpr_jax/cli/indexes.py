@@ -31,14 +31,25 @@ _CLEAN = "Leave out HTML and shared sentences.  [default: --clean]"
 _RERANK = "Order of the first hits.  [default: score, if there is one]"
 
 
+def _check_factory(factory: str) -> None:
+    from qpr_jax.index.index_config import AUTO, parse_factory
+
+    if factory != AUTO:
+        parse_factory(factory)
+
+
 @cli.command(stopped="{folder} keeps its old index or has the new one")
 @cli.argument("folder", type=cli.FOLDER)
 @cli.several_files
 @cli.option("--encoder", type=cli.PATH, help=_ENCODER)
-@cli.option("--factory", help="FAISS index: auto, Flat, HNSW32, IVF2000,Flat (or SQ8, PQ50).")
-@cli.option("--metric", help="l2, or ip: the inner product.")
-@cli.option("--nprobe", type=int, help="Number of lists that a search probes.")
-@cli.option("--vectors", help="float32, or float16 for half the disk.")
+@cli.option(
+    "--factory",
+    callback=cli.checked(_check_factory),
+    help="FAISS index: auto, Flat, HNSW32, IVF2000,Flat (or SQ8, PQ50).",
+)
+@cli.option("--metric", type=click.Choice(["l2", "ip"]), help="ip: the inner product.")
+@cli.option("--nprobe", type=click.IntRange(1, 10**6), help="Lists that a search probes.")
+@cli.option("--vectors", type=click.Choice(["float32", "float16"]), help="float16: half the disk.")
 @cli.option("--clean/--no-clean", default=None, help=_CLEAN)
 @cli.questions_input(ids=True, payload=True, texts=True)
 def index(
