@@ -26,6 +26,7 @@ from qpr_jax.index.protocol import (
     Store,
     as_questions,
     check_text_columns,
+    similar_id,
     texts_of,
 )
 from qpr_jax.index.questions import RepeatedIdError
@@ -192,7 +193,7 @@ class Retriever:
         """Return the question of an id; KeyError if there is none."""
         (found,) = self.store.get([id])
         if found is None:
-            raise KeyError(id)
+            raise KeyError(f"{id!r}{similar_id(self.store, id)}")
         return found
 
     def search(
@@ -328,7 +329,8 @@ class Retriever:
             there = zip(checked, [] if ignore_missing else self.store.get(checked), strict=False)
             if missing := [id for id, question in there if question is None]:
                 what = f"`ids`: expected ids of indexed questions, got {short(missing[0])}"
-                raise UserError(f"{what} that no question has", remedy="leave it out")
+                what += f" that no question has{similar_id(self.store, missing[0])}"
+                raise UserError(what, remedy="leave it out")
             return self.store.remove(checked)
 
     def compact(self) -> None:

@@ -106,9 +106,30 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class Number(click.FloatRange):
+    """A number within its limits, which NaN is not."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: D102
+        number = super().convert(value, param, ctx)
+        return self.fail(f"{value} is no number.", param, ctx) if number != number else number
+
+
+def checked(check: Callable[[str], object]) -> Callable[..., str | None]:
+    """Return the callback of an option that is wrong where `check` raises UserError."""
+
+    def call(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+        try:
+            check(value) if value is not None else None
+        except UserError as error:
+            raise click.BadParameter(error.what) from None
+        return value
+
+    return call
+
+
 PATH, FILE, FOLDER = NamedPath(), NamedPath(dir_okay=False), NamedPath(file_okay=False)
-COUNT, SHARE, DISTANCE = click.IntRange(1), click.FloatRange(0, 1), click.FloatRange(0)
-PART = click.FloatRange(0, 1, min_open=True, max_open=True)
+COUNT, SHARE, DISTANCE = click.IntRange(1, 10**9), Number(0, 1), Number(0, 1e300)
+PART = Number(0, 1, min_open=True, max_open=True)
 argument, option = click.argument, click.option
 command = functools.partial(click.command, cls=Command)
 
@@ -123,6 +144,18 @@ skip_bad_rows = option("--skip-bad-rows", is_flag=True, help="Skip and count bad
 several_files = argument(
     "questions", nargs=-1, is_eager=True, callback=lambda *args: args[2] or (STANDARD_INPUT,)
 )
+
+
+def option_on_line(*names: str) -> str:
+    """Return the first of these parameters that the command line has, as it is written; or ""."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name in names and source == click.core.ParameterSource.COMMANDLINE:
+            is_option = isinstance(parameter, click.Option)
+            return max(parameter.opts, key=len) if is_option else parameter.human_readable_name
+    return ""
 
 
 def table_format(what: str) -> Callable[..., Any]:
@@ -169,10 +202,11 @@ def questions_input(
                 raise click.UsageError("give --id-column or --no-ids, not both")
             if payload and no_payload:
                 raise click.UsageError("give --payload or --no-payload, not both")
+            text = text_column if texts else _one_column(text_column)
             names = tuple(filter(None, map(str.strip, (payload or "").split(","))))
             read = functools.partial(
                 read_table,
-                text=text_column if texts else one_column(text_column),
+                text=text,
                 id=None if no_ids else id_column or "",
                 payload=not no_payload and (names or True),
                 format=format or "",
@@ -183,6 +217,13 @@ def questions_input(
         return functools.reduce(lambda inner, add: add(inner), reversed(options), call)
 
     return decorate
+
+
+def _one_column(columns: Sequence[str]) -> str:
+    try:
+        return one_column(columns)
+    except UserError as error:
+        raise click.UsageError(f"--text-column: {error.what}; {error.remedy}") from None
 
 
 def read_files(paths: Sequence[str], read: Read) -> Table:

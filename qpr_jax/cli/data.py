@@ -29,7 +29,12 @@ _FILL_IN = "fill in a sample.tsv of `qpr clusters`, and keep it tab-separated UT
 @cli.option("--coherence", type=click.Choice(list(LEAST)), default="pairwise")
 @cli.option("--min-coherence", type=cli.SHARE, help=_LEAST)
 @cli.option("--pairs", default=100, type=cli.COUNT, help="Maximum number of pairs from a cluster.")
-@cli.option("--seed", default=0, help="Seed of the splits and of the sampled pairs.")
+@cli.option(
+    "--seed",
+    default=0,
+    type=click.IntRange(0, 2**32 - 1),
+    help="Seed of the splits and of the sampled pairs.",
+)
 @cli.option("--question", default="question", help="Column of the question.")
 @cli.option("--answer", default="answer", help="Column of the answer.")
 @cli.table_format("LOGS")
@@ -113,6 +118,8 @@ def splits(
              qpr evaluate runs/mine parts/test.tsv --task classification --validation parts/dev.tsv
              qpr evaluate runs/mine --beir parts/beir
     """
+    if dev + test >= 1:
+        raise click.UsageError(f"--dev and --test have a sum below 1, got {dev + test:g}")
     refuse_existing(out)
     data = read_question_pairs(pairs, format=format, skip_bad_rows=skip_bad_rows)
     report = write_tasks(out, data, dev=dev, test=test)

@@ -39,6 +39,7 @@ _OUT = "Output folder.  [default: NAME_duplicates beside QUESTIONS]"
 _ENCODER = "Name, folder.  [default: of --incremental; minilm; above 50,000 rows open_student]"
 _THRESHOLD = "Minimum score.  [default: 0.5, or none with --max-distance]"
 _GROUPS = "How pairs join.  [default: complete; closure with --against or --incremental]"
+_KEEP = "Which row stays: first, longest, central, max:COLUMN."
 _OUTPUT = "Format.  [default: parquet if QUESTIONS are Parquet or Arrow, else csv]"
 
 
@@ -50,12 +51,18 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
     return out or str(cli.beside(first, "duplicates"))
 
 
+def _check_rule(keep: str) -> None:
+    from qpr_jax.duplicates.rows import column_of
+
+    column_of(keep)
+
+
 @cli.command(stopped="{out} is complete where its info.json says so")
 @cli.several_files
 @cli.option("--out", type=cli.FOLDER, callback=_beside, help=_OUT)
 @cli.option("--encoder", type=cli.PATH, help=_ENCODER)
-@cli.option("--threshold", type=float, help=_THRESHOLD)
-@cli.option("--max-distance", type=float, help="Maximum squared distance.")
+@cli.option("--threshold", type=cli.SHARE, help=_THRESHOLD)
+@cli.option("--max-distance", type=cli.DISTANCE, help="Maximum squared distance.")
 @cli.option("--against", type=cli.PATH, help="Compare only with the rows of this file.")
 @cli.option("--incremental", type=cli.PATH, help="Index of known questions; it gets the new ones.")
 @cli.option("--replace", is_flag=True, help="Let rows replace questions that have their ids.")
@@ -63,7 +70,7 @@ def _beside(context: click.Context, option: click.Parameter, out: str | None) ->
 @cli.option("--ignore-numbers", is_flag=True, help="Compare texts without their numbers.")
 @cli.option("--clean/--no-clean", default=True, help="Leave out HTML and shared sentences.")
 @cli.option("--groups", type=click.Choice(["complete", "closure"]), help=_GROUPS)
-@cli.option("--keep", default="first", help="Which row stays: first, longest, central, max:COLUMN.")
+@cli.option("--keep", default="first", callback=cli.checked(_check_rule), help=_KEEP)
 @cli.option("--output", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), help=_OUTPUT)
 @cli.option("--excel", is_flag=True, help="Write CSV or TSV for spreadsheets.")
 @cli.questions_input(ids=True, payload=True)
@@ -100,6 +107,8 @@ def duplicates(
     from qpr_jax.duplicates.output import check_folder
     from qpr_jax.duplicates.search import default_encoder_of, find_pairs
 
+    if replace and not incremental:
+        raise click.UsageError("--replace goes with --incremental only")
     form = read.keywords["format"]
     files = table_files(questions, format=form)
     others = () if against is None else table_files((against,), format=form)

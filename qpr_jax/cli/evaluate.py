@@ -150,6 +150,7 @@ def _score_retrieval(
     folder: str, relevant: dict[str, set[Id]], cross_encoder: str | None, *, other_texts: bool
 ) -> dict[str, Any]:
     from qpr_jax.evaluation.retrieval import relevance_scores
+    from qpr_jax.index.protocol import similar_id
 
     retriever = cli.load_index(folder, cross_encoder)
     ids = [*dict.fromkeys(value for values in relevant.values() for value in values)]
@@ -157,6 +158,7 @@ def _score_retrieval(
     if missing := [value for value, question in there if question is None]:
         counts = f"{len(missing):,} of {len(ids):,}"
         what = f"ids that are not in {folder}: {counts}, such as {missing[0]}"
+        what += similar_id(retriever.store, missing[0])
         raise UserError(what, remedy="remove their rows, or name the index of these ids")
 
     def score(word: Rerank) -> dict[str, Any]:

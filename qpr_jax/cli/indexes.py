@@ -20,7 +20,7 @@ from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import FORMATS
 from qpr_jax.data.entries import EXPECTED, Entry, Id, id_key, parse_key
 from qpr_jax.data.typed_rows import STANDARD_INPUT
-from qpr_jax.errors import UserError, counted, similar_path
+from qpr_jax.errors import UserError, counted, shortened, similar_path
 from qpr_jax.files import MANIFEST
 from qpr_jax.running import with_progress
 
@@ -31,14 +31,25 @@ _CLEAN = "Leave out HTML and shared sentences.  [default: --clean]"
 _RERANK = "Order of the first hits.  [default: score, if there is one]"
 
 
+def _check_factory(factory: str) -> None:
+    from qpr_jax.index.protocol import AUTO, parse_factory
+
+    if factory != AUTO:
+        parse_factory(factory)
+
+
 @cli.command(stopped="{folder} keeps its old index or has the new one")
 @cli.argument("folder", type=cli.FOLDER)
 @cli.several_files
 @cli.option("--encoder", type=cli.PATH, help=_ENCODER)
-@cli.option("--factory", help="FAISS index: auto, Flat, HNSW32, IVF2000,Flat (or SQ8, PQ50).")
-@cli.option("--metric", help="l2, or ip: the inner product.")
-@cli.option("--nprobe", type=int, help="Number of lists that a search probes.")
-@cli.option("--vectors", help="float32, or float16 for half the disk.")
+@cli.option(
+    "--factory",
+    callback=cli.checked(_check_factory),
+    help="FAISS index: auto, Flat, HNSW32, IVF2000,Flat (or SQ8, PQ50).",
+)
+@cli.option("--metric", type=click.Choice(["l2", "ip"]), help="ip: the inner product.")
+@cli.option("--nprobe", type=click.IntRange(1, 10**6), help="Lists that a search probes.")
+@cli.option("--vectors", type=click.Choice(["float32", "float16"]), help="float16: half the disk.")
 @cli.option("--clean/--no-clean", default=None, help=_CLEAN)
 @cli.questions_input(ids=True, payload=True, texts=True)
 def index(
@@ -120,6 +131,9 @@ def search(
     """
     from qpr_jax.index.protocol import Hit
 
+    of_files = ("queries", "id_column", "no_ids", "format", "text_column", "skip_bad_rows")
+    if query and (other := cli.option_on_line(*of_files)):
+        raise click.UsageError(f"give {other} or --query, not both")
     word: Any = False if rerank == "false" else rerank
     if cross_encoder and word != "cross_encoder":
         raise click.UsageError("--cross-encoder goes with --rerank cross_encoder only")
@@ -137,13 +151,14 @@ def search(
         retriever.search, k=k, rerank=word, distinct=distinct, min_score=min_score
     )
 
-    columns = retriever.store.index_config.text_columns
+    columns, without = retriever.store.index_config.text_columns, list[str]()
     header = ("query", "query_id", *Hit._fields)[: None if columns else -1]
 
     def rows() -> Iterator[dict[str, Any]]:
         for batch in cli.chunked(entries, size):
             found = find([entry.question for entry in batch])
             for entry, hits in zip(batch, found, strict=True):
+                without.extend([entry.question] * (not hits))
                 for hit in hits:
                     fields = dict(zip(header, (entry.question, entry.id, *hit), strict=False))
                     for name in ("query_id", "payload", "column"):
@@ -153,6 +168,12 @@ def search(
             sys.stdout.flush()
 
     sys.stdout.writelines(cli.as_lines(rows(), output, header))
+    if without:
+        least = "" if min_score is None else f" of a score of {min_score:g} or more"
+        more = f" and {counted(len(without) - 1, 'other query')}" if without[1:] else ""
+        log.info('no hits%s for "%s"%s', least, shortened(without[0]), more)
+    if without and least and retriever.ordering(None) is None:
+        log.info("this index has no scores; `qpr calibrate` fits some to labels")
 
 
 def _is_text(queries: str) -> bool:
@@ -164,6 +185,8 @@ def _is_text(queries: str) -> bool:
     is_file = os.path.exists(queries) and not os.path.isdir(queries)
     if is_file and not has_suffix:
         log.info("queries: the lines of the file %s", queries)
+    if os.path.isdir(queries):
+        log.info("query: the text %s, not the folder of this name", queries)
     return bool(queries.strip()) and not (is_file or has_suffix or queries == STANDARD_INPUT)
 
 
@@ -226,6 +249,8 @@ def remove(
 
     Example: qpr remove my_index --id 17 --id 4
     """
+    if one and (other := cli.option_on_line("ids", "format", "id_column")):
+        raise click.UsageError(f"give {other} or --id, not both")
     if ids != "-" and not one and not os.path.exists(ids):
         what = f"{ids}: found no such file{similar_path(ids)}"
         raise UserError(what, remedy="for an id write `--id`")

@@ -70,6 +70,8 @@ def review(
     from qpr_jax.duplicates.output import pairs_file
     from qpr_jax.duplicates.review import LABELS_FILE, open_review
 
+    if queries is None and (other := cli.option_on_line("sample")):
+        raise click.UsageError(f"{other} goes with --queries only")
     if queries is not None:
         pairs = _find_first_hits(pairs, queries, sample, format or "")
     pairs = pairs_file(pairs)

@@ -1,7 +1,8 @@
 """The command `qpr`: train, encode, index, search and keep an index up to date.
 
-Exit codes: 0 success; 1 an error that the user can fix (one line describes it), or a closed output
-pipe; 2 a wrong command or option; 128 plus the number of a signal that ended the program.
+Exit codes: 0 success; 2 a wrong command, option or value of one, which the command line alone
+shows; 1 another error that the user can fix (one line describes it), or a closed output pipe; 128
+plus the number of a signal that ended the program.
 """
 
 import signal

@@ -70,8 +70,11 @@ def train(
     for change in changes:
         name, equals, value = change.partition("=")
         if not equals:
-            raise UserError(f"expected NAME=VALUE, got {change!r}", setting="changes")
-        settings = override(settings, {name: value})
+            raise click.UsageError(f"--set takes NAME=VALUE, got {change!r}")
+        try:
+            settings = override(settings, {name: value})
+        except UserError as error:
+            raise click.UsageError(f"--set: {error}") from None
     if preset == "fine_tune" and not settings.data.path:
         example = f"`qpr train {workdir} pairs.tsv --encoder {settings.encoder.pretrained}`"
         raise UserError("expected a file of pairs to train with", remedy=f"name it: {example}")

@@ -81,6 +81,8 @@ def open_input(path: str) -> Iterator[Any]:
     name = input_name(path)
     if path == STANDARD_INPUT and sys.stdin is None:
         raise UserError("standard input is closed", remedy="name a file")
+    if path == STANDARD_INPUT and sys.stdin.isatty():
+        log.info("reading standard input, which Ctrl-D on a line of its own ends")
     with contextlib.ExitStack() as stack:
         file: Any = None if path != STANDARD_INPUT else sys.stdin.buffer
         try:

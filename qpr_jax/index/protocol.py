@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import dataclasses
+import itertools
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,13 +17,14 @@ import numpy as np
 from qpr_jax.data.columns import Columns
 from qpr_jax.data.entries import Id, Payload, check_id
 from qpr_jax.encoders.encoder import Encoder
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, did_you_mean
 from qpr_jax.files import StrPath
 from qpr_jax.text.cleaning import Cleaner, as_texts
 
 SaveEncoder = Callable[[StrPath], object]  # writes an encoder and its model of pairs to a folder
 Entries = Iterable[tuple[int, Id | None, str, Payload | None]]  # line, id, question, payload
 
+_LOOKED_AT = 5000  # ids in which one like an unknown one is sought
 CLOSE = 0.3  # the least score of a hit that is shown as an answer
 AUTO = "auto"
 FLAT_BELOW = 20_000  # vectors that are compared with every query
@@ -169,6 +171,12 @@ class Store(Protocol):
 
     def changing(self) -> AbstractContextManager[None]:
         """Hold off the changes of other threads and processes; the holder may change."""
+
+
+def similar_id(store: Store, value: object) -> str:
+    """Return what `did_you_mean` says of an unknown id and the first ids of a store."""
+    some = itertools.islice(store.questions(), _LOOKED_AT)
+    return did_you_mean(f"{value}", (f"{question.id}" for question in some))
 
 
 def check_encoder(where: StrPath, found: str, expected: str) -> None:

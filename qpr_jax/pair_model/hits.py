@@ -11,7 +11,7 @@ from qpr_jax.data.entries import Id
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.index.close_pairs import pair_distances
-from qpr_jax.index.protocol import Hit, Store
+from qpr_jax.index.protocol import Hit, Store, similar_id
 from qpr_jax.index.vectors import distances_to
 from qpr_jax.pair_model.guards import GUARDS, guards
 from qpr_jax.pair_model.plain import probability
@@ -188,5 +188,6 @@ def _texts_of(store: Store, id: Id | None) -> list[str]:
     (found,) = (None,) if id is None else store.get([id])
     if found is None:
         what = f"`id`: expected the id of an indexed question, got {id!r:.80}"
+        what += similar_id(store, id)
         raise UserError(what, remedy="use the id of a hit, or give the text as `other`")
     return found.texts(store.index_config.text_columns)

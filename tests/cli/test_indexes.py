@@ -1,10 +1,14 @@
 """Commands of an index: index, search, add, remove, compact, info; and encode."""
 
+import io
 import json
 import pathlib
 
+import pytest
+
 from qpr_jax import Retriever
 from qpr_jax.encoders.load import MINILM, STUDENT, load_encoder
+from qpr_jax.errors import UserError
 from tests.cli.conftest import QUESTIONS
 from tests.runs import write_words
 
@@ -72,7 +76,39 @@ def test_replaced_questions_are_counted_and_equal_texts_printed_once(qpr, done, 
     assert objects(*asked, "--min-score", 0.5) == []  # the index has no calibration
     assert {row["id"] for row in objects(*asked)[:2]} == {900, 901}
     assert [row["question"] for row in objects(*asked, "--distinct")].count("How to cook rye?") == 1
-    assert qpr("search", index, "--query", " ")[:2] == (0, "")
+
+
+def test_what_is_not_found_is_said_on_standard_error(qpr, refused, index, monkeypatch):
+    for words, line in (
+        (("--query", ""), 'no hits for ""'),
+        (("--query", " ", "--query", "\t", "--output", "tsv"), "and 1 other query"),
+        (("--query", "rice", "--min-score", 1), 'no hits of a score of 1 or more for "rice"'),
+        (("--query", "rice", "--min-score", 1), "this index has no scores; `qpr calibrate`"),
+    ):
+        status, out, said = qpr("search", index, *words)
+        assert (status, out.count("\n")) == (0, "tsv" in words)
+        assert line in said
+    assert "no hits" not in qpr("search", index, "--query", "rice")[2]
+    write_words(index)
+    assert "no scores" not in qpr("search", index, "--query", "rye", "--min-score", 1)[2]
+    refused("got 88 that no question has (did you mean `8`?)", "remove", index, "--id", "88")
+    retriever = Retriever.load(index)
+    with pytest.raises(KeyError, match="did you mean `8`"):
+        retriever[88]
+    with pytest.raises(UserError, match=r"got '88' \(did you mean `8`"):
+        retriever.explain("rice", id="88")
+    pathlib.Path("q.csv").write_text("query,id\nrice,88\n")
+    refused("such as 88 (did you mean `8`?)", "evaluate", index, "q.csv")
+
+
+def test_a_wait_for_standard_input_on_a_terminal_is_announced(qpr, index, monkeypatch):
+    hint = "reading standard input, which Ctrl-D"
+    for terminal in (False, True):
+        kind = type("Bytes", (io.BytesIO,), {"isatty": lambda _, is_one=terminal: is_one})
+        monkeypatch.setattr("tests.cli.conftest.io.BytesIO", kind)
+        for words in (("add", index), ("search", index), ("remove", index), ("encode", index)):
+            more = ("--out", "v.npy") if words[0] == "encode" else ()
+            assert (hint in qpr(*words, *more, given=b"9\n")[2]) is terminal, words
 
 
 def test_kept_up_to_date(qpr, done, objects, index, tmp_path):

@@ -187,7 +187,7 @@ def test_by_command_and_by_http(run, tmp_path, monkeypatch, capfd):
     assert json.loads(qpr("info", "faq")[1])["text_columns"] == ["answer"]
     for words in (["duplicates", "faq.csv", "--out", "d"], ["search", "faq", "faq.csv"]):
         status, _, said = qpr(*words, *columns)
-        assert status == 1
+        assert status == 2
         assert "join them in one column" in said
     with pytest.raises(UserError, match="join them"):
         find_duplicates(read_table("faq.csv", text=COLUMNS), encoder=run)
