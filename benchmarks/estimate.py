@@ -34,7 +34,8 @@ PRESETS = ("quora_sdml", "quora_distilled")
 CLOCK, PEAK = 1.5e9, 197e12  # of a v5e: cycles, and bfloat16 operations, a second
 HEAD = ["what", "devices", "estimated ms", "products at the peak, ms", "of it, ms"]
 HEAD += ["collectives", "MB moved", "temporary MB", "compile, s"]
-NOTE = "Estimated by the compiler in several calls, the last above; nothing ran on a TPU."
+NOTE = "Estimated by the compiler in several calls, the last above; nothing ran on a TPU. Of the "
+NOTE += "products of a step, XLA counts those of a loop once."
 _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "JAX_ENABLE_COMPILATION_CACHE": "false",  # it cannot read what it keeps
