@@ -10,7 +10,6 @@ import numpy as np
 
 from qpr_jax import Retriever
 from qpr_jax.locations import require_model
-from qpr_jax.pair_model.plain import probability
 from qpr_jax.text.cleaning import number_key
 
 
@@ -18,6 +17,8 @@ class SemanticCache:
     """Answers in a folder, each for `ttl` seconds; of `size` the least recently used leaves."""
 
     def __init__(self, folder: str, threshold: float = 0.99, ttl: float = 86_400, size: int = 1000):
+        if not (0 <= threshold <= 1 and ttl > 0 and size >= 1 and isinstance(size, int)):
+            raise ValueError("expected a threshold from 0 to 1, a ttl above 0, a size from 1 on")
         if not pathlib.Path(folder, "index/manifest.json").exists():
             Retriever.load("minilm").save(folder)
         self.retriever, self.lock = Retriever.load(folder), threading.Lock()
@@ -26,14 +27,13 @@ class SemanticCache:
         self.times: dict[Any, Any] = {e.id: (e.payload or {})["time"] for e in self.retriever}
 
     def best(self, question: str) -> tuple[float, Any]:
-        """Return the best score, of a pair in a table (a search has fewer guards), and its hit."""
         found: list[Any] = self.retriever.search(question, k=20)[0]
         hits = [hit for hit in found if hit.payload["time"] > time.time() - self.ttl]
         model, distances = require_model(self.retriever.pair_model), [hit.distance for hit in hits]
-        alone = model.spreads(np.full(len(hits), np.nan))  # in a table without other texts
+        alone = model.spreads(np.full(len(hits), np.nan))  # as a pair of a table: more guards
         pairs = [question] * len(hits), [hit.question for hit in hits]
         same = [number_key(question) == number_key(text) for text in pairs[1]]
-        scores = (probability(model.logits(*pairs, np.array(distances), alone)) * same).tolist()
+        scores = (same / (1 + np.exp(-model.logits(*pairs, np.array(distances), alone)))).tolist()
         return max(zip(scores, hits, strict=True), key=lambda pair: pair[0], default=(0.0, None))
 
     def get(self, question: str) -> Any:

@@ -27,6 +27,18 @@ def cache(tmp_path):
     return SemanticCache(str(tmp_path / "cache"))
 
 
+def test_settings_out_of_range_are_refused(tmp_path):
+    for name, values in {
+        "threshold": (50, -0.1, float("nan")),
+        "ttl": (0, -1, float("nan")),
+        "size": (0, -1, 2.5),
+    }.items():
+        for value in values:
+            with pytest.raises(ValueError, match="expected a threshold from 0 to 1, a ttl above"):
+                SemanticCache(str(tmp_path / "cache"), **{name: value})
+    assert not (tmp_path / "cache").exists()
+
+
 def questions(cache):
     return [entry.text for entry in cache.retriever]
 
