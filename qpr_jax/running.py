@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 log = logging.getLogger("qpr_jax")
 T = TypeVar("T")
 Show = Callable[[int, str], None]
-log = logging.getLogger("qpr_jax")
 
 LINE_INTERVAL = 30.0  # seconds between log lines
 
