@@ -48,7 +48,7 @@ _JOINED = re.compile(r"\b(log|sign|check|clock|opt|plug)(in|out|on|off)\b")
 _BEGINNINGS = (
     *(("", beginning, 3) for beginning in ("un", "non", "dis")),
     *(("", beginning, 5) for beginning in ("in", "im", "il", "ir")),
-    ("", "de", 6),
+    *(("", "de", 6), ("", "anti", 4), ("", "counter", 4), ("re", "dis", 4), ("in", "de", 4)),
     *(("in", "out", 3), ("up", "down", 3), ("over", "under", 3), ("pre", "post", 3)),
     *(("max", "min", 0), ("hyper", "hypo", 4)),
 )
@@ -64,7 +64,6 @@ _ROLES = ("from", "to", "into", "before", "after", "than", "over", "under", "abo
 _STEM = 4  # letters of a word that are compared where its form does not count
 _ALIKE = 2 / 3  # share of the stems of two texts that both have
 _ASKS = re.compile("[?\\uff1f\\u061f\\u037e]")
-_APART = 0.5  # largest share of the stems of a sentence that a text has which lacks it
 _SENTENCE = re.compile(r"[.!?\u3002\uff01\uff1f](?=\s|$)|[\r\n\u3002\uff01\uff1f]+")
 _GREETING = re.compile(r"\bgood (?:morning|afternoon|evening|night|day)\b", re.IGNORECASE)
 # Words that say nothing of what a text is about: those of negations and greetings among them.
