@@ -282,7 +282,9 @@ def _telling(texts: Sequence[str], shared: Mapping[str, int]) -> set[str]:
             if not first <= second:
                 counts.update(dict.fromkeys(first - second, group[first]))
                 counts.update(dict.fromkeys(second - first, group[second]))
-    return {part for part, count in counts.items() if count > _ALONE * shared[part]}
+    # Fewer than _LEAST are chance: one question came with the signatures of two people.
+    found = ((part, count) for part, count in counts.items() if count >= _LEAST)
+    return {part for part, count in found if count > _ALONE * shared[part]}
 
 
 def _shared_parts(text: str, shared: Mapping[str, int]) -> frozenset[str]:

@@ -13,3 +13,15 @@ def test_the_only_question_of_a_text_is_never_shared():
         assert question in cleaner.clean(text)
     several = [f"Room {i} is cold. Can you help? What about room {i}?" for i in range(60)]
     assert "Can you help" not in Cleaner.of(several).clean(several[0])
+
+
+def test_a_question_that_came_with_two_signatures_keeps_none():
+    """One such question is chance; an answer tells the texts apart that it follows."""
+    names = ["Thanks, Anna.", "Cheers, Bob.", "Regards, Dan."]
+    texts = [f"Where is the key of door {i}? {names[i % 3]}" for i in range(24)]
+    texts += [f"Do you sell lamps? {name}" for name in names]
+    cleaner = Cleaner.of(texts)
+    assert {cleaner.clean(text) for text in texts[24:]} == {"Do you sell lamps?"}
+    assert cleaner.clean(texts[0]) == "Where is the key of door 0?"
+    told = [f"Is lamp {i} on? {answer}" for i in range(24) for answer in ("Yes.", "No.")]
+    assert not Cleaner.of(told).shared
