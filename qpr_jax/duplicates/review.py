@@ -12,7 +12,7 @@ import math
 import pathlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from qpr_jax.data.columns import read_values
 from qpr_jax.data.entries import Payload, is_missing
 from qpr_jax.data.question_pairs import parse_label
 from qpr_jax.data.typed_rows import input_name
-from qpr_jax.duplicates.output import info_of, read_other_columns
+from qpr_jax.duplicates.output import Pair, info_of, read_other_columns
 from qpr_jax.duplicates.pairs import SWEPT
 from qpr_jax.duplicates.sampling import (
     Estimate,
@@ -42,17 +42,6 @@ _LOW = (0.05, 0.1, 0.2)  # scores of right hits may be lower than those of right
 _NEAREST, _FARTHEST = 0.95, 0.05  # probabilities to begin with, where there is no score
 
 
-class FoundPair(NamedTuple):
-    """A pair of texts; `score` is None, or the probability that it is one of duplicates."""
-
-    id1: str
-    id2: str
-    question1: str
-    question2: str
-    score: float | None
-    distance: float | None
-
-
 @dataclass(frozen=True)
 class FoundPairs:
     """The pairs of a file, P of them, and their strata."""
@@ -61,7 +50,7 @@ class FoundPairs:
     values: np.ndarray  # float64 [P], scores, else minus distances; the best first
     strata: Strata  # by score; by the rank of the distance where there is no score
     stratum: Mapping[int, int]  # of the pairs, by key, in the random order in which they are asked
-    pairs: Mapping[int, FoundPair]  # by key
+    pairs: Mapping[int, Pair]  # by key
     copies: int  # pairs of one text, which are not asked
     least: float  # the threshold that they were found with; 0: none, or not known
     columns: tuple[Mapping[str, Payload], Mapping[str, Payload]]  # others of both rows, by id
@@ -78,13 +67,13 @@ def pair_key(id1: object, id2: object) -> int:
 
 
 def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
-    """Read a file with the columns of `FoundPair`, and leave out its copies.
+    """Read a file with the columns of `Pair`, and leave out its copies.
 
     UserError where a row is no pair, or the file has none, or one twice. The order of its rows does
     not count. format: as of `data.columns.read_rows`.
     """
-    source, pairs, copies = input_name(path), dict[int, FoundPair](), 0
-    for pair in read_values(path, FoundPair._fields, _parse, expected=_EXPECTED, format=format):
+    source, pairs, copies = input_name(path), dict[int, Pair](), 0
+    for pair in read_values(path, Pair._fields, _parse, expected=_EXPECTED, format=format):
         key = pair_key(pair.id1, pair.id2)
         if key in pairs:
             ids = f"{pair.id1!r:.50} and {pair.id2!r:.50}"
@@ -118,15 +107,18 @@ def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
     return FoundPairs(option, -np.sort(-values), strata, stratum, pairs, copies, least, columns)
 
 
-def _parse(*cells: object) -> FoundPair | None:
+def _parse(
+    id1: object, id2: object, score: object, distance: object, first: object, second: object
+) -> Pair | None:
     """Return the pair of a row; None where it is none."""
-    texts, numbers = cells[:4], [_number(cell) for cell in cells[4:]]
+    texts, numbers = (id1, id2, first, second), (_number(score), _number(distance))
     if any(is_missing(text) or isinstance(text, float | list | dict) for text in texts):
         return None
     for number, largest in zip(numbers, (1.0, math.inf), strict=True):
         if number is not None and not 0 <= number <= largest:
             return None
-    return FoundPair(*map(str, texts), *numbers)  # type: ignore[arg-type]
+    apart = math.nan if numbers[1] is None else numbers[1]
+    return Pair(str(id1), str(id2), numbers[0], apart, str(first), str(second))
 
 
 def _number(cell: object) -> float | None:
@@ -142,7 +134,7 @@ def _number(cell: object) -> float | None:
 LABELS_FILE = "labels.csv"  # beside the found pairs
 # Its columns.
 COLUMNS_SHOWN = ("columns1", "columns2")  # names and cells, besides the texts of a pair
-LABELS = [*FoundPair._fields[:4], "is_duplicate", "score", "weight"]
+LABELS = ("id1", "id2", "question1", "question2", "is_duplicate", "score", "weight")
 
 
 @dataclass
@@ -247,7 +239,8 @@ class Review:
             writer.writerow(LABELS)
             for key, is_duplicate in labels.items():
                 pair, number = self.found.pairs[key], stratum[key]
-                texts = map(replace_surrogates, pair[:4])
+                cells = (pair.id1, pair.id2, pair.question1, pair.question2)
+                texts = (replace_surrogates(f"{cell}") for cell in cells)
                 weight = f"{sizes[number] / counts[number]:.6g}"
                 score = "" if pair.score is None else repr(pair.score)
                 writer.writerow([*texts, int(is_duplicate), score, weight])
@@ -313,7 +306,7 @@ def describe_review(review: Review) -> dict[str, Any]:
         first, second = pair.question1, pair.question2
         shown = {"key": str(review.current), "id1": pair.id1, "id2": pair.id2}
         for name, others, row in zip(COLUMNS_SHOWN, found.columns, pair[:2], strict=True):
-            cells = others.get(row, {}).items()
+            cells = others.get(f"{row}", {}).items()
             shown[name] = [[column, shortened(f"{cell}", 100)] for column, cell in cells]
         shown |= {"first": mark_words(first, second), "second": mark_words(second, first)}
     if estimate:
