@@ -32,6 +32,7 @@ os.register_at_fork(after_in_child=lambda: faiss.omp_set_num_threads(1))
 log = logging.getLogger(__name__)
 
 RECALL_AT, RECALL_QUERIES = 10, 200
+COMPARED = FLAT_BELOW  # so few rows that a search compares all, whatever codes there are
 _METRICS = {"l2": faiss.METRIC_L2, "ip": faiss.METRIC_INNER_PRODUCT}
 _FEWEST, _WIDER, _MORE = 80, 2, 40  # candidates of a search for k rows: 2 k + 40, at least 80
 _CHUNK = 65_536  # vectors that are compared, or added to an index, at once
@@ -146,7 +147,7 @@ class Vectors:
         queries = np.ascontiguousarray(queries, np.float32)
         live = Live(self._rows, self._rows) if live is None else live
         metric, count = self.index_config.metric, len(self.built)
-        if self.codes is None or live.present <= FLAT_BELOW:
+        if self.codes is None or live.present <= COMPARED:
             found = self._compare(queries, self.built, k, live, 0)
         else:
             rows = self._candidates(self.codes, queries, k, live)
@@ -162,7 +163,7 @@ class Vectors:
         A row counts that is as near as the tenth. 200 random rows are the queries.
         """
         count = len(self.built)
-        if self.codes is None or count <= FLAT_BELOW:
+        if self.codes is None or count <= COMPARED:
             return 1.0
         some = np.sort(np.random.default_rng(0).choice(count, RECALL_QUERIES, replace=False))
         queries = self.built[some].astype(np.float32)

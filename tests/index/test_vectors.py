@@ -34,7 +34,7 @@ def points() -> np.ndarray:
 @pytest.fixture(autouse=True, scope="module")
 def few_are_compared():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vectors_module, "FLAT_BELOW", 100)
+        patch.setattr(vectors_module, "COMPARED", 100)
         yield
 
 
@@ -191,7 +191,7 @@ def test_no_vectors_at_all():
 
 def test_codes_of_other_rows_are_refused(monkeypatch):
     """FAISS would read behind the vectors."""
-    monkeypatch.setattr(vectors_module, "FLAT_BELOW", 0)
+    monkeypatch.setattr(vectors_module, "COMPARED", 0)
     rows = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
     found = Vectors.build(IndexConfig("IVF4,Flat"), rows)
     found.codes.reset()
