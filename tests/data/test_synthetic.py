@@ -65,6 +65,8 @@ def test_a_negation_is_added_or_taken_away(text, expected):
 def test_one_word_becomes_an_opposite_and_one_number_another():
     rng = random.Random(0)
     assert opposite("Enable 2FA", rng) == "Disable 2FA"
+    assert opposite("is it enabled", rng) == "is it disabled"
+    assert opposite("enabling it", rng) == "disabling it"
     days = ("Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
     assert opposite("here on Monday", rng) in {f"here on {day}" for day in days}
     assert 10 < int(other_number("size 10", rng).removeprefix("size ")) <= 13

@@ -1,6 +1,8 @@
 from qpr_jax.evaluation.failures import kinds_of
 from qpr_jax.text.differences import (
     Differences,
+    base,
+    denied,
     find_differences,
     mark_words,
     missing_words,
@@ -158,3 +160,25 @@ def test_words_numbers_and_negation():
     assert find_differences("how can I", "how not").text_words == ("can", "i")
     assert find_differences("one 1", "one").text_numbers == ()
     assert find_differences("Rice?", "rice") == find_differences("", "") == Differences()
+
+
+def test_forms_of_a_word_have_one_base():
+    for forms in (
+        "stop stops stopped stopping",
+        "close closes closed closing",
+        "deny denies denied denying",
+        "lower lowers lowered lowering",
+        "pass passes passed passing",
+        "add adds added adding",
+        "easy easier easiest easily",
+        "hot hotter hottest",
+    ):
+        assert len({*map(base, forms.split())}) == 1
+    others = ["bus", "his", "red", "need", "bring", "here", "her", "under"]
+    assert len({*map(base, others)}) == len(others)
+
+
+def test_what_is_denied():
+    assert denied("It isn't open, can\u2019t be closed, is never locked") == {
+        *map(base, ("open", "closed", "locked"))
+    }
