@@ -12,7 +12,7 @@ from qpr_jax.files import MANIFEST, StrPath, read_object
 
 INDEX, RUN, ENCODER, PAIRS = "an index", "a run", "an encoder", "found pairs"
 GROUPS, LABELS, TABLE = "groups of duplicates", "labels", "a table of questions"
-VECTORS = "vectors"
+VECTORS, FAILURES, RANKINGS = "vectors", "failing queries", "rankings"
 _START = 1 << 12  # bytes of a file that say what it is
 _TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt")
 
@@ -35,6 +35,10 @@ def kind_of(path: StrPath) -> str:
         return ""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         start = file.read(_START)
+        if b"expected_kinds" in start:
+            return FAILURES
+        if b" Q0 " in start.partition(b"\n")[0]:
+            return RANKINGS
         if b"question1" in start:
             return LABELS if b"is_duplicate" in start else PAIRS * (b"distance" in start)
         return GROUPS if b"link1" in start and b"weakest" in start else TABLE
@@ -83,8 +87,8 @@ def refuse_kind(path: StrPath, wanted: str, *allowed: str) -> None:
         raise UserError(what, remedy=instead(wanted, path, kind))
 
 
-def refuse_folder(folder: StrPath, *allowed: str) -> None:
-    """UserError where an output would be mixed into a folder of another kind than is allowed."""
-    kind = kind_of(folder) if os.path.isdir(folder) else ""
+def refuse_output(path: StrPath, *allowed: str) -> None:
+    """UserError where an output would replace, or be mixed into, a thing of another kind."""
+    kind = kind_of(path)
     if kind and kind not in allowed:
-        raise UserError(f"{folder}: holds {kind}", remedy="name another folder")
+        raise UserError(f"{path}: holds {kind}", remedy="write the output elsewhere")

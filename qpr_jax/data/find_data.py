@@ -10,7 +10,7 @@ import pathlib
 import urllib.error
 import urllib.request
 
-from qpr_jax import progress
+from qpr_jax import kinds, progress
 from qpr_jax.errors import UserError, similar_path
 from qpr_jax.files import StrPath, refuse_existing, replace_folder, user_cache, write_atomically
 
@@ -32,6 +32,7 @@ def find_quora(path: str = "") -> pathlib.Path:
         if not file.exists():
             what = f"expected a file of question pairs, found none at {path}{similar_path(path)}"
             raise UserError(what, setting="data.path", remedy="name a file or a folder")
+        kinds.refuse_kind(file, kinds.LABELS, kinds.TABLE)
         return file
     folder, cached = os.environ.get("QPR_DATA_DIR"), user_cache() / NAME
     if folder and (found := pathlib.Path(folder, "quora", NAME)).is_file():

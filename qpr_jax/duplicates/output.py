@@ -164,7 +164,7 @@ def check_folder(folder: pathlib.Path, output: str, inputs: Iterable[str]) -> No
 
     Also where the folder holds a thing of another kind.
     """
-    kinds.refuse_folder(folder, kinds.PAIRS)
+    kinds.refuse_output(folder, kinds.PAIRS)
     listed = _listed(folder)
     names = [INFO, *file_names(output), *listed]
     files = [folder / name for name in names if (folder / name).exists()]

@@ -8,6 +8,7 @@ import pytest
 from qpr_jax import Retriever, find_duplicates, kinds
 from qpr_jax.data.question_pairs import read_question_pairs
 from qpr_jax.errors import UserError
+from qpr_jax.evaluation.failures import COLUMNS
 from qpr_jax.index.stores import read_encoder
 from tests.cli.conftest import TABLE
 from tests.cli.test_data import write_pairs
@@ -42,7 +43,8 @@ WANTED = {
     kinds.PAIRS: ((), "review X --port 0", "`qpr "),
     kinds.LABELS: (
         (kinds.TABLE,),  # which lacks columns
-        "calibrate minilm X --out o; evaluate minilm X --task mining; splits X --out o",
+        "calibrate minilm X --out o; evaluate minilm X --task mining; splits X --out o; "
+        "train r X --config synthetic_sdml:smoke",
         "`qpr review ",
     ),
     kinds.TABLE: (
@@ -124,6 +126,15 @@ def test_an_output_is_never_mixed_into_a_folder_of_another_kind(qpr, things):
             assert (status, out) == (1, ""), (command, name, said)
             assert said.splitlines()[-1].startswith("error: "), (command, name, said)
             assert files() == before, (command, name)
+    for command in ("errors mine --out X", "evaluate enc --beir gone --trec X"):
+        for name in ("t.csv", "labels.tsv", "found/pairs.csv"):
+            assert f"{name}: holds " in qpr(*shlex.split(command.replace("X", name)))[2]
+    (things / "e.csv").write_text(",".join(COLUMNS))
+    assert "holds" not in qpr("errors", "mine", "--out", "e.csv")[2]
+    (things / "e.csv").unlink()
+    (things / "r.txt").write_text("q1 Q0 d1 1 0.5 qpr_jax\n")
+    assert "holds" not in qpr("evaluate", "enc", "--beir", "gone", "--trec", "r.txt")[2]
+    (things / "r.txt").unlink()
     retriever = Retriever.load("mine")
     pairs = find_duplicates(["a", "A"], encoder="enc", max_distance=1)
     for write, name in ((retriever.save, "found"), (pairs.write, "mine"), (pairs.write, "enc")):
