@@ -13,36 +13,43 @@ from qpr_jax.files import MANIFEST, StrPath, read_object
 INDEX, RUN, ENCODER, PAIRS = "an index", "a run", "an encoder", "found pairs"
 GROUPS, LABELS, TABLE = "groups of duplicates", "labels", "a table of questions"
 VECTORS, FAILURES, RANKINGS = "vectors", "failing queries", "rankings"
-_START = 1 << 12  # bytes of a file that say what it is
+_FOLDERS = {  # files of which one is there
+    RUN: ("run.json",),
+    INDEX: (f"index/{MANIFEST}",),
+    ENCODER: ("export", MANIFEST, "model.safetensors"),
+}
+_FILES = (  # words of the first line, which has the names of columns
+    (FAILURES, (b"expected_kinds",)),
+    (RANKINGS, (b" Q0 ",)),
+    (LABELS, (b"question1", b"is_duplicate")),
+    (PAIRS, (b"question1", b"distance")),
+    ("", (b"question1",)),
+    (GROUPS, (b"link1", b"weakest")),
+)
 _TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt")
+_START = 1 << 14  # bytes of a file that have its first line
 
 
 def kind_of(path: StrPath) -> str:
     """Return what a file or a folder holds, one of the names above; "" where that is not clear."""
     path = pathlib.Path(path)
-    if path.is_dir():
-        for kind, name in ((RUN, "run.json"), (INDEX, f"index/{MANIFEST}"), (ENCODER, "export")):
-            if (path / name).exists():
+    if os.path.isdir(path):
+        for kind, names in _FOLDERS.items():
+            if any(os.path.exists(path / name) for name in names):
                 return kind
-        if (path / MANIFEST).exists() or (path / "model.safetensors").exists():
-            return ENCODER
-        with contextlib.suppress(UserError):
+        with contextlib.suppress(OSError, UserError):
             return PAIRS if isinstance(read_object(path / "info.json").get("files"), list) else ""
         return ""
     if path.suffix == ".npy":
         return VECTORS
-    if path.suffix not in _TABLES or not path.is_file():
+    start = b""
+    if path.suffix in _TABLES and os.path.isfile(path):
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            start = file.read(_START)
+    if not start or b"\0" in start:
         return ""
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        start = file.read(_START)
-        if b"expected_kinds" in start:
-            return FAILURES
-        if b" Q0 " in start.partition(b"\n")[0]:
-            return RANKINGS
-        if b"question1" in start:
-            return LABELS if b"is_duplicate" in start else PAIRS * (b"distance" in start)
-        return GROUPS if b"link1" in start and b"weakest" in start else TABLE
-    return ""
+    head = start if path.suffix == ".json" else start.partition(b"\n")[0]
+    return next((kind for kind, words in _FILES if all(word in head for word in words)), TABLE)
 
 
 def instead(wanted: str, path: StrPath = "", kind: str = "") -> str:

@@ -147,5 +147,8 @@ def test_what_an_unclear_file_holds_is_left_to_its_reader(things):
     (things / "info.json").write_text(json.dumps({"files": "none"}))
     for name in (".", "gone", "q.csv/x"):
         assert kinds.kind_of(things / name) == ""
+    for text in ("", "question1,question2,label\n", "question1\nq,distance,is_duplicate\n", "\0"):
+        (things / "unclear.csv").write_text(text)
+        assert kinds.kind_of(things / "unclear.csv") == ""
     (things / "info.json").write_text("[")
     assert kinds.kind_of(things) == ""
