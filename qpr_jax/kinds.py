@@ -13,6 +13,7 @@ from qpr_jax.files import MANIFEST, StrPath, read_object
 INDEX, RUN, ENCODER, PAIRS = "an index", "a run", "an encoder", "found pairs"
 GROUPS, LABELS, TABLE = "groups of duplicates", "labels", "a table of questions"
 VECTORS, FAILURES, RANKINGS = "vectors", "failing queries", "rankings"
+PACKED = "a table"  # compressed or in another encoding, so that its columns are not known here
 _FOLDERS = {  # files of which one is there
     RUN: ("run.json",),
     INDEX: (f"index/{MANIFEST}",),
@@ -26,6 +27,7 @@ _FILES = (  # words of the first line, which has the names of columns
     ("", (b"question1",)),
     (GROUPS, (b"link1", b"weakest")),
 )
+_PACKED = (".gz", ".zst", ".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")
 _TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt")
 _START = 1 << 14  # bytes of a file that have its first line
 
@@ -40,14 +42,15 @@ def kind_of(path: StrPath) -> str:
         with contextlib.suppress(OSError, UserError):
             return PAIRS if isinstance(read_object(path / "info.json").get("files"), list) else ""
         return ""
-    if path.suffix == ".npy":
-        return VECTORS
-    start = b""
-    if path.suffix in _TABLES and os.path.isfile(path):
-        with contextlib.suppress(OSError), open(path, "rb") as file:
-            start = file.read(_START)
-    if not start or b"\0" in start:
+    if not os.path.isfile(path) or path.suffix not in (".npy", *_PACKED, *_TABLES):
         return ""
+    start = b""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        start = file.read(_START)
+    if path.suffix == ".npy" or not start:
+        return VECTORS if start else ""
+    if path.suffix in _PACKED or b"\0" in start:
+        return PACKED
     head = start if path.suffix == ".json" else start.partition(b"\n")[0]
     return next((kind for kind, words in _FILES if all(word in head for word in words)), TABLE)
 
@@ -56,7 +59,7 @@ def instead(wanted: str, path: StrPath = "", kind: str = "") -> str:
     """Return what to do where another thing is wanted than the `kind` that `path` holds."""
     name = shlex.quote(os.fspath(path))
     match wanted, kind:
-        case "an index", "a table of questions":
+        case "an index", "a table of questions" | "a table":
             return f"`qpr index FOLDER {name}` makes one"
         case "an index", "a run" | "an encoder":
             finish = "finish it, or " * (kind == RUN)

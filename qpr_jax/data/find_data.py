@@ -32,7 +32,7 @@ def find_quora(path: str = "") -> pathlib.Path:
         if not file.exists():
             what = f"expected a file of question pairs, found none at {path}{similar_path(path)}"
             raise UserError(what, setting="data.path", remedy="name a file or a folder")
-        kinds.refuse_kind(file, kinds.LABELS, kinds.TABLE)
+        kinds.refuse_kind(file, kinds.LABELS, kinds.TABLE, kinds.PACKED)
         return file
     folder, cached = os.environ.get("QPR_DATA_DIR"), user_cache() / NAME
     if folder and (found := pathlib.Path(folder, "quora", NAME)).is_file():

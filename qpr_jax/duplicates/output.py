@@ -183,7 +183,7 @@ def pairs_file(path: str) -> str:
 
     Any other path as it is, but UserError for one that holds another thing.
     """
-    kinds.refuse_kind(path, kinds.PAIRS)
+    kinds.refuse_kind(path, kinds.PAIRS, kinds.PACKED)
     listed = _listed(pathlib.Path(path)) if os.path.isdir(path) else ()
     return next((os.path.join(path, name) for name in listed if name.startswith("pairs.")), path)
 

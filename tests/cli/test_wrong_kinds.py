@@ -1,5 +1,6 @@
 """Each argument that takes an index, an encoder, a table, labels or pairs, given another thing."""
 
+import gzip
 import json
 import shlex
 
@@ -23,6 +24,7 @@ MADE = {  # names of things of each kind
     kinds.TABLE: "t.csv",
     kinds.VECTORS: "v.npy",
     kinds.GROUPS: "found/groups.csv",
+    kinds.PACKED: "t.csv.gz",
 }
 # What is wanted -> what else is taken, the commands that take it, and a word of the remedy.
 WANTED = {
@@ -40,15 +42,15 @@ WANTED = {
         "name `minilm`, `open_student`, or the folder",
     ),
     kinds.RUN: ((kinds.INDEX,), "errors X --out e.csv", "`qpr train` makes one"),
-    kinds.PAIRS: ((), "review X --port 0", "`qpr "),
+    kinds.PAIRS: ((kinds.PACKED,), "review X --port 0", "`qpr "),
     kinds.LABELS: (
-        (kinds.TABLE,),  # which lacks columns
+        (kinds.TABLE, kinds.PACKED),  # of which the columns decide
         "calibrate minilm X --out o; evaluate minilm X --task mining; splits X --out o; "
         "train r X --config synthetic_sdml:smoke",
         "`qpr review ",
     ),
     kinds.TABLE: (
-        (kinds.LABELS, kinds.GROUPS, kinds.VECTORS),  # files, of which the columns decide
+        (kinds.LABELS, kinds.GROUPS, kinds.VECTORS, kinds.PACKED),  # files, as well
         "index i X; add mine X; duplicates X --out o; evaluate mine X; remove mine X; "
         "duplicates t.csv --against X --out o; clusters X --out o; encode minilm X --out o",
         "name ",
@@ -64,6 +66,7 @@ def things(index, done, tmp_path):
     write_pairs(tmp_path / "labels.tsv")
     (tmp_path / "t.csv").write_text(TABLE)
     (tmp_path / "q.csv").write_text("question,id\na,5\n")
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(TABLE.encode()))
     (tmp_path / "v.npy").write_bytes(b"\x93NUMPY")
     done("duplicates", "t.csv", "--encoder", "enc", "--max-distance", "1", "--out", "found")
     return tmp_path
@@ -147,7 +150,7 @@ def test_what_an_unclear_file_holds_is_left_to_its_reader(things):
     (things / "info.json").write_text(json.dumps({"files": "none"}))
     for name in (".", "gone", "q.csv/x"):
         assert kinds.kind_of(things / name) == ""
-    for text in ("", "question1,question2,label\n", "question1\nq,distance,is_duplicate\n", "\0"):
+    for text in ("", "question1,question2,label\n", "question1\nq,distance,is_duplicate\n"):
         (things / "unclear.csv").write_text(text)
         assert kinds.kind_of(things / "unclear.csv") == ""
     (things / "info.json").write_text("[")
