@@ -12,40 +12,54 @@ from qpr_jax.files import MANIFEST, StrPath, read_object
 
 INDEX, RUN, ENCODER, PAIRS = "an index", "a run", "an encoder", "found pairs"
 GROUPS, LABELS, TABLE = "groups of duplicates", "labels", "a table of questions"
-VECTORS = "vectors"
-_START = 1 << 12  # bytes of a file that say what it is
+VECTORS, FAILURES, RANKINGS = "vectors", "failing queries", "rankings"
+PACKED = "a table"  # compressed or in another encoding, so that its columns are not known here
+_FOLDERS = {  # files of which one is there
+    RUN: ("run.json",),
+    INDEX: (f"index/{MANIFEST}",),
+    ENCODER: ("export", MANIFEST, "model.safetensors"),
+}
+_FILES = (  # words of the first line, which has the names of columns
+    (FAILURES, (b"expected_kinds",)),
+    (RANKINGS, (b" Q0 ",)),
+    (LABELS, (b"question1", b"is_duplicate")),
+    (PAIRS, (b"question1", b"distance")),
+    ("", (b"question1",)),
+    (GROUPS, (b"link1", b"weakest")),
+)
+_PACKED = (".gz", ".zst", ".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")
 _TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt")
+_START = 1 << 14  # bytes of a file that have its first line
 
 
 def kind_of(path: StrPath) -> str:
     """Return what a file or a folder holds, one of the names above; "" where that is not clear."""
     path = pathlib.Path(path)
-    if path.is_dir():
-        for kind, name in ((RUN, "run.json"), (INDEX, f"index/{MANIFEST}"), (ENCODER, "export")):
-            if (path / name).exists():
+    if os.path.isdir(path):
+        for kind, names in _FOLDERS.items():
+            if any(os.path.exists(path / name) for name in names):
                 return kind
-        if (path / MANIFEST).exists() or (path / "model.safetensors").exists():
-            return ENCODER
-        with contextlib.suppress(UserError):
+        with contextlib.suppress(OSError, UserError):
             return PAIRS if isinstance(read_object(path / "info.json").get("files"), list) else ""
         return ""
-    if path.suffix == ".npy":
-        return VECTORS
-    if path.suffix not in _TABLES or not path.is_file():
+    if not os.path.isfile(path) or path.suffix not in (".npy", *_PACKED, *_TABLES):
         return ""
+    start = b""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         start = file.read(_START)
-        if b"question1" in start:
-            return LABELS if b"is_duplicate" in start else PAIRS * (b"distance" in start)
-        return GROUPS if b"link1" in start and b"weakest" in start else TABLE
-    return ""
+    if path.suffix == ".npy" or not start:
+        return VECTORS if start else ""
+    if path.suffix in _PACKED or b"\0" in start:
+        return PACKED
+    head = start if path.suffix == ".json" else start.partition(b"\n")[0]
+    return next((kind for kind, words in _FILES if all(word in head for word in words)), TABLE)
 
 
 def instead(wanted: str, path: StrPath = "", kind: str = "") -> str:
     """Return what to do where another thing is wanted than the `kind` that `path` holds."""
     name = shlex.quote(os.fspath(path))
     match wanted, kind:
-        case "an index", "a table of questions":
+        case "an index", "a table of questions" | "a table":
             return f"`qpr index FOLDER {name}` makes one"
         case "an index", "a run" | "an encoder":
             finish = "finish it, or " * (kind == RUN)
@@ -83,8 +97,8 @@ def refuse_kind(path: StrPath, wanted: str, *allowed: str) -> None:
         raise UserError(what, remedy=instead(wanted, path, kind))
 
 
-def refuse_folder(folder: StrPath, *allowed: str) -> None:
-    """UserError where an output would be mixed into a folder of another kind than is allowed."""
-    kind = kind_of(folder) if os.path.isdir(folder) else ""
+def refuse_output(path: StrPath, *allowed: str) -> None:
+    """UserError where an output would replace, or be mixed into, a thing of another kind."""
+    kind = kind_of(path)
     if kind and kind not in allowed:
-        raise UserError(f"{folder}: holds {kind}", remedy="name another folder")
+        raise UserError(f"{path}: holds {kind}", remedy="write the output elsewhere")

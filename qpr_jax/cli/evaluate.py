@@ -125,6 +125,8 @@ def evaluate(
     if beir is not None:
         from qpr_jax.evaluation.benchmarks import beir_scores
 
+        if trec is not None:
+            kinds.refuse_output(trec, kinds.RANKINGS)
         return beir_scores(encode, beir, split or "test", trec=trec)
     if way == "translation":
         return _score_translations(encode, pairs, skip_bad_rows=skip_bad_rows)
@@ -217,6 +219,7 @@ def errors(run: str, split: str, out: str) -> dict[str, Any]:
     from qpr_jax.evaluation import failures
 
     kinds.refuse_kind(run, kinds.RUN, kinds.INDEX)
+    kinds.refuse_output(out, kinds.FAILURES)
     retriever, pairs = cli.load_index(run), read_pairs(run, split)
     questions = failures.questions_of_pairs(retriever.store, pairs, f"{run}: splits/{split}.tsv")
     words = retriever.encoder.summary().words

@@ -68,7 +68,7 @@ allowed_hosts = cli.option(
 @allowed_hosts
 @cli.option("--allowed-origin", type=origin, metavar="ORIGIN", multiple=True, help=_ORIGINS)
 @cli.option("--access-log", is_flag=True, help="Print a line for each request.")
-@cli.option("--token-file", type=cli.PATH, help=f"File with the token for writing; else ${TOKEN}.")
+@cli.option("--token-file", type=cli.FILE, help=f"File with the token for writing; else ${TOKEN}.")
 @cli.option("--cross-encoder", type=cli.PATH, help="Folder of a cross-encoder.")
 @cli.option("--workers", default=1, type=cli.COUNT, help="Number of processes.")
 @cli.option("--threads", type=cli.COUNT, help="Threads of a worker.  [default: cores]")

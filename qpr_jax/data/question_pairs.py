@@ -95,7 +95,7 @@ def read_question_pairs(
     max_rows: stop after so many good rows; 0: read all.
     weighted: read `weight`, 1 where there is none, and `score`, and no ids.
     """
-    kinds.refuse_kind(path, kinds.LABELS, kinds.TABLE)
+    kinds.refuse_kind(path, kinds.LABELS, kinds.TABLE, kinds.PACKED)
     get_some = f"{_NAMES}; {kinds.instead(kinds.LABELS, path, kinds.kind_of(path))}"
     name, kind = input_name(str(path)), format or format_of(path) or "tsv"
     bad = BadRows(name, skip=skip_bad_rows)

@@ -162,7 +162,7 @@ def check_folder(folder: pathlib.Path, output: str, inputs: Iterable[str]) -> No
 
     Also where the folder holds a thing of another kind.
     """
-    kinds.refuse_folder(folder, kinds.PAIRS)
+    kinds.refuse_output(folder, kinds.PAIRS)
     listed = _listed(folder)
     names = [INFO, *file_names(output), *listed]
     files = [folder / name for name in names if (folder / name).exists()]
@@ -181,7 +181,7 @@ def pairs_file(path: str) -> str:
 
     Any other path as it is, but UserError for one that holds another thing.
     """
-    kinds.refuse_kind(path, kinds.PAIRS)
+    kinds.refuse_kind(path, kinds.PAIRS, kinds.PACKED)
     listed = _listed(pathlib.Path(path)) if os.path.isdir(path) else ()
     return next((os.path.join(path, name) for name in listed if name.startswith("pairs.")), path)
 

@@ -119,7 +119,7 @@ class Pairs:
 
     def write(self, folder: StrPath, output: str = "csv", *, excel: str = "") -> None:
         """Write the pairs, the groups and the rows that stay, as `duplicates.output` says."""
-        kinds.refuse_folder(folder, kinds.PAIRS)
+        kinds.refuse_output(folder, kinds.PAIRS)
         tables = {name: self._columns(name) for name in TABLES}
         write_tables(pathlib.Path(folder), tables, output, excel=excel)
 

@@ -265,7 +265,7 @@ def exporter(
     The encoder of the present index stays until the new index is complete. UserError for a folder
     of another kind.
     """
-    kinds.refuse_folder(folder, kinds.INDEX, kinds.RUN, kinds.ENCODER)
+    kinds.refuse_output(folder, kinds.INDEX, kinds.RUN, kinds.ENCODER)
 
     def export(build: str) -> str:
         try:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qpr_jax import kinds
 from qpr_jax.data.columns import table_files
 from qpr_jax.data.generated_questions import recombine_questions, replace_words, synthetic_pairs
 from qpr_jax.data.log_clusters import (
@@ -199,6 +200,7 @@ def find_quora(path: str = "") -> pathlib.Path:
         if not file.exists():
             what = f"expected a file of question pairs, found none at {path}{similar_path(path)}"
             raise UserError(what, setting="data.path", remedy="name a file or a folder")
+        kinds.refuse_kind(file, kinds.LABELS, kinds.TABLE, kinds.PACKED)
         return file
     folder, cached = os.environ.get("QPR_DATA_DIR"), user_cache() / NAME
     if folder and (found := pathlib.Path(folder, "quora", NAME)).is_file():

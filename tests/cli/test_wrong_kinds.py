@@ -1,5 +1,6 @@
 """Each argument that takes an index, an encoder, a table, labels or pairs, given another thing."""
 
+import gzip
 import json
 import shlex
 
@@ -8,6 +9,7 @@ import pytest
 from qpr_jax import Retriever, find_duplicates, kinds
 from qpr_jax.data.question_pairs import read_question_pairs
 from qpr_jax.errors import UserError
+from qpr_jax.evaluation.failures import COLUMNS
 from qpr_jax.locations import read_encoder
 from tests.cli.conftest import TABLE
 from tests.cli.test_data import write_pairs
@@ -22,6 +24,7 @@ MADE = {  # names of things of each kind
     kinds.TABLE: "t.csv",
     kinds.VECTORS: "v.npy",
     kinds.GROUPS: "found/groups.csv",
+    kinds.PACKED: "t.csv.gz",
 }
 # What is wanted -> what else is taken, the commands that take it, and a word of the remedy.
 WANTED = {
@@ -39,14 +42,15 @@ WANTED = {
         "name `minilm`, `open_student`, or the folder",
     ),
     kinds.RUN: ((kinds.INDEX,), "errors X --out e.csv", "`qpr train` makes one"),
-    kinds.PAIRS: ((), "review X --port 0", "`qpr "),
+    kinds.PAIRS: ((kinds.PACKED,), "review X --port 0", "`qpr "),
     kinds.LABELS: (
-        (kinds.TABLE,),  # which lacks columns
-        "calibrate minilm X --out o; evaluate minilm X --task mining; splits X --out o",
+        (kinds.TABLE, kinds.PACKED),  # of which the columns decide
+        "calibrate minilm X --out o; evaluate minilm X --task mining; splits X --out o; "
+        "train r X --config synthetic_sdml:smoke",
         "`qpr review ",
     ),
     kinds.TABLE: (
-        (kinds.LABELS, kinds.GROUPS, kinds.VECTORS),  # files, of which the columns decide
+        (kinds.LABELS, kinds.GROUPS, kinds.VECTORS, kinds.PACKED),  # files, as well
         "index i X; add mine X; duplicates X --out o; evaluate mine X; remove mine X; "
         "duplicates t.csv --against X --out o; clusters X --out o; encode minilm X --out o",
         "name ",
@@ -62,6 +66,7 @@ def things(index, done, tmp_path):
     write_pairs(tmp_path / "labels.tsv")
     (tmp_path / "t.csv").write_text(TABLE)
     (tmp_path / "q.csv").write_text("question,id\na,5\n")
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(TABLE.encode()))
     (tmp_path / "v.npy").write_bytes(b"\x93NUMPY")
     done("duplicates", "t.csv", "--encoder", "enc", "--max-distance", "1", "--out", "found")
     return tmp_path
@@ -124,6 +129,15 @@ def test_an_output_is_never_mixed_into_a_folder_of_another_kind(qpr, things):
             assert (status, out) == (1, ""), (command, name, said)
             assert said.splitlines()[-1].startswith("error: "), (command, name, said)
             assert files() == before, (command, name)
+    for command in ("errors mine --out X", "evaluate enc --beir gone --trec X"):
+        for name in ("t.csv", "labels.tsv", "found/pairs.csv"):
+            assert f"{name}: holds " in qpr(*shlex.split(command.replace("X", name)))[2]
+    (things / "e.csv").write_text(",".join(COLUMNS))
+    assert "holds" not in qpr("errors", "mine", "--out", "e.csv")[2]
+    (things / "e.csv").unlink()
+    (things / "r.txt").write_text("q1 Q0 d1 1 0.5 qpr_jax\n")
+    assert "holds" not in qpr("evaluate", "enc", "--beir", "gone", "--trec", "r.txt")[2]
+    (things / "r.txt").unlink()
     retriever = Retriever.load("mine")
     pairs = find_duplicates(["a", "A"], encoder="enc", max_distance=1)
     for write, name in ((retriever.save, "found"), (pairs.write, "mine"), (pairs.write, "enc")):
@@ -136,5 +150,8 @@ def test_what_an_unclear_file_holds_is_left_to_its_reader(things):
     (things / "info.json").write_text(json.dumps({"files": "none"}))
     for name in (".", "gone", "q.csv/x"):
         assert kinds.kind_of(things / name) == ""
+    for text in ("", "question1,question2,label\n", "question1\nq,distance,is_duplicate\n"):
+        (things / "unclear.csv").write_text(text)
+        assert kinds.kind_of(things / "unclear.csv") == ""
     (things / "info.json").write_text("[")
     assert kinds.kind_of(things) == ""
