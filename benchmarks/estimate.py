@@ -73,15 +73,19 @@ def read_program(text: str) -> Estimate:
             body.append(line)
     found = Estimate(collections.defaultdict(float), [], collections.Counter())
 
+    def count_untimed(line: str, times: int) -> None:
+        if untimed := _UNTIMED.search(line):
+            found.untimed[untimed[1]] += times
+        if fused := re.search(r" fusion\(.*calls=%?([\w.\-]+)", line):
+            for part in bodies.get(fused[1], []):
+                count_untimed(part, times)
+
     def add(name: str, times: int) -> None:
         for line in bodies.get(name, []):
             if loop := re.search(r" while\(.*condition=%?([\w.\-]+), body=%?([\w.\-]+)", line):
                 limits = re.findall(r"constant\((\d+)\)", "\n".join(bodies[loop[1]]))
                 add(loop[2], times * max(map(int, limits), default=1))
-            if fused := re.search(r" fusion\(.*calls=%?([\w.\-]+)", line):
-                add(fused[1], times)
-            if untimed := _UNTIMED.search(line):
-                found.untimed[untimed[1]] += times
+            count_untimed(line, times)
             if moved := _COLLECTIVE.search(line):
                 found.moved.extend(times * [_bytes(moved[1])])
             if cycles := re.search(r'"estimated_cycles":"(\d+)"', line):

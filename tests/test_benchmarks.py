@@ -18,8 +18,12 @@ PROGRAM = """
   %a = f32[4]{0} fusion(%x), metadata={op_name="jit(f)/exp.2"}, {"estimated_cycles":"50"}
   %c = f32[4]{0} fusion(%x), kind=kCustom, calls=%scattered
 }
-%scattered (p: f32[4]) -> f32[4] {
+%inner (p: f32[4]) -> f32[4] {
+  %g = f32[4]{0} all-gather(%p)
   ROOT %s = f32[4]{0} scatter(%p, %i, %u), to_apply=%add
+}
+%scattered (p: f32[4]) -> f32[4] {
+  ROOT %f = f32[4]{0} fusion(%p), kind=kLoop, calls=%inner
 }
 ENTRY %main (p: f32[4]) -> f32[4] {
   %loop = (s32[]) while(%t), condition=%cond, body=%body
@@ -44,7 +48,10 @@ def test_every_program_has_saved_tables():
 
 
 def test_an_estimate_adds_up_a_program():
-    """A loop counts as often as it repeats, a collective with its bytes, a scatter apart."""
+    """A loop counts as often as it repeats, a collective with its bytes, a scatter apart.
+
+    A fusion may hold a part of a collective that is counted outside of it.
+    """
     found = read_program(PROGRAM)
     assert found.seconds == {"exp": 150 / CLOCK, "mul": 7 / CLOCK}
     assert found.moved == [4 * 8 * 4 + 2 * 2]
