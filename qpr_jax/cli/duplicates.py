@@ -232,6 +232,8 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
         log.info(_NEXT, out)
     elif any(row["pairs"] for row in swept):
         log.info("next: a lower --threshold finds pairs, as the table says")
+    elif swept and info["texts"] > 1:
+        log.info("next: `--threshold 0.05` shows the pairs that are most alike")
 
 
 def _judged(out: str, info: dict[str, Any]) -> list[Estimate]:

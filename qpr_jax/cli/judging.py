@@ -157,7 +157,8 @@ def _implied(session: Review) -> str:
     if found.option:
         flag = f"--{found.option.replace('_', '-')} {threshold_of(found, estimate)!r}"
         start = "" if estimate.reached else f"no threshold has a precision of {sought}; the best: "
-        end = "" if estimate.reached else "; a lower --precision asks about lower scores"
+        lower = not estimate.reached and session.current is not None
+        end = "; a lower --precision asks about lower ones" if lower else ""
         line += f"{start}`{flag}` of `qpr duplicates` accepts {counted(estimate.pairs, 'pair')} at "
         return f"{line}a precision of {estimate.precision:.3f} ({limits}){end}"
     line += f"Hits@1 of the queries is {estimate.precision:.3f} ({limits})"

@@ -81,6 +81,14 @@ def test_a_table_alone_gets_a_folder_and_a_summary(refused, done, run, tmp_path)
     assert [row[0] for row in rows] == ["0.3", "0.5", "0.7", "0.9"]
     (weakest,) = (line for line in stderr.splitlines() if "weakest pair from" in line)
     assert weakest.endswith("on: play a | play the game")
+    for texts, threshold, said in (
+        ("play a\nplay the game", 0.95, "next: a lower --threshold finds pairs"),
+        ("cook\nfly to the moon", 0.5, "next: `--threshold 0.05` shows the pairs"),
+        ("cook\nCook", 0.5, "0.9 "),
+    ):
+        (tmp_path / "c.csv").write_text(f"question\n{texts}\n")
+        _, stderr = done("duplicates", "c.csv", "--encoder", "minilm", "--threshold", threshold)
+        assert said in stderr.splitlines()[-1], stderr
     refused(
         "name the output folder with --out", "duplicates", "--encoder", run, status=2, given=b"a\n"
     )
