@@ -50,6 +50,7 @@ def test_rows_that_lone_quotes_join_are_told(tmp_path_factory, width, rows, firs
 
 
 def test_texts_of_several_lines_are_no_lone_quotes(tmp_path, caplog):
+    caplog.set_level("WARNING", logger="qpr_jax")
     cells = ['7,"Hi,\nthanks, bob"', '8,"a, b\nc"', '9,"x\n\n1\n2"']
     for header in ("id,question", "id,question,n"):
         lines = [cell + ",1" * header.endswith(",n") for cell in cells]
