@@ -223,7 +223,7 @@ def write_model(path: pathlib.Path, name: str, evidence: Sequence[Evidence], fit
         assert scored.probabilities is not None
         counts = [scored.probabilities >= bound for bound in SWEPT]
         found.append([called(count, one.same)["precision"] for count in counts])
-    model = fit_plain(read_encoder(name).fingerprint, evidence)
+    model = fit_plain(name, evidence)
     for bound, low, high in zip(SWEPT, *np.percentile(found, [25, 75], axis=0), strict=True):
         model.precisions[f"{bound:g}"] = round(float(low), 2), round(float(high), 2)
     save_plain(path / name, model)
@@ -258,8 +258,8 @@ def main() -> int:
         encoder = read_encoder(name)
         evidence = [Evidence(table, encoder) for table in tables]
 
-        def fit(fitted: Sequence[Evidence], fingerprint: str = encoder.fingerprint) -> Scorer:
-            return by_model(fit_plain(fingerprint, fitted))
+        def fit(fitted: Sequence[Evidence], name: str = name) -> Scorer:
+            return by_model(fit_plain(name, fitted))
 
         if options.write:
             write_model(options.write, name, evidence, fit)

@@ -24,17 +24,23 @@ FITTED_HITS = 5  # of a query
 DIFFER = GUARDS.index("numbers differ")
 LEAST_GUARD = -10.0  # enough to turn any pair down; that of different numbers is as low
 # Guards of hits. Contrasts alone ask for more, which lowers the first hit of Quora, or "has an
-# answer" of clinc150 (numbers) and clinic (opposites); any of a number on one side does.
-OF_HITS = (0.0, -0.5, -1.2, -1.2, -0.5, -1.2)
+# answer" of clinc150 (by `open_student`, numbers) and clinic (opposites); any of a number on one
+# side does. Other encoders have those of `open_student`.
+OF_HITS = {
+    "minilm": (0.0, -1.2, -1.2, -1.2, -0.5, -1.2),
+    "open_student": (0.0, -0.5, -1.2, -1.2, -0.5, -1.2),
+}
 _SPREAD = 30.0  # of weights
 
 
-def fit_plain(encoder: str, tables: Sequence[Evidence]) -> PlainModel:
-    """Fit a model to tables; encoder: its fingerprint."""
+def fit_plain(name: str, tables: Sequence[Evidence]) -> PlainModel:
+    """Fit a model to tables that the encoder of this name has encoded."""
+    encoder = tables[0].encoder.fingerprint
     around = float(np.median([np.median(e.neighbors) for e in tables])) / 2
     pairs = _fit_pairs(tables, PlainModel(encoder, (), (), around))
     names = [e.table.name for e in tables]
-    return PlainModel(encoder, pairs, _fit_hits(tables), around, settings={"tables": names})
+    hits = _fit_hits(tables, OF_HITS.get(name, OF_HITS["open_student"]))
+    return PlainModel(encoder, pairs, hits, around, settings={"tables": names})
 
 
 def _fit_pairs(tables: Sequence[Evidence], blank: PlainModel) -> tuple[float, ...]:
@@ -86,7 +92,7 @@ def few_of_groups(groups: np.ndarray, most: int) -> np.ndarray:
     return np.asarray(pd.Series(groups).groupby(groups).cumcount() < most)
 
 
-def _fit_hits(tables: Sequence[Evidence]) -> tuple[float, ...]:
+def _fit_hits(tables: Sequence[Evidence], of_guards: Sequence[float]) -> tuple[float, ...]:
     parts = []
     for e in tables:
         found = e.hits[:, :FITTED_HITS]
@@ -95,7 +101,7 @@ def _fit_hits(tables: Sequence[Evidence]) -> tuple[float, ...]:
         )
         guards = e.hit_guards[:, :FITTED_HITS].reshape(len(right), -1)
         near = np.minimum(cosines, 1 - GUARDED * guards.any(axis=1))
-        parts.append(np.column_stack([near, np.ones(len(near)), guards @ OF_HITS, right]))
+        parts.append(np.column_stack([near, np.ones(len(near)), guards @ of_guards, right]))
     rows, weights = join(parts)
     s, bias = fit_logistic(
         rows[:, :2],
@@ -106,7 +112,7 @@ def _fit_hits(tables: Sequence[Evidence]) -> tuple[float, ...]:
         fixed=rows[:, 2],
         least=np.array([0, -np.inf]),
     )
-    return (float(s), *OF_HITS, float(bias))
+    return (float(s), *of_guards, float(bias))
 
 
 def join(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
