@@ -67,6 +67,7 @@ FAMILIES: dict[str, tuple[Sequence[int], int, dict[str, Any], float]] = {
 RATES = (0.001, 0.002, 0.004, 0.008, 0.016)
 VARIANTS: dict[str, dict[str, Any]] = {
     "": {},
+    "_beta2": {"optimizer.beta2": 0.95},
     "_decay": {"optimizer.learning_rate_decay": "linear"},
     "_warm": {},
 }

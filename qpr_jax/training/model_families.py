@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 # Settings of the shape of a CNN, and those that an encoder trained from another one keeps.
 _SHAPE = ("embedding_dim", "kernel_sizes", "filters", "output_dim", "bag_of_words", "normalize")
-_KEPT = [f"text.{name}" for name in ("vocabulary_size", "min_count", "hash_bins", "subwords")]
+_KEPT = [f"text.{name}" for name in ("vocabulary_size", "hash_bins", "subwords")]
 _KEPT += [f"encoder.{name}" for name in _SHAPE]
 _NGRAM_SCALE = 0.25  # words have about 16 n-grams
 
@@ -82,7 +82,7 @@ def _cnn_vocabulary(
     if start:
         return start.vocabulary
     text = config.text
-    words = frequent_words(*corpora, min_count=text.min_count, fill=fill)
+    words = frequent_words(*corpora, min_count=2 if text.subwords else 1, fill=fill)
     return Vocabulary(tuple(words[: text.vocabulary_size]), text.hash_bins, text.subwords)
 
 

@@ -88,9 +88,8 @@ class TextConfig(Section):
     """From a question to token ids."""
 
     vocabulary_size: Positive = setting(50_000, "Most frequent words of the training questions.")
-    min_count: Positive = setting(1, "Minimum count of a word of the vocabulary.")
     hash_bins: Positive = setting(5_000, "Embeddings that all other words share, by hash.")
-    subwords: bool = setting(False, "Other words are sums of their 3- to 5-grams in `hash_bins`.")
+    subwords: bool = setting(False, "Words that are unknown or occur once are sums of n-grams.")
     max_tokens: Positive = setting(64, "Tokens of a question that are read.")
 
 
@@ -155,6 +154,7 @@ class OptimizerConfig(Section):
     )
     warmup_steps: Count = setting(0, "Steps over which the rate rises from 0.")
     weight_decay: Weight = setting(0.0, "Weight decay of all matrices but the embedding.")
+    beta2: Share = setting(0.999, "Decay of the mean of squared gradients.")
 
 
 class TeacherConfig(Section):

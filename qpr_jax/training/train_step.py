@@ -85,7 +85,7 @@ def make_optimizer(
             lambda path, array: array.ndim > 1 and path[0] != _EMBEDDING, params
         )
 
-    adam = optax.adamw(rate, weight_decay=optimizer.weight_decay, mask=decays)
+    adam = optax.adamw(rate, b2=optimizer.beta2, weight_decay=optimizer.weight_decay, mask=decays)
     return optax.chain(optax.clip_by_global_norm(clip), adam) if clip else adam
 
 

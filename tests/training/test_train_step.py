@@ -151,6 +151,14 @@ def test_weight_decay_is_of_matrices_but_the_embedding():
         assert moved == (name in ("kernels", "projection")), name
 
 
+def test_squared_gradients_decay_by_beta2():
+    params = {"projection": jnp.zeros(2)}
+    for beta2 in (0.999, 0.5):
+        optimizer = train_step.make_optimizer(1.0, OptimizerConfig(beta2=beta2))
+        _, state = optimizer.update({"projection": jnp.ones(2)}, optimizer.init(params), params)
+        np.testing.assert_allclose(optax.tree.get(state, "nu")["projection"], 1 - beta2, rtol=1e-4)
+
+
 def rates(done, changes, phases=(100,)):
     changes = {f"optimizer.{name}": value for name, value in changes.items()}
     settings = override(TrainConfig(), {"optimizer.learning_rate": 0.5} | changes)

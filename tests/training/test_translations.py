@@ -191,7 +191,8 @@ def test_held_out_questions_are_in_no_translation(config, tmp_path):
     secret = held_out[0].upper().rstrip("?") + " !"
     pairs = [(text, translate(text)) for text in known]
     spec = write_tsv(tmp_path / "more.tsv", [*pairs, (secret, "zzyzx"), (held_out[1], "qqux")])
-    changes = {"data.parallel": (*config.data.parallel, spec), "text.min_count": 1}
+    changes = {"data.parallel": (*config.data.parallel, spec), "text.subwords": False}
+    changes |= {"batch.subword_dropout": 0}
     dataset = load_dataset(override(config, changes), None)
     translations, secrets = dataset.translations, {"zzyzx", "qqux"}
     assert not normalized(held_out) & normalized(translations.sources)
