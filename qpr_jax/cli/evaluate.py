@@ -29,6 +29,7 @@ log = logging.getLogger("qpr_jax")
 
 _FITTED = "fitted to {labels:,} labels (duplicates: {duplicates:,})"
 _FIT = "precision {precision:.2f} and recall {recall:.2f} at 0.5, Brier score {brier:.3f}"
+_NONE_FOUND = "no duplicate from 0.5 on, so a lower threshold is needed; Brier score {brier:.3f}"
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
     "retrieval": (
@@ -241,13 +242,14 @@ def errors(run: str, split: str, out: str) -> dict[str, Any]:
 def calibrate(
     encoder: str, labels: str | None, out: str | None, format: str | None, skip_bad_rows: bool
 ) -> dict[str, Any]:
-    """Fit the scores of an encoder to LABELS, 20 or more of both kinds.
+    """Fit the scores of an encoder to LABELS, 20 or more.
 
     LABELS has question1, question2 and is_duplicate (0 or 1). With a column weight (the number of
-    found pairs that a row stands for), as `qpr review` writes it, they are a sample of found pairs.
-    Without it, the texts are taken for a table, whose near pairs without a label are no duplicates.
-    The fit begins with the scores of ENCODER: give all labels in one file. ENCODER is changed, or
-    copied to --out. Prints the precision and recall of held-out labels before and after.
+    found pairs that a row stands for), as `qpr review` writes it, they are a sample of found pairs,
+    and need both kinds. Without it, the texts are taken for a table, whose near pairs without a
+    label are no duplicates. The fit begins with the scores of ENCODER: give all labels in one file.
+    ENCODER is changed, or copied to --out, unless held-out labels fit the new scores no better.
+    Prints the precision and recall of held-out labels before and after.
 
     Example: qpr calibrate minilm labels.csv --out models/support
     """
@@ -273,10 +275,11 @@ def calibrate(
     log.info("%s: %s", out or encoder, _FITTED.format_map(facts))
     for name in ("before", "after"):
         if facts[name]:
-            log.info("held-out labels, %s: %s", name, _FIT.format_map(facts[name]))
+            fit = _FIT if facts[name]["recall"] else _NONE_FOUND
+            log.info("held-out labels, %s: %s", name, fit.format_map(facts[name]))
     if facts["after"]["brier"] >= facts["after"]["base_brier"]:
         log.warning(
-            "the scores say less than the share of duplicates alone: keep the old ones, and judge "
-            "more found pairs with `qpr review`; likely pairs and made opposites are no sample"
+            "the new scores tell duplicates no better than their share alone: judge more found "
+            "pairs with `qpr review`; likely pairs and made opposites are no sample"
         )
     return {"out": out or encoder, **facts}

@@ -132,15 +132,16 @@ def _next_step(session: Review, pairs: str) -> str:
     from qpr_jax.pair_model.fitting import LEAST_LABELS
 
     yes, no = (int(counts.sum()) for counts in session.counts())
+    start = "all are judged" if session.current is None else "next: the same command goes on"
+    if not session.found.option:
+        return start
     if yes + no < LEAST_LABELS or not (yes and no):
         both = f"{LEAST_LABELS} labels or more, of both kinds"
-        start = "all are judged" if session.current is None else "next: the same command goes on"
         return f"{start}; with {both}, `qpr calibrate` fits the scores"
     folder = pathlib.Path(pairs).parent
     encoder, fitted = read_object(folder / INFO).get("encoder", "ENCODER"), folder / "calibrated"
     command = shlex.join(["qpr", "calibrate", encoder, str(session.path), "--out", str(fitted)])
-    again = "find duplicates" if session.found.option else "index the questions"
-    again += f" again with `--encoder {shlex.quote(str(fitted))}` in another folder"
+    again = f"find duplicates again with `--encoder {shlex.quote(str(fitted))}` in another folder"
     return f"next: `{command}` fits the scores to the labels; then {again}"
 
 
@@ -162,9 +163,12 @@ def _implied(session: Review) -> str:
         line += f"{start}`{flag}` of `qpr duplicates` accepts {counted(estimate.pairs, 'pair')} at "
         return f"{line}a precision of {estimate.precision:.3f} ({limits}){end}"
     line += f"Hits@1 of the queries is {estimate.precision:.3f} ({limits})"
-    right = [row for row in session.sweep() if row.precision >= session.precision]
-    if right and right[0].threshold > 0:
-        kept = f"{right[0].pairs:,} of {counted(len(found.values), 'first hit')}"
-        line += f"; `--min-score {right[0].threshold:g}` of `qpr search` leaves {kept}, "
-        line += f"right in {precision_text(right[0])}"
+    swept = session.sweep()
+    right = [row for row in swept if row.precision >= session.precision]
+    best = right[0] if right else max(swept, key=lambda row: row.precision)
+    if best.threshold > 0:
+        kept = f"{best.pairs:,} of {counted(len(found.values), 'first hit')}"
+        start = "" if right else f"no score has a precision of {sought}; the best: "
+        line += f"; {start}`--min-score {best.threshold:g}` of `qpr search` leaves {kept}, "
+        line += f"right in {precision_text(best)}"
     return line

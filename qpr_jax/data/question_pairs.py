@@ -28,6 +28,7 @@ COLUMNS = ("question1", "question2", "is_duplicate")
 IDS = ("qid1", "qid2")
 PAIRS_HEADER = (*IDS, *COLUMNS)  # of the pair files that `qpr splits` writes
 WEIGHT, SCORE = "weight", "score"
+HIT_SCORE = "hit_score"  # of labels on hits of a search
 _LABELS = dict.fromkeys(("1", "1.0", "true", "yes", "y"), True)
 _LABELS |= dict.fromkeys(("0", "0.0", "false", "no", "n"), False)
 _NAMES = "name its columns so, and the file by its format, as .csv"
@@ -102,6 +103,9 @@ def read_question_pairs(
 
     def choose(names: Sequence[str]) -> list[str]:
         require(names, COLUMNS, remedy=get_some, source=name)
+        if weighted and HIT_SCORE in names:
+            what = f"{name}: expected labels of found pairs, got labels of first hits"
+            raise UserError(what, remedy="`qpr review` of what `qpr duplicates` found makes some")
         return [column for column in names if column in (*PAIRS_HEADER, WEIGHT, SCORE)]
 
     rows = bad.good(

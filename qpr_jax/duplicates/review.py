@@ -18,7 +18,7 @@ import numpy as np
 
 from qpr_jax.data.columns import read_values
 from qpr_jax.data.entries import Payload, is_missing
-from qpr_jax.data.question_pairs import parse_label
+from qpr_jax.data.question_pairs import HIT_SCORE, SCORE, WEIGHT, parse_label
 from qpr_jax.data.typed_rows import input_name
 from qpr_jax.duplicates.output import Pair, info_of, read_other_columns
 from qpr_jax.duplicates.pairs import SWEPT
@@ -54,6 +54,11 @@ class FoundPairs:
     copies: int  # pairs of one text, which are not asked
     least: float  # the threshold that they were found with; 0: none, or not known
     columns: tuple[Mapping[str, Payload], Mapping[str, Payload]]  # others of both rows, by id
+
+    @property
+    def score_column(self) -> str:
+        """The column of labels that has the score: that of a hit is another one than of a pair."""
+        return SCORE if self.option else HIT_SCORE
 
 
 def pair_key(id1: object, id2: object) -> int:
@@ -134,7 +139,7 @@ def _number(cell: object) -> float | None:
 LABELS_FILE = "labels.csv"  # beside the found pairs
 # Its columns.
 COLUMNS_SHOWN = ("columns1", "columns2")  # names and cells, besides the texts of a pair
-LABELS = ("id1", "id2", "question1", "question2", "is_duplicate", "score", "weight")
+LABELS = ("id1", "id2", "question1", "question2", "is_duplicate")  # then the score, and WEIGHT
 
 
 @dataclass
@@ -236,7 +241,7 @@ class Review:
         counts = collections.Counter(stratum[key] for key in labels)
         with write_atomically(self.path, "w") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(LABELS)
+            writer.writerow((*LABELS, self.found.score_column, WEIGHT))
             for key, is_duplicate in labels.items():
                 pair, number = self.found.pairs[key], stratum[key]
                 cells = (pair.id1, pair.id2, pair.question1, pair.question2)
@@ -275,8 +280,8 @@ def open_review(
     other = "name another file with `labels`"
     busy = f"{path}: another review is writing this file"
     with locked(path.with_name(f".{path.name}.lock"), busy=busy):
-        rows = _read_labels(path) if path.exists() else []
         found = read_found_pairs(pairs, format=format)
+        rows = _read_labels(path, found.score_column) if path.exists() else []
         for key, _, score in rows:
             if key not in found.pairs or (found.pairs[key].score or 0) != score:
                 what = f"{path}: has a label on a pair that {pairs} lacks or scores otherwise"
@@ -288,8 +293,8 @@ def open_review(
 def sweep_labels(pairs: StrPath, labels: StrPath) -> list[Estimate]:
     """Return the sweep of found pairs by a file of labels on some of them."""
     review = Review(read_found_pairs(str(pairs)), pathlib.Path(labels), 0.0, {})
-    rows = [row for row in _read_labels(review.path) if row[0] in review.found.pairs]
-    review.history.update({key: label for key, label, _ in rows})
+    labeled = _read_labels(review.path, review.found.score_column)
+    review.history.update({key: label for key, label, _ in labeled if key in review.found.pairs})
     return review.sweep()
 
 
@@ -325,18 +330,18 @@ def describe_review(review: Review) -> dict[str, Any]:
     }
 
 
-def _read_labels(path: pathlib.Path) -> list[tuple[int, bool, float]]:
+def _read_labels(path: pathlib.Path, score: str) -> list[tuple[int, bool, float]]:
     """Return the key, the label and the score, 0 for none, of each row of a file of labels."""
 
-    def parse(id1: object, id2: object, label: object, score: object) -> Any:
+    def parse(id1: object, id2: object, label: object, cell: object) -> Any:
         label = parse_label(label)
         try:
-            number = float(str(score)) if score else 0.0
+            number = float(str(cell)) if cell else 0.0
         except ValueError:
             return None
         return None if label is None else (pair_key(id1, id2), label, number)
 
-    columns, expected = ("id1", "id2", "is_duplicate", "score"), "two ids, 0 or 1, and a score"
+    columns, expected = ("id1", "id2", "is_duplicate", score), "two ids, 0 or 1, and a score"
     rows = [*read_values(str(path), columns, parse, expected=expected, format="csv")]
     if len({key for key, *_ in rows}) < len(rows):
         raise UserError(f"{path}: expected one label on a pair, got several", remedy="keep one")

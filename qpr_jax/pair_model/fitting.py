@@ -34,6 +34,7 @@ _UNLABELED = 0.25  # their weight: a missed pair counts as four wrong ones
 # Standard deviations before a label is seen: of slope and shift, and of the changes of weights.
 _SLOPE, _SHIFT, _CHANGE = 1.0, 3.0, 1.0
 _LEAST_SLOPE = 0.05
+_MORE = "judge more pairs with `qpr review`, some of `qpr duplicates --threshold 0.2`"
 _STEPS, _ENOUGH = 200, 1e-10  # steps at most; a fall of the mean loss that is none
 
 
@@ -65,7 +66,10 @@ def refit(
 
     Returns:
       The model and facts: how well its scores fit the labels `before`, None for a first model, and,
-      by cross-validation, `after`. UserError for too few labels.
+      by cross-validation, `after`.
+
+    Raises:
+      UserError: there are too few labels, or held-out labels fit the new scores no better.
     """
     weights = np.ones(len(labeled.pairs)) if labeled.weights is None else labeled.weights
     _check(weights)
@@ -79,21 +83,18 @@ def refit(
     facts: dict[str, Any] = {"labels": count, "duplicates": int(labeled.is_duplicate.sum())}
     bins = int(np.clip(count // 20, 1, BINS))
     scores = probability(_logits(start, rows.inputs))
+    clusters = connect(len(labeled.questions), labeled.pairs[labeled.is_duplicate])
     facts["before"] = _quality(scores, rows, bins) if start_model else None
-    clusters = connect(len(labeled.questions), labeled.pairs)
-    folds = np.random.default_rng(0).permutation(int(clusters.max()) + 1) % FOLDS
-    for fold in range(FOLDS):
-        held = (folds[clusters[rows.pairs]] == fold).any(axis=1)
-        rest = ~held
-        if held.any() and 0 < rows.labels[rest].sum() < rest.sum():
-            found = _fit(start, _Rows(*(values[rest] for values in rows)))
-            scores[held] = probability(_logits(found, rows.inputs[held]))
-    facts["after"] = _quality(scores, rows, bins)
+    facts["after"] = _quality(_held_out_scores(start, rows, clusters), rows, bins)
+    _require_gain(facts)
     pairs, settings = _fit(start, rows), {"labels": facts}
     if isinstance(model, WordsModel):
         return model.rescaled(float(pairs[0]), float(pairs[1]), settings), facts
     of_hits = rows._replace(inputs=np.delete(rows.inputs, 1, axis=1))
     hits = _fit(np.array(model.hits), of_hits)
+    if not (pairs[:2].sum() > 0 and hits[0] > 0):
+        what = "the labels do not tell near pairs from others, so no scores can be fitted"
+        raise UserError(what, remedy=_MORE)
     fitted = dataclasses.replace(
         model,
         pairs=tuple(pairs.tolist()),
@@ -102,6 +103,37 @@ def refit(
         settings=model.settings | settings,
     )
     return fitted, facts
+
+
+def _held_out_scores(start: np.ndarray, rows: _Rows, clusters: np.ndarray) -> np.ndarray:
+    """Score each pair by a fit to the pairs of other clusters: float64 [m].
+
+    clusters: int64 [n], of the texts.
+    """
+    names, numbers = np.unique(clusters[rows.pairs], return_inverse=True)
+    folds = np.random.default_rng(0).permutation(len(names)) % FOLDS
+    sides = folds[numbers.reshape(rows.pairs.shape)]
+    scores = np.full(len(rows.labels), np.average(rows.labels, weights=rows.weights))
+    for fold in range(FOLDS):
+        rest = (sides != fold).all(axis=1)
+        if 0 < rows.labels[rest].sum() < rest.sum():
+            found = _fit(start, _Rows(*(values[rest] for values in rows)))
+            scores[~rest] = probability(_logits(found, rows.inputs[~rest]))
+    return scores
+
+
+def _require_gain(facts: dict[str, Any]) -> None:
+    """UserError where held-out labels fit the new scores no better than the old ones.
+
+    Without old ones, no better than the share of duplicates alone.
+    """
+    after = facts["after"]["brier"]
+    least = facts["before"]["brier"] if facts["before"] else facts["after"]["base_brier"]
+    if after >= least:
+        than = "the old ones" if facts["before"] else "the share of duplicates alone"
+        what = f"held-out labels fit the new scores no better than {than}"
+        scores = f"(Brier score {after:.3f}, {least:.3f})"
+        raise UserError(f"{what} {scores}, so nothing is changed", remedy=_MORE)
 
 
 def _first_model(encoder: str, vectors: np.ndarray) -> PlainModel:
@@ -171,11 +203,17 @@ def _fit(start: np.ndarray, rows: _Rows) -> np.ndarray:
     slope, shift, *changes = fit_logistic(
         inputs, rows.labels, rows.weights, prior, spreads, least=least
     )
-    weights = slope * start[:-1] + changes
+    weights, bias = slope * start[:-1] + changes, slope * start[-1] + shift
+    bounded = weights.copy()
     of_guards = max(1, count - len(GUARDS))  # weights before are at least 0, of guards at most 0
-    weights[:of_guards] = np.maximum(weights[:of_guards], 0)
-    weights[of_guards:] = np.minimum(weights[of_guards:], 0)
-    return np.append(weights, slope * start[-1] + shift)
+    bounded[:of_guards] = np.maximum(weights[:of_guards], 0)
+    bounded[of_guards:] = np.minimum(weights[of_guards:], 0)
+    if (bounded == weights).all():
+        return np.append(weights, bias)
+    inputs = np.column_stack([rows.inputs @ bounded, np.ones(len(logits))])
+    prior, spreads, least = np.array([1.0, bias]), spreads[:2], least[:2]
+    slope, bias = fit_logistic(inputs, rows.labels, rows.weights, prior, spreads, least=least)
+    return np.append(slope * bounded, bias)
 
 
 def _logits(weights: np.ndarray, inputs: np.ndarray) -> np.ndarray:

@@ -87,7 +87,7 @@ def test_queries_without_an_answer_are_told_by_their_first_hit(refused, objects,
     refused("none.csv: expected ids of the questions", "evaluate", index, "none.csv")
 
 
-def test_a_run_gets_a_calibration(done, tmp_path):
+def test_a_run_gets_a_calibration(done, refused, tmp_path):
     """Of pairs that are duplicates where one repeats its last word."""
     rng = np.random.default_rng(0)
     rows = []
@@ -106,6 +106,12 @@ def test_a_run_gets_a_calibration(done, tmp_path):
     assert "held-out labels, after: precision" in err
     model = Retriever.load(tmp_path / "run" / "export").pair_model
     assert model.settings["labels"]["labels"] == labels_on_two_texts
-    _, err = done("calibrate", "run", labels, "--out", "copy")
+    no_news = "held-out labels fit the new scores no better than the old ones"
+    refused(no_news, "calibrate", "run", labels, "--out", "copy")  # the same labels
+    assert not (tmp_path / "copy").exists()
+    assert Retriever.load(tmp_path / "run" / "export").pair_model == model
+    few = [(*texts, int(same and i % 4 == 1)) for i, (*texts, same) in enumerate(rows)]
+    others = write_table(tmp_path / "others.jsonl", HEADER[3:], few)
+    _, err = done("calibrate", "run", others, "--out", "copy")
     assert "held-out labels, before: precision" in err
     assert Retriever.load(tmp_path / "copy").pair_model.encoder == model.encoder

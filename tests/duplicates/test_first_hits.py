@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from qpr_jax import Retriever, find_duplicates
+from qpr_jax.data.question_pairs import read_question_pairs
 from qpr_jax.data.tables import read_table
 from qpr_jax.duplicates.output import INFO, read_other_columns
 from qpr_jax.duplicates.review import describe_review, open_review
@@ -39,6 +40,10 @@ def test_drawn_queries_are_asked_once_with_the_columns_of_their_hits(folder):
             assert shown["columns1"] == []
             assert review.judge(review.current, True)
         described = describe_review(review)["estimate"]
+    with pytest.raises(UserError, match="expected labels of found pairs, got labels of first hits"):
+        read_question_pairs(folder / "labels.csv", weighted=True)  # as `qpr calibrate` does
+    with open_review(str(folder / "pairs.csv"), folder / "labels.csv", precision=0.9) as review:
+        assert review.current is None
     assert described["option"] == ""
     assert described["precision"] == 1
     assert 0.5 < described["low"] < described["high"] == 1

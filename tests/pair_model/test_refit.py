@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from qpr_jax.data.question_pairs import QuestionPairs
 from qpr_jax.errors import UserError
 from qpr_jax.pair_model.fitting import refit
-from qpr_jax.pair_model.plain import probability
+from qpr_jax.pair_model.plain import probability, read_plain, save_plain
 from tests.pair_model.models import WordEncoder, plain_model, words_model
 
 
@@ -85,16 +85,56 @@ def test_duplicates_alone_are_enough_where_their_texts_are_a_table():
     assert WordEncoder().fingerprint != found.encoder == "e"
 
 
+def test_labels_of_few_texts_are_held_out_too():
+    """Each text stands in many pairs, so that they hang together."""
+    texts = [*map(str, range(30))]
+    first, second = np.triu_indices(30, 1)
+    same = first // 3 == second // 3
+    pairs = np.column_stack([first, second]).astype(np.int32)
+    labeled = QuestionPairs(texts, np.arange(30), pairs, same, {}, weights=np.full(len(pairs), 2.0))
+    rng = np.random.default_rng(0)
+    vectors = np.repeat(rng.normal(size=(10, 5)), 3, axis=0) + 0.1 * rng.normal(size=(30, 5))
+    _, facts = refit(plain_model("e"), "e", labeled, vectors.astype(np.float32))
+    assert facts["after"]["brier"] < facts["before"]["brier"]
+    assert facts["after"]["recall"] > 0.9
+
+
+def labels_and_vectors(rng):
+    """Labels that distances say much, little, nothing or the opposite of."""
+    count = int(rng.integers(20, 120))
+    distances = rng.uniform(0, 2, count)
+    slope = rng.choice([-8, -1, 0, 1, 8])
+    same = rng.random(count) < 1 / (1 + np.exp(slope * (distances - rng.uniform(0.2, 1.8))))
+    weights = (None, np.ones(count), rng.choice([1.0, 9.0], count))[rng.integers(3)]
+    return labels_of(same, weights), vectors_of(distances)
+
+
+@pytest.mark.parametrize("start_model", [None, plain_model("e")], ids=["first", "again"])
+@pytest.mark.parametrize("seed", range(20))
+def test_any_labels_give_a_model_that_can_be_read_or_a_user_error(start_model, seed, tmp_path):
+    labeled, vectors = labels_and_vectors(np.random.default_rng(seed))
+    try:
+        found, facts = refit(start_model, "e", labeled, vectors)
+    except UserError:
+        return
+    least = facts["before"]["brier"] if start_model else facts["after"]["base_brier"]
+    assert facts["after"]["brier"] < least
+    save_plain(tmp_path / "model", found)
+    assert read_plain(tmp_path / "model") == found
+    near, far = found.logits(["a"] * 2, ["b"] * 2, np.array([0.1, 1.9]))
+    assert near > far
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.floats(min_value=1e-300, max_value=1e308), st.integers(0, 39))
 @example(1e308, 0)
 def test_any_weights_give_a_model_or_a_user_error(weight, place):
     weights = np.ones(40)
     weights[place:] = weight
-    labeled = labels_of(np.arange(40) % 3 == 0, weights)
+    labeled = labels_of(np.arange(40) < 13, weights)
     try:
         found, _ = refit(None, "e", labeled, vectors_of(np.linspace(0, 2, 40)))
     except UserError:
-        assert weight > 1e6
+        assert not 0.1 < weight < 10
     else:
         assert np.isfinite([*found.pairs, *found.hits]).all()
