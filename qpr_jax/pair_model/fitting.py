@@ -143,8 +143,8 @@ def _first_model(encoder: str, vectors: np.ndarray) -> PlainModel:
     """
     scale = max(float(((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1).mean()), 1e-9)
     around = float(np.nanmedian(np.append(neighbor_distances(vectors), 2 * scale))) / (2 * scale)
-    weights = (3.0, 3.0, -0.3, *(-6.0 for _ in GUARDS[1:]), -2.0)
-    hits = (7.0, 0.0, -0.5, -1.2, -1.2, -0.5, -1.2, -5.5)
+    weights = (3.0, 3.0, -0.3, -6.0, -6.0, -6.0, -6.0, -6.0, -1.5, -2.0)
+    hits = (7.0, 0.0, -0.5, -1.2, -1.2, -0.5, -1.2, 0.0, -5.5)
     return PlainModel(encoder, weights, hits, around, scale)
 
 

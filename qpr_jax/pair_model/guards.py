@@ -28,6 +28,7 @@ GUARDS = (
     "opposite",  # or another unit, day, color; or from B to A instead of from A to B
     "names differ",  # or codes, such as X100
     "sentence on one side",  # of statements, beside one that both texts have
+    "one word differs",  # and stands in the place of the other
 )
 _DIGITS = re.compile(r"\d+")
 _NO_DIGIT = re.compile(r"[^\W\d]")
@@ -61,6 +62,7 @@ _OTHERS = frozenset(_NO_OPPOSITES.split())
 # What one sells, another buys.
 _CONVERSE = frozenset(map(base, ("buy", "purchase", "sell", "send", "receive", "lend", "borrow")))
 _ROLES = ("from", "to", "into", "before", "after", "than", "over", "under", "above", "below")
+_FEW = 3  # words of texts of which one differs, at least
 _STEM = 4  # letters of a word that are compared where its form does not count
 _ALIKE = 2 / 3  # share of the stems of two texts that both have
 _ASKS = re.compile("[?\\uff1f\\u061f\\u037e]")
@@ -101,6 +103,7 @@ class _Facts(NamedTuple):
     digits: tuple[str, ...]  # in their order
     negates: bool
     words: frozenset[str]
+    order: tuple[str, ...]  # the bases of words
     bases: frozenset[str]  # of words; particles also with the word before them, as "log in"
     opposites: frozenset[str]  # of any of its bases
     denied: frozenset[str]
@@ -127,6 +130,7 @@ def _read(text: str) -> _Facts:
         digits,
         negates(text),
         words,
+        tuple(map(base, verbs)),
         bases,
         frozenset().union(*map(_opposites_of, bases)),
         denied(text),
@@ -194,7 +198,16 @@ def _compare(first: _Facts, second: _Facts) -> tuple[bool, ...]:
         alike and (bool(affirmed) or _swapped(first, second)),
         alike and bool(first.names - second.words) and bool(second.names - first.words),
         _adds_a_sentence(first, second) or _adds_a_sentence(second, first),
+        _one_word_differs(first.order, second.order),
     )
+
+
+def _one_word_differs(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
+    """Whether one word that says what a text is about is replaced by another."""
+    if len(first) != len(second) or len(first) < _FEW:
+        return False
+    places = [pair for pair in zip(first, second, strict=True) if pair[0] != pair[1]]
+    return len(places) == 1 and not any(word in _SMALL or word[0].isdigit() for word in places[0])
 
 
 def _opposites(first: _Facts, second: _Facts) -> set[tuple[str, str]]:
