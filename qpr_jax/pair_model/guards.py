@@ -59,13 +59,28 @@ _NO_OPPOSITES = (
     "differ different valuabl press plant print generat terminat"
 )
 _OTHERS = frozenset(_NO_OPPOSITES.split())
-# What one sells, another buys.
-_CONVERSE = frozenset(map(base, ("buy", "purchase", "sell", "send", "receive", "lend", "borrow")))
+# Opposites that mean the same where one text alone has one of these words: do you sell it, can I
+# buy it; until when is it open, when does it close.
+_CONVERSES = tuple(
+    (frozenset(map(base, verbs.split())), frozenset(words.split()))
+    for verbs, words in (
+        ("buy purchase sell send receive lend borrow", "you"),
+        ("open close shut", "until till late long"),
+    )
+)
 _ROLES = ("from", "to", "into", "before", "after", "than", "over", "under", "above", "below")
 _FEW = 3  # words of texts of which one differs, at least
 _STEM = 4  # letters of a word that are compared where its form does not count
 _ALIKE = 2 / 3  # share of the stems of two texts that both have
+_RELATED = 1 / 3  # the same, of texts with opposites: few of one meaning have any
 _ASKS = re.compile("[?\\uff1f\\u061f\\u037e]")
+# A letter alone, as of a room or a size. "a" is one at the end, "A" also before lower case: an
+# article is neither. Other small letters may be words, as in Polish, or be short for one.
+_LETTER = re.compile(
+    r"(?<![\w'\u2019.&/-])(?:[B-HJ-Zbcdfghjlmpq]|(?!i)[a-z](?=\W*$)"
+    r"|(?<=[\w,] )A(?=\s+[a-z]|\W*$))(?![\w'\u2019&/-]|\.\w)"
+)
+_JOINS = frozenset(("and", "or", "nor", "with", "vs", "versus"))  # words in any order
 _SENTENCE = re.compile(r"[.!?\u3002\uff01\uff1f](?=\s|$)|[\r\n\u3002\uff01\uff1f]+")
 _GREETING = re.compile(r"\bgood (?:morning|afternoon|evening|night|day)\b", re.IGNORECASE)
 # Words that say nothing of what a text is about: those of negations and greetings among them.
@@ -75,7 +90,7 @@ _SMALL_WORDS = (
     "nothing now of off on or our out please shall should so still t that the their them then "
     "there these they this those to too was we were what when where which who why will with "
     "without would you your hello hi hey dear thank thanks many advance kind best regards "
-    "greetings cheers sincerely good more most very"
+    "greetings cheers sincerely good more most very d ll m re s ve"
 )
 _SMALL = frozenset(_SMALL_WORDS.split())
 _NEGATED = re.compile(
@@ -102,8 +117,8 @@ class _Facts(NamedTuple):
     numbers: frozenset[str]
     digits: tuple[str, ...]  # in their order
     negates: bool
-    words: frozenset[str]
-    order: tuple[str, ...]  # the bases of words
+    tokens: tuple[str, ...]
+    words: frozenset[str]  # without the article "a"
     bases: frozenset[str]  # of words; particles also with the word before them, as "log in"
     opposites: frozenset[str]  # of any of its bases
     denied: frozenset[str]
@@ -123,14 +138,15 @@ def _read(text: str) -> _Facts:
     verbs = _apart(tokens)
     bases = _bases(verbs)
     codes = {word for word in words if _DIGITS.search(word) and _NO_DIGIT.search(word)}
+    codes.update(map(str.lower, _LETTER.findall(text)))
     parts = [part for part in _SENTENCE.split(text) if part and part.strip()]
     several = len(parts) > 1 and not _ASKS.search(text)  # a question may have a reason beside it
     return _Facts(
         numbers(text),
         digits,
         negates(text),
-        words,
-        tuple(map(base, verbs)),
+        tuple(verbs),
+        words - ({"a"} - codes),
         bases,
         frozenset().union(*map(_opposites_of, bases)),
         denied(text),
@@ -183,31 +199,36 @@ def _compare(first: _Facts, second: _Facts) -> tuple[bool, ...]:
     missing = bool(first.numbers - second.numbers), bool(second.numbers - first.numbers)
     reordered = first.digits != second.digits and sorted(first.digits) == sorted(second.digits)
     opposites = _opposites(first, second)
-    # What is not open is closed; do you sell it, can I buy it.
+    # What is not open is closed.
     affirmed = {(a, b) for a, b in opposites if (a in first.denied) == (b in second.denied)}
-    if ("you" in first.words) != ("you" in second.words):
-        affirmed = {pair for pair in affirmed if not _CONVERSE.issuperset(pair)}
+    for verbs, words in _CONVERSES:
+        if first.words.isdisjoint(words) != second.words.isdisjoint(words):
+            affirmed = {pair for pair in affirmed if not verbs.issuperset(pair)}
     apart = {base(name)[:_STEM] for name in first.names | second.names}
     apart |= {word[:_STEM] for pair in opposites for word in pair}
     shared, either = (first.stems & second.stems) - apart, (first.stems | second.stems) - apart
     alike = len(shared) >= _ALIKE * len(either)
+    related = len(shared) >= _RELATED * len(either)
+    clear = any(alike or (related and _SMALL.isdisjoint(pair)) for pair in affirmed)
+    swapped = (alike and _swapped(first, second)) or _exchanged(first.tokens, second.tokens)
     return (
         missing[0] != missing[1],
         all(missing) or reordered or (alike and _signs_differ(first.signs, second.signs)),
         alike and first.negates != second.negates and affirmed == opposites,
-        alike and (bool(affirmed) or _swapped(first, second)),
+        clear or swapped,
         alike and bool(first.names - second.words) and bool(second.names - first.words),
         _adds_a_sentence(first, second) or _adds_a_sentence(second, first),
-        _one_word_differs(first.order, second.order),
+        _one_word_differs(first.tokens, second.tokens),
     )
 
 
-def _one_word_differs(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
-    """Whether one word that says what a text is about is replaced by another."""
+def _one_word_differs(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Whether one word that says what a text is about stands in the place of another."""
     if len(first) != len(second) or len(first) < _FEW:
         return False
-    places = [pair for pair in zip(first, second, strict=True) if pair[0] != pair[1]]
-    return len(places) == 1 and not any(word in _SMALL or word[0].isdigit() for word in places[0])
+    pairs = [(base(one), base(other)) for one, other in zip(first, second, strict=True)]
+    apart = [pair for pair in pairs if pair[0] != pair[1]]
+    return len(apart) == 1 and not any(word in _SMALL or _DIGITS.match(word) for word in apart[0])
 
 
 def _opposites(first: _Facts, second: _Facts) -> set[tuple[str, str]]:
@@ -243,6 +264,22 @@ def _swapped(first: _Facts, second: _Facts) -> bool:
         any((other, one) in moved for one, other in moved)
         or any(one == other[::-1] != other for one, other in both.values())
         or (first.stems == second.stems and any(role != "to" for role, *_ in after))
+    )
+
+
+def _exchanged(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Whether two words alone have changed places: salt in the sugar, sugar in the salt."""
+    pairs = [*zip(first, second, strict=False)]
+    moved = [at for at, (one, other) in enumerate(pairs) if one != other]
+    if len(first) != len(second) or len(moved) != 2:
+        return False
+    (one, other), last = (pairs[at] for at in moved)
+    between = first[moved[0] + 1 : moved[1]]
+    return (
+        last == (other, one)
+        and bool(between)
+        and _JOINS.isdisjoint(between)
+        and not any(word in _SMALL or _DIGITS.search(word) for word in last)
     )
 
 

@@ -61,11 +61,13 @@ def negates(text: str) -> bool:
     return bool(_NEGATION.search(_NEUTRAL.sub(" ", nfkc_lower(text.translate(_APOSTROPHES)))))
 
 
-_DENIED = re.compile(r"(?:\b(?:not|never|cannot)|n't) (?:be |been )?(\w+)")
+_DENIED = re.compile(
+    rf"(?:\b(?:not?|never|cannot|without)|n't) (?:{_PRONOUN} )?(?:be |been )?(\w+)"
+)
 
 
 def denied(text: str) -> frozenset[str]:
-    """Return the bases of the words right after not, cannot, never or n't."""
+    """Return the bases of the words right after not, no, cannot, never, without or n't."""
     return frozenset(map(base, _DENIED.findall(nfkc_lower(text.translate(_APOSTROPHES)))))
 
 
