@@ -72,7 +72,7 @@ _ROLES = ("from", "to", "into", "before", "after", "than", "over", "under", "abo
 _FEW = 3  # words of texts of which one differs, at least
 _STEM = 4  # letters of a word that are compared where its form does not count
 _ALIKE = 2 / 3  # share of the stems of two texts that both have
-_RELATED = 1 / 3  # the same, of texts with opposites: few of one meaning have any
+_RELATED = 1 / 2  # the same, of texts with opposites: few of one meaning have any
 _ASKS = re.compile("[?\\uff1f\\u061f\\u037e]")
 # A letter alone, as of a room or a size. "a" is one at the end, "A" also before lower case: an
 # article is neither. Other small letters may be words, as in Polish, or be short for one.
@@ -87,10 +87,10 @@ _GREETING = re.compile(r"\bgood (?:morning|afternoon|evening|night|day)\b", re.I
 _SMALL_WORDS = (
     "a am an and any are as at be been but by can cannot could did didn do does doesn don done "
     "for from get got had has have how i if in is it its just me must my never no nobody none not "
-    "nothing now of off on or our out please shall should so still t that the their them then "
-    "there these they this those to too was we were what when where which who why will with "
+    "nothing now of off on one or our out please shall should so still t that the their them then "
+    "there these they this those to too us was we were what when where which who why will with "
     "without would you your hello hi hey dear thank thanks many advance kind best regards "
-    "greetings cheers sincerely good more most very d ll m re s ve"
+    "greetings cheers sincerely good more most very"
 )
 _SMALL = frozenset(_SMALL_WORDS.split())
 _NEGATED = re.compile(

@@ -66,8 +66,8 @@ MODEL = PlainModel(
         ("Do you sell stamps?", "Can I buy stamps?", []),
         ("Good morning, where is it?", "Good evening, where is it?", []),
         ("open an account", "create an account", []),
-        # Opposites count where a third of the other words agree.
-        ("She passed the test", "my friend failed the test", ["opposite"]),
+        # Opposites count where half of the other words agree.
+        ("I passed the test", "my friend failed the test", ["opposite"]),
         ("She passed the test", "my brother failed to repair a car", []),
         ("is it open on Sundays", "Until when is it open on Sundays?", []),
         ("until when is the bar open", "when does the bar close", []),
