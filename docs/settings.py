@@ -13,16 +13,15 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from qpr_jax.training.config import TrainConfig, declarations, flatten
+from qpr_jax.training.config import MAY_CHANGE, TrainConfig, declarations, flatten
 from qpr_jax.training.objectives import LOSSES, reads, settings_of
 from qpr_jax.training.presets import PRESETS
-from qpr_jax.training.sections import MAY_CHANGE
 from qpr_jax.training.sources import SOURCES
 
 PAGE = pathlib.Path(__file__).with_name("settings.md")
 _HEAD = """# Settings
 
-Written by `python docs/settings.py` from the declarations in `qpr_jax/training/sections.py`.
+Written by `python docs/settings.py` from the declarations in `qpr_jax/training/config.py`.
 
 The settings of a training stand in sections. `python -m experiments.main` takes each as a flag,
 `qpr train` as `--set` or in [a TOML file](train.md#change-what-it-learns); several values are

@@ -25,10 +25,10 @@ from qpr_jax.data.question_pairs import (
 )
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.training import train
-from qpr_jax.training.checks import validate
 from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.model_families import family_of
+from qpr_jax.training.run import validate
 
 
 def average_precision(encoder: Encoder, questions: list[str], clusters: np.ndarray) -> float:

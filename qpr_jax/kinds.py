@@ -27,6 +27,37 @@ _FILES = (  # words of the first line, which has the names of columns
     ("", (b"question1",)),
     (GROUPS, (b"link1", b"weakest")),
 )
+_MAKE_LABELS = (
+    "`qpr duplicates {table} --threshold 0.2 --out loose`, then `qpr review loose` make some, "
+    "in loose/labels.csv"
+)
+_INSTEAD = {  # what is wanted -> what a path holds, "" for all others -> what to do
+    INDEX: {
+        TABLE: "`qpr index FOLDER {path}` makes one",
+        PACKED: "`qpr index FOLDER {path}` makes one",
+        ENCODER: "`qpr index FOLDER TABLE --encoder {path}` makes one",
+        RUN: "finish it, or `qpr index FOLDER TABLE --encoder {path}` makes one",
+        "": "`qpr index FOLDER TABLE` makes one",
+    },
+    RUN: {"": "`qpr train` makes one"},
+    ENCODER: {"": "name `minilm`, `open_student`, or the folder of a run or of an index"},
+    PAIRS: {
+        INDEX: "`qpr review {path} --queries FILE` judges the first hits of queries",
+        TABLE: "`qpr duplicates {path}` finds some",
+        GROUPS: "`qpr review {folder}` judges the pairs",
+        "": "`qpr duplicates TABLE` finds some",
+    },
+    LABELS: {
+        PAIRS: "`qpr review {path}` makes some, in labels.csv beside the pairs",
+        GROUPS: "`qpr review {folder}` judges the pairs",
+        TABLE: _MAKE_LABELS.format(table="{path}"),
+        "": _MAKE_LABELS.format(table="TABLE"),
+    },
+    TABLE: {
+        PAIRS: "name one of its files, as {path}/deduplicated.csv",
+        "": "name a file of questions",
+    },
+}
 _PACKED = (".gz", ".zst", ".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")
 _TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt")
 _START = 1 << 14  # bytes of a file that have its first line
@@ -57,36 +88,11 @@ def kind_of(path: StrPath) -> str:
 
 def instead(wanted: str, path: StrPath = "", kind: str = "") -> str:
     """Return what to do where another thing is wanted than the `kind` that `path` holds."""
-    name = shlex.quote(os.fspath(path))
-    match wanted, kind:
-        case "an index", "a table of questions" | "a table":
-            return f"`qpr index FOLDER {name}` makes one"
-        case "an index", "a run" | "an encoder":
-            finish = "finish it, or " * (kind == RUN)
-            return f"{finish}`qpr index FOLDER TABLE --encoder {name}` makes one"
-        case "an index", _:
-            return "`qpr index FOLDER TABLE` makes one"
-        case "a run", _:
-            return "`qpr train` makes one"
-        case "an encoder", _:
-            return "name `minilm`, `open_student`, or the folder of a run or of an index"
-        case "found pairs", "an index":
-            return f"`qpr review {name} --queries FILE` judges the first hits of queries"
-        case "found pairs", "a table of questions":
-            return f"`qpr duplicates {name}` finds some"
-        case "found pairs" | "labels", "groups of duplicates":
-            return f"`qpr review {shlex.quote(os.path.dirname(path) or '.')}` judges the pairs"
-        case "found pairs", _:
-            return "`qpr duplicates TABLE` finds some"
-        case "labels", "found pairs":
-            return f"`qpr review {name}` makes some, in labels.csv beside the pairs"
-        case "labels", _:
-            table = name if kind == TABLE else "TABLE"
-            start = f"`qpr duplicates {table} --threshold 0.2 --out loose`"
-            return f"{start}, then `qpr review loose` make some, in loose/labels.csv"
-        case "a table of questions", "found pairs":
-            return f"name one of its files, as {name}/deduplicated.csv"
-    return "name a file of questions"
+    remedies = _INSTEAD[wanted]
+    path = os.fspath(path)
+    folder = os.path.dirname(path) or "."
+    remedy = remedies.get(kind, remedies[""])
+    return remedy.format(path=shlex.quote(path), folder=shlex.quote(folder))
 
 
 def refuse_kind(path: StrPath, wanted: str, *allowed: str) -> None:

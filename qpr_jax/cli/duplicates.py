@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
-_KNOWN = "precision on other tables"
+_ELSEWHERE = "precision on other tables"
 _SHOWN, _WIDTH = 5, 70  # groups and pairs in the summary, and characters of a text
 _SUMMARY = (
     "pairs: {pairs:,}; copies: {copies:,}; groups: {groups:,} of {grouped_questions:,} questions, "
@@ -210,10 +210,10 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
         name = f"{shortened(group.central, _WIDTH)} ({' '.join(group.words)})"
         log.info("%s rows: %s", f"{len(group.ids):,}", name)
     judged = _judged(out, info)
-    known = f"precision by {counted(judged[0].labels, 'label')}" if judged else _KNOWN
+    title = f"precision by {counted(judged[0].labels, 'label')}" if judged else _ELSEWHERE
     precisions = {estimate.threshold: precision_text(estimate) for estimate in judged}
     if swept := info["thresholds"]:
-        log.info("%-11s  %8s  %8s  %9s  %s", "--threshold", "pairs", "groups", "rows left", known)
+        log.info("%-11s  %8s  %8s  %9s  %s", "--threshold", "pairs", "groups", "rows left", title)
     for row in swept:
         counts = (f"{row[name]:,}" for name in ("pairs", "groups", "kept"))
         others = "{:.2f} to {:.2f}".format(*row["precision"]) if row["precision"] else "-"

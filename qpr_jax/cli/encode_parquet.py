@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.data.columns import SKIP, Columns, table_files
-from qpr_jax.data.logs import map_numbers, open_session, raise_error
+from qpr_jax.data.spark import map_numbers, open_session, raise_error
 from qpr_jax.data.typed_rows import import_pyarrow
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import load_encoder
@@ -84,7 +84,7 @@ def encode_parquet(
       encoder: as in `locations.read_encoder`.
       text_column: of the questions; if empty, that with a usual name (`data.columns.TEXT_NAMES`).
       skip_bad_rows: leave out rows without a question, instead of a UserError.
-      spark: the master, as of `data.logs.open_session`; if empty, this process encodes.
+      spark: the master, as of `data.spark.open_session`; if empty, this process encodes.
     """
     out = pathlib.Path(out).absolute()
     folder = run_encoder_folder(encoder).absolute()

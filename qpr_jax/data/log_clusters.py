@@ -25,11 +25,11 @@ from qpr_jax.data.logs import (
     LogQuestions,
     Logs,
     Question,
-    open_session,
     read_questions,
     read_questions_on_spark,
 )
 from qpr_jax.data.question_pairs import QuestionPairs
+from qpr_jax.data.spark import open_session
 from qpr_jax.data.splits import HELD_OUT, SPLITS, SplitData, Splits
 from qpr_jax.errors import UserError, counted
 from qpr_jax.files import (

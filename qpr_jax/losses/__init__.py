@@ -20,12 +20,14 @@ from qpr_jax.errors import needs
 
 with needs("the losses", ".[train]"):
     from qpr_jax.arrays import is_negative, squared_distances
+    from qpr_jax.losses.among_candidates import ranking_loss, sdml_loss, triplet_loss
     from qpr_jax.losses.batch import batch_loss, mean_loss
-    from qpr_jax.losses.contrastive import contrastive_loss, online_contrastive_loss
-    from qpr_jax.losses.distillation import distillation_loss, listwise_loss
-    from qpr_jax.losses.ranking import ranking_loss
-    from qpr_jax.losses.sdml import sdml_loss
-    from qpr_jax.losses.triplet import triplet_loss
+    from qpr_jax.losses.of_rows import (
+        contrastive_loss,
+        distillation_loss,
+        listwise_loss,
+        online_contrastive_loss,
+    )
 
 __all__ = [
     "batch_loss",

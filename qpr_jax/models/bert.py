@@ -181,9 +181,9 @@ class PairScorer(BertEncoder):
     def pool(self, x: jax.Array, mask: jax.Array) -> jax.Array:
         """Compute the logits, float32 [n], from the last layer's output [n, L, h]."""
         # In float32 whatever the layers' products are: it is a vector for each pair.
-        how = ("float32", lax.Precision.HIGHEST)
-        pooled = jnp.tanh(_apply(self.pooler, x[:, :1].astype(jnp.float32), *how))
-        return _apply(self.classifier, pooled, *how)[:, 0, 0]
+        products = ("float32", lax.Precision.HIGHEST)
+        pooled = jnp.tanh(_apply(self.pooler, x[:, :1].astype(jnp.float32), *products))
+        return _apply(self.classifier, pooled, *products)[:, 0, 0]
 
 
 def init_bert(
@@ -194,8 +194,8 @@ def init_bert(
     model: type[BertEncoder] = BertEncoder,
 ) -> tuple[nnx.GraphDef, nnx.State]:
     """Create a model with the given weights (pure nested dictionaries): graph and parameters."""
-    how: dict[str, Any] = {"compute_dtype": compute_dtype, "precision": precision}
-    graph, params = nnx.split(nnx.eval_shape(lambda: model(shape, rngs=nnx.Rngs(0), **how)))
+    products: dict[str, Any] = {"compute_dtype": compute_dtype, "precision": precision}
+    graph, params = nnx.split(nnx.eval_shape(lambda: model(shape, rngs=nnx.Rngs(0), **products)))
     nnx.replace_by_pure_dict(params, dict(weights))
     return graph, params
 

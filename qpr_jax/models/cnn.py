@@ -112,8 +112,8 @@ class ConvEncoder(nnx.Module):
 
         head_weights = (*dense, embedded if self.bag_of_words else None)
         block_ids = tuple(map(jnp.asarray, blocks))
-        how = Pooling(project, sizes, chunk, convolution=convolution)
-        return conv_max_pool(how, source, head_weights, block_ids)
+        pooling = Pooling(project, sizes, chunk, convolution=convolution)
+        return conv_max_pool(pooling, source, head_weights, block_ids)
 
     def _rows(self, ids: jax.Array) -> jax.Array:
         """Return rows of the embedding table, zeros for padding: float32 [n, e]."""
@@ -159,7 +159,7 @@ class Pooling(NamedTuple):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def conv_max_pool(how: Pooling, *arrays: Any) -> jax.Array:
+def conv_max_pool(pooling: Pooling, *arrays: Any) -> jax.Array:
     """Score positions, take the maximum over time, and apply the head.
 
     The score of a position is the sum of the products of the tokens that the kernel covers. Where
@@ -175,46 +175,46 @@ def conv_max_pool(how: Pooling, *arrays: Any) -> jax.Array:
     Source of the chunks: Gao, Zhang, Han and Callan (2021), "Scaling Deep Contrastive Learning
     Batch Size under Memory Limited Setup".
     """
-    return _forward(how, *arrays)[0]
+    return _forward(pooling, *arrays)[0]
 
 
 def _forward(
-    how: Pooling, source: Any, weights: Any, blocks: tuple[jax.Array, ...]
+    pooling: Pooling, source: Any, weights: Any, blocks: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, Any]:
     def encode(ids: jax.Array) -> Any:
-        pooled = _maxima(how, source, ids)
-        return how.head(weights, pooled[0], ids), None if how.chunk else pooled
+        pooled = _maxima(pooling, source, ids)
+        return pooling.head(weights, pooled[0], ids), None if pooling.chunk else pooled
 
     vectors, stored = [], []
     for block in blocks:
-        size = _tile_size(how, block, source)
+        size = _tile_size(pooling, block, source)
         result, pooled = lax.map(encode, in_tiles(block, size))
         vectors.append(join_tiles(result, len(block)))
         stored.append(pooled)
     return jnp.concatenate(vectors), (source, weights, blocks, stored)
 
 
-def _backward(how: Pooling, residuals: Any, gradient: jax.Array) -> tuple[Any, Any, None]:
+def _backward(pooling: Pooling, residuals: Any, gradient: jax.Array) -> tuple[Any, Any, None]:
     source, weights, blocks, stored = residuals
 
     def step(sums: Any, inputs: Any) -> tuple[Any, None]:
         source_gradients, weight_gradients = sums
         ids, gradient, pooled = inputs
-        maxima, positions = pooled or _maxima(how, source, ids)
-        head_vjp = jax.vjp(lambda w, m: how.head(w, m, ids), weights, maxima)[1]
+        maxima, positions = pooled or _maxima(pooling, source, ids)
+        head_vjp = jax.vjp(lambda w, m: pooling.head(w, m, ids), weights, maxima)[1]
         added, maxima_gradients = head_vjp(gradient)
         by_kernel = [*zip(positions, maxima_gradients, strict=True)]
-        if how.convolution:
-            source_gradients = _convolve_back(how, source_gradients, source, by_kernel, ids)
+        if pooling.convolution:
+            source_gradients = _convolve_back(pooling, source_gradients, source, by_kernel, ids)
         else:
-            source_gradients = _scatter(how, source_gradients, by_kernel, ids)
+            source_gradients = _scatter(pooling, source_gradients, by_kernel, ids)
         return (source_gradients, jax.tree.map(jnp.add, weight_gradients, added)), None
 
     # One sum for all blocks: a table is the largest array of a step.
     sums = jax.tree.map(jnp.zeros_like, (source, weights))
     start = 0
     for block, pooled in zip(blocks, stored, strict=True):
-        size = _tile_size(how, block, source)
+        size = _tile_size(pooling, block, source)
         block_gradient = gradient[start : start + len(block)]
         inputs = (in_tiles(block, size), in_tiles(block_gradient, size), pooled)
         sums, _ = lax.scan(step, sums, inputs)
@@ -225,17 +225,17 @@ def _backward(how: Pooling, residuals: Any, gradient: jax.Array) -> tuple[Any, A
 conv_max_pool.defvjp(_forward, _backward)
 
 
-def _tile_size(how: Pooling, block: jax.Array, source: Any) -> int:
+def _tile_size(pooling: Pooling, block: jax.Array, source: Any) -> int:
     """Return how many questions of a block are encoded at a time."""
     widest = max(array.shape[-1] for array in jax.tree.leaves(source))
     scores = max(1, block.shape[1]) * widest
-    return max(1, min(how.chunk or len(block), how.max_scores // scores))
+    return max(1, min(pooling.chunk or len(block), pooling.max_scores // scores))
 
 
-def _scores(how: Pooling, source: Any, ids: jax.Array) -> list[jax.Array]:
+def _scores(pooling: Pooling, source: Any, ids: jax.Array) -> list[jax.Array]:
     """Return the score of each position of some questions, [n, L, f] for each kernel."""
-    if not how.convolution:
-        tables = zip(source, how.kernel_sizes, strict=True)
+    if not pooling.convolution:
+        tables = zip(source, pooling.kernel_sizes, strict=True)
         return [
             functools.reduce(jnp.add, (table[rows] for rows in _table_rows(ids, size)))
             for table, size in tables
@@ -249,9 +249,9 @@ def _scores(how: Pooling, source: Any, ids: jax.Array) -> list[jax.Array]:
             window_strides=(1,),
             padding=[(size // 2, size - 1 - size // 2)],
             dimension_numbers=("NWC", "IWO", "NWC"),
-            precision=how.convolution,
+            precision=pooling.convolution,
         )
-        for kernel, size in zip(kernels, how.kernel_sizes, strict=True)
+        for kernel, size in zip(kernels, pooling.kernel_sizes, strict=True)
     ]
 
 
@@ -262,16 +262,18 @@ def _table_rows(ids: jax.Array, size: int) -> list[jax.Array]:
     return [padded[:, k : k + ids.shape[1]] * size + k for k in range(size)]
 
 
-def _maxima(how: Pooling, source: Any, ids: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
+def _maxima(
+    pooling: Pooling, source: Any, ids: jax.Array
+) -> tuple[list[jax.Array], list[jax.Array]]:
     """Return the maxima of each kernel and their positions, [n, f] each."""
     maxima, first = [], []
-    for scores in _scores(how, source, ids):
+    for scores in _scores(pooling, source, ids):
         positions = lax.broadcasted_iota(jnp.int32, scores.shape, 1)
-        own = (ids > 0)[:, :, None] | (positions == 0)
-        scores = jnp.where(own, scores, -jnp.inf)
+        inside = (ids > 0)[:, :, None] | (positions == 0)
+        scores = jnp.where(inside, scores, -jnp.inf)
         maximum = scores.max(axis=1)
         maxima.append(maximum)
-        if how.convolution:  # a TPU computes both with the convolution
+        if pooling.convolution:  # a TPU computes both with the convolution
             first.append(lax.argmax(scores, 1, jnp.int32))
             continue
         # Two reductions, since one over pairs of value and position is four times slower.
@@ -280,10 +282,12 @@ def _maxima(how: Pooling, source: Any, ids: jax.Array) -> tuple[list[jax.Array],
     return maxima, first
 
 
-def _scatter(how: Pooling, tables: Any, by_kernel: Any, ids: jax.Array) -> list[jax.Array]:
+def _scatter(pooling: Pooling, tables: Any, by_kernel: Any, ids: jax.Array) -> list[jax.Array]:
     """Add the gradients of the maxima of some questions to those of the tables."""
     added = []
-    for table, size, (position, gradient) in zip(tables, how.kernel_sizes, by_kernel, strict=True):
+    for table, size, (position, gradient) in zip(
+        tables, pooling.kernel_sizes, by_kernel, strict=True
+    ):
         filters = jnp.arange(table.shape[1])[None]
         # Each filter's gradient goes to the tokens of one position only: scattering single numbers
         # takes a quarter of the time of scattering whole rows, which are mostly 0.
@@ -293,9 +297,9 @@ def _scatter(how: Pooling, tables: Any, by_kernel: Any, ids: jax.Array) -> list[
     return added
 
 
-def _convolve_back(how: Pooling, sums: Any, source: Any, by_kernel: Any, ids: jax.Array) -> Any:
+def _convolve_back(pooling: Pooling, sums: Any, source: Any, by_kernel: Any, ids: jax.Array) -> Any:
     """Add the gradients of the maxima of some questions to those of embeddings and kernels."""
     places = jnp.arange(ids.shape[1])[None, :, None]
     slopes = [jnp.where(places == at[:, None], slope[:, None], 0) for at, slope in by_kernel]
-    added = jax.vjp(lambda source: _scores(how, source, ids), source)[1](slopes)[0]
+    added = jax.vjp(lambda source: _scores(pooling, source, ids), source)[1](slopes)[0]
     return jax.tree.map(jnp.add, sums, added)

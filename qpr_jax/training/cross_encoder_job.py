@@ -28,9 +28,8 @@ from qpr_jax.pair_model.cross_encoder import CrossEncoder
 from qpr_jax.pair_model.fitting import calibrate
 from qpr_jax.text.tokenizer import WordPieces
 from qpr_jax.training import model_families, train_step
-from qpr_jax.training.config import TrainConfig, fingerprint
+from qpr_jax.training.config import TrainConfig, fingerprint, naming, refuse_if
 from qpr_jax.training.loop import Phase, fit
-from qpr_jax.training.sections import naming, refuse_if
 from qpr_jax.training.sources import SOURCES
 from qpr_jax.training.teacher import cached_vectors
 from qpr_jax.training.train_step import Metrics, Step, TrainState
@@ -192,11 +191,11 @@ def rerank_scores(
     model: CrossEncoder, questions: Sequence[str], validation: Validation
 ) -> tuple[dict[str, float], np.ndarray]:
     """Compute `first_scores` of the hits sorted by logit, and the logits, [n, h], -inf for none."""
-    known = validation.hits >= 0
-    queries = np.broadcast_to(validation.queries[:, None], known.shape)[known].tolist()
-    hits = validation.hits[known].tolist()
-    logits = np.full(known.shape, -np.inf)
-    logits[known] = model.predict(
+    is_hit = validation.hits >= 0
+    queries = np.broadcast_to(validation.queries[:, None], is_hit.shape)[is_hit].tolist()
+    hits = validation.hits[is_hit].tolist()
+    logits = np.full(is_hit.shape, -np.inf)
+    logits[is_hit] = model.predict(
         [(questions[a], questions[b]) for a, b in zip(queries, hits, strict=True)]
     )
     order = np.argsort(-logits, axis=1, kind="stable")

@@ -16,9 +16,8 @@ from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import TokenIds, normalized_text
 from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.training import distributed
-from qpr_jax.training.config import TrainConfig, gives_vectors, trains
+from qpr_jax.training.config import TrainConfig, gives_vectors, refuse_if, trains
 from qpr_jax.training.model_families import family_of
-from qpr_jax.training.sections import refuse_if
 from qpr_jax.training.sources import SOURCES, unlabeled_texts
 from qpr_jax.training.teacher import (
     SAMPLE,
@@ -58,12 +57,12 @@ def load_dataset(
         splits = without_texts(splits, data.questions, scored)
     trained_rows = np.flatnonzero(splits.split_of == TRAIN)
     trained = [data.questions[i] for i in trained_rows]
-    given, made = unlabeled_texts(config, data.questions, trained, held_out, words)
-    unlabeled = given + made
-    corpora, fill, texts = [trained + given], words, data.questions + unlabeled
+    collected, derived = unlabeled_texts(config, data.questions, trained, held_out, words)
+    unlabeled = collected + derived
+    corpora, fill, texts = [trained + collected], words, data.questions + unlabeled
     if translations:
         translations = translations.with_words_translated(trained + unlabeled)
-        corpora, fill = translations.corpora(trained + given, words)
+        corpora, fill = translations.corpora(trained + collected, words)
         texts = texts + translations.sources + translations.targets
     tokenizer = family_of(start).tokenizer(config, start, corpora, fill)
     max_tokens = min(config.text.max_tokens, start.max_tokens if start else 1 << 30)
@@ -111,7 +110,7 @@ def _make_report(dataset: TrainDataset, tokens: TokenIds) -> dict[str, Any]:
     """Count what the data are, and log the counts."""
     data, splits, tokenizer = dataset.data, dataset.splits, dataset.tokenizer
     clusters = dataset.clusters[: len(data.questions)]
-    known = tokenizer.is_known(tokens.ids).sum()
+    in_vocabulary = tokenizer.is_known(tokens.ids).sum()
     counts = {}
     for number, name in enumerate(SPLITS):
         rows = np.flatnonzero(splits.split_of == number)
@@ -129,7 +128,7 @@ def _make_report(dataset: TrainDataset, tokens: TokenIds) -> dict[str, Any]:
         "questions_cut": tokens.truncated,
         "words_per_question": float(np.maximum(np.diff(tokens.offsets), 1).mean()),
         "vocabulary": tokenizer.first_bin - 1,
-        "hashed_words": float(1 - known / max(1, len(tokens.ids))),
+        "hashed_words": float(1 - in_vocabulary / max(1, len(tokens.ids))),
         "unlabelled": len(dataset.unlabeled),
         "splits": counts,
     }

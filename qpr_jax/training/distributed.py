@@ -86,9 +86,9 @@ def broadcast_from_first(make: Callable[[], Any]) -> Any:
 
 def in_turn(make: Callable[[], T]) -> T:
     """Call `make` in process 0, then in the others, which find the files that it wrote."""
-    made = make() if is_first() else None
+    value = make() if is_first() else None
     broadcast_from_first(lambda: None)
-    return make() if made is None else made
+    return make() if value is None else value
 
 
 def any_process(flag: bool) -> bool:

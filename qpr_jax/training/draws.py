@@ -10,8 +10,7 @@ import jax
 import numpy as np
 
 from qpr_jax.data.splits import TRAIN
-from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.sections import refuse_if
+from qpr_jax.training.config import TrainConfig, refuse_if
 from qpr_jax.training.train_data import SortedLists, TrainDataset
 
 # Streams of random numbers; plain pairs use [seed, epoch], beside these.
@@ -127,13 +126,11 @@ def draw_questions(config: TrainConfig, dataset: TrainDataset) -> Draw:
     return Draw(lambda step: ({"questions": rows_at(step)}, {}), epoch)
 
 
-def steps_per_epoch(
-    rows: int, batch_size: int, *, what: str = "training pairs", setting: str = "batch_size"
-) -> int:
+def steps_per_epoch(rows: int, batch_size: int, *, what: str = "training pairs") -> int:
     """Full batches in an epoch; UserError if there is none."""
     refuse_if(
         rows < batch_size,
-        setting,
+        "batch_size",
         f"expected at least one batch of {batch_size:,} {what}, got {rows:,}",
         f"lower it, or give more {what}",
     )

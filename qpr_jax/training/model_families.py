@@ -23,8 +23,7 @@ from qpr_jax.models import EMBEDDING_SCALE
 from qpr_jax.models.bert import init_bert
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.text.vocabulary import Tokenizer, Vocabulary, frequent_words
-from qpr_jax.training.config import TrainConfig, fingerprint, trains
-from qpr_jax.training.sections import naming
+from qpr_jax.training.config import TrainConfig, fingerprint, naming, trains
 from qpr_jax.training.train_data import TrainDataset
 
 log = logging.getLogger(__name__)

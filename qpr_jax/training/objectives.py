@@ -13,9 +13,8 @@ from qpr_jax import losses
 from qpr_jax.errors import UserError
 from qpr_jax.training import draws
 from qpr_jax.training.batches import Batch
-from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.config import LossConfig, TrainConfig
 from qpr_jax.training.draws import Objective
-from qpr_jax.training.sections import LossConfig
 from qpr_jax.training.train_data import TrainDataset
 
 LOSSES: dict[str, Callable[..., jax.Array]] = {

@@ -60,7 +60,7 @@ def train_early(
 
 
 def train_network(
-    start: Network, lists: Examples, labeled: Examples, others: Examples, *, seed: int = 0
+    start: Network, lists: Examples, labeled: Examples, others: Examples, *, seed: int
 ) -> Network:
     """Train a network to sort lists and to tell pairs apart; its sigmoid is a probability."""
     contrast = (others.pairs[:, 0] == others.pairs[:, 1]) & np.isin(others.pairs[:, 0], lists.pairs)

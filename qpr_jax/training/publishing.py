@@ -69,8 +69,8 @@ def model_card(
     run: pathlib.Path,
     model: FittedModel | None,
     *,
-    licence: str = "",
-    data: str = "",
+    licence: str,
+    data: str,
 ) -> str:
     """Return the text of a model card: Markdown, with the metadata of the hub at its head.
 

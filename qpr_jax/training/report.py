@@ -140,8 +140,8 @@ def _score_splits(
     Also returns Hits@1 of test queries, and the differences of it to the start and to BM25, if both
     are known: [mean, low, high] each, of a 95 % interval.
     """
-    exact, own = exact_search(vectors), index_search(index, vectors)
-    searches = {"index": own, "paper": index_search(Vectors.build(PAPER, vectors), vectors)}
+    exact, indexed = exact_search(vectors), index_search(index, vectors)
+    searches = {"index": indexed, "paper": index_search(Vectors.build(PAPER, vectors), vectors)}
     deepest = max(DEPTH, words.depth if words else 0)
     report: dict[str, Any] = {}
     start, questions = dataset.start, dataset.data.questions
@@ -156,7 +156,10 @@ def _score_splits(
         if len(pairs := dataset.splits.pairs[split]):
             queries = eval_queries(dataset, split)
             rankings = {name: rank(search, queries) for name, search in searches.items()}
-            first = {"index": rank(own, queries, deepest), "exact": rank(exact, queries, deepest)}
+            first = {
+                "index": rank(indexed, queries, deepest),
+                "exact": rank(exact, queries, deepest),
+            }
             rankings["exact"] = first["exact"][:, :DEPTH]
             reranks = words and split == "test"  # the words model was trained on the others
             if words and reranks:
@@ -253,9 +256,9 @@ def _translation_scores(
     sets = []
     for split in (*HELD_OUT, ""):
         for texts in splits.held_out[split] if split else splits.tests:
-            own = texts._replace(name=split or file_names(texts.name))
+            named = texts._replace(name=split or file_names(texts.name))
             among = corpus if split else None
-            sets.append(score_set(own, encoder.encode, teacher=expected, corpus=among))
+            sets.append(score_set(named, encoder.encode, teacher=expected, corpus=among))
     return {
         "source_language": splits.train[0].source_language,
         "files": translations.files(),

@@ -44,8 +44,7 @@ from qpr_jax.errors import UserError, similar_path
 from qpr_jax.files import user_cache, write_atomically
 from qpr_jax.running import progress
 from qpr_jax.text.tokenizer import normalized_text
-from qpr_jax.training.config import TrainConfig, flatten
-from qpr_jax.training.sections import naming, refuse_if
+from qpr_jax.training.config import TrainConfig, flatten, naming, refuse_if
 
 log = logging.getLogger(__name__)
 
@@ -91,17 +90,17 @@ def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Pat
     """Return the folder of clusters of `logs`, made in `workdir` unless `logs` is one itself."""
     coherence = config.data.coherence
     if is_made(logs):
-        made = read_report(logs)["method"]["coherence"]
-        other = coherence not in (TrainConfig().data.coherence, made)
-        what = f"{logs}: expected clusters made with {coherence}, got {made}"
+        written = read_report(logs)["method"]["coherence"]
+        other = coherence not in (TrainConfig().data.coherence, written)
+        what = f"{logs}: expected clusters made with {coherence}, got {written}"
         remedy = "make them again with `qpr clusters`, or leave the setting out"
         refuse_if(other, "data.coherence", what, remedy)
         return logs
     folder = workdir / "clusters"
     if not folder.exists():
-        given = Logs(table_files([str(logs)]), max_rows=config.data.max_rows)
+        rows = Logs(table_files([str(logs)]), max_rows=config.data.max_rows)
         method = Method(coherence, LEAST[coherence])
-        make_folder(folder, given, method, skip_bad_rows=config.data.skip_bad_rows)
+        make_folder(folder, rows, method, skip_bad_rows=config.data.skip_bad_rows)
     return folder
 
 
@@ -170,24 +169,24 @@ def unlabeled_texts(
     Texts among `questions`, or normalized in `held_out`, are left out. Some words of recombined
     questions are replaced by `words`, those of `teacher.words`.
     """
-    known = set(questions)
+    taken = set(questions)
 
     def is_new(text: str) -> bool:
-        return text not in known and normalized_text(text) not in held_out
+        return text not in taken and normalized_text(text) not in held_out
 
     def take(texts: Iterable[str], what: str) -> list[str]:
         found = [text for text in dict.fromkeys(texts) if is_new(text)]
-        known.update(found)
+        taken.update(found)
         if found:
             log.info("data: %s %s", f"{len(found):,}", what)
         return found
 
-    given = take(read_listed(config, "data.unlabeled"), "unlabeled texts")
-    made = take(words, "words of the teacher")
+    collected = take(read_listed(config, "data.unlabeled"), "unlabeled texts")
+    derived = take(words, "words of the teacher")
     if config.data.recombined:
-        joined = recombine_questions(trained + given, config.data.recombined, accept=is_new)
-        made += take(replace_words(joined, words) if words else joined, "recombined questions")
-    return given, made
+        joined = recombine_questions(trained + collected, config.data.recombined, accept=is_new)
+        derived += take(replace_words(joined, words) if words else joined, "recombined questions")
+    return collected, derived
 
 
 def find_quora(path: str = "") -> pathlib.Path:
@@ -221,7 +220,7 @@ def find_quora(path: str = "") -> pathlib.Path:
     return cached
 
 
-def find_logs(path: str = "") -> pathlib.Path:
+def find_logs(path: str) -> pathlib.Path:
     """Return logs of questions and answers: `path` (file or folder), else $QPR_DATA_DIR/qa_logs."""
     folder = os.environ.get("QPR_DATA_DIR")
     found = pathlib.Path(path) if path else pathlib.Path(folder or ".", "qa_logs")

@@ -20,8 +20,7 @@ from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import locked, user_cache, write_atomically
 from qpr_jax.locations import read_encoder
 from qpr_jax.models import unit_rows
-from qpr_jax.training.config import TrainConfig, gives_vectors
-from qpr_jax.training.sections import naming, refuse_if
+from qpr_jax.training.config import TrainConfig, gives_vectors, naming, refuse_if
 
 log = logging.getLogger(__name__)
 

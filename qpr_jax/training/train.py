@@ -29,11 +29,10 @@ from qpr_jax.training.batches import Batch, Loader
 from qpr_jax.training.config import TrainConfig, override, trains
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.evaluator import make_evaluator
-from qpr_jax.training.lists import sort_lists
 from qpr_jax.training.loop import Phase, fit
 from qpr_jax.training.model_families import family_of, read_start
 from qpr_jax.training.objectives import Objective, make_objectives
-from qpr_jax.training.pair_model_job import train_pair_model
+from qpr_jax.training.pair_model_job import sort_lists, train_pair_model
 from qpr_jax.training.report import write_report
 from qpr_jax.training.teacher import read_teacher
 from qpr_jax.training.train_data import TrainDataset

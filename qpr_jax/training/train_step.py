@@ -14,9 +14,9 @@ from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
 
 from qpr_jax.training.batches import Batch
+from qpr_jax.training.config import OptimizerConfig, refuse_if
 from qpr_jax.training.distributed import AXIS
 from qpr_jax.training.objectives import Objective
-from qpr_jax.training.sections import OptimizerConfig, refuse_if
 
 Params = Any
 Metrics = dict[str, jax.Array]

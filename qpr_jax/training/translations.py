@@ -24,8 +24,7 @@ from qpr_jax.data.splits import group_questions
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import counted
 from qpr_jax.text.tokenizer import normalized_text, tokenize
-from qpr_jax.training.config import TrainConfig, flatten
-from qpr_jax.training.sections import naming, refuse_if
+from qpr_jax.training.config import TrainConfig, flatten, naming, refuse_if
 
 log = logging.getLogger(__name__)
 
@@ -95,16 +94,16 @@ class TranslationData(NamedTuple):
         found: dict[str, str] = {}
         for sources, targets in self.lexicon_texts():
             lexicon = learn_lexicon(targets, sources)
-            own = {*lexicon.targets}
-            found |= {word: lexicon.likely(word) for word in lexicon.of if word not in own}
+            of_sources = {*lexicon.targets}
+            found |= {word: lexicon.likely(word) for word in lexicon.of if word not in of_sources}
         return found
 
     def groups(self) -> np.ndarray:
         """The group of each source, int64 [S]: linked by equal texts of either side's sentences."""
         chosen = np.flatnonzero(self.is_sentence)
         texts = self.sources + [self.targets[i] for i in chosen]
-        own = np.concatenate([np.arange(len(self.sources)), self.source_of[chosen]])
-        return group_questions(texts, own)[: len(self.sources)]
+        source_rows = np.concatenate([np.arange(len(self.sources)), self.source_of[chosen]])
+        return group_questions(texts, source_rows)[: len(self.sources)]
 
     def scored_texts(self) -> set[str]:
         """Return the normalized texts of both sides of held-out sentences and tests."""
@@ -188,12 +187,12 @@ def with_languages(
     encoder: Any, start: Encoder | None, translations: TranslationData | None
 ) -> Encoder:
     """Note in the settings of an encoder the translations that it and its `start` have learned."""
-    known = start.settings.get("translations", {}) if start else {}
+    learned = start.settings.get("translations", {}) if start else {}
     if translations is not None:
-        files = [*known.get("files", []), *translations.files()]
+        files = [*learned.get("files", []), *translations.files()]
         language = translations.splits.train[0].source_language
-        known = {"source_language": language, "files": files}
-    settings = encoder.settings | ({"translations": known} if known else {})
+        learned = {"source_language": language, "files": files}
+    settings = encoder.settings | ({"translations": learned} if learned else {})
     return dataclasses.replace(encoder, settings=settings)
 
 
@@ -207,10 +206,10 @@ class Lexicon(NamedTuple):
     targets: list[str]
     of: dict[str, tuple[np.ndarray, np.ndarray]]
 
-    def likely(self, word: str, *, most: int = 2) -> str:
-        """Return the likeliest translations of a word, at least half as likely as the first."""
+    def likely(self, word: str) -> str:
+        """Return the two likeliest translations of a word, at least half as likely as the first."""
         places, probabilities = self.of[word]
-        best = np.argsort(-probabilities, kind="stable")[:most]
+        best = np.argsort(-probabilities, kind="stable")[:2]
         kept = best[probabilities[best] >= probabilities[best[0]] / 2]
         return " ".join(self.targets[places[i]] for i in kept)
 
@@ -263,11 +262,11 @@ def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
 
 def translate_words(text: str, lexicon: Lexicon, rng: np.random.Generator) -> tuple[str, int]:
     """Replace each word by a random translation, if it has one; also how many had one."""
-    words, known = [], 0
+    words, replaced = [], 0
     for word in tokenize(text):
         if found := lexicon.of.get(word):
-            known += 1
+            replaced += 1
             at = int(np.searchsorted(np.cumsum(found[1]), rng.random()))
             word = lexicon.targets[found[0][min(at, len(found[0]) - 1)]]
         words.append(word)
-    return " ".join(words), known
+    return " ".join(words), replaced

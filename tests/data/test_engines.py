@@ -10,7 +10,8 @@ import random
 import pytest
 
 from qpr_jax.data.log_clusters import Method, write_clusters
-from qpr_jax.data.logs import Logs, open_session, read_questions, read_questions_on_spark
+from qpr_jax.data.logs import Logs, read_questions, read_questions_on_spark
+from qpr_jax.data.spark import open_session
 from qpr_jax.errors import UserError
 from tests.data.log_rows import log_rows, write_rows
 

@@ -13,7 +13,7 @@ from experiments.scores import Scores
 from experiments.study import Study, Trial, titles
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import write_json
-from qpr_jax.training.checks import validate
+from qpr_jax.training.run import validate
 from tests.data.log_rows import log_rows, write_rows
 from tests.runs import ROOT, keep_row, run_python
 from tests.tables import read_table

@@ -12,8 +12,8 @@ from jax.nn import softmax
 from examples import losses
 from qpr_jax import UserError, load_config, register_loss
 from qpr_jax.losses import batch_loss
-from qpr_jax.training.checks import validate
 from qpr_jax.training.objectives import LOSSES, settings_of
+from qpr_jax.training.run import validate
 from tests.losses.cases import check, over_devices, pairs
 from tests.losses.references import cosines, distances_of, divergence, evaluate, negatives_of
 from tests.refused import check_refused

@@ -19,10 +19,10 @@ from qpr_jax.losses import (
 )
 from qpr_jax.training import draws
 from qpr_jax.training.batches import Batch
-from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig, fingerprint, flatten, load_config, override
 from qpr_jax.training.objectives import LOSSES, make_objectives, reads, settings_of
 from qpr_jax.training.presets import PRESETS
+from qpr_jax.training.run import validate
 from tests.refused import check_refused
 
 QUESTIONS = {"data.source": "questions", "early_stopping.metric": "agreement"}

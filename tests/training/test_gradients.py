@@ -13,13 +13,12 @@ from qpr_jax.encoders.load import save_encoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.losses import batch_loss, sdml_loss
 from qpr_jax.training.batches import Loader
-from qpr_jax.training.config import load_config, override
+from qpr_jax.training.config import OptimizerConfig, load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.distributed import make_mesh, replicate, split_over
 from qpr_jax.training.model_families import MODEL_FAMILIES, family_of
 from qpr_jax.training.objectives import make_objectives
 from qpr_jax.training.run import train_and_evaluate
-from qpr_jax.training.sections import OptimizerConfig
 from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 from tests.encoders.examples import TINY, encode_rows
 from tests.lowered import dots

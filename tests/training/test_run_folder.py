@@ -17,8 +17,7 @@ from tensorboardX.proto.event_pb2 import Event
 from qpr_jax.errors import UserError
 from qpr_jax.files import read_json
 from qpr_jax.training import run
-from qpr_jax.training.checkpoints import Checkpoints, EarlyStopping
-from qpr_jax.training.loop import Phase, fit
+from qpr_jax.training.loop import Checkpoints, EarlyStopping, Phase, fit
 from qpr_jax.training.metrics import Metrics, read_json_lines
 from qpr_jax.training.run import open_workdir
 from qpr_jax.training.train_step import TrainState

@@ -18,9 +18,9 @@ from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.draws import READ
-from qpr_jax.training.lists import sort_lists
 from qpr_jax.training.model_families import family_of
 from qpr_jax.training.objectives import make_objectives
+from qpr_jax.training.pair_model_job import sort_lists
 from qpr_jax.training.run import train_and_evaluate
 from qpr_jax.training.sources import SOURCES, listed_files, read_listed
 from qpr_jax.training.teacher import read_teacher, teacher_words

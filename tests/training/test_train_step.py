@@ -14,11 +14,10 @@ from qpr_jax.errors import UserError
 from qpr_jax.losses import batch_loss, sdml_loss
 from qpr_jax.models import cnn
 from qpr_jax.training import train_step
-from qpr_jax.training.config import TrainConfig, load_config, override
+from qpr_jax.training.config import OptimizerConfig, TrainConfig, load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.objectives import make_objectives
-from qpr_jax.training.sections import OptimizerConfig
 from qpr_jax.training.train import plan
 from tests.encoders.examples import encode_rows
 
