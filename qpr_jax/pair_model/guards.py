@@ -11,13 +11,20 @@ import importlib.resources
 import itertools
 import random
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.text.differences import base, denied, names, negates, numbers
+from qpr_jax.text.differences import (
+    base,
+    denied,
+    names,
+    negates,
+    numbers,
+    signs_differ,
+    with_ending,
+)
 from qpr_jax.text.tokenizer import tokenize
 
 GUARDS = (
@@ -28,7 +35,7 @@ GUARDS = (
     "opposite",  # or another unit, day, color; or from B to A instead of from A to B
     "names differ",  # or codes, such as X100
     "sentence on one side",  # of statements, beside one that both texts have
-    "one word differs",  # and stands in the place of the other
+    "one word differs",  # in its place, which no other guard sees
 )
 _DIGITS = re.compile(r"\d+")
 _NO_DIGIT = re.compile(r"[^\W\d]")
@@ -54,11 +61,34 @@ _BEGINNINGS = (
     *(("max", "min", 0), ("hyper", "hypo", 4)),
 )
 # Bases that with a beginning mean no opposite: count, discount.
-_NO_OPPOSITES = (
-    "card mis count cover play place patch posit solv order tress tend fanci sight stall stanc "
-    "differ different valuabl press plant print generat terminat"
+_OTHERS = frozenset(
+    [
+        "card",
+        "mis",
+        "count",
+        "cover",
+        "play",
+        "place",
+        "patch",
+        "posit",
+        "solv",
+        "order",
+        "tress",
+        "tend",
+        "fanci",
+        "sight",
+        "stall",
+        "stanc",
+        "differ",
+        "different",
+        "valuabl",
+        "press",
+        "plant",
+        "print",
+        "generat",
+        "terminat",
+    ]
 )
-_OTHERS = frozenset(_NO_OPPOSITES.split())
 # Opposites that mean the same where one text alone has one of these words: do you sell it, can I
 # buy it; until when is it open, when does it close.
 _CONVERSES = tuple(
@@ -84,15 +114,14 @@ _JOINS = frozenset(("and", "or", "nor", "with", "vs", "versus"))  # words in any
 _SENTENCE = re.compile(r"[.!?\u3002\uff01\uff1f](?=\s|$)|[\r\n\u3002\uff01\uff1f]+")
 _GREETING = re.compile(r"\bgood (?:morning|afternoon|evening|night|day)\b", re.IGNORECASE)
 # Words that say nothing of what a text is about: those of negations and greetings among them.
-_SMALL_WORDS = (
+_SMALL = frozenset(
     "a am an and any are as at be been but by can cannot could did didn do does doesn don done "
     "for from get got had has have how i if in is it its just me must my never no nobody none not "
     "nothing now of off on one or our out please shall should so still t that the their them then "
     "there these they this those to too us was we were what when where which who why will with "
     "without would you your hello hi hey dear thank thanks many advance kind best regards "
-    "greetings cheers sincerely good more most very"
+    "greetings cheers sincerely good more most very".split()
 )
-_SMALL = frozenset(_SMALL_WORDS.split())
 _NEGATED = re.compile(
     r"\b(?:(can)(?:not|'t| not)"
     r"|(do|does|did|is|are|was|were|should|would|could|has|have)(?:n't| not))\b",
@@ -211,15 +240,15 @@ def _compare(first: _Facts, second: _Facts) -> tuple[bool, ...]:
     related = len(shared) >= _RELATED * len(either)
     clear = any(alike or (related and _SMALL.isdisjoint(pair)) for pair in affirmed)
     swapped = (alike and _swapped(first, second)) or _exchanged(first.tokens, second.tokens)
-    return (
+    found = (
         missing[0] != missing[1],
-        all(missing) or reordered or (alike and _signs_differ(first.signs, second.signs)),
+        all(missing) or reordered or (alike and signs_differ(first.signs, second.signs)),
         alike and first.negates != second.negates and affirmed == opposites,
         clear or swapped,
         alike and bool(first.names - second.words) and bool(second.names - first.words),
         _adds_a_sentence(first, second) or _adds_a_sentence(second, first),
-        _one_word_differs(first.tokens, second.tokens),
     )
+    return (*found, not any(found) and _one_word_differs(first.tokens, second.tokens))
 
 
 def _one_word_differs(first: Sequence[str], second: Sequence[str]) -> bool:
@@ -289,13 +318,6 @@ def _adds_a_sentence(first: _Facts, second: _Facts) -> bool:
     return bool(shares) and min(shares) < 1 - _ALIKE and max(shares) >= _ALIKE
 
 
-def _signs_differ(first: frozenset[str], second: frozenset[str]) -> bool:
-    """Whether both texts have a sign that the other lacks, or one has and it is no picture."""
-    left, right = first - second, second - first
-    pictures = all(unicodedata.category(sign[0]) == "So" for sign in left | right)
-    return bool(left or right) and (not pictures or bool(left and right))
-
-
 def guards(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
     """Compare pairs of texts: float64 [m, len(GUARDS)], 1 where a pair has the guard.
 
@@ -348,15 +370,7 @@ def opposite(text: str, rng: random.Random) -> str:
     word = match[0].lower()
     other = rng.choice(ALTERNATIVES[base(word)])
     if word not in _LISTED and (ending := _ENDING.search(word)):
-        other = _with_ending(other, ending[0])
+        other = with_ending(other, ending[0])
     if match[0][0].isupper():
         other = other.capitalize()
     return text[: match.start()] + other + text[match.end() :]
-
-
-def _with_ending(word: str, ending: str) -> str:
-    """Add s, ed or ing to a word."""
-    if ending == "s":
-        return word + ("es" if re.search("(?:s|x|ch|sh)$", word) else "s")
-    doubled = re.sub(r"^([^aeiou]*[aeiou])([bdgmnpt])$", r"\1\2\2", word)
-    return doubled.removesuffix("e") + ending

@@ -9,6 +9,7 @@ import functools
 import itertools
 import operator
 import re
+import unicodedata
 from typing import NamedTuple
 
 from qpr_jax.text.cleaning import number_list
@@ -93,6 +94,21 @@ def base(word: str) -> str:
     if len(word) > 2 and not word.endswith("ere"):
         word = word.removesuffix("e")
     return f"{word[:-1]}i" if word[-1:] == "y" else word
+
+
+def with_ending(word: str, ending: str) -> str:
+    """Add s, ed or ing to a word."""
+    if ending == "s":
+        return word + ("es" if re.search("(?:s|x|ch|sh)$", word) else "s")
+    doubled = re.sub(r"^([^aeiou]*[aeiou])([bdgmnpt])$", r"\1\2\2", word)
+    return doubled.removesuffix("e") + ending
+
+
+def signs_differ(first: frozenset[str], second: frozenset[str]) -> bool:
+    """Whether both texts have a sign that the other lacks, or one has and it is no picture."""
+    left, right = first - second, second - first
+    pictures = all(unicodedata.category(sign[0]) == "So" for sign in left | right)
+    return bool(left or right) and (not pictures or bool(left and right))
 
 
 # Letters with dots between them (U.S.), or a word that may contain apostrophes.
