@@ -113,6 +113,20 @@ def test_what_a_killed_writer_left_behind_the_changes_is_not_read(folder):
     assert contents(FolderStore(folder)) == before | {"next": Question("next", "next")}
 
 
+def test_a_change_is_on_disk_before_the_header_counts_it(folder, monkeypatch):
+    path, fsync = file_of(folder, "changes"), os.fsync
+    headers = [path.read_bytes()[:24]]
+
+    def read_and_sync(descriptor):
+        headers.append(path.read_bytes()[:24])
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", read_and_sync)
+    put(FolderStore(folder), Question("next", "next"))
+    old, at_first, at_last = headers
+    assert old == at_first != at_last
+
+
 def alter(path, script):
     database = sqlite3.connect(path)
     database.executescript(script)

@@ -272,3 +272,12 @@ def test_a_full_disk_leaves_the_old_index_and_names_the_file(tmp_path, monkeypat
                 make(tmp_path, some(9), factory="HNSW4")
         assert contents(FolderStore(tmp_path)) == contents(store) == before
         assert len([*tmp_path.glob("[!.]*")]) == 4
+
+
+def test_a_failed_build_removes_its_files_alone_where_the_manifest_is_damaged(tmp_path):
+    make(tmp_path, some(5))
+    (tmp_path / "manifest.json").write_text("{}")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(KeyError):
+        make(tmp_path, ({}[question.text] for question in some(5)))
+    assert sorted(tmp_path.iterdir()) == before
