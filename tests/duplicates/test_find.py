@@ -78,6 +78,11 @@ def test_the_threshold_moves_without_a_search(run):
     scores = [pair.score for pair in found.around(5)]
     assert len(scores) == 5
     assert scores == sorted(scores, reverse=True)
+    each = sorted((pair.score for pair in found.at_least(0.3)), key=lambda s: abs(s - 0.5))
+    assert scores == sorted(each[:5], reverse=True)
+    last = found.pairs[-1]
+    assert last in found.at_least(last.score).pairs
+    assert last in found.nearer_than(last.distance).pairs
     with pytest.raises(UserError, match=r"^`threshold`: pairs were looked for from .* 0\.3 on"):
         found.at_least(0.2)
     by_distance = find_duplicates(texts, encoder=run, max_distance=0.5)

@@ -53,6 +53,8 @@ def test_the_interval_is_that_of_wilson_and_copies_are_right():
     # Of 20 pairs half have a label: the copies count as far as these do.
     half = share_of_right(6, 4, 20, 20)
     assert half.precision == pytest.approx(0.8)
+    labeled = share_of_right(16, 4, 0, 40)
+    assert (half.low, half.high) == pytest.approx((labeled.low, labeled.high))
     whole = share_of_right(12, 8, 20, 20)
     assert whole.precision == pytest.approx(0.8)
     assert whole.high - whole.low < half.high - half.low

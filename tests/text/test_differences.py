@@ -126,6 +126,8 @@ def test_kinds_of_two_questions():
         ("word " * 21, "word", "longer long"),
         ("word " * 20, "word " * 14, ""),
         ("word " * 5, "word " * 4, ""),
+        ("word " * 9, "word " * 6, "longer"),
+        ("word " * 6, "word " * 9, "shorter"),
         ("a b", "?", "longer short"),
         ("?", "!", "same short"),
     ]:
