@@ -194,6 +194,12 @@ def test_tables_keep_their_columns(run):
     assert kept[table.columns].schema == table.schema
 
 
+def test_columns_that_are_added_have_names_of_their_own(run):
+    table = pd.DataFrame({"question": ["a", "a"], "rows": [1, 2], "qpr_rows": [3, 4]})
+    (kept,) = find_duplicates(table, encoder=run, threshold=0.9).to_dicts("deduplicated")
+    assert kept == {"question": "a", "rows": 1, "qpr_rows": 3, "id": 0, "qpr_qpr_rows": 2}
+
+
 def test_the_central_row_is_nearest_to_the_mean(run):
     texts = texts_of(12)
     found = find_duplicates(texts, encoder=run, threshold=0, keep="central", groups="closure")

@@ -169,6 +169,11 @@ def test_twenty_answers_and_hits_with_the_text_of_the_query():
         assert found["mrr@20"] == 1 / place
 
 
+def test_hits_are_close_from_a_score_on():
+    scores = (None, 0.299, 0.3, 1.0)
+    assert [Hit(1, "a", 0, score).close for score in scores] == [None, False, True, True]
+
+
 def test_times_are_in_milliseconds():
     found = time_queries(lambda queries, k: time.sleep(0.002), ["a"] * 3)
     assert 2 <= found["query_ms_p50"] <= found["query_ms_p99"] < 2000

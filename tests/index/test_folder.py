@@ -75,6 +75,14 @@ def test_the_contract_of_a_store(tmp_path, case, columns):
     case(make(tmp_path, [], text_columns=columns), lambda: FolderStore(tmp_path))
 
 
+def test_what_is_removed_of_the_build_is_gone_and_may_come_back(tmp_path):
+    store = make(tmp_path, some(3))
+    assert [store.remove(["q-0", 1]) for _ in range(2)] == [2, 0]
+    assert (store.get(["q-0", 1]), len(store)) == ([None, None], 1)
+    put(store, again := Question("q-0", "again"))
+    assert (store.get(["q-0", 1]), len(store)) == ([again, None], 2)
+
+
 def test_new_ids_were_never_used(tmp_path):
     store = make(tmp_path, [Question(7, "a"), Question("x", "b")])
     assert store.new_ids(2) == [8, 9]
