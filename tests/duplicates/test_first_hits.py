@@ -30,6 +30,9 @@ def test_drawn_queries_are_asked_once_with_the_columns_of_their_hits(folder):
     assert len(rows) == len({row["question1"] for row in rows}) == 4
     lines = [int(row["id1"]) for row in rows]
     assert lines == sorted(lines)
+    for row in rows:
+        word = next(word for word in ("rice", "bean", "corn", "fish") if word in row["question1"])
+        assert word in row["question2"]
     assert set(lines) <= {2, 3, 4, 5, 6}
     with open_review(str(folder / "pairs.csv"), folder / "labels.csv", precision=0.9) as review:
         while review.current is not None:
