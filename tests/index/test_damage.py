@@ -64,11 +64,15 @@ def each_kind(folder, kinds=KINDS):
         path.write_bytes(data)
 
 
-def test_truncation_is_noticed_when_the_index_is_opened(folder):
+def test_another_size_is_noticed_when_the_index_is_opened(folder):
     for kind, path, data in each_kind(folder):
         end = len(data) - (kind == "manifest")  # which ends in a newline
         for size in (0, 1, end // 2, end - 1):
             path.write_bytes(data[:size])
+            with pytest.raises(UserError):
+                FolderStore(folder)
+        if kind != "changes":  # behind which a killed writer may leave some
+            path.write_bytes(data + b"x")
             with pytest.raises(UserError):
                 FolderStore(folder)
         path.unlink()

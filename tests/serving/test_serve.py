@@ -127,6 +127,7 @@ def test_hosts_and_origins():
             host_name(name)
     assert [*map(host_name, ["::1", "[2001:DB8::1]"])] == ["[::1]", "[2001:db8::1]"]
     assert host_names("::", ["[::1]"]) == ["[::1]"]
+    assert host_names("0.0.0.0", []) == []
     assert host_names("2001:db8::2", ["10.0.0.1", "*"]) == ["[2001:db8::2]", "10.0.0.1", "*"]
     for text in ("*", "shop.example", "https://a/b"):
         with pytest.raises(click.BadParameter, match="expected an origin"):
