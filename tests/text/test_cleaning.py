@@ -3,6 +3,7 @@
 import pytest
 
 from qpr_jax.text.cleaning import Cleaner
+from qpr_jax.text.markup import without_html
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,9 @@ def test_a_question_that_came_with_two_signatures_keeps_none():
     assert cleaner.clean(texts[0]) == "Where is the key of door 0?"
     told = [f"Is lamp {i} on? {answer}" for i in range(24) for answer in ("Yes.", "No.")]
     assert not Cleaner.of(told).shared
+
+
+def test_a_tag_of_any_name_goes_where_it_is_around_all_of_a_text():
+    assert without_html("<key>a b</key>") == "a b"
+    two = "<key>a</key> or <key>b</key>"
+    assert without_html(two) == two
