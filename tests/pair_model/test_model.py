@@ -1,6 +1,7 @@
 """The model of pairs of an encoder, over a store in memory: order, scores, explanations, files."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -133,6 +134,9 @@ def test_a_cross_encoder_orders_and_scores():
     assert (np.diff(logits) <= 1e-5).all()
     expected = 1 / (1 + np.exp(-logits))
     np.testing.assert_allclose([hit.score for hit in hits], expected, atol=1e-4)
+    # The first hit is the best of all that it orders, whatever is asked for.
+    search = functools.partial(retriever.search, rerank="cross_encoder")
+    assert search(query, 1)[0][0].id == search(query, len(TEXTS))[0][0].id
     points = np.array([[-1.0, 0.0, 1.0], [0.2, 0.2, 0.9]])
     calibrated = dataclasses.replace(cross, calibration=points)
     found = calibrated.logits(["a"] * 2, ["b", "c"], np.zeros(2))
