@@ -6,6 +6,8 @@ import polars
 import pytest
 
 from qpr_jax import Retriever, UserError, find_duplicates, read_encoder
+from qpr_jax.duplicates.search import _strongest_first
+from qpr_jax.index.close_pairs import Pairs
 from qpr_jax.pair_model.plain import probability
 from tests.refused import check_refused
 from tests.runs import WORDS
@@ -268,3 +270,9 @@ def test_it_prints(run):
     found = find_duplicates([*texts, "LEARN python"], encoder=run, max_distance=0.5)
     assert repr(found).splitlines()[0] == "<Pairs: 2 pairs and 1 group in 4 rows>"
     assert not {"\x1b", "\u202e"} & {*repr(found)}
+
+
+def test_of_equal_scores_the_nearest_pair_is_the_strongest():
+    first, second = np.arange(3), np.arange(3, 6)
+    pairs = Pairs(first, second, np.array([0.3, 0.1, 0.2], np.float32))
+    assert _strongest_first(pairs, np.array([0.5, 0.5, 0.9])).tolist() == [2, 1, 0]
