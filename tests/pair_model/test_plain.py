@@ -66,6 +66,10 @@ MODEL = PlainModel(
         ("Do you sell stamps?", "Can I buy stamps?", []),
         ("Good morning, where is it?", "Good evening, where is it?", []),
         ("open an account", "create an account", []),
+        ("the discount of the ticket", "the count of the ticket", []),
+        ("pay month to month", "pay from month to month", []),
+        ("The hall light is dim. The hall blinks", "The hall light is dim", []),
+        ("Can I pay by card? The machine is broken", "Can I pay by card?", []),
     ],
 )
 def test_guards_are_the_same_both_ways(first, second, expected):
