@@ -52,6 +52,16 @@ def test_names_of_files_are_on_disk_before_the_manifest_and_the_folder_after(tmp
     assert done == [*inodes[:2], "renamed", *inodes[2:]]
 
 
+def test_equal_contents_have_equal_manifests(tmp_path):
+    written = set()
+    for names in ("ab", "ba"):
+        for name in names:
+            (tmp_path / name).touch()
+        write_manifest(tmp_path, names, format="x 1")
+        written.add((tmp_path / MANIFEST).read_bytes())
+    assert len(written) == 1
+
+
 @pytest.mark.parametrize("write", [write_atomically, replace_folder])
 def test_a_failed_write_or_a_power_cut_leaves_the_old_one(tmp_path, done, write):
     """What is renamed into place is on disk before, and its name after."""
@@ -104,6 +114,12 @@ def test_leftovers_of_a_kill_are_cleared_and_links_are_not_followed(tmp_path):
     (tmp_path / "folder").rename(tmp_path / ".folder.old")
     with pytest.raises(KeyError), replace_folder(tmp_path / "folder"):
         raise KeyError("the new one fails")
+    assert names(tmp_path / "folder") == ["new"]
+    # After a kill behind both the new one stays.
+    (tmp_path / ".folder.old").mkdir()
+    (tmp_path / ".folder.old" / "file").touch()
+    with pytest.raises(KeyError), replace_folder(tmp_path / "folder"):
+        raise KeyError("the next one fails")
     assert names(tmp_path / "folder") == ["new"]
 
 

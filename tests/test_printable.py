@@ -53,6 +53,8 @@ def test_a_row_of_a_table_is_one_line():
     assert row.count("\n") == 1
     assert row.removesuffix("\n").replace("\t", "").isprintable()
     assert row.split("\t")[1] == r"a\x1b[2J\u202etxt error: all is well\x9b\ud800 \x7f"
+    (_, row) = as_lines([{"id": "a  b", "question": "c  d"}], "tsv")
+    assert row == "a  b\tc d\n"
     (line,) = as_lines([{"question": f"é {EVIL}"}], "jsonl")
     assert line.removesuffix("\n").isprintable()
     assert json.loads(line)["question"] == f"é {EVIL}"

@@ -5,6 +5,17 @@ import numba
 from qpr_jax import running
 
 
+def test_memory_is_what_the_machine_and_the_container_have_left(monkeypatch):
+    files = {"/proc/meminfo": {"MemAvailable": 8}}  # KiB
+    monkeypatch.setattr(running, "_read_numbers", lambda path: files.get(str(path), {}))
+    assert running.available_memory() == 8192
+    group = "/sys/fs/cgroup"
+    for used, left in ((1000, 4000), (6000, 0)):
+        files[f"{group}/memory.max"] = {"": 5000}
+        files[f"{group}/memory.stat"] = {"anon": used, "file": 3000}
+        assert running.available_memory() == left
+
+
 def test_loops_without_a_folder_for_compiled_code_work_and_say_once_which_to_give(
     monkeypatch, caplog
 ):

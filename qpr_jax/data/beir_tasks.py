@@ -153,7 +153,7 @@ def write_tasks(
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     part_of = _assign_parts(data, group_questions(data.questions, clusters), dev, test)
     ends = part_of[data.pairs]
-    across = (ends[:, 0] != ends[:, 1]) & ~data.is_duplicate
+    across = ends[:, 0] != ends[:, 1]  # no duplicates: these are in one part
     # A non-duplicate of one cluster is contradicted.
     inside = in_one_cluster(clusters, data.pairs) & ~data.is_duplicate
     part_of_pair = np.where(across | inside, -1, ends[:, 0])

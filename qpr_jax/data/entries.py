@@ -231,12 +231,6 @@ def numbered(values: Iterable[Hashable]) -> np.ndarray:
     return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
 
 
-def pair_codes(first: np.ndarray, second: np.ndarray, count: int) -> np.ndarray:
-    """Return a number for each pair of numbers below `count`, in either order: int64 [n]."""
-    low, high = np.minimum(first, second).astype(np.int64), np.maximum(first, second)
-    return low * count + high
-
-
 def is_missing(value: object) -> bool:
     """Return whether a cell has no value: None, NaN, or a time that is none."""
     try:

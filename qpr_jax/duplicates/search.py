@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.entries import Id, first_repeated, pair_codes
+from qpr_jax.data.entries import Id, first_repeated
 from qpr_jax.data.tables import Table, as_table, one_column
 from qpr_jax.duplicates.groups import row_order
 from qpr_jax.duplicates.pairs import THRESHOLD, Pairs
@@ -262,7 +262,7 @@ def _score_near(
             near = scorer.without_guards(pairs.distances, means) >= logit
             part = pairs.where(near)
             scores = _score(rows, part, scorer, spreads)
-            codes.append(pair_codes(part.first, part.second, len(vectors)))
+            codes.append(part.first * len(vectors) + part.second)
             found.append(scores)
             near[near] = scores >= least
             return np.asarray(near)
@@ -272,7 +272,7 @@ def _score_near(
     scores = np.full(len(pairs.first), np.nan)
     if least is not None:
         ordered, places = np.unique(np.concatenate(codes), return_index=True)
-        at = np.searchsorted(ordered, pair_codes(pairs.first, pairs.second, len(vectors)))
+        at = np.searchsorted(ordered, pairs.first * len(vectors) + pairs.second)
         scores = np.concatenate(found)[places[at]]
     elif model:
         with progress("scoring"):

@@ -11,18 +11,21 @@ import importlib.resources
 import itertools
 import random
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from qpr_jax.text.differences import (
+    PARTICLES,
     base,
+    bases,
     denied,
     names,
     negates,
     numbers,
-    signs_differ,
+    split_particles,
     with_ending,
 )
 from qpr_jax.text.tokenizer import tokenize
@@ -50,8 +53,6 @@ for _group in _GROUPS.read_text("utf-8").splitlines():
             ALTERNATIVES.setdefault(base(_word), []).extend(_other)
             _LISTED.add(_word)
 _OPPOSITES = {word: frozenset(map(base, others)) for word, others in ALTERNATIVES.items()}
-_PARTICLES = {"in": "out", "out": "in", "on": "off", "off": "on"}
-_JOINED = re.compile(r"\b(log|sign|check|clock|opt|plug)(in|out|on|off)\b")
 # Beginnings of opposites, and how many letters follow at least.
 _BEGINNINGS = (
     *(("", beginning, 3) for beginning in ("un", "non", "dis")),
@@ -61,34 +62,11 @@ _BEGINNINGS = (
     *(("max", "min", 0), ("hyper", "hypo", 4)),
 )
 # Bases that with a beginning mean no opposite: count, discount.
-_OTHERS = frozenset(
-    [
-        "card",
-        "mis",
-        "count",
-        "cover",
-        "play",
-        "place",
-        "patch",
-        "posit",
-        "solv",
-        "order",
-        "tress",
-        "tend",
-        "fanci",
-        "sight",
-        "stall",
-        "stanc",
-        "differ",
-        "different",
-        "valuabl",
-        "press",
-        "plant",
-        "print",
-        "generat",
-        "terminat",
-    ]
+_NO_OPPOSITES = (
+    "card mis count cover play place patch posit solv order tress tend fanci sight stall stanc "
+    "differ different valuabl press plant print generat terminat"
 )
+_OTHERS = frozenset(_NO_OPPOSITES.split())
 # Opposites that mean the same where one text alone has one of these words: do you sell it, can I
 # buy it; until when is it open, when does it close.
 _CONVERSES = tuple(
@@ -114,14 +92,15 @@ _JOINS = frozenset(("and", "or", "nor", "with", "vs", "versus"))  # words in any
 _SENTENCE = re.compile(r"[.!?\u3002\uff01\uff1f](?=\s|$)|[\r\n\u3002\uff01\uff1f]+")
 _GREETING = re.compile(r"\bgood (?:morning|afternoon|evening|night|day)\b", re.IGNORECASE)
 # Words that say nothing of what a text is about: those of negations and greetings among them.
-_SMALL = frozenset(
+_SMALL_WORDS = (
     "a am an and any are as at be been but by can cannot could did didn do does doesn don done "
     "for from get got had has have how i if in is it its just me must my never no nobody none not "
     "nothing now of off on one or our out please shall should so still t that the their them then "
     "there these they this those to too us was we were what when where which who why will with "
     "without would you your hello hi hey dear thank thanks many advance kind best regards "
-    "greetings cheers sincerely good more most very".split()
+    "greetings cheers sincerely good more most very"
 )
+_SMALL = frozenset(_SMALL_WORDS.split())
 _NEGATED = re.compile(
     r"\b(?:(can)(?:not|'t| not)"
     r"|(do|does|did|is|are|was|were|should|would|could|has|have)(?:n't| not))\b",
@@ -164,8 +143,8 @@ def _read(text: str) -> _Facts:
     digits = tuple(_DIGITS.findall(text))
     tokens = tokenize(text)
     words = frozenset(tokens)
-    verbs = _apart(tokens)
-    bases = _bases(verbs)
+    verbs = split_particles(tokens)
+    forms = bases(verbs)
     codes = {word for word in words if _DIGITS.search(word) and _NO_DIGIT.search(word)}
     codes.update(map(str.lower, _LETTER.findall(text)))
     parts = [part for part in _SENTENCE.split(text) if part and part.strip()]
@@ -176,38 +155,20 @@ def _read(text: str) -> _Facts:
         negates(text),
         tuple(verbs),
         words - ({"a"} - codes),
-        bases,
-        frozenset().union(*map(_opposites_of, bases)),
+        forms,
+        frozenset().union(*map(_opposites_of, forms)),
         denied(text),
         _stems(verbs),
         _roles(verbs),
         names(text) | codes,
         frozenset(tokenize(text, signs=True)) - words,
-        tuple(_stems(_apart(tokenize(part))) for part in parts) if several else (),
+        tuple(_stems(split_particles(tokenize(part))) for part in parts) if several else (),
     )
 
 
 def _stems(words: Iterable[str]) -> frozenset[str]:
     about = frozenset(words) - _SMALL
     return frozenset(base(word)[:_STEM] for word in about if not _DIGITS.search(word))
-
-
-def _bases(tokens: Iterable[str]) -> frozenset[str]:
-    found, before = set[str](), ""
-    for word in tokens:
-        if (particle := word.removesuffix("to")) in _PARTICLES:
-            found.add(f"{before} {particle}")
-        found.add(before := base(word))
-    return frozenset(found)
-
-
-def _apart(tokens: Iterable[str]) -> list[str]:
-    """Split login and the like into two words; to sign in is to log in."""
-    words = _JOINED.sub(r"\1 \2", " ".join(tokens)).split()
-    pairs = itertools.pairwise([*words, ""])
-    return [
-        "log" if base(word) == "sign" and after in _PARTICLES else word for word, after in pairs
-    ]
 
 
 def _roles(tokens: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -242,7 +203,7 @@ def _compare(first: _Facts, second: _Facts) -> tuple[bool, ...]:
     swapped = (alike and _swapped(first, second)) or _exchanged(first.tokens, second.tokens)
     found = (
         missing[0] != missing[1],
-        all(missing) or reordered or (alike and signs_differ(first.signs, second.signs)),
+        all(missing) or reordered or (alike and _signs_differ(first.signs, second.signs)),
         alike and first.negates != second.negates and affirmed == opposites,
         clear or swapped,
         alike and bool(first.names - second.words) and bool(second.names - first.words),
@@ -273,8 +234,8 @@ def _opposites_of(word: str) -> frozenset[str]:
     """Return what a base would be beside as an opposite; it need not be a word."""
     found = set(_OPPOSITES.get(word, ()))
     verb, _, particle = word.rpartition(" ")
-    if particle in ("on", "off") or (verb not in ("", "fill") and particle in _PARTICLES):
-        found.add(f"{verb} {_PARTICLES[particle]}".strip())
+    if particle in ("on", "off") or (verb not in ("", "fill") and particle in PARTICLES):
+        found.add(f"{verb} {PARTICLES[particle]}".strip())
     for one, other, least in _BEGINNINGS:
         for old, new in ((one, other), (other, one)):
             rest = word.removeprefix(old)
@@ -316,6 +277,13 @@ def _adds_a_sentence(first: _Facts, second: _Facts) -> bool:
     """Return whether one sentence of the first text is about the second, and another is not."""
     shares = [len(stems & second.stems) / len(stems) for stems in first.sentences if len(stems) > 1]
     return bool(shares) and min(shares) < 1 - _ALIKE and max(shares) >= _ALIKE
+
+
+def _signs_differ(first: frozenset[str], second: frozenset[str]) -> bool:
+    """Whether both texts have a sign that the other lacks, or one has and it is no picture."""
+    left, right = first - second, second - first
+    pictures = all(unicodedata.category(sign[0]) == "So" for sign in left | right)
+    return bool(left or right) and (not pictures or bool(left and right))
 
 
 def guards(first: Sequence[str], second: Sequence[str]) -> np.ndarray:

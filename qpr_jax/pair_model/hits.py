@@ -128,10 +128,10 @@ def score_hits(
     logits[copies] = np.inf
     scores = np.where(copies, 1.0, probability(logits)).tolist()
     scored, start = [], 0
-    for query, found in zip(queries, hits, strict=True):
+    for found in hits:
         rows = [*range(start, start + len(found))]
-        if sort:
-            rows.sort(key=lambda i: (questions[i] != query, -logits[i]))
+        if sort:  # of copies, the text of the query itself comes first, as in `hits`
+            rows.sort(key=lambda i: -logits[i])
         scored.append([flat[i]._replace(score=scores[i]) for i in rows])
         start += len(found)
     return scored

@@ -9,7 +9,7 @@ import functools
 import itertools
 import operator
 import re
-import unicodedata
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from qpr_jax.text.cleaning import number_list
@@ -104,11 +104,25 @@ def with_ending(word: str, ending: str) -> str:
     return doubled.removesuffix("e") + ending
 
 
-def signs_differ(first: frozenset[str], second: frozenset[str]) -> bool:
-    """Whether both texts have a sign that the other lacks, or one has and it is no picture."""
-    left, right = first - second, second - first
-    pictures = all(unicodedata.category(sign[0]) == "So" for sign in left | right)
-    return bool(left or right) and (not pictures or bool(left and right))
+PARTICLES = {"in": "out", "out": "in", "on": "off", "off": "on"}
+_JOINED = re.compile(r"\b(log|sign|check|clock|opt|plug)(in|out|on|off)\b")
+
+
+def split_particles(tokens: Sequence[str]) -> list[str]:
+    """Split login and the like into two words; to sign in is to log in."""
+    words = _JOINED.sub(r"\1 \2", " ".join(tokens)).split()
+    pairs = itertools.pairwise([*words, ""])
+    return ["log" if base(word) == "sign" and after in PARTICLES else word for word, after in pairs]
+
+
+def bases(tokens: Sequence[str]) -> frozenset[str]:
+    """Return the bases of words, and particles with the base before them, as "log in"."""
+    found, before = set[str](), ""
+    for word in tokens:
+        if (particle := word.removesuffix("to")) in PARTICLES:
+            found.add(f"{before} {particle}")
+        found.add(before := base(word))
+    return frozenset(found)
 
 
 # Letters with dots between them (U.S.), or a word that may contain apostrophes.

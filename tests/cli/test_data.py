@@ -28,6 +28,7 @@ def test_labels_are_told(objects, tmp_path):
     (tmp_path / "sample.tsv").write_text("label\tanswer\n1\ta\n0\tb\nyes\tc\n\td\n")
     (scores,) = objects("clusters", "--labels", "sample.tsv")
     assert (scores["judged"], scores["accuracy"]) == (3, pytest.approx(2 / 3))
+    assert (scores["low"], scores["high"]) == pytest.approx((0.2077, 0.9385), abs=1e-4)
 
 
 def test_spark_that_cannot_start_is_told(start, tmp_path):

@@ -95,6 +95,9 @@ def test_parts_whose_source_changed_are_written_again(tmp_path, questions, encod
     check(out, changed, encoder_run)
     same = {part for part, time in modified(out).items() if time == before[part]}
     assert same == {"part-00001-00000.parquet"}
+    os.utime(folder / "b.parquet")  # changed, and of the same size
+    encode_parquet(folder, out, encoder_run)
+    assert modified(out).items().isdisjoint(before.items())
     parquet.write_table(changed.slice(0, 16), folder / "a.parquet")
     assert encode_parquet(folder, out, encoder_run) == 46
     assert sorted(modified(out)) == ["part-00000-00000.parquet", "part-00001-00000.parquet"]

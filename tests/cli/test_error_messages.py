@@ -253,10 +253,10 @@ def test_numbers_and_nouns_agree():
 
 
 def test_what_a_later_version_wrote_is_named(tmp_path):
-    write_folder(tmp_path / "a", {}, format="kind 2")
+    write_folder(tmp_path / "a", {}, format="kind 10")
     for expected, remedy in (
-        ("kind 1", "a later version"),
-        ("kind 3", "make the"),
+        ("kind 9", "a later version"),
+        ("kind 11", "make the"),
         ("x 1", "make"),
     ):
         with pytest.raises(UserError) as caught:

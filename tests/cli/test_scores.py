@@ -104,6 +104,7 @@ def test_a_run_gets_a_calibration(done, refused, tmp_path):
     assert (facts["labels"], facts["before"]) == (labels_on_two_texts, None)
     assert facts["after"]["brier"] < facts["after"]["base_brier"]
     assert "held-out labels, after: precision" in err
+    assert "the scores say less" not in err
     model = Retriever.load(tmp_path / "run" / "export").pair_model
     assert model.settings["labels"]["labels"] == labels_on_two_texts
     no_news = "held-out labels fit the new scores no better than the old ones"
@@ -115,3 +116,8 @@ def test_a_run_gets_a_calibration(done, refused, tmp_path):
     _, err = done("calibrate", "run", others, "--out", "copy")
     assert "held-out labels, before: precision" in err
     assert Retriever.load(tmp_path / "copy").pair_model.encoder == model.encoder
+    rng.shuffle(labeled := [label for *_, label in rows])  # labels that no text explains
+    rows = [(*row[:2], label) for row, label in zip(rows, labeled, strict=True)]
+    write_table(labels, HEADER[3:], rows)
+    _, err = done("calibrate", "run", labels, "--out", "shuffled")
+    assert "the scores say less than the share of duplicates alone" in err

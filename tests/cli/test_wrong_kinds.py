@@ -153,5 +153,7 @@ def test_what_an_unclear_file_holds_is_left_to_its_reader(things):
     for text in ("", "question1,question2,label\n", "question1\nq,distance,is_duplicate\n"):
         (things / "unclear.csv").write_text(text)
         assert kinds.kind_of(things / "unclear.csv") == ""
+    (things / "unclear.csv").write_text("question1,distance\n", "utf-16")
+    assert kinds.kind_of(things / "unclear.csv") == kinds.PACKED
     (things / "info.json").write_text("[")
     assert kinds.kind_of(things) == ""

@@ -51,10 +51,10 @@ def test_rows_that_lone_quotes_join_are_told(tmp_path_factory, width, rows, firs
 
 def test_texts_of_several_lines_are_no_lone_quotes(tmp_path, caplog):
     caplog.set_level("WARNING", logger="qpr_jax")
-    cells = ['7,"Hi,\nthanks, bob"', '8,"a, b\nc"', '9,"x\n\n1\n2"']
+    cells = ['7,"Hi,\nthanks, bob"', '8,"a, b\nc"', '9,"x\n\n1\n2"', '6,"see\nno\n8, ok"']
     for header in ("id,question", "id,question,n"):
         lines = [cell + ",1" * header.endswith(",n") for cell in cells]
-        assert len(read(write(tmp_path, "a.csv", "\n".join([header, *lines])))) == 3
+        assert len(read(write(tmp_path, "a.csv", "\n".join([header, *lines])))) == 4
     assert caplog.messages == []
 
 
@@ -62,6 +62,7 @@ DIALECTS = [
     ('id,question\n1,"a \\"b\\", c"\n2,"d"\n', ['a "b", c', "d"]),
     ('id,question,n\n1,"ends \\"so\\"",x\n2,"b",y\n3,"c\\"",z\n', ['ends "so"', "b", 'c"']),
     ('id,question\n2,"a\nb \\"c\\"\nd"\n3,"z"\n', ['a\nb "c"\nd', "z"]),
+    ('id,question\n1,"a \\"b\\" C:\\\\"\n2,"d"\n', ['a "b" C:\\', "d"]),
     ('id,question\n1,"C:\\"\n2,"a ""b"" \\"\n', ["C:\\", 'a "b" \\']),
     ('id, question\n1, "a, b"\n2, c\n3,  "d ""e"""\n', ["a, b", " c", 'd "e"']),
     ('id,question\n1, "so" he said\n2,"b" \n', [' "so" he said', "b"]),

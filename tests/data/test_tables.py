@@ -243,6 +243,7 @@ WRONG = [
     ("a.tsv", "id\tquestion\n7\n", "line 2: expected 2 fields, as the header, got 1 in .*; corr"),
     ("a.tsv", f"id\tquestion\n{'é' * 513}\ty\n", "line 2: `ids`: .* 1,024 bytes, got 'é"),
     ("a.tsv", "question\tn\n \t1\n", "line 2: expected a question in `question`, got ' '"),
+    ("a.csv", "id,question\n7,a,b\n8,c\n", "line 2: expected 2 fields, as the header, got 3 in"),
     ("a.csv", 'question\n"a\n', r"line 2: not CSV \(a quote is not closed\)"),
     ("a.csv", 'question\n"a"b\n', "line 2: not CSV"),
     ("a.csv", "hello\nwho?\n", "expected a column of .* or another format, such as `lines`"),

@@ -112,6 +112,13 @@ def test_broken_files(tmp_path):
         check_refused(read, (path, str(path)), (path, message))
 
 
+def test_names_are_equal_on_both_sides(tmp_path):
+    for equal, others in ((20, 21), (19, 0)):
+        rows = "New York City\tNew York City\n" * equal + "Who is it?\tWer ist es?\n" * others
+        (tmp_path / "p.tsv").write_text("en\tde\n" + rows)
+        assert len(read(tmp_path / "p.tsv").sources) == equal + others
+
+
 def test_bad_rows_may_be_left_out(tmp_path, caplog):
     path = tmp_path / "p.tsv"
     path.write_bytes(b"a street\tGasse\nroad\t\xdf\nx\t\n1\t2\t3\n")

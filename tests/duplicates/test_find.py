@@ -6,6 +6,8 @@ import polars
 import pytest
 
 from qpr_jax import Retriever, UserError, find_duplicates, read_encoder
+from qpr_jax.duplicates.search import _strongest_first
+from qpr_jax.index.close_pairs import Pairs
 from qpr_jax.pair_model.plain import probability
 from tests.refused import check_refused
 from tests.runs import WORDS
@@ -78,6 +80,11 @@ def test_the_threshold_moves_without_a_search(run):
     scores = [pair.score for pair in found.around(5)]
     assert len(scores) == 5
     assert scores == sorted(scores, reverse=True)
+    each = sorted((pair.score for pair in found.at_least(0.3)), key=lambda s: abs(s - 0.5))
+    assert scores == sorted(each[:5], reverse=True)
+    last = found.pairs[-1]
+    assert last in found.at_least(last.score).pairs
+    assert last in found.nearer_than(last.distance).pairs
     with pytest.raises(UserError, match=r"^`threshold`: pairs were looked for from .* 0\.3 on"):
         found.at_least(0.2)
     by_distance = find_duplicates(texts, encoder=run, max_distance=0.5)
@@ -189,6 +196,12 @@ def test_tables_keep_their_columns(run):
     assert kept[table.columns].schema == table.schema
 
 
+def test_columns_that_are_added_have_names_of_their_own(run):
+    table = pd.DataFrame({"question": ["a", "a"], "rows": [1, 2], "qpr_rows": [3, 4]})
+    (kept,) = find_duplicates(table, encoder=run, threshold=0.9).to_dicts("deduplicated")
+    assert kept == {"question": "a", "rows": 1, "qpr_rows": 3, "id": 0, "qpr_qpr_rows": 2}
+
+
 def test_the_central_row_is_nearest_to_the_mean(run):
     texts = texts_of(12)
     found = find_duplicates(texts, encoder=run, threshold=0, keep="central", groups="closure")
@@ -257,3 +270,9 @@ def test_it_prints(run):
     found = find_duplicates([*texts, "LEARN python"], encoder=run, max_distance=0.5)
     assert repr(found).splitlines()[0] == "<Pairs: 2 pairs and 1 group in 4 rows>"
     assert not {"\x1b", "\u202e"} & {*repr(found)}
+
+
+def test_of_equal_scores_the_nearest_pair_is_the_strongest():
+    first, second = np.arange(3), np.arange(3, 6)
+    pairs = Pairs(first, second, np.array([0.3, 0.1, 0.2], np.float32))
+    assert _strongest_first(pairs, np.array([0.5, 0.5, 0.9])).tolist() == [2, 1, 0]

@@ -31,6 +31,9 @@ def test_drawn_queries_are_asked_once_with_the_columns_of_their_hits(folder):
     assert len(rows) == len({row["question1"] for row in rows}) == 4
     lines = [int(row["id1"]) for row in rows]
     assert lines == sorted(lines)
+    for row in rows:
+        word = next(word for word in ("rice", "bean", "corn", "fish") if word in row["question1"])
+        assert word in row["question2"]
     assert set(lines) <= {2, 3, 4, 5, 6}
     with open_review(str(folder / "pairs.csv"), folder / "labels.csv", precision=0.9) as review:
         while review.current is not None:
@@ -58,6 +61,8 @@ def test_the_interval_is_that_of_wilson_and_copies_are_right():
     # Of 20 pairs half have a label: the copies count as far as these do.
     half = share_of_right(6, 4, 20, 20)
     assert half.precision == pytest.approx(0.8)
+    labeled = share_of_right(16, 4, 0, 40)
+    assert (half.low, half.high) == pytest.approx((labeled.low, labeled.high))
     whole = share_of_right(12, 8, 20, 20)
     assert whole.precision == pytest.approx(0.8)
     assert whole.high - whole.low < half.high - half.low

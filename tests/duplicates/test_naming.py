@@ -16,6 +16,8 @@ def test_words_are_those_of_the_group_and_of_few_others():
     assert first[:2] == ["password", "reset"]
     assert second[0] == "parcel"
     assert none == []
+    # b and c are in half of their group, and a in other texts, too.
+    assert group_words([["a b", "a c"]], ["a b", "a c", "a d", "e"]) == [["b", "c"]]
     assert group_words([["a b", "a b"]], ["a b", "a b"]) == [[]]  # nothing sets it apart
 
 

@@ -130,6 +130,10 @@ def test_undo_and_skip(pairs, tmp_path):
         assert review.estimate() is None
 
 
+def test_blanks_in_ids_make_no_two_pairs_one():
+    assert pair_key("a b", "c") != pair_key("a", "b c") != pair_key("b c", "a")
+
+
 def test_two_tables_may_have_the_same_ids(tmp_path):
     """With `--against`, rows 1 and 2 are another pair than rows 2 and 1."""
     rows = [*pair_rows(20)]

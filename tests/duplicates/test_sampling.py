@@ -42,6 +42,11 @@ def test_few_and_equal_probabilities():
         assert found.low == pytest.approx(found.precision)
 
 
+def test_a_stratum_whose_pairs_are_all_labeled_is_asked_last():
+    strata = make_strata(np.array([0.9999] * 40 + [0.5]))
+    assert rank_strata(strata, np.array([39, 1]), np.array([0, 0]), 0.9).tolist() == [0, 1]
+
+
 def test_all_labels_give_the_true_precision(population):
     probabilities, truth = population
     strata = make_strata(probabilities)

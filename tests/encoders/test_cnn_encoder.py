@@ -14,10 +14,13 @@ from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file
 
 from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn, round_to_half, round_to_int8
+from qpr_jax.encoders.cnn_kernels import sum_parts
 from qpr_jax.encoders.encoder import serialize_tensors
 from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_manifest
+from qpr_jax.models import embedding_norm
+from qpr_jax.text.tokenizer import SubwordBags
 from qpr_jax.text.vocabulary import vocabulary_to_bytes
 from tests.encoders.examples import QUESTIONS, SUBWORDS, VOCABULARY, WORDS, cnn_encoder, cnn_weights
 from tests.refused import check_refused
@@ -35,6 +38,14 @@ def test_word_embeddings_are_those_of_known_words():
     words, vectors = encoder.word_embeddings()
     assert words == WORDS
     np.testing.assert_array_equal(vectors, encoder.embedding[1 : 1 + len(WORDS)])
+
+
+def test_sums_of_rows_get_no_longer_than_their_limit_and_are_never_raised_to_it():
+    table, norm = np.eye(4, dtype=np.float32), embedding_norm(4)
+    limits = np.array([0.5, 2], np.float32) / np.float32(norm)
+    rows = np.array([1, 2, 1], np.int32)
+    sums, _ = sum_parts(table, SubwordBags(rows, np.array([0, 2, 3]), limits))
+    np.testing.assert_allclose(sums, [(table[1] + table[2]) / np.sqrt(8), table[1]], rtol=1e-6)
 
 
 WEIGHTS = "model.safetensors"

@@ -71,6 +71,12 @@ def test_says_nothing_of_a_few_rows_in_another_language(encoder, caplog):
     assert not is_said(encoder, rows * 3 + TABLES["German"], caplog)
 
 
+def test_a_few_unknown_words_do_not_decide(caplog):
+    text = f"{WORDS[0]} zebra"
+    assert not is_said(cnn_encoder(), [text], caplog)
+    assert is_said(cnn_encoder(), [text] * 60, caplog)
+
+
 @hypothesis.given(TEXTS)
 def test_takes_any_texts_in_any_order(texts):
     encoder = cnn_encoder()

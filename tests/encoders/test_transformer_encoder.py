@@ -9,12 +9,13 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 from safetensors.numpy import load_file, save_file
 
 from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.encoders.transformer_encoder import read_transformer
 from qpr_jax.errors import UserError
-from qpr_jax.models.bert import Runtime
+from qpr_jax.models.bert import BertEncoder, Runtime
 from tests.encoders.examples import TINY
 from tests.lowered import dots
 
@@ -96,6 +97,15 @@ def test_threads_may_share_it():
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for found in pool.map(encoder.encode, [sentences] * 8):
             np.testing.assert_allclose(found, vectors, atol=2e-6)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "max", "mean"])
+def test_padding_changes_no_vector(pooling):
+    shape = read_transformer(TINY).shape
+    shape = dataclasses.replace(shape, pooling=pooling, normalize=False)
+    model, ids = BertEncoder(shape, rngs=nnx.Rngs(0)), np.array([[2, 5, 7, 3]])
+    longer = np.pad(ids, ((0, 0), (0, 4)), constant_values=-1)
+    np.testing.assert_allclose(model(longer), model(ids), atol=1e-6)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "max", "mean"])

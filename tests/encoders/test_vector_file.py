@@ -57,6 +57,14 @@ def test_a_kill_leaves_no_file_and_the_same_call_goes_on(tmp_path):
         np.testing.assert_array_equal(np.load(path), encode(QUESTIONS))
 
 
+def test_rows_are_on_disk_before_their_number(tmp_path, monkeypatch):
+    fsync, synced = os.fsync, []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file)) or fsync(file))
+    write(tmp_path / "v.npy")
+    rows = os.stat(tmp_path / "v.npy").st_ino
+    assert [file.st_ino == rows for file in synced] == [*[True, False, False] * 4, True]
+
+
 def test_what_a_kill_left_belongs_to_no_other_questions(tmp_path):
     path = tmp_path / "v.npy"
     with pytest.raises(KeyboardInterrupt):

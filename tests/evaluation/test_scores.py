@@ -1,10 +1,20 @@
 """Scores of ranks, of pairs and of probabilities, by hand and against scikit-learn."""
 
+import time
+
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score
 
-from qpr_jax.evaluation.retrieval import exact_search, overlap, rank, retrieval_scores, roc_auc
+from qpr_jax.evaluation.retrieval import (
+    exact_search,
+    overlap,
+    rank,
+    relevance_scores,
+    retrieval_scores,
+    roc_auc,
+    time_queries,
+)
 from qpr_jax.evaluation.scores import (
     NO_THRESHOLD,
     best_thresholds,
@@ -15,6 +25,7 @@ from qpr_jax.evaluation.scores import (
     reliability,
 )
 from qpr_jax.index.close_pairs import Pairs
+from qpr_jax.index.protocol import Hit
 
 
 def test_the_interval_of_a_mean_is_by_clusters():
@@ -143,6 +154,29 @@ def test_empty_places_and_lone_questions_are_never_relevant():
     assert scores["per_pair"]["hits@10"] == 0
     lone = retrieval_scores(lists([2]), np.array([1]), np.array([[1, 2]]), clusters)
     assert lone["per_query"]["recall@20"] == 0
+
+
+def test_twenty_answers_and_hits_with_the_text_of_the_query():
+    hits = [Hit(i, f"text {i}", float(i)) for i in range(20)]
+
+    def search(queries, k):
+        return [hits for _ in queries]
+
+    scores = relevance_scores(search, {"text 0": {*range(20)}})
+    assert (scores["hits@1"], scores["recall@10"]) == (1, 0.5)
+    for other_texts, place in ((False, 2), (True, 1)):
+        found = relevance_scores(search, {"text 0": {1}}, other_texts=other_texts)
+        assert found["mrr@20"] == 1 / place
+
+
+def test_hits_are_close_from_a_score_on():
+    scores = (None, 0.299, 0.3, 1.0)
+    assert [Hit(1, "a", 0, score).close for score in scores] == [None, False, True, True]
+
+
+def test_times_are_in_milliseconds():
+    found = time_queries(lambda queries, k: time.sleep(0.002), ["a"] * 3)
+    assert 2 <= found["query_ms_p50"] <= found["query_ms_p99"] < 2000
 
 
 def test_overlap():

@@ -64,11 +64,15 @@ def each_kind(folder, kinds=KINDS):
         path.write_bytes(data)
 
 
-def test_truncation_is_noticed_when_the_index_is_opened(folder):
+def test_another_size_is_noticed_when_the_index_is_opened(folder):
     for kind, path, data in each_kind(folder):
         end = len(data) - (kind == "manifest")  # which ends in a newline
         for size in (0, 1, end // 2, end - 1):
             path.write_bytes(data[:size])
+            with pytest.raises(UserError):
+                FolderStore(folder)
+        if kind != "changes":  # behind which a killed writer may leave some
+            path.write_bytes(data + b"x")
             with pytest.raises(UserError):
                 FolderStore(folder)
         path.unlink()
@@ -111,6 +115,20 @@ def test_what_a_killed_writer_left_behind_the_changes_is_not_read(folder):
     assert contents(FolderStore(folder)) == before
     put(FolderStore(folder), Question("next", "next"))
     assert contents(FolderStore(folder)) == before | {"next": Question("next", "next")}
+
+
+def test_a_change_is_on_disk_before_the_header_counts_it(folder, monkeypatch):
+    path, fsync = file_of(folder, "changes"), os.fsync
+    headers = [path.read_bytes()[:24]]
+
+    def read_and_sync(descriptor):
+        headers.append(path.read_bytes()[:24])
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", read_and_sync)
+    put(FolderStore(folder), Question("next", "next"))
+    old, at_first, at_last = headers
+    assert old == at_first != at_last
 
 
 def alter(path, script):

@@ -75,6 +75,14 @@ def test_the_contract_of_a_store(tmp_path, case, columns):
     case(make(tmp_path, [], text_columns=columns), lambda: FolderStore(tmp_path))
 
 
+def test_what_is_removed_of_the_build_is_gone_and_may_come_back(tmp_path):
+    store = make(tmp_path, some(3))
+    assert [store.remove(["q-0", 1]) for _ in range(2)] == [2, 0]
+    assert (store.get(["q-0", 1]), len(store)) == ([None, None], 1)
+    put(store, again := Question("q-0", "again"))
+    assert (store.get(["q-0", 1]), len(store)) == ([again, None], 2)
+
+
 def test_new_ids_were_never_used(tmp_path):
     store = make(tmp_path, [Question(7, "a"), Question("x", "b")])
     assert store.new_ids(2) == [8, 9]
@@ -272,3 +280,12 @@ def test_a_full_disk_leaves_the_old_index_and_names_the_file(tmp_path, monkeypat
                 make(tmp_path, some(9), factory="HNSW4")
         assert contents(FolderStore(tmp_path)) == contents(store) == before
         assert len([*tmp_path.glob("[!.]*")]) == 4
+
+
+def test_a_failed_build_removes_its_files_alone_where_the_manifest_is_damaged(tmp_path):
+    make(tmp_path, some(5))
+    (tmp_path / "manifest.json").write_text("{}")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(KeyError):
+        make(tmp_path, ({}[question.text] for question in some(5)))
+    assert sorted(tmp_path.iterdir()) == before

@@ -10,7 +10,14 @@ from qpr_jax.errors import UserError
 from qpr_jax.index import vectors as vectors_module
 from qpr_jax.index.build import write_build
 from qpr_jax.index.protocol import PAPER, IndexConfig, check_index_config
-from qpr_jax.index.vectors import Live, Vectors, distances_to, exact_top_k, fit_index_config
+from qpr_jax.index.vectors import (
+    Live,
+    Vectors,
+    distances_to,
+    exact_top_k,
+    fit_index_config,
+    nearest,
+)
 from tests.index.folders import some
 
 FACTORIES = [
@@ -72,6 +79,12 @@ def test_exact_search_equals_brute_force(seed, queries, count, k, space):
     order = np.asfortranarray(rows)  # any memory order will do
     found = distances_to(asked, vectors, order, metric) if count else distances
     np.testing.assert_array_equal(found, distances)
+
+
+def test_of_equal_distances_the_first_are_kept():
+    first, then = (np.array([rows]) for rows in ([5, 3, 9], [1, 2, 4]))
+    distances = np.array([[1, 1, 2]], np.float32)
+    assert nearest(5, (distances, first), (distances, then))[1].tolist() == [[5, 3, 1, 2, 9]]
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])

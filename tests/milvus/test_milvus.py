@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UnavailableError, UserError
-from qpr_jax.index.milvus import MilvusStore
+from qpr_jax.index.milvus import MilvusStore, _upsert
 from qpr_jax.index.milvus_server import Server, index_parameters
 from qpr_jax.index.protocol import IndexConfig, Question
 from tests.kills import Killed
@@ -57,9 +57,19 @@ def check_hits(store, least):
     near = np.argsort(exact)[:, :50] + NEW[0].id
     for row, hits, distances in zip(near.tolist(), store.search(queries, 50), exact, strict=True):
         assert len({hit.id for hit in hits} & {*row}) >= least
+        assert hits == sorted(hits, key=lambda hit: hit.distance)
         true = distances[[hit.id - NEW[0].id for hit in hits]]
         np.testing.assert_allclose([h.distance for h in hits], true, atol=5 if product else 0.2)
     assert len(store.search(queries, 5000)[1]) == len(NEW)  # all lists are read
+
+
+def test_all_texts_of_a_question_are_written_in_one_call():
+    sizes = []
+    server = SimpleNamespace(call=lambda method, name, data: sizes.append(len(data)))
+    entities = [{"id": f"{i}", "data": "", "row": i} for i in range(300)]
+    _upsert(server, "name", entities, np.zeros((900, 2), np.float32), 3)
+    assert sum(sizes) == 900
+    assert not any(size % 3 for size in sizes)
 
 
 def test_inner_products_by_codes(host):

@@ -1,5 +1,7 @@
 """The encoder in JAX, with tokens that are sums of rows; see `tests/encoders/test_contract.py`."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -83,6 +85,17 @@ def test_vectors_are_those_of_the_encoder_without_jax(changes):
     assert batch[0].sums is not None
     found = nnx.jit(lambda model: encode(model, batch))(model)
     np.testing.assert_allclose(found, as_cnn(model, VOCABULARY).encode(QUESTIONS), atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [({}, "HIGHEST"), ({"precision": "high"}, "HIGH"), ({"compute_dtype": "bfloat16"}, "DEFAULT")],
+)
+def test_a_convolution_has_the_precision_of_the_products(changes, expected, platform):
+    model, batch = make(**changes), batch_of_all()
+    text = jax.jit(lambda: encode(model, batch)).lower().as_text()
+    found = re.findall(r"stablehlo\.convolution.*?precision (\w+)", text)
+    assert found == [expected] * 2 * len(batch[0].blocks) * (platform == "tpu")
 
 
 @pytest.mark.parametrize("chunk", [0, 3])

@@ -114,6 +114,7 @@ def test_a_new_one_has_the_weights_of_its_encoder():
     other = from_encoder(encoder, max_tokens=20, seed=1)
     assert other.fingerprint != new.fingerprint
     assert (new.predict(PAIRS) != other.predict(PAIRS)).all()
+    assert dataclasses.replace(new, max_tokens=19).fingerprint != new.fingerprint
 
 
 def test_calibration_is_kept_and_damage_is_found(model, tmp_path):
@@ -130,6 +131,15 @@ def test_calibration_is_kept_and_damage_is_found(model, tmp_path):
     assert 0 <= found[0] < found[-1] <= 1
     save_cross_encoder(tmp_path / "b", model)
     (tmp_path / "b" / "manifest.json").unlink()
-    (tmp_path / "b" / "calibration.json").write_text('{"logits": [1, 0], "probabilities": [0, 1]}')
-    with pytest.raises(UserError, match="ascending"):
-        read_cross_encoder(tmp_path / "b")
+    for wrong in ([[1, 0], [0, 1]], [[0, 1], [0, 1.1]], [[0, 1], [-0.1, 1]], [[], []]):
+        text = json.dumps(dict(zip(("logits", "probabilities"), wrong, strict=True)))
+        (tmp_path / "b" / "calibration.json").write_text(text)
+        check_refused(read_cross_encoder, (tmp_path / "b", "ascending"))
+
+
+def test_pairs_of_one_probability_are_in_the_order_of_their_logits(model):
+    flat = dataclasses.replace(model, calibration=np.array([[-9.0, 9.0], [0.5, 0.5]]))
+    texts = [*zip(*PAIRS, strict=True)]
+    found, raw = flat.logits(*texts, np.zeros(len(PAIRS))), model.predict(PAIRS)
+    assert (np.argsort(found) == np.argsort(raw)).all()
+    np.testing.assert_allclose(found, 0, atol=1e-4)

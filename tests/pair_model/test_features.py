@@ -33,6 +33,13 @@ def extractor() -> FeatureExtractor:
     return FeatureExtractor(WordEncoder(), Frequencies.count(CORPUS), WEIGHTS)
 
 
+def test_words_that_all_texts_have_count_as_others_do():
+    common = FeatureExtractor(WordEncoder(), Frequencies.count(["a car"] * 50), WEIGHTS)
+    found = dict(zip(FEATURES, common.compute(["a car"], ["a car"])[0], strict=True))
+    for kind in ("pairs", "threes", "fours"):
+        assert found[f"cosine_{kind}"] == pytest.approx(1)
+
+
 def read(text: str) -> list[str]:
     return tokenize(text[:1024])[:64]
 

@@ -1,6 +1,7 @@
 """The model of pairs of an encoder, over a store in memory: order, scores, explanations, files."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from qpr_jax.locations import PAIR_MODEL, model_facts, read_pair_model, save_pai
 from qpr_jax.pair_model.cross_encoder import read_cross_encoder
 from qpr_jax.pair_model.fitting import calibrate
 from qpr_jax.pair_model.hits import score_hits
+from qpr_jax.pair_model.words import pair_features
 from qpr_jax.retriever import Retriever
 from tests.pair_model.models import WordEncoder, plain_model, words_model
 from tests.pair_model.test_cross_encoder import TINY
@@ -30,6 +32,21 @@ FORMATTED = [
     *TEXTS[8:],
 ]
 MODELS = [plain_model(), words_model()]
+
+
+def test_logits_of_a_words_model_are_moved():
+    network = words_model().network
+    network = network._replace(shift=np.array([0.7], np.float32))
+    model = words_model(network=network)
+    features = np.random.default_rng(0).normal(size=(9, len(network.mean))).astype(np.float32)
+    moved = model.rescaled(0.5, 0.25, {"labels": 9})
+    expected = 0.5 * network.logits(features) + 0.25
+    np.testing.assert_allclose(moved.network.logits(features), expected, rtol=1e-5)
+    assert moved.settings == {"labels": 9}
+
+
+def test_a_distance_that_rounding_makes_negative_is_none():
+    assert not pair_features(np.array([-1e-7]), np.zeros((1, 31), np.float32)).any()
 
 
 class LongEncoder(WordEncoder):
@@ -117,6 +134,9 @@ def test_a_cross_encoder_orders_and_scores():
     assert (np.diff(logits) <= 1e-5).all()
     expected = 1 / (1 + np.exp(-logits))
     np.testing.assert_allclose([hit.score for hit in hits], expected, atol=1e-4)
+    # The first hit is the best of all that it orders, whatever is asked for.
+    search = functools.partial(retriever.search, rerank="cross_encoder")
+    assert search(query, 1)[0][0].id == search(query, len(TEXTS))[0][0].id
     points = np.array([[-1.0, 0.0, 1.0], [0.2, 0.2, 0.9]])
     calibrated = dataclasses.replace(cross, calibration=points)
     found = calibrated.logits(["a"] * 2, ["b", "c"], np.zeros(2))

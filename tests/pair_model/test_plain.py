@@ -69,7 +69,7 @@ MODEL = PlainModel(
         ("it isn't available", "it is unavailable", []),
         ("Do you sell stamps?", "Can I buy stamps?", []),
         ("Good morning, where is it?", "Good evening, where is it?", []),
-        ("open an account", "create an account", []),
+        ("open an account", "create an account", ["one word differs"]),
         # Opposites count where half of the other words agree.
         ("I passed the test", "my friend failed the test", ["opposite"]),
         ("She passed the test", "my brother failed to repair a car", []),
@@ -90,6 +90,16 @@ MODEL = PlainModel(
         ("salt in the sugar jar", "sugar in the salt jar", ["opposite"]),
         ("salt and the sugar", "sugar and the salt", []),
         ("a house boat", "a boat house", []),
+        ("the discount of the ticket", "the count of the ticket", ["one word differs"]),
+        ("is the pool heated", "is the gym heated", ["one word differs"]),
+        ("is the pool heated", "is the pool open", ["one word differs"]),
+        ("is the pool heated", "is our pool heated", []),
+        ("is the pool heated", "are the pools heated", []),
+        ("open the pool", "close the pool", ["opposite"]),
+        ("pool rules", "gym rules", []),
+        ("pay month to month", "pay from month to month", []),
+        ("The hall light is dim. The hall blinks", "The hall light is dim", []),
+        ("Can I pay by card? The machine is broken", "Can I pay by card?", []),
     ],
 )
 def test_guards_are_the_same_both_ways(first, second, expected):

@@ -16,9 +16,10 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import relevance_scores
 from qpr_jax.index import milvus
 from qpr_jax.index.protocol import IndexConfig
-from qpr_jax.locations import read_encoder
+from qpr_jax.locations import index_config_of, read_encoder
 from qpr_jax.retriever import Retriever
 from qpr_jax.text.cleaning import folded
+from tests.encoders.examples import cnn_encoder
 from tests.refused import check_refused
 from tests.retriever.conftest import QUESTIONS
 from tests.runs import calibrate, write_encoder
@@ -242,6 +243,12 @@ def test_the_text_of_a_query_is_its_first_hit(texts, distinct):
         for hit in retriever.search(text, 9)[0]:
             assert (hit.score == 1) == (folded(hit.question) == folded(text))
             assert retriever.explain(text, hit.question).score == pytest.approx(hit.score, abs=2e-6)
+
+
+def test_the_settings_of_an_encoder_say_how_to_index():
+    encoder = cnn_encoder(settings={"index.clean": False, "index.nprobe": 3})
+    assert index_config_of(encoder) == IndexConfig(clean=False, nprobe=3)
+    assert index_config_of(encoder, nprobe=4).nprobe == 4
 
 
 def test_an_index_can_encode_texts_as_they_are(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from qpr_jax import Retriever, find_duplicates, read_table
 from qpr_jax.cli import main
 from qpr_jax.errors import UserError
+from qpr_jax.index.protocol import Question
 from qpr_jax.pair_model.hits import text_of
 from qpr_jax.serving.app import Settings, make_app
 from tests.refused import check_refused
@@ -202,3 +203,8 @@ def test_by_command_and_by_http(run, tmp_path, monkeypatch, capfd):
         assert client.delete("/questions/t", headers=BEARER).status_code < 300
         hits = client.post("/search", json=query).json()["results"][0]
         assert "t" not in {hit["id"] for hit in hits}
+
+
+def test_the_text_of_a_question_stands_for_a_missing_one():
+    question = Question(1, "a", {"blank": " ", "number": 7, "more": "b"})
+    assert question.texts(["blank", "number", "gone", "more"]) == ["a", "a", "a", "a", "b"]

@@ -221,6 +221,12 @@ def test_every_answer_has_the_version_an_id_and_one_line(client, method, path, s
     assert client.head("/health", headers={"X-Request-ID": "a-1"}).headers["X-Request-ID"] == "a-1"
 
 
+def test_as_many_hits_are_asked_for_as_may_be(client):
+    for count, status in ((10, 200), (11, 422)):
+        asked = {"queries": ["rice"] * count, "k": 1000}
+        assert client.post("/search", json=asked).status_code == status
+
+
 def test_hosts_that_are_served_and_what_the_operator_allows(client, folder):
     def status(*hosts):
         return client.get("/health", headers=[("Host", host) for host in hosts]).status_code
@@ -230,6 +236,10 @@ def test_hosts_that_are_served_and_what_the_operator_allows(client, folder):
         assert status(host, "localhost") == 400
     for host in ("evil.example", "127.0.0.1.evil.example", "localhost:8000:1", "[::1", b"\xff", ""):
         assert status(host) == 400
+    with client_of(
+        make_app(Retriever.load(folder), Settings(allowed_hosts=["Own.Example"]))
+    ) as own:
+        assert own.get("/health", headers={"Host": "own.example"}).status_code == 200
     origin = "https://shop.example"
     app = make_app(Retriever.load(folder), Settings(allowed_hosts=["*"], allowed_origins=[origin]))
     with client_of(app) as own:

@@ -3,6 +3,9 @@
 import asyncio
 import threading
 
+import pytest
+from starlette.exceptions import HTTPException
+
 from qpr_jax.serving.live import Batcher
 
 
@@ -50,3 +53,28 @@ def test_what_waits_is_the_next_batch_up_to_its_size_without_clients_that_have_g
     assert answers == [to_json(found(*request)) for request in requests]
     expected = [("!", 1), ("bcde", 3), ("f", 1), ("ghijklm", 1), ("n", 1)]
     assert batches == expected + [("a", 1)] * 40
+
+
+def test_beyond_the_queries_that_may_wait_a_request_is_refused():
+    started, go = threading.Event(), threading.Event()
+
+    def search(queries, k):
+        started.set()
+        assert go.wait(30)
+        return found(queries, k)
+
+    async def run():
+        batcher = Batcher(search, max_queries=4, max_waiting=2)
+        tasks = [asyncio.create_task(batcher.search(["a"], 1, to_json))]
+        await asyncio.to_thread(started.wait, 30)
+        tasks.append(asyncio.create_task(batcher.search(["b", "c"], 1, to_json)))
+        await asyncio.sleep(0)
+        with pytest.raises(HTTPException, match="too many requests"):
+            await asyncio.wait_for(batcher.search(["d"], 1, to_json), 5)
+        go.set()
+        await asyncio.gather(*tasks)
+
+    try:
+        asyncio.run(run())
+    finally:
+        go.set()

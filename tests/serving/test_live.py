@@ -1,17 +1,21 @@
 """Readiness, reloads, concurrency, changes of other processes, and forks."""
 
+import asyncio
 import concurrent.futures
 import json
 import multiprocessing
 import os
 import shutil
 import threading
+import time
 
 import pytest
+from starlette.exceptions import HTTPException
 
 from qpr_jax import Retriever
 from qpr_jax.errors import UnavailableError, UserError
 from qpr_jax.serving.app import Settings, create_app, make_app
+from qpr_jax.serving.live import LiveIndex
 from tests.runs import write_encoder
 from tests.serving.conftest import BEARER, TOKEN, client_of
 from tests.waiting import wait_until
@@ -140,6 +144,42 @@ def test_a_reload_that_fails_keeps_the_old_index_and_tells_no_path(mine, caplog)
         os.rename(mine / "away", manifest)
         assert client.post("/reload", headers=BEARER).json()["questions"] == 4
         assert search(client).status_code == 200
+
+
+def test_one_change_is_made_at_a_time(folder):
+    live, running, counts = LiveIndex(Retriever.load(folder), None), [], []
+
+    def change(retriever):
+        running.append(retriever)
+        counts.append(len(running))
+        time.sleep(0.05)
+        running.pop()
+
+    async def run():
+        await asyncio.gather(*(live.write(change) for _ in range(3)))
+
+    asyncio.run(run())
+    assert counts == [1, 1, 1]
+
+
+def test_a_reload_that_failed_is_not_repeated_at_once(folder):
+    tried = []
+
+    def open_again():
+        tried.append(1)
+        raise UserError("gone")
+
+    def fail(retriever):
+        raise UserError("another encoder")
+
+    async def run():
+        live = LiveIndex(Retriever.load(folder), open_again)
+        for error in (HTTPException, UserError):
+            with pytest.raises(error):
+                await live.read(fail)
+
+    asyncio.run(run())
+    assert tried == [1]
 
 
 @pytest.mark.parametrize("file", ["manifest.json", "another"])

@@ -46,6 +46,7 @@ def test_a_label_is_kept_before_it_is_answered(client, session):
         body = {"pair": wrong, "label": "yes"}
         assert client.post("/label", json=body).status_code == 409
     page = client.get("/", params={"token": TOKEN})
+    assert page.headers["Cache-Control"] == "no-store"
     assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
     assert "http" not in page.text
 

@@ -45,8 +45,9 @@ def test_a_server_answers_reloads_and_ends_an_answer_before_it_stops(mine):
         assert json.loads(process.stdout.readline()) == facts
         for host, status in [("search.example", 200), ("localhost", 200), ("other.example", 400)]:
             assert httpx.get(f"{address}/health", headers={"Host": host}).status_code == status
-        long = {"queries": ["x" * 90]}
-        assert httpx.post(f"{address}/search", json=long).status_code == 413
+        long, claimed = {"queries": ["x" * 90]}, {"X-Forwarded-For": "9.9.9.9"}
+        refused = httpx.post(f"{address}/search", json=long, headers=claimed)
+        assert refused.status_code == 413
         process.send_signal(signal.SIGHUP)
         reloaded = 'qpr_reloads_total{result="ok"} 1.0'
         wait_until(lambda: reloaded in httpx.get(f"{address}/metrics").text)
@@ -127,6 +128,7 @@ def test_hosts_and_origins():
             host_name(name)
     assert [*map(host_name, ["::1", "[2001:DB8::1]"])] == ["[::1]", "[2001:db8::1]"]
     assert host_names("::", ["[::1]"]) == ["[::1]"]
+    assert host_names("0.0.0.0", []) == []
     assert host_names("2001:db8::2", ["10.0.0.1", "*"]) == ["[2001:db8::2]", "10.0.0.1", "*"]
     for text in ("*", "shop.example", "https://a/b"):
         with pytest.raises(click.BadParameter, match="expected an origin"):

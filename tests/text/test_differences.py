@@ -126,6 +126,8 @@ def test_kinds_of_two_questions():
         ("word " * 21, "word", "longer long"),
         ("word " * 20, "word " * 14, ""),
         ("word " * 5, "word " * 4, ""),
+        ("word " * 9, "word " * 6, "longer"),
+        ("word " * 6, "word " * 9, "shorter"),
         ("a b", "?", "longer short"),
         ("?", "!", "same short"),
     ]:
@@ -175,6 +177,7 @@ def test_forms_of_a_word_have_one_base():
     ):
         assert len({*map(base, forms.split())}) == 1
     others = ["bus", "his", "red", "need", "bring", "here", "her", "under"]
+    others += ["early", "ear", "apply", "app"]
     assert len({*map(base, others)}) == len(others)
 
 

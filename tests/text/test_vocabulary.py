@@ -212,6 +212,7 @@ def test_each_language_and_dictionary_has_its_words_however_small():
         assert frequent_words(*several)[:5] == ["are", "es", "geht", "wie", "how"]
     # A word of both counts where its share is larger, and a rare word in its own language.
     assert frequent_words(["a a b c"], ["b b b d"])[:2] == ["b", "a"]
+    assert frequent_words(["a a b"], ["b c c"]) == ["a", "c", "b"]
     assert frequent_words(["a a b"], ["b c c"], min_count=2) == ["a", "c"]
     # Words of dictionaries fill what is left, also those that are too rare in the texts.
     fill = ["Haus", "das Haus", "a", "Maus"]

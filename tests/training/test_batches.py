@@ -48,7 +48,12 @@ def test_a_batch_that_fits_no_plan_takes_a_shape_that_holds_more_or_any():
     half = {"text.subwords": True, "text.vocabulary_size": 100}  # of the words have a row
     config = override(load_config("synthetic_sdml:smoke"), DRAWS | half)
     dataset = load_dataset(config, None)
-    layout = loader_of(config, dataset, 2).layout
+    loader = loader_of(config, dataset, 2)
+    layout = loader.layout
+    tight = [(2 * rows, width) for rows, width in layout.shapes[0].blocks]
+    for step in range(make_objectives(config, dataset)[0].draw.epoch):
+        planned, _ = loader.load(step)
+        assert [block.shape for block in planned.tokens.blocks] == tight
     odd = dataset.token_ids[:64].reshape(2, 32, -1)
     odd[1] = dataset.token_ids[lengths_of(dataset.token_ids).argmax()]  # the other could take less
     # The worst: each token a sum, and all of the longest.

@@ -3,7 +3,7 @@
 import json
 
 from qpr_jax.encoders.encoder import EncoderSummary
-from qpr_jax.training.publishing import model_card, publish
+from qpr_jax.training.publishing import escape_markdown, model_card, publish
 from tests.runs import write_encoder
 
 SUMMARY = EncoderSummary("qpr_jax", "An encoder of two words.", 2, limits=("It reads two words.",))
@@ -68,6 +68,10 @@ def test_markup_in_names_and_settings_is_shown_as_it_is(tmp_path):
     assert r"| data.source | `` a`\|<b> " + "\ufffd[31m `` |\n" in card
     assert "\nours --- ## Use &lt;b>\n" in card
     assert "\x1b" not in card
+
+
+def test_a_name_that_looks_escaped_is_shown_as_it_is():
+    assert escape_markdown("&lt;b> & <i>") == "&amp;lt;b> &amp; &lt;i>"
 
 
 def test_the_card_names_languages_files_and_their_terms(tmp_path):

@@ -220,6 +220,15 @@ def test_a_resumed_file_holds_each_step_once(tmp_path):
     assert kept == [(1, 0.5), (2, 0.5), (3, 0.5), (4, 0.25)]
 
 
+def test_lines_are_on_disk_when_they_are_written(tmp_path, monkeypatch):
+    fsync, synced = os.fsync, []
+    with contextlib.closing(Metrics(tmp_path, resume_at=0)) as writer:
+        monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file)) or fsync(file))
+        writer.write("train", [{"step": 1, "loss": 0.5}])
+    file = os.stat(tmp_path / "metrics.jsonl")
+    assert (synced[0].st_ino, synced[0].st_size) == (file.st_ino, file.st_size)
+
+
 def read_events(path):
     """The events of a TFRecord file, whose CRCs are not checked."""
     data, start = path.read_bytes(), 0
