@@ -32,7 +32,6 @@ HIT_SCORE = "hit_score"  # of labels on hits of a search
 _LABELS = dict.fromkeys(("1", "1.0", "true", "yes", "y"), True)
 _LABELS |= dict.fromkeys(("0", "0.0", "false", "no", "n"), False)
 _NAMES = "name its columns so, and the file by its format, as .csv"
-
 Row = tuple[Id, Id, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
 _LARGE = 20  # questions of a cluster that wrong labels may have joined, at least
 _TRIED, _SHOWN = 20, 3  # questions or rows that may have joined it
@@ -49,7 +48,7 @@ class QuestionPairs:
         since an earlier id has their text), `changed_texts` (ids with several texts, of which the
         first that is not blank is kept), `blank_pairs` and `self_pairs` (rows left out, that have
         a blank question, or pair a question with itself).
-      weights: float64 [P], how many found pairs each stands for; None: one.
+      weights: float64 [P], how many found pairs each stands for; None: the pairs are no sample.
       scores: float64 [P], those that the pairs were found with, NaN where there is none; or None.
     """
 
@@ -68,10 +67,7 @@ class QuestionPairs:
         return cls(questions, ids, pairs, np.ones(len(pairs), np.bool_), report)
 
     def subset(self, kept: np.ndarray) -> QuestionPairs:
-        """Return the questions that are `kept`, bool [Q], and the pairs of two of them.
-
-        No weights.
-        """
+        """Return the questions that are `kept`, bool [Q], and their pairs without weights."""
         rows = kept[self.pairs].all(axis=1)
         texts = [*itertools.compress(self.questions, kept)]
         pairs = (np.cumsum(kept, dtype=np.int32) - 1)[self.pairs[rows]]
@@ -105,7 +101,7 @@ def read_question_pairs(
         require(names, COLUMNS, remedy=get_some, source=name)
         if weighted and HIT_SCORE in names:
             what = f"{name}: expected labels of found pairs, got labels of first hits"
-            raise UserError(what, remedy="`qpr review` of what `qpr duplicates` found makes some")
+            raise UserError(what, remedy=kinds.instead(kinds.LABELS))
         return [column for column in names if column in (*PAIRS_HEADER, WEIGHT, SCORE)]
 
     rows = bad.good(
@@ -140,8 +136,8 @@ def _parse(fields: Fields, *, weighted: bool) -> tuple[Row, float, float]:
     if label is None:
         raise UserError(f"expected `{COLUMNS[2]}` 0 or 1, got {short(cell)}")
     number, found = (_cell(fields.get(name)) if weighted else "" for name in (WEIGHT, SCORE))
-    weight, score = _float(number or "1"), _float(found)
-    if not 0 < weight < math.inf:
+    weight, score = _float(number), _float(found)
+    if number and not 0 < weight < math.inf:
         raise UserError(f"expected a `{WEIGHT}` above 0, got {short(number)}")
     if found and not 0 <= score <= 1:
         raise UserError(f"expected a `{SCORE}` from 0 to 1, got {short(found)}")
@@ -204,13 +200,16 @@ def gather_pairs(
         "self_pairs": int((~kept & ~blank).sum()),
     }
     labels = np.array([row[-1] for row in rows], np.bool_)
+    weights = None
+    if facts is not None and not np.isnan(facts[:, 0]).all():
+        weights = np.nan_to_num(facts[kept, 0], nan=1.0)
     return QuestionPairs(
         [*id_of],
         np.array([*id_of.values()], np.int64),
         pairs[kept],
         labels[kept],
         report,
-        weights=None if facts is None else facts[kept, 0],
+        weights=weights,
         scores=None if facts is None else facts[kept, 1],
     )
 

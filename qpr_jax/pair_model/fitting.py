@@ -152,7 +152,7 @@ def _read(
     model: PlainModel | WordsModel, labeled: QuestionPairs, vectors: np.ndarray, weights: np.ndarray
 ) -> _Rows:
     pairs, labels = labeled.pairs.astype(np.int64), labeled.is_duplicate
-    is_sample = bool((weights != 1).any())  # of found pairs
+    is_sample = labeled.weights is not None  # of found pairs
     if not is_sample:
         clusters = connect(len(vectors), pairs[labels])
         others = _near_pairs(vectors)

@@ -99,6 +99,19 @@ def test_labels_of_few_texts_are_held_out_too():
     assert facts["after"]["recall"] > 0.9
 
 
+def test_equal_weights_are_those_of_a_sample():
+    rng = np.random.default_rng(0)
+    distances, same = rng.uniform(0, 2, 60), np.arange(60) < 20
+    distances[:20] /= 4
+    one, nine, table = (
+        refit(plain_model("e"), "e", labels_of(same, weights), vectors_of(distances))[1]
+        for weights in (np.ones(60), np.full(60, 9.0), None)
+    )
+    assert one == nine
+    assert one["after"]["base_rate"] == pytest.approx(1 / 3)
+    assert table["after"]["base_rate"] < 0.3
+
+
 def labels_and_vectors(rng):
     """Labels that distances say much, little, nothing or the opposite of."""
     count = int(rng.integers(20, 120))

@@ -28,8 +28,8 @@ def write_run(folder, more=None, **settings):
     (folder / "run.json").write_text(json.dumps(settings))
 
 
-def card_of(folder, name="mine", *, encoder=None, **options):
-    return model_card(name, encoder or StubEncoder(), folder, None, **options)
+def card_of(folder, name="mine", *, encoder=None, licence="", data=""):
+    return model_card(name, encoder or StubEncoder(), folder, None, licence=licence, data=data)
 
 
 def test_the_card_says_what_a_model_learned_from(tmp_path):
