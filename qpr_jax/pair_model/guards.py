@@ -38,7 +38,7 @@ GUARDS = (
     "opposite",  # or another unit, day, color; or from B to A instead of from A to B
     "names differ",  # or codes, such as X100
     "sentence on one side",  # of statements, beside one that both texts have
-    "one word differs",  # in its place, which no other guard sees
+    "one word differs",  # and no other guard holds
 )
 _DIGITS = re.compile(r"\d+")
 _NO_DIGIT = re.compile(r"[^\W\d]")
@@ -213,7 +213,7 @@ def _compare(first: _Facts, second: _Facts) -> tuple[bool, ...]:
 
 
 def _one_word_differs(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Whether one word that says what a text is about stands in the place of another."""
+    """Return whether the texts differ in one word, and it is no small word and no number."""
     if len(first) != len(second) or len(first) < _FEW:
         return False
     pairs = [(base(one), base(other)) for one, other in zip(first, second, strict=True)]
@@ -245,7 +245,7 @@ def _opposites_of(word: str) -> frozenset[str]:
 
 
 def _swapped(first: _Facts, second: _Facts) -> bool:
-    """Whether words have changed places: from A to B, from B to A; A to B, B to A; than A, B."""
+    """Return whether words swap places, such as "from A to B" and "from B to A"."""
     roles = first.roles.keys() & second.roles.keys()
     both = {role: (first.roles[role], second.roles[role]) for role in roles}
     after = {(role, one[1], other[1]) for role, (one, other) in both.items() if one[1] != other[1]}
@@ -258,7 +258,7 @@ def _swapped(first: _Facts, second: _Facts) -> bool:
 
 
 def _exchanged(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Whether two words alone have changed places: salt in the sugar, sugar in the salt."""
+    """Return whether the texts differ in two words that swap places: salt in the sugar."""
     pairs = [*zip(first, second, strict=False)]
     moved = [at for at, (one, other) in enumerate(pairs) if one != other]
     if len(first) != len(second) or len(moved) != 2:
@@ -280,7 +280,10 @@ def _adds_a_sentence(first: _Facts, second: _Facts) -> bool:
 
 
 def _signs_differ(first: frozenset[str], second: frozenset[str]) -> bool:
-    """Whether both texts have a sign that the other lacks, or one has and it is no picture."""
+    """Return whether each text has a sign that the other lacks, or one has such a sign.
+
+    A picture on one side alone does not count.
+    """
     left, right = first - second, second - first
     pictures = all(unicodedata.category(sign[0]) == "So" for sign in left | right)
     return bool(left or right) and (not pictures or bool(left and right))
