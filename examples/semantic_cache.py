@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from qpr_jax import Retriever
-from qpr_jax.locations import require_model
 from qpr_jax.text.cleaning import number_key
 
 
@@ -29,7 +28,7 @@ class SemanticCache:
     def best(self, question: str) -> tuple[float, Any]:
         found: list[Any] = self.retriever.search(question, k=20)[0]
         hits = [hit for hit in found if hit.payload["time"] > time.time() - self.ttl]
-        model, distances = require_model(self.retriever.pair_model), [hit.distance for hit in hits]
+        model, distances = self.retriever.pair_model, [hit.distance for hit in hits]
         alone = model.spreads(np.full(len(hits), np.nan))  # as a pair of a table: more guards
         pairs = [question] * len(hits), [hit.question for hit in hits]
         same = [number_key(question) == number_key(text) for text in pairs[1]]

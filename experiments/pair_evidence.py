@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from functools import cached_property
 
 import numpy as np
@@ -10,14 +9,13 @@ import numpy as np
 from experiments.transfer_tables import Table
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.models import unit_rows
-from qpr_jax.pair_model.guards import contrasts, guards
+from qpr_jax.pair_model.guards import guards
 from qpr_jax.pair_model.plain import neighbor_distances
 from qpr_jax.training.teacher import cached_vectors
 
 NEAREST = 30  # of a text: pairs whose guards are read
 CANDIDATES = 10  # of a text: pairs that a model is fitted to
 HITS = 20  # of a query
-CONTRASTED = 300  # texts of a table that contrasts are made of
 
 
 class Evidence:
@@ -74,23 +72,3 @@ class Evidence:
         texts = [self.table.texts[row] for row in self.table.indexed[self.hits.ravel()].tolist()]
         queries = [query for query in self.table.queries for _ in range(self.hits.shape[1])]
         return guards(queries, texts).reshape(*self.hits.shape, -1)
-
-    @cached_property
-    def contrasts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Near misses that are made of texts by rule, those that a guard sees.
-
-        The rows of the texts int64 [k], squared distances float64 [k], guards float64 [k, guards].
-        """
-        rng, texts = random.Random(0), self.table.texts
-        rows = rng.sample(range(len(texts)), min(CONTRASTED, len(texts)))
-        near_misses = [(row, contrast) for row in rows for contrast in contrasts(texts[row], rng)]
-        others = rng.choices(range(len(texts)), k=len(rows))
-        for row, other in zip(rows, others, strict=True):
-            if self.table.groups[row] != self.table.groups[other]:
-                near_misses.append((row, f"{texts[row].rstrip('.!?')}. {texts[other]}"))
-        changed = [contrast for _, contrast in near_misses]
-        places = np.array([row for row, _ in near_misses], np.int64)
-        found = guards([texts[row] for row in places.tolist()], changed)
-        cosines = (unit_rows(self.encoder.encode(changed)) * self.vectors[places]).sum(axis=1)
-        seen = found.any(axis=1)
-        return places[seen], 2 - 2 * cosines[seen].astype(np.float64), found[seen]

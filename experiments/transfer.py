@@ -42,7 +42,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.scores import reliability
 from qpr_jax.index.protocol import CLOSE
 from qpr_jax.locations import read_encoder
-from qpr_jax.pair_model.plain import PlainModel, probability, save_plain
+from qpr_jax.pair_model.plain import PlainModel, general_model, probability, save_plain
 from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
@@ -213,21 +213,26 @@ def _shown(values: Sequence[float]) -> list[str]:
     return [f"{value:.3f}" for value in [*values, float(np.mean(values))]]
 
 
-def write_model(path: pathlib.Path, name: str, evidence: Sequence[Evidence], fit: Fit) -> None:
-    """Fit a model to all tables and write it.
+def write_model(path: pathlib.Path, name: str, evidence: Sequence[Evidence]) -> None:
+    """Write the model that ships with an encoder, and log the weights that the tables have.
 
-    Its precisions are those of each table left out: their first and third quartile.
+    Its precisions are those of each table, by a fit to the others: their first and third quartile.
     """
     found = []
-    for one, scored in zip(evidence, leave_one_out(evidence, fit), strict=True):
+    for one, scored in zip(evidence, leave_one_out(evidence, fitted_score), strict=True):
         assert scored.probabilities is not None
         counts = [scored.probabilities >= bound for bound in SWEPT]
         found.append([called(count, one.same)["precision"] for count in counts])
-    model = fit_plain(name, evidence)
+    model = general_model(evidence[0].encoder)
     for bound, low, high in zip(SWEPT, *np.percentile(found, [25, 75], axis=0), strict=True):
         model.precisions[f"{bound:g}"] = round(float(low), 2), round(float(high), 2)
     save_plain(path / name, model)
-    log.info("%s: %s", path / name, model)
+    log.info("%s: %s; fitted: %s", path / name, model, fit_plain(evidence))
+
+
+def fitted_score(fitted: Sequence[Evidence]) -> Scorer:
+    """Score by a model that is fitted to tables."""
+    return by_model(fit_plain(fitted))
 
 
 def check_training(tables: Sequence[Table], path: pathlib.Path) -> None:
@@ -245,7 +250,7 @@ def main() -> int:
     parser.add_argument("--encoders", nargs="+", default=ENCODERS)
     parser.add_argument("--training-texts", type=pathlib.Path, help="one a line")
     parser.add_argument("--fit", action="store_true", help="score by the model of transfer_fit")
-    parser.add_argument("--write", type=pathlib.Path, help="folder of models fitted to all tables")
+    parser.add_argument("--write", type=pathlib.Path, help="folder of the models that ship")
     parser.add_argument("--results", type=pathlib.Path, default="runs/transfer", help="of the page")
     add_options(parser)
     options = parser.parse_args()
@@ -257,14 +262,10 @@ def main() -> int:
         log.info("%s: scoring %s tables", name, len(tables))
         encoder = read_encoder(name)
         evidence = [Evidence(table, encoder) for table in tables]
-
-        def fit(fitted: Sequence[Evidence], name: str = name) -> Scorer:
-            return by_model(fit_plain(name, fitted))
-
         if options.write:
-            write_model(options.write, name, evidence, fit)
-        ours = leave_one_out(evidence, fit) if options.fit else [*map(shipped(name), evidence)]
-        scored = (leave_one_out(evidence, by_distance), ours)
+            write_model(options.write, name, evidence)
+        alone, fits = (leave_one_out(evidence, fit) for fit in (by_distance, fitted_score))
+        scored = (alone, fits if options.fit else [*map(shipped(name), evidence)])
         page += lines(name, tables, *([*map(evaluate, evidence, side)] for side in scored))
     options.results.mkdir(parents=True, exist_ok=True)
     write_page(options.results, "Tables that were left out", page)

@@ -48,46 +48,35 @@ def read_pair_model(folder: StrPath, encoder: Encoder) -> FittedModel | None:
     return model
 
 
-def save_pair_model(folder: StrPath, model: FittedModel | None) -> None:
-    """Write a model, if there is one, to the folder of its encoder."""
+def save_pair_model(folder: StrPath, model: FittedModel) -> None:
+    """Write a model to the folder of its encoder."""
     path = pathlib.Path(folder, PAIR_MODEL)
     if isinstance(model, words.WordsModel):
         words.save_words(path, model)
-    elif model:
+    else:
         plain.save_plain(path, model)
 
 
-def save_encoder_and_model(encoder: Encoder, model: FittedModel | None, folder: StrPath) -> None:
+def save_encoder_and_model(encoder: Encoder, model: FittedModel, folder: StrPath) -> None:
     """Write an encoder and its model of pairs to a folder."""
     save_encoder(folder, encoder)
     save_pair_model(folder, model)
 
 
-def read_encoder_and_model(named: StrPath | Encoder) -> tuple[Encoder, FittedModel | None]:
+def read_encoder_and_model(named: StrPath | Encoder) -> tuple[Encoder, FittedModel]:
     """Read an encoder, as `read_encoder` does, and its model of pairs.
 
-    named: or an encoder itself, which has none.
+    An encoder without one has the general one. named: or an encoder itself.
     """
     if not isinstance(named, str | os.PathLike):
-        return named, None
+        return named, plain.general_model(named)
     folder = run_encoder_folder(named)
     encoder = load_encoder(folder)
-    return encoder, read_pair_model(folder, encoder)
+    return encoder, read_pair_model(folder, encoder) or plain.general_model(encoder)
 
 
-def require_model(model: FittedModel | None) -> FittedModel:
-    """Return the model; UserError if there is none."""
-    if model is None:
-        what = "the encoder has no model of pairs, so its pairs have no scores"
-        remedy = "give a `max_distance`, or fit scores to labels with `qpr calibrate`"
-        raise UserError(what, remedy=remedy)
-    return model
-
-
-def model_facts(model: FittedModel | None) -> dict[str, Any] | None:
+def model_facts(model: FittedModel) -> dict[str, Any]:
     """Return what `qpr info` prints of a model."""
-    if model is None:
-        return None
     kind = "words" if isinstance(model, words.WordsModel) else "plain"
     return {"kind": kind, "depth": model.depth, **model.settings}
 

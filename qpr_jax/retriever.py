@@ -32,6 +32,7 @@ from qpr_jax.index.protocol import (
 from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.pair_model.cross_encoder import CrossEncoder, read_cross_encoder
 from qpr_jax.pair_model.hits import PairModel, Rerank, explain, score_hits, search_texts
+from qpr_jax.pair_model.plain import general_model
 from qpr_jax.results import Results
 from qpr_jax.text.differences import Explanation
 
@@ -49,7 +50,7 @@ class Retriever:
     Attributes:
       encoder: encodes questions and queries.
       store: the questions with their vectors.
-      pair_model: orders and scores hits; None: the encoder has none.
+      pair_model: orders and scores hits.
       cross_encoder: another one, for `rerank="cross_encoder"`, or None.
       encoder_name: what the encoder was read from, or "".
     """
@@ -64,7 +65,7 @@ class Retriever:
         cross_encoder: StrPath | CrossEncoder | None = None,
     ) -> None:
         self.encoder, self.store, self.encoder_name = encoder, store, encoder_name
-        self.pair_model = pair_model
+        self.pair_model = pair_model or general_model(encoder)
         if isinstance(cross_encoder, str | os.PathLike):
             cross_encoder = read_cross_encoder(cross_encoder)
         self.cross_encoder = cross_encoder
@@ -214,8 +215,8 @@ class Retriever:
         Args:
           queries: as `questions` of `build`; a string is one query.
           text_column: as in `build`.
-          rerank: what orders and scores hits: None: the model of pairs, if there is one;
-            "cross_encoder"; False: the distance, with scores only for `min_score`, which is faster.
+          rerank: what orders and scores hits: None: the model of pairs; "cross_encoder"; False:
+            the distance, with scores only for `min_score`, which is faster.
           max_distance, min_score: leave out hits that are farther, or have a lower score or none.
           distinct: of hits that are copies (`text.cleaning`), keeps the first.
         """

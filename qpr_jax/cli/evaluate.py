@@ -267,7 +267,7 @@ def calibrate(
         what = f"expected the folder of an encoder to change, got the name {encoder!r}"
         raise UserError(what, remedy="name a folder for the calibrated copy with --out")
     read, model = read_encoder_and_model(encoder)
-    model, facts = refit(model, read.fingerprint, labeled, read.encode(labeled.questions))
+    model, facts = refit(model, labeled, read.encode(labeled.questions))
     if out is None:
         save_pair_model(run_encoder_folder(encoder), model)
     else:

@@ -172,8 +172,6 @@ def search(
         least = "" if min_score is None else f" of a score of {min_score:g} or more"
         more = f" and {counted(len(without) - 1, 'other query')}" if without[1:] else ""
         log.info('no hits%s for "%s"%s', least, shortened(without[0]), more)
-    if without and least and retriever.ordering(None) is None:
-        log.info("this index has no scores; `qpr calibrate` fits some to labels")
 
 
 def _is_text(queries: str) -> bool:

@@ -36,7 +36,7 @@ TABLES: tuple[TableName, ...] = ("pairs", "groups", "deduplicated")
 class Pair(NamedTuple):
     """Two rows that are duplicates.
 
-    score: how likely that is, 0 to 1; None without a model of pairs. distance: squared.
+    score: how likely that is, 0 to 1; None in a file of pairs without it. distance: squared.
     """
 
     id1: Id
@@ -57,7 +57,7 @@ class Group(NamedTuple):
       stays: whether each row is this one.
       central: the text that is nearest to the mean of the group.
       words: those that set the group apart, best first (`duplicates.groups`).
-      weakest: the score of the pair that joined the group last; None as of `Pair`.
+      weakest: the score of the pair that joined the group last.
       link: the ids of this pair; smaller id first, or the table's with `against`.
       distance: of this pair.
     """
@@ -70,7 +70,7 @@ class Group(NamedTuple):
     central: str
     words: list[str]
     kept: Id
-    weakest: float | None
+    weakest: float
     link: tuple[Id, Id]
     distance: float
 

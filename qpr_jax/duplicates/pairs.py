@@ -76,10 +76,10 @@ class Pairs:
     rows: Rows
     table: Table
     vectors: np.ndarray  # float32 [E, d], of the entries
-    model: FittedModel | None
+    model: FittedModel
     first: np.ndarray  # int64 [P], an entry
     second: np.ndarray  # int64 [P]
-    scores: np.ndarray  # float64 [P], NaN without a model of pairs
+    scores: np.ndarray  # float64 [P]
     distances: np.ndarray  # float32 [P], squared
     least: float | None
     farthest: float | None
@@ -93,9 +93,8 @@ class Pairs:
     def at_least(self, threshold: float) -> Pairs:
         """Move the least score. UserError where such pairs were not looked for."""
         value, least = check_bound("threshold", threshold) or 0.0, self.least or 0.0
-        if self.model is None or value < least:
+        if value < least:
             what = f"pairs were looked for from a score of {least:g} on, got {threshold:g}"
-            what = what if self.model else "these pairs have no scores"
             raise UserError(what, setting="threshold", remedy="find the duplicates again with it")
         return dataclasses.replace(self, threshold=value)
 
@@ -127,8 +126,8 @@ class Pairs:
     def pairs(self) -> list[Pair]:
         """The pairs, best first; of rows of one text, each with the first of them."""
         first, second = self._copies
-        scores = np.full(len(first), 1.0 if self.model else np.nan)
-        copies = self._pairs_of(first, second, scores, np.zeros(len(first), np.float32))
+        exact = np.ones(len(first)), np.zeros(len(first), np.float32)
+        copies = self._pairs_of(first, second, *exact)
         return [*copies, *self._pairs_at(self._counted)]
 
     @functools.cached_property
@@ -204,7 +203,7 @@ class Pairs:
 
     def around(self, count: int = 5) -> list[Pair]:
         """Return the pairs of different texts with scores nearest to the threshold, best first."""
-        if self.threshold is None or self.model is None:
+        if self.threshold is None:
             return []
         near = np.argsort(np.abs(self.scores - self.threshold), kind="stable")[:count]
         return [*self._pairs_at(np.sort(near))]
@@ -235,9 +234,10 @@ class Pairs:
         groups = counted(len(self._row_groups), "group")
         lines = [f"<Pairs: {pairs} and {groups} in {counted(self.rows.table_rows, 'row')}>"]
         for pair in self.pairs[:_SHOWN]:
-            score = "" if pair.score is None else f"{pair.score:.3f}  "
             texts = (json.dumps(text, ensure_ascii=False) for text in pair[4:])
-            lines.append(f"  {score}{pair.distance:.3f}  {'  '.join(map(shortened, texts))}")
+            lines.append(
+                f"  {pair.score:.3f}  {pair.distance:.3f}  {'  '.join(map(shortened, texts))}"
+            )
         more = len(self.pairs) - _SHOWN
         return "\n".join([*lines, *([f"... and {more:,} more pairs"] if more > 0 else [])])
 
@@ -297,7 +297,7 @@ class Pairs:
         """Yield pairs of rows from their first and second rows, scores and distances."""
         for first, second, score, distance in zip(*map(np.ndarray.tolist, columns), strict=True):
             a, b = self._in_order(first, second)
-            yield Pair(a.id, b.id, None if score != score else score, distance, a.text, b.text)
+            yield Pair(a.id, b.id, score, distance, a.text, b.text)
 
     def _in_order(self, one: int, other: int) -> tuple[Question, Question]:
         """Return two rows, that of the table first with `against`, else that of the smaller id."""
@@ -322,7 +322,7 @@ class Pairs:
             central=rows.questions[central_row(rows, members, self.vectors)].text,
             words=words,
             kept=rows.questions[group.kept].id,
-            weakest=score if self.model else None,
+            weakest=score,
             link=(one.id, other.id),
             distance=distance,
         )

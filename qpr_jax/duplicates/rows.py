@@ -221,17 +221,14 @@ def encode_entries(
     stored: Iterable[tuple[Sequence[Question], np.ndarray]] = (),
     *,
     cleaner: Cleaner,
-    encode_all: bool = False,
 ) -> np.ndarray:
     """Return the vectors of entries, float32 [E, d]; equal texts have equal vectors.
 
     stored: questions, and their vectors, that need not be encoded, in parts; these are of what the
-    `cleaner` leaves. encode_all: encode entries that are compared with no other, too; their vectors
-    are 0 otherwise.
+    `cleaner` leaves.
     """
     vectors = np.zeros((len(rows.first), encoder.dimension), np.float32)
-    alone = np.bincount(rows.names)[rows.names] == 1
-    done = alone & (not encode_all)
+    done = np.zeros(len(vectors), bool)
     others = enumerate(rows.questions[rows.table_rows :], rows.table_rows)
     places = {id_key(question.id): row for row, question in others}
     for questions, values in stored:

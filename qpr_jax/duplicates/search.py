@@ -28,7 +28,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.index import close_pairs as close
 from qpr_jax.index.protocol import Question, as_questions
-from qpr_jax.locations import FittedModel, read_encoder_and_model, require_model
+from qpr_jax.locations import FittedModel, read_encoder_and_model
 from qpr_jax.pair_model.plain import logit_of, neighbor_distances, probability
 from qpr_jax.retriever import Retriever
 from qpr_jax.running import progress
@@ -136,8 +136,6 @@ def find_pairs(
     linkage = check_linkage(groups or ("complete" if against is None else "closure"))
     column, index = column_of(keep), against if isinstance(against, Retriever) else None
     found, model = _read_encoder(table, against, encoder)
-    if threshold is not None:
-        require_model(model)
     version = "" if index is None else index.store.version
     rows = _read_rows(table, against, **of_rows)
     say_unknown_words(found, rows.entry_texts)
@@ -145,8 +143,7 @@ def find_pairs(
         row_order(keep, rows)
     indexed = index.store.blocks() if index is not None and len(rows) else ()
     cleaner = Cleaner() if index is None else index.store.cleaner
-    encode_all = index is not None or model is not None  # whose densities are of all
-    vectors = encode_entries(rows, found, indexed, cleaner=cleaner, encode_all=encode_all)
+    vectors = encode_entries(rows, found, indexed, cleaner=cleaner)
     least = None if threshold is None else min(threshold, LOWEST)
     near, scores = _score_near(rows, vectors, model, least, max_distance, memory)
     first, second, distances = near.pairs
@@ -179,7 +176,7 @@ def default_encoder_of(table: Table, other: Table | None) -> str:
 
 def _read_encoder(
     table: Table, against: Table | Retriever | None, encoder: StrPath | Encoder | None
-) -> tuple[Encoder, FittedModel | None]:
+) -> tuple[Encoder, FittedModel]:
     if not isinstance(against, Retriever):
         return read_encoder_and_model(encoder or default_encoder_of(table, against))
     if encoder is not None:
@@ -244,24 +241,24 @@ def _read(
 def _score_near(
     rows: Rows,
     vectors: np.ndarray,
-    model: FittedModel | None,
+    model: FittedModel,
     least: float | None,
     max_distance: float | None,
     memory: int | None,
 ) -> tuple[close.ClosePairs, np.ndarray]:
     """Find the pairs of entries with a least score, strongest first, and their scores [P]."""
-    spreads = model.spreads(neighbor_distances(vectors)) if model else np.zeros(len(vectors))
+    spreads = model.spreads(neighbor_distances(vectors))
     limit, keep = np.inf if max_distance is None else max_distance, None
     codes, found = [np.zeros(0, np.int64)], [np.zeros(0)]  # of pairs with a score, and that
     if least is not None:
-        scorer, logit = require_model(model), logit_of(least)
-        limit = min(limit, scorer.reach(least, spreads))
+        logit = logit_of(least)
+        limit = min(limit, model.reach(least, spreads))
 
         def keep(pairs: close.Pairs) -> np.ndarray:
             means = (spreads[pairs.first] + spreads[pairs.second]) / 2
-            near = scorer.without_guards(pairs.distances, means) >= logit
+            near = model.without_guards(pairs.distances, means) >= logit
             part = pairs.where(near)
-            scores = _score(rows, part, scorer, spreads)
+            scores = _score(rows, part, model, spreads)
             codes.append(part.first * len(vectors) + part.second)
             found.append(scores)
             near[near] = scores >= least
@@ -269,17 +266,16 @@ def _score_near(
 
     near = _search(rows, vectors, limit, keep, memory)
     pairs = near.pairs.where(rows.folded[near.pairs.first] != rows.folded[near.pairs.second])
-    scores = np.full(len(pairs.first), np.nan)
     if least is not None:
         ordered, places = np.unique(np.concatenate(codes), return_index=True)
         at = np.searchsorted(ordered, pairs.first * len(vectors) + pairs.second)
         scores = np.concatenate(found)[places[at]]
-    elif model:
+    else:
         with progress("scoring"):
             scores = _score(rows, pairs, model, spreads)
     copies = _copies_across(rows)
     pairs = close.Pairs(*map(np.concatenate, zip(copies, pairs, strict=True)))
-    scores = np.append(np.full(len(copies.first), 1.0 if model else np.nan), scores)
+    scores = np.append(np.ones(len(copies.first)), scores)
     order = _strongest_first(pairs, scores)
     return near._replace(pairs=pairs.where(order)), scores[order]
 
@@ -342,5 +338,4 @@ def _strongest_first(pairs: close.Pairs, scores: np.ndarray) -> np.ndarray:
     """Order pairs by score, then by distance; of equal ones, the first entries come first."""
     distances = pairs.distances.astype(np.float64)
     nearness = _NEAR * distances / (1 + distances)
-    strength = np.where(np.isnan(scores), -distances, scores - nearness)
-    return np.lexsort((pairs.second, pairs.first, -strength))
+    return np.lexsort((pairs.second, pairs.first, nearness - scores))

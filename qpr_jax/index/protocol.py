@@ -45,8 +45,8 @@ class Hit(NamedTuple):
     """An indexed question that a search found.
 
     distance: squared Euclidean, or the inner product times -1.
-    score: how likely it means the same as the query, 0 to 1, by the two texts alone; None without a
-      model of pairs.
+    score: how likely it means the same as the query, 0 to 1, by the two texts alone; None where the
+      distance orders hits.
     payload: what was stored with the question, or None.
     column: the column of the payload whose text matched; None: the question did.
     """

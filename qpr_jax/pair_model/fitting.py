@@ -48,8 +48,7 @@ class _Rows(NamedTuple):
 
 
 def refit(
-    start_model: PlainModel | WordsModel | None,
-    encoder: str,
+    model: PlainModel | WordsModel,
     labeled: QuestionPairs,
     vectors: np.ndarray,
 ) -> tuple[PlainModel | WordsModel, dict[str, Any]]:
@@ -60,20 +59,18 @@ def refit(
     duplicates, either.
 
     Args:
-      start_model: the model so far; None: a first one.
-      encoder: the fingerprint of the encoder.
+      model: the one so far.
       vectors: float32 [n, d] of the questions.
 
     Returns:
-      The model and facts: how well its scores fit the labels `before`, None for a first model, and,
-      by cross-validation, `after`.
+      The model and facts: how well its scores fit the labels `before`, and, by cross-validation,
+      `after`.
 
     Raises:
       UserError: there are too few labels, or held-out labels fit the new scores no better.
     """
     weights = np.ones(len(labeled.pairs)) if labeled.weights is None else labeled.weights
     _check(weights)
-    model = start_model or _first_model(encoder, vectors)
     rows = _read(model, labeled, vectors, weights * (len(weights) / weights.sum()))
     if not 0 < rows.labels.sum() < len(rows.labels):
         what = "expected labels of duplicates and of others, got one kind"
@@ -84,7 +81,7 @@ def refit(
     bins = int(np.clip(count // 20, 1, BINS))
     scores = probability(_logits(start, rows.inputs))
     clusters = connect(len(labeled.questions), labeled.pairs[labeled.is_duplicate])
-    facts["before"] = _quality(scores, rows, bins) if start_model else None
+    facts["before"] = _quality(scores, rows, bins)
     facts["after"] = _quality(_held_out_scores(start, rows, clusters), rows, bins)
     _require_gain(facts)
     pairs, settings = _fit(start, rows), {"labels": facts}
@@ -123,29 +120,12 @@ def _held_out_scores(start: np.ndarray, rows: _Rows, clusters: np.ndarray) -> np
 
 
 def _require_gain(facts: dict[str, Any]) -> None:
-    """UserError where held-out labels fit the new scores no better than the old ones.
-
-    Without old ones, no better than the share of duplicates alone.
-    """
-    after = facts["after"]["brier"]
-    least = facts["before"]["brier"] if facts["before"] else facts["after"]["base_brier"]
-    if after >= least:
-        than = "the old ones" if facts["before"] else "the share of duplicates alone"
-        what = f"held-out labels fit the new scores no better than {than}"
-        scores = f"(Brier score {after:.3f}, {least:.3f})"
-        raise UserError(f"{what} {scores}, so nothing is changed", remedy=_MORE)
-
-
-def _first_model(encoder: str, vectors: np.ndarray) -> PlainModel:
-    """Make a model for an encoder without one, from vectors float32 [n, d] of some texts.
-
-    Its scale is the variance of the vectors; its weights are about those of `minilm`.
-    """
-    scale = max(float(((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1).mean()), 1e-9)
-    around = float(np.nanmedian(np.append(neighbor_distances(vectors), 2 * scale))) / (2 * scale)
-    weights = (3.0, 3.0, -0.3, -6.0, -6.0, -6.0, -6.0, -6.0, -1.5, -2.0)
-    hits = (7.0, 0.0, -0.5, -1.2, -1.2, -0.5, -1.2, 0.0, -5.5)
-    return PlainModel(encoder, weights, hits, around, scale)
+    """UserError where held-out labels fit the new scores no better than the old ones."""
+    before, after = (facts[name]["brier"] for name in ("before", "after"))
+    if after >= before:
+        what = "held-out labels fit the new scores no better than the old ones "
+        what += f"(Brier score {after:.3f}, {before:.3f}), so nothing is changed"
+        raise UserError(what, remedy=_MORE)
 
 
 def _read(

@@ -1,6 +1,7 @@
 """The plain model of pairs: distance, density and guards; no labels of the user are needed.
 
-It is fitted to labeled tables of unlike kinds (`experiments.transfer`). Of two texts with the
+Its weights serve any encoder: they are those of ten labeled tables of unlike kinds, rounded
+(`experiments.transfer`). Of two texts with the
 squared distance d, u = d / (2 scale) is 1 - cosine where vectors have length 1. What is near
 depends on the table: r = (log v + log v') / 2 - log u, where v is the mean u of each text and its
 second to sixth nearest texts. It is CSLS (Conneau et al. 2018) with the logarithms of distances. A
@@ -9,7 +10,10 @@ hit of a search is scored by u and guards alone.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import importlib.resources
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +21,7 @@ from typing import Any
 import faiss
 import numpy as np
 
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, read_manifest, write_folder
 from qpr_jax.index.close_pairs import EXACT, index_of_lists
@@ -26,12 +31,19 @@ from qpr_jax.running import progress
 FORMAT = "qpr_jax pair model 1"
 DEPTH = 20  # hits of a search
 SURE = 0.999  # the largest score of texts that are not copies
-_ROWS = 25  # of a table, that weigh as much as `around`
+_ROWS = 25  # of a table, that weigh as much as AROUND
 LEAST = 0.002  # the least u or v whose logarithm is taken
 _FIRST, _LAST = 2, 6  # the nearest texts that count; the first may be a duplicate
 _CHUNK = 4096  # texts whose nearest are searched at once
 _PROBES = 8  # lists that are searched
 GUARDED = 0.06  # the least u of texts with a guard
+# Weights of GUARDS. Most turn down any pair. Of hits, more lowers the first hit, or "has an
+# answer", of some table.
+OF_PAIRS = (-0.3, -8.0, -8.0, -8.0, -8.0, -8.0, -1.5)
+OF_HITS = (0.0, -0.5, -1.2, -1.2, -0.5, -1.2, 0.0)
+PAIRS, HITS = (3.0, 3.0, *OF_PAIRS, -2.3), (6.0, *OF_HITS, -4.6)
+AROUND = 0.5  # the v of a text of a table without others: about the median of tables
+_SOME = 128  # texts that tell the scale of an encoder
 
 
 @dataclass(frozen=True)
@@ -42,7 +54,6 @@ class PlainModel:
       encoder: the fingerprint of the encoder.
       pairs: weights of 1 - u, r and each of GUARDS, then the bias, for pairs of a table.
       hits: weights of 1 - u and each of GUARDS, then the bias, for hits of a search.
-      around: the v of a text of a table without others.
       scale: half of the squared distance of two unrelated texts.
       precisions: for thresholds, as "0.5", the least and the largest precision of the pairs of
         tables that were left out of the fit.
@@ -52,7 +63,6 @@ class PlainModel:
     encoder: str
     pairs: tuple[float, ...]
     hits: tuple[float, ...]
-    around: float
     scale: float = 1.0
     precisions: dict[str, tuple[float, float]] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -65,11 +75,11 @@ class PlainModel:
     def spreads(self, neighbor_distances: np.ndarray) -> np.ndarray:
         """Compute log v of the n texts of a table, float64 [n], from `neighbor_distances`.
 
-        Of few texts v is drawn to `around`; NaN becomes it.
+        Of few texts v is drawn to AROUND; NaN becomes it.
         """
         share = len(neighbor_distances) / (len(neighbor_distances) + _ROWS)
-        means = np.where(np.isnan(neighbor_distances), self.around, self._u(neighbor_distances))
-        return np.log(np.maximum(share * means + (1 - share) * self.around, LEAST))
+        means = np.where(np.isnan(neighbor_distances), AROUND, self._u(neighbor_distances))
+        return np.log(np.maximum(share * means + (1 - share) * AROUND, LEAST))
 
     def logits(
         self,
@@ -117,6 +127,18 @@ class PlainModel:
 
     def _u(self, distances: np.ndarray) -> np.ndarray:
         return np.asarray(distances, np.float64) / (2 * self.scale)
+
+
+def general_model(encoder: Encoder) -> PlainModel:
+    """Make the model of an encoder that has none of its own.
+
+    Its scale is the variance of the vectors of some texts of the package.
+    """
+    table = importlib.resources.files("qpr_jax.data").joinpath("sample_files", "questions.csv")
+    rows = csv.DictReader(table.read_text(encoding="utf-8").splitlines())
+    vectors = encoder.encode([row["question"] for row in itertools.islice(rows, _SOME)])
+    scale = max(float(((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1).mean()), LEAST)
+    return PlainModel(encoder.fingerprint, PAIRS, HITS, scale=scale)
 
 
 def neighbor_distances(vectors: np.ndarray) -> np.ndarray:
@@ -178,7 +200,7 @@ def read_plain(folder: StrPath) -> PlainModel:
     try:
         found = PlainModel(**{name: manifest[name] for name in names})
         found = dataclasses.replace(found, pairs=tuple(found.pairs), hits=tuple(found.hits))
-        weights = np.array([*found.pairs, *found.hits, found.around, found.scale], float)
+        weights = np.array([*found.pairs, *found.hits, found.scale], float)
         fits = (len(found.pairs), len(found.hits)) == (3 + len(GUARDS), 2 + len(GUARDS))
         fits = fits and bool(np.isfinite(weights).all()) and min(found.pairs[:2]) >= 0
         fits = fits and max(found.pairs[2:-1]) <= 0 < min(sum(found.pairs[:2]), found.scale)

@@ -227,7 +227,7 @@ class Explanation(NamedTuple):
 
     Attributes:
       distance: by the encoder.
-      score: how likely the two mean the same, as `Hit.score`; None without a model of pairs.
+      score: how likely the two mean the same, as `Hit.score`.
       guards: those that lower the score (`pair_model.guards`).
       differences: words, numbers and negation in which the two differ.
     """

@@ -37,6 +37,7 @@ from qpr_jax.locations import FittedModel, read_encoder_and_model
 from qpr_jax.pair_model.features import FeatureExtractor, zero_weights
 from qpr_jax.pair_model.fitting import logistic, refit
 from qpr_jax.pair_model.guards import contrasts
+from qpr_jax.pair_model.plain import general_model
 from qpr_jax.pair_model.terms import Frequencies
 from qpr_jax.pair_model.words import Network, WordsModel
 from qpr_jax.running import progress
@@ -235,10 +236,10 @@ def train_pair_model(
     encoder: Encoder,
     vectors: np.ndarray,
     index: Vectors,
-) -> FittedModel | None:
+) -> FittedModel:
     """Train the words model of a run, or fit that of the encoder that training started from.
 
-    A few pairs are not enough for one of its own.
+    A few pairs are not enough for one of its own; without a start it has the general one.
     """
     words = None
     if config.rerank.candidates:
@@ -254,19 +255,17 @@ def train_pair_model(
             )
     if words is None and dataset.start:
         return inherit(config.encoder.pretrained, dataset, encoder, vectors)
-    return words
+    return words or general_model(encoder)
 
 
 def inherit(
     start: str, dataset: TrainDataset, encoder: Encoder, vectors: np.ndarray
-) -> FittedModel | None:
+) -> FittedModel:
     """Take the model of pairs that training started from, fitted to pairs that are held out.
 
-    Returns None where the start has none. vectors: float32 [Q, d], of all questions.
+    vectors: float32 [Q, d], of all questions.
     """
     start_model = read_encoder_and_model(start)[1]
-    if start_model is None:
-        return None
     changes: dict[str, Any] = {"encoder": encoder.fingerprint}
     if isinstance(start_model, WordsModel):
         changes["embeddings"] = encoder
@@ -276,7 +275,7 @@ def inherit(
     held_out = dataset.splits.split_of == VALIDATION
     labeled = dataset.data.subset(held_out)
     try:
-        model, facts = refit(model, encoder.fingerprint, labeled, vectors[held_out])
+        model, facts = refit(model, labeled, vectors[held_out])
     except UserError as error:
         log.info("the scores of pairs are those of %s: %s", start, error.what)
         return model

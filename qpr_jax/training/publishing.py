@@ -67,7 +67,7 @@ def model_card(
     name: str,
     encoder: Encoder,
     run: pathlib.Path,
-    model: FittedModel | None,
+    model: FittedModel,
     *,
     licence: str,
     data: str,

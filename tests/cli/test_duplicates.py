@@ -8,6 +8,7 @@ import pandas as pd
 import qpr_jax
 from qpr_jax import Retriever
 from qpr_jax.files import locked
+from qpr_jax.pair_model.plain import SURE
 from tests.cli.conftest import QUESTIONS, TABLE
 from tests.kills import killed_at
 from tests.tables import read_table
@@ -134,7 +135,7 @@ def test_lines_of_standard_input(done, run, tmp_path):
     done("duplicates", "-", *options, given="\n".join(texts).encode())
     (pair,) = read_table(tmp_path / "d" / "pairs.jsonl")
     assert pair.pop("distance") < 0.2
-    expected = {"id1": 0, "id2": 3, "score": None, "question1": texts[0], "question2": texts[3]}
+    expected = {"id1": 0, "id2": 3, "score": SURE, "question1": texts[0], "question2": texts[3]}
     assert pair == expected
 
 

@@ -31,9 +31,10 @@ def test_indexed_and_searched(done, objects, index):
     table = [line.split("\t") for line in out.splitlines()]
     assert table[0] == ["query", "query_id", "id", "question", "distance", "score", "payload"]
     assert [len(row) for row in table] == [7] * 5
-    assert {(row[1], row[5], row[6]) for row in table[1:]} == {("", "", "")}
+    assert {(row[1], row[6]) for row in table[1:]} == {("", "")}
+    assert all(0 <= float(row[5]) < 1 for row in table[1:])
     assert {int(row[2]) for row in table[1:]} == {*QUESTIONS}
-    nothing = ("--output", "tsv", "--query", "rice", "--min-score", 0.5)  # the run has no scores
+    nothing = ("--output", "tsv", "--query", "rice", "--min-score", 1)
     assert done("search", index, *nothing)[0].split() == table[0]
 
 
@@ -73,7 +74,7 @@ def test_replaced_questions_are_counted_and_equal_texts_printed_once(qpr, done, 
     _, stderr = done("add", index, "--format", "jsonl", given=given)
     assert "2 added, 0 replaced" in stderr
     asked = ("search", index, "--query", "how to cook rye", "-k", 3, "--rerank", "false")
-    assert objects(*asked, "--min-score", 0.5) == []  # the index has no calibration
+    assert {row["score"] for row in objects(*asked, "--min-score", 1)} == {1.0}
     assert {row["id"] for row in objects(*asked)[:2]} == {900, 901}
     assert [row["question"] for row in objects(*asked, "--distinct")].count("How to cook rye?") == 1
 
@@ -83,14 +84,11 @@ def test_what_is_not_found_is_said_on_standard_error(qpr, refused, index, monkey
         (("--query", ""), 'no hits for ""'),
         (("--query", " ", "--query", "\t", "--output", "tsv"), "and 1 other query"),
         (("--query", "rice", "--min-score", 1), 'no hits of a score of 1 or more for "rice"'),
-        (("--query", "rice", "--min-score", 1), "this index has no scores; `qpr calibrate`"),
     ):
         status, out, said = qpr("search", index, *words)
         assert (status, out.count("\n")) == (0, "tsv" in words)
         assert line in said
     assert "no hits" not in qpr("search", index, "--query", "rice")[2]
-    write_words(index)
-    assert "no scores" not in qpr("search", index, "--query", "rye", "--min-score", 1)[2]
     refused("got 88 that no question has (did you mean `8`?)", "remove", index, "--id", "88")
     retriever = Retriever.load(index)
     with pytest.raises(KeyError, match="did you mean `8`"):

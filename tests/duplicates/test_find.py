@@ -8,7 +8,7 @@ import pytest
 from qpr_jax import Retriever, UserError, find_duplicates, read_encoder
 from qpr_jax.duplicates.search import _strongest_first
 from qpr_jax.index.close_pairs import Pairs
-from qpr_jax.pair_model.plain import probability
+from qpr_jax.pair_model.plain import general_model, probability
 from tests.refused import check_refused
 from tests.runs import WORDS
 from tests.tables import read_table
@@ -251,18 +251,11 @@ def test_wrong_arguments(run):
 
 def test_an_encoder_is_an_object_or_a_folder(run):
     texts = texts_of(20)
-    alone = find_duplicates(texts, encoder=read_encoder(run), max_distance=0.5).pairs
-    found = find_duplicates(texts, encoder=run, max_distance=0.5).pairs
-    assert [pair[:2] for pair in alone] == [pair[:2] for pair in found] != []
-    assert {pair.score for pair in alone if pair.distance} == {None}  # the folder has a calibration
-
-
-def test_a_threshold_needs_a_calibration(encoder_run):
-    with pytest.raises(UserError, match=r"no model of pairs, so .* no scores; give"):
-        find_duplicates(["a", "b"], encoder=encoder_run)
-    found = find_duplicates(["learn python", "LEARN PYTHON"], encoder=encoder_run, max_distance=1)
-    assert found.pairs[0].score is None
-    assert found.groups[0].weakest is None
+    alone = find_duplicates(texts, encoder=read_encoder(run), max_distance=0.5)
+    found = find_duplicates(texts, encoder=run, max_distance=0.5)
+    ends = [sorted(pair[:2] for pair in pairs) for pairs in (alone, found)]
+    assert ends[0] == ends[1] != []
+    assert alone.model == general_model(read_encoder(run)) != found.model  # the folder has one
 
 
 def test_it_prints(run):

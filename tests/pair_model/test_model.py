@@ -14,6 +14,7 @@ from qpr_jax.locations import PAIR_MODEL, model_facts, read_pair_model, save_pai
 from qpr_jax.pair_model.cross_encoder import read_cross_encoder
 from qpr_jax.pair_model.fitting import calibrate
 from qpr_jax.pair_model.hits import score_hits
+from qpr_jax.pair_model.plain import general_model
 from qpr_jax.pair_model.words import pair_features
 from qpr_jax.retriever import Retriever
 from tests.pair_model.models import WordEncoder, plain_model, words_model
@@ -80,7 +81,7 @@ def test_what_orders_hits():
     assert Retriever(LongEncoder(), products, model).ordering(None) is None
     assert Retriever(WordEncoder(), store_of(metric="ip"), model).ordering(None) is model
     alone = Retriever(WordEncoder(), store_of())
-    assert alone.ordering(None) is None
+    assert alone.ordering(None) == general_model(WordEncoder())
     check_refused(
         Retriever.ordering,
         *((retriever, word, "None, False or 'cross_encoder'") for word in ("light", True, 1, "")),

@@ -13,7 +13,7 @@ from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.evaluation.scores import read_ranks
 from qpr_jax.locations import PAIR_MODEL, save_pair_model
 from qpr_jax.pair_model.features import FeatureExtractor, zero_weights
-from qpr_jax.pair_model.plain import PlainModel
+from qpr_jax.pair_model.plain import PAIRS, PlainModel, general_model, read_plain
 from qpr_jax.pair_model.terms import Frequencies
 from qpr_jax.pair_model.words import WEIGHTS, WORD_WEIGHTS, read_words
 from qpr_jax.training import pair_model_job, pair_network
@@ -219,13 +219,13 @@ def test_a_killed_pair_model_is_trained_again_to_the_same_bits(finished, killed)
         assert report[split] == finished[1][split]
 
 
-def test_of_too_few_queries_no_pair_model_is_made(killed, monkeypatch, caplog):
+def test_of_too_few_queries_no_words_model_is_made(killed, monkeypatch, caplog):
     monkeypatch.setattr(pair_model_job, "MIN_QUERIES", 1000)
     report = train_and_evaluate(load_config("synthetic_sdml:smoke", {"devices": 2}), killed)
     assert "no words model: expected 1000 validation questions or more" in caplog.text
     assert "pair_model" not in report
     assert "reranked" not in report["test"]
-    assert not (killed / "export" / PAIR_MODEL).exists()
+    assert read_plain(killed / "export" / PAIR_MODEL).pairs == PAIRS
 
 
 def test_a_run_without_a_model_of_its_own_fits_that_of_its_start(encoder_run, tmp_path):
@@ -242,9 +242,9 @@ def test_a_run_without_a_model_of_its_own_fits_that_of_its_start(encoder_run, tm
         held_out = SimpleNamespace(data=data, splits=splits)
         return inherit(str(start), held_out, encoder, vectors[: 2 * count])
 
-    assert fitted(20) is None
+    assert fitted(2).pairs == general_model(encoder).pairs
     pairs, hits = (3.0, 3.0, *[-1.0] * 7, -2.0), (7.0, *[0.0] * 7, -5.0)
-    start_model = PlainModel(encoder.fingerprint, pairs, hits, 0.4)
+    start_model = PlainModel(encoder.fingerprint, pairs, hits)
     save_pair_model(start / "export", start_model)
     assert (fitted(2).pairs, fitted(2).settings["start"]) == (start_model.pairs, str(start))
     assert fitted(20).settings["labels"]["labels"] == 20
