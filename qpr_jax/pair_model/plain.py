@@ -36,7 +36,7 @@ LEAST = 0.002  # the least u or v whose logarithm is taken
 _FIRST, _LAST = 2, 6  # the nearest texts that count; the first may be a duplicate
 _CHUNK = 4096  # texts whose nearest are searched at once
 _PROBES = 8  # lists that are searched
-GUARDED = 0.06  # the least u of texts with a guard
+GUARDED = 0.08  # the least u of texts with a guard
 # Weights of GUARDS. Most turn down any pair. Of hits, more lowers the first hit, or "has an
 # answer", of some table.
 OF_PAIRS = (-0.3, -8.0, -8.0, -8.0, -8.0, -8.0, -1.5)
