@@ -66,8 +66,8 @@ def cluster_files(folder: StrPath) -> list[pathlib.Path]:
 
 
 def content_hash(path: StrPath) -> str:
-    """Return a hash of tables at `path`, in any order, or of a folder of `make_folder`."""
-    files = cluster_files(path) if is_made(path) else table_files([str(path)])
+    """Return a hash of the files at `path`, of any name and order, or of those of `make_folder`."""
+    files = cluster_files(path) if is_made(path) else table_files([path], format="lines")
     digests = sorted(map(sha256_of, files))
     combined = hashlib.sha256("".join(digests).encode()).hexdigest()
     return digests[0] if len(digests) == 1 else combined
