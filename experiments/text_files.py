@@ -22,20 +22,7 @@ Reader = Callable[[bytes], Iterator[str]]
 PACKED = {".gz": gzip.decompress, ".dz": gzip.decompress, ".bz2": bz2.decompress}
 _SKIPPED = {"script", "style", "pre", "nav", "head", "textarea", "svg"}
 _UNUSED = {"05", "15", "18", "20"}  # WordNet's files of animals, places, persons, plants
-_PASSAGE = {
-    "p",
-    "li",
-    "dt",
-    "dd",
-    "div",
-    "section",
-    "br",
-    "hr",
-    "td",
-    "th",
-    "blockquote",
-    "table",
-} | {f"h{level}" for level in range(1, 7)}
+_PASSAGE = re.compile("p|li|dt|dd|div|section|br|hr|td|th|blockquote|table|h[1-6]")
 
 
 class _Passages(HTMLParser):
@@ -51,14 +38,14 @@ class _Passages(HTMLParser):
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         if tag in _SKIPPED:
             self.skipped.append(tag)
-        if tag in _PASSAGE or tag in _SKIPPED:
+        if _PASSAGE.fullmatch(tag) or tag in _SKIPPED:
             self.end()
         self.tables += tag == "table"
 
     def handle_endtag(self, tag: str) -> None:
         if tag in self.skipped:
             del self.skipped[self.skipped.index(tag) :]
-        if tag in _PASSAGE:
+        if _PASSAGE.fullmatch(tag):
             self.end()
         self.tables -= tag == "table" and self.tables > 0
 
