@@ -24,6 +24,7 @@ compute in float32.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import sys
@@ -177,14 +178,19 @@ def slice_bias(graph: Graph, bias: np.ndarray) -> tuple[str, ...]:
     return no_bias, no_padding, graph.add("Slice", graph.constant(bias[None]), first, lengths, axes)
 
 
-def build_model(
-    shape: BertShape, weights: dict[str, Any], max_tokens: int, bias: np.ndarray | None = None
-) -> bytes:
-    """Return the ONNX file of a BERT: token ids int64 [n, L] to vectors float32 [n, d].
+def build_encoder(
+    shape: BertShape,
+    weights: dict[str, Any],
+    tokenizer: bytes,
+    max_tokens: int,
+    bias: np.ndarray | None = None,
+) -> OnnxEncoder:
+    """Build a BERT in ONNX: token ids int64 [n, L] to vectors float32 [n, d].
 
     Args:
       shape: of the model.
       weights: parameters of `models.bert.BertEncoder`.
+      tokenizer: the contents of its file.
       max_tokens: of a text.
       bias: float32 [heads, max_tokens, max_tokens], which attention adds; None: nothing.
     """
@@ -213,23 +219,23 @@ def build_model(
         ir_version=8,
         producer_name="qpr_jax",
     )
-    return bytes(model.SerializeToString())
+    return OnnxEncoder(
+        model=bytes(model.SerializeToString()),
+        tokenizer=tokenizer,
+        dimension=shape.hidden_size,
+        max_tokens=max_tokens,
+        normalize=shape.normalize,
+        vocabulary_size=shape.vocab_size,
+    )
 
 
 def in_eight_bits(encoder: TransformerEncoder) -> OnnxEncoder:
     """Convert an encoder; UserError for another pooling than the mean."""
     if encoder.shape.pooling != "mean":
         raise UserError(f"expected an encoder that pools by the mean, got {encoder.shape.pooling}")
-    shape = encoder.shape
-    return OnnxEncoder(
-        model=build_model(shape, encoder.weights, encoder.max_tokens),
-        tokenizer=encoder.contents[TOKENIZER],
-        dimension=shape.hidden_size,
-        max_tokens=encoder.max_tokens,
-        normalize=shape.normalize,
-        vocabulary_size=shape.vocab_size,
-        settings=encoder.settings,
-    )
+    tokenizer, limit = encoder.contents[TOKENIZER], encoder.max_tokens
+    built = build_encoder(encoder.shape, encoder.weights, tokenizer, limit)
+    return dataclasses.replace(built, settings=encoder.settings)
 
 
 def buckets(count: int) -> np.ndarray:
@@ -263,14 +269,8 @@ def read_mpnet(folder: pathlib.Path) -> OnnxEncoder:
     tensors = parse_tensors((folder / WEIGHTS).read_bytes(), str(folder))
     weights = parse_weights(as_bert(tensors, count), shape, folder)
     heads = tensors["encoder.relative_attention_bias.weight"][buckets(count)]  # [L, L, heads]
-    return OnnxEncoder(
-        model=build_model(shape, weights, count, heads.transpose(2, 0, 1)),
-        tokenizer=(folder / TOKENIZER).read_bytes(),
-        dimension=shape.hidden_size,
-        max_tokens=count,
-        normalize=shape.normalize,
-        vocabulary_size=shape.vocab_size,
-    )
+    tokenizer = (folder / TOKENIZER).read_bytes()
+    return build_encoder(shape, weights, tokenizer, count, heads.transpose(2, 0, 1))
 
 
 def main() -> int:

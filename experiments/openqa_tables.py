@@ -54,12 +54,7 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     return [*lines, *section("The preset", preset_table(scores, [FULL]))]
 
 
-STUDY = Study(
-    name="openqa_tables",
-    trials=[*TRIALS, FULL],
-    page=page,
-    smoke=("pairwise_sdml",),
-)
+STUDY = Study(name="openqa_tables", trials=[*TRIALS, FULL], page=page, smoke=("pairwise_sdml",))
 
 if __name__ == "__main__":
     STUDY.main()

@@ -246,12 +246,7 @@ def preset_table(scores: Scores, trials: Sequence[Trial]) -> list[str]:
     return score_table(scores, titles(trials), columns, "per query")
 
 
-STUDY = Study(
-    name="paper_tables",
-    trials=TRIALS,
-    page=page,
-    smoke=("tfidf", "sdml", "tl_ssd"),
-)
+STUDY = Study(name="paper_tables", trials=TRIALS, page=page, smoke=("tfidf", "sdml", "tl_ssd"))
 
 if __name__ == "__main__":
     STUDY.main()

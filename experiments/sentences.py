@@ -64,10 +64,7 @@ def is_sentence(text: str, fewest: int = 3) -> bool:
 
 
 def plain_message(text: str) -> str:
-    """Remove tags, accelerators and the fields that a program fills from a message.
-
-    A message that says little without its fields is empty.
-    """
+    """Remove tags, accelerators and fields from a message; it is empty if it says little then."""
     text = _TAG.sub(" ", text)
     filled = _FIELD.sub(" ", text)
     plain = " ".join(_LOOSE.sub(" ", _ACCELERATOR.sub("", filled)).split())

@@ -147,10 +147,7 @@ def read_wordnet(data: bytes) -> Iterator[str]:
 
 
 def read_po(data: bytes) -> Iterator[str]:
-    """Read the messages of a catalog of gettext (.po, .pot) as the program has them.
-
-    Where a message has but a name, a comment `Default:` has the words.
-    """
+    """Read the messages of a gettext catalog; where one has but a name, its comment `Default:`."""
     text = re.sub(r'"\s*\n(?:#\.\s)?"', "", _decoded(data))
     for found in re.finditer(r'^(?:msgid(?:_plural)?|#\. Default:) "(.+)"$', text, re.MULTILINE):
         yield re.sub(r"\\(.)", r"\1", found[1].replace("\\n", " "))

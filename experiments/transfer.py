@@ -214,10 +214,7 @@ def _shown(values: Sequence[float]) -> list[str]:
 
 
 def write_model(path: pathlib.Path, name: str, evidence: Sequence[Evidence], fit: Fit) -> None:
-    """Fit a model to all tables and write it.
-
-    Its precisions are those of each table left out: their first and third quartile.
-    """
+    """Fit a model to all tables; write it with the quartiles of precisions on tables left out."""
     found = []
     for one, scored in zip(evidence, leave_one_out(evidence, fit), strict=True):
         assert scored.probabilities is not None

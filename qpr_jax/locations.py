@@ -64,10 +64,7 @@ def save_encoder_and_model(encoder: Encoder, model: FittedModel | None, folder: 
 
 
 def read_encoder_and_model(named: StrPath | Encoder) -> tuple[Encoder, FittedModel | None]:
-    """Read an encoder, as `read_encoder` does, and its model of pairs.
-
-    named: or an encoder itself, which has none.
-    """
+    """Read an encoder, as `read_encoder` does, with its model of pairs; an object has none."""
     if not isinstance(named, str | os.PathLike):
         return named, None
     folder = run_encoder_folder(named)
@@ -104,11 +101,7 @@ def open_store(location: StrPath) -> Store:
 
 
 def copy_store(
-    store: Store,
-    location: StrPath,
-    encoder: Encoder,
-    encoder_name: str,
-    save_encoder: SaveEncoder,
+    store: Store, location: StrPath, encoder: Encoder, encoder_name: str, save_encoder: SaveEncoder
 ) -> Store:
     """Write the questions of a store to another location; arguments as of `Store.build`."""
     kind = store_class(location)

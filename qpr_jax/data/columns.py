@@ -296,10 +296,7 @@ class Columns:
 
 
 def _usual(names: Sequence[str], usual: Sequence[str], start: str, remedy: str) -> str:
-    """Return the usual name, the first of `usual` before others.
-
-    "" for none, UserError for several.
-    """
+    """Return the usual name, the first of `usual` first; "" for none, UserError for several."""
     found = [name for name in dict.fromkeys(names) if name.strip().lower() in usual]
     best = [name for name in found if name.strip().lower() == usual[0]]
     if len(best) != 1 and len(found) > 1:

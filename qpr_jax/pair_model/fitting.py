@@ -106,10 +106,7 @@ def refit(
 
 
 def _held_out_scores(start: np.ndarray, rows: _Rows, clusters: np.ndarray) -> np.ndarray:
-    """Score each pair by a fit to the pairs of other clusters: float64 [m].
-
-    clusters: int64 [n], of the texts.
-    """
+    """Score each pair by a fit to those of other clusters, int64 [n] of the texts: float64 [m]."""
     names, numbers = np.unique(clusters[rows.pairs], return_inverse=True)
     folds = np.random.default_rng(0).permutation(len(names)) % FOLDS
     sides = folds[numbers.reshape(rows.pairs.shape)]
@@ -123,10 +120,7 @@ def _held_out_scores(start: np.ndarray, rows: _Rows, clusters: np.ndarray) -> np
 
 
 def _require_gain(facts: dict[str, Any]) -> None:
-    """UserError where held-out labels fit the new scores no better than the old ones.
-
-    Without old ones, no better than the share of duplicates alone.
-    """
+    """UserError where held-out labels fit no better than before, or than their share alone."""
     after = facts["after"]["brier"]
     least = facts["before"]["brier"] if facts["before"] else facts["after"]["base_brier"]
     if after >= least:

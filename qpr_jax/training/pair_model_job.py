@@ -236,10 +236,7 @@ def train_pair_model(
     vectors: np.ndarray,
     index: Vectors,
 ) -> FittedModel | None:
-    """Train the words model of a run, or fit that of the encoder that training started from.
-
-    A few pairs are not enough for one of its own.
-    """
+    """Train the words model of a run, or fit that of its start, for which few pairs suffice."""
     words = None
     if config.rerank.candidates:
         with progress("words model"):
