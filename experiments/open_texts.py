@@ -34,9 +34,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from experiments.left_out import read_log, scored_texts, split_logs
 from experiments.text_files import file_sentences
-from experiments.transfer_tables import add_options, read_tables, text_keys
+from experiments.transfer_tables import (
+    add_options,
+    read_log,
+    read_tables,
+    scored_texts,
+    split_logs,
+    text_keys,
+)
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.parallel_sentences import read_translations
 from qpr_jax.encoders.load import load_encoder

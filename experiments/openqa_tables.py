@@ -11,8 +11,16 @@ from __future__ import annotations
 import pathlib
 
 from experiments.pages import section
-from experiments.paper_numbers import ALL_CLAIMS, OPEN_DOMAIN, claim_lines, paper_table
-from experiments.paper_tables import CHANGES, ROWS, preset_table, worse_rows
+from experiments.paper_tables import (
+    ALL_CLAIMS,
+    CHANGES,
+    OPEN_DOMAIN,
+    ROWS,
+    claim_lines,
+    paper_table,
+    preset_table,
+    worse_rows,
+)
 from experiments.scores import Scores
 from experiments.study import Study, Trial
 
@@ -46,12 +54,7 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     return [*lines, *section("The preset", preset_table(scores, [FULL]))]
 
 
-STUDY = Study(
-    name="openqa_tables",
-    trials=[*TRIALS, FULL],
-    page=page,
-    smoke=("pairwise_sdml",),
-)
+STUDY = Study(name="openqa_tables", trials=[*TRIALS, FULL], page=page, smoke=("pairwise_sdml",))
 
 if __name__ == "__main__":
     STUDY.main()

@@ -91,10 +91,7 @@ def split_columns(search: str, show: Show) -> list[Column]:
 
 
 def score_table(
-    scores: Scores,
-    rows: Mapping[str, str],
-    columns: Sequence[Column],
-    head: str = "",
+    scores: Scores, rows: Mapping[str, str], columns: Sequence[Column], head: str = ""
 ) -> list[str]:
     """Return a table of the rows that have scores; nothing if none has.
 

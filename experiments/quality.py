@@ -198,13 +198,7 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
     ]
 
 
-STUDY = Study(
-    name="quality",
-    trials=TRIALS,
-    measure=measure,
-    page=page,
-    smoke=(BM25, PACKAGED),
-)
+STUDY = Study(name="quality", trials=TRIALS, measure=measure, page=page, smoke=(BM25, PACKAGED))
 
 if __name__ == "__main__":
     STUDY.main()

@@ -74,10 +74,7 @@ class QuestionSet(NamedTuple):
 
 
 def read_set(name: str, most: int = MOST) -> QuestionSet:
-    """Read a set of `SOURCES`; the same questions each time. UserError where its file is missing.
-
-    most: questions at most.
-    """
+    """Read at most `most` questions of a set of `SOURCES`; UserError without its file."""
     path = pathlib.Path(os.environ.get("QPR_DATA_DIR", "."), SOURCES[name])
     if not path.is_file():
         what = f"{path}: expected the file of `{name}`, found none"

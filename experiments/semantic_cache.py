@@ -42,10 +42,8 @@ def ask(encoder: str, cached: dict[str, home.Meaning], asked: list[home.Question
             cache.put(text, "")
         for kind, text, meaning in asked:
             near = cache.retriever.search(text, k=20, rerank=False)[0]
-            cosines, first = (
-                [1 - hit.distance / 2 for hit in near],
-                cache.retriever.search(text)[0][0],
-            )
+            cosines = [1 - hit.distance / 2 for hit in near]
+            first = cache.retriever.search(text)[0][0]
             numbers = [number_key(hit.question) == number_key(text) for hit in near]
             same = max(range(len(near)), key=lambda i: cosines[i] * numbers[i])
             scored = {
@@ -64,12 +62,9 @@ def main() -> int:
     """Measure and write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--results", type=pathlib.Path, default="runs/semantic_cache")
-    parser.add_argument("--hits", type=pathlib.Path, help="a table to write: all best hits")
     options = parser.parse_args()
     questions = home.cached_and_asked()
     table = pd.concat([ask(encoder, *questions) for encoder in ("minilm", "open_student")])
-    if options.hits:
-        table.to_csv(options.hits, index=False)
     facts = {"seeds": 1, "command": "python -m experiments.semantic_cache", "commit": commit()}
     records, lines, equal = list[dict[str, Any]](), list[list[str]](), list[list[str]]()
     for scorer, found in table.groupby("scorer", sort=False):

@@ -1,6 +1,7 @@
-"""Read the passages of documentation and message files, by their format.
+"""Read the sentences of documentation and message files, by their format.
 
-A reader takes the text of a file and yields paragraphs, titles or messages.
+A reader takes the text of a file and yields paragraphs, titles or messages. Of these, plain English
+sentences, questions, titles and short messages are cut.
 """
 
 from __future__ import annotations
@@ -12,30 +13,46 @@ import pathlib
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from html.parser import HTMLParser
 from typing import Any
-
-from experiments.sentences import plain_message, sentences
 
 Reader = Callable[[bytes], Iterator[str]]
 PACKED = {".gz": gzip.decompress, ".dz": gzip.decompress, ".bz2": bz2.decompress}
 _SKIPPED = {"script", "style", "pre", "nav", "head", "textarea", "svg"}
 _UNUSED = {"05", "15", "18", "20"}  # WordNet's files of animals, places, persons, plants
-_PASSAGE = {
-    "p",
-    "li",
-    "dt",
-    "dd",
-    "div",
-    "section",
-    "br",
-    "hr",
-    "td",
-    "th",
-    "blockquote",
-    "table",
-} | {f"h{level}" for level in range(1, 7)}
+_PASSAGE = re.compile("p|li|dt|dd|div|section|br|hr|td|th|blockquote|table|h[1-6]")
+
+MOST = 40  # words
+# A sentence ends at a mark that a capital follows, but not after these abbreviations.
+_END = re.compile(
+    r"(?<=[.!?:])(?<!e\.g\.)(?<!i\.e\.)(?<!\bcf\.)(?<!\bvs\.)(?<!\b[A-Z]\.)(?<!Mr\.)(?<!Dr\.)"
+    r"[\"')\]]*\s+(?=[\"'(\[]*[A-Z])"
+)
+_TAG = re.compile(r"<[^<>]*>")
+# Fields that a program fills: %s, %(name)s, %1, %1$s, {name}, {{name}}, ${name}, $1.
+_FIELD = re.compile(
+    r"\$?\{+[^{}]*\}+|%\([^)]*\)[a-z]|%[-\d.$]*(?:l+[dux]|[a-zA-Z@])(?![a-z])|%L?\d|\$(?:\d(?![\d.])|[A-Za-z_]\w*)"
+)
+_ACCELERATOR = re.compile(r"(?<![\w&])[_&](?=\w)|(?<=\w)[_&](?=[a-z])")
+_QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00a0\u2013\u2014\u2026", "''\"\" --.")
+_LOOSE = re.compile(r"\(\s*\)|\[\s*\]|\"\s*\"|'\s*'|`\s*'")
+# Where a field is missing.
+_OPEN = re.compile(
+    r"\b(?:a|an|and|are|as|at|by|for|from|in|is|of|on|or|than|that|the|to|was|with)\W*$",
+    re.IGNORECASE,
+)
+# What code, options, paths, addresses and tables have.
+_CODE = re.compile(
+    r"[{}<>\\|=~^@#*+`\[\]]|\$(?!\d)|::|://|\w_\w|\(\)|(?<!\S)-{1,2}\w|\w/\w+/|(?<!\w)/\w|"
+    r"(?<!\b[A-Za-z])\.[A-Za-z]"
+)
+_PLAIN = re.compile(r"[A-Za-z .,:?!'-]")
+_COMMON = re.compile(
+    r"\b(the|an?|of|to|in|is|are|be|for|and|or|not|with|you|your|this|that|it|on|as|by|from|can|"
+    r"if|when|will|was|have|has|no|all|at|do|does|use|which|we|i|how|what)\b",
+    re.IGNORECASE,
+)
 
 
 class _Passages(HTMLParser):
@@ -51,14 +68,14 @@ class _Passages(HTMLParser):
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         if tag in _SKIPPED:
             self.skipped.append(tag)
-        if tag in _PASSAGE or tag in _SKIPPED:
+        if _PASSAGE.fullmatch(tag) or tag in _SKIPPED:
             self.end()
         self.tables += tag == "table"
 
     def handle_endtag(self, tag: str) -> None:
         if tag in self.skipped:
             del self.skipped[self.skipped.index(tag) :]
-        if tag in _PASSAGE:
+        if _PASSAGE.fullmatch(tag):
             self.end()
         self.tables -= tag == "table" and self.tables > 0
 
@@ -160,10 +177,7 @@ def read_wordnet(data: bytes) -> Iterator[str]:
 
 
 def read_po(data: bytes) -> Iterator[str]:
-    """Read the messages of a catalog of gettext (.po, .pot) as the program has them.
-
-    Where a message has but a name, a comment `Default:` has the words.
-    """
+    """Read the messages of a gettext catalog; where one has but a name, its comment `Default:`."""
     text = re.sub(r'"\s*\n(?:#\.\s)?"', "", _decoded(data))
     for found in re.finditer(r'^(?:msgid(?:_plural)?|#\. Default:) "(.+)"$', text, re.MULTILINE):
         yield re.sub(r"\\(.)", r"\1", found[1].replace("\\n", " "))
@@ -230,6 +244,41 @@ FORMATS: tuple[tuple[str, Reader, bool], ...] = (
     (r"\.(?:m?js|php|inc|strings|dtd)$", read_quoted, True),
     (r"\.(?:properties|ftl|ya?ml)$", read_properties, True),
 )
+
+
+def sentences(passages: Iterable[str], fewest: int = 3) -> Iterator[str]:
+    """Yield the sentences of passages that have `fewest` to 40 words and are no code."""
+    for passage in passages:
+        text = " ".join(passage.translate(_QUOTES).split())
+        for part in _END.split(text):
+            sentence = re.sub(r"\s*\.{2,}$", "", part.strip(" -"))
+            if is_sentence(sentence, fewest):
+                yield sentence
+
+
+def is_sentence(text: str, fewest: int = 3) -> bool:
+    """Return whether a text is English of a fitting length, and no code."""
+    words = text.split()
+    return (
+        fewest <= len(words) <= MOST
+        and text.isascii()
+        and (text[0].isalnum() or text[0] in "\"'(")
+        and not _CODE.search(text)
+        and text.count('"') % 2 == 0
+        and text.count("(") == text.count(")")
+        and len(_PLAIN.findall(text)) >= 0.8 * len(text)
+        and sum(word.isupper() and len(word) > 1 for word in words) <= len(words) / 2
+        and (len(words) < 8 or _COMMON.search(text) is not None)
+    )
+
+
+def plain_message(text: str) -> str:
+    """Remove tags, accelerators and fields from a message; it is empty if it says little then."""
+    text = _TAG.sub(" ", text)
+    filled = _FIELD.sub(" ", text)
+    plain = " ".join(_LOOSE.sub(" ", _ACCELERATOR.sub("", filled)).split())
+    plain = re.sub(r"\s+(?=[.,;:?!)])", "", plain)
+    return "" if filled != text and _OPEN.search(plain) else plain
 
 
 def file_sentences(path: pathlib.Path) -> Iterator[str]:

@@ -190,9 +190,10 @@ def lines(
     for title in COMPARED:
         theirs, mine = ([figures[title] for figures in side] for side in (alone, ours))
         gains, harmless = judge(tables, mine, theirs)
+        values = [[figure.value for figure in side] for side in (theirs, mine)]
         columns = [
             names,
-            *(_shown([figure.value for figure in side]) for side in (theirs, mine)),
+            *([f"{value:.3f}" for value in [*side, float(np.mean(side))]] for side in values),
             [f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]" for gain in gains],
         ]
         page += [f"### {title}, `{name}`", ""]
@@ -207,10 +208,6 @@ def lines(
         rows.append([table.name, *cells])
     page += [f"### Defaults, `{name}`: a bound on the distance; on the score", ""]
     return page + table_lines(["table", *BOUNDED, *MORE], rows)
-
-
-def _shown(values: Sequence[float]) -> list[str]:
-    return [f"{value:.3f}" for value in [*values, float(np.mean(values))]]
 
 
 def write_model(path: pathlib.Path, name: str, evidence: Sequence[Evidence]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gzip
 import importlib.resources
 import logging
 import os
@@ -24,7 +25,7 @@ import pandas as pd
 
 from experiments import documentation
 from experiments.home_sentences import home_sentences
-from experiments.left_out import scored_texts, split_logs
+from qpr_jax.data.question_pairs import read_question_pairs, transitive_clusters
 from qpr_jax.text.cleaning import folded
 from qpr_jax.text.tokenizer import normalized_text
 
@@ -107,10 +108,7 @@ def with_queries(table: Table, most: int = QUERIES_OF_GROUP) -> Table:
 
 
 def with_titles(name: str, pages: Sequence[tuple[str, str]]) -> Table:
-    """Make a table of titles and first sentences; a title searches the sentences.
-
-    A fifth of the sentences is missing.
-    """
+    """Make a table of titles that search first sentences, a fifth of which is missing."""
     if not pages:
         raise FileNotFoundError("its pages")
     titles, firsts = ([folded(page[side]) for page in pages] for side in (0, 1))
@@ -140,6 +138,31 @@ def sampled(frame: pd.DataFrame, most: int) -> list[tuple[str, str]]:
         chosen = rng.permutation(len(questions))[: rng.integers(1, most + 1)]
         rows += [(questions[i], str(answer)) for i in chosen]
     return rows
+
+
+def read_log(data: pathlib.Path, name: str) -> pd.DataFrame:
+    """Read the columns `question` and `answer` of a log."""
+    return pd.read_json(data / "qa_logs" / f"{name}.jsonl.gz", lines=True, dtype=False)
+
+
+def split_logs(data: pathlib.Path) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
+    """Return the rows of logs to learn from, and those held out."""
+    clinc, web = (read_log(data, name) for name in ("clinc150", "webquestions"))
+    held_out = clinc["answer"].isin(sorted(clinc["answer"].unique())[::3])
+    learned = len(web) * 2 // 3
+    return {
+        "clinc150": (clinc[~held_out], clinc[held_out]),
+        "webquestions": (web[:learned], web[learned:]),
+    }
+
+
+def scored_texts(data: pathlib.Path) -> set[str]:
+    """Return the test sentences of Tatoeba, normalized."""
+    texts = set[str]()
+    for path in (data / "parallel").glob("tatoeba_test.*.eng.gz"):
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            texts.update(map(normalized_text, file))
+    return texts
 
 
 def sample(options: argparse.Namespace) -> Table:
@@ -206,21 +229,14 @@ def tatoeba(options: argparse.Namespace) -> Table:
 
 def pairs_table(path: pathlib.Path, options: argparse.Namespace | None = None) -> Table:
     """Read a CSV of labeled pairs; groups are the closure of the duplicates."""
-    frame = pd.read_csv(path, dtype={"is_duplicate": int})
-    parent: dict[str, str] = {}
-
-    def root(text: str) -> str:
-        while parent.setdefault(text, text) != text:
-            text = parent[text]
-        return text
-
-    pairs = [*frame[["question1", "question2", "is_duplicate"]].itertuples(index=False, name=None)]
-    for one, other, same in pairs:
-        ends = root(one), root(other)
-        if same:
-            parent[ends[0]] = ends[1]
-    labeled = [(text, root(text)) for text in [*parent]]
-    return make_table(path.stem, labeled, [(one, other) for one, other, same in pairs if not same])
+    data = read_question_pairs(path)
+    texts, duplicates = data.questions, data.pairs[data.is_duplicate]
+    clusters = transitive_clusters(len(texts), duplicates).tolist()
+    labeled = [
+        (text, group if group >= 0 else text) for text, group in zip(texts, clusters, strict=True)
+    ]
+    others = data.pairs[~data.is_duplicate].tolist()
+    return make_table(path.stem, labeled, [(texts[a], texts[b]) for a, b in others])
 
 
 def clinic(options: argparse.Namespace) -> Table:

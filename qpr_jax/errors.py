@@ -65,10 +65,7 @@ class Interrupted(Exception):
 
 
 def format_error(error: BaseException) -> tuple[str, int] | None:
-    """Return the line to print and the exit status of a user's error; None for a bug.
-
-    Texts from files may be part of the line, so it is made printable.
-    """
+    """Return the printable line and the exit status of a user's error; None for a bug."""
     match error:
         case UserError():
             return printable(f"error: {error}"), 1

@@ -93,11 +93,7 @@ def open_store(location: StrPath) -> Store:
 
 
 def copy_store(
-    store: Store,
-    location: StrPath,
-    encoder: Encoder,
-    encoder_name: str,
-    save_encoder: SaveEncoder,
+    store: Store, location: StrPath, encoder: Encoder, encoder_name: str, save_encoder: SaveEncoder
 ) -> Store:
     """Write the questions of a store to another location; arguments as of `Store.build`."""
     kind = store_class(location)

@@ -180,10 +180,7 @@ def attributes(rows: Sequence[Any], names: Iterable[str]) -> dict[str, list[Any]
 
 
 def _columns(hits: Sequence[Hit], fixed: dict[str, list[Any]]) -> TableColumns:
-    """Add the attributes of hits, and a column for each field of their payloads.
-
-    A field with the name of a fixed column gets "payload_" before it.
-    """
+    """Add attributes of hits and fields of payloads, with "payload_" before a fixed name."""
     fixed |= attributes(hits, ("id", "question", "distance", "score"))
     fields = _fields(hits)
     columns: dict[str, list[Any]] = {}

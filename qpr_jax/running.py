@@ -91,10 +91,7 @@ def compile_loop(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 @functools.cache
 def _remove_damaged(folder: str, module: str) -> None:
-    """Remove files of compiled code that are cut short, as after a power loss.
-
-    Numba stops at them. A file of code that is gone is compiled again.
-    """
+    """Remove files of compiled code that are cut short, at which Numba stops."""
     for path in pathlib.Path(folder).glob(f"{module}.*.nb[ic]"):
         try:
             with path.open("rb") as file:

@@ -168,12 +168,7 @@ def _open_index(named: str, against: str | None, encoder: str | None) -> Retriev
 
 
 def _save(
-    out: str,
-    found: Pairs,
-    encoder: str,
-    index: Retriever | None,
-    output: str,
-    separator: str,
+    out: str, found: Pairs, encoder: str, index: Retriever | None, output: str, separator: str
 ) -> dict[str, Any]:
     """Write all files and add the rows that the index lacks; return the content of info.json.
 

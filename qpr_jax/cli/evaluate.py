@@ -32,18 +32,11 @@ _FIT = "precision {precision:.2f} and recall {recall:.2f} at 0.5, Brier score {b
 _NONE_FOUND = "no duplicate from 0.5 on, so a lower threshold is needed; Brier score {brier:.3f}"
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
-    "retrieval": (
-        "format",
-        "text_column",
-        "id_column",
-        "skip_bad_rows",
-        "other_texts",
-        "cross_encoder",
-    ),
-    "classification": ("format", "validation", "skip_bad_rows"),
-    "mining": ("format", "skip_bad_rows"),
-    "translation": ("skip_bad_rows",),
-    "--beir": ("split", "trec"),
+    "retrieval": "format text_column id_column skip_bad_rows other_texts cross_encoder",
+    "classification": "format validation skip_bad_rows",
+    "mining": "format skip_bad_rows",
+    "translation": "skip_bad_rows",
+    "--beir": "split trec",
 }
 
 
@@ -107,7 +100,7 @@ def evaluate(
     if beir is not None and (task, pairs) != ("retrieval", STANDARD_INPUT):
         raise click.UsageError("--beir goes without PAIRS and --task")
     for name, value in click.get_current_context().params.items():
-        if value and name not in ("folder", "pairs", "task", "beir", *_OPTIONS[way]):
+        if value and name not in ("folder", "pairs", "task", "beir", *_OPTIONS[way].split()):
             raise click.UsageError(f"--{name.replace('_', '-')} does not go with {way}")
     if way == "retrieval":
         table = read_table(

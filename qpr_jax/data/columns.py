@@ -32,6 +32,7 @@ _SUFFIXES |= {"ndjson": "jsonl", "pq": "parquet"}
 _PANDAS_INDEX = "__index_level_"  # in a Parquet file, an index without a name
 NAME_TEXT = "name the question's column (`text_column`)"
 _NAME_ID = "name the id's column (`id_column`)"
+_TEXTS = re.compile(r"\.txt(\.gz|\.zst)?$")
 _NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
 
 R = TypeVar("R")
@@ -52,7 +53,10 @@ def format_of_name(path: StrPath) -> str:
 
 
 def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...]:
-    """Return the files of `paths` and of its folders: by their names, else with `format` all."""
+    """Return the files of `paths`, and of a folder its tables, else those that end in .txt.
+
+    format: of all files; then those of a folder without tables of this format may have any name.
+    """
     files: list[str] = []
     for path in paths:
         if not path:
@@ -70,9 +74,9 @@ def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...
         inside = [str(f) for f in below if not hidden.search(f.relative_to(path).as_posix())]
         formats = [format] if format else FORMATS
         named = [file for file in inside if format_of_name(file) in formats]
-        found = named or (inside if format else [])
+        found = named or [f for f in inside if format or _TEXTS.search(f)]
         if not found:
-            suffixes = ".jsonl, .csv, .tsv, .parquet, also .gz and .zst"
+            suffixes = ".jsonl, .csv, .tsv, .parquet, else .txt, also .gz and .zst"
             what = f"{path}: expected a folder with tables ({suffixes}), found none"
             raise UserError(what, remedy="name its files, or give their format with `format`")
         files += sorted(found)
@@ -292,10 +296,7 @@ class Columns:
 
 
 def _usual(names: Sequence[str], usual: Sequence[str], start: str, remedy: str) -> str:
-    """Return the usual name, the first of `usual` before others.
-
-    "" for none, UserError for several.
-    """
+    """Return the usual name, the first of `usual` first; "" for none, UserError for several."""
     found = [name for name in dict.fromkeys(names) if name.strip().lower() in usual]
     best = [name for name in found if name.strip().lower() == usual[0]]
     if len(best) != 1 and len(found) > 1:

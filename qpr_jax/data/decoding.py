@@ -147,10 +147,7 @@ def _is_utf8(line: bytes) -> bool:
 
 
 def _not_utf8(line: bytes, *, is_utf8: bool) -> str:
-    """Say that a line is not UTF-8, and how it reads in encodings that it may have.
-
-    is_utf8: whether other lines of the file are.
-    """
+    """Say that a line is not UTF-8, and how else it reads. is_utf8: whether other lines are."""
     text = line.decode(errors="backslashreplace")
     good = sum(not sign.isascii() for sign in line.decode(errors="ignore"))
     if is_utf8 or good > line.decode(errors="replace").count("\ufffd"):

@@ -19,12 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.columns import (
-    NAME_TEXT,
-    BadRows,
-    Columns,
-    listed,
-)
+from qpr_jax.data.columns import NAME_TEXT, BadRows, Columns, listed
 from qpr_jax.data.typed_rows import Fields, Rows
 from qpr_jax.errors import UserError, short
 from qpr_jax.text.cleaning import without_unseen

@@ -117,10 +117,7 @@ def sample_meanings(each: int, count: int, rng: random.Random) -> list[Meaning]:
 
 
 def _neighbor(meaning: Meaning, asked: dict[Meaning, list[int]], rng: random.Random) -> Meaning:
-    """Return a meaning that is asked and shares two concepts with `meaning`.
-
-    If none does, any other.
-    """
+    """Return a meaning that is asked and shares two concepts with `meaning`, else any other."""
     others = [
         (*meaning[:slot], concept, *meaning[slot + 1 :])
         for slot, concepts in enumerate(CONCEPTS.values())

@@ -45,7 +45,6 @@ from qpr_jax.text.tokenizer import normalized_text
 
 CLUSTERS, QUESTIONS, REPORT = "clusters.jsonl", "questions.jsonl", "report.json"
 PAIR_COLUMNS = ("question1", "question2")
-_METHOD = ("coherence", "least", "pairs_of_a_cluster", "seed")  # keys of `Method` in the report
 _REMEDY = "make the folder again with `qpr clusters`"
 SAMPLE = 200  # clusters in the sample for labels, as in the paper's spot check
 SAMPLE_COLUMNS = ("label", "answer", "size", "coherence", "questions")
@@ -66,8 +65,8 @@ def cluster_files(folder: StrPath) -> list[pathlib.Path]:
 
 
 def content_hash(path: StrPath) -> str:
-    """Return a hash of tables at `path`, in any order, or of a folder of `make_folder`."""
-    files = cluster_files(path) if is_made(path) else table_files([str(path)])
+    """Return a hash of the files at `path`, of any name and order, or of those of `make_folder`."""
+    files = cluster_files(path) if is_made(path) else table_files([path], format="lines")
     digests = sorted(map(sha256_of, files))
     combined = hashlib.sha256("".join(digests).encode()).hexdigest()
     return digests[0] if len(digests) == 1 else combined
@@ -137,7 +136,7 @@ def write_clusters(folder: StrPath, log: LogQuestions, method: Method) -> dict[s
         "questions_kept": clustered_kept,
         "clusters_lost_to_overlap": len(kept) - len(clusters),
         "splits": splits,
-        "method": dict(zip(_METHOD, dataclasses.astuple(method), strict=True)),
+        "method": dataclasses.asdict(method),
     }
     with replace_folder(folder) as part:
         write_json_lines(part / CLUSTERS, rows)
@@ -171,10 +170,7 @@ def _coherent(found: Sequence[Cluster], log: LogQuestions, method: Method) -> li
 
 
 def read_clusters(folder: StrPath) -> SplitData:
-    """Read a folder of `write_clusters`, whose pairs are all duplicates.
-
-    A question in no cluster is in no split. UserError if a file is missing or inconsistent.
-    """
+    """Read a folder of `write_clusters`; UserError if a file is missing or inconsistent."""
     path = pathlib.Path(folder)
     cluster_files(path)
     try:

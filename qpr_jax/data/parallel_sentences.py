@@ -240,10 +240,7 @@ def split_translations(
 def _usable_rows(
     files: Sequence[Translations], in_tests: Set[str], counts: Mapping[str, Counter[str]]
 ) -> list[_Row]:
-    """Return the rows that repeat no other of their language and have no text of a test.
-
-    What is left out is counted in `counts`, by language.
-    """
+    """Return rows that repeat none of their language and no test; count the others in `counts`."""
     normalized = functools.cache(normalized_text)
     seen: set[tuple[str, Pair]] = set()
     rows = []

@@ -9,7 +9,6 @@ import itertools
 import logging
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from qpr_jax.data.typed_rows import ID_NAMES, TEXT_NAMES, Line
 from qpr_jax.errors import UserError
@@ -25,13 +24,6 @@ _SEPARATORS = ",;\t|\x01\x1f"  # that need no other sign of it
 _OPEN = "not CSV (a quote is not closed)"
 # Signs that a name of a column lacks, so that they may divide names.
 _SIGNS = re.compile(r"[\x00-\x08\x0e-\x1f]+|[^\w\s\"'()\[\]?!.,;|/&#-]+")
-
-
-class _Row(NamedTuple):
-    """A row as it is read, and the lines after the first that it takes."""
-
-    cells: Cells
-    rest: list[Line]
 
 
 def read_cells(
@@ -64,10 +56,7 @@ def read_cells(
             cells = plain
         elif quote.search(line):
             readings = []
-            escaped = True
             for escape in ("", "\\"):
-                if not escaped:
-                    break
                 found, rest = _quoted_cells(line, next_line, separator, escape, blanks)
                 ahead.extendleft(reversed(rest))
                 escaped = any('\\"' in f"{text}" for _, text in [(number, line), *rest])
@@ -75,10 +64,10 @@ def read_cells(
                 fits = isinstance(found, list) and width in (0, len(found))
                 if not fits and (rest or kind == "tsv"):
                     found, rest = (_OPEN if isinstance(found, list) else found), []
-                readings.append((fits and not alike, fits, _Row(found, rest), alike))
-                if fits and not alike:
+                readings.append((fits and not alike, fits, found, rest, alike))
+                if (fits and not alike) or not escaped:
                     break
-            _, fits, (found, rest), alike = max(readings, key=lambda reading: reading[:2])
+            _, fits, found, rest, alike = max(readings, key=lambda reading: reading[:2])
             if kind == "csv" or (fits and not (alike and width > 1)):
                 cells = found
                 rest = [ahead.popleft() for _ in rest] if fits else []
@@ -121,7 +110,7 @@ def _like_rows(line: str, rest: list[Line], separator: str, width: int) -> bool:
 
 def _quoted_cells(
     line: str, next_line: Callable[[], Line | None], separator: str, escape: str, blanks: str
-) -> _Row:
+) -> tuple[Cells, list[Line]]:
     """Read the cells of a row, and the lines after the first that it needs.
 
     Args:
@@ -149,14 +138,14 @@ def _quoted_cells(
             at += len(cell) + len(separator)
             cells.append(cell if found else cell.rstrip("\r"))
             if not found:
-                return _Row(cells, rest)
+                return cells, rest
             continue
         parts, at = [], start + 1
         while (end := _end_of_quote(line, at, escape)) < 0:
             parts.append(line[at:])
             item = next_line() if len(rest) < _LONGEST_ROW else None
             if item is None:
-                return _Row(_OPEN, rest)
+                return _OPEN, rest
             rest.append(item)
             line, at = item[1] if isinstance(item[1], str) else "\ufffd", 0
         parts.append(line[at:end])
@@ -164,9 +153,9 @@ def _quoted_cells(
         cells.append(re.sub(r'\\(["\\])', r"\1", cell) if escape else cell.replace('""', '"'))
         behind = line[end + 1 :].lstrip(blanks) if blanks else line[end + 1 :]
         if not is_end(behind):
-            return _Row(f"not CSV ({separator!r} expected after '\"')", rest)
+            return f"not CSV ({separator!r} expected after '\"')", rest
         if not behind.rstrip("\r"):
-            return _Row(cells, rest)
+            return cells, rest
         at = len(line) - len(behind) + len(separator)
 
 
@@ -212,10 +201,7 @@ def find_separator(lines: Iterator[Line], source: str) -> tuple[str, Iterator[Li
 
 
 def _odd_separator(plain: list[str], source: str) -> str:
-    """Return what divides the names of a header and all rows alike; a comma where nothing may.
-
-    UserError for what rows have more often than the header.
-    """
+    """Return what divides a header and all rows alike, else a comma; UserError in doubt."""
     header, *rows = plain
     for signs in dict.fromkeys([*_SIGNS.findall(header), *re.findall(r"[^\w\"]", header)]):
         count, counts = header.count(signs), [row.count(signs) for row in rows]

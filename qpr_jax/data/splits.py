@@ -317,10 +317,7 @@ def add_labels(data: QuestionPairs, splits: Splits, labels: QuestionPairs) -> Sp
 
 
 def join_apart(count: int, duplicates: np.ndarray, apart: np.ndarray) -> np.ndarray:
-    """Return which duplicates, int [P, 2], to join: bool [P].
-
-    They are joined in their order. One that would join a pair of `apart` is left out.
-    """
+    """Return which duplicates to join, in order, so that no pair of `apart` is: bool [P]."""
     components = connect(count, duplicates)
     ends = components[apart]
     kept = np.ones(len(duplicates), np.bool_)

@@ -205,10 +205,7 @@ def arrow_rows(file: Any, path: str, kind: str, choose: Choose) -> Rows:
 
 
 def batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
-    """Yield the rows of Arrow batches, or what is wrong with one.
-
-    Times that Python lacks are text.
-    """
+    """Yield rows of Arrow batches, or what is wrong; times that Python lacks are text."""
     for batch in batches:
         try:
             yield from batch.to_pylist()

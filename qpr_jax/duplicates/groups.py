@@ -257,10 +257,7 @@ def _amounts(texts: list[str]) -> Keys | None:
 
 
 def _may_be_others(texts: list[str], keys: Keys) -> bool:
-    """Return whether plain numbers may be versions, as 1.9 and 1.10, or have points at thousands.
-
-    It matters only where the order is another one.
-    """
+    """Return whether other readings, versions or points at thousands, give another order."""
     dotted = [text for text in texts if "." in text]
     lengths = {len(text.partition(".")[2]) for text in dotted}
     readings: list[Keys | None] = []

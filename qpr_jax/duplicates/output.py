@@ -158,10 +158,7 @@ def check_output(output: str) -> None:
 
 
 def check_folder(folder: pathlib.Path, output: str, inputs: Iterable[str]) -> None:
-    """UserError where a file would be replaced that is an input, or that no run has written.
-
-    Also where the folder holds a thing of another kind.
-    """
+    """UserError where a file would be replaced that is an input, or of another program."""
     kinds.refuse_output(folder, kinds.PAIRS)
     listed = _listed(folder)
     names = [INFO, *file_names(output), *listed]

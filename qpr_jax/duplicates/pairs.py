@@ -276,10 +276,7 @@ class Pairs:
         return counts
 
     def _pairs_at(self, places: np.ndarray) -> Iterator[Pair]:
-        """Yield pairs of entries as those of the rows that stand for them.
-
-        With `against` of all rows of the table.
-        """
+        """Yield pairs of rows that stand for entries; with `against`, of all rows of the table."""
         rows, first, second = self.rows, self.first[places], self.second[places]
         scores, distances = self.scores[places], self.distances[places]
         if rows.apart:

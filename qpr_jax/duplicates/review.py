@@ -256,10 +256,7 @@ def _labels(history: dict[int, bool | None]) -> dict[int, bool]:
 
 
 def threshold_of(found: FoundPairs, estimate: Estimate) -> float:
-    """Return the value of `found.option` that accepts the pairs of an estimate.
-
-    It is the shortest decimal that accepts these pairs and no others.
-    """
+    """Return the shortest decimal of `found.option` that accepts just the pairs of an estimate."""
     last = float(found.values[estimate.pairs - 1])
     beyond = float(np.append(found.values, -math.inf)[estimate.pairs])
     rounded = (round(last, digits) for digits in range(1, 17))
@@ -299,10 +296,7 @@ def sweep_labels(pairs: StrPath, labels: StrPath) -> list[Estimate]:
 
 
 def describe_review(review: Review) -> dict[str, Any]:
-    """Return all that a page shows, as JSON has it.
-
-    Keys are strings, since JavaScript cuts 64 bits.
-    """
+    """Return all that a page shows. Keys are strings, since JavaScript cuts 64 bits."""
     found, estimate = review.found, review.estimate()
     yes, no = (int(counts.sum()) for counts in review.counts())
     shown, implied = dict[str, Any](), dict[str, Any]()

@@ -248,10 +248,7 @@ def encode_entries(
 
 
 def block_of(value: object) -> str | None:
-    """Return the block of rows with this value: its text, "1" for 1.0, too.
-
-    None without a value.
-    """
+    """Return the block of rows with this value: its text, "1" for 1.0; None without one."""
     if is_missing(value):
         return None
     if isinstance(value, str):

@@ -185,9 +185,7 @@ def _variance(fitted: np.ndarray, yes: np.ndarray, counts: np.ndarray) -> np.nda
     return mean * (1 - mean)
 
 
-def write_first_hits(
-    folder: StrPath, retriever: Retriever, queries: Table, count: int, *, seed: int = 0
-) -> None:
+def write_first_hits(folder: StrPath, retriever: Retriever, queries: Table, count: int) -> None:
     """Search for a random sample of queries, and write each with its first hit, as `pairs.csv`.
 
     `id1` is the line of the query, `id2` the id of the hit; the payload of the hit has columns of
@@ -197,7 +195,7 @@ def write_first_hits(
     texts = [*line_of]
     if not texts:
         raise UserError(f"{queries.where.removesuffix(', line')}: expected queries, got none")
-    chosen = np.random.default_rng(seed).permutation(len(texts))[:count]
+    chosen = np.random.default_rng(0).permutation(len(texts))[:count]
     texts = sorted((texts[i] for i in chosen.tolist()), key=line_of.__getitem__)
     hits = [found[0] for found in retriever.search(texts, k=1)]
     names = dict.fromkeys(name for hit in hits for name in hit.payload or ())

@@ -194,10 +194,7 @@ def _read_rows(
     ignore_numbers: bool = False,
     clean: bool = True,
 ) -> Rows:
-    """Return the rows of a table, and of what it is compared with.
-
-    Of a table that is compared with an index, the rows that the index lacks.
-    """
+    """Return the rows of a table, those that an index lacks, and what they are compared with."""
     others: list[Question] = []
     cleaner = None if clean else Cleaner()
     if isinstance(against, Retriever):
@@ -281,11 +278,7 @@ def _score_near(
 
 
 def _search(
-    rows: Rows,
-    vectors: np.ndarray,
-    limit: float,
-    keep: close.Keep | None,
-    memory: int | None,
+    rows: Rows, vectors: np.ndarray, limit: float, keep: close.Keep | None, memory: int | None
 ) -> close.ClosePairs:
     """Find close pairs of entries that may be duplicates.
 

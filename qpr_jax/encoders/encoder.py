@@ -113,10 +113,7 @@ class Encoder(Protocol):
         return EncoderSummary("", type(self).__name__, 0)
 
     def known_words(self, words: Collection[str]) -> set[str] | None:
-        """Return which of some words, in lower case, it learned as a whole.
-
-        None where it cannot tell.
-        """
+        """Return which words, in lower case, it learned as a whole; None if it cannot tell."""
         return None
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
@@ -202,10 +199,7 @@ def count_unknown(encoder: Encoder, texts: Sequence[str]) -> tuple[int, int]:
 
 
 def say_unknown_words(encoder: Encoder, texts: Sequence[str]) -> None:
-    """Warn if the encoder lacks more than 40 % of the words of a table.
-
-    The count must exceed that by two standard deviations, so that a few words do not decide.
-    """
+    """Warn if the encoder lacks 40 % of the words of a table, and two standard deviations more."""
     unknown, words = count_unknown(encoder, texts)
     deviations = math.sqrt(words)  # two: 2 sqrt(.4 * .6) is about 1
     if words and unknown >= _MOST_UNKNOWN * words + deviations:

@@ -97,10 +97,7 @@ def parse_model(
 
 
 def parse_limit(files: Mapping[str, bytes], shape: BertShape, where: StrPath, least: int) -> int:
-    """Return the most tokens of an input, including markers.
-
-    UserError if these are fewer than `least`.
-    """
+    """Return the most tokens of an input, with markers; UserError for fewer than `least`."""
     limits = (parse_object(files, name, where).get(key) for name, key in LENGTHS)
     limit = next(filter(None, limits), shape.max_position_embeddings)
     if not isinstance(limit, int | float) or limit < least:
@@ -198,10 +195,7 @@ def parse_object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[
 
 
 def parse_modules(files: Mapping[str, bytes], where: StrPath) -> dict[str, str]:
-    """Return the folder of each kind of module.
-
-    UserError for one outside, since copies write there.
-    """
+    """Return the folder of each kind of module; UserError for one outside."""
     try:
         listed = parse_json(files[MODULES], f"{where}: {MODULES}")
         modules = {m["type"].rpartition(".")[2]: m["path"] for m in listed}

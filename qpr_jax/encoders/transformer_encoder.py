@@ -124,10 +124,7 @@ class TransformerEncoder:
         )
 
     def known_words(self, words: Collection[str]) -> set[str] | None:
-        """Return which of some words, in lower case, are no two pieces.
-
-        None if it was trained on more.
-        """
+        """Return which words, in lower case, are one piece; None if it was trained on more."""
         return None if self.settings else self.tokenizer.known_words(words)
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
@@ -236,10 +233,7 @@ class OnnxEncoder:
         )
 
     def known_words(self, words: Collection[str]) -> set[str] | None:
-        """Return which of some words, in lower case, are no two pieces.
-
-        None if it was trained on more.
-        """
+        """Return which words, in lower case, are one piece; None if it was trained on more."""
         return None if self.settings else self._pieces.known_words(words)
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:

@@ -152,10 +152,7 @@ def write_failures(path: StrPath, results: Sequence[Mapping[str, Any]]) -> None:
 
 def summarize(results: Sequence[Mapping[str, Any]]) -> str:
     """Return a table in Markdown: the queries of each kind, how many fail, and the mistakes."""
-    lines = [
-        "| kind | queries | fail | mistaken | what differs |",
-        "|---|---|---|---|---|",
-    ]
+    lines = ["| kind | queries | fail | mistaken | what differs |", "|---|---|---|---|---|"]
     for kind, meaning in {"all": "", **KINDS}.items():
         of_kind = [row for row in results if kind in ("all", *row["expected_kinds"])]
         mistaken = sum(kind in ("all", *row["first_kinds"]) for row in failing(results))

@@ -194,16 +194,14 @@ def roc_auc(positive_distances: np.ndarray, negative_distances: np.ndarray) -> f
     return 1 - float((closer + not_farther).sum()) / (2 * count)
 
 
-def time_queries(
-    search: Callable[[Sequence[str], int], object], questions: Sequence[str], *, k: int = DEPTH
-) -> dict[str, float]:
-    """Return median and 99th percentile of the milliseconds from a query's text to its `k` hits."""
+def time_queries(search: SearchFn, questions: Sequence[str]) -> dict[str, float]:
+    """Return median and 99th percentile of the milliseconds from a query's text to its hits."""
     for question in questions[:10]:  # the first calls are slower
-        search([question], k)
+        search([question], DEPTH)
     times = []
     for question in questions:
         start = time.perf_counter()
-        search([question], k)
+        search([question], DEPTH)
         times.append(1e3 * (time.perf_counter() - start))
     median, slow = np.percentile(times, [50, 99])
     return {"query_ms_p50": float(median), "query_ms_p99": float(slow)}

@@ -218,9 +218,7 @@ def _read_vectors(
     raise damaged(path, f"expected vectors {index_config.vectors} {list(shape)}, got others")
 
 
-def read_build(
-    folder: pathlib.Path,
-) -> tuple[dict[str, Any], QuestionFile, Changes, Vectors]:
+def read_build(folder: pathlib.Path) -> tuple[dict[str, Any], QuestionFile, Changes, Vectors]:
     """Open the build that the manifest names, and the file of its changes.
 
     Codes and small files are compared with their SHA-256; of vectors and questions the size is

@@ -163,10 +163,7 @@ class _Join:
             self._add(some[one[earlier]], rows[other[earlier]], work)
 
     def compare_lists(self, queries: np.ndarray, others: np.ndarray) -> tuple[float, int]:
-        """Compare each query with the others in the lists nearest to it.
-
-        Returns the estimated share of missed pairs, and of how many sampled ones.
-        """
+        """Compare queries with the lists nearest to them; return the share missed, of how many."""
         index = self._index(others, lists=True)
         sampled = self._places(index, *self._sample(queries, others))
         index.nprobe = _PROBES if len(sampled) >= _FEW_PAIRS else _FEW_PROBES

@@ -293,10 +293,7 @@ class FolderStore:
         )
 
     def _fresh(self) -> State:
-        """Return the present state, with the changes of other processes.
-
-        A damaged build does not replace the state; one line of the log reports it.
-        """
+        """Return the state with the changes of others; a damaged build is logged, and not taken."""
         state, signature = self._state, signature_of(self.path)
         replaced = self._stale or signature not in (state.signature, self._refused)
         if replaced or os.pread(state.changes.descriptor, len(state.mark), 0) != state.mark:

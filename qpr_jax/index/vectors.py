@@ -321,10 +321,7 @@ def nearest(k: int, *found: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, 
 
 
 def fit_index_config(index_config: IndexConfig, count: int, dimension: int) -> str:
-    """Return the factory of FAISS for `count` vectors.
-
-    It has at most count // 39 lists, and is `Flat` if there are too few vectors to train it.
-    """
+    """Return the factory of FAISS for `count` vectors: `Flat`, or 39 vectors a list at least."""
     factory = index_config.factory
     if factory == AUTO:
         if count < FLAT_BELOW:

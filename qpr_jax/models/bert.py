@@ -222,10 +222,7 @@ class Runtime:
         precision: str = "highest",
         model: type[BertEncoder] = BertEncoder,
     ) -> None:
-        """Put the weights, pure nested dictionaries, on the devices.
-
-        `precision` is of float32 products, as JAX names it.
-        """
+        """Put weights, nested dictionaries, on the devices. precision: of float32 products."""
         mesh = Mesh(np.array(jax.local_devices()), ("data",))
         self._split = NamedSharding(mesh, PartitionSpec("data"))
         self._graph, params = init_bert(shape, weights, "float32", precision, model)

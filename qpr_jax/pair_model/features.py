@@ -94,10 +94,7 @@ class FeatureExtractor:
     """Computes FEATURES of pairs of texts. Thread-safe."""
 
     def __init__(self, encoder: Encoder, frequencies: Frequencies, weights: np.ndarray) -> None:
-        """Make the lexicon of the encoder's words.
-
-        weights: float32 [2 ** BITS], the learned weights of words.
-        """
+        """Make the lexicon of the encoder's words, of learned weights float32 [2 ** BITS]."""
         self.weights = weights
         self._codes, self._idfs = frequencies.codes, frequencies.idfs()
         self._lexicon = make_lexicon(*encoder.word_embeddings())

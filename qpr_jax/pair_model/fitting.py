@@ -103,10 +103,7 @@ def refit(
 
 
 def _held_out_scores(start: np.ndarray, rows: _Rows, clusters: np.ndarray) -> np.ndarray:
-    """Score each pair by a fit to the pairs of other clusters: float64 [m].
-
-    clusters: int64 [n], of the texts.
-    """
+    """Score each pair by a fit to those of other clusters, int64 [n] of the texts: float64 [m]."""
     names, numbers = np.unique(clusters[rows.pairs], return_inverse=True)
     folds = np.random.default_rng(0).permutation(len(names)) % FOLDS
     sides = folds[numbers.reshape(rows.pairs.shape)]

@@ -280,10 +280,7 @@ def _adds_a_sentence(first: _Facts, second: _Facts) -> bool:
 
 
 def _signs_differ(first: frozenset[str], second: frozenset[str]) -> bool:
-    """Return whether each text has a sign that the other lacks, or one has such a sign.
-
-    A picture on one side alone does not count.
-    """
+    """Return whether a text has a sign that the other lacks; of pictures, both must have one."""
     left, right = first - second, second - first
     pictures = all(unicodedata.category(sign[0]) == "So" for sign in left | right)
     return bool(left or right) and (not pictures or bool(left and right))
@@ -293,8 +290,8 @@ def guards(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
     """Compare pairs of texts: float64 [m, len(GUARDS)], 1 where a pair has the guard.
 
     >>> guards(["I can print", "room 12"], ["I cannot print", "room 21"])
-    array([[0., 0., 1., 0., 0., 0.],
-           [0., 1., 0., 0., 0., 0.]])
+    array([[0., 0., 1., 0., 0., 0., 0.],
+           [0., 1., 0., 0., 0., 0., 0.]])
     """
     pairs = zip(map(_read, first), map(_read, second), strict=True)
     rows = [_compare(one, other) for one, other in pairs]
@@ -330,10 +327,7 @@ def other_number(text: str, rng: random.Random) -> str:
 
 
 def opposite(text: str, rng: random.Random) -> str:
-    """Replace one word by an opposite, or by another day, month, color or count.
-
-    "" if no word has one.
-    """
+    """Replace one word by an opposite, or another day, month, color or count; "" for none."""
     matches = [match for match in _WORD.finditer(text) if base(match[0].lower()) in ALTERNATIVES]
     if not matches:
         return ""

@@ -34,10 +34,7 @@ _FACTS = {"encoder": str, "depth": int, "farthest": float, "settings": dict}
 
 
 def pair_features(distances: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """Make the features of pairs, float32 [m, FEATURES], from squared distances and words.
-
-    found: float32 [m, f], of `FeatureExtractor.compute`.
-    """
+    """Join squared distances [m] and what `FeatureExtractor` found: float32 [m, FEATURES]."""
     squares = np.maximum(np.asarray(distances, np.float32), 0)[:, None]
     return np.hstack([np.sqrt(squares), squares, found])
 

@@ -43,11 +43,7 @@ from qpr_jax.text.tokenizer import replace_surrogates
 
 SETTINGS = "QPR_SERVE"  # environment variable of `create_app`
 MAX_BODY = 1 << 20  # bytes
-_CHOICES = {
-    None: "by score",
-    False: "by distance",
-    "cross_encoder": "by the cross-encoder",
-}
+_CHOICES = {None: "by score", False: "by distance", "cross_encoder": "by the cross-encoder"}
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("qpr_jax"), autoescape=True, trim_blocks=True, lstrip_blocks=True
 )

@@ -61,9 +61,7 @@ def check_token(sent: str, token: str, expected: str) -> None:
 def needs_token(token: str, expected: str) -> Any:
     """Return a dependency that answers 401 or 403 unless the request has the token."""
 
-    async def check(
-        sent: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
-    ) -> None:
+    async def check(sent: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> None:
         if not token:
             raise HTTPException(403, "writing is off: the server was started without a token")
         check_token(sent.credentials if sent else "", token, expected)

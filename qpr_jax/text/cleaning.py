@@ -140,10 +140,7 @@ def apart_digits(text: str) -> str:
 
 @functools.cache
 def _odd_digits() -> tuple[frozenset[str], re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    """Return all that follow.
-
-    Patterns of superscripts, subscripts beside digits, others with digits.
-    """
+    """Return such signs, and patterns of superscripts, subscripts beside digits, and others."""
     kinds: dict[str, list[str]] = {"<super>": [], "<sub>": [], "": []}
     for sign in map(chr, range(0x80, 0x20000)):
         kind, *_ = unicodedata.decomposition(sign).split() or [""]

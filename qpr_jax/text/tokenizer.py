@@ -213,10 +213,7 @@ class TokenIds(NamedTuple):
     parts: SubwordBags = NO_BAGS
 
     def padded(self) -> np.ndarray:
-        """Return the ids of each question, int32 [n, L], padded with 0.
-
-        L is the longest, 1 or more.
-        """
+        """Return the ids of each question, padded with 0: int32 [n, L], of L >= 1."""
         lengths = np.diff(self.offsets)
         width = max(1, int(lengths.max(initial=0)))
         rows = np.zeros((len(lengths), width), np.int32)

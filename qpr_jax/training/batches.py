@@ -267,10 +267,7 @@ def _holds(shape: Shape, longest: np.ndarray, shares: Sequence[tuple[np.ndarray,
 def _distinct_tokens(
     token_ids: np.ndarray, vocabulary_size: int, parts: SubwordBags
 ) -> tuple[np.ndarray, Tokens]:
-    """Return the distinct ids of a device's share, int [U], and what `Tokens` has of them.
-
-    The ids ascend from 0.
-    """
+    """Return the distinct ids of a share, int [U], ascending, and what `Tokens` has of them."""
     seen = np.zeros(vocabulary_size + parts.tokens, bool)
     seen[0] = True
     seen[token_ids[token_ids > 0]] = True  # most are padding

@@ -93,10 +93,7 @@ def load_dataset(
 def _with_texts(
     clusters: np.ndarray, trained: np.ndarray, unlabeled: int, translations: TranslationData | None
 ) -> np.ndarray:
-    """Return the clusters of all texts.
-
-    Those of the questions come first, int [Q], of which `trained`.
-    """
+    """Return the clusters of all texts, first of the questions, int [Q], of which `trained`."""
     others = np.full(unlabeled, -1, clusters.dtype)
     if not translations:
         return np.concatenate([clusters, others])

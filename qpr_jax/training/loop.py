@@ -164,10 +164,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Open a folder.
-
-        Checkpoints that were not finished are removed, and damaged ones renamed.
-        """
+        """Open a folder; remove unfinished checkpoints, and rename damaged ones."""
         self._folder = folder.absolute()
         for path in () if jax.process_index() else [*self._folder.glob("*")]:
             if not path.name.isdecimal():  # as one that was not finished
@@ -220,10 +217,7 @@ class Checkpoints:
                 write_manifest(path, sync_tree(path), format=_FORMAT)
 
     def restore_latest(self, fresh: TrainState) -> tuple[TrainState, EarlyStopping]:
-        """Restore the latest checkpoint that can be read; without any, return `fresh`.
-
-        UserError if none of several can be read.
-        """
+        """Restore the latest readable checkpoint; `fresh` without any, UserError if none reads."""
         errors: dict[int, UserError] = {}
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
@@ -249,10 +243,7 @@ class Checkpoints:
             (self._folder / str(step)).replace(path)
 
     def restore(self, like: TrainState, step: int) -> tuple[TrainState, EarlyStopping]:
-        """Read the checkpoint of a step, in the shapes, types and shardings of `like`.
-
-        UserError if it is damaged or of another model.
-        """
+        """Read a checkpoint in the shapes and types of `like`; UserError if it is damaged."""
         target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like._asdict())
         restoring = ocp.checkpoint_utils.construct_restore_args(target)
         with self._failing(step, "read", "start again with `overwrite=True`"):

@@ -82,10 +82,7 @@ class Metrics:
             jax.block_until_ready(self._kept[-IN_FLIGHT - 1][2])
 
     def flush(self) -> str:
-        """Write what is kept, and return a line on the last step.
-
-        UserError if a metric is not finite.
-        """
+        """Write what is kept; return a line on the last step. UserError if one is not finite."""
         read, kept = jax.device_get([metrics for *_, metrics in self._kept]), self._kept
         seconds, self._kept = time.perf_counter() - self._since, []
         self.restart_clock()

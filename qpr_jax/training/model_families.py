@@ -191,10 +191,7 @@ def copy_to_host(params: nnx.State) -> dict[str, Any]:
 
 MODEL_FAMILIES = {
     "cnn": ModelFamily(
-        length_blocks=8,
-        tokenizer=_cnn_vocabulary,
-        init=_init_cnn,
-        export=_export_cnn,
+        length_blocks=8, tokenizer=_cnn_vocabulary, init=_init_cnn, export=_export_cnn
     ),
     "bert": ModelFamily(
         length_blocks=4,  # a layer takes seconds to compile, and more for its gradient

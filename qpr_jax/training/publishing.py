@@ -86,6 +86,10 @@ def model_card(
     inherits = load.load_encoder(packaged).fingerprint in (encoder.fingerprint, start)
     about = (packaged / CARD).read_text("utf-8").partition("## Training data\n")[2]
     languages = [learned["source_language"], *(file["language"] for file in files)] if files else []
+    terms = []
+    for file in files:
+        known = [text for start, text in _TERMS.items() if file["name"].lower().startswith(start)]
+        terms.append((file, "".join(known)))
     return render(
         "model_card.md",
         name=name,
@@ -101,7 +105,7 @@ def model_card(
         data=data,
         inherited=about.partition("\n## ")[0].strip() if inherits else "",
         languages=list(dict.fromkeys(languages)),
-        terms=[(file, _terms_of(file["name"])) for file in files],
+        terms=terms,
         report=report,
         settings=settings,
         details=_training_details(report, settings),
@@ -110,11 +114,6 @@ def model_card(
         pair_model=model_facts(model),
         scores=_score_rows(run / "ranks.npz") if report else [],
     )
-
-
-def _terms_of(name: str) -> str:
-    """Return the terms of a known file of translations, or ""."""
-    return next((terms for start, terms in _TERMS.items() if name.lower().startswith(start)), "")
 
 
 def _training_details(report: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:

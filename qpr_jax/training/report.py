@@ -245,10 +245,7 @@ def _gain(ranks: dict[str, np.ndarray], split: str, search: str) -> dict[str, An
 def _translation_scores(
     dataset: TrainDataset, translations: TranslationData, encoder: Encoder, vectors: np.ndarray
 ) -> dict[str, Any]:
-    """Score an encoder on translations; held-out sentences are also searched among the questions.
-
-    vectors: float32 [Q, d], of the questions.
-    """
+    """Score translations; held-out ones also search the questions, of vectors float32 [Q, d]."""
     splits, teacher = translations.splits, dataset.teacher
     corpus = Corpus(dataset.data.questions, vectors)
     # What the student learned for a text, unless only the vectors of the teacher are there.

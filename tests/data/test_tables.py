@@ -332,6 +332,11 @@ def test_the_tables_of_a_folder(tmp_path):
     assert table_files([tmp_path]) == tuple(str(tmp_path / name) for name in names)
     empty = str(tmp_path / "empty")
     nothing = "expected a folder with tables"
+    (tmp_path / "notes").mkdir()
+    for name in ("a.txt", "b.txt.gz", "c.md"):
+        (tmp_path / "notes" / name).touch()
+    lines = tuple(f"{tmp_path}/notes/{name}" for name in ("a.txt", "b.txt.gz"))
+    assert table_files([tmp_path / "notes"]) == lines
     check_refused(table_files, ([empty], nothing), ([""], "got an empty name"))
     for name in ("part-0", "_SUCCESS"):
         (tmp_path / "empty" / name).touch()

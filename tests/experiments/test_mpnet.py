@@ -6,8 +6,7 @@ import shutil
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from experiments.eight_bits import in_eight_bits
-from experiments.mpnet import _NAMES, buckets, read_mpnet
+from experiments.eight_bits import _MPNET_NAMES, buckets, in_eight_bits, read_mpnet
 from qpr_jax.encoders.transformer_encoder import read_transformer
 from tests.encoders.examples import TINY
 
@@ -22,7 +21,7 @@ def mpnet_of_bert(folder, bias):
     positions = "embeddings.position_embeddings.weight"
     unused = np.ones((2, types.shape[1]))
     tensors[positions] = np.concatenate([unused, tensors[positions] + types[0]])
-    for theirs, ours in _NAMES.items():
+    for theirs, ours in _MPNET_NAMES.items():
         tensors = {name.replace(ours, theirs): tensor for name, tensor in tensors.items()}
     tensors["encoder.relative_attention_bias.weight"] = bias
     whole = {name: np.ascontiguousarray(t, np.float32) for name, t in tensors.items()}

@@ -18,8 +18,7 @@ from experiments.open_texts import (
     reserved_keys,
     sampled,
 )
-from experiments.sentences import plain_message, sentences
-from experiments.text_files import file_sentences
+from experiments.text_files import file_sentences, plain_message, sentences
 from experiments.transfer_tables import in_training, make_table, read_tables, text_keys
 
 PAGE = b"""<html><head><title>Not read</title></head><body><h1>Your orders</h1>

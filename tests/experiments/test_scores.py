@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.paper_numbers import Claim, claim_lines
+from experiments.paper_tables import Claim, claim_lines
 from experiments.scores import PerQuery, Scores, retrieval, score_rows
 from tests.runs import keep_row
 
