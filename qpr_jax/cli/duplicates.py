@@ -207,7 +207,7 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
     if info["missed"] is not None:
         log.info("about %.1f%% of the pairs were missed", 100 * info["missed"])
     for group in found.groups[:_SHOWN]:
-        name = f"{shortened(group.central, _WIDTH)} ({' '.join(group.words)})"
+        name = shortened(group.central, _WIDTH) + f" ({' '.join(group.words)})" * bool(group.words)
         log.info("%s rows: %s", f"{len(group.ids):,}", name)
     judged = _judged(out, info)
     title = f"precision by {counted(judged[0].labels, 'label')}" if judged else _ELSEWHERE

@@ -265,6 +265,10 @@ class Columns:
         if kind == "lines" and (self.text or self.id or isinstance(self.payload, tuple)):
             what = f"{start}expected a table with these columns, got lines of text"
             raise UserError(what, remedy="name its format with `format`")
+        kind_of_rows = "" if self.text else kinds.kind_of_columns(names)
+        if kind_of_rows in (kinds.GROUPS, kinds.PAIRS):
+            what = f"{start}expected questions, got {kind_of_rows}"
+            raise UserError(what, remedy=f"name the file deduplicated beside it, or {NAME_TEXT}")
         like = self.like or Columns()
         text = self.text or (like.text if like.text in names else "")
         text = text or _usual(names, TEXT_NAMES, start, NAME_TEXT)

@@ -31,7 +31,7 @@ from qpr_jax.data.typed_rows import (
     input_name,
     json_rows,
 )
-from qpr_jax.errors import UserError, short, shortened, similar_path
+from qpr_jax.errors import UserError, short, shortened
 from qpr_jax.text.cleaning import without_unseen
 
 log = logging.getLogger("qpr_jax")
@@ -91,7 +91,8 @@ def open_input(path: str) -> Iterator[Any]:
             if os.path.isdir(path):
                 kinds.refuse_kind(path, kinds.TABLE)
             remedy = "download it, and name the file" if "://" in path else "name a file"
-            meant = similar_path(path) if isinstance(error, FileNotFoundError) else ""
+            missing = isinstance(error, FileNotFoundError)
+            meant = kinds.similar_path(path, kinds.TABLE) if missing else ""
             what = f"{path}: cannot be read{meant or f' ({error.strerror})'}"
             raise UserError(what, remedy=remedy) from None
         start = file.peek(4)[:4]
