@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import logging
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,8 @@ def duplicates(
     others = () if against is None else table_files((against,), format=form)
     output, separator = _choose_output(output, files, form, excel=excel)
     check_folder(pathlib.Path(out), output, (*files, *others))
+    if {*map(os.path.realpath, files)} & {*map(os.path.realpath, others)}:
+        log.warning("a file is compared with itself, so each row has a copy; leave `against` out")
     index = _open_index(incremental, against, encoder) if incremental else None
     like = index.store.index_config.columns if index else None
     table, name = read(files, like=like), ", ".join(map(input_name, questions))

@@ -207,6 +207,10 @@ def _score_pairs(
         counts["non_duplicates"] = int((~test.is_duplicate).sum())
         return counts | score_mining(encode, test)
     chosen_on = read(validation)
+    if chosen_on.questions == test.questions:
+        log.warning(
+            "`validation` has the same questions, so these scores are too high: name others"
+        )
     require_both_labels(chosen_on.is_duplicate, f"{input_name(validation)}: ")
     require_both_labels(test.is_duplicate, f"{input_name(pairs)}: ")
     return score_classification(encode, chosen_on, test)

@@ -146,7 +146,6 @@ def search(
     find = functools.partial(
         retriever.search, k=k, rerank=word, distinct=distinct, min_score=min_score
     )
-
     columns, without, asked = retriever.store.index_config.text_columns, list[str](), 0
     header = ("query", "query_id", *Hit._fields)[: None if columns else -1]
 

@@ -39,7 +39,8 @@ log = logging.getLogger("qpr_jax")
 FORMATS = ("lines", "tsv", "csv", "jsonl", "json", "parquet", "arrow")
 
 _START = 1 << 16  # bytes that show the encoding and the line ends
-_NO_TEXT = (b"PK", b"BZ", b"\xfd7", b"\xd0\xcf")  # zip, bzip2, xz, an old spreadsheet
+# zip, bzip2, xz, an old spreadsheet, PDF, an image, vectors
+_NO_TEXT = (b"PK", b"BZ", b"\xfd7", b"\xd0\xcf", b"%PDF", b"\x89PNG", b"\x93NUM")
 _TYPED = {b"PAR1": "parquet", b"ARRO": "arrow"}
 # Encodings of other programs.
 _OF_OTHERS = (
@@ -102,9 +103,11 @@ def open_input(path: str) -> Iterator[Any]:
             arrow = import_pyarrow(path)
             stream = arrow.CompressedInputStream(arrow.PythonFile(file, "r"), "zstd")
             file = io.BufferedReader(stack.enter_context(stream))
-        elif start[:2] in _NO_TEXT:
-            what = f"{name}: expected text, Parquet or Arrow, got an archive or a spreadsheet"
-            raise UserError(what, remedy="decompress it, or export it as CSV")
+        elif start.startswith(_NO_TEXT):
+            what = (
+                "expected text, Parquet or Arrow, got an archive, a spreadsheet or another format"
+            )
+            raise UserError(f"{name}: {what}", remedy="decompress it, or export it as CSV")
         try:
             yield file
         except (OSError, EOFError, zlib.error) as error:

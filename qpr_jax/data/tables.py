@@ -304,8 +304,9 @@ def one_column(columns: str | Sequence[str] | None) -> str:
     """Return the column of the question, as `text_and_more`; UserError for several."""
     first, more = text_and_more(columns)
     if more:
-        what = "expected one column, got several, which only an index has"
-        raise UserError(what, setting="text_column", remedy="join them in one column of the table")
+        what = "expected one column, got several, which only an index compares"
+        remedy = "name the one that says most, or join them in one column of the table"
+        raise UserError(what, setting="text_column", remedy=remedy)
     return first
 
 

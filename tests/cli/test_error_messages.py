@@ -94,7 +94,7 @@ MISTAKES = (
     ("search mine/index --query a", "mine/index", "this index: mine"),
     ("duplicates gone --text-column a --out made", "gone: cannot be read", "name a file"),
     # duplicates
-    ("duplicates other.tsv --encoder run --out made", "other.tsv", "`qpr evaluate`"),
+    ("duplicates other.tsv --encoder run --out made", "other.tsv", "`qpr evaluate --task mining`"),
     ("duplicates t.csv --encoder run --out made --max-distance 1 --keep max:Vote", "`votes`?", ""),
     ("duplicates t.csv --encoder run --out made --max-distance 1 --keep max:likes", "`--keep`", ""),
     ("duplicates t.csv --out made --incremental mine --encoder run", "got encoder", "leave one"),

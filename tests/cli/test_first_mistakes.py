@@ -72,6 +72,12 @@ def test_a_column_of_sentences_is_no_column_of_ids(caplog):
     assert not caplog.text
 
 
+def test_a_file_that_is_compared_with_itself_is_named(done, table, run):
+    words = ("duplicates", table, "--encoder", run, "--max-distance", "1", "--out", "found")
+    assert "leave `--against` out" in done(*words, "--against", f"./{table}")[1]
+    assert "leave" not in done(*words)[1]
+
+
 def test_no_queries_are_an_error(index, refused, tmp_path):
     (tmp_path / "none.csv").write_text("id,question\n")
     refused("standard input: expected queries, got none", "search", "mine")
