@@ -6,7 +6,6 @@ import contextlib
 import difflib
 import json
 import numbers
-import os
 import re
 import reprlib
 import shlex
@@ -109,15 +108,6 @@ def did_you_mean(name: str, names: Iterable[str], least: float = 0.6) -> str:
     by_key = {other.casefold(): other for other in names if other != name and other[:1] != "."}
     nearest = difflib.get_close_matches(name.casefold(), by_key, 1, least)
     return f" (did you mean `{by_key[nearest[0]]}`?)" if nearest else ""
-
-
-def similar_path(path: str | os.PathLike[str], *names: str) -> str:
-    """Return what `did_you_mean` says of the files beside a missing path, and of other `names`."""
-    folder, name = os.path.split(os.fspath(path).rstrip("/"))
-    with contextlib.suppress(OSError):
-        others = [*os.listdir(folder or "."), *names]
-        return did_you_mean(name, others, 0.75).replace("`", f"`{os.path.join(folder, '')}", 1)
-    return ""
 
 
 def later_format(found: object, formats: Iterable[str]) -> str:

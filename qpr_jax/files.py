@@ -93,7 +93,7 @@ def locked(path: StrPath, *, wait: bool = False, busy: str = "") -> Iterator[boo
     """Lock the file `path` against other threads and processes; a killed process frees it.
 
     The file is created if missing and never changed. OSError if it is a symbolic link. Missing
-    folders are created. They are removed if the block fails and leaves nothing in them.
+    folders are created. A block that fails and leaves no other file leaves none of these.
 
     wait: wait until the lock is free, and let the thread that holds it take it again; otherwise
       yield False if it is held.
@@ -101,8 +101,8 @@ def locked(path: StrPath, *, wait: bool = False, busy: str = "") -> Iterator[boo
     """
     path = pathlib.Path(path).absolute()
     new = [folder for folder in path.parents if not folder.exists()]
-    timeout = -1.0 if wait else 0.0
-    lock = filelock.FileLock(path, timeout, poll_interval=0.005, is_singleton=wait)
+    before = {*path.parent.iterdir()} if path.parent.is_dir() else set()
+    lock = filelock.FileLock(path, -1.0 if wait else 0.0, poll_interval=0.005, is_singleton=wait)
     try:
         with writable(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,9 +117,9 @@ def locked(path: StrPath, *, wait: bool = False, busy: str = "") -> Iterator[boo
     try:
         yield True
     except BaseException:
-        if new and [*path.parent.iterdir()] == [path]:
-            with contextlib.suppress(OSError):  # what others have put there stays
-                path.unlink()
+        with contextlib.suppress(OSError):  # what others have put there stays
+            if {*path.parent.iterdir()} - before == {path}:
+                path.unlink()  # a process that waits for it makes it again
                 for folder in new:
                     folder.rmdir()
         raise

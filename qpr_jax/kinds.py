@@ -6,8 +6,9 @@ import contextlib
 import os
 import pathlib
 import shlex
+from collections.abc import Sequence
 
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, did_you_mean
 from qpr_jax.files import MANIFEST, StrPath, read_object
 
 INDEX, RUN, ENCODER, PAIRS = "an index", "a run", "an encoder", "found pairs"
@@ -20,12 +21,12 @@ _FOLDERS = {  # files of which one is there
     ENCODER: ("export", MANIFEST, "model.safetensors"),
 }
 _FILES = (  # words of the first line, which has the names of columns
-    (FAILURES, (b"expected_kinds",)),
-    (RANKINGS, (b" Q0 ",)),
-    (LABELS, (b"question1", b"is_duplicate")),
-    (PAIRS, (b"question1", b"distance")),
-    ("", (b"question1",)),
-    (GROUPS, (b"link1", b"weakest")),
+    (FAILURES, ("expected_kinds",)),
+    (RANKINGS, (" Q0 ",)),
+    (LABELS, ("question1", "is_duplicate")),
+    (PAIRS, ("question1", "distance")),
+    ("", ("question1",)),
+    (GROUPS, ("link1", "weakest")),
 )
 _MAKE_LABELS = (
     "`qpr duplicates {table} --threshold 0.2 --out loose`, then `qpr review loose` make some, "
@@ -60,6 +61,11 @@ _INSTEAD = {  # what is wanted -> what a path holds, "" for all others -> what t
 }
 _PACKED = (".gz", ".zst", ".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")
 _TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt")
+_SUGGESTED = {  # what is wanted -> kinds of paths with it; of all others files of rows
+    INDEX: (INDEX,),
+    ENCODER: (ENCODER, RUN, INDEX),
+    PAIRS: (PAIRS,),
+}
 _START = 1 << 14  # bytes of a file that have its first line
 
 
@@ -83,7 +89,12 @@ def kind_of(path: StrPath) -> str:
     if path.suffix in _PACKED or b"\0" in start:
         return PACKED
     head = start if path.suffix == ".json" else start.partition(b"\n")[0]
-    return next((kind for kind, words in _FILES if all(word in head for word in words)), TABLE)
+    return kind_of_columns(head.decode("latin-1"))
+
+
+def kind_of_columns(names: str | Sequence[str]) -> str:
+    """Return what a table with these columns holds, or one with this line of their names."""
+    return next((kind for kind, words in _FILES if all(word in names for word in words)), TABLE)
 
 
 def instead(wanted: str, path: StrPath = "", kind: str = "") -> str:
@@ -93,6 +104,29 @@ def instead(wanted: str, path: StrPath = "", kind: str = "") -> str:
     folder = os.path.dirname(path) or "."
     remedy = remedies.get(kind, remedies[""])
     return remedy.format(path=shlex.quote(path), folder=shlex.quote(folder))
+
+
+def similar_path(path: StrPath, wanted: str, *names: str) -> str:
+    """Return what `did_you_mean` says of the paths with what is wanted beside a missing one.
+
+    names: others that are meant, too.
+    """
+    folder, name = os.path.split(os.fspath(path).rstrip("/"))
+    with contextlib.suppress(OSError):
+        others = os.listdir(folder or ".")
+        right = [other for other in others if _may_have(os.path.join(folder, other), wanted)]
+        near = did_you_mean(name, [*right, *names], 0.75)
+        return near.replace("`", f"`{os.path.join(folder, '')}", 1)
+    return ""
+
+
+def _may_have(path: str, wanted: str) -> bool:
+    kind = kind_of(path)
+    if wanted in _SUGGESTED:
+        return kind in _SUGGESTED[wanted]
+    if os.path.isdir(path):
+        return not kind and any(name.endswith((*_TABLES, *_PACKED)) for name in os.listdir(path))
+    return kind in (TABLE, LABELS, PACKED) or not (kind or os.path.splitext(path)[1])
 
 
 def refuse_kind(path: StrPath, wanted: str, *allowed: str) -> None:

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import pathlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from qpr_jax import kinds
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import FORMATS, encoder_folder, is_encoder, load_encoder, save_encoder
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
-from qpr_jax.errors import UserError, later_format
+from qpr_jax.errors import UserError, counted, later_format
 from qpr_jax.files import MANIFEST, StrPath, manifest_format
 from qpr_jax.index.build import EXPORT, found_nothing, index_manifest, refuse_part
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.milvus import MilvusStore
 from qpr_jax.index.protocol import IndexConfig, SaveEncoder, Store
 from qpr_jax.pair_model import plain, words
+
+log = logging.getLogger("qpr_jax")
 
 FittedModel = plain.PlainModel | words.WordsModel
 PAIR_MODEL = "pair_model"  # sub-folder of an encoder's folder
@@ -96,14 +100,24 @@ def copy_store(
     store: Store, location: StrPath, encoder: Encoder, encoder_name: str, save_encoder: SaveEncoder
 ) -> Store:
     """Write the questions of a store to another location; arguments as of `Store.build`."""
-    kind = store_class(location)
-    if isinstance(store, FolderStore) and kind is FolderStore:  # vectors and codes are copied
-        return store.copy_to(location, encoder, save_encoder)
-    index_config = dataclasses.replace(store.index_config, **kind.defaults)
-    questions = store.questions()
-    return kind.build(
-        os.fspath(location), questions, encoder, index_config, encoder_name, save_encoder
-    )
+    kind, name = store_class(location), os.fspath(location)
+    with replacing(location):
+        if isinstance(store, FolderStore) and kind is FolderStore:  # vectors and codes are copied
+            return store.copy_to(location, encoder, save_encoder)
+        index_config = dataclasses.replace(store.index_config, **kind.defaults)
+        questions = store.questions()
+        return kind.build(name, questions, encoder, index_config, encoder_name, save_encoder)
+
+
+@contextlib.contextmanager
+def replacing(location: StrPath) -> Iterator[None]:
+    """Context of a build at a location; warns of the index that was there and is gone after it."""
+    count = 0
+    with contextlib.suppress(UserError):
+        count = len(open_store(location)) if location else 0
+    yield
+    if count:
+        log.warning("%s: replaced an index of %s", location, counted(count, "question"))
 
 
 def encoder_of(location: StrPath) -> StrPath:
@@ -134,7 +148,7 @@ def run_encoder_folder(encoder: StrPath) -> pathlib.Path:
     folder = pathlib.Path(encoder_folder(encoder_of(encoder)))
     if not folder.is_dir():
         kinds.refuse_kind(folder, kinds.ENCODER)
-        raise found_nothing(folder)
+        raise found_nothing(folder, kinds.ENCODER)
     if is_encoder(folder):
         return folder
     named = index_manifest(folder).get("export")

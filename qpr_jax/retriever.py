@@ -84,7 +84,8 @@ class Retriever:
           cross_encoder: folder of a cross-encoder, for `rerank="cross_encoder"`.
         """
         folder = encoder_folder(location)
-        if not indexed and is_encoder(folder) and not (folder / INDEX).exists():
+        is_missing = not (folder.exists() or "://" in os.fspath(location))
+        if not indexed and (is_missing or is_encoder(folder)) and not (folder / INDEX).exists():
             encoder, model = locations.read_encoder_and_model(folder)
             save = functools.partial(locations.save_encoder_and_model, encoder, model)
             name, index_config = str(folder), locations.index_config_of(encoder)
@@ -149,15 +150,15 @@ class Retriever:
         found, model = locations.read_encoder_and_model(encoder)
         kind = locations.store_class(location)
         if not isinstance(index_config, IndexConfig):
-            index_config = locations.index_config_of(
-                found, **{**kind.defaults, **(index_config or {})}
-            )
+            fields = {**kind.defaults, **(index_config or {})}
+            index_config = locations.index_config_of(found, **fields)
         index_config = index_config.of_table(table.named)
         lines: array.array[int] = array.array("q")
         questions = check_language(found, as_questions(entries, lines, table.place))
         try:
             save = functools.partial(locations.save_encoder_and_model, found, model)
-            store = kind.build(os.fspath(location), questions, found, index_config, name, save)
+            with locations.replacing(location):
+                store = kind.build(os.fspath(location), questions, found, index_config, name, save)
         except RepeatedIdError as error:
             raise table.repeated(error.id, error.row, lines[error.row]) from None
         return cls(found, store, model, name, cross_encoder=cross_encoder)

@@ -89,7 +89,7 @@ def test_a_failure_removes_the_folders_that_it_made_and_nothing_of_others(tmp_pa
         with pytest.raises(KeyError):
             fail(*arguments)
     assert names(tmp_path) == ["kept", "old"]
-    assert (names(tmp_path / "kept"), names(tmp_path / "old")) == (["theirs"], [".lock"])
+    assert (names(tmp_path / "kept"), names(tmp_path / "old")) == (["theirs"], [])
 
 
 def test_leftovers_of_a_kill_are_cleared_and_links_are_not_followed(tmp_path):

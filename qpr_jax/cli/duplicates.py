@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import logging
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,8 @@ def duplicates(
     others = () if against is None else table_files((against,), format=form)
     output, separator = _choose_output(output, files, form, excel=excel)
     check_folder(pathlib.Path(out), output, (*files, *others))
+    if {*map(os.path.realpath, files)} & {*map(os.path.realpath, others)}:
+        log.warning("a file is compared with itself, so each row has a copy; leave `against` out")
     index = _open_index(incremental, against, encoder) if incremental else None
     like = index.store.index_config.columns if index else None
     table, name = read(files, like=like), ", ".join(map(input_name, questions))
@@ -202,7 +205,7 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
     if info["missed"] is not None:
         log.info("about %.1f%% of the pairs were missed", 100 * info["missed"])
     for group in found.groups[:_SHOWN]:
-        name = f"{shortened(group.central, _WIDTH)} ({' '.join(group.words)})"
+        name = shortened(group.central, _WIDTH) + f" ({' '.join(group.words)})" * bool(group.words)
         log.info("%s rows: %s", f"{len(group.ids):,}", name)
     judged = _judged(out, info)
     title = f"precision by {counted(judged[0].labels, 'label')}" if judged else _ELSEWHERE

@@ -18,8 +18,9 @@ from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import HELD_OUT, read_pairs
 from qpr_jax.data.tables import Table, read_table
 from qpr_jax.data.typed_rows import STANDARD_INPUT, input_name
-from qpr_jax.errors import UserError, needs, similar_path
+from qpr_jax.errors import UserError, counted, needs
 from qpr_jax.files import refuse_existing
+from qpr_jax.text.cleaning import folded
 
 if TYPE_CHECKING:
     from qpr_jax.evaluation.retrieval import Encode
@@ -150,12 +151,22 @@ def _score_retrieval(
 
     retriever = cli.load_index(folder, cross_encoder)
     ids = [*dict.fromkeys(value for values in relevant.values() for value in values)]
-    there = zip(ids, retriever.store.get(ids), strict=True)
-    if missing := [value for value, question in there if question is None]:
+    there = dict(zip(ids, retriever.store.get(ids), strict=True))
+    if missing := [value for value, question in there.items() if question is None]:
         counts = f"{len(missing):,} of {len(ids):,}"
         what = f"ids that are not in {folder}: {counts}, such as {missing[0]}"
         what += similar_id(retriever.store, missing[0])
         raise UserError(what, remedy="remove their rows, or name the index of these ids")
+
+    texts = {value: folded(question.text) for value, question in there.items() if question}
+    copies = [text for text in relevant if folded(text) in map(texts.get, relevant[text])]
+    if 2 * len(copies) > len(relevant) and not other_texts:
+        log.warning(
+            "%s of %s have the text of the question that they should find, so that these scores "
+            "say little; evaluate with other wordings",
+            f"{len(copies):,}",
+            counted(len(relevant), "query"),
+        )
 
     def score(word: Rerank) -> dict[str, Any]:
         search = functools.partial(retriever.search, rerank=word)
@@ -189,6 +200,10 @@ def _score_pairs(
         counts["non_duplicates"] = int((~test.is_duplicate).sum())
         return counts | score_mining(encode, test)
     chosen_on = read(validation)
+    if chosen_on.questions == test.questions:
+        log.warning(
+            "`validation` has the same questions, so these scores are too high: name others"
+        )
     require_both_labels(chosen_on.is_duplicate, f"{input_name(validation)}: ")
     require_both_labels(test.is_duplicate, f"{input_name(pairs)}: ")
     return score_classification(encode, chosen_on, test)
@@ -251,8 +266,9 @@ def calibrate(
     from qpr_jax.pair_model.fitting import refit
 
     if labels is None or not (labels == STANDARD_INPUT or os.path.exists(labels)):
-        start = f"{labels}: found none{similar_path(labels)}" if labels else "expected labels"
-        raise UserError(start, remedy=kinds.instead(kinds.LABELS))
+        near = kinds.similar_path(labels or "", kinds.LABELS)
+        what = f"{labels}: found none{near}" if labels else "expected labels"
+        raise UserError(what, remedy=kinds.instead(kinds.LABELS))
     if out is not None:
         refuse_existing(out)
     labeled = read_question_pairs(labels, format=format, skip_bad_rows=skip_bad_rows, weighted=True)

@@ -7,7 +7,6 @@ import functools
 import itertools
 import logging
 import os
-import pathlib
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -15,13 +14,13 @@ from typing import Any
 
 import click
 
+from qpr_jax import kinds
 from qpr_jax.cli import command as cli
 from qpr_jax.data.columns import read_values
 from qpr_jax.data.decoding import FORMATS
 from qpr_jax.data.entries import EXPECTED, Entry, Id, id_key, parse_key
-from qpr_jax.data.typed_rows import STANDARD_INPUT
-from qpr_jax.errors import UserError, counted, shortened, similar_path
-from qpr_jax.files import MANIFEST
+from qpr_jax.data.typed_rows import STANDARD_INPUT, input_name
+from qpr_jax.errors import UserError, counted, shortened
 from qpr_jax.running import with_progress
 
 log = logging.getLogger("qpr_jax")
@@ -74,11 +73,9 @@ def index(
     Example: qpr index my_index tickets.csv
              qpr index my_index questions.jsonl --encoder runs/quora_sdml --payload product,date
     """
-    from qpr_jax.index.build import INDEX
     from qpr_jax.locations import present_encoder
     from qpr_jax.retriever import Retriever
 
-    old = pathlib.Path(folder, INDEX, MANIFEST).exists()
     index_config = {"factory": factory, "metric": metric, "nprobe": nprobe, "vectors": vectors}
     index_config["clean"] = clean
     table = cli.read_files(questions, read)
@@ -89,8 +86,7 @@ def index(
         location=folder,
         index_config={name: value for name, value in index_config.items() if value is not None},
     )
-    text = "%s: %s" + ", in place of the old index and all that was added" * old
-    log.info(text, folder, counted(len(retriever), "question"))
+    log.info("%s: %s", folder, counted(len(retriever), "question"))
     facts = dataclasses.asdict(retriever.store.index_config)
     return {"folder": folder, "questions": len(retriever), **facts}
 
@@ -150,12 +146,13 @@ def search(
     find = functools.partial(
         retriever.search, k=k, rerank=word, distinct=distinct, min_score=min_score
     )
-
-    columns, without = retriever.store.index_config.text_columns, list[str]()
+    columns, without, asked = retriever.store.index_config.text_columns, list[str](), 0
     header = ("query", "query_id", *Hit._fields)[: None if columns else -1]
 
     def rows() -> Iterator[dict[str, Any]]:
+        nonlocal asked
         for batch in cli.chunked(entries, size):
+            asked += len(batch)
             found = find([entry.question for entry in batch])
             for entry, hits in zip(batch, found, strict=True):
                 without.extend([entry.question] * (not hits))
@@ -168,6 +165,8 @@ def search(
             sys.stdout.flush()
 
     sys.stdout.writelines(cli.as_lines(rows(), output, header))
+    if not asked:
+        raise UserError(f"{input_name(queries)}: expected queries, got none")
     if without:
         least = "" if min_score is None else f" of a score of {min_score:g} or more"
         more = f" and {counted(len(without) - 1, 'other query')}" if without[1:] else ""
@@ -178,7 +177,7 @@ def _is_text(queries: str) -> bool:
     """Return whether this is a query, not a file; UserError for the name of a file that is gone."""
     has_suffix = re.fullmatch(r"\S*(/\S*|\.\w+)", queries) is not None
     if has_suffix and not os.path.exists(queries):
-        what = f"{queries}: found no such file{similar_path(queries)}"
+        what = f"{queries}: found no such file{kinds.similar_path(queries, kinds.TABLE)}"
         raise UserError(what, remedy="name a file, or use --query")
     is_file = os.path.exists(queries) and not os.path.isdir(queries)
     if is_file and not has_suffix:
@@ -250,7 +249,7 @@ def remove(
     if one and (other := cli.option_on_line("ids", "format", "id_column")):
         raise click.UsageError(f"give {other} or --id, not both")
     if ids != "-" and not one and not os.path.exists(ids):
-        what = f"{ids}: found no such file{similar_path(ids)}"
+        what = f"{ids}: found no such file{kinds.similar_path(ids, kinds.TABLE)}"
         raise UserError(what, remedy="for an id write `--id`")
     retriever = cli.load_index(folder)
     remedy = "name the column with `--id-column`, or another format with `--format`"

@@ -74,9 +74,9 @@ def review(
         raise click.UsageError(f"{other} goes with --queries only")
     if queries is not None:
         pairs = _find_first_hits(pairs, queries, sample, format or "")
-    pairs = pairs_file(pairs)
     if pairs == STANDARD_INPUT:
         raise UserError("expected a file of pairs, got standard input", setting="pairs")
+    pairs = pairs_file(pairs)
     others = host_names(host, allowed_host)
     path = labels or str(pathlib.Path(pairs).with_name(LABELS_FILE))
     with (
@@ -96,7 +96,8 @@ def review(
         try:
             run_app(app, listening)
         finally:  # Ctrl-C comes out of it
-            for line in (*_precisions(session), _implied(session), _next_step(session, pairs)):
+            lines = (*_precisions(session), _implied(session), _next_step(session, pairs))
+            for line in [stale] if (stale := session.stale()) else lines:
                 log.info("%s", line)
 
 

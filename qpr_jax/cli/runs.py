@@ -15,7 +15,7 @@ from qpr_jax.cli import command as cli
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import Interrupted, UserError, counted, needs
 from qpr_jax.running import with_progress
-from qpr_jax.training.presets import FACTS, PRESETS
+from qpr_jax.training.presets import FACTS, PRESETS, check_spec
 
 log = logging.getLogger("qpr_jax")
 
@@ -30,7 +30,7 @@ _CONFIG = "A preset, or a TOML file.  [default: quora_sdml; with --encoder, fine
 @cli.command(stopped="the same command, without --overwrite, resumes {workdir}")
 @cli.argument("workdir", metavar="RUN", type=cli.FOLDER)
 @cli.argument("pairs", required=False, type=cli.PATH)
-@cli.option("--config", metavar="SPEC", help=_CONFIG)
+@cli.option("--config", metavar="SPEC", callback=cli.checked(check_spec), help=_CONFIG)
 @cli.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
 @cli.option("--labels", type=cli.PATH, help="Train on these pairs, too (from `qpr review`).")
 @cli.option("--encoder", type=cli.PATH, help="Start from this encoder: folder or name.")

@@ -269,6 +269,10 @@ class Columns:
         if kind == "lines" and (self.text or self.id or isinstance(self.payload, tuple)):
             what = f"{start}expected a table with these columns, got lines of text"
             raise UserError(what, remedy="name its format with `format`")
+        kind_of_rows = kinds.kind_of_columns(names) if names[5:] and not self.text else ""
+        if kind_of_rows in (kinds.GROUPS, kinds.PAIRS):
+            what = f"{start}expected questions, got {kind_of_rows}"
+            raise UserError(what, remedy=f"name the file deduplicated beside it, or {NAME_TEXT}")
         like = self.like or Columns()
         text = self.text or (like.text if like.text in names else "")
         text = text or _usual(names, TEXT_NAMES, start, NAME_TEXT)
@@ -278,7 +282,7 @@ class Columns:
             what = f"{start}expected a column of questions ({', '.join(TEXT_NAMES[:4])}, ...)"
             other = ", or another format, such as `lines`" if in_text and len(names) == 1 else ""
             if {"question1", "question2"} <= {*names}:
-                other = "; pairs are for `qpr train` and `qpr evaluate`"
+                other = "; pairs are for `qpr train` and `qpr evaluate --task mining`"
             raise UserError(f"{what}, got {listed(names)}", remedy=NAME_TEXT + other)
         others = [name for name in names if name and name != text]
         key = like.id if like.id in others else _usual(others, ID_NAMES, start, _NAME_ID)

@@ -31,7 +31,7 @@ from qpr_jax.data.typed_rows import (
     input_name,
     json_rows,
 )
-from qpr_jax.errors import UserError, short, shortened, similar_path
+from qpr_jax.errors import UserError, short, shortened
 from qpr_jax.text.cleaning import without_unseen
 
 log = logging.getLogger("qpr_jax")
@@ -39,7 +39,8 @@ log = logging.getLogger("qpr_jax")
 FORMATS = ("lines", "tsv", "csv", "jsonl", "json", "parquet", "arrow")
 
 _START = 1 << 16  # bytes that show the encoding and the line ends
-_NO_TEXT = (b"PK", b"BZ", b"\xfd7", b"\xd0\xcf")  # zip, bzip2, xz, an old spreadsheet
+# zip, bzip2, xz, an old spreadsheet, PDF, an image, vectors
+_NO_TEXT = (b"PK", b"BZ", b"\xfd7", b"\xd0\xcf", b"%PDF", b"\x89PNG", b"\x93NUM")
 _TYPED = {b"PAR1": "parquet", b"ARRO": "arrow"}
 # Encodings of other programs.
 _OF_OTHERS = (
@@ -91,7 +92,8 @@ def open_input(path: str) -> Iterator[Any]:
             if os.path.isdir(path):
                 kinds.refuse_kind(path, kinds.TABLE)
             remedy = "download it, and name the file" if "://" in path else "name a file"
-            meant = similar_path(path) if isinstance(error, FileNotFoundError) else ""
+            missing = isinstance(error, FileNotFoundError)
+            meant = kinds.similar_path(path, kinds.TABLE) if missing else ""
             what = f"{path}: cannot be read{meant or f' ({error.strerror})'}"
             raise UserError(what, remedy=remedy) from None
         start = file.peek(4)[:4]
@@ -101,9 +103,11 @@ def open_input(path: str) -> Iterator[Any]:
             arrow = import_pyarrow(path)
             stream = arrow.CompressedInputStream(arrow.PythonFile(file, "r"), "zstd")
             file = io.BufferedReader(stack.enter_context(stream))
-        elif start[:2] in _NO_TEXT:
-            what = f"{name}: expected text, Parquet or Arrow, got an archive or a spreadsheet"
-            raise UserError(what, remedy="decompress it, or export it as CSV")
+        elif start.startswith(_NO_TEXT):
+            what = (
+                "expected text, Parquet or Arrow, got an archive, a spreadsheet or another format"
+            )
+            raise UserError(f"{name}: {what}", remedy="decompress it, or export it as CSV")
         try:
             yield file
         except (OSError, EOFError, zlib.error) as error:

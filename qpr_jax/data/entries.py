@@ -12,15 +12,21 @@ import decimal
 import itertools
 import json
 import logging
+import re
 import sys
 import uuid
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.columns import NAME_TEXT, BadRows, Columns, listed
-from qpr_jax.data.typed_rows import Fields, Rows
+from qpr_jax.data.columns import (
+    NAME_TEXT,
+    BadRows,
+    Columns,
+    listed,
+)
+from qpr_jax.data.typed_rows import ID_NAMES, TEXT_NAMES, Fields, Rows
 from qpr_jax.errors import UserError, short
 from qpr_jax.text.cleaning import without_unseen
 
@@ -33,6 +39,12 @@ Id = int | str
 LARGEST_ID = 2**63 - 1
 LARGEST_BYTES = 1024  # of a string
 EXPECTED = f"a whole number from 0 to 2^63 - 1, or a string of 1 to {LARGEST_BYTES:,} bytes"
+_WATCHED = 3  # rows of which all have an odd text or id
+_OF_DATES = re.compile(  # words that dates have
+    r"(?<![a-z])(?:(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun)"
+    r"[a-z]{0,6}|[tz]|am|pm|utc|gmt|st|nd|rd|th)(?![a-z])",
+    re.IGNORECASE,
+)
 _DIGITS = len(str(LARGEST_ID))
 _EXACT = 2**53  # from here on, a float can be another number than it was written as
 
@@ -76,6 +88,31 @@ def make_entries(
         raise UserError(f"{bad.source}: no row has {listed(sorted(missing))}", remedy=NAME_TEXT)
     if unseen:
         log.warning("%s: no row has %s", bad.source, listed(sorted(unseen)))
+
+
+def watched(entries: Iterator[Entry], chosen: Sequence[Columns], source: str) -> Iterator[Entry]:
+    """Yield entries; warn where the first texts are numbers or dates, or the first ids sentences.
+
+    chosen: the columns, once the first row is read; empty for texts without columns.
+    """
+    numbers = sentences = 0
+    for count, entry in enumerate(entries, start=1):
+        has_number = any(map(str.isdigit, entry.question))
+        numbers += has_number and not any(map(str.isalpha, _OF_DATES.sub("", entry.question)))
+        sentences += len(f"{entry.id}".split()) > _WATCHED
+        if count == _WATCHED and chosen and numbers == count:
+            text = "%s: `%s` has numbers or dates; name the column of texts with `text_column`%s"
+            log.warning(text, source, chosen[0].text, _like(chosen[0], TEXT_NAMES))
+        if count == _WATCHED and chosen and sentences == count and _like(chosen[0], ID_NAMES):
+            text = "%s: `%s` has sentences; name the column of ids with `id_column`%s"
+            log.warning(text, source, chosen[0].id, _like(chosen[0], ID_NAMES))
+        yield entry
+
+
+def _like(chosen: Columns, usual: Sequence[str]) -> str:
+    names = [name for name in chosen.names if name.strip().lower() in usual]
+    others = [name for name in names if name not in (chosen.text, chosen.id)]
+    return f", as `{others[0]}`" if others else ""
 
 
 def _with_distinct_ids(entries: Iterator[Entry], bad: BadRows) -> Iterator[Entry]:

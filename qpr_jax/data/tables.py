@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from qpr_jax import kinds
 from qpr_jax.data.columns import BadRows, Columns, format_of, format_of_name, listed, read_rows
 from qpr_jax.data.entries import (
     Entry,
@@ -20,11 +21,12 @@ from qpr_jax.data.entries import (
     mapping_rows,
     peek,
     row_labels,
+    watched,
     with_ids,
     with_payload,
 )
 from qpr_jax.data.typed_rows import frame_rows, input_name, select_rows
-from qpr_jax.errors import UserError, needs, short, similar_path
+from qpr_jax.errors import UserError, needs, short
 from qpr_jax.files import StrPath
 from qpr_jax.running import with_progress
 from qpr_jax.text.cleaning import as_texts
@@ -67,7 +69,8 @@ class Table:
 
     def __iter__(self) -> Iterator[Entry]:
         self._noted.clear()
-        entries = self._read(self._note)
+        source = self.where.rpartition(",")[0]
+        entries = watched(self._read(self._note), self._noted, source)
         return with_progress(entries, self.label) if self.label else entries
 
     def _note(self, chosen: Columns, name: str) -> None:
@@ -250,7 +253,8 @@ def as_entries(
         entries = make_entries(rows, columns, bad, note=note)
     elif is_path(questions):
         if isinstance(questions, str) and not os.path.exists(questions):
-            what = f"{source}: found no file {short(questions)}{similar_path(questions)}"
+            what = f"{source}: found no file {short(questions)}"
+            what += kinds.similar_path(questions, kinds.TABLE)
             raise UserError(what, remedy=f"correct its name; pass [{name}] if it is a question")
         path, ignore = os.fspath(questions), lambda *_: None
         columns = _keep(columns, payload)
@@ -300,8 +304,9 @@ def one_column(columns: str | Sequence[str] | None) -> str:
     """Return the column of the question, as `text_and_more`; UserError for several."""
     first, more = text_and_more(columns)
     if more:
-        what = "expected one column, got several, which only an index has"
-        raise UserError(what, setting="text_column", remedy="join them in one column of the table")
+        what = "expected one column, got several, which only an index compares"
+        remedy = "name the one that says most, or join them in one column of the table"
+        raise UserError(what, setting="text_column", remedy=remedy)
     return first
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from qpr_jax.data.entries import is_missing
 from qpr_jax.duplicates.rows import Linkage, Rows, column_of, require_column
 from qpr_jax.errors import UserError, short
+from qpr_jax.pair_model.guards import SMALL_WORDS
 from qpr_jax.text.tokenizer import nfkc, tokenize
 
 _NONE = {"", "-", "n/a", "na", "nan", "nat", "none", "null", "<na>"}
@@ -44,7 +45,8 @@ _DAY_FIRST = re.compile(r"(\d\d?)\.(\d\d?)\.(\d{4})(?!\d)(.*)")
 _SAME_DAYS = 400  # years after which the calendar repeats
 
 Keys = list[Any]
-WORDS = 3  # of a group, at most
+_MORE = "about after also d he her his into like ll m need re s she some ve want"
+_EMPTY = SMALL_WORDS.union(_MORE.split())
 
 
 class RowGroup(NamedTuple):
@@ -320,8 +322,8 @@ def _versions(texts: list[str]) -> Keys | None:
 def group_words(groups: Sequence[Sequence[str]], texts: Iterable[str]) -> list[list[str]]:
     """Return the words of each group that say most about it, best first.
 
-    A word is in half of the texts of the group or more. It counts by this share, times the
-    logarithm of how rare it is in all texts (TF-IDF of a group); half of the best counts least.
+    Three at most, that say what a text is about, and are in half of the texts or more. It counts
+    by this share, times the logarithm of how rare it is in all texts; half of the best is least.
 
     Args:
       groups: the texts of each group.
@@ -338,8 +340,8 @@ def group_words(groups: Sequence[Sequence[str]], texts: Iterable[str]) -> list[l
         weights = {
             word: -number / len(group) * math.log(total / counts[word])
             for word, number in inside.items()
-            if 2 * number >= len(group) and counts[word] < total
+            if 2 * number >= len(group) and counts[word] < total and word not in _EMPTY
         }
-        best = sorted(weights, key=lambda word: (weights[word], word))[:WORDS]
+        best = sorted(weights, key=lambda word: (weights[word], word))[:3]
         names.append([word for word in best if 2 * weights[word] <= weights[best[0]]])
     return names

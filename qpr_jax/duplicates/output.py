@@ -9,6 +9,7 @@ deduplicated  the columns of the input, and rows: how many a row stands for
 from __future__ import annotations
 
 import csv
+import hashlib
 import itertools
 import json
 import os
@@ -45,6 +46,16 @@ class Pair(NamedTuple):
     distance: float
     question1: str
     question2: str
+
+
+def pair_key(id1: object, id2: object) -> int:
+    """Return a hash of two ids, 64 bits; also where a pair stands in the random order.
+
+    Their order counts: with `against` each is of a table of its own.
+    """
+    text = f"{len(str(id1))} {id1} {id2}"
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
 
 
 class Group(NamedTuple):
@@ -179,6 +190,9 @@ def pairs_file(path: str) -> str:
     Any other path as it is, but UserError for one that holds another thing.
     """
     kinds.refuse_kind(path, kinds.PAIRS, kinds.PACKED)
+    if not os.path.exists(path):
+        near = kinds.similar_path(path, kinds.PAIRS)
+        raise UserError(f"{path}: found none{near}", remedy=kinds.instead(kinds.PAIRS))
     listed = _listed(pathlib.Path(path)) if os.path.isdir(path) else ()
     return next((os.path.join(path, name) for name in listed if name.startswith("pairs.")), path)
 

@@ -6,9 +6,9 @@ import collections
 import contextlib
 import csv
 import dataclasses
-import hashlib
 import itertools
 import math
+import os
 import pathlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from qpr_jax.data.columns import read_values
 from qpr_jax.data.entries import Payload, is_missing
 from qpr_jax.data.question_pairs import HIT_SCORE, SCORE, WEIGHT, parse_label
 from qpr_jax.data.typed_rows import input_name
-from qpr_jax.duplicates.output import Pair, info_of, read_other_columns
+from qpr_jax.duplicates.output import Pair, info_of, pair_key, read_other_columns
 from qpr_jax.duplicates.pairs import SWEPT
 from qpr_jax.duplicates.sampling import (
     Estimate,
@@ -54,21 +54,13 @@ class FoundPairs:
     copies: int  # pairs of one text, which are not asked
     least: float  # the threshold that they were found with; 0: none, or not known
     columns: tuple[Mapping[str, Payload], Mapping[str, Payload]]  # others of both rows, by id
+    path: str
+    written: int  # when the file was, in ns
 
     @property
     def score_column(self) -> str:
         """The column of labels that has the score: that of a hit is another one than of a pair."""
         return SCORE if self.option else HIT_SCORE
-
-
-def pair_key(id1: object, id2: object) -> int:
-    """Return a hash of two ids, 64 bits; also where a pair stands in the random order.
-
-    Their order counts: with `against` each is of a table of its own.
-    """
-    text = f"{len(str(id1))} {id1} {id2}"
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big")
 
 
 def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
@@ -77,7 +69,7 @@ def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
     UserError where a row is no pair, or the file has none, or one twice. The order of its rows does
     not count. format: as of `data.columns.read_rows`.
     """
-    source, pairs, copies = input_name(path), dict[int, Pair](), 0
+    source, written, pairs, copies = input_name(path), _written(path), dict[int, Pair](), 0
     for pair in read_values(path, Pair._fields, _parse, expected=_EXPECTED, format=format):
         key = pair_key(pair.id1, pair.id2)
         if key in pairs:
@@ -109,7 +101,12 @@ def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
     strata = make_strata(probabilities)
     stratum = dict(zip(pairs, strata.of(probabilities).tolist(), strict=True))
     columns, least = read_other_columns(path), info.get("threshold") or 0.0
-    return FoundPairs(option, -np.sort(-values), strata, stratum, pairs, copies, least, columns)
+    facts = stratum, pairs, copies, least, columns, path, written
+    return FoundPairs(option, -np.sort(-values), strata, *facts)
+
+
+def _written(path: str) -> int:
+    return os.stat(path).st_mtime_ns if os.path.exists(path) else 0
 
 
 def _parse(
@@ -158,6 +155,13 @@ class Review:
     def __post_init__(self) -> None:
         self.current = self._choose()  # the key of the pair that is asked; None when all were
 
+    def stale(self) -> str:
+        """Say so if the file of pairs was written again since the review began; else ""."""
+        if _written(self.found.path) == self.found.written:
+            return ""
+        what = "was written again since this review began, which keeps no more labels"
+        return f"{self.found.path} {what}; start it again: the labels so far are in {self.path}"
+
     def judge(self, key: int, is_duplicate: bool | None) -> bool:
         """Keep a label on the current pair, None to skip it; False where `key` is another.
 
@@ -194,7 +198,7 @@ class Review:
         Without scores, of all pairs. Left out are thresholds without a label up to the next one.
         """
         found, (yes, no), swept = self.found, self.counts(), list[Estimate]()
-        labels = {key: label for key, label in self.history.items() if label is not None}
+        labels = _labels(self.history)
         scored = next(iter(found.pairs.values())).score is not None
         judged = {key: found.pairs[key].score or 0.0 for key in labels}
         values = SWEPT if found.option else (*_LOW, *SWEPT)
@@ -215,9 +219,8 @@ class Review:
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
         """Labels of each stratum that pairs are duplicates, and that they are none."""
         counts = np.zeros((2, len(self.found.strata.sizes)), np.int64)
-        for key, is_duplicate in self.history.items():
-            if is_duplicate is not None:
-                counts[0 if is_duplicate else 1, self.found.stratum[key]] += 1
+        for key, is_duplicate in _labels(self.history).items():
+            counts[0 if is_duplicate else 1, self.found.stratum[key]] += 1
         return counts[0], counts[1]
 
     def _choose(self) -> int | None:
@@ -274,7 +277,6 @@ def open_review(
         with another score, or another review has the file of labels open.
     """
     path = pathlib.Path(labels)
-    other = "name another file with `labels`"
     busy = f"{path}: another review is writing this file"
     with locked(path.with_name(f".{path.name}.lock"), busy=busy):
         found = read_found_pairs(pairs, format=format)
@@ -282,7 +284,7 @@ def open_review(
         for key, _, score in rows:
             if key not in found.pairs or (found.pairs[key].score or 0) != score:
                 what = f"{path}: has a label on a pair that {pairs} lacks or scores otherwise"
-                raise UserError(what, remedy=other)
+                raise UserError(what, remedy="name another file with `labels`")
         history: dict[int, bool | None] = {key: label for key, label, _ in rows}
         yield Review(found, path, precision, history)
 

@@ -19,7 +19,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from qpr_jax.errors import UserError, counted
+from qpr_jax.errors import UserError, counted, shortened
 from qpr_jax.files import (
     StrPath,
     locked,
@@ -42,6 +42,9 @@ SAMPLE = 1_000  # texts that are looked at
 # questions and help tickets in English 2 to 12 %, help tickets with typing errors and abbreviations
 # in each row 32 to 39 %, tables in French, Spanish, German, Czech and other languages 58 to 100 %.
 _MOST_UNKNOWN = 0.4  # of the plain words
+# A text in another language: of 4,400 English ones none, of German, Spanish and French 30 to 100 %.
+_LEAST_WORDS, _LEAST_UNKNOWN = 3, 0.75  # plain words, and the share of them that it lacks
+_FEW = 1  # such texts, of which nothing is said
 _MOST_CHARACTERS = 2_000  # of a text
 CHUNK = 16_384  # questions in memory at once
 
@@ -198,8 +201,25 @@ def count_unknown(encoder: Encoder, texts: Sequence[str]) -> tuple[int, int]:
     return sum(word not in vocabulary for word in words), len(words)
 
 
+def texts_in_other_words(encoder: Encoder, texts: Sequence[str]) -> list[str]:
+    """Return those of up to 1,000 texts of which the encoder lacks most plain words."""
+    some = texts[:: max(1, -(-len(texts) // SAMPLE))]
+    words = [plain_words(text[:_MOST_CHARACTERS]) for text in some]
+    vocabulary = encoder.known_words({*itertools.chain(*words)})
+    return [
+        text
+        for text, found in zip(some, words, strict=True)
+        if vocabulary is not None
+        and len(found) >= _LEAST_WORDS
+        and sum(word not in vocabulary for word in found) >= _LEAST_UNKNOWN * len(found)
+    ]
+
+
 def say_unknown_words(encoder: Encoder, texts: Sequence[str]) -> None:
-    """Warn if the encoder lacks 40 % of the words of a table, and two standard deviations more."""
+    """Warn if the encoder lacks 40 % of the words of a table, and two standard deviations more.
+
+    Or if it lacks most words of some texts.
+    """
     unknown, words = count_unknown(encoder, texts)
     deviations = math.sqrt(words)  # two: 2 sqrt(.4 * .6) is about 1
     if words and unknown >= _MOST_UNKNOWN * words + deviations:
@@ -208,6 +228,15 @@ def say_unknown_words(encoder: Encoder, texts: Sequence[str]) -> None:
             'and common words, not by meaning; name one of their language, as `encoder="%s"`, or '
             "train one",
             100 - 100 * unknown / words,
+            MULTILINGUAL,
+        )
+    elif len(others := texts_in_other_words(encoder, texts)) > _FEW:
+        log.warning(
+            "texts in another language, such as %r: %s of %s that were looked at; the encoder "
+            'compares them by letters, not by meaning; `encoder="%s"` knows both',
+            shortened(others[0], 60),
+            f"{len(others):,}",
+            f"{min(len(texts), SAMPLE):,}",
             MULTILINGUAL,
         )
 

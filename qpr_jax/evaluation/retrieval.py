@@ -23,7 +23,7 @@ from qpr_jax.data.entries import Id, id_key, numbered
 from qpr_jax.data.parallel_sentences import Translations
 from qpr_jax.errors import needs
 from qpr_jax.evaluation.scores import best_thresholds, hits, ranking_scores, reciprocal_rank
-from qpr_jax.index.protocol import Hit
+from qpr_jax.index.protocol import CLOSE, Hit
 from qpr_jax.index.vectors import Vectors, exact_top_k, nearest
 from qpr_jax.models import unit_rows
 from qpr_jax.text.tokenizer import normalized_text, tokenize
@@ -38,13 +38,12 @@ DEPTH = 20  # as many as the paper retrieves for a query (section 4.3)
 _BLOCK = 1024  # queries searched at once
 _NEAR = 8  # candidates among which equal distances are looked for
 _SAMPLED = 20_000  # texts whose tokens are counted
+_K1, _B = 0.9, 0.4  # of BM25
 
 Encode = Callable[[Sequence[str]], np.ndarray]  # n texts -> float32 [n, d]
 # (texts, k) -> the questions with the largest scores, int64 [n, k], -1 if fewer than k have one
 # above 0, and the scores, float32 [n, k], 0 there.
 TextSearch = Callable[[Sequence[str], int], tuple[np.ndarray, np.ndarray]]
-
-_K1, _B = 0.9, 0.4
 
 
 def index_search(index: Vectors, vectors: np.ndarray) -> RankFn:
@@ -151,21 +150,23 @@ def answer_scores(first: Sequence[Hit | None], answered: np.ndarray) -> dict[str
     Returns:
       `unanswered`, the number of queries without an answer; `roc_auc` of the score, or of the
       distance where there is no score; `accuracy` of `Hit.close`, and the `best_min_score`, at
-      which the accuracy is `best_accuracy`: None without scores.
+      which the accuracy is `best_accuracy`: None without scores. The last two are None, too, where
+      the ROC AUC is not above .5 by two standard errors (Mann and Whitney, 1947).
     """
     scored = any(hit is not None and hit.score is not None for hit in first)
-    strengths = np.full(len(first), -np.inf)
-    for row, hit in enumerate(first):
-        if hit is not None:
-            strengths[row] = (hit.score or 0) if scored else -hit.distance
-    close = np.array([hit is not None and bool(hit.close) for hit in first])
+    strengths = np.array(
+        [-np.inf if hit is None else (hit.score or 0) if scored else -hit.distance for hit in first]
+    )
     best = best_thresholds(1 - strengths, answered)["accuracy"]
+    auc = roc_auc(-strengths[answered], -strengths[~answered])
+    error = math.sqrt((len(first) + 1) / (12 * answered.sum() * (~answered).sum()))
+    tells = scored and auc > 0.5 + 2 * error
     return {
         "unanswered": int((~answered).sum()),
-        "roc_auc": roc_auc(-strengths[answered], -strengths[~answered]),
-        "accuracy": float((close == answered).mean()) if scored else None,
-        "best_min_score": math.floor(1000 * min(1, 1 - best)) / 1000 if scored else None,
-        "best_accuracy": float(((1 - strengths <= best) == answered).mean()) if scored else None,
+        "roc_auc": auc,
+        "accuracy": float(((strengths >= CLOSE) == answered).mean()) if scored else None,
+        "best_min_score": math.floor(1000 * min(1, 1 - best)) / 1000 if tells else None,
+        "best_accuracy": float(((1 - strengths <= best) == answered).mean()) if tells else None,
     }
 
 

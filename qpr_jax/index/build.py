@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import pathlib
 import re
 import secrets
@@ -28,7 +29,7 @@ import numpy as np
 from qpr_jax import kinds
 from qpr_jax.encoders.encoder import Encoder, npy_header, sync
 from qpr_jax.encoders.load import PACKAGED, contains_encoder
-from qpr_jax.errors import UserError, counted, similar_path
+from qpr_jax.errors import UserError, counted
 from qpr_jax.files import (
     MANIFEST,
     StrPath,
@@ -285,9 +286,14 @@ def refuse_part(folder: pathlib.Path) -> None:
         raise UserError(what, remedy=f"name the folder of this index: {folder.parent}")
 
 
-def found_nothing(location: StrPath) -> UserError:
-    """Return the error of a location that is neither a folder nor the name of an encoder."""
-    what = f"expected an encoder or an index, found none at {location}"
-    what += f"{similar_path(location, *PACKAGED)}, nor one of this name in "
-    remedy = "name another folder; `qpr train` makes an encoder, and `qpr index` an index"
-    return UserError(what + "$QPR_MODELS or ~/.cache/qpr_jax/models", remedy=remedy)
+def found_nothing(location: StrPath, wanted: str) -> UserError:
+    """Return the error of a location where no index is, or no encoder, which may be a name."""
+    is_encoder, name = wanted == kinds.ENCODER, os.fspath(location)
+    near = kinds.similar_path(location, wanted, *PACKAGED if is_encoder else ())
+    what, remedy = f"expected {wanted}, found none at {location}{near}", kinds.instead(wanted)
+    if is_encoder:
+        what += ", nor one of this name in $QPR_MODELS or ~/.cache/qpr_jax/models"
+    if is_encoder and (of_hub := re.fullmatch(r"(\w[\w.-]*/)?(\w[\w.-]*)", name)):
+        address = f"hf://{of_hub[1] or 'sentence-transformers/'}{of_hub[2]}"
+        remedy += f", or a model of the hub, as {address}"
+    return UserError(what, remedy=remedy)

@@ -86,7 +86,7 @@ class FolderStore:
         if not (path / INDEX).is_dir():
             refuse_part(path)
             kinds.refuse_kind(path, kinds.INDEX)
-            raise found_nothing(location)
+            raise found_nothing(location, kinds.INDEX)
         return cls(path / INDEX)
 
     @classmethod

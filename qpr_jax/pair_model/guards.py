@@ -100,7 +100,7 @@ _SMALL_WORDS = (
     "without would you your hello hi hey dear thank thanks many advance kind best regards "
     "greetings cheers sincerely good more most very"
 )
-_SMALL = frozenset(_SMALL_WORDS.split())
+SMALL_WORDS = frozenset(_SMALL_WORDS.split())
 _NEGATED = re.compile(
     r"\b(?:(can)(?:not|'t| not)"
     r"|(do|does|did|is|are|was|were|should|would|could|has|have)(?:n't| not))\b",
@@ -167,7 +167,7 @@ def _read(text: str) -> _Facts:
 
 
 def _stems(words: Iterable[str]) -> frozenset[str]:
-    about = frozenset(words) - _SMALL
+    about = frozenset(words) - SMALL_WORDS
     return frozenset(base(word)[:_STEM] for word in about if not _DIGITS.search(word))
 
 
@@ -177,7 +177,7 @@ def _roles(tokens: Sequence[str]) -> dict[str, tuple[str, str]]:
     for token in tokens:
         if token in _ROLES:
             role = token
-        elif token not in _SMALL and not _DIGITS.search(token):
+        elif token not in SMALL_WORDS and not _DIGITS.search(token):
             word = base(token)
             if role:
                 found[role] = before, word
@@ -199,7 +199,7 @@ def _compare(first: _Facts, second: _Facts) -> tuple[bool, ...]:
     shared, either = (first.stems & second.stems) - apart, (first.stems | second.stems) - apart
     alike = len(shared) >= _ALIKE * len(either)
     related = len(shared) >= _RELATED * len(either)
-    clear = any(alike or (related and _SMALL.isdisjoint(pair)) for pair in affirmed)
+    clear = any(alike or (related and SMALL_WORDS.isdisjoint(pair)) for pair in affirmed)
     swapped = (alike and _swapped(first, second)) or _exchanged(first.tokens, second.tokens)
     found = (
         missing[0] != missing[1],
@@ -218,7 +218,9 @@ def _one_word_differs(first: Sequence[str], second: Sequence[str]) -> bool:
         return False
     pairs = [(base(one), base(other)) for one, other in zip(first, second, strict=True)]
     apart = [pair for pair in pairs if pair[0] != pair[1]]
-    return len(apart) == 1 and not any(word in _SMALL or _DIGITS.match(word) for word in apart[0])
+    return len(apart) == 1 and not any(
+        word in SMALL_WORDS or _DIGITS.match(word) for word in apart[0]
+    )
 
 
 def _opposites(first: _Facts, second: _Facts) -> set[tuple[str, str]]:
@@ -269,7 +271,7 @@ def _exchanged(first: Sequence[str], second: Sequence[str]) -> bool:
         last == (other, one)
         and bool(between)
         and _JOINS.isdisjoint(between)
-        and not any(word in _SMALL or _DIGITS.search(word) for word in last)
+        and not any(word in SMALL_WORDS or _DIGITS.search(word) for word in last)
     )
 
 

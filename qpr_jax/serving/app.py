@@ -26,6 +26,7 @@ from starlette.responses import HTMLResponse, Response
 import qpr_jax
 from qpr_jax.duplicates.review import Review, describe_review
 from qpr_jax.errors import UserError
+from qpr_jax.index.protocol import similar_id
 from qpr_jax.retriever import Retriever
 from qpr_jax.serving import models
 from qpr_jax.serving.live import LiveIndex
@@ -208,19 +209,20 @@ def _add_questions(app: FastAPI, live: LiveIndex, writes: list[Any]) -> None:
         """Return the question of an id, and its payload."""
         (found,) = await live.read(lambda now: now.store.get([id]))
         if found is None:
-            raise _unknown(id)
+            raise await _unknown(live, id)
         return Json({"id": found.id, "question": found.text, "payload": found.payload})
 
     @app.delete("/questions/{id:id}", status_code=204, dependencies=writes)
     async def remove(id: PathId) -> Response:
         """Remove a question, durably, before this answers. Needs the token."""
         if not await live.write(lambda now: now.remove([id], ignore_missing=True)):
-            raise _unknown(id)
+            raise await _unknown(live, id)
         return Response(status_code=204)
 
 
-def _unknown(id: models.Id) -> HTTPException:
-    return HTTPException(404, f"no question has the id {shorten(id)}")
+async def _unknown(live: LiveIndex, id: models.Id) -> HTTPException:
+    near = await live.read(lambda now: similar_id(now.store, id))
+    return HTTPException(404, f"no question has the id {shorten(id)}{near}")
 
 
 def _add_operations(app: FastAPI, live: LiveIndex, writes: list[Any]) -> None:
@@ -305,7 +307,12 @@ def make_review_app(
     """
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
     expected = "the token of the address that `qpr review` printed"
-    tokens = [needs_token(token, expected)]
+
+    def refuse_stale() -> None:
+        if said := review.stale():
+            raise HTTPException(409, said)
+
+    tokens = [needs_token(token, expected), Depends(refuse_stale)]
 
     def state() -> Response:
         return Json(describe_review(review), headers={"Cache-Control": "no-store"})

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import qpr_jax
-from qpr_jax.errors import UnavailableError, UserError
+from qpr_jax.errors import UnavailableError, UserError, did_you_mean
 from qpr_jax.serving.models import Error, shorten
 
 log = logging.getLogger("qpr_jax")
@@ -153,6 +153,15 @@ async def answer_error(request: Request, error: Exception) -> Response:
     match error:
         case RequestValidationError():
             return error_response(422, _first_error(error))
+        case HTTPException(status_code=404, detail="Not Found"):  # by no route
+            routes = (getattr(route, "path", "/") for route in request.app.routes)
+            paths = sorted({path.replace("{id:id}", "ID") for path in routes})
+            near = did_you_mean(request.url.path, paths)
+            line = f"no path {shorten(request.url.path)}{near}; there are {', '.join(paths)}"
+            return error_response(404, line)
+        case HTTPException(status_code=405):
+            line = f"expected the method {(error.headers or {})['Allow']}, got {request.method}"
+            return error_response(405, line, error.headers)
         case HTTPException():
             return error_response(error.status_code, error.detail, error.headers)
         case UserError() if str(error).startswith(FIELDS):

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from qpr_jax.errors import UserError, did_you_mean
-from qpr_jax.training.presets import PRESETS, flat_settings, read_tables
+from qpr_jax.errors import UserError
+from qpr_jax.training.presets import PRESETS, check_spec, flat_settings, read_tables
 
 T = TypeVar("T")
 
@@ -296,14 +296,10 @@ def load_config(spec: str, changes: Mapping[str, Any] | None = None) -> TrainCon
     Raises:
       UserError: there is no such preset, file or setting, or a value is wrong.
     """
+    check_spec(spec)
     name = spec.removesuffix(":smoke")
-    if name in PRESETS:
-        settings = PRESETS[name]
-    elif name.endswith(".toml"):
-        settings = flat_settings(read_tables(pathlib.Path(name)))
-    else:
-        what = f"expected one of {', '.join(sorted(PRESETS))}, or the path of a TOML file"
-        raise UserError(f"{what}, got {spec!r}{did_you_mean(name, PRESETS)}", setting="config")
+    is_preset = name in PRESETS
+    settings = PRESETS[name] if is_preset else flat_settings(read_tables(pathlib.Path(name)))
     config = override(TrainConfig(), {**settings, **(changes or {})})
     if name == spec:
         return config

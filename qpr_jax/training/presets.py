@@ -6,7 +6,7 @@ import pathlib
 import tomllib
 from typing import Any
 
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, did_you_mean
 
 
 def read_tables(path: pathlib.Path) -> dict[str, Any]:
@@ -37,3 +37,11 @@ def _settings(name: str) -> dict[str, Any]:
 # By name: `summary`, and where measured `hits_at_1` and `mrr` (test queries) and `minutes`.
 FACTS = read_tables(pathlib.Path(__file__).with_name("presets.toml"))
 PRESETS: dict[str, dict[str, Any]] = {name: _settings(name) for name in FACTS}
+
+
+def check_spec(spec: str) -> None:
+    """UserError unless `spec`, as of `config.load_config`, names a preset or a TOML file."""
+    name = spec.removesuffix(":smoke")
+    if name not in PRESETS and not name.endswith(".toml"):
+        what = f"expected one of {', '.join(sorted(PRESETS))}, or the path of a TOML file"
+        raise UserError(f"{what}, got {spec!r}{did_you_mean(name, PRESETS)}", setting="config")

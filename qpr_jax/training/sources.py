@@ -40,7 +40,7 @@ from qpr_jax.data.splits import (
     split_by_text,
 )
 from qpr_jax.data.tables import read_table
-from qpr_jax.errors import UserError, similar_path
+from qpr_jax.errors import UserError
 from qpr_jax.files import user_cache, write_atomically
 from qpr_jax.running import progress
 from qpr_jax.text.tokenizer import normalized_text
@@ -139,10 +139,13 @@ def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
     path = flatten(config)[setting]
     if not path:
         return []
-    what = f"expected a file or a folder, found none at {path}{similar_path(path)}"
+    what = f"expected a file or a folder, found none at {path}"
+    what += kinds.similar_path(path, kinds.TABLE)
     remedy = "name another; files in runs/ are made by programs of experiments/"
     refuse_if(not os.path.exists(path), setting, what, remedy)
     with naming(setting):
+        if setting == "data.labels":
+            kinds.refuse_kind(path, kinds.LABELS, kinds.TABLE, kinds.PACKED)
         return [*map(pathlib.Path, table_files([path]))]
 
 
@@ -197,7 +200,8 @@ def find_quora(path: str = "") -> pathlib.Path:
     if path:
         file = pathlib.Path(path)
         if not file.exists():
-            what = f"expected a file of question pairs, found none at {path}{similar_path(path)}"
+            what = f"expected a file of question pairs, found none at {path}"
+            what += kinds.similar_path(path, kinds.LABELS)
             raise UserError(what, setting="data.path", remedy="name a file or a folder")
         kinds.refuse_kind(file, kinds.LABELS, kinds.TABLE, kinds.PACKED)
         return file

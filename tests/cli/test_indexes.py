@@ -150,7 +150,7 @@ def test_strings_are_ids_and_a_payload_comes_back(qpr, refused, done, objects, r
 
 
 def test_standard_input_and_another_kind_for_an_index_that_is_replaced(done, objects, run):
-    said = "in place of the old index"
+    said = "mine: replaced an index of 1 question"
     assert said not in done("index", "mine", "--encoder", run, given=b"rice\n")[1]
     given = "".join(f"question {i}\n" for i in range(1000)).encode()
     flags = ("--factory", "IVF20,SQ8", "--metric", "ip", "--nprobe", 5, "--vectors", "float16")

@@ -74,8 +74,7 @@ def test_queries_without_an_answer_are_told_by_their_first_hit(refused, objects,
     unscored = dict.fromkeys(("accuracy", "best_min_score", "best_accuracy"))
     assert scores["has_answer"] == {"unanswered": 1, "roc_auc": 0.5, **unscored}
     told = scores["reranked"]["has_answer"]
-    assert 0 <= told["best_min_score"] <= 1
-    assert told["best_accuracy"] >= max(told["accuracy"], 2 / 3)
+    assert told["best_min_score"] is told["best_accuracy"] is None  # of three queries
     assert told["unanswered"] == 1
     assert 0 <= told["roc_auc"] <= 1
     assert told["accuracy"] in (0, 1 / 3, 2 / 3, 1)

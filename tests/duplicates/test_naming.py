@@ -16,15 +16,18 @@ def test_words_are_those_of_the_group_and_of_few_others():
     assert first[:2] == ["password", "reset"]
     assert second[0] == "parcel"
     assert none == []
-    # b and c are in half of their group, and a in other texts, too.
-    assert group_words([["a b", "a c"]], ["a b", "a c", "a d", "e"]) == [["b", "c"]]
-    assert group_words([["a b", "a b"]], ["a b", "a b"]) == [[]]  # nothing sets it apart
+    # bus and car are in half of their group, and red in other texts, too.
+    texts = ["red bus", "red car", "red dog", "eel"]
+    assert group_words([["red bus", "red car"]], texts) == [["bus", "car"]]
+    assert group_words([["red bus"] * 2], ["red bus"] * 2) == [[]]  # nothing sets it apart
+    small = ["What do we do after our?", "our we, what's after", "i'd do it, just do", "can't we"]
+    assert group_words([small[:2], small[2:]], [*small, "cook rice"]) == [[], []]
 
 
 def test_a_group_has_the_text_nearest_to_its_mean():
     texts = ["How to cook rice?", "how to cook rice", "How to cook RICE!", "is it open on sundays"]
     (group,) = find_duplicates(texts, encoder="open_student").groups
     assert group.central in texts[:3]
-    assert group.words == ["cook", "how", "rice"]
+    assert group.words == ["cook", "rice"]
     rows = find_duplicates(texts, encoder="open_student").to_dicts("groups")
-    assert {(row["central"], row["words"]) for row in rows} == {(group.central, "cook how rice")}
+    assert {(row["central"], row["words"]) for row in rows} == {(group.central, "cook rice")}

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.question_pairs import read_question_pairs
+from qpr_jax.duplicates.output import pair_key
 from qpr_jax.duplicates.review import (
     describe_review,
     open_review,
-    pair_key,
     read_found_pairs,
     sweep_labels,
     threshold_of,

@@ -71,6 +71,14 @@ def test_says_nothing_of_a_few_rows_in_another_language(encoder, caplog):
     assert not is_said(encoder, rows * 3 + TABLES["German"], caplog)
 
 
+def test_some_rows_in_another_language_are_counted(encoder, caplog):
+    rows = ["How can I change my password?", "Where can i see the invoice", "Is it still open?"]
+    others = ["Wo finde ich meine rechnung", "Warum wurde ich zweimal belastet?", "nicht da"]
+    assert is_said(encoder, rows * 30 + others, caplog)
+    assert "texts in another language, such as 'Wo finde ich meine rechnung': 2 of" in caplog.text
+    assert not is_said(encoder, rows * 30 + others[:1], caplog)
+
+
 def test_a_few_unknown_words_do_not_decide(caplog):
     text = f"{WORDS[0]} zebra"
     assert not is_said(cnn_encoder(), [text], caplog)

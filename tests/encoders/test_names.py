@@ -122,7 +122,7 @@ def test_a_folder_of_that_name_comes_first_and_another_path_is_no_name(tmp_path,
     shutil.copytree(TINY, "minilm")
     for encoder in (Retriever.build(["rice"], encoder="minilm").encoder, load_encoder("minilm")):
         assert encoder.fingerprint == load_encoder(TINY).fingerprint
-    with pytest.raises(UserError, match="expected an encoder or an index, found none"):
+    with pytest.raises(UserError, match="expected an encoder, found none"):
         Retriever.build(["rice"], encoder=tmp_path / "none" / "minilm")
 
 

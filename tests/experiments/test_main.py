@@ -1,9 +1,10 @@
 """The program that trains by a named config: its arguments."""
 
+import re
+
 import pytest
 
 from experiments.main import run
-from qpr_jax.errors import UserError
 
 
 @pytest.fixture
@@ -34,13 +35,19 @@ def test_a_run_is_named_by_its_config_and_settings_are_changed(trained):
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("--workdri=x", "expected --config.SETTING=VALUE, got '--workdri=x'"),
+        (
+            "--workdri=x",
+            r"expected --config.SETTING=VALUE, got '--workdri=x' \(did you mean `--workdir`",
+        ),
         ("--config=none", "`config`: expected one of .*, or the path of a TOML file, got 'none'"),
         ("--config.seeds=3", "there is no setting `seeds`"),
         ("--overwrite=x", "cannot read the flags: .*overwrite"),
     ],
 )
-def test_wrong_arguments_are_refused(argument, message, trained):
-    with pytest.raises(UserError, match=message):
+def test_wrong_arguments_are_refused(argument, message, trained, capsys):
+    with pytest.raises(SystemExit) as stop:
         run(["main", "--config=synthetic_sdml", argument])
+    said = capsys.readouterr().err
+    assert (stop.value.code, said.count("\n")) == (2, 1)
+    assert re.search(f"^error: {message}", said)
     assert not trained

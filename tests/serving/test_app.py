@@ -217,8 +217,22 @@ def test_every_answer_has_the_version_an_id_and_one_line(client, method, path, s
     assert answer.headers["X-QPR-Version"] == qpr_jax.__version__
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert re.fullmatch("[0-9a-f]{32}", answer.headers["X-Request-ID"])
-    assert len(answer.json()["error"]) < 200
+    assert len(answer.json()["error"]) < 250
     assert client.head("/health", headers={"X-Request-ID": "a-1"}).headers["X-Request-ID"] == "a-1"
+
+
+def test_an_unknown_path_or_id_says_what_there_is(own_client):
+    def said(method, path):
+        return own_client.request(method, path, headers=BEARER).json()["error"]
+
+    assert said("GET", "/serch").startswith("no path /serch (did you mean `/search`?); there are")
+    assert "/questions/ID, /ready, " in said("GET", "/x")
+    assert said("DELETE", "/health") == "expected the method GET, got DELETE"
+    assert said("GET", "/questions/unlike") == "no question has the id unlike"
+    added = {"questions": ["rice"], "ids": ["T-1001"]}
+    own_client.post("/questions", json=added, headers=BEARER)
+    near = "no question has the id T-101 (did you mean `T-1001`?)"
+    assert said("GET", "/questions/T-101") == said("DELETE", "/questions/T-101") == near
 
 
 def test_as_many_hits_are_asked_for_as_may_be(client):

@@ -79,6 +79,21 @@ def test_every_request_needs_the_token(client, session, given):
     assert not session.history
 
 
+def test_pairs_that_are_written_again_end_the_review(client, session, tmp_path):
+    key = client.get("/review").json()["pair"]["key"]
+    key = client.post("/label", json={"pair": key, "label": "yes"}).json()["pair"]["key"]
+    before = session.path.read_text()
+    write_found(tmp_path / "pairs.csv")
+    for answer in (
+        client.post("/label", json={"pair": key, "label": "yes"}),
+        client.post("/undo", json={}),
+        client.get("/review"),
+    ):
+        assert answer.status_code == 409
+        assert "pairs.csv was written again since this review began" in answer.json()["error"]
+    assert session.path.read_text() == before
+
+
 def test_a_full_disk_is_said_and_the_label_not_counted(client, monkeypatch):
     key = client.get("/review").json()["pair"]["key"]
 

@@ -1,0 +1,97 @@
+"""What newcomers do with tables of their own: each mistake is named, and so is what to do."""
+
+import numpy as np
+import pytest
+
+from qpr_jax import Retriever, UserError, find_duplicates
+from qpr_jax.data.tables import as_table
+from qpr_jax.evaluation.retrieval import answer_scores
+from qpr_jax.index.protocol import Hit
+
+WRITTEN = "name the file deduplicated beside it, or name the question's column"
+
+
+def test_an_index_that_is_replaced_is_counted(run, tmp_path, caplog):
+    retriever = Retriever.build(["rice", "beans"], encoder=run, location=tmp_path / "mine")
+    retriever.add("peas")
+    assert "replaced" not in caplog.text
+    Retriever.build(["rice"], encoder=run, location=tmp_path / "mine")
+    assert caplog.text.count("mine: replaced an index of 3 questions") == 1
+    Retriever.build(["peas"], encoder=run).save(tmp_path / "mine")
+    assert caplog.text.count("mine: replaced an index of 1 question") == 1
+
+
+def test_queries_that_are_the_indexed_questions_are_named(index, done, tmp_path):
+    said = "4 of 4 queries have the text of the question that they should find"
+    assert said in done("evaluate", "mine", "questions.jsonl")[1]
+    assert "have the text" not in done("evaluate", "mine", "questions.jsonl", "--other-texts")[1]
+    (tmp_path / "asked.csv").write_text("question,id\npython,5\nHow to cook rice?,8\nrice,8\n")
+    assert "have the text" not in done("evaluate", "mine", "asked.csv")[1]
+
+
+def test_a_least_score_is_named_only_where_scores_tell():
+    def best(*scores):
+        answered = np.arange(len(scores)) % 2 == 0
+        return answer_scores([Hit(0, "", 1, score) for score in scores], answered)
+
+    told = best(*[0.9, 0.1] * 5)
+    assert (told["best_min_score"], told["best_accuracy"]) == (0.9, 1)
+    for scores in ([0.9, 0.1], [0.5, 0.5] * 20, [0.1, 0.9] * 20, [0.6, 0.7, 0.7, 0.6, 0.8] * 8):
+        found = best(*scores)
+        assert (found["best_min_score"], found["best_accuracy"]) == (None, None)
+        assert found["accuracy"] is not None
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["1", "2.5", "$1,200"], True),
+        (["2026-01-05T10:00Z", "5 March 2026", "Mon, 5 Jan 2026 10:00 PM"], True),
+        (["404", "SM-G991B", "502"], False),
+        (["in march", "may i", "3 sat"], False),
+        (["日期 2020年"] * 3, False),
+        (["1", "2"], False),
+    ],
+)
+def test_a_column_of_numbers_or_dates_is_named(texts, said, caplog):
+    rows = [{"when": text, "Question": "is it open"} for text in texts]
+    list(as_table(rows, None, True, "when"))
+    line = "`when` has numbers or dates; name the column of texts with `text_column`, as `Question`"
+    assert (line in caplog.text) is said
+    list(as_table(texts))  # which have no column
+    assert caplog.text.count("`when`") == said
+
+
+def test_a_column_of_sentences_is_no_column_of_ids(caplog):
+    rows = [{"n": n, "qid": n, "text": f"how do i go to {n}"} for n in range(4)]
+    list(as_table(rows, None, True, None, "text"))
+    assert "`text` has sentences; name the column of ids with `id_column`, as `qid`" in caplog.text
+    caplog.clear()
+    list(as_table(rows, None, True, None, "n"))
+    list(as_table([{"text": row["text"]} for row in rows], None, True, None, "text"))
+    assert not caplog.text
+
+
+def test_a_file_that_is_compared_with_itself_is_named(done, table, run):
+    words = ("duplicates", table, "--encoder", run, "--max-distance", "1", "--out", "found")
+    assert "leave `--against` out" in done(*words, "--against", f"./{table}")[1]
+    assert "leave" not in done(*words)[1]
+
+
+def test_no_queries_are_an_error(index, refused, tmp_path):
+    (tmp_path / "none.csv").write_text("id,question\n")
+    refused("standard input: expected queries, got none", "search", "mine")
+    refused("none.csv: expected queries, got none", "search", "mine", "none.csv")
+
+
+@pytest.mark.parametrize("output", ["csv", "jsonl", "tsv"])
+def test_what_the_package_wrote_is_no_table_of_questions(done, refused, run, table, output):
+    options = ("--encoder", run, "--max-distance", "1", "--output", output)
+    done("duplicates", table, *options, "--out", "found")
+    for name, kind in (("groups", "groups of duplicates"), ("pairs", "found pairs")):
+        file = f"found/{name}.{output}"
+        refused(f": expected questions, got {kind}; {WRITTEN}", "encode", run, file, "--out=v.npy")
+        with pytest.raises(UserError, match=f"expected questions, got {kind}"):
+            find_duplicates(file)
+    done("encode", run, f"found/groups.{output}", "--out", "v.npy", "--text-column", "question")
+    done("encode", run, f"found/deduplicated.{output}", "--out", "w.npy")
