@@ -179,7 +179,7 @@ class Review:
         return True
 
     def estimate(self) -> Estimate | None:
-        """Return the threshold that the labels imply; None before the first."""
+        """Return the threshold that the labels recommend; None before the first."""
         yes, no = self.counts()
         if not (yes + no).any():
             return None
@@ -205,7 +205,7 @@ class Review:
                 continue
             if found.option:
                 stratum = int(np.abs(np.cumsum(found.strata.sizes) - count).argmin())
-                at = estimate_at(found.strata, yes, no, stratum, self.precision)
+                at = estimate_at(found.strata, yes, no, stratum)
             else:
                 right = [labels[key] for key, score in judged.items() if score >= least]
                 at = share_of_right(sum(right), right.count(False), found.copies, count)
