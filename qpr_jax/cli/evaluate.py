@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("qpr_jax")
 
 _FITTED = "fitted to {labels:,} labels (duplicates: {duplicates:,})"
-_FIT = "precision {precision:.2f} and recall {recall:.2f} at 0.5, Brier score {brier:.3f}"
-_NONE_FOUND = "no duplicate from 0.5 on, so a lower threshold is needed; Brier score {brier:.3f}"
+_FIT = "from {threshold:g} on {duplicates:,} of {} duplicates and {others:,} of {} others"
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
     "retrieval": (
@@ -249,7 +248,8 @@ def calibrate(
     and need both kinds. Without it, the texts are taken for a table, whose near pairs without a
     label are no duplicates. The fit begins with the scores of ENCODER: give all labels in one file.
     ENCODER is changed, or copied to --out, unless held-out labels fit the new scores no better.
-    Prints the precision and recall of held-out labels before and after.
+    Prints how many held-out labels have a score of .5 before and after, and the threshold that
+    finds as many duplicates as before.
 
     Example: qpr calibrate minilm labels.csv --out models/support
     """
@@ -273,10 +273,16 @@ def calibrate(
     else:
         save_encoder(out, read, also=lambda folder: save_pair_model(folder, model))
     log.info("%s: %s", out or encoder, _FITTED.format_map(facts))
+    counts = facts["duplicates"], facts["labels"] - facts["duplicates"]
     for name in ("before", "after"):
         if facts[name]:
-            fit = _FIT if facts[name]["recall"] else _NONE_FOUND
-            log.info("held-out labels, %s: %s", name, fit.format_map(facts[name]))
+            log.info("held-out labels, %s: %s", name, _FIT.format(*counts, **facts[name]))
+    if facts["lower"]:
+        aim = "find as many duplicates as before" if facts["before"] else "find half of them"
+        least = f"{facts['lower']['threshold']:g}"
+        log.info(
+            "to %s, use `--threshold %s`: %s", aim, least, _FIT.format(*counts, **facts["lower"])
+        )
     if facts["after"]["brier"] >= facts["after"]["base_brier"]:
         log.warning(
             "the new scores tell duplicates no better than their share alone: judge more found "
