@@ -228,8 +228,7 @@ class Retriever:
         if min_score is not None:
             check_number("min_score", min_score, "a score, 0 to 1", 0, 1)
         count, texts = int(k), as_queries(queries, text_column)
-        model = self.ordering(rerank)
-        cleaned = self.store.cleaner.clean_all(texts)
+        model, cleaned = self.ordering(rerank), self.store.cleaner.clean_all(texts)
         vectors = self.encoder.encode(cleaned)
         size = max(count, model.depth if model else 0)
         hits = search_texts(self.store, texts, vectors, size, distinct=distinct)

@@ -29,13 +29,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
-_ELSEWHERE = "precision on other tables"
-_SHOWN, _WIDTH = 5, 70  # groups and pairs in the summary, and characters of a text
+_ELSEWHERE = "precision on half of other tables"
+_SHOWN, _WIDTH = 5, 70  # pairs in the summary, and characters of a text
 _SUMMARY = (
     "pairs: {pairs:,}; copies: {copies:,}; groups: {groups:,} of {grouped_questions:,} questions, "
     "the largest of {largest_group:,}; {kept:,} of {questions:,} stay"
 )
-_NEXT = "next: `qpr review %s` asks you about some pairs, and says which threshold is right here"
+_NEXT = (
+    "next: `qpr review %s` asks you about ten pairs of each threshold, and says how many are right "
+    "here: few, where texts have near misses"
+)
 _OUT = "Output folder.  [default: NAME_duplicates beside QUESTIONS]"
 _ENCODER = "Name, folder.  [default: of --incremental; minilm; above 50,000 rows open_student]"
 _THRESHOLD = "Minimum score.  [default: 0.5, or none with --max-distance]"
@@ -204,9 +207,10 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
     log.info("%s: %s", out, _SUMMARY.format_map(info))
     if info["missed"] is not None:
         log.info("about %.1f%% of the pairs were missed", 100 * info["missed"])
-    for group in found.groups[:_SHOWN]:
+    if found.groups:
+        group = found.groups[0]
         name = shortened(group.central, _WIDTH) + f" ({' '.join(group.words)})" * bool(group.words)
-        log.info("%s rows: %s", f"{len(group.ids):,}", name)
+        log.info("the largest group, %s rows: %s", f"{len(group.ids):,}", name)
     judged = _judged(out, info)
     title = f"precision by {counted(judged[0].labels, 'label')}" if judged else _ELSEWHERE
     precisions = {estimate.threshold: precision_text(estimate) for estimate in judged}
@@ -217,13 +221,14 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
         others = "{:.2f} to {:.2f}".format(*row["precision"]) if row["precision"] else "-"
         precision = precisions.get(row["threshold"], "-") if judged else others
         log.info("%-11g  %8s  %8s  %9s  %s", row["threshold"], *counts, precision)
+    no_copies = found.pairs[info["copies"] :]
+    for pair in no_copies[:_SHOWN] if swept else ():
+        _show(f"score {pair.score or 0:.2f}", pair[4:])
     for row, following in itertools.pairwise([*swept, {"weakest": None}]):
         if row["weakest"] not in (None, following["weakest"]):
-            texts = (shortened(text, _WIDTH) for text in row["weakest"])
-            log.info("weakest pair from %g on: %s | %s", row["threshold"], *texts)
-    for pair in [] if swept else found.pairs[info["copies"] :][-_SHOWN:]:
-        texts = (shortened(text, _WIDTH) for text in (pair.question1, pair.question2))
-        log.info("farthest, distance %.3f: %s | %s", pair.distance, *texts)
+            _show(f"weakest pair from {row['threshold']:g} on", row["weakest"])
+    for pair in () if swept else no_copies[-_SHOWN:]:
+        _show(f"farthest, distance {pair.distance:.3f}", pair[4:])
     if judged and judged[0].threshold <= (info["threshold"] or 0):
         log.info("precision of the pairs: %s", precision_text(judged[0]))
     elif info["pairs"]:
@@ -234,9 +239,17 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
         log.info("next: `--threshold 0.05` shows the pairs that are most alike")
 
 
+def _show(what: str, texts: Sequence[str]) -> None:
+    log.info("%s: %s", what, " | ".join(shortened(text, _WIDTH) for text in texts))
+
+
 def _judged(out: str, info: dict[str, Any]) -> list[Estimate]:
     """Return what labels in the output folder say of thresholds, the lowest first."""
     from qpr_jax.duplicates.review import LABELS_FILE, sweep_labels
 
     pairs, labels = pathlib.Path(out, info["files"][0]), pathlib.Path(out, LABELS_FILE)
-    return sweep_labels(pairs, labels) if labels.exists() and info["pairs"] else []
+    if not (labels.exists() and info["pairs"]):
+        return []
+    if not (swept := sweep_labels(pairs, labels)):
+        log.info("%s: no label is on a pair with the score that it has here", labels)
+    return swept

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("qpr_jax")
 
 _FITTED = "fitted to {labels:,} labels (duplicates: {duplicates:,})"
-_FIT = "precision {precision:.2f} and recall {recall:.2f} at 0.5, Brier score {brier:.3f}"
-_NONE_FOUND = "no duplicate from 0.5 on, so a lower threshold is needed; Brier score {brier:.3f}"
+_FIT = "from {threshold:g} on {duplicates:,} of {} duplicates and {others:,} of {} others"
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
     "retrieval": "format text_column id_column skip_bad_rows other_texts cross_encoder",
@@ -257,7 +256,8 @@ def calibrate(
     and need both kinds. Without it, the texts are taken for a table, whose near pairs without a
     label are no duplicates. The fit begins with the scores of ENCODER: give all labels in one file.
     ENCODER is changed, or copied to --out, unless held-out labels fit the new scores no better.
-    Prints the precision and recall of held-out labels before and after.
+    Prints how many held-out labels have a score of .5 before and after, and the threshold that
+    finds as many duplicates as before.
 
     Example: qpr calibrate minilm labels.csv --out models/support
     """
@@ -282,10 +282,12 @@ def calibrate(
     else:
         save_encoder(out, read, also=lambda folder: save_pair_model(folder, model))
     log.info("%s: %s", out or encoder, _FITTED.format_map(facts))
+    counts = facts["duplicates"], facts["labels"] - facts["duplicates"]
     for name in ("before", "after"):
-        if facts[name]:
-            fit = _FIT if facts[name]["recall"] else _NONE_FOUND
-            log.info("held-out labels, %s: %s", name, fit.format_map(facts[name]))
+        log.info("held-out labels, %s: %s", name, _FIT.format(*counts, **facts[name]))
+    if lower := facts["lower"]:
+        text = "to find as many duplicates as before, use `--threshold %g`: %s"
+        log.info(text, lower["threshold"], _FIT.format(*counts, **lower))
     if facts["after"]["brier"] >= facts["after"]["base_brier"]:
         log.warning(
             "the new scores tell duplicates no better than their share alone: judge more found "

@@ -122,9 +122,10 @@ def _precisions(session: Review) -> Iterator[str]:
     """Yield a table: what the labels say of some thresholds."""
     swept, kind = session.sweep(), "pairs" if session.found.option else "first hits"
     if len(swept) > 1:
-        yield f"{'threshold':<9}  {kind:>10}  precision (90 % interval)"
+        yield f"{'threshold':<9}  {kind:>10}  {'right':>7}  precision (90 % interval)"
     for row in swept if len(swept) > 1 else ():
-        yield f"{row.threshold:<9g}  {row.pairs:>10,}  {precision_text(row)}"
+        right = round(row.pairs * row.precision)
+        yield f"{row.threshold:<9g}  {row.pairs:>10,}  {right:>7,}  {precision_text(row)}"
 
 
 def _next_step(session: Review, pairs: str) -> str:
@@ -148,6 +149,7 @@ def _next_step(session: Review, pairs: str) -> str:
 
 def _implied(session: Review) -> str:
     from qpr_jax.duplicates.review import threshold_of
+    from qpr_jax.duplicates.sampling import USEFUL
 
     found, estimate, sought = session.found, session.estimate(), f"{session.precision:g}"
     if estimate is None:
@@ -158,11 +160,14 @@ def _implied(session: Review) -> str:
         limits = "all of them have labels"
     if found.option:
         flag = f"--{found.option.replace('_', '-')} {threshold_of(found, estimate)!r}"
-        start = "" if estimate.reached else f"no threshold has a precision of {sought}; the best: "
-        lower = not estimate.reached and session.current is not None
-        end = "; a lower --precision asks about lower ones" if lower else ""
-        line += f"{start}`{flag}` of `qpr duplicates` accepts {counted(estimate.pairs, 'pair')} at "
-        return f"{line}a precision of {estimate.precision:.3f} ({limits}){end}"
+        if estimate.precision < session.precision:
+            least = f"a precision of {sought} and {USEFUL:.0%} of the duplicates"
+            line += f"no threshold has {least}; the best F1: "
+        kept = f"{estimate.pairs:,} of {counted(len(found.values), 'pair')}"
+        line += (
+            f"`{flag}` of `qpr duplicates` keeps {kept} and about {estimate.share:.0%} of their "
+        )
+        return f"{line}duplicates, at a precision of {estimate.precision:.3f} ({limits})"
     line += f"Hits@1 of the queries is {estimate.precision:.3f} ({limits})"
     swept = session.sweep()
     right = [row for row in swept if row.precision >= session.precision]

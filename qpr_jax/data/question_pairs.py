@@ -106,7 +106,7 @@ def read_question_pairs(
 
     rows = bad.good(
         read_rows(str(path), choose, format=kind),
-        lambda _, fields: _parse(fields, weighted=weighted),
+        lambda _, fields: parse_labeled(fields, weighted=weighted),
     )
     good = [*itertools.islice(rows, max_rows or None)]
     if not good:
@@ -123,8 +123,8 @@ def parse_label(cell: object) -> bool | None:
     return _LABELS.get(str(cell).strip().lower())
 
 
-def _parse(fields: Fields, *, weighted: bool) -> tuple[Row, float, float]:
-    """Return a labeled pair, its weight and score; a UserError says what is wrong with the row."""
+def parse_labeled(fields: Fields, *, weighted: bool) -> tuple[Row, float, float]:
+    """Parse a labeled pair, its weight and score; a UserError says what is wrong with the row."""
     if missing := [name for name in COLUMNS if name not in fields]:
         raise UserError(f"expected `{missing[0]}`, got {short(sorted(fields))}")
     first, second, cell = ("" if is_missing(fields[name]) else fields[name] for name in COLUMNS)

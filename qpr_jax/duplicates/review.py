@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.columns import read_values
+from qpr_jax.data.columns import BadRows, read_rows, read_values
 from qpr_jax.data.entries import Payload, is_missing
-from qpr_jax.data.question_pairs import HIT_SCORE, SCORE, WEIGHT, parse_label
-from qpr_jax.data.typed_rows import input_name
+from qpr_jax.data.question_pairs import HIT_SCORE, SCORE, WEIGHT, parse_labeled
+from qpr_jax.data.typed_rows import Fields, input_name
 from qpr_jax.duplicates.output import Pair, info_of, pair_key, read_other_columns
 from qpr_jax.duplicates.pairs import SWEPT
 from qpr_jax.duplicates.sampling import (
@@ -56,11 +56,6 @@ class FoundPairs:
     columns: tuple[Mapping[str, Payload], Mapping[str, Payload]]  # others of both rows, by id
     path: str
     written: int  # when the file was, in ns
-
-    @property
-    def score_column(self) -> str:
-        """The column of labels that has the score: that of a hit is another one than of a pair."""
-        return SCORE if self.option else HIT_SCORE
 
 
 def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
@@ -183,7 +178,7 @@ class Review:
         return True
 
     def estimate(self) -> Estimate | None:
-        """Return the threshold that the labels imply; None before the first."""
+        """Return the threshold that the labels recommend; None before the first."""
         yes, no = self.counts()
         if not (yes + no).any():
             return None
@@ -209,7 +204,7 @@ class Review:
                 continue
             if found.option:
                 stratum = int(np.abs(np.cumsum(found.strata.sizes) - count).argmin())
-                at = estimate_at(found.strata, yes, no, stratum, self.precision)
+                at = estimate_at(found.strata, yes, no, stratum)
             else:
                 right = [labels[key] for key, score in judged.items() if score >= least]
                 at = share_of_right(sum(right), right.count(False), found.copies, count)
@@ -244,7 +239,7 @@ class Review:
         counts = collections.Counter(stratum[key] for key in labels)
         with write_atomically(self.path, "w") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow((*LABELS, self.found.score_column, WEIGHT))
+            writer.writerow((*LABELS, SCORE if self.found.option else HIT_SCORE, WEIGHT))
             for key, is_duplicate in labels.items():
                 pair, number = self.found.pairs[key], stratum[key]
                 cells = (pair.id1, pair.id2, pair.question1, pair.question2)
@@ -280,21 +275,20 @@ def open_review(
     busy = f"{path}: another review is writing this file"
     with locked(path.with_name(f".{path.name}.lock"), busy=busy):
         found = read_found_pairs(pairs, format=format)
-        rows = _read_labels(path, found.score_column) if path.exists() else []
-        for key, _, score in rows:
-            if key not in found.pairs or (found.pairs[key].score or 0) != score:
-                what = f"{path}: has a label on a pair that {pairs} lacks or scores otherwise"
-                raise UserError(what, remedy="name another file with `labels`")
-        history: dict[int, bool | None] = {key: label for key, label, _ in rows}
+        history, others = _read_labels(path, found) if path.exists() else ({}, 0)
+        if others:
+            what = f"{path}: has a label on a pair that {pairs} lacks or scores otherwise"
+            raise UserError(what, remedy="name another file with `labels`")
         yield Review(found, path, precision, history)
 
 
 def sweep_labels(pairs: StrPath, labels: StrPath) -> list[Estimate]:
-    """Return the sweep of found pairs by a file of labels on some of them."""
-    review = Review(read_found_pairs(str(pairs)), pathlib.Path(labels), 0.0, {})
-    labeled = _read_labels(review.path, review.found.score_column)
-    review.history.update({key: label for key, label, _ in labeled if key in review.found.pairs})
-    return review.sweep()
+    """Return the sweep of found pairs by a file of labels on some of them.
+
+    Labels on pairs with other scores do not count: they were not drawn from these at random.
+    """
+    found, path = read_found_pairs(str(pairs)), pathlib.Path(labels)
+    return Review(found, path, 0.0, _read_labels(path, found)[0]).sweep()
 
 
 def describe_review(review: Review) -> dict[str, Any]:
@@ -326,19 +320,28 @@ def describe_review(review: Review) -> dict[str, Any]:
     }
 
 
-def _read_labels(path: pathlib.Path, score: str) -> list[tuple[int, bool, float]]:
-    """Return the key, the label and the score, 0 for none, of each row of a file of labels."""
+def _read_labels(path: pathlib.Path, found: FoundPairs) -> tuple[dict[int, bool | None], int]:
+    """Read labels by key, without ids by their texts.
 
-    def parse(id1: object, id2: object, label: object, cell: object) -> Any:
-        label = parse_label(label)
-        try:
-            number = float(str(cell)) if cell else 0.0
-        except ValueError:
-            return None
-        return None if label is None else (pair_key(id1, id2), label, number)
+    Also count those on pairs that were not found or have another score.
+    """
+    keys_of = collections.defaultdict[frozenset[str], list[int]](list)
+    for key, pair in found.pairs.items():
+        keys_of[frozenset((pair.question1, pair.question2))].append(key)
 
-    columns, expected = ("id1", "id2", "is_duplicate", score), "two ids, 0 or 1, and a score"
-    rows = [*read_values(str(path), columns, parse, expected=expected, format="csv")]
-    if len({key for key, *_ in rows}) < len(rows):
-        raise UserError(f"{path}: expected one label on a pair, got several", remedy="keep one")
-    return rows
+    def parse(_line: int, fields: Fields) -> tuple[list[int], bool, float]:
+        row, _, score = parse_labeled(fields, weighted=True)
+        ids = [fields.get(name) for name in LABELS[:2]]
+        keys = keys_of[frozenset(row[2:4])] if None in ids else [pair_key(*ids)]
+        return keys, row[4], score
+
+    history, others = dict[int, bool | None](), 0
+    rows = read_rows(str(path), list, format="csv")
+    for keys, label, score in BadRows(str(path), skip=False, option="").good(rows, parse):
+        if not history.keys().isdisjoint(keys):
+            raise UserError(f"{path}: expected one label on a pair, got several", remedy="keep one")
+        scores = {key: found.pairs[key].score for key in keys if key in found.pairs}
+        same = [key for key, other in scores.items() if math.isnan(score) or score == other]
+        history |= dict.fromkeys(same, label)
+        others += 0 if same else 1
+    return history, others

@@ -1,12 +1,13 @@
 """Which pairs a person should judge, and what the labels say about every threshold.
 
-Pairs are cut into strata by their probability. A label is asked where it lowers the variance of
-the precision most (Neyman's allocation, for thresholds that are plausible after the labels so
-far), and in a stratum in a random order. The precision at a threshold is the difference estimator:
-the mean of the probabilities, plus, stratum by stratum, the mean of label minus probability. So
-it needs no calibrated probabilities; poor ones only cost labels. They are fitted to the labels
-first (shift and scale of their logits, averaged over a grid), which fills strata without a label;
-the mean of label minus fitted probability is drawn towards 0 where a stratum has few.
+Pairs are cut into strata by their probability. First each band of SWEPT gets EACH labels. Then a
+label is asked where it lowers the variance of the precision most (Neyman's allocation, for
+thresholds that are plausible after the labels so far). In a stratum the order is random. The
+precision at a threshold is the difference estimator: the mean of the probabilities, plus, stratum
+by stratum, the mean of label minus probability. So it needs no calibrated probabilities; poor ones
+only cost labels. They are fitted to the labels first (shift and scale of their logits, averaged
+over a grid), which fills strata without a label; the mean of label minus fitted probability is
+drawn towards 0 where a stratum has few.
 
 Of queries that nobody labeled, a random sample is judged by its first hits.
 """
@@ -22,6 +23,7 @@ import numpy as np
 
 from qpr_jax.data.tables import Table
 from qpr_jax.duplicates.output import INFO, Pair, write_tables
+from qpr_jax.duplicates.pairs import SWEPT
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.scores import wilson
 from qpr_jax.files import StrPath, write_json
@@ -30,6 +32,8 @@ from qpr_jax.results import TableColumns
 from qpr_jax.retriever import Retriever
 
 QUANTILE = 1.6448536269514722  # of the normal distribution, for intervals of 90 %
+EACH = 10  # labels of each band that are asked first
+USEFUL = 1 / 4  # share of the found duplicates that a threshold with a wanted precision keeps
 _RATIO = 0.85  # of what is left below the top of a stratum
 _STRATA = 50  # at most
 _LEAST = 1e-4  # probabilities are cut off here and at 1 - _LEAST
@@ -56,7 +60,7 @@ class Strata:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The lowest threshold with a precision, as labels have it."""
+    """What labels say of the pairs from a threshold on."""
 
     threshold: float  # the least probability of an accepted pair
     precision: float  # estimated share of duplicates among accepted pairs
@@ -64,17 +68,18 @@ class Estimate:
     high: float
     pairs: int  # accepted ones
     labels: int  # what this rests on, those of pairs below the threshold included
-    reached: bool  # whether the precision is what was asked; if not, `low` is highest here
+    share: float = 1.0  # of the duplicates among all found pairs, those that are accepted
 
 
 def make_strata(probabilities: np.ndarray) -> Strata:
-    """Cut pairs into strata by probability, float64 [P], P > 0, in any order."""
+    """Cut pairs into strata by probability, float64 [P], P > 0, in any order; also at SWEPT."""
     values, counts = np.unique(-np.asarray(probabilities, np.float64), return_counts=True)
     means = np.clip(-values, _LEAST, 1 - _LEAST)
     spread = counts * np.sqrt(means * (1 - means) + _FLOOR)
     above = np.cumsum(spread) - spread / 2  # of the middle of equal probabilities
     level = np.floor(np.log(above / spread.sum()) / math.log(_RATIO))
-    _, stratum = np.unique(-np.minimum(level, _STRATA - 1), return_inverse=True)
+    cuts = -np.minimum(level, _STRATA - 1) - np.searchsorted(SWEPT, -values, side="right")
+    _, stratum = np.unique(cuts, return_inverse=True)
     sizes = np.bincount(stratum, counts)
     logits = np.bincount(stratum, counts * np.log(means / (1 - means))) / sizes
     lowest = -values[np.flatnonzero(np.diff(stratum, append=-1))]
@@ -91,19 +96,29 @@ def rank_strata(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: floa
     """
     counts, sizes, table = yes + no, strata.sizes, strata.table
     weights = _posterior(strata, yes, no)
-    # For each shift and scale, the last stratum of the lowest threshold with this precision; that
-    # of the best one where none has it.
-    accepted = np.cumsum(sizes)
-    means = np.cumsum(sizes * table, axis=1) / accepted
-    reached = means >= precision
-    last = len(sizes) - 1 - np.argmax(reached[:, ::-1], axis=1)
-    last = np.where(reached.any(axis=1), last, np.argmax(means, axis=1))
+    last = _last_accepted(np.cumsum(sizes * table, axis=1), sizes, precision)  # [G]
     inside = np.arange(len(sizes)) <= last[:, None]
-    share = weights @ (inside * (sizes / accepted[last][:, None]) ** 2)
+    share = weights @ (inside * (sizes / np.cumsum(sizes)[last][:, None]) ** 2)
     variance = _variance(weights @ table, yes, counts)
-    gain = share * variance / ((counts + 0.3) * (counts + 1.3))
-    gain[counts >= sizes] = -1
-    return np.argsort(-gain, kind="stable")
+    band = np.searchsorted(SWEPT, strata.lowest, side="right")
+    waits = counts < sizes
+    first = waits & (np.bincount(band, counts)[band] < EACH)
+    gain = np.where(first, sizes**2, share) * variance / ((counts + 0.3) * (counts + 1.3))
+    return np.lexsort((-gain, ~waits, ~first))
+
+
+def _last_accepted(right: np.ndarray, sizes: np.ndarray, precision: float) -> np.ndarray:
+    """Return the last stratum of the lowest threshold with a precision, int64 [...].
+
+    That of the best F1 where no such threshold keeps a useful share of the duplicates.
+
+    right: float64 [..., H], the duplicates in each stratum and those above it.
+    """
+    accepted, every = np.cumsum(sizes), right[..., -1:]
+    useful = (right >= precision * accepted) & (right >= USEFUL * every)
+    lowest = len(sizes) - 1 - np.argmax(useful[..., ::-1], axis=-1)
+    best = np.argmax(right / (accepted + every), axis=-1)
+    return np.where(useful.any(axis=-1), lowest, best)
 
 
 def precision_at(strata: Strata, yes: np.ndarray, no: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -128,20 +143,15 @@ def precision_at(strata: Strata, yes: np.ndarray, no: np.ndarray) -> tuple[np.nd
 
 
 def choose_threshold(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: float) -> Estimate:
-    """The lowest threshold, of a stratum, whose estimated precision is at least `precision`."""
-    estimates, errors = precision_at(strata, yes, no)
-    reached = np.flatnonzero(estimates >= precision)
-    # The highest lower end, since the highest estimate may be chance.
-    unreached = int(np.argmax(estimates - QUANTILE * errors))
-    best = int(reached[-1]) if len(reached) else unreached
-    return estimate_at(strata, yes, no, best, precision)
+    """The lowest useful threshold, of a stratum, with a precision; else that of the best F1."""
+    right = precision_at(strata, yes, no)[0] * np.cumsum(strata.sizes)
+    return estimate_at(strata, yes, no, int(_last_accepted(right, strata.sizes, precision)))
 
 
-def estimate_at(
-    strata: Strata, yes: np.ndarray, no: np.ndarray, last: int, precision: float
-) -> Estimate:
+def estimate_at(strata: Strata, yes: np.ndarray, no: np.ndarray, last: int) -> Estimate:
     """Estimate the precision of the pairs of all strata up to `last`; arguments as before."""
     estimates, errors = precision_at(strata, yes, no)
+    right = estimates * np.cumsum(strata.sizes)
     value, error = float(estimates[last]), QUANTILE * float(errors[last])
     return Estimate(
         threshold=float(strata.lowest[last]),
@@ -150,7 +160,7 @@ def estimate_at(
         high=min(1.0, value + error),
         pairs=int(strata.sizes[: last + 1].sum()),
         labels=int((yes + no).sum()),
-        reached=value >= precision,
+        share=float(right[last] / max(right[-1], 1e-9)),
     )
 
 
@@ -168,7 +178,7 @@ def share_of_right(yes: int, no: int, copies: int, pairs: int) -> Estimate:
     share = (copies + pairs * yes / judged) / (copies + pairs)
     count = judged * (copies + pairs) / pairs  # a label stands for its part of the copies, too
     low, high = wilson(share, count, QUANTILE)
-    return Estimate(0.0, share, low, high, copies + pairs, judged, True)
+    return Estimate(0.0, share, low, high, copies + pairs, judged)
 
 
 def _posterior(strata: Strata, yes: np.ndarray, no: np.ndarray) -> np.ndarray:

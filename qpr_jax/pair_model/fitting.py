@@ -7,6 +7,7 @@ logits, some hundred all weights.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,7 +65,7 @@ def refit(
 
     Returns:
       The model and facts: how well its scores fit the labels `before`, and, by cross-validation,
-      `after`.
+      `after`; and a `lower` threshold, None where 0.5 finds as many duplicates as before.
 
     Raises:
       UserError: there are too few labels, or held-out labels fit the new scores no better.
@@ -81,9 +82,15 @@ def refit(
     bins = int(np.clip(count // 20, 1, BINS))
     scores = probability(_logits(start, rows.inputs))
     clusters = connect(len(labeled.questions), labeled.pairs[labeled.is_duplicate])
-    facts["before"] = _quality(scores, rows, bins)
-    facts["after"] = _quality(_held_out_scores(start, rows, clusters), rows, bins)
+    held_out = _held_out_scores(start, rows, clusters)
+    for name, each in (("before", scores), ("after", held_out)):
+        fit = reliability(each, rows.labels, rows.weights, bins=bins)
+        facts[name] = fit | _found(each[:count], labeled.is_duplicate, 0.5)
     _require_gain(facts)
+    sought = facts["before"]["duplicates"]
+    least = np.sort(held_out[:count][labeled.is_duplicate])[-max(sought, 1)]
+    lower = _found(held_out[:count], labeled.is_duplicate, math.floor(1000 * least) / 1000)
+    facts["lower"] = lower if facts["after"]["duplicates"] < sought else None
     pairs, settings = _fit(start, rows), {"labels": facts}
     if isinstance(model, WordsModel):
         return model.rescaled(float(pairs[0]), float(pairs[1]), settings), facts
@@ -197,14 +204,11 @@ def _logits(weights: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     return np.asarray(inputs @ weights[:-1] + weights[-1])
 
 
-def _quality(scores: np.ndarray, rows: _Rows, bins: int) -> dict[str, Any]:
-    """Return how well scores fit, and precision and recall of the pairs from 0.5 on."""
-    found, weights = scores >= 0.5, rows.weights
-    right = weights @ (found & rows.labels)
-    return reliability(scores, rows.labels, weights, bins=bins) | {
-        "precision": float(right / max(weights @ found, 1e-9)),
-        "recall": float(right / (weights @ rows.labels)),
-    }
+def _found(scores: np.ndarray, labels: np.ndarray, threshold: float) -> dict[str, Any]:
+    """Count the duplicates and the others from a threshold on."""
+    right = int(labels[scores >= threshold].sum())
+    others = int((scores >= threshold).sum()) - right
+    return {"threshold": threshold, "duplicates": right, "others": others}
 
 
 def _check(weights: np.ndarray) -> None:

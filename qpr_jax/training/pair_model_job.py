@@ -280,9 +280,11 @@ def inherit(
         log.info("the scores of pairs are those of %s: %s", start, error.what)
         return model
     before, after = facts["before"], facts["after"]
-    text = "scores are fitted to %d held-out labels: precision %.2f, recall %.2f; before %.2f, %.2f"
-    values = (part[name] for part in (after, before) for name in ("precision", "recall"))
-    log.info(text, facts["labels"], *values)
+    text = (
+        "scores are fitted to %d held-out labels: %d duplicates and %d others from 0.5 on; before"
+    )
+    values = (part[name] for part in (after, before) for name in ("duplicates", "others"))
+    log.info(f"{text} %d and %d", facts["labels"], *values)
     return model
 
 

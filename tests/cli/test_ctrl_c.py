@@ -127,8 +127,8 @@ def test_a_kill_loses_no_label_and_ctrl_c_says_what_they_imply(start, tmp_path):
     assert "20 labels: " in said
     command = "qpr calibrate open_student labels.csv --out calibrated"
     assert f"next: `{command}` fits" in step
-    accepted = r"`--threshold 0\.\d+` of `qpr duplicates` accepts \d+ pairs at a precision of "
-    assert re.search(accepted, said)
+    kept = r"`--threshold 0\.\d+` of `qpr duplicates` keeps \d+ of \d+ pairs and about \d+% of "
+    assert re.search(kept, said)
     assert stopped == "stopped: every label given is on disk"
 
 

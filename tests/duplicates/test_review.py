@@ -111,6 +111,30 @@ def test_labels_say_which_thresholds_are_right(pairs, tmp_path):
             assert [row.threshold for row in review.sweep()] == [0.9]
 
 
+def test_labels_need_no_ids(pairs, tmp_path):
+    """Texts stand in any order; what `qpr calibrate` reads is enough."""
+    path, (first, second, *_) = tmp_path / "v.csv", pair_rows()
+    rows = [(first["question2"], first["question1"], "yes"), (second["question1"], "x", 0)]
+    write_table(path, ["question1", "question2", "is_duplicate"], rows[:1])
+    with open_review(pairs, path, precision=0.8) as review:
+        assert review.history == {pair_key(first["id1"], first["id2"]): True}
+        review.judge(review.current, False)
+    assert next(row["id2"] for row in read_table(path)) == first["id2"]
+    assert sweep_labels(pairs, path)[0].labels == 2
+    write_table(path, ["question1", "question2", "is_duplicate"], rows[1:])
+    assert sweep_labels(pairs, path) == []
+
+    def read(text):
+        path.write_text(text)
+        sweep_labels(pairs, path)
+
+    check_refused(
+        read,
+        ("id1,id2,label\n1,2,1\n", "line 2: expected `question1`, got"),
+        ("question1,question2,is_duplicate\na,b,maybe\n", "expected `is_duplicate` 0 or 1"),
+    )
+
+
 def test_undo_and_skip(pairs, tmp_path):
     path = tmp_path / "v.csv"
     with open_review(pairs, path, precision=0.8) as review:

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from qpr_jax.duplicates.sampling import choose_threshold, make_strata, precision_at, rank_strata
+from qpr_jax.duplicates.pairs import SWEPT
+from qpr_jax.duplicates.sampling import (
+    EACH,
+    choose_threshold,
+    make_strata,
+    precision_at,
+    rank_strata,
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +43,8 @@ def test_few_and_equal_probabilities():
         assert sorted(rank_strata(strata, none, none, 0.9)) == [*range(len(strata.sizes))]
         yes = strata.sizes.astype(np.int64)  # all judged
         found = choose_threshold(strata, yes, none, 0.9)
-        assert found.reached
+        assert found.precision > 0.9
+        assert found.share == 1
         assert found.pairs == len(probabilities)
         assert found.threshold == min(probabilities)
         assert found.low == pytest.approx(found.precision)
@@ -45,6 +53,25 @@ def test_few_and_equal_probabilities():
 def test_a_stratum_whose_pairs_are_all_labeled_is_asked_last():
     strata = make_strata(np.array([0.9999] * 40 + [0.5]))
     assert rank_strata(strata, np.array([39, 1]), np.array([0, 0]), 0.9).tolist() == [0, 1]
+
+
+def test_each_band_is_asked_first(population):
+    strata = make_strata(population[0])
+    counts = np.zeros((2, len(strata.sizes)), np.int64)
+    band = np.searchsorted(SWEPT, strata.lowest, side="right")
+    for _ in range(EACH * (len(SWEPT) + 1)):
+        counts[0, rank_strata(strata, counts[1], counts[0], 0.9)[0]] += 1
+    assert np.bincount(band, counts[0]).tolist() == [EACH] * (len(SWEPT) + 1)
+
+
+def test_a_precision_that_keeps_few_pairs_is_not_recommended():
+    probabilities = np.repeat([0.99, 0.5], [2, 60])
+    strata = make_strata(probabilities)
+    yes, no = np.array([2, 24]), np.array([0, 36])
+    found = choose_threshold(strata, yes, no, 0.9)
+    assert (found.pairs, found.share, found.precision) == (62, 1, pytest.approx(26 / 62))
+    most = choose_threshold(strata, np.array([2, 4]), np.array([0, 56]), 0.9)
+    assert (most.pairs, most.share, most.precision) == (2, pytest.approx(1 / 3), pytest.approx(1))
 
 
 def test_all_labels_give_the_true_precision(population):
@@ -70,13 +97,13 @@ def test_the_precision_is_right_although_probabilities_are_wrong(population):
         assert abs(errors.mean()) < 0.025
         assert np.abs(errors).mean() < 0.03
         assert sum(each.low <= true <= each.high for each, true in found) >= 4
-        assert all(each.reached and each.precision >= 0.85 for each, _ in found)
+        assert all(each.precision >= 0.85 for each, _ in found)
 
 
 def test_a_precision_that_no_threshold_has(population):
     probabilities, _ = population
     truth = np.random.default_rng(1).random(len(probabilities)) < 0.5
     found, true = review(probabilities, truth, 100, 0.9, 0)
-    assert not found.reached
+    assert found.share > 0.8  # the best F1: half of them are right at any threshold
     assert abs(found.precision - true) < 0.15
     assert found.labels == 100
