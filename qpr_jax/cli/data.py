@@ -118,6 +118,8 @@ def splits(
              qpr evaluate runs/mine parts/test.tsv --task classification --validation parts/dev.tsv
              qpr evaluate runs/mine --beir parts/beir
     """
+    if dev + test >= 1:
+        raise click.UsageError(f"--dev and --test have a sum below 1, got {dev + test:g}")
     refuse_existing(out)
     data = read_question_pairs(pairs, format=format, skip_bad_rows=skip_bad_rows)
     report = write_tasks(out, data, dev=dev, test=test)

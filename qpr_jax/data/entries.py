@@ -97,15 +97,16 @@ def watched(entries: Iterator[Entry], chosen: Sequence[Columns], source: str) ->
     """
     numbers = sentences = 0
     for count, entry in enumerate(entries, start=1):
-        has_number = any(map(str.isdigit, entry.question))
-        numbers += has_number and not any(map(str.isalpha, _OF_DATES.sub("", entry.question)))
+        text = entry.question or ""
+        words = any(map(str.isalpha, _OF_DATES.sub("", text)))
+        numbers += any(map(str.isdigit, text)) and not words
         sentences += len(f"{entry.id}".split()) > _WATCHED
         if count == _WATCHED and chosen and numbers == count:
-            text = "%s: `%s` has numbers or dates; name the column of texts with `text_column`%s"
-            log.warning(text, source, chosen[0].text, _like(chosen[0], TEXT_NAMES))
+            odd = "%s: `%s` has numbers or dates; name the column of texts with `text_column`%s"
+            log.warning(odd, source, chosen[0].text, _like(chosen[0], TEXT_NAMES))
         if count == _WATCHED and chosen and sentences == count and _like(chosen[0], ID_NAMES):
-            text = "%s: `%s` has sentences; name the column of ids with `id_column`%s"
-            log.warning(text, source, chosen[0].id, _like(chosen[0], ID_NAMES))
+            odd = "%s: `%s` has sentences; name the column of ids with `id_column`%s"
+            log.warning(odd, source, chosen[0].id, _like(chosen[0], ID_NAMES))
         yield entry
 
 

@@ -193,10 +193,7 @@ WRONG_OPTIONS = (
     ("duplicates t.csv --out made --keep best", "'--keep': expected first, longest"),
     ("duplicates t.csv --text-column a --text-column b", "join them in one column"),
     ("duplicates t.csv --replace", "--replace goes with --incremental only"),
-    (
-        "splits good.tsv --out made --dev 0.6 --test 0.5",
-        "shares below 1 in all, got 1.1; lower `--dev` or `--test`",
-    ),
+    ("splits good.tsv --out made --dev 0.6 --test 0.5", "have a sum below 1, got 1.1"),
     ("train r --config synthetic_sdml --set loss.scale", "--set takes NAME=VALUE"),
     ("train r --config synthetic_sdml --set batch_size=-1", "must be greater than or equal to 0"),
     ("train r --config synthetic_sdml --set bacth_size=3", "did you mean `batch_size`?"),
