@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
-_ELSEWHERE = "precision on half of other tables"
+_ELSEWHERE = "precision on other tables, middle half"
 _SHOWN, _WIDTH = 5, 70  # pairs in the summary, and characters of a text
 _SUMMARY = (
     "pairs: {pairs:,}; copies: {copies:,}; groups: {groups:,} of {grouped_questions:,} questions, "
@@ -37,7 +37,7 @@ _SUMMARY = (
 )
 _NEXT = (
     "next: `qpr review %s` asks you about ten pairs of each threshold, and says how many are right "
-    "here: few, where texts have near misses"
+    "in this table, where near misses can make them few"
 )
 _OUT = "Output folder.  [default: NAME_duplicates beside QUESTIONS]"
 _ENCODER = "Name, folder.  [default: of --incremental; minilm; above 50,000 rows open_student]"
@@ -223,7 +223,7 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
         log.info("%-11g  %8s  %8s  %9s  %s", row["threshold"], *counts, precision)
     no_copies = found.pairs[info["copies"] :]
     for pair in no_copies[:_SHOWN] if swept else ():
-        _show(f"score {pair.score or 0:.2f}", pair[4:])
+        _show(f"score {pair.score or 0:.3f}", pair[4:])
     for row, following in itertools.pairwise([*swept, {"weakest": None}]):
         if row["weakest"] not in (None, following["weakest"]):
             _show(f"weakest pair from {row['threshold']:g} on", row["weakest"])
