@@ -164,17 +164,18 @@ def _implied(session: Review) -> str:
             least = f"a precision of {sought} and {USEFUL:.0%} of the duplicates"
             line += f"no threshold has {least}; the best F1: "
         kept = f"{estimate.pairs:,} of {counted(len(found.values), 'pair')}"
-        line += (
-            f"`{flag}` of `qpr duplicates` keeps {kept} and about {estimate.share:.0%} of their "
-        )
-        return f"{line}duplicates, at a precision of {estimate.precision:.3f} ({limits})"
+        line += f"`{flag}` of `qpr duplicates` keeps {kept} and about {estimate.share:.0%} of the "
+        return f"{line}duplicates among them, at a precision of {estimate.precision:.3f} ({limits})"
     line += f"Hits@1 of the queries is {estimate.precision:.3f} ({limits})"
-    swept = session.sweep()
-    right = [row for row in swept if row.precision >= session.precision]
-    best = right[0] if right else max(swept, key=lambda row: row.precision)
+    swept, total = session.sweep(), estimate.precision * estimate.pairs
+    useful = [row for row in swept if row.pairs * row.precision >= USEFUL * total]
+    right = [row for row in useful if row.precision >= session.precision]
+    best_f1 = max(swept, key=lambda row: row.pairs * row.precision / (row.pairs + total))
+    best = right[0] if right else best_f1
     if best.threshold > 0:
         kept = f"{best.pairs:,} of {counted(len(found.values), 'first hit')}"
-        start = "" if right else f"no score has a precision of {sought}; the best: "
+        least = f"a precision of {sought} and {USEFUL:.0%} of the right ones"
+        start = "" if right else f"no score has {least}; the best F1: "
         line += f"; {start}`--min-score {best.threshold:g}` of `qpr search` leaves {kept}, "
         line += f"right in {precision_text(best)}"
     return line

@@ -7,7 +7,7 @@ precision at a threshold is the difference estimator: the mean of the probabilit
 by stratum, the mean of label minus probability. So it needs no calibrated probabilities; poor ones
 only cost labels. They are fitted to the labels first (shift and scale of their logits, averaged
 over a grid), which fills strata without a label; the mean of label minus fitted probability is
-drawn towards 0 where a stratum has few.
+drawn towards 0 where a band has few.
 
 Of queries that nobody labeled, a random sample is judged by its first hits.
 """
@@ -38,7 +38,7 @@ _RATIO = 0.85  # of what is left below the top of a stratum
 _STRATA = 50  # at most
 _LEAST = 1e-4  # probabilities are cut off here and at 1 - _LEAST
 _FLOOR = 0.02  # added to a variance where strata are cut: no probability is trusted more
-_TRUST = 25  # labels of a stratum that count as much as the fit to those of all strata
+_TRUST = 25  # labels of a band that count as much as the fit to all
 # Shifts and scales of the logits, float64 [G, 1], and the logarithms of their prior, [G].
 _GRID = np.meshgrid(np.linspace(-4, 4, 33), np.linspace(-1.4, 1.4, 15), indexing="ij")
 _SHIFTS, _SCALES = _GRID[0].reshape(-1, 1), np.exp(_GRID[1].reshape(-1, 1))
@@ -130,9 +130,12 @@ def precision_at(strata: Strata, yes: np.ndarray, no: np.ndarray) -> tuple[np.nd
     counts, sizes, table = yes + no, strata.sizes, strata.table
     weights = _posterior(strata, yes, no)
     fitted, left = weights @ table, 1 - np.minimum(counts / sizes, 1)
-    # A stratum whose few labels are favorable would be let in by them, so they count less.
-    residual = (yes - counts * fitted) / np.maximum(counts + _TRUST * left, 1)
-    right = np.cumsum(sizes * np.clip(fitted + residual, 0, 1))
+    # A band whose few labels are favorable would be let in by them, so they count less.
+    band = np.searchsorted(SWEPT, strata.lowest, side="right")
+    over, judged, there = (np.bincount(band, x) for x in (yes - counts * fitted, counts, sizes))
+    residual = (over / np.maximum(judged + _TRUST * (1 - judged / np.maximum(there, 1)), 1))[band]
+    unjudged = np.maximum(sizes - counts, 0)
+    right = np.cumsum(yes + unjudged * np.clip(fitted + residual, 0, 1))
     errors = sizes**2 * left * _variance(fitted, yes, counts) / np.maximum(counts, 1)
     # Strata without a label are as uncertain as the fit is.
     unseen = np.cumsum(np.where(counts > 0, 0, sizes) * table, axis=1)

@@ -98,7 +98,8 @@ _SMALL_WORDS = (
     "nothing now of off on one or our out please shall should so still t that the their them then "
     "there these they this those to too us was we were what when where which who why will with "
     "without would you your hello hi hey dear thank thanks many advance kind best regards "
-    "greetings cheers sincerely good more most very"
+    "greetings cheers sincerely good more most very aint arent cant couldnt didnt doesnt dont "
+    "hadnt hasnt havent isnt shouldnt wasnt werent wont wouldnt"
 )
 SMALL_WORDS = frozenset(_SMALL_WORDS.split())
 _NEGATED = re.compile(

@@ -77,7 +77,10 @@ def test_a_table_alone_gets_a_folder_and_a_summary(refused, done, run, tmp_path)
     assert "`qpr review t_duplicates` asks you" in stderr
     (tmp_path / "c.csv").write_text("question\ncook\nCook!\nplay a\nplay the game\nfly\n")
     _, stderr = done("duplicates", "c.csv", "--encoder", "open_student")
-    assert "--threshold     pairs    groups  rows left  precision on other tables, middle half" in stderr
+    assert (
+        "--threshold     pairs    groups  rows left  precision on other tables, middle half"
+        in stderr
+    )
     rows = [line.split()[1:] for line in stderr.splitlines() if " to 0." in line]
     assert [row[0] for row in rows] == ["0.3", "0.5", "0.7", "0.9"]
     (weakest,) = (line for line in stderr.splitlines() if "weakest pair from" in line)

@@ -55,6 +55,16 @@ def test_a_stratum_whose_pairs_are_all_labeled_is_asked_last():
     assert rank_strata(strata, np.array([39, 1]), np.array([0, 0]), 0.9).tolist() == [0, 1]
 
 
+def test_an_estimate_does_not_contradict_its_labels(population):
+    rng, strata = np.random.default_rng(0), make_strata(population[0])
+    for share in (0.02, 0.3, 0.9, 1.0):
+        judged = rng.binomial(strata.sizes.astype(int), share)
+        yes = rng.binomial(judged, rng.random(len(judged)))
+        estimates = precision_at(strata, yes, judged - yes)[0] * np.cumsum(strata.sizes)
+        assert (estimates >= np.cumsum(yes) - 1e-9).all()
+        assert (estimates <= np.cumsum(strata.sizes - (judged - yes)) + 1e-9).all()
+
+
 def test_each_band_is_asked_first(population):
     strata = make_strata(population[0])
     counts = np.zeros((2, len(strata.sizes)), np.int64)

@@ -35,6 +35,8 @@ MODEL = PlainModel(
         ("two keys", "2 keys", []),
         ("learn C++", "learn C#", ["numbers differ"]),
         ("it works", "it does not work", ["negation on one side"]),
+        ("I can log in", "i cant log in", ["negation on one side"]),
+        ("it works", "it doesnt work", ["negation on one side"]),
         ("open the door", "close the door", ["opposite"]),
         ("turn on the light", "turn off the light", ["opposite"]),
         ("the Paris office", "the Rome office", ["names differ"]),
