@@ -191,5 +191,7 @@ def _first_error(error: RequestValidationError) -> str:
     if first["type"] == "whole":
         return str(first["msg"])
     where = ".".join(map(shorten, first["loc"][1:])) or "body"
+    if first["type"] == "extra_forbidden":
+        return f"`{where}`: this request has no such field"
     got = "" if first["type"] == "missing" else f", got {shorten(first['input'])}"
     return f"`{where}`: {first['msg']}{got}"

@@ -4,6 +4,7 @@ import json
 
 from qpr_jax.encoders.encoder import EncoderSummary
 from qpr_jax.training.publishing import escape_markdown, model_card, publish
+from tests.pair_model.models import plain_model
 from tests.runs import write_encoder
 
 SUMMARY = EncoderSummary("qpr_jax", "An encoder of two words.", 2, limits=("It reads two words.",))
@@ -29,7 +30,8 @@ def write_run(folder, more=None, **settings):
 
 
 def card_of(folder, name="mine", *, encoder=None, licence="", data=""):
-    return model_card(name, encoder or StubEncoder(), folder, None, licence=licence, data=data)
+    encoder, model = encoder or StubEncoder(), plain_model()
+    return model_card(name, encoder, folder, model, licence=licence, data=data)
 
 
 def test_the_card_says_what_a_model_learned_from(tmp_path):
