@@ -176,6 +176,7 @@ def _implied(session: Review) -> str:
         kept = f"{best.pairs:,} of {counted(len(found.values), 'first hit')}"
         least = f"a precision of {sought} and {USEFUL:.0%} of the right ones"
         start = "" if right else f"no score has {least}; the best F1: "
+        share = best.pairs * best.precision / max(total, 1e-9)
         line += f"; {start}`--min-score {best.threshold:g}` of `qpr search` leaves {kept}, "
-        line += f"right in {precision_text(best)}"
+        line += f"right in {precision_text(best)}, and {share:.0%} of the right ones"
     return line

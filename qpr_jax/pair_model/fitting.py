@@ -129,7 +129,7 @@ def _require_gain(facts: dict[str, Any]) -> None:
     if after >= before:
         what = "held-out labels fit the new scores no better than the old ones "
         what += f"(Brier score {after:.3f}, {before:.3f}), so nothing is changed"
-        raise UserError(what, remedy=_MORE)
+        raise UserError(what, remedy=f"take the threshold that `qpr review` recommends, or {_MORE}")
 
 
 def _read(

@@ -102,6 +102,8 @@ _SMALL_WORDS = (
     "hadnt hasnt havent isnt shouldnt wasnt werent wont wouldnt"
 )
 SMALL_WORDS = frozenset(_SMALL_WORDS.split())
+# What has one of these does not do what it should.
+_FAULTS = frozenset(("broken", "broke", "dead", "defective", "down", "failed", "fails", "faulty"))
 _NEGATED = re.compile(
     r"\b(?:(can)(?:not|'t| not)"
     r"|(do|does|did|is|are|was|were|should|would|could|has|have)(?:n't| not))\b",
@@ -202,10 +204,12 @@ def _compare(first: _Facts, second: _Facts) -> tuple[bool, ...]:
     related = len(shared) >= _RELATED * len(either)
     clear = any(alike or (related and SMALL_WORDS.isdisjoint(pair)) for pair in affirmed)
     swapped = (alike and _swapped(first, second)) or _exchanged(first.tokens, second.tokens)
+    affirming, denying = (second, first) if first.negates else (first, second)
+    faulty = bool((affirming.words & _FAULTS) - denying.words)
     found = (
         missing[0] != missing[1],
         all(missing) or reordered or (alike and _signs_differ(first.signs, second.signs)),
-        alike and first.negates != second.negates and affirmed == opposites,
+        alike and first.negates != second.negates and affirmed == opposites and not faulty,
         clear or swapped,
         alike and bool(first.names - second.words) and bool(second.names - first.words),
         _adds_a_sentence(first, second) or _adds_a_sentence(second, first),

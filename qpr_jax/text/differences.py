@@ -48,9 +48,19 @@ _NEUTRAL = re.compile(
     r"|\bno\.?\s*\d"  # no. 1
 )
 _NEGATION = re.compile(
-    r"\b(?:not|no|never|none|nobody|nothing|nowhere|neither|nor|non|cannot|without|[a-z]+n't"
-    r"|(?:do|does|did|is|are|was|were|ca|could|wo|would|should|have|has|had|ai)nt)\b"
+    r"\b(?:not|no|never|none|nobody|nothing|nowhere|neither|nor|non|cannot|without|[a-z]+n't)\b"
 )
+# As people type: cant, does'nt.
+_CONTRACTED = re.compile(
+    r"\b(ca|do|does|did|is|are|was|were|could|wo|would|should|have|has|had|ai|must|need)'?nt\b"
+)
+_STOPPED = re.compile(r"\bstop(?:s|ped)(?= \w+ing\b)")  # it stopped working: it is not working
+
+
+def _plain(text: str) -> str:
+    """Lower a text, and write its negations alike."""
+    text = nfkc_lower(text.translate(_APOSTROPHES))
+    return _STOPPED.sub("not", _CONTRACTED.sub(r"\1n't", text))
 
 
 def negates(text: str) -> bool:
@@ -59,7 +69,7 @@ def negates(text: str) -> bool:
     Negations that do not change the question are ignored: "Isn't it better?", "..., isn't it?",
     "or not", "not only", "no. 1".
     """
-    return bool(_NEGATION.search(_NEUTRAL.sub(" ", nfkc_lower(text.translate(_APOSTROPHES)))))
+    return bool(_NEGATION.search(_NEUTRAL.sub(" ", _plain(text))))
 
 
 _DENIED = re.compile(
@@ -69,7 +79,7 @@ _DENIED = re.compile(
 
 def denied(text: str) -> frozenset[str]:
     """Return the bases of the words right after not, no, cannot, never, without or n't."""
-    return frozenset(map(base, _DENIED.findall(nfkc_lower(text.translate(_APOSTROPHES)))))
+    return frozenset(map(base, _DENIED.findall(_plain(text))))
 
 
 _VOWEL = re.compile("[aeiouy]")
