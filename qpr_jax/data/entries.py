@@ -96,7 +96,7 @@ def watched(entries: Iterator[Entry], chosen: Sequence[Columns], source: str) ->
     chosen: the columns, once the first row is read; empty for texts without columns.
     """
     numbers = sentences = 0
-    for count, entry in enumerate(entries, start=1):
+    for count, entry in enumerate(itertools.islice(entries, _WATCHED), start=1):
         text = entry.question or ""
         words = any(map(str.isalpha, _OF_DATES.sub("", text)))
         numbers += any(map(str.isdigit, text)) and not words
@@ -108,9 +108,11 @@ def watched(entries: Iterator[Entry], chosen: Sequence[Columns], source: str) ->
             odd = "%s: `%s` has sentences; name the column of ids with `id_column`%s"
             log.warning(odd, source, chosen[0].id, _like(chosen[0], ID_NAMES))
         yield entry
+    yield from entries
 
 
 def _like(chosen: Columns, usual: Sequence[str]) -> str:
+    """Name another column that has one of the usual names, for the end of a warning."""
     names = [name for name in chosen.names if name.strip().lower() in usual]
     others = [name for name in names if name not in (chosen.text, chosen.id)]
     return f", as `{others[0]}`" if others else ""

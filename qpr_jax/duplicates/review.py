@@ -154,8 +154,8 @@ class Review:
         """Say so if the file of pairs was written again since the review began; else ""."""
         if _written(self.found.path) == self.found.written:
             return ""
-        what = "was written again since this review began, which keeps no more labels"
-        return f"{self.found.path} {what}; start it again: the labels so far are in {self.path}"
+        what = "was written again, so this review keeps no more labels"
+        return f"{self.found.path} {what}; start it again; the labels so far are in {self.path}"
 
     def judge(self, key: int, is_duplicate: bool | None) -> bool:
         """Keep a label on the current pair, None to skip it; False where `key` is another.

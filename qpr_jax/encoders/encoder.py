@@ -44,7 +44,7 @@ SAMPLE = 1_000  # texts that are looked at
 _MOST_UNKNOWN = 0.4  # of the plain words
 # A text in another language: of 4,400 English ones none, of German, Spanish and French 30 to 100 %.
 _LEAST_WORDS, _LEAST_UNKNOWN = 3, 0.75  # plain words, and the share of them that it lacks
-_FEW = 1  # such texts, of which nothing is said
+_FEW = 1  # such texts cause no warning
 _MOST_CHARACTERS = 2_000  # of a text
 CHUNK = 16_384  # questions in memory at once
 
@@ -216,9 +216,9 @@ def texts_in_other_words(encoder: Encoder, texts: Sequence[str]) -> list[str]:
 
 
 def say_unknown_words(encoder: Encoder, texts: Sequence[str]) -> None:
-    """Warn if the encoder lacks 40 % of the words of a table, and two standard deviations more.
+    """Warn if the encoder lacks too many words of a table, or most words of some texts.
 
-    Or if it lacks most words of some texts.
+    Too many are 40 %, and two standard deviations more.
     """
     unknown, words = count_unknown(encoder, texts)
     deviations = math.sqrt(words)  # two: 2 sqrt(.4 * .6) is about 1

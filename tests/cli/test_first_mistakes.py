@@ -43,7 +43,7 @@ def test_a_least_score_is_named_only_where_scores_tell():
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "warns"),
     [
         (["1", "2.5", "$1,200"], True),
         (["2026-01-05T10:00Z", "5 March 2026", "Mon, 5 Jan 2026 10:00 PM"], True),
@@ -53,13 +53,13 @@ def test_a_least_score_is_named_only_where_scores_tell():
         (["1", "2"], False),
     ],
 )
-def test_a_column_of_numbers_or_dates_is_named(texts, said, caplog):
+def test_a_column_of_numbers_or_dates_is_named(texts, warns, caplog):
     rows = [{"when": text, "Question": "is it open"} for text in texts]
     list(as_table(rows, None, True, "when"))
     line = "`when` has numbers or dates; name the column of texts with `text_column`, as `Question`"
-    assert (line in caplog.text) is said
+    assert (line in caplog.text) == warns
     list(as_table(texts))  # which have no column
-    assert caplog.text.count("`when`") == said
+    assert caplog.text.count("`when`") == warns
 
 
 def test_a_column_of_sentences_is_no_column_of_ids(caplog):

@@ -90,7 +90,7 @@ def test_pairs_that_are_written_again_end_the_review(client, session, tmp_path):
         client.get("/review"),
     ):
         assert answer.status_code == 409
-        assert "pairs.csv was written again since this review began" in answer.json()["error"]
+        assert "pairs.csv was written again, so this review keeps no more" in answer.json()["error"]
     assert session.path.read_text() == before
 
 
