@@ -1,4 +1,4 @@
-"""What a model of pairs reads of a labeled table: distances, density and guards."""
+"""What a model of pairs reads of a labeled table: distances, density and words."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from experiments.transfer_tables import Table
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.models import unit_rows
-from qpr_jax.pair_model.guards import guards
+from qpr_jax.pair_model.guards import compare_words
 from qpr_jax.pair_model.plain import neighbor_distances
 from qpr_jax.training.teacher import cached_vectors
 
-NEAREST = 30  # of a text: pairs whose guards are read
+NEAREST = 30  # of a text: pairs whose words are compared
 CANDIDATES = 10  # of a text: pairs that a model is fitted to
 HITS = 20  # of a query
 
@@ -26,7 +26,7 @@ class Evidence:
       cosines: float32 [P].
       same: bool [P], whether the texts of a pair mean the same.
       candidates: bool [P], the pairs that a model is fitted to.
-      near: int64 [c], the places of the pairs whose guards are read.
+      near: int64 [c], the places of the pairs whose words are compared.
       neighbors: float64 [n], the mean squared distances of texts and their neighbors.
       to_queries: float32 [q, k], cosines of the queries and the texts that are indexed.
       answers: bool [q, k], which indexed texts answer a query.
@@ -61,14 +61,14 @@ class Evidence:
         return np.asarray(low * (2 * len(self.vectors) - low - 1) // 2 + high - low - 1)
 
     @cached_property
-    def near_guards(self) -> np.ndarray:
-        """Guards of the pairs `near`: float64 [c, guards]."""
+    def near_words(self) -> np.ndarray:
+        """`compare_words` of the pairs `near`: float64 [c, w]."""
         ends = (self.first[self.near], self.second[self.near])
-        return guards(*([self.table.texts[i] for i in rows.tolist()] for rows in ends))
+        return compare_words(*([self.table.texts[i] for i in rows.tolist()] for rows in ends))
 
     @cached_property
-    def hit_guards(self) -> np.ndarray:
-        """Guards of queries and `hits`: float64 [q, HITS, guards]."""
+    def hit_words(self) -> np.ndarray:
+        """`compare_words` of queries and `hits`: float64 [q, HITS, w]."""
         texts = [self.table.texts[row] for row in self.table.indexed[self.hits.ravel()].tolist()]
         queries = [query for query in self.table.queries for _ in range(self.hits.shape[1])]
-        return guards(queries, texts).reshape(*self.hits.shape, -1)
+        return compare_words(queries, texts).reshape(*self.hits.shape, -1)

@@ -94,18 +94,18 @@ def by_distance(fitted: Sequence[Evidence]) -> Scorer:
 
 
 def by_model(model: PlainModel) -> Scorer:
-    """Score by a plain model of pairs; guards are of near pairs alone."""
+    """Score by a plain model of pairs; words are of near pairs alone."""
 
     def score(e: Evidence) -> Scored:
         distances, near = 2 - 2 * e.cosines, e.near
         spreads = model.spreads(e.neighbors)
         spreads = (spreads[e.first] + spreads[e.second]) / 2
-        logits = model.without_guards(distances, spreads)
-        logits[near] = model.with_guards(e.near_guards, distances[near], spreads[near])
+        logits = model.without_words(distances, spreads)
+        logits[near] = model.with_words(e.near_words, distances[near], spreads[near])
         found = probability(logits)
         cosines = np.take_along_axis(e.to_queries, e.hits, axis=1)
-        guards = e.hit_guards.reshape(cosines.size, -1)
-        of_hits = probability(model.with_guards(guards, 2 - 2 * cosines.ravel(), None))
+        words = e.hit_words.reshape(cosines.size, -1)
+        of_hits = probability(model.with_words(words, 2 - 2 * cosines.ravel(), None))
         hits, best, close = first_hits(of_hits.reshape(cosines.shape), CLOSE)
         hits = np.take_along_axis(e.hits, hits, axis=1)
         return Scored(logits, found >= THRESHOLD, found, hits, best, close)

@@ -1,4 +1,4 @@
-"""The plain model of pairs, fitted to labeled tables: slope and bias, with the guards as they are.
+"""The plain model of pairs, fitted to labeled tables: slope and bias; weights of words are kept.
 
 Tables weigh equally, and have at most FEW texts of a group. A missed pair counts as MISSED pairs
 that are wrong: by default people look for duplicates. What ships are rounded weights of such fits.
@@ -46,12 +46,12 @@ def _fit(parts: Sequence[np.ndarray], missed: float) -> list[float]:
 
 
 def _of_pairs(e: Evidence, model: PlainModel) -> np.ndarray:
-    """Return 1 - u + r, logit of guards and label of the nearest pairs: float64 [m, 3]."""
+    """Return 1 - u + r, logit of words and label of the nearest pairs: float64 [m, 3]."""
     few = few_of_groups(e.table.groups, FEW)
     chosen = (e.candidates & few[e.first] & few[e.second])[e.near]
-    rows, found = e.near[chosen], e.near_guards[chosen]
+    rows, found = e.near[chosen], e.near_words[chosen]
     spreads = model.spreads(e.neighbors)
-    u = np.maximum((1 - e.cosines[rows]) / model.scale, GUARDED * found.any(axis=1))
+    u = np.maximum((1 - e.cosines[rows]) / model.scale, GUARDED * found[:, :-1].any(axis=1))
     r = ratios(u, (spreads[e.first[rows]] + spreads[e.second[rows]]) / 2)
     return np.column_stack([1 - u + r, found @ OF_PAIRS, e.same[rows]])
 
@@ -62,8 +62,8 @@ def _of_hits(e: Evidence, model: PlainModel) -> np.ndarray:
     cosines, right = (
         np.take_along_axis(x, hits, axis=1).ravel() for x in (e.to_queries, e.answers)
     )
-    found = e.hit_guards[:, :FITTED_HITS].reshape(len(right), -1)
-    u = np.maximum((1 - cosines) / model.scale, GUARDED * found.any(axis=1))
+    found = e.hit_words[:, :FITTED_HITS].reshape(len(right), -1)
+    u = np.maximum((1 - cosines) / model.scale, GUARDED * found[:, :-1].any(axis=1))
     return np.column_stack([1 - u, found @ OF_HITS, right])
 
 

@@ -253,7 +253,7 @@ def _score_near(
 
         def keep(pairs: close.Pairs) -> np.ndarray:
             means = (spreads[pairs.first] + spreads[pairs.second]) / 2
-            near = model.without_guards(pairs.distances, means) >= logit
+            near = model.without_words(pairs.distances, means) >= logit
             part = pairs.where(near)
             scores = _score(rows, part, model, spreads)
             codes.append(part.first * len(vectors) + part.second)

@@ -16,7 +16,7 @@ from qpr_jax.data.question_pairs import QuestionPairs, connect
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.scores import BINS, reliability
 from qpr_jax.index.close_pairs import pair_distances
-from qpr_jax.pair_model.guards import GUARDS, guards
+from qpr_jax.pair_model.guards import GUARDS, compare_words
 from qpr_jax.pair_model.plain import (
     GUARDED,
     PlainModel,
@@ -152,8 +152,8 @@ def _read(
     distances = pair_distances(vectors, first, second).astype(np.float64)
     if isinstance(model, WordsModel):
         return _Rows(pairs, labels, weights, model.logits(one, other, distances)[:, None])
-    found = guards(one, other)
-    u = np.maximum(distances / (2 * model.scale), GUARDED * found.any(axis=1))
+    found = compare_words(one, other)
+    u = np.maximum(distances / (2 * model.scale), GUARDED * found[:, :-1].any(axis=1))
     spreads = model.spreads(neighbor_distances(vectors))
     r = ratios(u, (spreads[first] + spreads[second]) / 2)
     if is_sample and labeled.scores is not None:
@@ -189,9 +189,9 @@ def _fit(start: np.ndarray, rows: _Rows) -> np.ndarray:
     )
     weights, bias = slope * start[:-1] + changes, slope * start[-1] + shift
     bounded = weights.copy()
-    of_guards = max(1, count - len(GUARDS))  # weights before are at least 0, of guards at most 0
-    bounded[:of_guards] = np.maximum(weights[:of_guards], 0)
-    bounded[of_guards:] = np.minimum(weights[of_guards:], 0)
+    of_words = max(1, count - len(GUARDS) - 1)  # weights before are at least 0, these at most 0
+    bounded[:of_words] = np.maximum(weights[:of_words], 0)
+    bounded[of_words:] = np.minimum(weights[of_words:], 0)
     if (bounded == weights).all():
         return np.append(weights, bias)
     inputs = np.column_stack([rows.inputs @ bounded, np.ones(len(logits))])

@@ -1,4 +1,4 @@
-"""Guards, what two texts differ in that vectors blur, and contrasts, texts that differ so.
+"""Guards, what two texts differ in that vectors blur; shared words; contrasts, which differ so.
 
 Written for English; texts of other languages have the guards of numbers and signs alone, and few
 contrasts or none.
@@ -77,7 +77,6 @@ _CONVERSES = tuple(
     )
 )
 _ROLES = ("from", "to", "into", "before", "after", "than", "over", "under", "above", "below")
-_FEW = 3  # words of texts of which one differs, at least
 _STEM = 4  # letters of a word that are compared where its form does not count
 _ALIKE = 2 / 3  # share of the stems of two texts that both have
 _RELATED = 1 / 2  # the same, of texts with opposites: few of one meaning have any
@@ -188,7 +187,7 @@ def _roles(tokens: Sequence[str]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _compare(first: _Facts, second: _Facts) -> tuple[bool, ...]:
+def _compare(first: _Facts, second: _Facts) -> tuple[float, ...]:
     missing = bool(first.numbers - second.numbers), bool(second.numbers - first.numbers)
     reordered = first.digits != second.digits and sorted(first.digits) == sorted(second.digits)
     opposites = _opposites(first, second)
@@ -214,18 +213,18 @@ def _compare(first: _Facts, second: _Facts) -> tuple[bool, ...]:
         alike and bool(first.names - second.words) and bool(second.names - first.words),
         _adds_a_sentence(first, second) or _adds_a_sentence(second, first),
     )
-    return (*found, not any(found) and _one_word_differs(first.tokens, second.tokens))
+    one = not any(found) and _one_word_differs(first.tokens, second.tokens)
+    share = len(first.bases & second.bases) / max(1, len(first.bases | second.bases))
+    return *found, one, min(1.0, 2 * share)
 
 
 def _one_word_differs(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Return whether the texts differ in one word, and it is no small word and no number."""
-    if len(first) != len(second) or len(first) < _FEW:
+    """Return whether texts of three words or more differ in one, no small word and no number."""
+    if len(first) != len(second) or len(first) < 3:
         return False
-    pairs = [(base(one), base(other)) for one, other in zip(first, second, strict=True)]
-    apart = [pair for pair in pairs if pair[0] != pair[1]]
-    return len(apart) == 1 and not any(
-        word in SMALL_WORDS or _DIGITS.match(word) for word in apart[0]
-    )
+    pairs = zip(map(base, first), map(base, second), strict=True)
+    apart = [word for pair in pairs if pair[0] != pair[1] for word in pair]
+    return len(apart) == 2 and SMALL_WORDS.isdisjoint(apart) and not any(map(_DIGITS.match, apart))
 
 
 def _opposites(first: _Facts, second: _Facts) -> set[tuple[str, str]]:
@@ -293,16 +292,19 @@ def _signs_differ(first: frozenset[str], second: frozenset[str]) -> bool:
     return bool(left or right) and (not pictures or bool(left and right))
 
 
-def guards(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
-    """Compare pairs of texts: float64 [m, len(GUARDS)], 1 where a pair has the guard.
+def compare_words(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
+    """Compare the words of pairs of texts: float64 [m, len(GUARDS) + 1].
 
-    >>> guards(["I can print", "room 12"], ["I cannot print", "room 21"])
-    array([[0., 0., 1., 0., 0., 0., 0.],
-           [0., 1., 0., 0., 0., 0., 0.]])
+    1 where a pair has the guard; last, twice the share of their words that both texts have, at
+    most 1. Vectors of texts with common words are near for these alone.
+
+    >>> compare_words(["I can print", "room 12"], ["I cannot print", "room 21"])[:, :4]
+    array([[0., 0., 1., 0.],
+           [0., 1., 0., 0.]])
     """
     pairs = zip(map(_read, first), map(_read, second), strict=True)
     rows = [_compare(one, other) for one, other in pairs]
-    return np.array(rows, np.float64).reshape(-1, len(GUARDS))
+    return np.array(rows, np.float64).reshape(-1, len(GUARDS) + 1)
 
 
 def contrasts(text: str, rng: random.Random) -> list[str]:

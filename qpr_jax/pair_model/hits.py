@@ -13,7 +13,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.index.close_pairs import pair_distances
 from qpr_jax.index.protocol import Hit, Store, similar_id
 from qpr_jax.index.vectors import distances_to
-from qpr_jax.pair_model.guards import GUARDS, guards
+from qpr_jax.pair_model.guards import GUARDS, compare_words
 from qpr_jax.pair_model.plain import probability
 from qpr_jax.text.cleaning import Cleaner, as_texts, folded, has_word
 from qpr_jax.text.differences import Explanation, find_differences
@@ -178,7 +178,7 @@ def explain(
     hit = Hit(-1, others[nearest], distances[nearest])
     if model is not None:
         ((hit,),) = score_hits(model, encoder, store, [text], [[hit]], cleaned=[query])
-    found = guards([query], [cleaned[nearest]])[0]
+    found = compare_words([query], [cleaned[nearest]])[0, :-1]
     named = tuple(name for name, there in zip(GUARDS, found, strict=True) if there)
     differences = find_differences(query, cleaned[nearest])
     return Explanation(hit.distance, hit.score, named, differences)

@@ -4,8 +4,8 @@ Its weights serve any encoder: they are those of ten labeled tables of unlike ki
 (`experiments.transfer`). Of two texts with the
 squared distance d, u = d / (2 scale) is 1 - cosine where vectors have length 1. What is near
 depends on the table: r = (log v + log v') / 2 - log u, where v is the mean u of each text and its
-second to sixth nearest texts. It is CSLS (Conneau et al. 2018) with the logarithms of distances. A
-hit of a search is scored by u and guards alone.
+second to sixth nearest texts, less where the text is near the mean of all. It is CSLS (Conneau et
+al. 2018) with the logarithms of distances. A hit of a search is scored by u and guards alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, read_manifest, write_folder
 from qpr_jax.index.close_pairs import EXACT, index_of_lists
-from qpr_jax.pair_model.guards import GUARDS, guards
+from qpr_jax.pair_model.guards import GUARDS, compare_words
 from qpr_jax.running import progress
 
 FORMAT = "qpr_jax pair model 1"
@@ -37,23 +37,24 @@ _FIRST, _LAST = 2, 6  # the nearest texts that count; the first may be a duplica
 _CHUNK = 4096  # texts whose nearest are searched at once
 _PROBES = 8  # lists that are searched
 GUARDED = 0.08  # the least u of texts with a guard
-# Weights of GUARDS. Most turn down any pair. Of hits, more lowers the first hit, or "has an
-# answer", of some table.
-OF_PAIRS = (-0.3, -8.0, -8.0, -8.0, -8.0, -8.0, -1.5)
-OF_HITS = (0.0, -0.5, -1.2, -1.2, -0.5, -1.2, 0.0)
-PAIRS, HITS = (3.0, 3.0, *OF_PAIRS, -2.3), (6.0, *OF_HITS, -4.6)
+# Weights of GUARDS and of common words. Most turn down any pair. Of hits, more lowers the first
+# hit, or "has an answer", of some table.
+OF_PAIRS = (-0.3, -8.0, -8.0, -9.0, -8.0, -8.0, -1.0, -0.8)
+OF_HITS = (0.0, -0.5, -1.2, -1.2, -0.5, -1.2, 0.0, 0.0)
+PAIRS, HITS = (3.5, 3.5, *OF_PAIRS, -2.2), (6.0, *OF_HITS, -4.6)
 AROUND = 0.5  # the v of a text of a table without others: about the median of tables
 _SOME = 128  # texts that tell the scale of an encoder
 
 
 @dataclass(frozen=True)
 class PlainModel:
-    """Logistic regression on distance, density and guards.
+    """Logistic regression on distance, density and words.
 
     Attributes:
       encoder: the fingerprint of the encoder.
-      pairs: weights of 1 - u, r and each of GUARDS, then the bias, for pairs of a table.
-      hits: weights of 1 - u and each of GUARDS, then the bias, for hits of a search.
+      pairs: weights of 1 - u, r and the columns of `compare_words`, then the bias, for pairs of a
+        table.
+      hits: the same without r, for hits of a search.
       scale: half of the squared distance of two unrelated texts.
       precisions: for thresholds, as "0.5", the least and the largest precision of the pairs of
         tables that were left out of the fit.
@@ -95,21 +96,21 @@ class PlainModel:
           distances: of their vectors, squared, [m].
           spreads: of pairs of a table: the mean of the spreads of both; None: hits of a search.
         """
-        return self.with_guards(guards(first, second), distances, spreads)
+        return self.with_words(compare_words(first, second), distances, spreads)
 
-    def with_guards(
+    def with_words(
         self, found: np.ndarray, distances: np.ndarray, spreads: np.ndarray | None
     ) -> np.ndarray:
-        """Compute `logits` from the guards of the pairs, [m, len(GUARDS)], which only lower them.
+        """Compute `logits` from the `compare_words` of the pairs, which only lower them.
 
         Texts with a guard count as no nearer than GUARDED, so that the guard outweighs the rest.
         """
         weights = self.hits[1:-1] if spreads is None else self.pairs[2:-1]
-        least = np.where(found.any(axis=1), 2 * self.scale * GUARDED, 0)
-        return self.without_guards(np.maximum(distances, least), spreads) + found @ weights
+        least = np.where(found[:, :-1].any(axis=1), 2 * self.scale * GUARDED, 0)
+        return self.without_words(np.maximum(distances, least), spreads) + found @ weights
 
-    def without_guards(self, distances: np.ndarray, spreads: np.ndarray | None) -> np.ndarray:
-        """Compute the logits of pairs without guards, float64 [m]; arguments as of `logits`."""
+    def without_words(self, distances: np.ndarray, spreads: np.ndarray | None) -> np.ndarray:
+        """Compute the logits of pairs of unlike words, float64 [m]; arguments as of `logits`."""
         u = self._u(distances)
         if spreads is None:
             return np.asarray(self.hits[0] * (1 - u) + self.hits[-1])
@@ -122,7 +123,7 @@ class PlainModel:
             return 0.0
         distances = self.scale * np.linspace(0, 8, 80_001)
         largest = np.full(len(distances), spreads.max())
-        logits = self.without_guards(distances, largest)
+        logits = self.without_words(distances, largest)
         return float(distances[logits >= logit_of(threshold)].max(initial=0.0))
 
     def _u(self, distances: np.ndarray) -> np.ndarray:
@@ -142,10 +143,12 @@ def general_model(encoder: Encoder) -> PlainModel:
 
 
 def neighbor_distances(vectors: np.ndarray) -> np.ndarray:
-    """Return the mean squared distance of each text to its second to sixth nearest, float64 [n].
+    """Return how far the neighbors of each text are, float64 [n].
 
-    NaN where there are fewer than three texts. Above 50,000 texts the nearest are those of a few
-    lists.
+    It is the mean squared distance to its second to sixth nearest texts, times its distance from
+    the mean of the table, as a share of the root mean square of these: what is near the mean is
+    near to many. NaN where there are fewer than three texts. Above 50,000 texts the nearest are
+    those of a few lists.
 
     vectors: float32 [n, d], of distinct texts.
     """
@@ -159,9 +162,12 @@ def neighbor_distances(vectors: np.ndarray) -> np.ndarray:
         index = index_of_lists(np.arange(count), vectors.__getitem__)
         index.nprobe = _PROBES
     index.add(vectors)
+    center, apart = vectors.mean(axis=0, dtype=np.float64), np.empty(count)
     with progress("density", count) as show:
         for start in range(0, count, _CHUNK):
-            distances, rows = index.search(vectors[start : start + _CHUNK], nearest)
+            part = vectors[start : start + _CHUNK]
+            apart[start : start + len(part)] = ((part - center) ** 2).sum(axis=1)
+            distances, rows = index.search(part, nearest)
             distances = np.where(rows >= 0, np.maximum(distances, 0), np.nan).astype(np.float64)
             texts = np.arange(start, start + len(distances))[:, None]
             itself = rows == texts
@@ -170,7 +176,7 @@ def neighbor_distances(vectors: np.ndarray) -> np.ndarray:
             with np.errstate(invalid="ignore"):
                 means[texts[:, 0]] = np.nanmean(others[:, _FIRST - 1 :], axis=1)
             show(start + len(distances), "")
-    return means
+    return means * np.sqrt(apart / max(apart.mean(), LEAST))
 
 
 def ratios(u: np.ndarray, spreads: np.ndarray) -> np.ndarray:
@@ -201,7 +207,7 @@ def read_plain(folder: StrPath) -> PlainModel:
         found = PlainModel(**{name: manifest[name] for name in names})
         found = dataclasses.replace(found, pairs=tuple(found.pairs), hits=tuple(found.hits))
         weights = np.array([*found.pairs, *found.hits, found.scale], float)
-        fits = (len(found.pairs), len(found.hits)) == (3 + len(GUARDS), 2 + len(GUARDS))
+        fits = (len(found.pairs), len(found.hits)) == (4 + len(GUARDS), 3 + len(GUARDS))
         fits = fits and bool(np.isfinite(weights).all()) and min(found.pairs[:2]) >= 0
         fits = fits and max(found.pairs[2:-1]) <= 0 < min(sum(found.pairs[:2]), found.scale)
     except (KeyError, TypeError, ValueError):

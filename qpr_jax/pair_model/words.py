@@ -118,7 +118,7 @@ class WordsModel:
         """Return zeros, float64 [n]: it does not read how dense a table is."""
         return np.zeros(len(neighbor_distances))
 
-    def without_guards(self, distances: np.ndarray, spreads: np.ndarray) -> np.ndarray:
+    def without_words(self, distances: np.ndarray, spreads: np.ndarray) -> np.ndarray:
         """Return the largest logits that pairs of these squared distances may have: float64 [m]."""
         return np.where(distances > self.farthest, LOWEST, HIGHEST)
 

@@ -29,8 +29,8 @@ class WordEncoder(Encoder):
 
 def plain_model(encoder: str = "an encoder", middle: float = 2.0) -> PlainModel:
     """The score is the logistic of 2 (middle - squared distance), and 0 where numbers differ."""
-    guards, bias = [-20.0 * (name == "numbers differ") for name in GUARDS], 2 * middle - 4
-    return PlainModel(encoder, (4.0, 0.0, *guards, bias), (4.0, *guards, bias))
+    words, bias = [-20.0 * (name == "numbers differ") for name in (*GUARDS, "")], 2 * middle - 4
+    return PlainModel(encoder, (4.0, 0.0, *words, bias), (4.0, *words, bias))
 
 
 def words_model(encoder: Any = None, **changes: Any) -> WordsModel:

@@ -180,7 +180,7 @@ def test_isotonic_regression_is_that_of_scikit_learn():
 
 
 def test_hits_by_distance_stay_so_where_scores_only_leave_some_out():
-    pairs, hits = (4.0, 0.0, *[0.0] * 7, -1.0), (4.0, 0.0, -9.0, *[0.0] * 5, -1.0)
+    pairs, hits = (4.0, 0.0, *[0.0] * 8, -1.0), (4.0, 0.0, -9.0, *[0.0] * 6, -1.0)
     model = dataclasses.replace(plain_model(), pairs=pairs, hits=hits)
     retriever = Retriever(WordEncoder(), store_of(["car 5", "car 6", "car 7", "a car"]), model)
     found = retriever.search("car 8", 4, rerank=False, min_score=0)[0]

@@ -7,7 +7,7 @@ import pytest
 
 from qpr_jax import Retriever, UserError, find_duplicates
 from qpr_jax.encoders.load import PACKAGED
-from qpr_jax.pair_model.guards import GUARDS, guards
+from qpr_jax.pair_model.guards import GUARDS, compare_words
 from qpr_jax.pair_model.plain import (
     SURE,
     PlainModel,
@@ -20,8 +20,8 @@ from qpr_jax.pair_model.plain import (
 
 MODEL = PlainModel(
     "e",
-    (2.0, 3.0, -1.0, -9.0, -8.0, -8.0, -2.0, -3.0, -1.0, -1.5),
-    (7.0, *[0.0] * 7, -5.0),
+    (2.0, 3.0, -1.0, -9.0, -8.0, -8.0, -2.0, -3.0, -1.0, -0.7, -1.5),
+    (7.0, *[0.0] * 8, -5.0),
     1.5,
 )
 
@@ -109,10 +109,35 @@ MODEL = PlainModel(
     ],
 )
 def test_guards_are_the_same_both_ways(first, second, expected):
-    found = guards([first, second, first], [second, first, first])
-    assert [name for name, there in zip(GUARDS, found[0], strict=True) if there] == expected
+    found = compare_words([first, second, first], [second, first, first])
+    assert [name for name, there in zip(GUARDS, found[0, :-1], strict=True) if there] == expected
     np.testing.assert_array_equal(found[0], found[1])
-    assert not found[2].any()
+    assert found[2].tolist() == [0] * len(GUARDS) + [1]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "share"),
+    [
+        ("the pool is heated", "is our pool heated", 1),  # 3 of 5
+        ("wifi is slow", "wifi drops", 0.5),  # 1 of 4
+        ("my parcel never came", "where is the package", 0),
+        ("printers", "a printer", 1),  # forms of a word
+        ("", "", 0),
+    ],
+)
+def test_the_last_column_says_how_many_words_two_texts_share(first, second, share):
+    assert compare_words([first, second], [second, first])[:, -1].tolist() == [share, share]
+
+
+def test_of_pairs_as_near_as_each_other_those_of_other_words_score_higher():
+    distances, spreads = np.full(2, 0.5), np.log(np.full(2, 0.4))
+    other, same = MODEL.logits(
+        ["my parcel never came", "my parcel never came"],
+        ["where is the package", "my mail never came"],
+        distances,
+        spreads,
+    )
+    assert other > same
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 8, 40])
@@ -120,10 +145,12 @@ def test_distances_of_neighbors_are_those_of_the_second_to_sixth_nearest(count):
     vectors = np.random.default_rng(0).normal(size=(count, 5)).astype(np.float32)
     found = neighbor_distances(vectors)
     squares = ((vectors[:, None] - vectors[None]).astype(np.float64) ** 2).sum(axis=2)
+    apart = np.linalg.norm(vectors - vectors.mean(axis=0), axis=1) if count else vectors
+    apart = apart / max(np.sqrt((apart**2).mean()), 1e-9) if count else apart
     for i in range(count):
         others = np.sort(np.delete(squares[i], i))[1:6]
         if len(others):
-            assert found[i] == pytest.approx(others.mean(), abs=1e-5)
+            assert found[i] == pytest.approx(others.mean() * apart[i], abs=1e-5)
         else:
             assert np.isnan(found[i])
     assert np.isfinite(MODEL.spreads(found)).all()
@@ -133,7 +160,8 @@ def test_equal_vectors_do_not_hide_each_other():
     vectors = np.zeros((9, 3), np.float32)
     vectors[8] = 1
     assert neighbor_distances(vectors)[:8].tolist() == [0.0] * 8
-    assert neighbor_distances(vectors)[8] == pytest.approx(3)
+    # Its squared distance from the mean is 8 ** 2 / 81 * 3, of the others 3 / 81.
+    assert neighbor_distances(vectors)[8] == pytest.approx(3 * np.sqrt(8))
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.1, 0.3, 0.5, 0.9, 1.0])
@@ -142,12 +170,12 @@ def test_no_pair_beyond_the_reach_has_the_score(threshold):
     reach = MODEL.reach(threshold, spreads)
     distances = np.linspace(0, 12, 997)
     for spread in spreads:
-        logits = MODEL.without_guards(distances, np.full(997, spread))
+        logits = MODEL.without_words(distances, np.full(997, spread))
         assert distances[logits >= logit_of(threshold)].max(initial=0) <= reach + 1e-3
         assert (np.diff(logits) <= 0).all()
-        for guard in range(len(GUARDS)):
-            found = np.tile(np.arange(len(GUARDS)) == guard, (997, 1))
-            guarded = MODEL.with_guards(found, distances, np.full(997, spread))
+        for column in range(len(GUARDS) + 1):
+            found = np.tile(np.arange(len(GUARDS) + 1) == column, (997, 1))
+            guarded = MODEL.with_words(found, distances, np.full(997, spread))
             assert (guarded <= logits).all()
 
 

@@ -60,7 +60,7 @@ def test_scores_of_labels_stand_for_the_density_of_their_table():
     true = 1 / (1 + np.exp(-(np.log(scores / (1 - scores)) - 1.5)))
     labeled = labels_of(rng.random(200) < true, rng.choice([1.0, 3.0], 200))
     labeled = dataclasses.replace(labeled, scores=scores)
-    before = dataclasses.replace(plain_model("e"), pairs=(2.0, 2.0, *[0.0] * 7, -2.0))
+    before = dataclasses.replace(plain_model("e"), pairs=(2.0, 2.0, *[0.0] * 8, -2.0))
     found, facts = refit(before, labeled, vectors_of(np.full(200, 0.7)))
     assert facts["after"]["ece"] < facts["before"]["ece"]
     assert found.pairs[-1] < before.pairs[-1] - 0.5

@@ -60,7 +60,7 @@ def test_texts_beyond_the_farthest_have_the_lowest_logit():
     assert LOWEST < found[0] < HIGHEST
     assert found[1] == LOWEST
     assert near.reach(0.5, np.zeros(1)) == 1.0
-    assert near.without_guards(np.array([0.8, 1.2]), np.zeros(2)).tolist() == [HIGHEST, LOWEST]
+    assert near.without_words(np.array([0.8, 1.2]), np.zeros(2)).tolist() == [HIGHEST, LOWEST]
 
 
 def test_a_folder_has_the_same_bits(tmp_path):

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from qpr_jax.pair_model.guards import guards
+from qpr_jax.pair_model.guards import compare_words
 from qpr_jax.text.cleaning import Cleaner, folded, number_key
 from qpr_jax.text.differences import find_differences
 from qpr_jax.text.tokenizer import join_codes, normalized_text, plain_words, tokenize
@@ -30,7 +30,7 @@ READS = {
     "plain words": plain_words,
     "words": lambda text: tokenize(text, signs=True),
     "codes": lambda text: join_codes(text, lambda word: False),
-    "guards": lambda text: guards([text], [f"{text} b"]),
+    "guards": lambda text: compare_words([text], [f"{text} b"]),
     "differences": lambda text: find_differences(text, f"{text} b"),
 }
 
