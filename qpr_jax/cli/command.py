@@ -7,6 +7,7 @@ import glob
 import itertools
 import json
 import logging
+import math
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -110,8 +111,13 @@ class Number(click.FloatRange):
     """A number within its limits, which NaN is not."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: D102
-        number = super().convert(value, param, ctx)
-        return self.fail(f"{value} is no number.", param, ctx) if number != number else number
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if math.isnan(number):
+            self.fail(f"expected a number such as 0.5, got {value!r}", param, ctx)
+        return super().convert(number, param, ctx)
 
 
 def checked(check: Callable[[str], object]) -> Callable[..., str | None]:
@@ -233,9 +239,10 @@ def read_files(paths: Sequence[str], read: Read) -> Table:
 
 def beside(file: str, ending: str) -> pathlib.Path:
     """Return the path of an output folder beside a file."""
-    name = pathlib.Path(file).name
-    stem = name.partition(".")[0] or name
-    return pathlib.Path(file).with_name(f"{stem}_{ending}")
+    path = pathlib.Path(file)
+    if path.name in ("", ".."):  # the folder itself, or one above
+        path = path.resolve()
+    return path.parent / f"{path.name.partition('.')[0] or path.name}_{ending}"
 
 
 def load_index(folder: str, cross_encoder: str | None = None) -> Retriever:

@@ -39,6 +39,7 @@ _NEXT = (
     "next: `qpr review %s` asks you about ten pairs of each threshold, and says how many are right "
     "in this table, where near misses can make them few"
 )
+_BEFORE = "before you delete what %s lacks: on other tables %s to %s of such pairs were wrong"
 _OUT = "Output folder.  [default: NAME_duplicates beside QUESTIONS]"
 _ENCODER = "Name, folder.  [default: of --incremental; minilm; above 50,000 rows open_student]"
 _THRESHOLD = "Minimum score.  [default: 0.5, or none with --max-distance]"
@@ -227,12 +228,17 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
     for row, following in itertools.pairwise([*swept, {"weakest": None}]):
         if row["weakest"] not in (None, following["weakest"]):
             _show(f"weakest pair from {row['threshold']:g} on", row["weakest"])
-    for pair in () if swept else no_copies[-_SHOWN:]:
+    farthest = sorted(no_copies, key=lambda pair: -pair.distance)
+    for pair in () if swept else farthest[:_SHOWN]:
         _show(f"farthest, distance {pair.distance:.3f}", pair[4:])
     if judged and judged[0].threshold <= (info["threshold"] or 0):
         log.info("precision of the pairs: %s", precision_text(judged[0]))
     elif info["pairs"]:
         log.info(_NEXT, out)
+        for row in swept:
+            if row["threshold"] == info["threshold"] and row["precision"]:
+                low, high = (f"{1 - share:.0%}" for share in reversed(row["precision"]))
+                log.info(_BEFORE, info["files"][2], low, high)
     elif any(row["pairs"] for row in swept):
         log.info("next: a lower --threshold finds pairs, as the table says")
     elif swept and info["texts"] > 1:

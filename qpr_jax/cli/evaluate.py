@@ -75,7 +75,7 @@ def evaluate(
     A query can have several rows; its id is blank where no question answers it. Hits are in the
     order of distance; `reranked` has the scores of the order by score, `cross_encoded` those of
     --cross-encoder's. With blank ids, `has_answer` says how well the first hit tells which queries
-    have an answer: ROC AUC, and the accuracy of "its score is at least .3".
+    have an answer: ROC AUC, and the accuracy of "its score is at least .2".
 
     classification: say which of PAIRS (question1, question2, is_duplicate) are duplicates, by the
     distance that is the best threshold on --validation.

@@ -144,7 +144,7 @@ def _next_step(session: Review, pairs: str) -> str:
     encoder, fitted = read_object(folder / INFO).get("encoder", "ENCODER"), folder / "calibrated"
     command = shlex.join(["qpr", "calibrate", encoder, str(session.path), "--out", str(fitted)])
     again = f"find duplicates again with `--encoder {shlex.quote(str(fitted))}` in another folder"
-    return f"next: `{command}` fits the scores to the labels; then {again}"
+    return f"next: `{command}` fits the scores, if held-out labels gain by it; then {again}"
 
 
 def _implied(session: Review) -> str:

@@ -25,7 +25,7 @@ SaveEncoder = Callable[[StrPath], object]  # writes an encoder and its model of 
 Entries = Iterable[tuple[int, Id | None, str, Payload | None]]  # line, id, question, payload
 
 _LOOKED_AT = 5000  # ids in which one like an unknown one is sought
-CLOSE = 0.3  # the least score of a hit that is shown as an answer
+CLOSE = 0.2  # the least score of a hit that is shown as an answer
 AUTO = "auto"
 FLAT_BELOW = 20_000  # vectors that are compared with every query
 FAMILIES = (

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 
 import pandas as pd
+import pytest
 
 import qpr_jax
 from qpr_jax import Retriever
@@ -73,7 +75,8 @@ def test_a_table_alone_gets_a_folder_and_a_summary(refused, done, run, tmp_path)
     assert f"pairs: {len(found) - 1}; copies: 1;" in stderr
     assert " rows: " in stderr
     assert "\x1b" not in stderr
-    assert "farthest, distance " in stderr
+    farthest = re.findall("farthest, distance ([0-9.]+)", stderr)
+    assert farthest == sorted(farthest, key=float, reverse=True) != []
     assert "`qpr review t_duplicates` asks you" in stderr
     (tmp_path / "c.csv").write_text("question\ncook\nCook!\nplay a\nplay the game\nfly\n")
     _, stderr = done("duplicates", "c.csv", "--encoder", "open_student")
@@ -96,6 +99,29 @@ def test_a_table_alone_gets_a_folder_and_a_summary(refused, done, run, tmp_path)
     refused(
         "name the output folder with --out", "duplicates", "--encoder", run, status=2, given=b"a\n"
     )
+    for wrong in ("0,5", "50%", "nan"):
+        what = f"expected a number such as 0.5, got '{wrong}'"
+        refused(what, "duplicates", "c.csv", "--threshold", wrong, status=2)
+
+
+@pytest.mark.parametrize("folder", [".", "./", "../here"])
+def test_the_folder_of_the_shell_gets_a_folder_beside_it(done, run, tmp_path, monkeypatch, folder):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "t.csv").write_text("question\nlearn python\nlearn a python\n")
+    monkeypatch.chdir(tmp_path / "here")
+    done("duplicates", folder, "--encoder", run, "--max-distance", 9)
+    assert (tmp_path / "here_duplicates" / "pairs.csv").exists()
+
+
+def test_a_summary_says_how_many_rows_to_delete_may_be_wrong(done, tmp_path):
+    (tmp_path / "t.csv").write_text(
+        "question\ndelete my account\nHow do I delete an account?\nfly\n"
+    )
+    model = qpr_jax.Retriever.load("minilm").pair_model
+    low, high = (f"{1 - share:.0%}" for share in reversed(model.precisions["0.5"]))
+    said = f"what deduplicated.csv lacks: on other tables {low} to {high} of such pairs were wrong"
+    assert said in done("duplicates", "t.csv")[1]
+    assert "such pairs were wrong" not in done("duplicates", "t.csv", "--threshold", 0.45)[1]
 
 
 def test_every_format_says_the_same(done, calibrated_run, table, tmp_path):

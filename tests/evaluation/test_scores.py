@@ -170,7 +170,7 @@ def test_twenty_answers_and_hits_with_the_text_of_the_query():
 
 
 def test_hits_are_close_from_a_score_on():
-    scores = (None, 0.299, 0.3, 1.0)
+    scores = (None, 0.199, 0.2, 1.0)
     assert [Hit(1, "a", 0, score).close for score in scores] == [None, False, True, True]
 
 
