@@ -243,7 +243,7 @@ def test_a_run_without_a_model_of_its_own_fits_that_of_its_start(encoder_run, tm
         return inherit(str(start), held_out, encoder, vectors[: 2 * count])
 
     assert fitted(2).pairs == general_model(encoder).pairs
-    pairs, hits = (3.0, 3.0, *[-1.0] * 7, -2.0), (7.0, *[0.0] * 7, -5.0)
+    pairs, hits = (3.0, 3.0, *[-1.0] * 8, -2.0), (7.0, *[0.0] * 8, -5.0)
     start_model = PlainModel(encoder.fingerprint, pairs, hits)
     save_pair_model(start / "export", start_model)
     assert (fitted(2).pairs, fitted(2).settings["start"]) == (start_model.pairs, str(start))
