@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import itertools
 import json
 import logging
@@ -39,7 +40,9 @@ _NEXT = (
     "next: `qpr review %s` asks you about ten pairs of each threshold, and says how many are right "
     "in this table, where near misses can make them few"
 )
-_BEFORE = "before you delete what %s lacks: on other tables %s to %s of such pairs were wrong"
+_BEFORE = (
+    "before you delete rows that %s leaves out: %s to %s of such pairs were wrong on other tables"
+)
 _OUT = "Output folder.  [default: NAME_duplicates beside QUESTIONS]"
 _ENCODER = "Name, folder.  [default: of --incremental; minilm; above 50,000 rows open_student]"
 _THRESHOLD = "Minimum score.  [default: 0.5, or none with --max-distance]"
@@ -228,8 +231,8 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
     for row, following in itertools.pairwise([*swept, {"weakest": None}]):
         if row["weakest"] not in (None, following["weakest"]):
             _show(f"weakest pair from {row['threshold']:g} on", row["weakest"])
-    farthest = sorted(no_copies, key=lambda pair: -pair.distance)
-    for pair in () if swept else farthest[:_SHOWN]:
+    farthest = [] if swept else heapq.nlargest(_SHOWN, no_copies, key=lambda pair: pair.distance)
+    for pair in farthest:
         _show(f"farthest, distance {pair.distance:.3f}", pair[4:])
     if judged and judged[0].threshold <= (info["threshold"] or 0):
         log.info("precision of the pairs: %s", precision_text(judged[0]))

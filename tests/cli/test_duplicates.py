@@ -119,7 +119,7 @@ def test_a_summary_says_how_many_rows_to_delete_may_be_wrong(done, tmp_path):
     )
     model = qpr_jax.Retriever.load("minilm").pair_model
     low, high = (f"{1 - share:.0%}" for share in reversed(model.precisions["0.5"]))
-    said = f"what deduplicated.csv lacks: on other tables {low} to {high} of such pairs were wrong"
+    said = f"deduplicated.csv leaves out: {low} to {high} of such pairs were wrong on other tables"
     assert said in done("duplicates", "t.csv")[1]
     assert "such pairs were wrong" not in done("duplicates", "t.csv", "--threshold", 0.45)[1]
 
