@@ -124,7 +124,7 @@ def _precisions(session: Review) -> Iterator[str]:
     """Yield a table: what the labels say of some thresholds."""
     swept, kind = session.sweep(), "pairs" if session.found.option else "first hits"
     if len(swept) > 1:
-        yield f"{'threshold':<9}  {kind:>10}  {'right':>7}  precision (90 % interval)"
+        yield f"{'threshold':<9}  {kind:>10}  {'right':>7}  share right (90 % interval)"
     for row in swept if len(swept) > 1 else ():
         right = round(row.pairs * row.precision)
         yield f"{row.threshold:<9g}  {row.pairs:>10,}  {right:>7,}  {precision_text(row)}"
@@ -163,11 +163,11 @@ def _implied(session: Review) -> str:
     if found.option:
         flag = f"--{found.option.replace('_', '-')} {threshold_of(found, estimate)!r}"
         if estimate.precision < session.precision:
-            least = f"a precision of {sought} and {USEFUL:.0%} of the duplicates"
-            line += f"no threshold has {least}; the best balance (F1): "
+            least = f"keeps {USEFUL:.0%} of the duplicates with a share of {sought} right"
+            line += f"no threshold {least}; the best balance (F1): "
         kept = f"{estimate.pairs:,} of {counted(len(found.values), 'pair')}"
         line += f"`{flag}` of `qpr duplicates` keeps {kept} and about {estimate.share:.0%} of the "
-        return f"{line}duplicates among them, at a precision of {estimate.precision:.3f} ({limits})"
+        return f"{line}duplicates; the share of right pairs is {estimate.precision:.3f} ({limits})"
     line += f"Hits@1 of the queries is {estimate.precision:.3f} ({limits})"
     swept, total = session.sweep(), estimate.precision * estimate.pairs
     useful = [row for row in swept if row.pairs * row.precision >= USEFUL * total]
@@ -176,9 +176,9 @@ def _implied(session: Review) -> str:
     best = right[0] if right else best_f1
     if best.threshold > 0:
         kept = f"{best.pairs:,} of {counted(len(found.values), 'first hit')}"
-        least = f"a precision of {sought} and {USEFUL:.0%} of the right ones"
-        start = "" if right else f"no score has {least}; the best balance (F1): "
+        least = f"keeps {USEFUL:.0%} of the right ones with a share of {sought} right"
+        start = "" if right else f"no score {least}; the best balance (F1): "
         share = best.pairs * best.precision / max(total, 1e-9)
-        line += f"; {start}`--min-score {best.threshold:g}` of `qpr search` leaves {kept}, "
-        line += f"right in {precision_text(best)}, and {share:.0%} of the right ones"
+        line += f"; {start}`--min-score {best.threshold:g}` of `qpr search` leaves {kept} and "
+        line += f"{share:.0%} of the right ones; the share of right hits is {precision_text(best)}"
     return line
