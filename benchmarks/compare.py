@@ -144,7 +144,8 @@ def main() -> int:
     note = "MiniLM, and maybe WordLlama, was trained on the Quora pairs, too."
     table = report.Table(asked, head, rows, note)
     first = report.Table("", ["encoder", "first hit is right", "questions a second"], short)
-    readme = f"{first.markdown()}\n{asked}, by exact search; speed from text to vectors.\n{note}\n"
+    said = f"How often the first hit of {asked} is right, and how fast texts become vectors."
+    readme = f"{first.markdown()}\n{said}\n{note}\n"
     report.finish("compare", options, [table], readme)
     return 0
 

@@ -30,18 +30,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
-_ELSEWHERE = "precision on other tables, middle half"
+_ELSEWHERE = "share of right pairs on half of ten other tables"
 _SHOWN, _WIDTH = 5, 70  # pairs in the summary, and characters of a text
 _SUMMARY = (
-    "pairs: {pairs:,}; copies: {copies:,}; groups: {groups:,} of {grouped_questions:,} questions, "
-    "the largest of {largest_group:,}; {kept:,} of {questions:,} stay"
+    "pairs: {pairs:,}; copies: {copies:,}; groups: {groups:,}, with {grouped_questions:,} rows; "
+    "rows left: {kept:,} of {questions:,}"
 )
 _NEXT = (
-    "next: `qpr review %s` asks you about ten pairs of each threshold, and says how many are right "
-    "in this table, where near misses can make them few"
+    "next: `qpr review %s` shows you ten pairs of each threshold; with your answers it says how "
+    "many are right in this table"
 )
 _BEFORE = (
-    "before you delete rows that %s leaves out: %s to %s of such pairs were wrong on other tables"
+    "check the pairs before you delete rows: on half of ten other tables, %s to %s of them were "
+    "wrong"
 )
 _OUT = "Output folder.  [default: NAME_duplicates beside QUESTIONS]"
 _ENCODER = "Name, folder.  [default: of --incremental; minilm; above 50,000 rows open_student]"
@@ -102,9 +103,10 @@ def duplicates(
 ) -> dict[str, Any]:
     """Find the duplicates in QUESTIONS, files or folders, and their groups.
 
-    A pair needs the score of --threshold and the distance of --max-distance. Texts that differ in
-    case, blanks, dashes and punctuation are copies. --out gets pairs (best first), groups (a row a
-    member), deduplicated (QUESTIONS with one row a group, chosen by --keep) and, last, info.json.
+    A score says how likely two texts mean the same, from 0 to 1. The command finds the pairs whose
+    score is --threshold or more. Texts that differ only in case, blanks, dashes or punctuation are
+    copies. The folder --out gets the files pairs (best first), groups (a row for each question of a
+    group) and deduplicated (QUESTIONS with one row for each group), and info.json.
 
     \b
     Example: qpr duplicates tickets.csv
@@ -213,10 +215,12 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
         log.info("about %.1f%% of the pairs were missed", 100 * info["missed"])
     if found.groups:
         group = found.groups[0]
-        name = shortened(group.central, _WIDTH) + f" ({' '.join(group.words)})" * bool(group.words)
+        words = f" (its words: {', '.join(group.words)})" if group.words else ""
+        name = shortened(group.central, _WIDTH) + words
         log.info("the largest group, %s rows: %s", f"{len(group.ids):,}", name)
     judged = _judged(out, info)
-    title = f"precision by {counted(judged[0].labels, 'label')}" if judged else _ELSEWHERE
+    labels = counted(judged[0].labels, "label") if judged else ""
+    title = f"share of right pairs by {labels}" if judged else _ELSEWHERE
     precisions = {estimate.threshold: precision_text(estimate) for estimate in judged}
     if swept := info["thresholds"]:
         log.info("%-11s  %8s  %8s  %9s  %s", "--threshold", "pairs", "groups", "rows left", title)
@@ -230,18 +234,18 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
         _show(f"score {pair.score or 0:.3f}", pair[4:])
     for row, following in itertools.pairwise([*swept, {"weakest": None}]):
         if row["weakest"] not in (None, following["weakest"]):
-            _show(f"weakest pair from {row['threshold']:g} on", row["weakest"])
+            _show(f"last pair with --threshold {row['threshold']:g}", row["weakest"])
     farthest = [] if swept else heapq.nlargest(_SHOWN, no_copies, key=lambda pair: pair.distance)
     for pair in farthest:
         _show(f"farthest, distance {pair.distance:.3f}", pair[4:])
     if judged and judged[0].threshold <= (info["threshold"] or 0):
-        log.info("precision of the pairs: %s", precision_text(judged[0]))
+        log.info("share of right pairs: %s", precision_text(judged[0]))
     elif info["pairs"]:
         log.info(_NEXT, out)
         for row in swept:
             if row["threshold"] == info["threshold"] and row["precision"]:
                 low, high = (f"{1 - share:.0%}" for share in reversed(row["precision"]))
-                log.info(_BEFORE, info["files"][2], low, high)
+                log.info(_BEFORE, low, high)
     elif any(row["pairs"] for row in swept):
         log.info("next: a lower --threshold finds pairs, as the table says")
     elif swept and info["texts"] > 1:

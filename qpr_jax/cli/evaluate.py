@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("qpr_jax")
 
 _FITTED = "fitted to {labels:,} labels (duplicates: {duplicates:,})"
-_FIT = "from {threshold:g} on {duplicates:,} of {} duplicates and {others:,} of {} others"
+_FIT = "`--threshold {threshold:g}` finds {duplicates:,} of {} duplicates, {others:,} of {} others"
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
     "retrieval": "format text_column id_column skip_bad_rows other_texts cross_encoder",
@@ -251,13 +251,14 @@ def calibrate(
 ) -> dict[str, Any]:
     """Fit the scores of an encoder to LABELS, 20 or more.
 
-    LABELS has question1, question2 and is_duplicate (0 or 1). With a column weight (the number of
-    found pairs that a row stands for), as `qpr review` writes it, they are a sample of found pairs,
-    and need both kinds. Without it, the texts are taken for a table, whose near pairs without a
-    label are no duplicates. The fit begins with the scores of ENCODER: give all labels in one file.
-    ENCODER is changed, or copied to --out, unless held-out labels fit the new scores no better.
-    Prints how many held-out labels have a score of .5 before and after, and the threshold that
-    finds as many duplicates as before.
+    LABELS are pairs that you judged: a table of question1, question2 and is_duplicate (0 or 1), as
+    `qpr review` writes it. Give all labels in one file, and pairs of both kinds. The scores change
+    only if they then fit better to labels that were held out. The command changes ENCODER, or
+    writes a changed copy to --out. It prints what the old and the new scores find among held-out
+    labels, and the threshold that finds as many duplicates as before.
+
+    Without the column weight, which `qpr review` writes, LABELS are taken for a whole table: texts
+    that are near each other and have no label are then no duplicates.
 
     Example: qpr calibrate minilm labels.csv --out models/support
     """
@@ -286,11 +287,10 @@ def calibrate(
     for name in ("before", "after"):
         log.info("held-out labels, %s: %s", name, _FIT.format(*counts, **facts[name]))
     if lower := facts["lower"]:
-        text = "to find as many duplicates as before, use `--threshold %g`: %s"
-        log.info(text, lower["threshold"], _FIT.format(*counts, **lower))
+        log.info("to find as many duplicates as before: %s", _FIT.format(*counts, **lower))
     if facts["after"]["brier"] >= facts["after"]["base_brier"]:
         log.warning(
-            "the new scores tell duplicates no better than their share alone: judge more found "
-            "pairs with `qpr review`; likely pairs and made opposites are no sample"
+            "the new scores tell duplicates from others no better than chance: judge more found "
+            "pairs with `qpr review`"
         )
     return {"out": out or encoder, **facts}

@@ -116,10 +116,10 @@ def search(
 ) -> None:
     """Print the best indexed questions for each of QUERIES.
 
-    QUERIES is a text, a file, or - for input. Each line is a hit, best first: query, query_id, if
-    QUERIES have ids, id, question, distance (squared Euclidean, or, for ip, the inner product times
-    -1), score, how likely the two mean the same, payload, if the question has one, and, with
-    several texts, the column that matched. In TSV what is missing is an empty cell.
+    QUERIES is a text, a file, or - for standard input. Each line that is printed is a hit, the best
+    first. It has the query, and the id, question and payload (other columns) of the hit. The score
+    says how likely the two mean the same, from 0 to 1. The distance is 0 for equal texts, and about
+    2 for unrelated ones.
 
     \b
     Example: qpr search runs/quora_sdml "how can i learn python quickly" -k 3

@@ -28,10 +28,12 @@ log = logging.getLogger("qpr_jax")
 
 @cli.command(stopped="every label given is on disk")
 @cli.argument("pairs", type=cli.PATH)
-@cli.option("--queries", type=cli.FILE, help="Judge the first hits of these; PAIRS is an index.")
-@cli.option("--sample", default=50, type=cli.COUNT, help="Queries that are drawn at random.")
+@cli.option(
+    "--queries", type=cli.FILE, help="Judge first hits of these queries; PAIRS is an index."
+)
+@cli.option("--sample", default=50, type=cli.COUNT, help="Number of queries, drawn at random.")
 @cli.option("--labels", type=cli.PATH, help="CSV.  [default: labels.csv beside PAIRS]")
-@cli.option("--precision", default=0.9, type=cli.PART, help="Precision of the threshold sought.")
+@cli.option("--precision", default=0.9, type=cli.PART, help="Share of right pairs to aim at.")
 @cli.table_format("PAIRS")
 @host_option
 @cli.option("--port", default=8001, type=PORT)
@@ -49,16 +51,16 @@ def review(
 ) -> None:
     """Judge found PAIRS in a browser.
 
-    It shows one pair at a time, and which threshold the labels imply. PAIRS is what `qpr
-    duplicates` wrote, or its folder. The page takes y, n, s (skip) and u (undo). Pairs are chosen
-    so that few labels tell most. Each label is in their file before the next pair is shown; the
-    same command goes on with them. They are labeled pairs, for `qpr calibrate` and
-    `qpr train --labels`. Ctrl-C ends the review.
+    PAIRS is the folder that `qpr duplicates` wrote, or its file of pairs. A page shows one pair at
+    a time. Press y if both texts mean the same, n if not, s to skip, u to undo. The page says which
+    threshold your answers recommend. Ctrl-C ends the review; the same command goes on with it. Your
+    answers are kept in a file of labels, which `qpr calibrate` and `qpr train --labels` read.
 
-    With --queries, PAIRS is an index, and the first hits of queries are judged; that gives Hits@1
-    where nobody has labels. The hits and labels of FILE.csv are in FILE_first_hits beside it.
+    With --queries, PAIRS is an index, and you judge the first hit of some queries instead. That
+    estimates Hits@1, the share of queries whose first hit is right. The hits and labels of FILE.csv
+    are in FILE_first_hits beside it.
 
-    The address that is printed has a token, new at each start; without it nothing is shown or kept.
+    Open the address that is printed: it has a token, without which the page shows nothing.
 
     \b
     Example: qpr review found --precision 0.9
@@ -122,7 +124,7 @@ def _precisions(session: Review) -> Iterator[str]:
     """Yield a table: what the labels say of some thresholds."""
     swept, kind = session.sweep(), "pairs" if session.found.option else "first hits"
     if len(swept) > 1:
-        yield f"{'threshold':<9}  {kind:>10}  {'right':>7}  precision (90 % interval)"
+        yield f"{'threshold':<9}  {kind:>10}  {'right':>7}  share right (90 % interval)"
     for row in swept if len(swept) > 1 else ():
         right = round(row.pairs * row.precision)
         yield f"{row.threshold:<9g}  {row.pairs:>10,}  {right:>7,}  {precision_text(row)}"
@@ -161,11 +163,11 @@ def _implied(session: Review) -> str:
     if found.option:
         flag = f"--{found.option.replace('_', '-')} {threshold_of(found, estimate)!r}"
         if estimate.precision < session.precision:
-            least = f"a precision of {sought} and {USEFUL:.0%} of the duplicates"
-            line += f"no threshold has {least}; the best F1: "
+            least = f"keeps {USEFUL:.0%} of the duplicates with a share of {sought} right"
+            line += f"no threshold {least}; the best balance (F1): "
         kept = f"{estimate.pairs:,} of {counted(len(found.values), 'pair')}"
         line += f"`{flag}` of `qpr duplicates` keeps {kept} and about {estimate.share:.0%} of the "
-        return f"{line}duplicates among them, at a precision of {estimate.precision:.3f} ({limits})"
+        return f"{line}duplicates; the share of right pairs is {estimate.precision:.3f} ({limits})"
     line += f"Hits@1 of the queries is {estimate.precision:.3f} ({limits})"
     swept, total = session.sweep(), estimate.precision * estimate.pairs
     useful = [row for row in swept if row.pairs * row.precision >= USEFUL * total]
@@ -174,9 +176,9 @@ def _implied(session: Review) -> str:
     best = right[0] if right else best_f1
     if best.threshold > 0:
         kept = f"{best.pairs:,} of {counted(len(found.values), 'first hit')}"
-        least = f"a precision of {sought} and {USEFUL:.0%} of the right ones"
-        start = "" if right else f"no score has {least}; the best F1: "
+        least = f"keeps {USEFUL:.0%} of the right ones with a share of {sought} right"
+        start = "" if right else f"no score {least}; the best balance (F1): "
         share = best.pairs * best.precision / max(total, 1e-9)
-        line += f"; {start}`--min-score {best.threshold:g}` of `qpr search` leaves {kept}, "
-        line += f"right in {precision_text(best)}, and {share:.0%} of the right ones"
+        line += f"; {start}`--min-score {best.threshold:g}` of `qpr search` leaves {kept} and "
+        line += f"{share:.0%} of the right ones; the share of right hits is {precision_text(best)}"
     return line

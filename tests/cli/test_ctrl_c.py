@@ -123,7 +123,7 @@ def test_a_kill_loses_no_label_and_ctrl_c_says_what_they_imply(start, tmp_path):
         _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
     *_, said, step, stopped = stderr.splitlines()
-    assert "precision (90 % interval)" in stderr
+    assert "share right (90 % interval)" in stderr
     assert "20 labels: " in said
     command = "qpr calibrate open_student labels.csv --out calibrated"
     assert f"next: `{command}` fits" in step

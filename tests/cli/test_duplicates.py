@@ -18,9 +18,7 @@ from tests.tables import read_table
 
 def test_files_are_written(done, calibrated_run, table, tmp_path):
     _, stderr = done("duplicates", table, "--encoder", calibrated_run, "--out", "d")
-    assert (
-        "d: pairs: 0; copies: 2; groups: 1 of 3 questions, the largest of 3; 2 of 4 stay" in stderr
-    )
+    assert "d: pairs: 0; copies: 2; groups: 1, with 3 rows; rows left: 2 of 4\n" in stderr
     pairs = read_table(tmp_path / "d" / "pairs.csv")
     assert [*pairs[0]] == ["id1", "id2", "score", "distance", "question1", "question2"]
     found = [(p["id1"], p["id2"], p["score"][:4]) for p in pairs]
@@ -77,17 +75,17 @@ def test_a_table_alone_gets_a_folder_and_a_summary(refused, done, run, tmp_path)
     assert "\x1b" not in stderr
     farthest = re.findall("farthest, distance ([0-9.]+)", stderr)
     assert farthest == sorted(farthest, key=float, reverse=True) != []
-    assert "`qpr review t_duplicates` asks you" in stderr
+    assert "`qpr review t_duplicates` shows you" in stderr
     (tmp_path / "c.csv").write_text("question\ncook\nCook!\nplay a\nplay the game\nfly\n")
     _, stderr = done("duplicates", "c.csv", "--encoder", "open_student")
     assert (
-        "--threshold     pairs    groups  rows left  precision on other tables, middle half"
+        "--threshold     pairs    groups  rows left  share of right pairs on half of ten other"
         in stderr
     )
     rows = [line.split()[1:] for line in stderr.splitlines() if " to 0." in line]
     assert [row[0] for row in rows] == ["0.3", "0.5", "0.7", "0.9"]
-    (weakest,) = (line for line in stderr.splitlines() if "weakest pair from" in line)
-    assert weakest.endswith("on: play a | play the game")
+    (weakest,) = (line for line in stderr.splitlines() if "last pair with" in line)
+    assert weakest.endswith("--threshold 0.9: play a | play the game")
     for texts, threshold, said in (
         ("play a\nplay the game", 0.95, "next: a lower --threshold finds pairs"),
         ("cook\nfly to the moon", 0.5, "next: `--threshold 0.05` shows the pairs"),
@@ -119,9 +117,9 @@ def test_a_summary_says_how_many_rows_to_delete_may_be_wrong(done, tmp_path):
     )
     model = qpr_jax.Retriever.load("minilm").pair_model
     low, high = (f"{1 - share:.0%}" for share in reversed(model.precisions["0.5"]))
-    said = f"deduplicated.csv leaves out: {low} to {high} of such pairs were wrong on other tables"
+    said = f"on half of ten other tables, {low} to {high} of them were wrong"
     assert said in done("duplicates", "t.csv")[1]
-    assert "such pairs were wrong" not in done("duplicates", "t.csv", "--threshold", 0.45)[1]
+    assert "of them were wrong" not in done("duplicates", "t.csv", "--threshold", 0.45)[1]
 
 
 def test_every_format_says_the_same(done, calibrated_run, table, tmp_path):

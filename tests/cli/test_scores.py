@@ -105,7 +105,9 @@ def test_a_run_gets_a_calibration(done, refused, tmp_path):
     assert facts["labels"] == labels_on_two_texts
     assert facts["after"]["brier"] < facts["before"]["brier"]
     assert facts["after"]["brier"] < facts["after"]["base_brier"]
-    assert re.search(r"held-out labels, after: from 0.5 on \d+ of \d+ duplicates and \d+ of", err)
+    assert re.search(
+        r"held-out labels, after: `--threshold 0.5` finds \d+ of \d+ duplicates, \d+ of", err
+    )
     assert "the scores say less" not in err
     model = Retriever.load(tmp_path / "run" / "export").pair_model
     assert model.settings["labels"]["labels"] == labels_on_two_texts
@@ -116,7 +118,7 @@ def test_a_run_gets_a_calibration(done, refused, tmp_path):
     few = [(*texts, int(same and i % 4 == 1)) for i, (*texts, same) in enumerate(rows)]
     others = write_table(tmp_path / "others.jsonl", HEADER[3:], few)
     _, err = done("calibrate", "run", others, "--out", "copy")
-    assert "held-out labels, before: from 0.5 on " in err
+    assert "held-out labels, before: `--threshold 0.5` finds " in err
     assert Retriever.load(tmp_path / "copy").pair_model.encoder == model.encoder
     rng.shuffle(labeled := [label for *_, label in rows])  # labels that no text explains
     rows = [(*row[:2], label) for row, label in zip(rows, labeled, strict=True)]

@@ -140,7 +140,7 @@ def test_a_review_by_the_keyboard(open_page, tmp_path):
             page.keyboard.press(key)
             expect(page.locator("#status")).to_have_text(said)
             assert sum(label is not None for label in review.history.values()) == kept
-        expect(page.locator("#estimate")).to_contain_text("at a precision of")
+        expect(page.locator("#estimate")).to_contain_text("Of these pairs")
         page.evaluate("() => { window.fetch = () => Promise.reject(new Error('gone')); }")
         page.keyboard.press("y")
         expect(page.locator("#status")).to_have_text("Not kept: gone")
