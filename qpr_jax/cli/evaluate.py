@@ -137,7 +137,7 @@ def _read_relevant(table: Table) -> dict[str, set[Id]]:
             found.add(id_key(query.id))
     if not any(relevant.values()):
         what = f"{table.where.removesuffix(', line')}: expected ids of the questions that queries "
-        remedy = "name the column of ids with `--id-column`"
+        remedy = "give some queries the id of an answer, or name its column with `--id-column`"
         raise UserError(f"{what}should find, got none", remedy=remedy)
     return relevant
 
@@ -176,6 +176,9 @@ def _score_retrieval(
         scores["reranked"] = score(None)
     if cross_encoder:
         scores["cross_encoded"] = score("cross_encoder")
+    told = scores.get("reranked", scores).get("has_answer", {})
+    if "no_min_score" in told:
+        log.info("no `best_min_score`: %s", told["no_min_score"])
     return scores
 
 

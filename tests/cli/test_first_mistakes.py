@@ -5,6 +5,7 @@ import pytest
 
 from qpr_jax import Retriever, UserError, find_duplicates
 from qpr_jax.data.tables import as_table, read_table
+from qpr_jax.errors import counted
 from qpr_jax.evaluation.retrieval import answer_scores
 from qpr_jax.index.protocol import Hit
 
@@ -36,10 +37,16 @@ def test_a_least_score_is_named_only_where_scores_tell():
 
     told = best(*[0.9, 0.1] * 5)
     assert (told["best_min_score"], told["best_accuracy"]) == (0.9, 1)
+    assert "no_min_score" not in told
     for scores in ([0.9, 0.1], [0.5, 0.5] * 20, [0.1, 0.9] * 20, [0.6, 0.7, 0.7, 0.6, 0.8] * 8):
         found = best(*scores)
         assert (found["best_min_score"], found["best_accuracy"]) == (None, None)
         assert found["accuracy"] is not None
+        half = len(scores) // 2
+        counts = f"{counted(half, 'query')} that have an answer and {half} without, a ROC AUC up to"
+        assert counts in found["no_min_score"]
+        assert float(found["no_min_score"].split("up to ")[1][:4]) + 0.005 > found["roc_auc"]
+    assert "have no score" in best(*[None] * 9)["no_min_score"]
 
 
 @pytest.mark.parametrize(

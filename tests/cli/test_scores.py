@@ -73,10 +73,12 @@ def test_queries_without_an_answer_are_told_by_their_first_hit(refused, objects,
     (scores,) = objects("evaluate", index, "q.csv")
     assert (scores["queries"], scores["hits@1"]) == (2, 0.5)
     unscored = dict.fromkeys(("accuracy", "best_min_score", "best_accuracy"))
+    unscored["no_min_score"] = "hits in the order of distance have no score"
     assert scores["has_answer"] == {"unanswered": 1, "roc_auc": 0.5, **unscored}
     told = scores["reranked"]["has_answer"]
     # Three queries are too few.
     assert (told["best_min_score"], told["best_accuracy"]) == (None, None)
+    assert "with 2 queries that have an answer and 1 without" in told["no_min_score"]
     assert told["unanswered"] == 1
     assert 0 <= told["roc_auc"] <= 1
     assert told["accuracy"] in (0, 1 / 3, 2 / 3, 1)
