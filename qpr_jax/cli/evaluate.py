@@ -23,7 +23,9 @@ from qpr_jax.files import refuse_existing
 from qpr_jax.text.cleaning import folded
 
 if TYPE_CHECKING:
+    from qpr_jax.encoders.encoder import Encoder
     from qpr_jax.evaluation.retrieval import Encode
+    from qpr_jax.locations import FittedModel
     from qpr_jax.pair_model.hits import Rerank
 
 log = logging.getLogger("qpr_jax")
@@ -265,8 +267,7 @@ def calibrate(
     Example: qpr calibrate minilm labels.csv --out models/support
     """
     from qpr_jax.encoders.load import save_encoder
-    from qpr_jax.locations import read_encoder_and_model, run_encoder_folder, save_pair_model
-    from qpr_jax.pair_model.fitting import refit
+    from qpr_jax.locations import run_encoder_folder, save_pair_model
 
     if labels is None or not (labels == STANDARD_INPUT or os.path.exists(labels)):
         near = kinds.similar_path(labels or "", kinds.LABELS)
@@ -274,12 +275,10 @@ def calibrate(
         raise UserError(what, remedy=kinds.instead(kinds.LABELS))
     if out is not None:
         refuse_existing(out)
-    labeled = read_question_pairs(labels, format=format, skip_bad_rows=skip_bad_rows, weighted=True)
     if out is None and not pathlib.Path(encoder).is_dir():
         what = f"expected the folder of an encoder to change, got the name {encoder!r}"
         raise UserError(what, remedy="name a folder for the calibrated copy with --out")
-    read, model = read_encoder_and_model(encoder)
-    model, facts = refit(model, labeled, read.encode(labeled.questions))
+    read, model, facts = fit_labels(encoder, labels, format=format, skip_bad_rows=skip_bad_rows)
     if out is None:
         save_pair_model(run_encoder_folder(encoder), model)
     else:
@@ -297,3 +296,15 @@ def calibrate(
             "pairs with `qpr review`; likely pairs and made opposites are no sample"
         )
     return {"out": out or encoder, **facts}
+
+
+def fit_labels(
+    encoder: str, labels: str, *, format: str | None = None, skip_bad_rows: bool = False
+) -> tuple[Encoder, FittedModel, dict[str, Any]]:
+    """Return an encoder, its model of pairs fitted to labels, and facts, as of `refit`."""
+    from qpr_jax.locations import read_encoder_and_model
+    from qpr_jax.pair_model.fitting import refit
+
+    labeled = read_question_pairs(labels, format=format, skip_bad_rows=skip_bad_rows, weighted=True)
+    read, model = read_encoder_and_model(encoder)
+    return read, *refit(model, labeled, read.encode(labeled.questions))

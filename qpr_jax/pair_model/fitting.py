@@ -128,7 +128,7 @@ def _require_gain(facts: dict[str, Any]) -> None:
     before, after = (facts[name]["brier"] for name in ("before", "after"))
     if after >= before:
         what = "held-out labels fit the new scores no better than the old ones "
-        what += f"(Brier score {after:.3f}, {before:.3f}), so nothing is changed"
+        what += f"(Brier score {after:.3f}, {before:.3f})"
         raise UserError(what, remedy=f"take the threshold that `qpr review` recommends, or {_MORE}")
 
 
