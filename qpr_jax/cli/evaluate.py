@@ -261,8 +261,8 @@ def calibrate(
     and need both kinds. Without it, the texts are taken for a table, whose near pairs without a
     label are no duplicates. The fit begins with the scores of ENCODER: give all labels in one file.
     ENCODER is changed, or copied to --out, unless held-out labels fit the new scores no better.
-    Prints how many held-out labels have a score of .5 before and after, and the threshold that
-    finds as many duplicates as before.
+    Prints how many held-out labels have a score of .5 before and after, with their precision and
+    recall by weight, and the threshold that finds as many duplicates as before.
 
     Example: qpr calibrate minilm labels.csv --out models/support
     """
@@ -284,18 +284,25 @@ def calibrate(
     else:
         save_encoder(out, read, also=lambda folder: save_pair_model(folder, model))
     log.info("%s: %s", out or encoder, _FITTED.format_map(facts))
-    counts = facts["duplicates"], facts["labels"] - facts["duplicates"]
     for name in ("before", "after"):
-        log.info("held-out labels, %s: %s", name, _FIT.format(*counts, **facts[name]))
+        log.info("held-out labels, %s: %s", name, _fit_text(facts, name))
     if lower := facts["lower"]:
         text = "to find as many duplicates as before, use `--threshold %g`: %s"
-        log.info(text, lower["threshold"], _FIT.format(*counts, **lower))
+        log.info(text, lower["threshold"], _fit_text(facts, "lower"))
     if facts["after"]["brier"] >= facts["after"]["base_brier"]:
         log.warning(
             "the new scores tell duplicates no better than their share alone: judge more found "
             "pairs with `qpr review`; likely pairs and made opposites are no sample"
         )
     return {"out": out or encoder, **facts}
+
+
+def _fit_text(facts: dict[str, Any], name: str) -> str:
+    fit, others = facts[name], facts["labels"] - facts["duplicates"]
+    text = _FIT.format(facts["duplicates"], others, **fit)
+    if fit["precision"] is None or fit["recall"] is None:
+        return text
+    return f"{text}; precision {fit['precision']:.2f}, recall {fit['recall']:.2f} by weight"
 
 
 def fit_labels(

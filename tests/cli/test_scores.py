@@ -107,7 +107,15 @@ def test_a_run_gets_a_calibration(done, refused, tmp_path):
     assert facts["labels"] == labels_on_two_texts
     assert facts["after"]["brier"] < facts["before"]["brier"]
     assert facts["after"]["brier"] < facts["after"]["base_brier"]
-    assert re.search(r"held-out labels, after: from 0.5 on \d+ of \d+ duplicates and \d+ of", err)
+    said = (
+        r"held-out labels, (\w+): from 0.5 on (\d+) of (\d+) duplicates and (\d+) of \d+ others; "
+    )
+    said = re.findall(said + "precision (.*), recall (.*) by weight", err)
+    assert [name for name, *_ in said] == ["before", "after"]
+    for name, *numbers in said:
+        right, duplicates, others, precision, recall = map(float, numbers)
+        assert precision == pytest.approx(right / (right + others), abs=0.006), name
+        assert recall == pytest.approx(right / duplicates, abs=0.006), name
     assert "the scores say less" not in err
     model = Retriever.load(tmp_path / "run" / "export").pair_model
     assert model.settings["labels"]["labels"] == labels_on_two_texts
