@@ -23,7 +23,9 @@ from qpr_jax.files import refuse_existing
 from qpr_jax.text.cleaning import folded
 
 if TYPE_CHECKING:
+    from qpr_jax.encoders.encoder import Encoder
     from qpr_jax.evaluation.retrieval import Encode
+    from qpr_jax.locations import FittedModel
     from qpr_jax.pair_model.hits import Rerank
 
 log = logging.getLogger("qpr_jax")
@@ -137,7 +139,7 @@ def _read_relevant(table: Table) -> dict[str, set[Id]]:
             found.add(id_key(query.id))
     if not any(relevant.values()):
         what = f"{table.where.removesuffix(', line')}: expected ids of the questions that queries "
-        remedy = "name the column of ids with `--id-column`"
+        remedy = "give some queries the id of an answer, or name its column with `--id-column`"
         raise UserError(f"{what}should find, got none", remedy=remedy)
     return relevant
 
@@ -176,6 +178,9 @@ def _score_retrieval(
         scores["reranked"] = score(None)
     if cross_encoder:
         scores["cross_encoded"] = score("cross_encoder")
+    told = scores.get("reranked", scores).get("has_answer", {})
+    if "no_min_score" in told:
+        log.info("no `best_min_score`: %s", told["no_min_score"])
     return scores
 
 
@@ -257,14 +262,14 @@ def calibrate(
     writes a changed copy to --out. It prints what the old and the new scores find among held-out
     labels, and the threshold that finds as many duplicates as before.
 
-    Without the column weight, which `qpr review` writes, LABELS are taken for a whole table: texts
-    that are near each other and have no label are then no duplicates.
+    With the column weight, which `qpr review` writes, a row stands for so many found pairs.
+    Without it, LABELS are taken for a whole table: texts that are near each other and have no
+    label are then no duplicates.
 
     Example: qpr calibrate minilm labels.csv --out models/support
     """
     from qpr_jax.encoders.load import save_encoder
-    from qpr_jax.locations import read_encoder_and_model, run_encoder_folder, save_pair_model
-    from qpr_jax.pair_model.fitting import refit
+    from qpr_jax.locations import run_encoder_folder, save_pair_model
 
     if labels is None or not (labels == STANDARD_INPUT or os.path.exists(labels)):
         near = kinds.similar_path(labels or "", kinds.LABELS)
@@ -272,25 +277,42 @@ def calibrate(
         raise UserError(what, remedy=kinds.instead(kinds.LABELS))
     if out is not None:
         refuse_existing(out)
-    labeled = read_question_pairs(labels, format=format, skip_bad_rows=skip_bad_rows, weighted=True)
     if out is None and not pathlib.Path(encoder).is_dir():
         what = f"expected the folder of an encoder to change, got the name {encoder!r}"
         raise UserError(what, remedy="name a folder for the calibrated copy with --out")
-    read, model = read_encoder_and_model(encoder)
-    model, facts = refit(model, labeled, read.encode(labeled.questions))
+    read, model, facts = fit_labels(encoder, labels, format=format, skip_bad_rows=skip_bad_rows)
     if out is None:
         save_pair_model(run_encoder_folder(encoder), model)
     else:
         save_encoder(out, read, also=lambda folder: save_pair_model(folder, model))
     log.info("%s: %s", out or encoder, _FITTED.format_map(facts))
-    counts = facts["duplicates"], facts["labels"] - facts["duplicates"]
     for name in ("before", "after"):
-        log.info("held-out labels, %s: %s", name, _FIT.format(*counts, **facts[name]))
-    if lower := facts["lower"]:
-        log.info("to find as many duplicates as before: %s", _FIT.format(*counts, **lower))
+        log.info("held-out labels, %s: %s", name, _fit_text(facts, name))
+    if facts["lower"]:
+        log.info("to find as many duplicates as before: %s", _fit_text(facts, "lower"))
     if facts["after"]["brier"] >= facts["after"]["base_brier"]:
         log.warning(
             "the new scores tell duplicates from others no better than chance: judge more found "
             "pairs with `qpr review`"
         )
     return {"out": out or encoder, **facts}
+
+
+def _fit_text(facts: dict[str, Any], name: str) -> str:
+    fit, others = facts[name], facts["labels"] - facts["duplicates"]
+    text = _FIT.format(facts["duplicates"], others, **fit)
+    if fit["precision"] is None or fit["recall"] is None:
+        return text
+    return f"{text}; precision {fit['precision']:.2f}, recall {fit['recall']:.2f} by weight"
+
+
+def fit_labels(
+    encoder: str, labels: str, *, format: str | None = None, skip_bad_rows: bool = False
+) -> tuple[Encoder, FittedModel, dict[str, Any]]:
+    """Return an encoder, its model of pairs fitted to labels, and facts, as of `refit`."""
+    from qpr_jax.locations import read_encoder_and_model
+    from qpr_jax.pair_model.fitting import refit
+
+    labeled = read_question_pairs(labels, format=format, skip_bad_rows=skip_bad_rows, weighted=True)
+    read, model = read_encoder_and_model(encoder)
+    return read, *refit(model, labeled, read.encode(labeled.questions))

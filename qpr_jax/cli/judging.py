@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qpr_jax.cli import command as cli
+from qpr_jax.cli.evaluate import fit_labels
 from qpr_jax.cli.serve import PORT, allowed_hosts, host_names, host_option, listen, run_app
 from qpr_jax.data.tables import read_table
 from qpr_jax.data.typed_rows import STANDARD_INPUT
@@ -98,8 +99,7 @@ def review(
         try:
             run_app(app, listening)
         finally:  # Ctrl-C comes out of it
-            lines = (*_precisions(session), _implied(session), _next_step(session, pairs))
-            for line in [stale] if (stale := session.stale()) else lines:
+            for line in ending(session, pairs):
                 log.info("%s", line)
 
 
@@ -117,7 +117,17 @@ def _find_first_hits(index: str, queries: str, sample: int, format: str) -> str:
 
 def precision_text(estimate: Estimate) -> str:
     """Return an estimated precision and its interval."""
-    return f"{estimate.precision:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
+    return f"{estimate.precision:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
+
+
+def ending(session: Review, pairs: str) -> Iterator[str]:
+    """Yield what the labels say, and what to do next."""
+    if stale := session.stale():
+        yield stale
+        return
+    yield from _precisions(session)
+    yield _implied(session)
+    yield _next_step(session, pairs)
 
 
 def _precisions(session: Review) -> Iterator[str]:
@@ -131,27 +141,26 @@ def _precisions(session: Review) -> Iterator[str]:
 
 
 def _next_step(session: Review, pairs: str) -> str:
-    """Return the command that fits the scores to labels; for too few of them, what is missing."""
+    """Return the command that fits the scores to the labels; what is missing, if it refuses."""
     from qpr_jax.duplicates.output import INFO
-    from qpr_jax.pair_model.fitting import LEAST_LABELS
 
-    yes, no = (int(counts.sum()) for counts in session.counts())
-    start = "all are judged" if session.current is None else "next: the same command goes on"
-    if not session.found.option:
-        return start
-    if yes + no < LEAST_LABELS or not (yes and no):
-        both = f"{LEAST_LABELS} labels or more, of both kinds"
-        return f"{start}; with {both}, `qpr calibrate` fits the scores"
     folder = pathlib.Path(pairs).parent
-    encoder, fitted = read_object(folder / INFO).get("encoder", "ENCODER"), folder / "calibrated"
+    encoder, fitted = read_object(folder / INFO).get("encoder"), folder / "calibrated"
+    start = "all are judged" if session.current is None else "next: the same command goes on"
+    if not (session.found.option and encoder and session.path.exists()):
+        return start
+    try:
+        fit_labels(encoder, str(session.path))
+    except UserError as error:
+        return f"{start}; `qpr calibrate` would refuse now: {error.what}"
     command = shlex.join(["qpr", "calibrate", encoder, str(session.path), "--out", str(fitted)])
     again = f"find duplicates again with `--encoder {shlex.quote(str(fitted))}` in another folder"
-    return f"next: `{command}` fits the scores, if held-out labels gain by it; then {again}"
+    return f"next: `{command}` fits the scores to the labels; then {again}"
 
 
 def _implied(session: Review) -> str:
+    """Return the recommended threshold and its precision, with the interval."""
     from qpr_jax.duplicates.review import threshold_of
-    from qpr_jax.duplicates.sampling import USEFUL
 
     found, estimate, sought = session.found, session.estimate(), f"{session.precision:g}"
     if estimate is None:
@@ -163,21 +172,19 @@ def _implied(session: Review) -> str:
     if found.option:
         flag = f"--{found.option.replace('_', '-')} {threshold_of(found, estimate)!r}"
         if estimate.precision < session.precision:
-            least = f"keeps {USEFUL:.0%} of the duplicates with a share of {sought} right"
-            line += f"no threshold {least}; the best balance (F1): "
+            line += f"at no threshold are {sought} of the pairs right; the best balance (F1): "
         kept = f"{estimate.pairs:,} of {counted(len(found.values), 'pair')}"
         line += f"`{flag}` of `qpr duplicates` keeps {kept} and about {estimate.share:.0%} of the "
         return f"{line}duplicates; the share of right pairs is {estimate.precision:.3f} ({limits})"
     line += f"Hits@1 of the queries is {estimate.precision:.3f} ({limits})"
     swept, total = session.sweep(), estimate.precision * estimate.pairs
-    useful = [row for row in swept if row.pairs * row.precision >= USEFUL * total]
-    right = [row for row in useful if row.precision >= session.precision]
+    precise = [row for row in swept if row.precision >= session.precision]
     best_f1 = max(swept, key=lambda row: row.pairs * row.precision / (row.pairs + total))
-    best = right[0] if right else best_f1
+    best = precise[0] if precise else best_f1
+    line += "" if precise else f"; from no score on are {sought} of the hits right"
     if best.threshold > 0:
         kept = f"{best.pairs:,} of {counted(len(found.values), 'first hit')}"
-        least = f"keeps {USEFUL:.0%} of the right ones with a share of {sought} right"
-        start = "" if right else f"no score {least}; the best balance (F1): "
+        start = "" if precise else "the best balance (F1): "
         share = best.pairs * best.precision / max(total, 1e-9)
         line += f"; {start}`--min-score {best.threshold:g}` of `qpr search` leaves {kept} and "
         line += f"{share:.0%} of the right ones; the share of right hits is {precision_text(best)}"

@@ -17,8 +17,17 @@ from typing import TypeVar
 from qpr_jax import kinds
 from qpr_jax.data.decoding import FORMATS, decode_rows, open_input, read_lines
 from qpr_jax.data.separated import find_separator
-from qpr_jax.data.typed_rows import ID_NAMES, NO_JSON, TEXT_NAMES, Choose, Fields, Rows, input_name
-from qpr_jax.errors import UserError, did_you_mean, short
+from qpr_jax.data.typed_rows import (
+    ID_NAMES,
+    NO_JSON,
+    TEXT_NAMES,
+    Choose,
+    Fields,
+    Rows,
+    input_name,
+    is_text_name,
+)
+from qpr_jax.errors import UserError, counted, did_you_mean, short
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.text.tokenizer import replace_surrogates
 
@@ -204,8 +213,8 @@ class BadRows:
                     yield result
         finally:
             if self.count:
-                number = f"{self.count:,} bad row{'s' if self.count > 1 else ''}"
-                log.warning("%s: %s left out; %s", self.source, number, self.first)
+                count = counted(self.count, "bad row")
+                log.warning("%s: %s left out; %s", self.source, count, self.first)
 
 
 def require(
@@ -235,8 +244,7 @@ class Columns:
     """Which columns of a table to read.
 
     Attributes:
-      text: the question's; if empty, that with a usual name (TEXT_NAMES, in any case), or the only
-        one.
+      text: the question's; if empty, that with a usual name (`is_text_name`), or the only one.
       id: the id's; if empty, that with a usual name (ID_NAMES), if there is one; None: no ids.
       payload: kept with a question: all others (True), none (False), or these.
       more: texts of the question, too, which may be missing; always kept.
@@ -262,8 +270,8 @@ class Columns:
         Args:
           names: of all columns.
           source: of the table, in messages; if empty, columns of the payload may be missing.
-          kind: the format. An only column of a text file is the question's if a word of its name is
-            usual; else there may be no header, or another separator.
+          kind: the format. The only column of a text file needs such a name: there may be no
+            header, or another separator.
         """
         start, in_text = f"{source}: " if source else "", kind in ("csv", "tsv")
         if kind == "lines" and (self.text or self.id or isinstance(self.payload, tuple)):
@@ -276,10 +284,15 @@ class Columns:
         like = self.like or Columns()
         text = self.text or (like.text if like.text in names else "")
         text = text or _usual(names, TEXT_NAMES, start, NAME_TEXT)
-        if not text and len(names) == 1 and names[0].lower() not in ID_NAMES:
-            text = names[0] if not in_text or _has_usual_word(names[0]) else ""
+        like_text = [name for name in dict.fromkeys(names) if not text and is_text_name(name)]
+        if in_text and any(name and not re.search(r"[^\W\d_]", name) for name in names):
+            like_text = []  # a name without a letter is a cell: there is no header
+        if len(names) == 1 and not in_text and names[0].lower() not in ID_NAMES:
+            like_text = [*names]
+        text = text or "".join(like_text * (len(like_text) == 1))
         if not text:
             what = f"{start}expected a column of questions ({', '.join(TEXT_NAMES[:4])}, ...)"
+            names = sorted(names, key=lambda name: name not in like_text)
             other = ", or another format, such as `lines`" if in_text and len(names) == 1 else ""
             if {"question1", "question2"} <= {*names}:
                 other = "; pairs are for `qpr train` and `qpr evaluate --task mining`"
@@ -307,14 +320,6 @@ def _usual(names: Sequence[str], usual: Sequence[str], start: str, remedy: str) 
         what = f"{start}expected one column of the {usual[0]}, got {listed(found)}"
         raise UserError(what, remedy=remedy)
     return (*best, *found, "")[0]
-
-
-def _has_usual_word(header: str) -> bool:
-    """Return whether a word of a column's name is usual, as of `Customer question`."""
-    words = re.split(r"[\W_]+", header.lower())
-    # With other signs, the header may be several names.
-    plain = len(words) <= 4 and not re.search(r"[^\w\s.()/'#&-]", header.strip().rstrip(":*"))
-    return plain and not {*words}.isdisjoint(TEXT_NAMES)
 
 
 def separator_of(path: str, format: str = "") -> str:

@@ -20,13 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.columns import (
-    NAME_TEXT,
-    BadRows,
-    Columns,
-    listed,
-)
-from qpr_jax.data.typed_rows import ID_NAMES, TEXT_NAMES, Fields, Rows
+from qpr_jax.data.columns import NAME_TEXT, BadRows, Columns, listed
+from qpr_jax.data.typed_rows import ID_NAMES, Fields, Rows, is_text_name
 from qpr_jax.errors import UserError, short
 from qpr_jax.text.cleaning import without_unseen
 
@@ -40,6 +35,7 @@ LARGEST_ID = 2**63 - 1
 LARGEST_BYTES = 1024  # of a string
 EXPECTED = f"a whole number from 0 to 2^63 - 1, or a string of 1 to {LARGEST_BYTES:,} bytes"
 _WATCHED = 3  # rows of which all have an odd text or id
+_MOST_WATCHED = 1000  # rows among which a text has a letter
 _OF_DATES = re.compile(  # words that dates have
     r"(?<![a-z])(?:(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun)"
     r"[a-z]{0,6}|[tz]|am|pm|utc|gmt|st|nd|rd|th)(?![a-z])",
@@ -91,31 +87,43 @@ def make_entries(
 
 
 def watched(entries: Iterator[Entry], chosen: Sequence[Columns], source: str) -> Iterator[Entry]:
-    """Yield entries; warn where the first texts are numbers or dates, or the first ids sentences.
+    """Yield entries; check the columns by the first three, and on to the first text with a letter.
 
     chosen: the columns, once the first row is read; empty for texts without columns.
     """
-    numbers = sentences = 0
-    for count, entry in enumerate(itertools.islice(entries, _WATCHED), start=1):
-        text = entry.question or ""
-        words = any(map(str.isalpha, _OF_DATES.sub("", text)))
-        numbers += any(map(str.isdigit, text)) and not words
-        sentences += len(f"{entry.id}".split()) > _WATCHED
-        if count == _WATCHED and chosen and numbers == count:
-            odd = "%s: `%s` has numbers or dates; name the column of texts with `text_column`%s"
-            log.warning(odd, source, chosen[0].text, _like(chosen[0], TEXT_NAMES))
-        if count == _WATCHED and chosen and sentences == count and _like(chosen[0], ID_NAMES):
-            odd = "%s: `%s` has sentences; name the column of ids with `id_column`%s"
-            log.warning(odd, source, chosen[0].id, _like(chosen[0], ID_NAMES))
+    start = list[Entry]()
+    for entry in itertools.islice(entries, _MOST_WATCHED):
         yield entry
+        start.append(entry)
+        if len(start) >= _WATCHED and any(map(str.isalpha, entry.question or "")):
+            break
+    if chosen and len(start) >= _WATCHED:
+        _check_columns(start, chosen[0], source)
     yield from entries
 
 
-def _like(chosen: Columns, usual: Sequence[str]) -> str:
-    """Name another column that has one of the usual names, for the end of a warning."""
-    names = [name for name in chosen.names if name.strip().lower() in usual]
-    others = [name for name in names if name not in (chosen.text, chosen.id)]
-    return f", as `{others[0]}`" if others else ""
+def _check_columns(start: list[Entry], chosen: Columns, source: str) -> None:
+    """Warn where the first texts are numbers or dates, or the first ids are sentences.
+
+    UserError where no text has a letter.
+    """
+    texts, name_text = [e.question for e in start], NAME_TEXT + _like(chosen, is_text_name)
+    if not any(map(str.isalpha, "".join(texts))):
+        got = f"got no letter in {len(texts):,} rows, such as {short(texts[0])}"
+        raise UserError(f"{source}: expected questions in `{chosen.text}`, {got}", remedy=name_text)
+    digits = all(any(map(str.isdigit, text)) for text in texts[:_WATCHED])
+    if digits and not any(map(str.isalpha, _OF_DATES.sub("", " ".join(texts[:_WATCHED])))):
+        log.warning("%s: `%s` has numbers or dates; %s", source, chosen.text, name_text)
+    other = _like(chosen, ID_NAMES.__contains__)
+    if other and all(len(f"{entry.id}".split()) > _WATCHED for entry in start[:_WATCHED]):
+        odd = "%s: `%s` has sentences; name the column of ids with `id_column`%s"
+        log.warning(odd, source, chosen.id, other)
+
+
+def _like(chosen: Columns, is_like: Callable[[str], bool]) -> str:
+    """Name another column whose name is like those sought, for the end of a message."""
+    others = [name for name in chosen.names if name not in (chosen.text, chosen.id)]
+    return next((f", as `{name}`" for name in others if is_like(name.strip().lower())), "")
 
 
 def _with_distinct_ids(entries: Iterator[Entry], bad: BadRows) -> Iterator[Entry]:
@@ -321,17 +329,6 @@ def peek(questions: Any, source: str) -> tuple[Any, Any]:
     iterator = iter(questions)
     start = [*itertools.islice(iterator, 1)]
     return (*start, None)[0], itertools.chain(start, iterator)
-
-
-def mapping_rows(questions: Iterable[object]) -> Rows:
-    """Yield mappings as rows, or what is wrong with them."""
-    for i, row in enumerate(questions):
-        if not isinstance(row, Mapping):
-            yield i, f"expected a mapping, got {type(row).__name__}"
-        elif None in row:  # csv.DictReader puts cells there that no column has
-            yield i, f"expected {len(row) - 1} cells, as the header, got more: {short(row[None])}"
-        else:
-            yield i, {str(key): value for key, value in row.items()}
 
 
 def row_labels(table: Any) -> list[int | str] | None:

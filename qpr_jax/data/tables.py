@@ -18,14 +18,13 @@ from qpr_jax.data.entries import (
     Note,
     id_key,
     make_entries,
-    mapping_rows,
     peek,
     row_labels,
     watched,
     with_ids,
     with_payload,
 )
-from qpr_jax.data.typed_rows import frame_rows, input_name, select_rows
+from qpr_jax.data.typed_rows import frame_rows, input_name, mapping_rows, select_rows
 from qpr_jax.errors import UserError, needs, short
 from qpr_jax.files import StrPath
 from qpr_jax.running import with_progress
@@ -70,7 +69,9 @@ class Table:
     def __iter__(self) -> Iterator[Entry]:
         self._noted.clear()
         source = self.where.rpartition(",")[0]
-        entries = watched(self._read(self._note), self._noted, source)
+        entries = self._read(self._note)
+        if self._files[0] != "lines":
+            entries = watched(entries, self._noted, source)
         return with_progress(entries, self.label) if self.label else entries
 
     def _note(self, chosen: Columns, name: str) -> None:
@@ -169,7 +170,7 @@ def read_table(
     Args:
       path: of a file, of a folder of Parquet files, or "-" for standard input, which is read once.
         gzip and zstd are recognized by their first bytes.
-      text: column of the question; if empty, that with a usual name (TEXT_NAMES), or the only one.
+      text: column of the question; if empty, that with a usual name, or the only one.
         Several: columns of its texts, for an index.
       id: column of the id; if empty, that with a usual name (ID_NAMES), if any; None: no ids.
       payload: the columns that are kept: all others (True), none (False), or these.

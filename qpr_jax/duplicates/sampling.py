@@ -33,7 +33,6 @@ from qpr_jax.retriever import Retriever
 
 QUANTILE = 1.6448536269514722  # of the normal distribution, for intervals of 90 %
 EACH = 10  # labels of each band that are asked first
-USEFUL = 1 / 4  # share of the found duplicates that a threshold with a wanted precision keeps
 _RATIO = 0.85  # of what is left below the top of a stratum
 _STRATA = 50  # at most
 _LEAST = 1e-4  # probabilities are cut off here and at 1 - _LEAST
@@ -96,7 +95,8 @@ def rank_strata(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: floa
     """
     counts, sizes, table = yes + no, strata.sizes, strata.table
     weights = _posterior(strata, yes, no)
-    last = _last_accepted(np.cumsum(sizes * table, axis=1), sizes, precision)  # [G]
+    precisions = np.cumsum(sizes * table, axis=1) / np.cumsum(sizes)
+    last = _last_accepted(precisions, sizes, precision)  # [G]
     inside = np.arange(len(sizes)) <= last[:, None]
     share = weights @ (inside * (sizes / np.cumsum(sizes)[last][:, None]) ** 2)
     variance = _variance(weights @ table, yes, counts)
@@ -107,18 +107,18 @@ def rank_strata(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: floa
     return np.lexsort((-gain, ~waits, ~first))
 
 
-def _last_accepted(right: np.ndarray, sizes: np.ndarray, precision: float) -> np.ndarray:
+def _last_accepted(precisions: np.ndarray, sizes: np.ndarray, least: float) -> np.ndarray:
     """Return the last stratum of the lowest threshold with a precision, int64 [...].
 
-    That of the best F1 where no such threshold keeps a useful share of the duplicates.
+    That of the best F1 where no threshold has it.
 
-    right: float64 [..., H], the duplicates in each stratum and those above it.
+    precisions: float64 [..., H], of the pairs of each stratum and those above it.
     """
-    accepted, every = np.cumsum(sizes), right[..., -1:]
-    useful = (right >= precision * accepted) & (right >= USEFUL * every)
-    lowest = len(sizes) - 1 - np.argmax(useful[..., ::-1], axis=-1)
-    best = np.argmax(right / (accepted + every), axis=-1)
-    return np.where(useful.any(axis=-1), lowest, best)
+    accepted, precise = np.cumsum(sizes), precisions >= least
+    right = precisions * accepted
+    lowest = len(sizes) - 1 - np.argmax(precise[..., ::-1], axis=-1)
+    best = np.argmax(right / (accepted + right[..., -1:]), axis=-1)
+    return np.where(precise.any(axis=-1), lowest, best)
 
 
 def precision_at(strata: Strata, yes: np.ndarray, no: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -146,9 +146,9 @@ def precision_at(strata: Strata, yes: np.ndarray, no: np.ndarray) -> tuple[np.nd
 
 
 def choose_threshold(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: float) -> Estimate:
-    """The lowest useful threshold, of a stratum, with a precision; else that of the best F1."""
-    right = precision_at(strata, yes, no)[0] * np.cumsum(strata.sizes)
-    return estimate_at(strata, yes, no, int(_last_accepted(right, strata.sizes, precision)))
+    """Estimate at the lowest threshold, of a stratum, with a precision; else at the best F1."""
+    precisions, _ = precision_at(strata, yes, no)
+    return estimate_at(strata, yes, no, int(_last_accepted(precisions, strata.sizes, precision)))
 
 
 def estimate_at(strata: Strata, yes: np.ndarray, no: np.ndarray, last: int) -> Estimate:

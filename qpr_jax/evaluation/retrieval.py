@@ -21,7 +21,7 @@ import numpy as np
 
 from qpr_jax.data.entries import Id, id_key, numbered
 from qpr_jax.data.parallel_sentences import Translations
-from qpr_jax.errors import needs
+from qpr_jax.errors import counted, needs
 from qpr_jax.evaluation.scores import best_thresholds, hits, ranking_scores, reciprocal_rank
 from qpr_jax.index.protocol import CLOSE, Hit
 from qpr_jax.index.vectors import Vectors, exact_top_k, nearest
@@ -114,7 +114,7 @@ def relevance_scores(
     """Score a search, such as `Retriever.search`, for queries that need not be indexed.
 
     Args:
-      search: the search.
+      search: returns hits, best first.
       relevant: query -> `id_key` of each question that means the same; none: it has no answer.
       other_texts: whether to ignore hits that have the text of the query.
 
@@ -131,16 +131,14 @@ def relevance_scores(
         first.append(seen[0] if seen else None)
     counts = np.array([len(relevant[query]) for query in queries])
     answered = counts > 0
-    recall = relevance[answered, :10].sum(axis=1) / counts[answered]
-    scores: dict[str, Any] = {"queries": int(answered.sum())}
-    scores |= first_scores(relevance[answered])
-    scores["recall@10"] = float(recall.mean())
+    scores: dict[str, Any] = {"queries": int(answered.sum()), **first_scores(relevance[answered])}
+    scores["recall@10"] = float((relevance[answered, :10].sum(axis=1) / counts[answered]).mean())
     if not answered.all():
         scores["has_answer"] = answer_scores(first, answered)
     return scores
 
 
-def answer_scores(first: Sequence[Hit | None], answered: np.ndarray) -> dict[str, float | None]:
+def answer_scores(first: Sequence[Hit | None], answered: np.ndarray) -> dict[str, Any]:
     """Score how well first hits tell which queries have an answer.
 
     Args:
@@ -150,8 +148,8 @@ def answer_scores(first: Sequence[Hit | None], answered: np.ndarray) -> dict[str
     Returns:
       `unanswered`, the number of queries without an answer; `roc_auc` of the score, or of the
       distance where there is no score; `accuracy` of `Hit.close`, and the `best_min_score`, at
-      which the accuracy is `best_accuracy`: None without scores. The last two are None, too, where
-      the ROC AUC is not above .5 by two standard errors (Mann and Whitney, 1947).
+      which the accuracy is `best_accuracy`. All three are None without scores, the last two where
+      the ROC AUC may be chance (Mann and Whitney, 1947): `no_min_score` says so.
     """
     scored = any(hit is not None and hit.score is not None for hit in first)
     strengths = np.array(
@@ -159,15 +157,19 @@ def answer_scores(first: Sequence[Hit | None], answered: np.ndarray) -> dict[str
     )
     best = best_thresholds(1 - strengths, answered)["accuracy"]
     auc = roc_auc(-strengths[answered], -strengths[~answered])
-    error = math.sqrt((len(first) + 1) / (12 * answered.sum() * (~answered).sum()))
-    tells = scored and auc > 0.5 + 2 * error
-    return {
-        "unanswered": int((~answered).sum()),
-        "roc_auc": auc,
-        "accuracy": float(((strengths >= CLOSE) == answered).mean()) if scored else None,
-        "best_min_score": math.floor(1000 * min(1, 1 - best)) / 1000 if tells else None,
-        "best_accuracy": float(((1 - strengths <= best) == answered).mean()) if tells else None,
-    }
+    count, others = int(answered.sum()), int((~answered).sum())
+    chance = 0.5 + 2 * math.sqrt((len(first) + 1) / (12 * count * others))
+    none = dict.fromkeys(("accuracy", "best_min_score", "best_accuracy"))
+    scores: dict[str, Any] = {"unanswered": others, "roc_auc": auc, **none}
+    if not scored:
+        return scores | {"no_min_score": "hits in the order of distance have no score"}
+    scores["accuracy"] = float(((strengths >= CLOSE) == answered).mean())
+    if auc <= chance:
+        what = f"with {counted(count, 'query')} that have an answer and {others:,} without, a ROC "
+        what += f"AUC up to {min(chance, 1):.2f} may be chance; ask more of both kinds"
+        return scores | {"no_min_score": what}
+    scores["best_min_score"] = math.floor(1000 * min(1, 1 - best)) / 1000
+    return scores | {"best_accuracy": float(((1 - strengths <= best) == answered).mean())}
 
 
 def first_scores(relevance: np.ndarray) -> dict[str, float]:

@@ -85,11 +85,12 @@ def refit(
     held_out = _held_out_scores(start, rows, clusters)
     for name, each in (("before", scores), ("after", held_out)):
         fit = reliability(each, rows.labels, rows.weights, bins=bins)
-        facts[name] = fit | _found(each[:count], labeled.is_duplicate, 0.5)
+        facts[name] = fit | _found(each[:count], labeled.is_duplicate, weights, 0.5)
     _require_gain(facts)
     sought = facts["before"]["duplicates"]
     least = np.sort(held_out[:count][labeled.is_duplicate])[-max(sought, 1)]
-    lower = _found(held_out[:count], labeled.is_duplicate, math.floor(1000 * least) / 1000)
+    least = math.floor(1000 * least) / 1000
+    lower = _found(held_out[:count], labeled.is_duplicate, weights, least)
     facts["lower"] = lower if facts["after"]["duplicates"] < sought else None
     pairs, settings = _fit(start, rows), {"labels": facts}
     if isinstance(model, WordsModel):
@@ -128,7 +129,7 @@ def _require_gain(facts: dict[str, Any]) -> None:
     before, after = (facts[name]["brier"] for name in ("before", "after"))
     if after >= before:
         what = "held-out labels fit the new scores no better than the old ones "
-        what += f"(Brier score {after:.3f}, {before:.3f}), so nothing is changed"
+        what += f"(Brier score {after:.3f}, {before:.3f})"
         raise UserError(what, remedy=f"take the threshold that `qpr review` recommends, or {_MORE}")
 
 
@@ -204,11 +205,19 @@ def _logits(weights: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     return np.asarray(inputs @ weights[:-1] + weights[-1])
 
 
-def _found(scores: np.ndarray, labels: np.ndarray, threshold: float) -> dict[str, Any]:
-    """Count the duplicates and the others from a threshold on."""
-    right = int(labels[scores >= threshold].sum())
-    others = int((scores >= threshold).sum()) - right
-    return {"threshold": threshold, "duplicates": right, "others": others}
+def _found(
+    scores: np.ndarray, labels: np.ndarray, weights: np.ndarray, threshold: float
+) -> dict[str, Any]:
+    """Count the duplicates and the others from a threshold on; weigh precision and recall."""
+    chosen = scores >= threshold
+    right, total = weights[chosen & labels].sum(), weights[chosen].sum()
+    return {
+        "threshold": threshold,
+        "duplicates": int((chosen & labels).sum()),
+        "others": int((chosen & ~labels).sum()),
+        "precision": float(right / total) if total else None,
+        "recall": float(right / weights[labels].sum()) if labels.any() else None,
+    }
 
 
 def _check(weights: np.ndarray) -> None:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from qpr_jax import Retriever, UserError, find_duplicates
-from qpr_jax.data.tables import as_table
+from qpr_jax.data.tables import as_table, read_table
+from qpr_jax.errors import counted
 from qpr_jax.evaluation.retrieval import answer_scores
 from qpr_jax.index.protocol import Hit
 
@@ -36,30 +37,48 @@ def test_a_least_score_is_named_only_where_scores_tell():
 
     told = best(*[0.9, 0.1] * 5)
     assert (told["best_min_score"], told["best_accuracy"]) == (0.9, 1)
+    assert "no_min_score" not in told
     for scores in ([0.9, 0.1], [0.5, 0.5] * 20, [0.1, 0.9] * 20, [0.6, 0.7, 0.7, 0.6, 0.8] * 8):
         found = best(*scores)
         assert (found["best_min_score"], found["best_accuracy"]) == (None, None)
         assert found["accuracy"] is not None
+        half = len(scores) // 2
+        counts = f"{counted(half, 'query')} that have an answer and {half} without, a ROC AUC up to"
+        assert counts in found["no_min_score"]
+        assert float(found["no_min_score"].split("up to ")[1][:4]) + 0.005 > found["roc_auc"]
+    assert "have no score" in best(*[None] * 9)["no_min_score"]
 
 
 @pytest.mark.parametrize(
     ("texts", "warns"),
     [
-        (["1", "2.5", "$1,200"], True),
+        (["1", "2.5", "$1,200", "none"], True),
         (["2026-01-05T10:00Z", "5 March 2026", "Mon, 5 Jan 2026 10:00 PM"], True),
         (["404", "SM-G991B", "502"], False),
         (["in march", "may i", "3 sat"], False),
         (["日期 2020年"] * 3, False),
         (["1", "2"], False),
+        (["???", "2+2", "…", "why"], False),
     ],
 )
 def test_a_column_of_numbers_or_dates_is_named(texts, warns, caplog):
     rows = [{"when": text, "Question": "is it open"} for text in texts]
     list(as_table(rows, None, True, "when"))
-    line = "`when` has numbers or dates; name the column of texts with `text_column`, as `Question`"
+    line = "`when` has numbers or dates; name the question's column (`text_column`), as `Question`"
     assert (line in caplog.text) == warns
     list(as_table(texts))  # which have no column
     assert caplog.text.count("`when`") == warns
+
+
+@pytest.mark.parametrize("texts", [["1", "2.5", "$1"], ["2026-01-05"] * 3, ["???"] * 1500])
+def test_a_column_without_a_letter_is_refused(texts, tmp_path):
+    rows = [{"when": text, "user_query": "is it open"} for text in texts]
+    said = "expected questions in `when`, got no letter in .* rows, .*, as `user_query`"
+    with pytest.raises(UserError, match=said):
+        list(as_table(rows, None, True, "when"))
+    (tmp_path / "lines.txt").write_text("\n".join(texts))
+    assert read_table(tmp_path / "lines.txt").texts == texts
+    assert as_table(texts).texts == texts
 
 
 def test_a_column_of_sentences_is_no_column_of_ids(caplog):

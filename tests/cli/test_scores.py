@@ -73,10 +73,12 @@ def test_queries_without_an_answer_are_told_by_their_first_hit(refused, objects,
     (scores,) = objects("evaluate", index, "q.csv")
     assert (scores["queries"], scores["hits@1"]) == (2, 0.5)
     unscored = dict.fromkeys(("accuracy", "best_min_score", "best_accuracy"))
+    unscored["no_min_score"] = "hits in the order of distance have no score"
     assert scores["has_answer"] == {"unanswered": 1, "roc_auc": 0.5, **unscored}
     told = scores["reranked"]["has_answer"]
     # Three queries are too few.
     assert (told["best_min_score"], told["best_accuracy"]) == (None, None)
+    assert "with 2 queries that have an answer and 1 without" in told["no_min_score"]
     assert told["unanswered"] == 1
     assert 0 <= told["roc_auc"] <= 1
     assert told["accuracy"] in (0, 1 / 3, 2 / 3, 1)
@@ -105,9 +107,16 @@ def test_a_run_gets_a_calibration(done, refused, tmp_path):
     assert facts["labels"] == labels_on_two_texts
     assert facts["after"]["brier"] < facts["before"]["brier"]
     assert facts["after"]["brier"] < facts["after"]["base_brier"]
-    assert re.search(
-        r"held-out labels, after: `--threshold 0.5` finds \d+ of \d+ duplicates, \d+ of", err
+    said = (
+        r"held-out labels, (\w+): `--threshold 0.5` finds (\d+) of (\d+) duplicates, "
+        r"(\d+) of \d+ others; precision (.*), recall (.*) by weight"
     )
+    said = re.findall(said, err)
+    assert [name for name, *_ in said] == ["before", "after"]
+    for name, *numbers in said:
+        right, duplicates, others, precision, recall = map(float, numbers)
+        assert precision == pytest.approx(right / (right + others), abs=0.006), name
+        assert recall == pytest.approx(right / duplicates, abs=0.006), name
     assert "the scores say less" not in err
     model = Retriever.load(tmp_path / "run" / "export").pair_model
     assert model.settings["labels"]["labels"] == labels_on_two_texts

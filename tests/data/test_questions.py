@@ -127,6 +127,44 @@ def test_which_columns():
         list(as_entries(many))
 
 
+NAMES_OF_TEXTS = """customer_message user_query customerMessage USER_QUESTION ticket.subject
+    user-query message_body query_string FAQQuestion queries_raw Ticket_Subject Question_(EN)
+    Subject_line Text_of_the_mail Message_from_customer customer's_question my_titles Enquiries
+    text/question message_to_us"""
+OTHER_NAMES = """question_id text_length title_date is_question message_count question_category
+    questionId Question_No. Question_# num_questions number_of_questions date_of_message has_text
+    query_time question_url prompt_tokens text_hash answer_text nQueries title_slug asked_at context
+    texture question1 message_sent_at textLength Where_is_my_question? isQuestion"""
+
+
+@pytest.mark.parametrize("blank", [" ", "_"])
+def test_the_only_name_of_a_text_is_the_column_of_questions(tmp_path, blank):
+    path = tmp_path / "asked.csv"
+    others = [name.replace("_", blank) for name in OTHER_NAMES.split()]
+    for name in (name.replace("_", blank) for name in NAMES_OF_TEXTS.split()):
+        row = dict.fromkeys(others, "7") | {name: "how?"}
+        assert [entry.question for entry in as_entries(pd.DataFrame([row]))] == ["how?"], name
+        path.write_text(",".join(row) + "\n" + ",".join(row.values()))
+        assert read_table(path).texts == ["how?"], name
+        assert read_table([path], text="text hash".replace(" ", blank)).texts == ["7"]
+        path.write_text(json.dumps(row | {"Query": "why?"}))
+        assert read_table(path, format="jsonl").texts == ["why?"], name  # a usual name is first
+    for name in others:
+        with pytest.raises(UserError, match="expected a column of questions"):
+            list(as_entries([{name: "7", "case": "8"}]))
+
+
+def test_names_of_texts_come_first_where_there_are_several():
+    row = {"case": "7", "first_message": "a", "received": "b", "Last message": "c"}
+    said = "expected a column of questions .* got `first_message`, `Last message`, `case`, `rec"
+    check_refused(lambda row: [*as_entries([row])], (row, said))
+
+
+def test_a_first_row_with_a_number_is_no_header(tmp_path):
+    (tmp_path / "a.csv").write_text("12,change my text\n13,where is it\n")
+    check_refused(lambda path: [*read_table(path)], (tmp_path / "a.csv", "expected a column of"))
+
+
 def test_ids_of_columns():
     table = pd.DataFrame({"question": ["a", "b"], "id": [7.0, np.nan]})
     assert [entry.id for entry in as_entries(table)] == [7, None]

@@ -74,14 +74,24 @@ def test_each_band_is_asked_first(population):
     assert np.bincount(band, counts[0]).tolist() == [EACH] * (len(SWEPT) + 1)
 
 
-def test_a_precision_that_keeps_few_pairs_is_not_recommended():
-    probabilities = np.repeat([0.99, 0.5], [2, 60])
-    strata = make_strata(probabilities)
-    yes, no = np.array([2, 24]), np.array([0, 36])
-    found = choose_threshold(strata, yes, no, 0.9)
-    assert (found.pairs, found.share, found.precision) == (62, 1, pytest.approx(26 / 62))
-    most = choose_threshold(strata, np.array([2, 4]), np.array([0, 56]), 0.9)
-    assert (most.pairs, most.share, most.precision) == (2, pytest.approx(1 / 3), pytest.approx(1))
+def test_the_lowest_threshold_with_the_precision_is_recommended(population):
+    """However few pairs it keeps; that of the best F1 where no threshold has the precision."""
+    strata, rng = make_strata(population[0]), np.random.default_rng(0)
+    for precision in (0.3, 0.6, 0.8, 0.9, 0.97, 1.0):
+        judged = rng.binomial(strata.sizes.astype(int), 0.3)
+        yes = rng.binomial(judged, np.linspace(rng.random(), rng.random(), len(judged)))
+        estimates = precision_at(strata, yes, judged - yes)[0]
+        found = choose_threshold(strata, yes, judged - yes, precision)
+        last = int((strata.lowest >= found.threshold).sum()) - 1
+        assert found.precision == estimates[last]
+        assert found.low <= found.precision <= found.high
+        if found.precision >= precision:
+            assert (estimates[last + 1 :] < precision).all()
+        else:
+            assert (estimates < precision).all()
+    few = make_strata(np.repeat([0.99, 0.5], [2, 60]))
+    found = choose_threshold(few, np.array([2, 24]), np.array([0, 36]), 0.9)
+    assert (found.pairs, found.share, found.precision) == (2, pytest.approx(1 / 13), 1)
 
 
 def test_all_labels_give_the_true_precision(population):
