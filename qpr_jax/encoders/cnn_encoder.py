@@ -73,7 +73,7 @@ class CnnEncoder:
         facts = ["qpr_jax encoder 1", self.max_tokens, self.normalize]
         facts += [vocabulary.bins, 0, vocabulary.words]
         if vocabulary.subwords:
-            facts += ["familiar", [], "signs"]
+            facts += ["familiar", [], "signs", "misspelled"]
         digest = hashlib.sha256(json.dumps(facts).encode())
         for name, array in sorted(self._weights().items()):
             digest.update(json.dumps([name, array.shape]).encode())
@@ -131,7 +131,10 @@ class CnnEncoder:
     def summary(self) -> EncoderSummary:
         """Facts for people."""
         words = self.vocabulary.words
-        runs = "are sums of their runs of 3 to 5 characters, which " * self.vocabulary.subwords
+        runs = (
+            "are sums of a word that they may misspell and runs of 3 to 5 characters, which "
+            * self.vocabulary.subwords
+        )
         rest = f"others {runs}share {self.vocabulary.bins:,} embeddings"
         windows = ", ".join(str(len(kernel)) for kernel in self.kernels)
         filters, longest = sum(map(len, self.biases)), max(map(len, self.kernels))

@@ -29,6 +29,8 @@ _SEARCHES = 100  # 4-grams of .1 ms each, before the set of all of them is made 
 _LIMIT, _CODE_LIMIT = 1.5, 0.8
 _CODE = re.compile(r"[\d_]")
 _FAMILIAR = 0.5  # a word with this share of known 4-grams, or more, is no code
+_LEAST_LETTERS = 4  # of a misspelled word: shorter ones are near too many others
+_WEIGHT = 2  # of the word that it misspells, in the sum of its n-grams
 _LONG_RUN, _SHORT_RUN = re.compile(r"([^\W\d])\1{3,}"), r"\1\1\1"  # soooooo: sooo
 _FIRST_ACCENT, _LAST_ACCENT = "\u0300", "\u036f"  # combining marks of Latin, Greek and Cyrillic
 
@@ -38,8 +40,9 @@ class Vocabulary:
     """A tokenizer of words: id 0 is padding, `words[i]` has id i + 1, then come bins.
 
     A word without an id becomes the bin of its hash. With `subwords` it is one token, the sum of
-    the bins of its 3- to 5-grams, which share most with those of a misspelling; but if one of
-    `words` has the same spelling without accents (see `fold`), it has the id of that word. A code
+    the bins of its 3- to 5-grams, which share most with those of a misspelling, and of the word
+    that it may misspell; but if one of `words` has the same spelling without accents (see `fold`),
+    it has the id of that word. A code
     with an unknown word is one token, too, the sum of its words (see `join_codes`). Signs are words
     then (see `tokenize`).
 
@@ -124,12 +127,39 @@ class Vocabulary:
         """Return the rows of a word's n-grams, or of the words that "_" joins; "____" has none."""
         pieces = fold(word)[:_MOST_IN_CODE].split("_")
         if len(pieces) == 1:
-            return self._ngram_rows(word)
+            return self._ngram_rows(word) + self._misspelled(pieces[0])
         rows = []
         for piece in filter(None, pieces):
             id = self._by_folded.get(piece)
             rows += [id] if id else self._ngram_rows(piece)
         return rows
+
+    def _misspelled(self, word: str) -> list[int]:
+        """Return the id of the first word that a typing error turns into this one, _WEIGHT times.
+
+        The error replaces, adds or drops a letter, or swaps two, behind the first letter. Without
+        such a word: [].
+        """
+        if not (word.isalpha() and _LEAST_LETTERS <= len(word) <= _MOST_CHARACTERS):
+            return []
+        ids = set[int | None]()
+        for at in range(1, len(word) + 1):
+            start, rest = word[:at], word[at:]
+            swapped, dropped = start + rest[1:2] + rest[:1] + rest[2:], start + rest[1:]
+            ids |= {self._by_folded.get(swapped), self._by_folded.get(dropped)}
+            ids |= {self._by_gap.get(f"{start}_{rest}"), self._by_gap.get(f"{start}_{rest[1:]}")}
+        found = [id for id in ids if id]
+        return [min(found)] * _WEIGHT if found else []
+
+    @functools.cached_property
+    def _by_gap(self) -> dict[str, int]:
+        """The first of the words that are alike but for one letter: mail and mall are "ma_l"."""
+        ids: dict[str, int] = {}
+        for word, id in self._by_folded.items():
+            if word.isalpha() and _LEAST_LETTERS <= len(word) <= _MOST_CHARACTERS:
+                for at in range(1, len(word)):
+                    ids.setdefault(f"{word[:at]}_{word[at + 1 :]}", id)
+        return ids
 
     def _ngram_rows(self, word: str) -> list[int]:
         return [self.first_bin + bin for bin in _ngram_bins(fold(word), self.bins)]

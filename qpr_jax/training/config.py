@@ -95,7 +95,10 @@ class TextConfig(Section):
 
     vocabulary_size: Positive = setting(50_000, "Most frequent words of the training questions.")
     hash_bins: Positive = setting(5_000, "Embeddings that all other words share, by hash.")
-    subwords: bool = setting(False, "Words that are unknown or occur once are sums of n-grams.")
+    subwords: bool = setting(
+        False,
+        "Words that are unknown or occur once are sums of n-grams, and of what they misspell.",
+    )
     max_tokens: Positive = setting(64, "Tokens of a question that are read.")
 
 

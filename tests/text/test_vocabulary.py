@@ -137,6 +137,51 @@ def test_an_unknown_word_is_one_token_with_the_rows_of_its_n_grams():
 SPELLED = ["brass", "hmmmmmm", "été", "a", "", "x" * 100, "ab" * 50, "naïve", "12", "<>"]
 
 
+def one_error_apart(word, letters):
+    for at in range(1, len(word) + 1):
+        start, rest = word[:at], word[at:]
+        yield from (start + letter + rest for letter in letters)
+        if rest:
+            yield from (start + letter + rest[1:] for letter in ("", *letters))
+            yield start + rest[1:2] + rest[0] + rest[2:]
+
+
+FEW_LETTERS = st.text("abc", min_size=1, max_size=7)
+
+
+@given(FEW_LETTERS, st.lists(FEW_LETTERS, min_size=1, max_size=40, unique=True))
+def test_an_unknown_word_has_the_first_word_that_it_may_misspell(word, words):
+    known = Vocabulary(tuple(words), 50, subwords=True)
+    (rows,) = rows_of(known.token_ids([word]).parts) or [[]]
+    near = sorted(words.index(other) + 1 for other in {*one_error_apart(word, "abc")} & {*words})
+    expected = near[:1] * 2 if len(word) >= 4 and word not in words else []
+    assert [row for row in rows if row < known.first_bin] == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("pasword", "password"),
+        ("passwrod", "password"),
+        ("passwordd", "password"),
+        ("paßwort", "password"),  # its folded form is passwort
+        ("adres", None),  # two errors
+        ("xassword", None),  # the first letter
+        ("pass4ord", None),  # a code
+        ("naem", "name"),
+        ("nam", None),  # short
+        ("пороль", "пароль"),
+        ("a" * 10_000, None),
+    ],
+)
+def test_what_is_a_misspelling(word, meant):
+    words = ("password", "address", "name", "пароль")
+    known = Vocabulary(words, 50, subwords=True)
+    (rows,) = rows_of(known.token_ids([word]).parts)
+    expected = [words.index(meant) + 1] * 2 if meant else []
+    assert [row for row in rows if row < known.first_bin] == expected
+
+
 @pytest.mark.parametrize("searches", [0, 5, 10**9])
 def test_four_grams_are_found_as_in_a_set_of_all(searches, monkeypatch):
     monkeypatch.setattr(vocabulary, "_SEARCHES", searches)
