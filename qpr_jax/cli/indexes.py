@@ -170,7 +170,8 @@ def search(
     if without:
         least = "" if min_score is None else f" of a score of {min_score:g} or more"
         more = f" and {counted(len(without) - 1, 'other query')}" if without[1:] else ""
-        log.info('no hits%s for "%s"%s', least, shortened(without[0]), more)
+        step = "" if min_score is None else "; a lower --min-score shows the nearest"
+        log.info('no hits%s for "%s"%s%s', least, shortened(without[0]), more, step)
 
 
 def _is_text(queries: str) -> bool:

@@ -83,7 +83,7 @@ def test_what_is_not_found_is_said_on_standard_error(qpr, refused, index, monkey
     for words, line in (
         (("--query", ""), 'no hits for ""'),
         (("--query", " ", "--query", "\t", "--output", "tsv"), "and 1 other query"),
-        (("--query", "rice", "--min-score", 1), 'no hits of a score of 1 or more for "rice"'),
+        (("--query", "rice", "--min-score", 1), '1 or more for "rice"; a lower --min-score'),
     ):
         status, out, said = qpr("search", index, *words)
         assert (status, out.count("\n")) == (0, "tsv" in words)
