@@ -289,7 +289,7 @@ class Columns:
             like_text = []  # a name without a letter is a cell: there is no header
         if len(names) == 1 and not in_text and names[0].lower() not in ID_NAMES:
             like_text = [*names]
-        text = text or "".join(like_text * (len(like_text) == 1))
+        text = text or (like_text[0] if len(like_text) == 1 else "")
         if not text:
             what = f"{start}expected a column of questions ({', '.join(TEXT_NAMES[:4])}, ...)"
             names = sorted(names, key=lambda name: name not in like_text)

@@ -35,7 +35,7 @@ LARGEST_ID = 2**63 - 1
 LARGEST_BYTES = 1024  # of a string
 EXPECTED = f"a whole number from 0 to 2^63 - 1, or a string of 1 to {LARGEST_BYTES:,} bytes"
 _WATCHED = 3  # rows of which all have an odd text or id
-_MOST_WATCHED = 1000  # rows among which a text has a letter
+_LEAST_REFUSED, _MOST_WATCHED = 20, 1000  # rows without a letter in their texts
 _OF_DATES = re.compile(  # words that dates have
     r"(?<![a-z])(?:(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun)"
     r"[a-z]{0,6}|[tz]|am|pm|utc|gmt|st|nd|rd|th)(?![a-z])",
@@ -105,10 +105,10 @@ def watched(entries: Iterator[Entry], chosen: Sequence[Columns], source: str) ->
 def _check_columns(start: list[Entry], chosen: Columns, source: str) -> None:
     """Warn where the first texts are numbers or dates, or the first ids are sentences.
 
-    UserError where no text has a letter.
+    UserError where no text of many has a letter.
     """
     texts, name_text = [e.question for e in start], NAME_TEXT + _like(chosen, is_text_name)
-    if not any(map(str.isalpha, "".join(texts))):
+    if len(texts) >= _LEAST_REFUSED and not any(map(str.isalpha, "".join(texts))):
         got = f"got no letter in {len(texts):,} rows, such as {short(texts[0])}"
         raise UserError(f"{source}: expected questions in `{chosen.text}`, {got}", remedy=name_text)
     digits = all(any(map(str.isdigit, text)) for text in texts[:_WATCHED])

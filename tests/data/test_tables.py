@@ -167,7 +167,7 @@ def test_no_line_is_lost(tmp_path_factory, lines, kind):
 @given(st.lists(st.text("ab 5?", min_size=1).filter(str.strip), min_size=3), st.data())
 def test_a_lone_quote_costs_its_own_row(tmp_path_factory, texts, data):
     at = data.draw(st.integers(0, len(texts) - 1))
-    rows = [f'{i},{chr(34) * (i == at)}{text},"1"' for i, text in enumerate(texts)]
+    rows = [f'{i},{chr(34) * (i == at)}{text}a,"1"' for i, text in enumerate(texts)]
     path = write(tmp_path_factory.mktemp("any"), "a.csv", "\n".join(["id,question,n", *rows]))
     with pytest.raises(UserError, match=rf"a\.csv, line {at + 2}: not CSV .*`skip_bad_rows=True`"):
         read(path)
