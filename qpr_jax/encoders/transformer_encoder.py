@@ -20,6 +20,7 @@ import numpy as np
 
 from qpr_jax.encoders.encoder import EncoderSummary, read_facts, say_cut, serialize_tensors
 from qpr_jax.encoders.sentence_transformers import (
+    CONFIG,
     LENGTHS,
     TOKENIZER,
     WEIGHTS,
@@ -79,6 +80,11 @@ class TransformerEncoder:
         files = sorted(self.contents.items())
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files}
         return hashlib.sha256(json.dumps([FORMAT, hashes]).encode()).hexdigest()
+
+    @property
+    def model_type(self) -> str:
+        """The kind of transformer that its `config.json` names."""
+        return str(json.loads(self.contents[CONFIG]).get("model_type", "bert"))
 
     @property
     def dimension(self) -> int:

@@ -25,7 +25,7 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BertShape:
-    """Sizes of a BERT under the names of its `config.json`, and the pooling of its vectors."""
+    """Sizes of a BERT or MPNet, by the names of its `config.json`, and how vectors are pooled."""
 
     vocab_size: int
     hidden_size: int
@@ -35,5 +35,6 @@ class BertShape:
     max_position_embeddings: int
     type_vocab_size: int = 2
     layer_norm_eps: float = 1e-12
+    relative_attention_num_buckets: int = 0  # of an MPNet: distances with a number each, or 0
     pooling: str = "mean"  # over the tokens of the last layer; or "cls", "max"
     normalize: bool = True  # scale the vectors to length 1

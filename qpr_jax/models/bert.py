@@ -24,6 +24,7 @@ from qpr_jax.models import BertShape
 # accelerator computes padding fast, but compiles for half a minute.
 _CPU_WIDTHS = (8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 64, 96, 128, 192, 256, 384)
 _ACCELERATOR_WIDTHS = (16, 32, 128)
+_FAR = 128  # of an MPNet: the distance of two tokens from which on all have the last bucket
 
 
 class BertLayer(nnx.Module):
@@ -48,20 +49,28 @@ class BertLayer(nnx.Module):
             nnx.LayerNorm(size, epsilon=shape.layer_norm_eps, rngs=rngs) for _ in range(2)
         )
 
-    def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
-        """Map token vectors [n, L, h] to [n, L, h]; `mask`, bool [n, L], is False at padding."""
+    def __call__(self, x: jax.Array, mask: jax.Array, bias: jax.Array | None = None) -> jax.Array:
+        """Map token vectors [n, L, h] to [n, L, h].
+
+        mask: bool [n, L], False at padding. bias: [heads, L, L], added to the scores of attention.
+        """
         *positions, size = x.shape
         query, key, value = (
             self._apply(linear, x).reshape(*positions, self.heads, size // self.heads)
             for linear in (self.query, self.key, self.value)
         )
-        attended = self._attend(query, key, value, mask).reshape(x.shape)
+        attended = self._attend(query, key, value, mask, bias).reshape(x.shape)
         x = self.attended_norm(x + self._apply(self.output, attended))
         wide = jax.nn.gelu(self._apply(self.widen, x), approximate=False)
         return self.norm(x + self._apply(self.narrow, wide))
 
     def _attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        mask: jax.Array,
+        bias: jax.Array | None,
     ) -> jax.Array:
         """Scaled dot-product attention of each head, [n, L, heads, h / heads].
 
@@ -70,6 +79,7 @@ class BertLayer(nnx.Module):
         """
         query, key, value = (array.swapaxes(1, 2) for array in (query, key, value))
         scores = self._product("nhqd,nhkd->nhqk", query, key) / math.sqrt(query.shape[-1])
+        scores = scores if bias is None else scores + bias[None]
         scores = jnp.where(mask[:, None, None, :], scores, jnp.finfo(scores.dtype).min)
         attended = self._product("nhqk,nhkd->nhqd", jax.nn.softmax(scores), value)
         return attended.swapaxes(1, 2)
@@ -84,7 +94,8 @@ class BertLayer(nnx.Module):
 class BertEncoder(nnx.Module):
     """Token, position and type embeddings, layers, pooling; the vectors of sentence-transformers.
 
-    Source: Reimers and Gurevych (2019).
+    Source: Reimers and Gurevych (2019). An MPNet also adds a number of each head for the distance
+    of two tokens to the scores of attention (Song et al. 2020, https://arxiv.org/abs/2004.09297).
     """
 
     def __init__(
@@ -101,6 +112,8 @@ class BertEncoder(nnx.Module):
         self.embedding, self.positions, self.types = (
             nnx.Param(0.02 * jax.random.normal(rngs.params(), (count, size))) for count in rows
         )
+        if count := shape.relative_attention_num_buckets:
+            self.distances = nnx.Param(jnp.zeros((count, shape.num_attention_heads)))
         self.norm = nnx.LayerNorm(size, epsilon=shape.layer_norm_eps, rngs=rngs)
         self.layers = nnx.List(
             BertLayer(shape, compute_dtype, precision, rngs) for _ in range(shape.num_hidden_layers)
@@ -144,9 +157,13 @@ class BertEncoder(nnx.Module):
         mask, tokens = token_ids >= 0, self.embedding[jnp.maximum(token_ids, 0)]
         types = self.types[None, :1] if segments is None else self.types[segments]
         x = self.norm(tokens + self.positions[None, : token_ids.shape[1]] + types)
+        bias = None
+        if count := self.shape.relative_attention_num_buckets:
+            found = distance_buckets(token_ids.shape[1], count)
+            bias = self.distances[...][found].transpose(2, 0, 1)
         # No scan: its gradient copies what each layer keeps, which takes time and memory.
         for layer in self.layers:
-            x = layer(x, mask)
+            x = layer(x, mask, bias)
         return self.pool(x, mask)
 
     def pool(self, x: jax.Array, mask: jax.Array) -> jax.Array:
@@ -204,6 +221,21 @@ def _apply(linear: nnx.Linear, x: jax.Array, dtype: str, precision: lax.Precisio
     kernel, bias = linear.kernel[...], cast(nnx.Param, linear.bias)[...]
     products = product("nlh,ho->nlo", x, kernel, dtype=dtype, precision=precision)
     return products + bias[None, None]
+
+
+def distance_buckets(length: int, count: int) -> np.ndarray:
+    """Return the bucket of the distance from each token to each other: int64 [length, length].
+
+    Half of the buckets are of each side. Half of these are of one distance each, the others of
+    distances that grow by a factor, to `_FAR`.
+    """
+    side = count // 2
+    near = side // 2
+    distances = np.arange(length)[None, :] - np.arange(length)[:, None]
+    sizes = np.abs(distances)
+    share = np.log(np.maximum(sizes, 1) / near) / np.log(_FAR / near)
+    far = np.minimum(near + (share * (side - near)).astype(np.int64), side - 1)
+    return np.where(distances > 0, side, 0) + np.where(sizes < near, sizes, far)
 
 
 def choose_widths(max_tokens: int) -> list[int]:

@@ -16,6 +16,7 @@ from flax import nnx
 from qpr_jax.encoders.cnn_encoder import CnnEncoder, round_to_half, round_to_int8
 from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import MINILM, MINILM_WEIGHTS, PACKAGED, encoder_folder
+from qpr_jax.encoders.sentence_transformers import ROBERTAS
 from qpr_jax.encoders.transformer_encoder import OnnxEncoder, TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.locations import read_encoder
@@ -66,6 +67,10 @@ def read_start(config: TrainConfig) -> Encoder | None:
                 what += ", in 8 bits"
                 remedy = f"name the transformer that it was made from, as `{MINILM_WEIGHTS}`"
             raise UserError(what, remedy=remedy)
+        if isinstance(encoder, TransformerEncoder) and encoder.model_type in ROBERTAS:
+            # Batches are padded with token 0, which begins each text of these.
+            what = f"expected a BERT or a convolutional encoder, got the kind {encoder.model_type}"
+            raise UserError(what, remedy="let it be the teacher: `teacher.model`")
     return encoder
 
 
