@@ -13,6 +13,7 @@ import click
 
 from qpr_jax import kinds
 from qpr_jax.cli import command as cli
+from qpr_jax.data.columns import Columns
 from qpr_jax.data.entries import Id, id_key
 from qpr_jax.data.question_pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.splits import HELD_OUT, read_pairs
@@ -50,7 +51,7 @@ _OPTIONS = {
 @cli.table_format("PAIRS and --validation")
 @cli.skip_bad_rows
 @cli.option("--text-column", help="Column of the query.  [default: question, query, ...]")
-@cli.option("--id-column", help="Column of the id.  [default: id, qid, ...]")
+@cli.option("--id-column", help="Column of the id.  [default: that of the index; id, qid, ...]")
 @cli.option("--other-texts", is_flag=True, help="Skip hits with the text of the query.")
 @cli.option("--cross-encoder", type=cli.PATH, help="Also score the order of this folder's model.")
 @cli.option("--beir", type=cli.PATH, help="A folder in BEIR's format, instead of PAIRS.")
@@ -105,7 +106,8 @@ def evaluate(
         if value and name not in ("folder", "pairs", "task", "beir", *_OPTIONS[way].split()):
             raise click.UsageError(f"--{name.replace('_', '-')} does not go with {way}")
     if way == "retrieval":
-        table = read_table(
+        read_relevant = functools.partial(
+            read_table,
             pairs,
             text=text_column or "",
             id=id_column or "",
@@ -113,8 +115,7 @@ def evaluate(
             format=format or "",
             skip_bad_rows=skip_bad_rows,
         )
-        relevant = _read_relevant(table)
-        return _score_retrieval(folder, relevant, cross_encoder, other_texts=other_texts)
+        return _score_retrieval(folder, read_relevant, cross_encoder, other_texts=other_texts)
     if way == "classification" and validation is None:
         raise click.UsageError("classification needs --validation")
     encode = read_encoder(folder).encode
@@ -145,12 +146,14 @@ def _read_relevant(table: Table) -> dict[str, set[Id]]:
 
 
 def _score_retrieval(
-    folder: str, relevant: dict[str, set[Id]], cross_encoder: str | None, *, other_texts: bool
+    folder: str, read: cli.Read, cross_encoder: str | None, *, other_texts: bool
 ) -> dict[str, Any]:
     from qpr_jax.evaluation.retrieval import relevance_scores
     from qpr_jax.index.protocol import similar_id
 
     retriever = cli.load_index(folder, cross_encoder)
+    key = retriever.store.index_config.id_column
+    relevant = _read_relevant(read(like=Columns(id=key)))
     ids = [*dict.fromkeys(value for values in relevant.values() for value in values)]
     there = dict(zip(ids, retriever.store.get(ids), strict=True))
     if missing := [value for value, question in there.items() if question is None]:

@@ -52,12 +52,16 @@ def test_a_set_of_beir_is_scored(done, objects, run, tmp_path):
     assert objects("evaluate", run, "--beir", "set", "--split", "dev")[0]["queries"] == 1
 
 
-def test_both_stages_are_scored(objects, index, tmp_path):
+def test_both_stages_are_scored(done, objects, index, tmp_path):
     (tmp_path / "pairs.tsv").write_text("question\tid\nhow to learn python\t5\ncook rice\t8\n")
     (first,) = objects("evaluate", index, "pairs.tsv")
     (tmp_path / "named.tsv").write_text("asked\tticket\nhow to learn python\t5\ncook rice\t8\n")
     named = ("named.tsv", "--text-column", "asked", "--id-column", "ticket")
     assert objects("evaluate", index, *named) == [first]
+    done("index", "keyed", "named.tsv", *named[1:], "--encoder", index)
+    (tmp_path / "own.tsv").write_text("id\tQuestion\tticket\n1\tlearn python\t5\n2\twhy\t\n")
+    (own,) = objects("evaluate", "keyed", "own.tsv")
+    assert (own["queries"], own["has_answer"]["unanswered"]) == (1, 1)
     write_words(index)
     (both,) = objects("evaluate", index, "pairs.tsv")
     for scores in (first, both):
