@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 
@@ -17,6 +18,7 @@ _GROUPS = {
     "Train": "train presets evaluate errors publish",
     "Data and more": "clusters splits encode calibrate sample",
 }
+_FILE_OPTIONS = ("--file", "--input")  # of other programs
 
 
 class _Grouped(click.Group):
@@ -50,14 +52,30 @@ def _usage_line(error: click.UsageError) -> str:
     name = next((word for word in sys.argv[1:] if word in qpr.commands), "")
     what, near, command = error.format_message().rstrip("."), "", qpr.commands.get(name, qpr)
     if isinstance(error, click.NoSuchOption):
-        flags = [flag for parameter in command.params for flag in parameter.opts]
         what = f"no option {error.option_name}"
-        near = did_you_mean(error.option_name, [*flags, "--help"])
+        near = _as_argument(error.option_name, command)
     elif name == "" and sys.argv[1:]:
         what, near = f"no command {sys.argv[1]}", did_you_mean(sys.argv[1], qpr.commands)
     near = near.strip(" ()").replace("`", "")
     help = f"see `{' '.join(filter(None, ['qpr', name, '--help']))}`"
     return f"{what[:1].lower()}{what[1:]}; {f'{near} ' if near else ''}{help}"
+
+
+def _as_argument(option: str, command: click.Command) -> str:
+    """Return what is meant by an option that a command lacks: an argument, or another option.
+
+    An argument is, if it has this name, or if the value is a file and no option has a like name.
+    """
+    _, _, words = "\0".join(sys.argv).partition(f"\0{option}")
+    value = words[1:].partition("\0")[0]  # behind a blank or =
+    arguments = [one for one in command.params if isinstance(one, click.Argument)]
+    flags = [flag for one in command.params if one not in arguments for flag in one.opts]
+    near = did_you_mean(option, [*flags, "--help"])
+    named = [*_FILE_OPTIONS, *(f"--{one.name}" for one in arguments)]
+    if not arguments or not (option in named or (os.path.isfile(value) and not near)):
+        return near
+    names = " ".join(one.human_readable_name for one in arguments)
+    return f"give it as an argument: qpr {command.name} {names};"
 
 
 def run() -> int:
