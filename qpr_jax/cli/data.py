@@ -10,7 +10,8 @@ import click
 
 from qpr_jax.cli import command as cli
 from qpr_jax.data.beir_tasks import write_tasks
-from qpr_jax.data.columns import read_values, table_files
+from qpr_jax.data.columns import read_values
+from qpr_jax.data.decoding import table_files
 from qpr_jax.data.log_clusters import LEAST, Method, make_folder
 from qpr_jax.data.logs import Logs
 from qpr_jax.data.question_pairs import parse_label, read_question_pairs

@@ -16,7 +16,7 @@ import click
 
 from qpr_jax.cli import command as cli
 from qpr_jax.cli.judging import precision_text
-from qpr_jax.data.columns import format_of, separator_of, table_files
+from qpr_jax.data.decoding import format_of, separator_of, table_files
 from qpr_jax.data.typed_rows import ARROW, STANDARD_INPUT, input_name
 from qpr_jax.errors import UserError, counted, shortened
 from qpr_jax.files import locked, read_object, write_json

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.columns import SKIP, Columns, table_files
+from qpr_jax.data.columns import SKIP, Columns
+from qpr_jax.data.decoding import table_files
 from qpr_jax.data.spark import map_numbers, open_session, raise_error
 from qpr_jax.data.typed_rows import import_pyarrow
 from qpr_jax.encoders.encoder import Encoder

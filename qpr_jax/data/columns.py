@@ -1,4 +1,4 @@
-"""Rows of tables: files of any format, the columns that are read of them, and bad rows."""
+"""Rows of tables: the columns that are read of them, and bad rows."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import itertools
 import json
 import logging
 import os
-import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from qpr_jax import kinds
-from qpr_jax.data.decoding import FORMATS, decode_rows, open_input, read_lines
-from qpr_jax.data.separated import find_separator
+from qpr_jax.data.decoding import FORMATS, decode_rows, format_of, table_files
 from qpr_jax.data.typed_rows import (
     ID_NAMES,
     NO_JSON,
@@ -36,60 +34,20 @@ log = logging.getLogger("qpr_jax")
 NAME_COLUMNS = "name its columns so, or another format with `format`"
 SKIP = "skip bad rows (`skip_bad_rows=True`)"
 
-_SUFFIXES = {"feather": "arrow", "ipc": "arrow", "arrows": "arrow"}
-_SUFFIXES |= {"ndjson": "jsonl", "pq": "parquet"}
 _PANDAS_INDEX = "__index_level_"  # in a Parquet file, an index without a name
 NAME_TEXT = "name the question's column (`text_column`)"
 _NAME_ID = "name the id's column (`id_column`)"
-_TEXTS = re.compile(r"\.txt(\.gz|\.zst)?$")
 _NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
+WATCHED = 3  # rows of which all have an odd text or id
+_LEAST_REFUSED = 20  # rows without a letter in their texts
+_OF_DATES = re.compile(  # words that dates have
+    r"(?<![a-z])(?:(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun)"
+    r"[a-z]{0,6}|[tz]|am|pm|utc|gmt|st|nd|rd|th)(?![a-z])",
+    re.IGNORECASE,
+)
 
 R = TypeVar("R")
 T = TypeVar("T")
-
-
-def format_of(path: StrPath) -> str:
-    """Return the format that a file's name says, or the Parquet files of a folder; "" for none."""
-    return "parquet" if next(pathlib.Path(path).rglob("*.parquet"), None) else format_of_name(path)
-
-
-def format_of_name(path: StrPath) -> str:
-    """Return the format of tables that a suffix says, also before .gz and .zst; "" for none."""
-    base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")
-    kind = os.path.splitext(base)[1].removeprefix(".")
-    kind = _SUFFIXES.get(kind, kind)
-    return kind if kind in FORMATS[1:] else ""
-
-
-def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...]:
-    """Return the files of `paths`, and of a folder its tables, else those that end in .txt.
-
-    format: of all files; then those of a folder without tables of this format may have any name.
-    """
-    files: list[str] = []
-    for path in paths:
-        if not path:
-            raise UserError("expected files, got an empty name", remedy="name a file or a folder")
-        if not os.path.isdir(path):
-            files.append(os.fspath(path))
-            continue
-        kinds.refuse_kind(path, kinds.TABLE)
-        below = [file for file in pathlib.Path(path).rglob("*") if file.is_file()]
-        written = [folder for folder in {file.parent for file in below} if kinds.kind_of(folder)]
-        for folder in sorted({*written} - {pathlib.Path(path)}):
-            log.info("%s: left out, since another command wrote it", folder)
-            below = [file for file in below if not file.is_relative_to(folder)]
-        hidden = re.compile(r"(^|/)[._]")  # also a folder, such as .ipynb_checkpoints
-        inside = [str(f) for f in below if not hidden.search(f.relative_to(path).as_posix())]
-        formats = [format] if format else FORMATS
-        named = [file for file in inside if format_of_name(file) in formats]
-        found = named or [f for f in inside if format or _TEXTS.search(f)]
-        if not found:
-            suffixes = ".jsonl, .csv, .tsv, .parquet, else .txt, also .gz and .zst"
-            what = f"{path}: expected a folder with tables ({suffixes}), found none"
-            raise UserError(what, remedy="name its files, or give their format with `format`")
-        files += sorted(found)
-    return tuple(files)
 
 
 def read_rows(
@@ -322,13 +280,35 @@ def _usual(names: Sequence[str], usual: Sequence[str], start: str, remedy: str) 
     return (*best, *found, "")[0]
 
 
-def separator_of(path: str, format: str = "") -> str:
-    """Return the separator of a CSV file that spreadsheets know; "," for other inputs."""
-    if not os.path.isfile(path) or (format or format_of(path)) != "csv":
-        return ","
-    with open_input(path) as file:
-        separator, _ = find_separator(read_lines(file, path), path)
-    return separator if len(separator) == 1 and separator.isprintable() else ","
+def check_columns(
+    texts: Sequence[str], ids: Sequence[object], chosen: Columns, source: str
+) -> None:
+    """Warn where the first texts are numbers or dates, or the first ids are sentences.
+
+    UserError where no text of many has a letter.
+    """
+    other = other_text(chosen)
+    if len(texts) >= _LEAST_REFUSED and not any(map(str.isalpha, "".join(texts))):
+        what = f"{source}: expected questions in `{chosen.text}`, got no letter in {len(texts):,}"
+        raise UserError(f"{what} rows, such as {short(texts[0])}", remedy=NAME_TEXT + other)
+    digits = all(any(map(str.isdigit, text)) for text in texts[:WATCHED])
+    if digits and not any(map(str.isalpha, _OF_DATES.sub("", " ".join(texts[:WATCHED])))):
+        line = f"%s: `%s` has numbers or dates; {NAME_TEXT}%s"
+        log.warning(line, source, chosen.text, other)
+    other = _like(chosen, ID_NAMES.__contains__)
+    if other and all(len(f"{value}".split()) > WATCHED for value in ids[:WATCHED]):
+        line = "%s: `%s` has sentences; name the column of ids with `id_column`%s"
+        log.warning(line, source, chosen.id, other)
+
+
+def other_text(chosen: Columns) -> str:
+    """Name another column that is like one of questions, for the end of a message."""
+    return _like(chosen, is_text_name)
+
+
+def _like(chosen: Columns, is_like: Callable[[str], bool]) -> str:
+    others = [name for name in chosen.names if name not in (chosen.text, chosen.id)]
+    return next((f", as `{name}`" for name in others if is_like(name.strip().lower())), "")
 
 
 def write_tsv(path: StrPath, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

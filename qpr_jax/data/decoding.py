@@ -1,4 +1,4 @@
-"""Rows of files in any of FORMATS, plain or compressed by gzip or zstd, and of standard input."""
+"""Files of tables, and their rows, in any of FORMATS, plain or compressed, and standard input."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import itertools
 import json
 import logging
 import os
+import pathlib
 import re
 import sys
 import unicodedata
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qpr_jax import kinds
@@ -32,11 +33,15 @@ from qpr_jax.data.typed_rows import (
     json_rows,
 )
 from qpr_jax.errors import UserError, short, shortened
+from qpr_jax.files import StrPath
 from qpr_jax.text.cleaning import without_unseen
 
 log = logging.getLogger("qpr_jax")
 
 FORMATS = ("lines", "tsv", "csv", "jsonl", "json", "parquet", "arrow")
+_SUFFIXES = {"feather": "arrow", "ipc": "arrow", "arrows": "arrow"}
+_SUFFIXES |= {"ndjson": "jsonl", "pq": "parquet"}
+_TEXTS = re.compile(r"\.txt(\.gz|\.zst)?$")
 
 _START = 1 << 16  # bytes that show the encoding and the line ends
 # zip, bzip2, xz, an old spreadsheet, PDF, an image, vectors
@@ -50,6 +55,50 @@ _OF_OTHERS = (
 _ENCODINGS = tuple(_OF_OTHERS.split())
 _MOST_ENCODINGS = 8  # that a message lists
 _JAPANESE = {"HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}  # written beside Chinese characters
+
+
+def format_of(path: StrPath) -> str:
+    """Return the format that a file's name says, or the Parquet files of a folder; "" for none."""
+    return "parquet" if next(pathlib.Path(path).rglob("*.parquet"), None) else format_of_name(path)
+
+
+def format_of_name(path: StrPath) -> str:
+    """Return the format of tables that a suffix says, also before .gz and .zst; "" for none."""
+    base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")
+    kind = os.path.splitext(base)[1].removeprefix(".")
+    kind = _SUFFIXES.get(kind, kind)
+    return kind if kind in FORMATS[1:] else ""
+
+
+def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...]:
+    """Return the files of `paths`, and of a folder its tables, else those that end in .txt.
+
+    format: of all files; then those of a folder without tables of this format may have any name.
+    """
+    files: list[str] = []
+    for path in paths:
+        if not path:
+            raise UserError("expected files, got an empty name", remedy="name a file or a folder")
+        if not os.path.isdir(path):
+            files.append(os.fspath(path))
+            continue
+        kinds.refuse_kind(path, kinds.TABLE)
+        below = [file for file in pathlib.Path(path).rglob("*") if file.is_file()]
+        written = [folder for folder in {file.parent for file in below} if kinds.kind_of(folder)]
+        for folder in sorted({*written} - {pathlib.Path(path)}):
+            log.info("%s: left out, since another command wrote it", folder)
+            below = [file for file in below if not file.is_relative_to(folder)]
+        hidden = re.compile(r"(^|/)[._]")  # also a folder, such as .ipynb_checkpoints
+        inside = [str(f) for f in below if not hidden.search(f.relative_to(path).as_posix())]
+        formats = [format] if format else FORMATS
+        named = [file for file in inside if format_of_name(file) in formats]
+        found = named or [f for f in inside if format or _TEXTS.search(f)]
+        if not found:
+            suffixes = ".jsonl, .csv, .tsv, .parquet, else .txt, also .gz and .zst"
+            what = f"{path}: expected a folder with tables ({suffixes}), found none"
+            raise UserError(what, remedy="name its files, or give their format with `format`")
+        files += sorted(found)
+    return tuple(files)
 
 
 def decode_rows(path: str, kind: str, choose: Choose) -> Rows:
@@ -142,6 +191,15 @@ def read_lines(file: Any, source: str) -> Iterator[Line]:
             yield number, data.removesuffix(b"\n").decode()
         except UnicodeDecodeError:
             yield number, UserError(_not_utf8(data, is_utf8=is_utf8))
+
+
+def separator_of(path: str, format: str = "") -> str:
+    """Return the separator of a CSV file that spreadsheets know; "," for other inputs."""
+    if not os.path.isfile(path) or (format or format_of(path)) != "csv":
+        return ","
+    with open_input(path) as file:
+        separator, _ = find_separator(read_lines(file, path), path)
+    return separator if len(separator) == 1 and separator.isprintable() else ","
 
 
 def _is_utf8(line: bytes) -> bool:

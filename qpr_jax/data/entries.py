@@ -12,7 +12,6 @@ import decimal
 import itertools
 import json
 import logging
-import re
 import sys
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -20,9 +19,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.columns import NAME_TEXT, BadRows, Columns, listed
-from qpr_jax.data.typed_rows import ID_NAMES, Fields, Rows, is_text_name
-from qpr_jax.errors import UserError, short
+from qpr_jax.data.columns import (
+    NAME_TEXT,
+    WATCHED,
+    BadRows,
+    Columns,
+    check_columns,
+    listed,
+    other_text,
+)
+from qpr_jax.data.typed_rows import Fields, Rows
+from qpr_jax.errors import UserError, counted, short
 from qpr_jax.text.cleaning import without_unseen
 
 log = logging.getLogger("qpr_jax")
@@ -34,13 +41,8 @@ Id = int | str
 LARGEST_ID = 2**63 - 1
 LARGEST_BYTES = 1024  # of a string
 EXPECTED = f"a whole number from 0 to 2^63 - 1, or a string of 1 to {LARGEST_BYTES:,} bytes"
-_WATCHED = 3  # rows of which all have an odd text or id
-_LEAST_REFUSED, _MOST_WATCHED = 20, 1000  # rows without a letter in their texts
-_OF_DATES = re.compile(  # words that dates have
-    r"(?<![a-z])(?:(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun)"
-    r"[a-z]{0,6}|[tz]|am|pm|utc|gmt|st|nd|rd|th)(?![a-z])",
-    re.IGNORECASE,
-)
+_MOST_WATCHED = 1000  # rows without a letter in their texts
+_LEAST_ROWS, _MOST_TEXTS, _TEXTS_A_ROW = 40, 100, 0.05  # of a column whose texts repeat
 _DIGITS = len(str(LARGEST_ID))
 _EXACT = 2**53  # from here on, a float can be another number than it was written as
 
@@ -92,38 +94,34 @@ def watched(entries: Iterator[Entry], chosen: Sequence[Columns], source: str) ->
     chosen: the columns, once the first row is read; empty for texts without columns.
     """
     start = list[Entry]()
+    entries = _with_few_texts(entries, chosen, source)
     for entry in itertools.islice(entries, _MOST_WATCHED):
         yield entry
         start.append(entry)
-        if len(start) >= _WATCHED and any(map(str.isalpha, entry.question or "")):
+        if len(start) >= WATCHED and any(map(str.isalpha, entry.question or "")):
             break
-    if chosen and len(start) >= _WATCHED:
-        _check_columns(start, chosen[0], source)
+    if chosen and len(start) >= WATCHED:
+        texts, ids = [entry.question for entry in start], [entry.id for entry in start]
+        check_columns(texts, ids, chosen[0], source)
     yield from entries
 
 
-def _check_columns(start: list[Entry], chosen: Columns, source: str) -> None:
-    """Warn where the first texts are numbers or dates, or the first ids are sentences.
-
-    UserError where no text of many has a letter.
-    """
-    texts, name_text = [e.question for e in start], NAME_TEXT + _like(chosen, is_text_name)
-    if len(texts) >= _LEAST_REFUSED and not any(map(str.isalpha, "".join(texts))):
-        got = f"got no letter in {len(texts):,} rows, such as {short(texts[0])}"
-        raise UserError(f"{source}: expected questions in `{chosen.text}`, {got}", remedy=name_text)
-    digits = all(any(map(str.isdigit, text)) for text in texts[:_WATCHED])
-    if digits and not any(map(str.isalpha, _OF_DATES.sub("", " ".join(texts[:_WATCHED])))):
-        log.warning("%s: `%s` has numbers or dates; %s", source, chosen.text, name_text)
-    other = _like(chosen, ID_NAMES.__contains__)
-    if other and all(len(f"{entry.id}".split()) > _WATCHED for entry in start[:_WATCHED]):
-        odd = "%s: `%s` has sentences; name the column of ids with `id_column`%s"
-        log.warning(odd, source, chosen.id, other)
-
-
-def _like(chosen: Columns, is_like: Callable[[str], bool]) -> str:
-    """Name another column whose name is like those sought, for the end of a message."""
-    others = [name for name in chosen.names if name not in (chosen.text, chosen.id)]
-    return next((f", as `{name}`" for name in others if is_like(name.strip().lower())), "")
+def _with_few_texts(
+    entries: Iterator[Entry], chosen: Sequence[Columns], source: str
+) -> Iterator[Entry]:
+    """Yield entries; warn at the end where their texts repeat as those of a category do."""
+    texts, count = set[str](), 0
+    for entry in entries:
+        yield entry
+        count += 1
+        texts.add(entry.question)
+        if len(texts) > _MOST_TEXTS:
+            yield from entries
+            return
+    if chosen and count >= _LEAST_ROWS and len(texts) < _TEXTS_A_ROW * count:
+        what, other = counted(len(texts), "distinct text"), other_text(chosen[0])
+        line = f"%s: `%s` has only %s in %s rows; {NAME_TEXT}%s"
+        log.warning(line, source, chosen[0].text, what, f"{count:,}", other)
 
 
 def _with_distinct_ids(entries: Iterator[Entry], bad: BadRows) -> Iterator[Entry]:

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.columns import read_values, table_files, write_json_lines, write_tsv
+from qpr_jax.data.columns import read_values, write_json_lines, write_tsv
+from qpr_jax.data.decoding import table_files
 from qpr_jax.data.logs import (
     NAME_COLUMNS,
     UNDECIDED,

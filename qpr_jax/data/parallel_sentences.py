@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from qpr_jax.data.columns import BadRows, format_of, read_rows, require
-from qpr_jax.data.decoding import open_input, read_lines
+from qpr_jax.data.columns import BadRows, read_rows, require
+from qpr_jax.data.decoding import format_of, open_input, read_lines
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError, short
 from qpr_jax.text.tokenizer import normalized_text, replace_surrogates

@@ -16,7 +16,8 @@ from typing import Any, Self
 import numpy as np
 
 from qpr_jax import kinds
-from qpr_jax.data.columns import BadRows, format_of, read_rows, require
+from qpr_jax.data.columns import BadRows, read_rows, require
+from qpr_jax.data.decoding import format_of
 from qpr_jax.data.entries import Id, id_key, is_missing
 from qpr_jax.data.typed_rows import Fields, input_name
 from qpr_jax.errors import UserError, short, shortened

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, Any
 
 from qpr_jax import kinds
-from qpr_jax.data.columns import BadRows, Columns, format_of, format_of_name, listed, read_rows
+from qpr_jax.data.columns import BadRows, Columns, listed, read_rows
+from qpr_jax.data.decoding import format_of, format_of_name
 from qpr_jax.data.entries import (
     Entry,
     Id,

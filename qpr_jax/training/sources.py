@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qpr_jax import kinds
-from qpr_jax.data.columns import table_files
+from qpr_jax.data.decoding import table_files
 from qpr_jax.data.generated_questions import recombine_questions, replace_words, synthetic_pairs
 from qpr_jax.data.log_clusters import (
     LEAST,

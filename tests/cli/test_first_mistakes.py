@@ -70,6 +70,13 @@ def test_a_column_of_numbers_or_dates_is_named(texts, warns, caplog):
     assert caplog.text.count("`when`") == warns
 
 
+def test_a_command_names_its_option_in_a_warning(done, run, tmp_path):
+    for texts in (["sales", "vet"] * 30, ["1", "2"] * 2):
+        (tmp_path / "t.csv").write_text("\n".join(["Dept,Message", *(f"{t},hi" for t in texts)]))
+        words = ("encode", run, "t.csv", "--text-column", "Dept", "--out", "v.npy")
+        assert "name the question's column (`--text-column`)" in done(*words)[1]
+
+
 @pytest.mark.parametrize("texts", [["1", "2.5", "$1"] * 9, ["2026-01-05"] * 20, ["???"] * 1500])
 def test_a_column_without_a_letter_is_refused(texts, tmp_path):
     rows = [{"when": text, "user_query": "is it open"} for text in texts]
@@ -79,6 +86,34 @@ def test_a_column_without_a_letter_is_refused(texts, tmp_path):
     (tmp_path / "lines.txt").write_text("\n".join(texts))
     assert read_table(tmp_path / "lines.txt").texts == texts
     assert as_table(texts).texts == texts
+
+
+DEPARTMENTS = ["billing", "sales", "vet", "grooming"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (DEPARTMENTS * 50, "has only 4 distinct texts in 200 rows; name the question's column"),
+        (["yes"] * 40, "has only 1 distinct text in 40 rows"),
+        ([f"agent {n % 90}" for n in range(2500)], "has only 90 distinct texts in 2,500 rows"),
+        (["yes"] * 39, ""),
+        ([f"why {n % 2}" for n in range(40)], ""),  # 5 %
+        ([f"how do i {n}" for n in range(200)], ""),
+        ([f"how do i {n % 140}" for n in range(200)], ""),  # 30 % are copies
+        (["hello"] * 150 + [f"how do i {n}" for n in range(50)], ""),
+        (["hello"] * 3000 + [f"how do i {n}" for n in range(160)], ""),  # sorted
+        ([f"intent {n % 101}" for n in range(5000)], ""),
+    ],
+)
+def test_a_column_of_few_texts_is_named(texts, said, caplog):
+    rows = [{"Dept": text, "Message": "is it open"} for text in texts]
+    list(as_table(rows, None, True, "Dept"))
+    assert caplog.text.count("distinct text") == bool(said)
+    assert said in caplog.text
+    assert not said or "(`text_column`), as `Message`" in caplog.text
+    list(as_table(texts))  # which have no column
+    assert caplog.text.count("distinct text") == bool(said)
 
 
 def test_a_column_of_sentences_is_no_column_of_ids(caplog):

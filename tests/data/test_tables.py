@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from qpr_jax.data.columns import read_rows, table_files, write_tsv
-from qpr_jax.data.decoding import FORMATS
+from qpr_jax.data.columns import read_rows, write_tsv
+from qpr_jax.data.decoding import FORMATS, table_files
 from qpr_jax.data.entries import Entry
 from qpr_jax.data.tables import read_table
 from qpr_jax.errors import UserError
