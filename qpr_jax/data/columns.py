@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from qpr_jax import kinds
-from qpr_jax.data.decoding import FORMATS, decode_rows, format_of, table_files
+from qpr_jax.data.decoding import FORMATS, decode_rows, format_of, refuse_code, table_files
 from qpr_jax.data.typed_rows import (
     ID_NAMES,
     NO_JSON,
@@ -65,6 +65,8 @@ def read_rows(
     kind, source = format or format_of(path) or "lines", input_name(path)
     if kind not in FORMATS:
         raise UserError(f"expected one of {', '.join(FORMATS)}, got {format!r}", setting="format")
+    if kind == "lines" and not format:
+        refuse_code(path)
     if kind == "parquet" and os.path.isdir(path):
         read = functools.partial(read_rows, columns=columns, format=kind, remedy=remedy)
         rows = itertools.chain.from_iterable(map(read, table_files([path], format=kind)))

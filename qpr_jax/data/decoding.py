@@ -41,6 +41,10 @@ log = logging.getLogger("qpr_jax")
 FORMATS = ("lines", "tsv", "csv", "jsonl", "json", "parquet", "arrow")
 _SUFFIXES = {"feather": "arrow", "ipc": "arrow", "arrows": "arrow"}
 _SUFFIXES |= {"ndjson": "jsonl", "pq": "parquet"}
+_CODE = re.compile(  # suffixes
+    r"pyi?|ipynb|[mc]?jsx?|tsx?|css|html?|xml|sh|bash|bat|ps1|sql|[ch]|[ch]pp|cc|cs|java|go|rs|rb|"
+    r"php|pl|r|lua|swift|kt|scala|tex"
+)
 _TEXTS = re.compile(r"\.txt(\.gz|\.zst)?$")
 
 _START = 1 << 16  # bytes that show the encoding and the line ends
@@ -64,10 +68,22 @@ def format_of(path: StrPath) -> str:
 
 def format_of_name(path: StrPath) -> str:
     """Return the format of tables that a suffix says, also before .gz and .zst; "" for none."""
-    base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")
-    kind = os.path.splitext(base)[1].removeprefix(".")
-    kind = _SUFFIXES.get(kind, kind)
+    kind = _SUFFIXES.get(_suffix(path), _suffix(path))
     return kind if kind in FORMATS[1:] else ""
+
+
+def _suffix(path: StrPath) -> str:
+    base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")
+    return os.path.splitext(base)[1].removeprefix(".")
+
+
+def refuse_code(path: str) -> None:
+    """Raise a UserError for a file that has no rows of text, as its suffix says."""
+    if _CODE.fullmatch(suffix := _suffix(path)):
+        what = f"{path}: expected a table or lines of text, got source code (.{suffix})"
+        tables = ", ".join(f".{kind}" for kind in FORMATS[1:])
+        remedy = f"name a table ({tables}), or its format with `format`, lines if it is text"
+        raise UserError(what, remedy=remedy)
 
 
 def table_files(paths: Sequence[StrPath], *, format: str = "") -> tuple[str, ...]:

@@ -258,6 +258,8 @@ WRONG = [
     ("a.xlsx", "PK", "a spreadsheet or another format; decompress it, or export it as CSV"),
     ("a.pdf", "%PDF-1.7", "a spreadsheet or another format; decompress it, or export it as CSV"),
     ("a.csv", "PAR1", "expected text, got Parquet; name its format with `format=.parquet.`"),
+    ("gen.py", "import os\n", r"expected a table or lines of text, got source code \(.py\); name"),
+    ("a.SQL.gz", "x\n", r"\(.sql\); name a table \(.tsv, .*\), or its format with `format`, lines"),
     ("a.txt", "id,question\n", "expected lines of text, got what looks like csv; name"),
     ("a.txt", "Ticket\tCustomer question\n", "expected lines of text, got what looks like tsv"),
     ("a.txt", '{"question": "a"}\n', "expected lines of text, got what looks like jsonl"),
