@@ -36,6 +36,7 @@ SKIP = "skip bad rows (`skip_bad_rows=True`)"
 
 _PANDAS_INDEX = "__index_level_"  # in a Parquet file, an index without a name
 NAME_TEXT = "name the question's column (`text_column`)"
+_BODIES = ("body", "content")  # names of texts where no other is
 _NAME_ID = "name the id's column (`id_column`)"
 _NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
 WATCHED = 3  # rows of which all have an odd text or id
@@ -245,7 +246,8 @@ class Columns:
         text = self.text or (like.text if like.text in names else "")
         text = text or _usual(names, TEXT_NAMES, start, NAME_TEXT)
         like_text = [name for name in dict.fromkeys(names) if not text and is_text_name(name)]
-        if in_text and any(name and not re.search(r"[^\W\d_]", name) for name in names):
+        like_text = like_text or [name for name in names if name.strip().lower() in _BODIES]
+        if in_text and any(name and not re.search(r"[^\W\d_]|^#$", name) for name in names):
             like_text = []  # a name without a letter is a cell: there is no header
         if len(names) == 1 and not in_text and names[0].lower() not in ID_NAMES:
             like_text = [*names]

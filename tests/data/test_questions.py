@@ -160,6 +160,18 @@ def test_names_of_texts_come_first_where_there_are_several():
     check_refused(lambda row: [*as_entries([row])], (row, said))
 
 
+def test_a_body_is_the_question_where_no_other_column_is(tmp_path):
+    for name in ("Body", "content "):
+        assert next(as_entries([{"from": "7", name: "how?"}])).question == "how?"
+        (tmp_path / "a.csv").write_text(f"#,{name}\n7,how?\n")
+        assert read_table(tmp_path / "a.csv").texts == ["how?"]
+        row = {name: "7", "Last message": "a"}
+        assert next(as_entries([row])).question == "a"
+    said = "expected a column of questions .* got `body`, `content`, `from`; name the question's"
+    row = {"from": "7", "body": "a", "content": "b"}
+    check_refused(lambda row: [*as_entries([row])], (row, said))
+
+
 def test_a_first_row_with_a_number_is_no_header(tmp_path):
     (tmp_path / "a.csv").write_text("12,change my text\n13,where is it\n")
     check_refused(lambda path: [*read_table(path)], (tmp_path / "a.csv", "expected a column of"))
