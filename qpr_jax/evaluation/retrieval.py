@@ -147,9 +147,9 @@ def answer_scores(first: Sequence[Hit | None], answered: np.ndarray) -> dict[str
 
     Returns:
       `unanswered`, the number of queries without an answer; `roc_auc` of the score, or of the
-      distance where there is no score; `accuracy` of `Hit.close`, and the `best_min_score`, at
-      which the accuracy is `best_accuracy`. All three are None without scores, the last two where
-      the ROC AUC may be chance (Mann and Whitney, 1947): `no_min_score` says so.
+      distance where there is no score. With scores, also the `accuracy` of `Hit.close`, and the
+      `best_min_score`, at which the accuracy is `best_accuracy`; both are None where the ROC AUC
+      may be chance (Mann and Whitney, 1947). `no_min_score` says why there is none.
     """
     scored = any(hit is not None and hit.score is not None for hit in first)
     strengths = np.array(
@@ -159,11 +159,11 @@ def answer_scores(first: Sequence[Hit | None], answered: np.ndarray) -> dict[str
     auc = roc_auc(-strengths[answered], -strengths[~answered])
     count, others = int(answered.sum()), int((~answered).sum())
     chance = 0.5 + 2 * math.sqrt((len(first) + 1) / (12 * count * others))
-    none = dict.fromkeys(("accuracy", "best_min_score", "best_accuracy"))
-    scores: dict[str, Any] = {"unanswered": others, "roc_auc": auc, **none}
+    scores: dict[str, Any] = {"unanswered": others, "roc_auc": auc}
     if not scored:
         return scores | {"no_min_score": "hits in the order of distance have no score"}
     scores["accuracy"] = float(((strengths >= CLOSE) == answered).mean())
+    scores |= dict.fromkeys(("best_min_score", "best_accuracy"))
     if auc <= chance:
         what = f"with {counted(count, 'query')} that have an answer and {others:,} without, a ROC "
         what += f"AUC up to {min(chance, 1):.2f} may be chance; ask more of both kinds"
