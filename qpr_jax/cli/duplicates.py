@@ -30,19 +30,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
-_ELSEWHERE = "share of right pairs on half of ten other tables"
+_ELSEWHERE = "share of right pairs (middle half of ten other tables)"
 _SHOWN, _WIDTH = 5, 70  # pairs in the summary, and characters of a text
 _SUMMARY = (
     "pairs: {pairs:,}; copies: {copies:,}; groups: {groups:,}, with {grouped_questions:,} rows; "
     "rows left: {kept:,} of {questions:,}"
 )
 _NEXT = (
-    "next: `qpr review %s` shows you ten pairs of each threshold; with your answers it says how "
-    "many are right in this table"
-)
-_BEFORE = (
-    "check the pairs before you delete rows: on half of ten other tables, %s to %s of them were "
-    "wrong"
+    "next: check the pairs before you delete rows: `qpr review %s` shows you ten pairs of each "
+    "threshold; with your answers it says how many are right in this table"
 )
 _OUT = "Output folder.  [default: NAME_duplicates beside QUESTIONS]"
 _ENCODER = "Name, folder.  [default: of --incremental; minilm; above 50,000 rows open_student]"
@@ -234,7 +230,7 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
         _show(f"score {pair.score or 0:.3f}", pair[4:])
     for row, following in itertools.pairwise([*swept, {"weakest": None}]):
         if row["weakest"] not in (None, following["weakest"]):
-            _show(f"last pair with --threshold {row['threshold']:g}", row["weakest"])
+            _show(f"the least sure pair from --threshold {row['threshold']:g} on", row["weakest"])
     farthest = [] if swept else heapq.nlargest(_SHOWN, no_copies, key=lambda pair: pair.distance)
     for pair in farthest:
         _show(f"farthest, distance {pair.distance:.3f}", pair[4:])
@@ -242,10 +238,6 @@ def _summarize(out: str, info: dict[str, Any], found: Pairs) -> None:
         log.info("share of right pairs: %s", precision_text(judged[0]))
     elif info["pairs"]:
         log.info(_NEXT, out)
-        for row in swept:
-            if row["threshold"] == info["threshold"] and row["precision"]:
-                low, high = (f"{1 - share:.0%}" for share in reversed(row["precision"]))
-                log.info(_BEFORE, low, high)
     elif any(row["pairs"] for row in swept):
         log.info("next: a lower --threshold finds pairs, as the table says")
     elif swept and info["texts"] > 1:

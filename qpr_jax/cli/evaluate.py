@@ -292,7 +292,8 @@ def calibrate(
     for name in ("before", "after"):
         log.info("held-out labels, %s: %s", name, _fit_text(facts, name))
     if facts["lower"]:
-        log.info("to find as many duplicates as before: %s", _fit_text(facts, "lower"))
+        name = "after, with a lower threshold that finds as many duplicates as before"
+        log.info("held-out labels, %s: %s", name, _fit_text(facts, "lower"))
     if facts["after"]["brier"] >= facts["after"]["base_brier"]:
         log.warning(
             "the new scores tell duplicates from others no better than chance: judge more found "

@@ -78,14 +78,11 @@ def test_a_table_alone_gets_a_folder_and_a_summary(refused, done, run, tmp_path)
     assert "`qpr review t_duplicates` shows you" in stderr
     (tmp_path / "c.csv").write_text("question\ncook\nCook!\nplay a\nplay the game\nfly\n")
     _, stderr = done("duplicates", "c.csv", "--encoder", "open_student")
-    assert (
-        "--threshold     pairs    groups  rows left  share of right pairs on half of ten other"
-        in stderr
-    )
+    assert "--threshold     pairs    groups  rows left  share of right pairs (middle half" in stderr
     rows = [line.split()[1:] for line in stderr.splitlines() if " to 0." in line]
     assert [row[0] for row in rows] == ["0.3", "0.5", "0.7", "0.9"]
-    (weakest,) = (line for line in stderr.splitlines() if "last pair with" in line)
-    assert weakest.endswith("--threshold 0.9: play a | play the game")
+    (weakest,) = (line for line in stderr.splitlines() if "least sure pair from" in line)
+    assert weakest.endswith("--threshold 0.9 on: play a | play the game")
     for texts, threshold, said in (
         ("play a\nplay the game", 0.95, "next: a lower --threshold finds pairs"),
         ("cook\nfly to the moon", 0.5, "next: `--threshold 0.05` shows the pairs"),
@@ -111,15 +108,14 @@ def test_the_folder_of_the_shell_gets_a_folder_beside_it(done, run, tmp_path, mo
     assert (tmp_path / "here_duplicates" / "pairs.csv").exists()
 
 
-def test_a_summary_says_how_many_rows_to_delete_may_be_wrong(done, tmp_path):
-    (tmp_path / "t.csv").write_text(
-        "question\ndelete my account\nHow do I delete an account?\nfly\n"
-    )
+def test_a_summary_says_how_often_pairs_of_other_tables_were_right(done, tmp_path):
+    rows = "question\ndelete my account\nHow do I delete an account?\nfly\n"
+    (tmp_path / "t.csv").write_text(rows)
     model = qpr_jax.Retriever.load("minilm").pair_model
-    low, high = (f"{1 - share:.0%}" for share in reversed(model.precisions["0.5"]))
-    said = f"on half of ten other tables, {low} to {high} of them were wrong"
-    assert said in done("duplicates", "t.csv")[1]
-    assert "of them were wrong" not in done("duplicates", "t.csv", "--threshold", 0.45)[1]
+    low, high = model.precisions["0.5"]
+    said = done("duplicates", "t.csv")[1]
+    assert f"  {low:.2f} to {high:.2f}\n" in said
+    assert "check the pairs before you delete rows: `qpr review t_duplicates` shows" in said
 
 
 def test_every_format_says_the_same(done, calibrated_run, table, tmp_path):
