@@ -1,10 +1,11 @@
-"""What a path holds, of the things that are read and written here, and where to get another one."""
+"""What a path holds, and a column by its name, of what is read and written here."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import pathlib
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -68,6 +69,23 @@ _SUGGESTED = {  # what is wanted -> kinds of paths with it; of all others files 
 }
 _START = 1 << 14  # bytes of a file that have its first line
 
+_TEXT_NAMES = (
+    "question text query title sentence questions queries prompt utterance subject question_text "
+    "query_text question_title"
+)
+TEXT_NAMES = tuple(_TEXT_NAMES.split())  # usual names of the question's column
+ID_NAMES = ("id", "qid", "_id", "question_id", "query_id", "uuid")
+_NOUN = (
+    "questions? quer(?:y|ies) texts? titles? sentences? prompts? utterances? subjects? messages? "
+    "[ei]nquir(?:y|ies) phrases?"
+).replace(" ", "|")
+# What stands before the noun where the column is no question, and after it where it is one.
+_OTHERS = "are|avg|by|count|date|has|id|is|n|nr|num|number|of|per|total|was|answers?|repl(?:y|ies)"
+_KINDS = "asked|body|clean|content|en|line|original|raw|string"
+_TEXT_NAME = re.compile(
+    rf"(?:(?!(?:{_OTHERS}) )\S+ )*(?:{_NOUN})(?: (?:{_KINDS}))*(?: (?:of|from|for|to) .+)?"
+)
+
 
 def kind_of(path: StrPath) -> str:
     """Return what a file or a folder holds, one of the names above; "" where that is not clear."""
@@ -95,6 +113,18 @@ def kind_of(path: StrPath) -> str:
 def kind_of_columns(names: str | Sequence[str]) -> str:
     """Return what a table with these columns holds, or one with this line of their names."""
     return next((kind for kind, words in _FILES if all(word in names for word in words)), TABLE)
+
+
+def is_text_name(name: str) -> bool:
+    """Return whether a column's name is a noun for a question, as `customerQuestion`.
+
+    So are `Text of the mail` and `message_body`, but not `question_id` or `date of message`.
+    """
+    split = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
+    words = re.findall(r"[^\W_]+", split.lower())
+    # With other signs, the name may be several names, or a text.
+    is_plain = len(words) <= 4 and not re.search(r"[^\w\s.()/'&-]", name.strip().rstrip(":*"))
+    return is_plain and _TEXT_NAME.fullmatch(" ".join(words)) is not None
 
 
 def instead(wanted: str, path: StrPath = "", kind: str = "") -> str:

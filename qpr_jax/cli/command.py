@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qpr_jax.data.columns import tsv_cell
+from qpr_jax.data.columns import one_column, tsv_cell
 from qpr_jax.data.decoding import FORMATS, table_files
-from qpr_jax.data.tables import Table, one_column, read_table
+from qpr_jax.data.tables import Table, read_table
 from qpr_jax.data.typed_rows import STANDARD_INPUT
 from qpr_jax.errors import UserError, printable, printable_json
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import json
@@ -14,19 +13,18 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from qpr_jax import kinds
-from qpr_jax.data.decoding import FORMATS, decode_rows, format_of, refuse_code, table_files
-from qpr_jax.data.typed_rows import (
-    ID_NAMES,
-    NO_JSON,
-    TEXT_NAMES,
-    Choose,
-    Fields,
-    Rows,
-    input_name,
-    is_text_name,
+from qpr_jax.data.decoding import (
+    FORMATS,
+    decode_rows,
+    format_of,
+    refuse_code,
+    table_files,
+    table_format,
 )
+from qpr_jax.data.typed_rows import Choose, Fields, Rows, input_name
 from qpr_jax.errors import UserError, counted, did_you_mean, short
 from qpr_jax.files import StrPath, write_atomically
+from qpr_jax.kinds import ID_NAMES, TEXT_NAMES, is_text_name
 from qpr_jax.text.tokenizer import replace_surrogates
 
 log = logging.getLogger("qpr_jax")
@@ -87,28 +85,13 @@ def read_rows(
     for line, row in decode_rows(path, kind, choose):
         if kind == "lines" and line == 1 and not format and isinstance(row, dict):
             (text,) = row.values()
-            if like := _table_format(text):
+            if like := table_format(text):
                 what = f"{source}: expected lines of text, got what looks like {like}"
                 remedy = "name its format with `format`, lines if it is text"
                 raise UserError(what, remedy=remedy)
         names = [] if callable(columns) or isinstance(row, str) else columns
         missing = [name for name in names if name not in row]  # of JSON
         yield line, f"expected the key `{missing[0]}`, got {short(sorted(row))}" if missing else row
-
-
-def _table_format(line: str) -> str:
-    """Return the format of a table that begins with this line, if it looks like one; else ""."""
-    with contextlib.suppress(*NO_JSON):
-        value = json.loads(line)
-        if isinstance(value, dict) and value:
-            return "jsonl"
-    cells = [cell.strip('" \r').lower() for cell in re.split("[\t,;]", line)]
-    short_cells = all(len(cell.split()) <= 3 and "?" not in cell for cell in cells)
-    # A sentence has commas, but no tabs: a word of a name is enough between these.
-    names = re.split(r"\W+", line.lower()) if "\t" in line else cells
-    if len(cells) > 1 and short_cells and not {*names}.isdisjoint((*TEXT_NAMES, "question1")):
-        return "tsv" if "\t" in line else "csv"
-    return ""
 
 
 def read_values(
@@ -282,6 +265,26 @@ def _usual(names: Sequence[str], usual: Sequence[str], start: str, remedy: str) 
         what = f"{start}expected one column of the {usual[0]}, got {listed(found)}"
         raise UserError(what, remedy=remedy)
     return (*best, *found, "")[0]
+
+
+def text_and_more(columns: str | Sequence[str] | None) -> tuple[str, tuple[str, ...]]:
+    """Return the column of the question, "" for that of a usual name, and those of other texts."""
+    names = columns if isinstance(columns, list | tuple) else [columns]
+    first, *more = ("" if name is None else str(name) for name in names or [None])
+    if len({first, *more}) <= len(more) or "" in more:
+        what = f"expected distinct columns, got {short([*names])}"
+        raise UserError(what, setting="text_column")
+    return first, tuple(more)
+
+
+def one_column(columns: str | Sequence[str] | None) -> str:
+    """Return the column of the question, as `text_and_more`; UserError for several."""
+    first, more = text_and_more(columns)
+    if more:
+        what = "expected one column, got several, which only an index compares"
+        remedy = "name the one that says most, or join them in one column of the table"
+        raise UserError(what, setting="text_column", remedy=remedy)
+    return first
 
 
 def check_columns(

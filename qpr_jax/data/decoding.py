@@ -22,6 +22,7 @@ from qpr_jax import kinds
 from qpr_jax.data.separated import Cells, find_separator, read_cells
 from qpr_jax.data.typed_rows import (
     ARROW,
+    NO_JSON,
     NOT_UTF8,
     STANDARD_INPUT,
     Choose,
@@ -34,6 +35,7 @@ from qpr_jax.data.typed_rows import (
 )
 from qpr_jax.errors import UserError, short, shortened
 from qpr_jax.files import StrPath
+from qpr_jax.kinds import TEXT_NAMES
 from qpr_jax.text.cleaning import without_unseen
 
 log = logging.getLogger("qpr_jax")
@@ -75,6 +77,21 @@ def format_of_name(path: StrPath) -> str:
 def _suffix(path: StrPath) -> str:
     base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")
     return os.path.splitext(base)[1].removeprefix(".")
+
+
+def table_format(line: str) -> str:
+    """Return the format of a table that begins with this line, if it looks like one; else ""."""
+    with contextlib.suppress(*NO_JSON):
+        value = json.loads(line)
+        if isinstance(value, dict) and value:
+            return "jsonl"
+    cells = [cell.strip('" \r').lower() for cell in re.split("[\t,;]", line)]
+    short_cells = all(len(cell.split()) <= 3 and "?" not in cell for cell in cells)
+    # A sentence has commas, but no tabs: a word of a name is enough between these.
+    names = re.split(r"\W+", line.lower()) if "\t" in line else cells
+    if len(cells) > 1 and short_cells and not {*names}.isdisjoint((*TEXT_NAMES, "question1")):
+        return "tsv" if "\t" in line else "csv"
+    return ""
 
 
 def refuse_code(path: str) -> None:

@@ -10,8 +10,9 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 
-from qpr_jax.data.typed_rows import ID_NAMES, TEXT_NAMES, Line
+from qpr_jax.data.typed_rows import Line
 from qpr_jax.errors import UserError
+from qpr_jax.kinds import ID_NAMES, TEXT_NAMES
 
 log = logging.getLogger("qpr_jax")
 

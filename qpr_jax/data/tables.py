@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, Any
 
 from qpr_jax import kinds
-from qpr_jax.data.columns import BadRows, Columns, listed, read_rows
+from qpr_jax.data.columns import BadRows, Columns, listed, one_column, read_rows, text_and_more
 from qpr_jax.data.decoding import format_of, format_of_name
 from qpr_jax.data.entries import (
     Entry,
@@ -292,29 +292,10 @@ def is_path(questions: Any) -> bool:
     )
 
 
-def text_and_more(columns: str | Sequence[str] | None) -> tuple[str, tuple[str, ...]]:
-    """Return the column of the question, "" for that of a usual name, and those of other texts."""
-    names = columns if isinstance(columns, list | tuple) else [columns]
-    first, *more = ("" if name is None else str(name) for name in names or [None])
-    if len({first, *more}) <= len(more) or "" in more:
-        what = f"expected distinct columns, got {short([*names])}"
-        raise UserError(what, setting="text_column")
-    return first, tuple(more)
-
-
-def one_column(columns: str | Sequence[str] | None) -> str:
-    """Return the column of the question, as `text_and_more`; UserError for several."""
-    first, more = text_and_more(columns)
-    if more:
-        what = "expected one column, got several, which only an index compares"
-        remedy = "name the one that says most, or join them in one column of the table"
-        raise UserError(what, setting="text_column", remedy=remedy)
-    return first
-
-
 def as_queries(queries: Any, text_column: str | None = None) -> list[str]:
     """Return the texts of a table, a Path, an iterable of strings or mappings, or one string."""
-    one_column(text_column)
+    if text_column is not None:
+        one_column(text_column)
     if isinstance(queries, str):
         return [queries]
     if not is_table(queries) and not is_path(queries):

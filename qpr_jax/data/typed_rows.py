@@ -11,31 +11,15 @@ import itertools
 import json
 import logging
 import os
-import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from qpr_jax.errors import UserError, needs, short, shortened
+from qpr_jax.kinds import ID_NAMES, TEXT_NAMES
 
 log = logging.getLogger("qpr_jax")
 
-_TEXT_NAMES = (
-    "question text query title sentence questions queries prompt utterance subject question_text "
-    "query_text question_title"
-)
-TEXT_NAMES = tuple(_TEXT_NAMES.split())  # usual names of the question's column
-ID_NAMES = ("id", "qid", "_id", "question_id", "query_id", "uuid")
-_NOUN = (
-    "questions? quer(?:y|ies) texts? titles? sentences? prompts? utterances? subjects? messages? "
-    "[ei]nquir(?:y|ies) phrases?"
-).replace(" ", "|")
-# What stands before the noun where the column is no question, and after it where it is one.
-_OTHERS = "are|avg|by|count|date|has|id|is|n|nr|num|number|of|per|total|was|answers?|repl(?:y|ies)"
-_KINDS = "asked|body|clean|content|en|line|original|raw|string"
-_TEXT_NAME = re.compile(
-    rf"(?:(?!(?:{_OTHERS}) )\S+ )*(?:{_NOUN})(?: (?:{_KINDS}))*(?: (?:of|from|for|to) .+)?"
-)
 NO_JSON = (ValueError, RecursionError, MemoryError)  # what `json.loads` raises
 
 _ROWS = ("data", "rows", "records", "items", "results", "hits", "questions")  # arrays of rows
@@ -126,18 +110,6 @@ def _rows_of(document: Any, source: str) -> Iterable[object]:
     elif not is_row and all(isinstance(value, dict) for value in values):
         return _nested_rows(document, source)
     return [document]
-
-
-def is_text_name(name: str) -> bool:
-    """Return whether a column's name is a noun for a question, as `customerQuestion`.
-
-    So are `Text of the mail` and `message_body`, but not `question_id` or `date of message`.
-    """
-    split = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
-    words = re.findall(r"[^\W_]+", split.lower())
-    # With other signs, the name may be several names, or a text.
-    is_plain = len(words) <= 4 and not re.search(r"[^\w\s.()/'&-]", name.strip().rstrip(":*"))
-    return is_plain and _TEXT_NAME.fullmatch(" ".join(words)) is not None
 
 
 def _usual(names: Iterable[str]) -> list[str]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from qpr_jax.data.columns import one_column
 from qpr_jax.data.entries import Id, first_repeated
-from qpr_jax.data.tables import Table, as_table, one_column
+from qpr_jax.data.tables import Table, as_table
 from qpr_jax.duplicates.groups import row_order
 from qpr_jax.duplicates.pairs import THRESHOLD, Pairs
 from qpr_jax.duplicates.rows import (
