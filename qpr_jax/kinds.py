@@ -85,6 +85,10 @@ _KINDS = "asked|body|clean|content|en|line|original|raw|string"
 _TEXT_NAME = re.compile(
     rf"(?:(?!(?:{_OTHERS}) )\S+ )*(?:{_NOUN})(?: (?:{_KINDS}))*(?: (?:of|from|for|to) .+)?"
 )
+_ID_NAME = re.compile(
+    r"(?:(?:case|faq|incident|[ei]nquiry|issue|message|query|question|reference|ref|request|"
+    r"ticket) )+(?:code|id|key|no|nr|num|number|reference|ref)|key|reference|ref"
+)
 
 
 def kind_of(path: StrPath) -> str:
@@ -120,11 +124,23 @@ def is_text_name(name: str) -> bool:
 
     So are `Text of the mail` and `message_body`, but not `question_id` or `date of message`.
     """
-    split = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
-    words = re.findall(r"[^\W_]+", split.lower())
+    words = _words(name)
     # With other signs, the name may be several names, or a text.
     is_plain = len(words) <= 4 and not re.search(r"[^\w\s.()/'&-]", name.strip().rstrip(":*"))
     return is_plain and _TEXT_NAME.fullmatch(" ".join(words)) is not None
+
+
+def is_id_name(name: str) -> bool:
+    """Return whether a column's name is that of ids of questions, as `Ticket No` or `Case #`.
+
+    Neither are ids of other things, as `order number`, nor counters of rows, as `No`.
+    """
+    return _ID_NAME.fullmatch(" ".join(_words(name.replace("#", " no ")))) is not None
+
+
+def _words(name: str) -> list[str]:
+    split = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
+    return re.findall(r"[^\W_]+", split.lower())
 
 
 def instead(wanted: str, path: StrPath = "", kind: str = "") -> str:

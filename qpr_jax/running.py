@@ -131,6 +131,21 @@ def _say_uncached() -> None:
     log.warning(text + "a folder that can be written")
 
 
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Context in which this thread logs nothing."""
+    this = threading.get_ident()
+
+    def keep(record: logging.LogRecord) -> bool:
+        return record.thread != this
+
+    log.addFilter(keep)
+    try:
+        yield
+    finally:
+        log.removeFilter(keep)
+
+
 def with_progress(items: Iterable[T], label: str) -> Iterator[T]:
     """Yield the items and show how many have passed."""
     with progress(label) as show:

@@ -83,7 +83,7 @@ def encode_parquet(
       out: a folder; `vector` is a list of d float32. Parts that a former call wrote are kept where
         the source is the same; UserError if it had another encoder or other settings.
       encoder: as in `locations.read_encoder`.
-      text_column: of the questions; if empty, that with a usual name (`data.columns.TEXT_NAMES`).
+      text_column: of the questions; if empty, that with a usual name (`kinds.TEXT_NAMES`).
       skip_bad_rows: leave out rows without a question, instead of a UserError.
       spark: the master, as of `data.spark.open_session`; if empty, this process encodes.
     """

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.columns import read_rows, write_json_lines, write_tsv
+from qpr_jax.data.columns import read_rows, write_tsv
 from qpr_jax.data.question_pairs import (
     PAIRS_HEADER,
     QuestionPairs,
@@ -29,6 +29,7 @@ from qpr_jax.data.question_pairs import (
     transitive_clusters,
 )
 from qpr_jax.data.splits import group_questions
+from qpr_jax.data.typed_rows import write_json_lines
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, replace_folder, write_json
 from qpr_jax.text.tokenizer import normalized_text, replace_surrogates

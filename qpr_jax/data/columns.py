@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from qpr_jax import kinds
@@ -21,11 +20,10 @@ from qpr_jax.data.decoding import (
     table_files,
     table_format,
 )
-from qpr_jax.data.typed_rows import Choose, Fields, Rows, input_name
+from qpr_jax.data.typed_rows import Choose, Fields, Read, Rows, found_id, input_name
 from qpr_jax.errors import UserError, counted, did_you_mean, short
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.kinds import ID_NAMES, TEXT_NAMES, is_text_name
-from qpr_jax.text.tokenizer import replace_surrogates
 
 log = logging.getLogger("qpr_jax")
 
@@ -92,6 +90,17 @@ def read_rows(
         names = [] if callable(columns) or isinstance(row, str) else columns
         missing = [name for name in names if name not in row]  # of JSON
         yield line, f"expected the key `{missing[0]}`, got {short(sorted(row))}" if missing else row
+
+
+def read_again(files: Sequence[str], format: str) -> Read | None:
+    """Return what reads the rows of tables; None for lines, and for a pipe, which is read once."""
+    if any((format or format_of(f) or "lines") == "lines" for f in files):
+        return None
+    if not all(os.path.isfile(file) or os.path.isdir(file) for file in files):
+        return None
+    return lambda choose: itertools.chain.from_iterable(
+        read_rows(file, choose, format=format) for file in files
+    )
 
 
 def read_values(
@@ -257,6 +266,16 @@ class Columns:
         return Columns(text, key, payload, more, None, tuple(n for n in names if n in chosen))
 
 
+def with_found_id(columns: Columns, again: Read | None) -> Columns:
+    """Name the column of ids where none is asked for; again: reads the rows, which are read again.
+
+    Not of a table for an index, in which other numbers may be the ids.
+    """
+    if again is None or columns.id != "" or columns.like is not None:
+        return columns
+    return replace(columns, id=found_id(again, columns.text))
+
+
 def _usual(names: Sequence[str], usual: Sequence[str], start: str, remedy: str) -> str:
     """Return the usual name, the first of `usual` first; "" for none, UserError for several."""
     found = [name for name in dict.fromkeys(names) if name.strip().lower() in usual]
@@ -323,13 +342,6 @@ def write_tsv(path: StrPath, header: Sequence[str], rows: Iterable[Sequence[obje
     with write_atomically(path, "w") as file:
         for row in itertools.chain([header], rows):
             file.write("\t".join(tsv_cell(f"{value}") for value in row) + "\n")
-
-
-def write_json_lines(path: StrPath, rows: Iterable[Mapping[str, object]]) -> None:
-    """Write a line of JSON for each row; lone surrogates become U+FFFD."""
-    with write_atomically(path, "w") as file:
-        for row in rows:
-            file.write(replace_surrogates(json.dumps(row, ensure_ascii=False)) + "\n")
 
 
 def tsv_cell(text: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.columns import read_values, write_json_lines, write_tsv
+from qpr_jax.data.columns import read_values, write_tsv
 from qpr_jax.data.decoding import table_files
 from qpr_jax.data.logs import (
     NAME_COLUMNS,
@@ -32,6 +32,7 @@ from qpr_jax.data.logs import (
 from qpr_jax.data.question_pairs import QuestionPairs
 from qpr_jax.data.spark import open_session
 from qpr_jax.data.splits import HELD_OUT, SPLITS, SplitData, Splits
+from qpr_jax.data.typed_rows import write_json_lines
 from qpr_jax.errors import UserError, counted
 from qpr_jax.files import (
     StrPath,

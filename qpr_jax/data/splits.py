@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.columns import write_json_lines, write_tsv
+from qpr_jax.data.columns import write_tsv
 from qpr_jax.data.question_pairs import (
     COLUMNS,
     QuestionPairs,
@@ -21,6 +21,7 @@ from qpr_jax.data.question_pairs import (
     say_joined,
     transitive_clusters,
 )
+from qpr_jax.data.typed_rows import write_json_lines
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.text.tokenizer import normalized_text

@@ -11,7 +11,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, Any
 
 from qpr_jax import kinds
-from qpr_jax.data.columns import BadRows, Columns, listed, one_column, read_rows, text_and_more
+from qpr_jax.data.columns import (
+    BadRows,
+    Columns,
+    listed,
+    one_column,
+    read_again,
+    read_rows,
+    text_and_more,
+    with_found_id,
+)
 from qpr_jax.data.decoding import format_of, format_of_name
 from qpr_jax.data.entries import (
     Entry,
@@ -25,9 +34,10 @@ from qpr_jax.data.entries import (
     with_ids,
     with_payload,
 )
-from qpr_jax.data.typed_rows import frame_rows, input_name, mapping_rows, select_rows
+from qpr_jax.data.typed_rows import frame_rows, input_name, mapping_rows, rows_again
 from qpr_jax.errors import UserError, needs, short
 from qpr_jax.files import StrPath
+from qpr_jax.results import select_rows
 from qpr_jax.running import with_progress
 from qpr_jax.text.cleaning import as_texts
 
@@ -53,7 +63,6 @@ class Table:
       where: what a UserError says before the line of a row, as `tickets.csv, line`.
       typed: whether `select` may give columns their own types.
       label: of the progress of a loop; "": none is shown.
-      named: the columns that are asked for by name.
     """
 
     def __init__(
@@ -61,9 +70,9 @@ class Table:
         read: Callable[[Note], Iterator[Entry]],
         where: str,
         files: tuple[str, Any] = ("", []),
-        named: Columns = DEFAULT,
+        named: Callable[[], Columns] = lambda: DEFAULT,
     ) -> None:
-        self._read, self.where, self._files, self.named = read, where, files, named
+        self._read, self.where, self._files, self._named = read, where, files, named
         self._noted: list[Columns] = []
         self.typed, self.label = True, ""
 
@@ -81,6 +90,11 @@ class Table:
             ids = f"ids from `{chosen.id}`" if chosen.id else "no ids"
             text, texts = "%s: questions from %s, %s, payload %s", (chosen.text, *chosen.more)
             log.info(text, name, listed(texts), ids, listed(chosen.kept))
+
+    @property
+    def named(self) -> Columns:
+        """The columns that are asked for by name, and that of the ids, if its values show it."""
+        return self._named()
 
     @property
     def chosen(self) -> Columns:
@@ -117,9 +131,7 @@ class Table:
         """Return the error of an id that a row before has, too."""
         key, first = id_key(value), ""
         if self._several:
-            is_same = self._places(
-                lambda _, entry: entry.id is not None and id_key(entry.id) == key
-            )
+            is_same = self._places(lambda _, e: e.id is not None and id_key(e.id) == key)
             first = f", first in {next(is_same)}"
         what = f"{self.place(row, line)}: the id {value} occurs twice{first}"
         remedy = "give each its own, name another column with `id_column`, or read none with "
@@ -136,7 +148,7 @@ class Table:
                 yield f"{names[-1]}, line {entry.line}"
 
     def select(self, rows: Sequence[int], names: Collection[str]) -> Any:
-        """Return rows and columns with their own types, as `frames.select_rows`; None: unknown."""
+        """Return rows and columns with their own types, as `results.select_rows`; None: unknown."""
         kind, files = self._files
         alike = len({(noted.text, noted.id) for noted in self._noted}) == 1
         if not self.typed or (kind and not (alike and len(self._noted) == len(files))):
@@ -173,7 +185,7 @@ def read_table(
         gzip and zstd are recognized by their first bytes.
       text: column of the question; if empty, that with a usual name, or the only one.
         Several: columns of its texts, for an index.
-      id: column of the id; if empty, that with a usual name (ID_NAMES), if any; None: no ids.
+      id: column of the id; if empty, that with a usual name, else as of `found_id`; None: no ids.
       payload: the columns that are kept: all others (True), none (False), or these.
       format: "lines" (a question in each; blank lines are skipped), "tsv", "csv" (both with a
         header), "jsonl" or "json" (an object in each line, or an array of them), "parquet" or
@@ -185,15 +197,16 @@ def read_table(
     paths = [path] if isinstance(path, str | os.PathLike) else path
     files, (first, more) = [os.fspath(file) for file in paths], text_and_more(text)
     columns = _keep(Columns(first, id, more=more, like=like), payload)
+    named = functools.cache(lambda: with_found_id(columns, read_again(files, format)))
 
     def read(note: Note) -> Iterator[Entry]:
         for file in files:
-            yield from _file_entries(file, columns, format, skip_bad_rows, note)
+            yield from _file_entries(file, named(), format, skip_bad_rows, note)
 
     kind = format or format_of(files[0]) or "lines"
     names = [*map(input_name, files)]
     names[_SHOWN_FILES:] = [f"{len(names) - _SHOWN_FILES} others"] * (len(names) > _SHOWN_FILES)
-    return Table(read, f"{', '.join(names)}, line", (kind, files), columns)
+    return Table(read, f"{', '.join(names)}, line", (kind, files), named)
 
 
 def _file_entries(
@@ -214,11 +227,24 @@ def as_table(
     files: tuple[str, Any] = ("", questions if is_table(questions) else None)
     if is_path(questions):
         files = format_of(questions) or "lines", [os.fspath(questions)]
-    read = functools.partial(as_entries, questions, *options, name=name, like=like)
-    text, key = [*options, None, None, None, None][2:4]
+    given: list[Any] = [*options, *(None, True, None, None, False)[len(options) :]]
+    ids, payload, text, key, skip = given
     first, more = text_and_more(text)
-    named = Columns(first, key, more=more)
-    return Table(lambda note: read(note=note), f"`{name}`, position", files, named)
+
+    @functools.cache
+    def named() -> Columns:
+        is_open = ids is None and key is None and row_labels(questions) is None
+        columns = Columns(first, "" if is_open else key, more=more, like=like)
+        if is_path(questions):
+            return with_found_id(columns, read_again(files[1], ""))
+        are_texts = isinstance(questions, list) and not isinstance((*questions[:1], "")[0], Mapping)
+        return columns if are_texts else with_found_id(columns, rows_again(questions, name))
+
+    def read(note: Note) -> Iterator[Entry]:
+        of = (named().id or None) if key is None else key
+        return as_entries(questions, ids, payload, text, of, skip, name=name, like=like, note=note)
+
+    return Table(read, f"`{name}`, position", files, named)
 
 
 def as_entries(
@@ -236,8 +262,7 @@ def as_entries(
     """Yield the questions of a table, of a file, or of an iterable of strings, mappings or entries.
 
     `is_path` says which strings are files. Arguments are those of `Retriever.build`. Without
-    `id_column` the index of a pandas table has the ids, unless it is 0, 1, 2, ...
-    or there is a column with a usual name.
+    `id_column` the index of pandas has the ids, unless it is 0, 1, 2, ... or a column is named so.
 
     name: of the argument, which a UserError names.
     like: as of `read_table`.
@@ -294,15 +319,13 @@ def is_path(questions: Any) -> bool:
 
 def as_queries(queries: Any, text_column: str | None = None) -> list[str]:
     """Return the texts of a table, a Path, an iterable of strings or mappings, or one string."""
-    if text_column is not None:
-        one_column(text_column)
     if isinstance(queries, str):
         return [queries]
     if not is_table(queries) and not is_path(queries):
         first, queries = peek(queries, "`queries`")
         if not isinstance(first, Mapping | Entry):
             return as_texts(queries, "queries")
-    entries = as_entries(queries, None, False, text_column, "", name="queries")
+    entries = as_entries(queries, None, False, one_column(text_column), "", name="queries")
     return [entry.question for entry in entries]
 
 

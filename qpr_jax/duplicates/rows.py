@@ -266,7 +266,8 @@ def require_column(name: str, kept: Collection[str], setting: str) -> None:
         columns = listed([shortened(column) for column in kept])
         what = f"expected a column `{shortened(name)}`{did_you_mean(name, kept)} that is kept with "
         what += "the questions, got "
-        raise UserError(what + columns, setting=setting, remedy="name another column")
+        remedy = 'name another column; that of the ids is kept with `id_column=""`'
+        raise UserError(what + columns, setting=setting, remedy=remedy)
 
 
 def _blocks(rows: list[Question], table: int, block_on: str | None, *, apart: bool) -> list[str]:

@@ -97,6 +97,7 @@ MISTAKES = (
     ("duplicates other.tsv --encoder run --out made", "other.tsv", "`qpr evaluate --task mining`"),
     ("duplicates t.csv --encoder run --out made --max-distance 1 --keep max:Vote", "`votes`?", ""),
     ("duplicates t.csv --encoder run --out made --max-distance 1 --keep max:likes", "`--keep`", ""),
+    ("duplicates t.csv --encoder run --out made --block-on id", "`id` that is", "`--no-ids`"),
     ("duplicates t.csv --out made --incremental mine --encoder run", "got encoder", "leave one"),
     (
         "duplicates t.csv --incremental gone --out made",
