@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from qpr_jax.data.typed_rows import ARROW, import_pyarrow
 from qpr_jax.errors import needs, shortened
 from qpr_jax.index.protocol import Hit
 
@@ -237,44 +236,3 @@ def _more(count: int, one: str, many: str) -> list[str]:
 
 def _count(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
-
-
-def select_rows(
-    source: Any, places: Sequence[int], rows: Iterable[int], names: Collection[str]
-) -> Any:
-    """Return rows and columns of a table with their own types, as a table of narwhals.
-
-    None where types are not known: of other formats, and of files of which rows were skipped.
-    source: a table in memory, or the format and the names of files. places: the positions of the
-    rows that were read; `rows` are some of these.
-    """
-    import narwhals.stable.v2 as nw
-
-    if isinstance(source, tuple):
-        kind, files = source
-        if kind not in ARROW:
-            return None
-        arrow = import_pyarrow(files[0])
-        import pyarrow.dataset
-
-        try:
-            data = pyarrow.dataset.dataset(files, format="ipc" if kind == "arrow" else kind)
-            source = data.to_table(columns=[name for name in data.schema.names if name in names])
-        except (arrow.ArrowException, OSError):  # compressed, a stream, or of several schemas
-            return None
-        places = range(len(source)) if len(source) == len(places) else []
-    frame = nw.from_native(source, pass_through=True)
-    if not isinstance(frame, nw.DataFrame) or not places:
-        return None
-    if frame.implementation.is_pyarrow():
-        frame = nw.from_native(_without_views(frame.to_native()))
-    columns = [number for number, name in enumerate(frame.columns) if f"{name}" in names]
-    return frame[[places[row] for row in rows], columns]
-
-
-def _without_views(table: Any) -> Any:
-    """Return a table of Arrow whose texts are no views, of which no rows can be taken."""
-    for at, column in enumerate(table.columns):
-        if plain := {"string_view": "string", "binary_view": "binary"}.get(f"{column.type}"):
-            table = table.set_column(at, table.column_names[at], column.cast(plain))
-    return table

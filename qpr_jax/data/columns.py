@@ -20,7 +20,8 @@ from qpr_jax.data.decoding import (
     table_files,
     table_format,
 )
-from qpr_jax.data.typed_rows import Choose, Fields, Read, Rows, found_id, input_name
+from qpr_jax.data.separated import found_id
+from qpr_jax.data.typed_rows import Choose, Fields, Read, Rows, input_name
 from qpr_jax.errors import UserError, counted, did_you_mean, short
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.kinds import ID_NAMES, TEXT_NAMES, is_text_name

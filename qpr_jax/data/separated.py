@@ -1,4 +1,4 @@
-"""Rows of CSV and TSV files: separators, quotes, and lines that a lone quote would swallow."""
+"""Rows of CSV and TSV files: separators, quotes, lone quotes; and a column of ids by its values."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import csv
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from qpr_jax.data.typed_rows import Line
+from qpr_jax.data.typed_rows import Line, Read
 from qpr_jax.errors import UserError
-from qpr_jax.kinds import ID_NAMES, TEXT_NAMES
+from qpr_jax.kinds import ID_NAMES, TEXT_NAMES, is_id_name
+from qpr_jax.running import quiet
 
 log = logging.getLogger("qpr_jax")
 
 Cells = list[str] | str  # of a row, or what is wrong
 
 _LONGEST_ROW = 5000  # lines of a row whose cells hold line ends
+_LONGEST_ID = 40  # characters
 _SHORT = 100_000  # characters of a row, which the csv of Python reads
 _SHOWN_LINES = 20  # that show the separator of a CSV file
 _SEPARATORS = ",;\t|\x01\x1f"  # that need no other sign of it
@@ -218,3 +220,35 @@ def _odd_separator(plain: list[str], source: str) -> str:
         what = f"{source}: expected a comma, a semicolon, a tab or | between columns; {signs!r} may"
         raise UserError(f"{what} be there", remedy=f"begin the file with the line `sep={signs}`")
     return ","
+
+
+def found_id(read: Read, text: str) -> str:
+    """Return the column of ids, if no name is usual, but one of ids of questions; else "".
+
+    It is the only such column with a short value in each row, and none twice.
+
+    Args:
+      read: reads the rows of a table, which are read again later.
+      text: the column of the question, if it is named.
+    """
+
+    def choose(names: Sequence[str]) -> list[str]:
+        usual = any(name.strip().lower() in ID_NAMES for name in names)
+        return [name for name in names if not usual and name != text and is_id_name(name)]
+
+    seen: dict[str, set[str]] | None = None
+    with quiet():
+        for _, row in read(choose):
+            if isinstance(row, str):  # what is wrong with it
+                continue
+            seen = {name: set() for name in choose([*row])} if seen is None else seen
+            for name in [*seen]:
+                value = row.get(name)
+                key = f"{value}".strip() if isinstance(value, str | int) else ""
+                if not 0 < len(key) <= _LONGEST_ID or key in seen[name]:
+                    del seen[name]
+                else:
+                    seen[name].add(key)
+            if not seen:
+                break
+    return next(iter(seen)) if seen and len(seen) == 1 else ""

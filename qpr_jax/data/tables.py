@@ -34,10 +34,9 @@ from qpr_jax.data.entries import (
     with_ids,
     with_payload,
 )
-from qpr_jax.data.typed_rows import frame_rows, input_name, mapping_rows, rows_again
+from qpr_jax.data.typed_rows import frame_rows, input_name, mapping_rows, rows_again, select_rows
 from qpr_jax.errors import UserError, needs, short
 from qpr_jax.files import StrPath
-from qpr_jax.results import select_rows
 from qpr_jax.running import with_progress
 from qpr_jax.text.cleaning import as_texts
 
@@ -148,7 +147,7 @@ class Table:
                 yield f"{names[-1]}, line {entry.line}"
 
     def select(self, rows: Sequence[int], names: Collection[str]) -> Any:
-        """Return rows and columns with their own types, as `results.select_rows`; None: unknown."""
+        """Return rows and columns with their own types, as `select_rows`; None: unknown."""
         kind, files = self._files
         alike = len({(noted.text, noted.id) for noted in self._noted}) == 1
         if not self.typed or (kind and not (alike and len(self._noted) == len(files))):

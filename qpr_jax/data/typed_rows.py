@@ -12,13 +12,12 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from qpr_jax.errors import UserError, needs, short, shortened
 from qpr_jax.files import StrPath, write_atomically
-from qpr_jax.kinds import ID_NAMES, TEXT_NAMES, is_id_name
-from qpr_jax.running import quiet
+from qpr_jax.kinds import ID_NAMES, TEXT_NAMES
 from qpr_jax.text.tokenizer import replace_surrogates
 
 log = logging.getLogger("qpr_jax")
@@ -27,7 +26,6 @@ NO_JSON = (ValueError, RecursionError, MemoryError)  # what `json.loads` raises
 
 _ROWS = ("data", "rows", "records", "items", "results", "hits", "questions")  # arrays of rows
 _DEEPEST = 4  # objects around an array of rows
-_LONGEST_ID = 40  # characters, where a column is found by its values
 _ORIENT = 'write the rows as `orient="records"` does'
 
 Line = tuple[int, str | UserError]  # its number from 1, and its text or why it cannot be read
@@ -299,33 +297,42 @@ def rows_again(questions: Any, name: str) -> Read | None:
     return (lambda choose: frame_rows(questions, choose, name)) if is_frame else None
 
 
-def found_id(read: Read, text: str) -> str:
-    """Return the column of ids, if no name is usual, but one of ids of questions; else "".
+def select_rows(
+    source: Any, places: Sequence[int], rows: Iterable[int], names: Collection[str]
+) -> Any:
+    """Return rows and columns of a table with their own types, as a table of narwhals.
 
-    It is the only such column with a short value in each row, and none twice.
-
-    Args:
-      read: reads the rows of a table, which are read again later.
-      text: the column of the question, if it is named.
+    None where types are not known: of other formats, and of files of which rows were skipped.
+    source: a table in memory, or the format and the names of files. places: the positions of the
+    rows that were read; `rows` are some of these.
     """
+    import narwhals.stable.v2 as nw
 
-    def choose(names: Sequence[str]) -> list[str]:
-        usual = any(name.strip().lower() in ID_NAMES for name in names)
-        return [name for name in names if not usual and name != text and is_id_name(name)]
+    if isinstance(source, tuple):
+        kind, files = source
+        if kind not in ARROW:
+            return None
+        arrow = import_pyarrow(files[0])
+        import pyarrow.dataset
 
-    seen: dict[str, set[str]] | None = None
-    with quiet():
-        for _, row in read(choose):
-            if isinstance(row, str):  # what is wrong with it
-                continue
-            seen = {name: set() for name in choose([*row])} if seen is None else seen
-            for name in [*seen]:
-                value = row.get(name)
-                key = f"{value}".strip() if isinstance(value, str | int) else ""
-                if not 0 < len(key) <= _LONGEST_ID or key in seen[name]:
-                    del seen[name]
-                else:
-                    seen[name].add(key)
-            if not seen:
-                break
-    return next(iter(seen)) if seen and len(seen) == 1 else ""
+        try:
+            data = pyarrow.dataset.dataset(files, format="ipc" if kind == "arrow" else kind)
+            source = data.to_table(columns=[name for name in data.schema.names if name in names])
+        except (arrow.ArrowException, OSError):  # compressed, a stream, or of several schemas
+            return None
+        places = range(len(source)) if len(source) == len(places) else []
+    frame = nw.from_native(source, pass_through=True)
+    if not isinstance(frame, nw.DataFrame) or not places:
+        return None
+    if frame.implementation.is_pyarrow():
+        frame = nw.from_native(_without_views(frame.to_native()))
+    columns = [number for number, name in enumerate(frame.columns) if f"{name}" in names]
+    return frame[[places[row] for row in rows], columns]
+
+
+def _without_views(table: Any) -> Any:
+    """Return a table of Arrow whose texts are no views, of which no rows can be taken."""
+    for at, column in enumerate(table.columns):
+        if plain := {"string_view": "string", "binary_view": "binary"}.get(f"{column.type}"):
+            table = table.set_column(at, table.column_names[at], column.cast(plain))
+    return table
