@@ -1,7 +1,8 @@
 """Write an encoder in the format of sentence-transformers with 8-bit weights for ONNX Runtime.
 
     pip install onnx
-    python -m experiments.eight_bits minilm_float32 --card experiments/minilm.md --out FOLDER
+    python -m experiments.eight_bits minilm_float32 --words open_student \\
+        --card experiments/minilm.md --out FOLDER
     python -m experiments.eight_bits all-mpnet-base-v2 --out runs/mpnet
 
 The first makes the packaged `minilm`, the second a stronger teacher, of a folder that is fetched by
@@ -30,6 +31,8 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.cli.program import run_program
+from qpr_jax.encoders.cnn_encoder import CnnEncoder
+from qpr_jax.encoders.encoder import Encoder
 from qpr_jax.encoders.load import load_encoder, save_encoder
 from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import INPUT, OnnxEncoder, TransformerEncoder
@@ -221,6 +224,15 @@ def in_eight_bits(encoder: TransformerEncoder) -> OnnxEncoder:
     return dataclasses.replace(built, settings=encoder.settings)
 
 
+def with_dictionary(converted: OnnxEncoder, other: Encoder) -> OnnxEncoder:
+    """Add the words of a convolutional encoder, then those that are word pieces."""
+    if not isinstance(other, CnnEncoder):
+        raise UserError(f"expected a convolutional encoder, which has words, got {other!r}")
+    words = [*other.vocabulary.words, *converted.words()]
+    lines = "".join(f"{word}\n" for word in dict.fromkeys(words) if word.isalpha())
+    return dataclasses.replace(converted, dictionary=lines.encode())
+
+
 def main() -> int:
     """Convert, and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -228,12 +240,15 @@ def main() -> int:
         "encoder", help="a run, a folder of a transformer or of an MPNet, or minilm_float32"
     )
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the result")
+    parser.add_argument("--words", help="the encoder whose words misspelled ones may mean")
     parser.add_argument("--card", type=pathlib.Path, help="model card")
     options = parser.parse_args()
     encoder = load_encoder(options.encoder)
     if not isinstance(encoder, TransformerEncoder):
         raise UserError(f"{options.encoder}: expected a transformer, got {encoder!r}")
     converted = in_eight_bits(encoder)
+    if options.words:
+        converted = with_dictionary(converted, load_encoder(options.words))
     card = options.card.read_text("utf-8") if options.card else ""
     save_encoder(options.out, converted, card=card.format(fingerprint=converted.fingerprint))
     return 0

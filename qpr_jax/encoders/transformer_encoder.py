@@ -31,17 +31,18 @@ from qpr_jax.encoders.sentence_transformers import (
 )
 from qpr_jax.errors import UserError, needs
 from qpr_jax.files import StrPath, read_manifest, read_verified
-from qpr_jax.models import BertShape
+from qpr_jax.models import BertShape, unit_rows
 from qpr_jax.running import cpu_count
 from qpr_jax.text.cleaning import as_texts
 from qpr_jax.text.tokenizer import WordPieces
+from qpr_jax.text.vocabulary import Spelling
 
 if TYPE_CHECKING:
     from qpr_jax.models.bert import Runtime
 
 FORMAT = "qpr_jax sentence model 1"
 ONNX_FORMAT = "qpr_jax onnx model 1"
-MODEL, SETTINGS = "model.onnx", "settings.json"
+MODEL, SETTINGS, WORDS = "model.onnx", "settings.json", "words.txt"
 INPUT = "input_ids"
 _FACTS = {
     "dimension": int,
@@ -183,6 +184,8 @@ class OnnxEncoder:
       tokenizer: a `tokenizer.json` of the library `tokenizers`.
       vocabulary_size: rows of the embedding table.
       settings: of its training, flat.
+      dictionary: words, the most frequent first, in lines of UTF-8. The vector of a text with a
+        word that may misspell one of them is the mean of those of the text and of its correction.
     """
 
     model: bytes = field(repr=False)
@@ -192,6 +195,7 @@ class OnnxEncoder:
     normalize: bool
     vocabulary_size: int
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    dictionary: bytes = field(default=b"", repr=False)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -201,9 +205,19 @@ class OnnxEncoder:
 
     def encode(self, questions: Sequence[str]) -> np.ndarray:
         """Encode any strings: float32 [n, d], in the order of the questions."""
-        ids, cut = self._pieces.id_lists(as_texts(questions), self.max_tokens)
+        texts = as_texts(questions)
+        ids, cut = self._pieces.id_lists(texts, self.max_tokens)
         if cut:
             say_cut(self, cut, len(ids))
+        vectors, corrected = self._encode(ids), [*map(self._spelling.corrected, texts)]
+        rows = [row for row, text in enumerate(texts) if corrected[row] != text]
+        if rows:
+            ids, _ = self._pieces.id_lists([corrected[row] for row in rows], self.max_tokens)
+            means = (vectors[rows] + self._encode(ids)) / 2
+            vectors[rows] = unit_rows(means) if self.normalize else means
+        return vectors
+
+    def _encode(self, ids: Sequence[Sequence[int]]) -> np.ndarray:
         vectors = np.empty((len(ids), self.dimension), np.float32)
 
         def encode(rows: np.ndarray) -> None:
@@ -220,10 +234,14 @@ class OnnxEncoder:
         return vectors
 
     def files(self) -> dict[str, bytes]:
-        """Return the contents of its folder: model.onnx, tokenizer.json and settings.json."""
+        """Return the contents of its folder: model.onnx, tokenizer.json, settings.json, words.txt.
+
+        The last is missing without a dictionary.
+        """
         facts = {name: getattr(self, name) for name in _FACTS}
         text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
-        return {MODEL: self.model, TOKENIZER: self.tokenizer, SETTINGS: text.encode()}
+        files = {MODEL: self.model, TOKENIZER: self.tokenizer, SETTINGS: text.encode()}
+        return files | ({WORDS: self.dictionary} if self.dictionary else {})
 
     def manifest(self) -> dict[str, Any]:
         """Return the format of its folder."""
@@ -254,6 +272,10 @@ class OnnxEncoder:
     @functools.cached_property
     def _pieces(self) -> WordPieces:
         return WordPieces(self.tokenizer, self.vocabulary_size)
+
+    @functools.cached_property
+    def _spelling(self) -> Spelling:
+        return Spelling(self.dictionary.decode("utf-8", "replace").split())
 
     @functools.cached_property
     def _session(self) -> Any:
@@ -292,4 +314,5 @@ def read_onnx(folder: StrPath) -> OnnxEncoder:
     manifest = read_manifest(folder, format=ONNX_FORMAT)
     model, tokenizer = (read_verified(folder, name, manifest) for name in (MODEL, TOKENIZER))
     facts = read_facts(folder, SETTINGS, manifest, _FACTS)
-    return OnnxEncoder(model, tokenizer, **{name: facts[name] for name in _FACTS})
+    words = read_verified(folder, WORDS, manifest) if WORDS in manifest["files"] else b""
+    return OnnxEncoder(model, tokenizer, **{name: facts[name] for name in _FACTS}, dictionary=words)

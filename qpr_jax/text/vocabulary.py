@@ -28,6 +28,9 @@ _SEARCHES = 100  # 4-grams of .1 ms each, before the set of all of them is made 
 # a code in so far as its 4-grams occur in no known word ("xqzvbt"); most typos share half or more.
 _LIMIT, _CODE_LIMIT = 1.5, 0.8
 _CODE = re.compile(r"[\d_]")
+_LETTERS = re.compile(r"[^\W\d_]+")
+# What is corrected: five letters or more, and no part of an address, a path or a code.
+_CORRECTED = re.compile(r"(?<![\w@./\\])[^\W\d_]{5,}(?![\w@/\\]|\.\w)")
 _FAMILIAR = 0.5  # a word with this share of known 4-grams, or more, is no code
 _LEAST_LETTERS = 4  # of a misspelled word: shorter ones are near too many others
 _WEIGHT = 2  # of the word that it misspells, in the sum of its n-grams
@@ -127,39 +130,17 @@ class Vocabulary:
         """Return the rows of a word's n-grams, or of the words that "_" joins; "____" has none."""
         pieces = fold(word)[:_MOST_IN_CODE].split("_")
         if len(pieces) == 1:
-            return self._ngram_rows(word) + self._misspelled(pieces[0])
+            found = self._spelling.meant(pieces[0])
+            return self._ngram_rows(word) + [found] * _WEIGHT * bool(found)
         rows = []
         for piece in filter(None, pieces):
             id = self._by_folded.get(piece)
             rows += [id] if id else self._ngram_rows(piece)
         return rows
 
-    def _misspelled(self, word: str) -> list[int]:
-        """Return the id of the first word that a typing error turns into this one, _WEIGHT times.
-
-        The error replaces, adds or drops a letter, or swaps two, behind the first letter. Without
-        such a word: [].
-        """
-        if not (word.isalpha() and _LEAST_LETTERS <= len(word) <= _MOST_CHARACTERS):
-            return []
-        ids = set[int | None]()
-        for at in range(1, len(word) + 1):
-            start, rest = word[:at], word[at:]
-            swapped, dropped = start + rest[1:2] + rest[:1] + rest[2:], start + rest[1:]
-            ids |= {self._by_folded.get(swapped), self._by_folded.get(dropped)}
-            ids |= {self._by_gap.get(f"{start}_{rest}"), self._by_gap.get(f"{start}_{rest[1:]}")}
-        found = [id for id in ids if id]
-        return [min(found)] * _WEIGHT if found else []
-
     @functools.cached_property
-    def _by_gap(self) -> dict[str, int]:
-        """The first of the words that are alike but for one letter: mail and mall are "ma_l"."""
-        ids: dict[str, int] = {}
-        for word, id in self._by_folded.items():
-            if word.isalpha() and _LEAST_LETTERS <= len(word) <= _MOST_CHARACTERS:
-                for at in range(1, len(word)):
-                    ids.setdefault(f"{word[:at]}_{word[at + 1 :]}", id)
-        return ids
+    def _spelling(self) -> Spelling:
+        return Spelling(self.words)
 
     def _ngram_rows(self, word: str) -> list[int]:
         return [self.first_bin + bin for bin in _ngram_bins(fold(word), self.bins)]
@@ -168,12 +149,66 @@ class Vocabulary:
         """Return whether a word in lower case has an id of its own, accents aside."""
         return word in self._ids or fold(word) in self._by_folded
 
-    @functools.cached_property
+    @property
     def _by_folded(self) -> dict[str, int]:
-        ids: dict[str, int] = {}
-        for id, word in enumerate(self.words, start=1):
-            ids.setdefault(fold(word), id)
-        return ids
+        return self._spelling.places
+
+
+class Spelling:
+    """Words, the most frequent first, and which of them a misspelled word means.
+
+    Attributes:
+      places: of the words without case and accents (see `fold`), from 1.
+    """
+
+    def __init__(self, words: Iterable[str]) -> None:
+        """Number the words, which are in lower case."""
+        self._words, self.places = (*words,), dict[str, int]()
+        for place, word in enumerate(self._words, start=1):
+            self.places.setdefault(fold(word), place)
+
+    def meant(self, word: str) -> int:
+        """Return the place of the first word that a typing error turns into this one, or 0.
+
+        The error replaces, adds or drops a letter, or swaps two, behind the first letter. `word`
+        has no case and no accents.
+        """
+        if not (word.isalpha() and _LEAST_LETTERS <= len(word) <= _MOST_CHARACTERS):
+            return 0
+        found = set[int]()
+        for at in range(1, len(word) + 1):
+            start, rest = word[:at], word[at:]
+            swapped, dropped = start + rest[1:2] + rest[:1] + rest[2:], start + rest[1:]
+            found |= {self.places.get(swapped, 0), self.places.get(dropped, 0)}
+            added, replaced = f"{start}_{rest}", f"{start}_{rest[1:]}"
+            found |= {self._by_gap.get(added, 0), self._by_gap.get(replaced, 0)}
+        return min(found - {0}, default=0)
+
+    @functools.cached_property
+    def _by_gap(self) -> dict[str, int]:
+        """The first of the words that are alike but for one letter: mail and mall are "ma_l"."""
+        places: dict[str, int] = {}
+        for word, place in self.places.items():
+            if word.isalpha() and _LEAST_LETTERS <= len(word) <= _MOST_CHARACTERS:
+                for at in range(1, len(word)):
+                    places.setdefault(f"{word[:at]}_{word[at + 1 :]}", place)
+        return places
+
+    def corrected(self, text: str) -> str:
+        """Return a text with the words that its misspelled words mean, in lower case.
+
+        A text in which most words are unknown, as of another language, stays as it is.
+        """
+        words = _LETTERS.findall(text)
+        unknown = [word for word in words if fold(word) not in self.places]
+        if not unknown or 2 * len(unknown) > len(words):
+            return text
+        return _CORRECTED.sub(self._correct, text)
+
+    def _correct(self, match: re.Match[str]) -> str:
+        word = fold(match[0])
+        place = 0 if word in self.places else self.meant(word)
+        return self._words[place - 1] if place else match[0]
 
 
 Tokenizer = Vocabulary | WordPieces  # what an encoder reads

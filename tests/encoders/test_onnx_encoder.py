@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from experiments.eight_bits import in_eight_bits, quantize_rows
-from qpr_jax.encoders.load import MINILM, PACKAGED, load_encoder
+from qpr_jax.encoders.load import MINILM, PACKAGED, load_encoder, save_encoder
 from qpr_jax.encoders.transformer_encoder import (
     OnnxEncoder,
     blocks_of_equal_length,
@@ -87,6 +87,25 @@ def test_a_forked_child_encodes_while_threads_of_the_parent_do(minilm):
             child.join()
         for work in busy:
             work.result()
+
+
+def test_a_misspelled_text_is_the_mean_of_it_and_of_its_correction(minilm, tmp_path):
+    plain = dataclasses.replace(minilm, dictionary=b"")
+    text, corrected = "how do i reset my pasword", "how do i reset my password"
+    both = plain.encode([text, corrected]).sum(axis=0)
+    expected = np.stack([both / np.linalg.norm(both), plain.encode([corrected])[0]])
+    save_encoder(tmp_path / "saved", minilm)
+    for encoder in (minilm, load_encoder(tmp_path / "saved")):
+        np.testing.assert_allclose(encoder.encode([text, corrected]), expected, atol=1e-6)
+    long = dataclasses.replace(plain, dictionary=minilm.dictionary, normalize=False)
+    np.testing.assert_allclose(long.encode([text])[0], both / 2, atol=1e-6)
+    assert plain.fingerprint != minilm.fingerprint == load_encoder(tmp_path / "saved").fingerprint
+
+
+def test_common_words_and_texts_of_another_language_are_not_corrected(minilm):
+    plain = dataclasses.replace(minilm, dictionary=b"")
+    texts = [*TEXTS, "Wie kann ich mein Kennwort zurücksetzen?", "order X4711A, see invoices.csv"]
+    np.testing.assert_array_equal(minilm.encode(texts), plain.encode(texts))
 
 
 def test_it_needs_neither_jax_nor_torch_nor_a_home_nor_a_network():

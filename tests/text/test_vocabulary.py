@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import json
 import random
+import re
 import sys
 import threading
 import unicodedata
@@ -180,6 +181,38 @@ def test_what_is_a_misspelling(word, meant):
     (rows,) = rows_of(known.token_ids([word]).parts)
     expected = [words.index(meant) + 1] * 2 if meant else []
     assert [row for row in rows if row < known.first_bin] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "corrected"),
+    [
+        ("How do I reset my pasword?", "How do I reset my password?"),
+        ("RESET MY PASSWROD!!", "RESET MY password!!"),
+        ("my pasword's reset", "my password's reset"),
+        ("reset-my-pasword", "reset-my-password"),
+        ("reset my password", "reset my password"),
+        ("do i rset my naem", "do i rset my naem"),  # four letters
+        ("how do i reset my_pasword, pasword1, pasword.txt", None),
+        ("how do i mail pasword@my.org", None),
+        ("how do i open /my/pasword", None),
+        ("wie setze ich mein pasword", None),  # most words are unknown
+        ("pasword", None),
+        ("", None),
+    ],
+)
+def test_a_text_is_corrected_but_no_code_and_no_other_language(text, corrected):
+    words = "how do i reset my password name mail open s"
+    known = vocabulary.Spelling(words.split())
+    assert known.corrected(text) == (text if corrected is None else corrected)
+
+
+@given(st.lists(FEW_LETTERS, min_size=1, max_size=20), st.text("abc .@/é9", max_size=40))
+def test_correcting_keeps_known_words_and_adds_no_unknown_one(words, text):
+    known = vocabulary.Spelling(words)
+    before, after = (re.findall(r"[^\W\d_]+", each) for each in (text, known.corrected(text)))
+    assert len(before) == len(after)
+    for old, new in zip(before, after, strict=True):
+        assert new == old or (new in words and fold(old) not in known.places)
 
 
 @pytest.mark.parametrize("searches", [0, 5, 10**9])
