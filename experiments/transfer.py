@@ -1,12 +1,13 @@
 """What holds on a table that nothing was fitted to: distances alone, and what ships.
 
     python -m experiments.transfer [--encoders minilm open_student] [--tables FOLDER]
-        [--sources FOLDER] [--training-texts FILE] [--results DIR]
+        [--sources FOLDER] [--training-texts FILE] [--change two] [--results DIR]
 
 Each table of `transfer_tables.py` is scored by the distance alone, whose bounds are fitted to the
 other tables, and by what ships: average precision of all pairs, H@1 and MRR of queries, and the
 ROC AUC of "has an answer" by the score of the first hit. An interval has 95 %, by a bootstrap over
-groups. With --training-texts a text of a table that stands there is an error.
+groups. With --training-texts a text of a table that stands there is an error. With --change the
+queries have typing errors (`query_changes.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import logging
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from experiments.pages import table_lines, write_page
 from experiments.pair_evidence import Evidence
+from experiments.query_changes import change_queries
 from experiments.transfer_fit import fit_plain
 from experiments.transfer_scores import (
     Difference,
@@ -246,12 +249,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--encoders", nargs="+", default=ENCODERS)
     parser.add_argument("--training-texts", type=pathlib.Path, help="one a line")
+    parser.add_argument("--change", choices=("neighbor", "drop", "swap", "two"))
     parser.add_argument("--fit", action="store_true", help="score by the model of transfer_fit")
     parser.add_argument("--write", type=pathlib.Path, help="folder of the models that ship")
     parser.add_argument("--results", type=pathlib.Path, default="runs/transfer", help="of the page")
     add_options(parser)
     options = parser.parse_args()
     tables = read_tables(options)
+    if name := options.change:
+        tables = [
+            replace(t, queries=change_queries(name, t.queries, [], len(t.queries)).texts)
+            for t in tables
+        ]
     if options.training_texts:
         check_training(tables, options.training_texts)
     page = []
