@@ -146,9 +146,15 @@ def precision_at(strata: Strata, yes: np.ndarray, no: np.ndarray) -> tuple[np.nd
 
 
 def choose_threshold(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: float) -> Estimate:
-    """Estimate at the lowest threshold, of a stratum, with a precision; else at the best F1."""
+    """Estimate at the lowest threshold, of a stratum, with a precision; else at the best F1.
+
+    At least EACH of the pairs from it on have labels, or all: the fit alone recommends none.
+    """
     precisions, _ = precision_at(strata, yes, no)
-    return estimate_at(strata, yes, no, int(_last_accepted(precisions, strata.sizes, precision)))
+    few = np.cumsum(yes + no) < np.minimum(EACH, np.cumsum(strata.sizes))
+    few[-1] = False  # all pairs
+    last = _last_accepted(np.where(few, 0, precisions), strata.sizes, precision)
+    return estimate_at(strata, yes, no, int(last))
 
 
 def estimate_at(strata: Strata, yes: np.ndarray, no: np.ndarray, last: int) -> Estimate:

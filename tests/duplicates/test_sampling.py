@@ -94,6 +94,17 @@ def test_the_lowest_threshold_with_the_precision_is_recommended(population):
     assert (found.pairs, found.share, found.precision) == (2, pytest.approx(1 / 13), 1)
 
 
+@pytest.mark.parametrize("labels", [1, 5, 10, 20, 40])
+def test_few_labels_recommend_no_threshold_by_the_fit_alone(labels):
+    """The fit says that pairs at the top are right; of these, three in ten are."""
+    rng = np.random.default_rng(0)
+    probabilities = rng.uniform(0.2, 0.999, 400)
+    truth = rng.random(400) < 0.3
+    for seed in range(10):
+        found, _ = review(probabilities, truth, labels, 0.9, seed)
+        assert found.precision < 0.8
+
+
 def test_all_labels_give_the_true_precision(population):
     probabilities, truth = population
     strata = make_strata(probabilities)
