@@ -25,6 +25,7 @@ from qpr_jax.text.differences import (
     names,
     negates,
     numbers,
+    numbers_moved,
     split_particles,
     with_ending,
 )
@@ -125,7 +126,6 @@ _ENDING = re.compile("(?:s|ed|ing)$")
 
 class _Facts(NamedTuple):
     numbers: frozenset[str]
-    digits: tuple[str, ...]  # in their order
     negates: bool
     tokens: tuple[str, ...]
     words: frozenset[str]  # without the article "a"
@@ -142,7 +142,6 @@ class _Facts(NamedTuple):
 @functools.lru_cache(1 << 16)
 def _read(text: str) -> _Facts:
     text = _GREETING.sub(" ", text)
-    digits = tuple(_DIGITS.findall(text))
     tokens = tokenize(text)
     words = frozenset(tokens)
     verbs = split_particles(tokens)
@@ -153,7 +152,6 @@ def _read(text: str) -> _Facts:
     several = len(parts) > 1 and not _ASKS.search(text)  # a question may have a reason beside it
     return _Facts(
         numbers(text),
-        digits,
         negates(text),
         tuple(verbs),
         words - ({"a"} - codes),
@@ -189,7 +187,7 @@ def _roles(tokens: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 def _compare(first: _Facts, second: _Facts) -> tuple[float, ...]:
     missing = bool(first.numbers - second.numbers), bool(second.numbers - first.numbers)
-    reordered = first.digits != second.digits and sorted(first.digits) == sorted(second.digits)
+    moved = numbers_moved(first.tokens, second.tokens, SMALL_WORDS.union(_ROLES))
     opposites = _opposites(first, second)
     # What is not open is closed.
     affirmed = {(a, b) for a, b in opposites if (a in first.denied) == (b in second.denied)}
@@ -207,7 +205,7 @@ def _compare(first: _Facts, second: _Facts) -> tuple[float, ...]:
     faulty = bool((affirming.words & _FAULTS) - denying.words)
     found = (
         missing[0] != missing[1],
-        all(missing) or reordered or (alike and _signs_differ(first.signs, second.signs)),
+        all(missing) or moved or (alike and _signs_differ(first.signs, second.signs)),
         alike and first.negates != second.negates and affirmed == opposites and not faulty,
         clear or swapped,
         alike and bool(first.names - second.words) and bool(second.names - first.words),

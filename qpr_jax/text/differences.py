@@ -9,11 +9,13 @@ import functools
 import itertools
 import operator
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Container, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from qpr_jax.text.cleaning import number_list
 from qpr_jax.text.tokenizer import nfkc, nfkc_lower, split_at_words, tokenize
+
+_DIGITS = re.compile(r"\d+")
 
 
 def numbers(text: str) -> frozenset[str]:
@@ -31,6 +33,32 @@ def numbers_differ(first: str, second: str) -> bool:
     if "1" in differing and "one" in tokenize(first if "1" in of_second else second):
         differing -= {"1"}
     return bool(differing)
+
+
+def numbers_moved(first: Sequence[str], second: Sequence[str], small: Container[str]) -> bool:
+    """Return whether tokens have the same numbers in another order: from 3 to 5, from 5 to 3.
+
+    A number has not moved that is part of a code, as E05, or has the same word before it or behind
+    it: 3 days, 20 euros. small: words that do not count for this.
+    """
+    one, other = ([*_with_sides(tokens, small)] for tokens in (first, second))
+    digits, others = ([number for number, _ in found] for found in (one, other))
+    if digits == others or sorted(digits) != sorted(others):
+        return False
+    return any(
+        all(sides.isdisjoint(there) for number, there in other if number == digit)
+        for digit, sides in one
+    )
+
+
+def _with_sides(tokens: Sequence[str], small: Container[str]) -> Iterator[tuple[str, set[Any]]]:
+    """Yield each number of tokens with the words before it (-1) and behind it (1), or its code."""
+    words = ["", *tokens, ""]
+    for before, token, after in zip(words, words[1:], words[2:], strict=False):
+        near = {(-1, before), (1, after)} if token.isdigit() else {(0, token)}
+        sides = {(side, w) for side, w in near if not side or (w.isalpha() and w not in small)}
+        for number in _DIGITS.findall(token):
+            yield number, sides
 
 
 # Curly apostrophes, accents typed as apostrophes, and a prime.

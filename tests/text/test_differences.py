@@ -1,3 +1,5 @@
+import pytest
+
 from qpr_jax.evaluation.failures import kinds_of
 from qpr_jax.text.differences import (
     Differences,
@@ -11,7 +13,9 @@ from qpr_jax.text.differences import (
     negates,
     numbers,
     numbers_differ,
+    numbers_moved,
 )
+from qpr_jax.text.tokenizer import tokenize
 
 FOUND = {
     numbers: [
@@ -186,3 +190,27 @@ def test_what_is_denied():
         "It isn't open, can\u2019t be closed, is never locked, has no end. Why don't you like it?"
     )
     assert denied(text) == {*map(base, ("open", "closed", "locked", "end", "like"))}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "moved"),
+    [
+        ("from 3 to 5", "from 5 to 3", True),
+        ("convert 3 km to 5 miles", "convert 5 km to 3 miles", True),
+        ("room 3 desk 5", "room 5 desk 3", True),
+        ("on 3/4", "on 4/3", True),
+        ("a 3.5 mm cable", "a 5.3 mm cable", True),
+        ("12 3 3", "3 12 3", True),
+        ("E05 mixer 500 help", "mixer 500 shows E05", False),
+        ("Ordered 3 days ago, paid 20 EUR", "Paid 20 EUR, and ordered 3 days ago", False),
+        ("2 beds and 3 chairs", "3 chairs and 2 beds", False),
+        ("error 7 in room 12", "room 12: error 7", False),
+        ("3 km, 5 miles", "3 km, 5 miles", False),
+        ("3 km", "5 miles", False),
+        ("", "3", False),
+    ],
+)
+def test_a_number_with_its_word_has_not_moved(first, second, moved):
+    found = [tokenize(first), tokenize(second)]
+    assert numbers_moved(*found, {"to", "from", "on", "and"}) is moved
+    assert numbers_moved(*found[::-1], {"to", "from", "on", "and"}) is moved
