@@ -35,7 +35,7 @@ from qpr_jax.models import BertShape, unit_rows
 from qpr_jax.running import cpu_count
 from qpr_jax.text.cleaning import as_texts
 from qpr_jax.text.tokenizer import WordPieces
-from qpr_jax.text.vocabulary import Spelling
+from qpr_jax.text.vocabulary import LETTERS, Spelling
 
 if TYPE_CHECKING:
     from qpr_jax.models.bert import Runtime
@@ -209,13 +209,21 @@ class OnnxEncoder:
         ids, cut = self._pieces.id_lists(texts, self.max_tokens)
         if cut:
             say_cut(self, cut, len(ids))
-        vectors, corrected = self._encode(ids), [*map(self._spelling.corrected, texts)]
-        rows = [row for row, text in enumerate(texts) if corrected[row] != text]
-        if rows:
-            ids, _ = self._pieces.id_lists([corrected[row] for row in rows], self.max_tokens)
+        vectors, corrected = self._encode(ids), self._corrected(texts)
+        if rows := [*corrected]:
+            ids, _ = self._pieces.id_lists([*corrected.values()], self.max_tokens)
             means = (vectors[rows] + self._encode(ids)) / 2
             vectors[rows] = unit_rows(means) if self.normalize else means
         return vectors
+
+    def _corrected(self, texts: Sequence[str]) -> dict[int, str]:
+        """Return the corrections of texts by their positions, of those that have one."""
+        found = dict[int, str]()
+        for row, text in enumerate(texts):
+            if not self._words >= {*LETTERS.findall(text.lower())}:  # most texts have known ones
+                corrected = self._spelling.corrected(text)
+                found |= {row: corrected} if corrected != text else {}
+        return found
 
     def _encode(self, ids: Sequence[Sequence[int]]) -> np.ndarray:
         vectors = np.empty((len(ids), self.dimension), np.float32)
@@ -276,6 +284,10 @@ class OnnxEncoder:
     @functools.cached_property
     def _spelling(self) -> Spelling:
         return Spelling(self.dictionary.decode("utf-8", "replace").split())
+
+    @functools.cached_property
+    def _words(self) -> frozenset[str]:
+        return frozenset(self.dictionary.decode("utf-8", "replace").split())
 
     @functools.cached_property
     def _session(self) -> Any:

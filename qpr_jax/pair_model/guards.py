@@ -187,7 +187,8 @@ def _roles(tokens: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 def _compare(first: _Facts, second: _Facts) -> tuple[float, ...]:
     missing = bool(first.numbers - second.numbers), bool(second.numbers - first.numbers)
-    moved = numbers_moved(first.tokens, second.tokens, SMALL_WORDS.union(_ROLES))
+    both = first.numbers and second.numbers
+    moved = both and numbers_moved(first.tokens, second.tokens, SMALL_WORDS.union(_ROLES))
     opposites = _opposites(first, second)
     # What is not open is closed.
     affirmed = {(a, b) for a, b in opposites if (a in first.denied) == (b in second.denied)}
@@ -205,7 +206,7 @@ def _compare(first: _Facts, second: _Facts) -> tuple[float, ...]:
     faulty = bool((affirming.words & _FAULTS) - denying.words)
     found = (
         missing[0] != missing[1],
-        all(missing) or moved or (alike and _signs_differ(first.signs, second.signs)),
+        all(missing) or bool(moved) or (alike and _signs_differ(first.signs, second.signs)),
         alike and first.negates != second.negates and affirmed == opposites and not faulty,
         clear or swapped,
         alike and bool(first.names - second.words) and bool(second.names - first.words),

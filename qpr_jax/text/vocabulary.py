@@ -28,7 +28,7 @@ _SEARCHES = 100  # 4-grams of .1 ms each, before the set of all of them is made 
 # a code in so far as its 4-grams occur in no known word ("xqzvbt"); most typos share half or more.
 _LIMIT, _CODE_LIMIT = 1.5, 0.8
 _CODE = re.compile(r"[\d_]")
-_LETTERS = re.compile(r"[^\W\d_]+")
+LETTERS = re.compile(r"[^\W\d_]+")
 # What is corrected: five letters or more, and no part of an address, a path or a code.
 _CORRECTED = re.compile(r"(?<![\w@./\\])[^\W\d_]{5,}(?![\w@/\\]|\.\w)")
 _FAMILIAR = 0.5  # a word with this share of known 4-grams, or more, is no code
@@ -199,7 +199,7 @@ class Spelling:
 
         A text in which most words are unknown, as of another language, stays as it is.
         """
-        words = _LETTERS.findall(text)
+        words = LETTERS.findall(text)
         unknown = [word for word in words if fold(word) not in self.places]
         if not unknown or 2 * len(unknown) > len(words):
             return text
