@@ -6,7 +6,8 @@ import functools
 import logging
 import os
 import pathlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +27,7 @@ from qpr_jax.text.cleaning import folded
 if TYPE_CHECKING:
     from qpr_jax.encoders.encoder import Encoder
     from qpr_jax.evaluation.retrieval import Encode
+    from qpr_jax.index.protocol import Store
     from qpr_jax.locations import FittedModel
     from qpr_jax.pair_model.hits import Rerank
 
@@ -157,6 +159,7 @@ def _score_retrieval(
     ids = [*dict.fromkeys(value for values in relevant.values() for value in values)]
     there = dict(zip(ids, retriever.store.get(ids), strict=True))
     if missing := [value for value, question in there.items() if question is None]:
+        _refuse_several(missing, retriever.store, folder)
         counts = f"{len(missing):,} of {len(ids):,}"
         what = f"ids that are not in {folder}: {counts}, such as {missing[0]}"
         what += similar_id(retriever.store, missing[0])
@@ -185,6 +188,15 @@ def _score_retrieval(
     if "no_min_score" in told:
         log.info("no `best_min_score`: %s", told["no_min_score"])
     return scores
+
+
+def _refuse_several(missing: Sequence[Id], store: Store, folder: str) -> None:
+    """UserError where one of the first unknown ids is a list of ids of the index."""
+    for value in missing[:100]:
+        parts = [id_key(part) for part in re.split(r"[\s;,|]+", f"{value}") if part]
+        if len(parts) > 1 and all(store.get(parts)):
+            what = f"expected one id in a row, got several of {folder}: {value}"
+            raise UserError(what, remedy="repeat the query in a row for each id")
 
 
 def _score_translations(encode: Encode, pairs: str, *, skip_bad_rows: bool) -> dict[str, Any]:
