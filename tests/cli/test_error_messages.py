@@ -171,6 +171,7 @@ WRONG_OPTIONS = (
     ("index f t.csv --xyzzy", "no option --xyzzy; see"),
     ("search mine --queries q.csv -k 2", "as an argument: qpr search FOLDER QUERIES; see"),
     ("duplicates --input=t.csv", "no option --input; give it as an argument: qpr dup"),
+    ("search mine --encoder minilm", "--encoder; leave it out, since FOLDER has its own"),
     (f"search mine --asked {__file__}", "--asked; give it as an argument: qpr search"),
     ("search mine --asked q.csv", "no option --asked; see"),
     (f"duplicates x --agianst={__file__}", "no option --agianst; did you mean --against? see"),
