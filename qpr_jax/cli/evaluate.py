@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import os
 import pathlib
 import re
@@ -306,12 +307,23 @@ def calibrate(
     if facts["lower"]:
         name = "after, with a lower threshold that finds as many duplicates as before"
         log.info("held-out labels, %s: %s", name, _fit_text(facts, "lower"))
-    if facts["after"]["brier"] >= facts["after"]["base_brier"]:
+    if facts["after"]["brier"] >= facts["after"]["base_brier"] and not _sorts(facts):
         log.warning(
-            "the new scores tell duplicates from others no better than chance: judge more found "
-            "pairs with `qpr review`"
+            "held-out labels do not show that the new scores tell duplicates from others: judge "
+            "more found pairs with `qpr review`"
         )
     return {"out": out or encoder, **facts}
+
+
+def _sorts(facts: dict[str, Any]) -> bool:
+    """Return whether new scores find more of the held-out duplicates than chance would.
+
+    That is, two standard deviations more than as many labels drawn at random have.
+    """
+    count, fit = facts["labels"], facts["lower"] or facts["after"]
+    share, found = facts["duplicates"] / count, fit["duplicates"] + fit["others"]
+    variance = share * (1 - share) * found * (count - found) / (count - 1)
+    return bool(fit["duplicates"] - share * found > 2 * math.sqrt(variance))
 
 
 def _fit_text(facts: dict[str, Any], name: str) -> str:
