@@ -8,6 +8,7 @@ import math
 import os
 import pathlib
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ log = logging.getLogger("qpr_jax")
 
 _FITTED = "fitted to {labels:,} labels (duplicates: {duplicates:,})"
 _FIT = "`--threshold {threshold:g}` finds {duplicates:,} of {} duplicates, {others:,} of {} others"
+_NEXT = "next: `qpr duplicates TABLE --encoder %s --threshold %g`"
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
     "retrieval": "format text_column id_column skip_bad_rows other_texts cross_encoder",
@@ -312,14 +314,14 @@ def calibrate(
             "held-out labels do not show that the new scores tell duplicates from others: judge "
             "more found pairs with `qpr review`"
         )
+    else:
+        threshold = (facts["lower"] or facts["after"])["threshold"]
+        log.info(_NEXT, shlex.quote(out or encoder), threshold)
     return {"out": out or encoder, **facts}
 
 
 def _sorts(facts: dict[str, Any]) -> bool:
-    """Return whether new scores find more of the held-out duplicates than chance would.
-
-    That is, two standard deviations more than as many labels drawn at random have.
-    """
+    """Return whether the duplicates found are two deviations more than in a random choice."""
     count, fit = facts["labels"], facts["lower"] or facts["after"]
     share, found = facts["duplicates"] / count, fit["duplicates"] + fit["others"]
     variance = share * (1 - share) * found * (count - found) / (count - 1)

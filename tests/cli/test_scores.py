@@ -116,7 +116,9 @@ def test_new_scores_that_sort_are_not_called_chance(
     monkeypatch.setattr(evaluate, "fit_labels", lambda *_, **__: fitted)
     (tmp_path / "labels.csv").touch()
     err = done("calibrate", "open_student", "labels.csv", "--out", "copy")[1]
-    assert ("judge more found pairs with `qpr review`" in err) == warns
+    last = err.splitlines()[-1]
+    assert ("judge more found pairs with `qpr review`" in last) == warns
+    assert ("next: `qpr duplicates TABLE --encoder copy --threshold 0.125`" in last) != warns
 
 
 def test_a_run_gets_a_calibration(done, refused, tmp_path):
