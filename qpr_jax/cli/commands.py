@@ -65,12 +65,15 @@ def _as_argument(option: str, command: click.Command) -> str:
     """Return what is meant by an option that a command lacks: an argument, or another option.
 
     An argument is, if it has this name, or if the value is a file and no option has a like name.
+    An index or a run has its own encoder.
     """
     _, _, words = "\0".join(sys.argv).partition(f"\0{option}")
     value = words[1:].partition("\0")[0]  # behind a blank or =
     arguments = [one for one in command.params if isinstance(one, click.Argument)]
     flags = [flag for one in command.params if one not in arguments for flag in one.opts]
     near = did_you_mean(option, [*flags, "--help"])
+    if option == "--encoder" and any(one.name == "folder" for one in arguments):
+        return "leave it out, since FOLDER has its own encoder;"
     named = [*_FILE_OPTIONS, *(f"--{one.name}" for one in arguments)]
     if not arguments or not (option in named or (os.path.isfile(value) and not near)):
         return near

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import os
 import pathlib
-from collections.abc import Callable
+import re
+import shlex
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +29,7 @@ from qpr_jax.text.cleaning import folded
 if TYPE_CHECKING:
     from qpr_jax.encoders.encoder import Encoder
     from qpr_jax.evaluation.retrieval import Encode
+    from qpr_jax.index.protocol import Store
     from qpr_jax.locations import FittedModel
     from qpr_jax.pair_model.hits import Rerank
 
@@ -33,6 +37,7 @@ log = logging.getLogger("qpr_jax")
 
 _FITTED = "fitted to {labels:,} labels (duplicates: {duplicates:,})"
 _FIT = "`--threshold {threshold:g}` finds {duplicates:,} of {} duplicates, {others:,} of {} others"
+_NEXT = "next: `qpr duplicates TABLE --encoder %s --threshold %g`"
 # The options of each way to score, besides --beir and --task.
 _OPTIONS = {
     "retrieval": "format text_column id_column skip_bad_rows other_texts cross_encoder",
@@ -157,6 +162,7 @@ def _score_retrieval(
     ids = [*dict.fromkeys(value for values in relevant.values() for value in values)]
     there = dict(zip(ids, retriever.store.get(ids), strict=True))
     if missing := [value for value, question in there.items() if question is None]:
+        _refuse_several(missing, retriever.store, folder)
         counts = f"{len(missing):,} of {len(ids):,}"
         what = f"ids that are not in {folder}: {counts}, such as {missing[0]}"
         what += similar_id(retriever.store, missing[0])
@@ -185,6 +191,15 @@ def _score_retrieval(
     if "no_min_score" in told:
         log.info("no `best_min_score`: %s", told["no_min_score"])
     return scores
+
+
+def _refuse_several(missing: Sequence[Id], store: Store, folder: str) -> None:
+    """UserError where one of the first unknown ids is a list of ids of the index."""
+    for value in missing[:100]:
+        parts = [id_key(part) for part in re.split(r"[\s;,|]+", f"{value}") if part]
+        if len(parts) > 1 and all(store.get(parts)):
+            what = f"expected one id in a row, got several of {folder}: {value}"
+            raise UserError(what, remedy="repeat the query in a row for each id")
 
 
 def _score_translations(encode: Encode, pairs: str, *, skip_bad_rows: bool) -> dict[str, Any]:
@@ -294,12 +309,23 @@ def calibrate(
     if facts["lower"]:
         name = "after, with a lower threshold that finds as many duplicates as before"
         log.info("held-out labels, %s: %s", name, _fit_text(facts, "lower"))
-    if facts["after"]["brier"] >= facts["after"]["base_brier"]:
+    if facts["after"]["brier"] >= facts["after"]["base_brier"] and not _sorts(facts):
         log.warning(
-            "the new scores tell duplicates from others no better than chance: judge more found "
-            "pairs with `qpr review`"
+            "held-out labels do not show that the new scores tell duplicates from others: judge "
+            "more found pairs with `qpr review`"
         )
+    else:
+        threshold = (facts["lower"] or facts["after"])["threshold"]
+        log.info(_NEXT, shlex.quote(out or encoder), threshold)
     return {"out": out or encoder, **facts}
+
+
+def _sorts(facts: dict[str, Any]) -> bool:
+    """Return whether the duplicates found are two deviations more than in a random choice."""
+    count, fit = facts["labels"], facts["lower"] or facts["after"]
+    share, found = facts["duplicates"] / count, fit["duplicates"] + fit["others"]
+    variance = share * (1 - share) * found * (count - found) / (count - 1)
+    return bool(fit["duplicates"] - share * found > 2 * math.sqrt(variance))
 
 
 def _fit_text(facts: dict[str, Any], name: str) -> str:

@@ -58,8 +58,8 @@ def review(
     answers are kept in a file of labels, which `qpr calibrate` and `qpr train --labels` read.
 
     With --queries, PAIRS is an index, and you judge the first hit of some queries instead. That
-    estimates Hits@1, the share of queries whose first hit is right. The hits and labels of FILE.csv
-    are in FILE_first_hits beside it.
+    estimates the share of queries whose first hit is right; a query without an answer counts as
+    wrong. The hits and labels of FILE.csv are in FILE_first_hits beside it.
 
     Open the address that is printed: it has a token, without which the page shows nothing.
 
@@ -176,7 +176,8 @@ def _implied(session: Review) -> str:
         kept = f"{estimate.pairs:,} of {counted(len(found.values), 'pair')}"
         line += f"`{flag}` of `qpr duplicates` keeps {kept} and about {estimate.share:.0%} of the "
         return f"{line}duplicates; the share of right pairs is {estimate.precision:.3f} ({limits})"
-    line += f"Hits@1 of the queries is {estimate.precision:.3f} ({limits})"
+    limits += "; a query without an answer counts as wrong"
+    line += f"the share of right first hits is {estimate.precision:.3f} ({limits})"
     swept, total = session.sweep(), estimate.precision * estimate.pairs
     precise = [row for row in swept if row.precision >= session.precision]
     best_f1 = max(swept, key=lambda row: row.pairs * row.precision / (row.pairs + total))

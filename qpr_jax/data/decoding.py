@@ -173,10 +173,11 @@ def open_input(path: str) -> Iterator[Any]:
         except OSError as error:
             if os.path.isdir(path):
                 kinds.refuse_kind(path, kinds.TABLE)
-            remedy = "download it, and name the file" if "://" in path else "name a file"
-            missing = isinstance(error, FileNotFoundError)
-            meant = kinds.similar_path(path, kinds.TABLE) if missing else ""
-            what = f"{path}: cannot be read{meant or f' ({error.strerror})'}"
+            is_url = "://" in path
+            remedy = "download it, and name the file" if is_url else "name a file"
+            what = f"{path}: cannot be read ({error.strerror})"
+            if isinstance(error, FileNotFoundError) and not is_url:
+                what = f"{path}: does not exist{kinds.similar_path(path, kinds.TABLE)}"
             raise UserError(what, remedy=remedy) from None
         start = file.peek(4)[:4]
         if start[:2] == b"\x1f\x8b":

@@ -169,7 +169,7 @@ def check_output(output: str) -> None:
 
 
 def check_folder(folder: pathlib.Path, output: str, inputs: Iterable[str]) -> None:
-    """UserError where a file would be replaced that is an input, or of another program."""
+    """UserError where a file would be replaced that is an input, or be put beside others' files."""
     kinds.refuse_output(folder, kinds.PAIRS)
     listed = _listed(folder)
     names = [INFO, *file_names(output), *listed]
@@ -182,6 +182,10 @@ def check_folder(folder: pathlib.Path, output: str, inputs: Iterable[str]) -> No
         if (folder / name).exists() and name not in listed:
             what = f"{folder}: {name} is there already, and not from `qpr duplicates`"
             raise UserError(what, setting="out", remedy="name another folder, or remove the file")
+    others = os.listdir(folder) if os.path.isdir(folder) else []
+    if kinds.kind_of(folder) != kinds.PAIRS and any(name[:1] != "." for name in others):
+        what = f"{folder}: expected an empty folder or an earlier result, found other files"
+        raise UserError(what, setting="out", remedy="name another folder")
 
 
 def pairs_file(path: str) -> str:

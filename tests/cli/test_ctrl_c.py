@@ -142,5 +142,6 @@ def test_first_hits_of_queries_are_judged(start, index, tmp_path):
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=30)
     assert (described["pair"], described["estimate"]["precision"]) == (None, 0.5)
-    assert "2 labels: Hits@1 of the queries is 0.500 (90 % interval 0." in stderr
+    assert "2 labels: the share of right first hits is 0.500 (90 % interval 0." in stderr
+    assert "; a query without an answer counts as wrong)" in stderr
     assert len(read_table(tmp_path / "q_first_hits" / "labels.csv")) == 2

@@ -238,6 +238,11 @@ def test_files_of_the_user_and_of_a_run_that_goes_on_stay(
     with locked(folder / ".lock"):
         refused("d: another `qpr duplicates` writes it", *how)
         assert [path.name for path in folder.iterdir()] == [".lock"]
+    (folder / "notes.txt").write_text("mine")
+    refused("d: expected an empty folder or an earlier result, found other files", *how)
+    assert {path.name for path in folder.iterdir()} == {".lock", "notes.txt"}
+    (folder / "notes.txt").unlink()
+    done(*how, "--output", "parquet")
     (folder / "groups.tsv").write_text("mine")
     (folder / "pairs.jsonl").symlink_to(tmp_path / "t.csv")
     (folder / "pairs.csv").write_text("mine\n")

@@ -6,7 +6,9 @@ import re
 import numpy as np
 import pytest
 
+from qpr_jax.cli import evaluate
 from qpr_jax.data.beir_tasks import write_beir
+from qpr_jax.locations import read_encoder_and_model
 from qpr_jax.retriever import Retriever
 from tests.cli.conftest import QUESTIONS
 from tests.runs import WORDS, write_encoder, write_words
@@ -91,6 +93,32 @@ def test_queries_without_an_answer_are_told_by_their_first_hit(refused, objects,
     assert (again["queries"], again["has_answer"]["unanswered"]) == (1, 1)
     (tmp_path / "none.csv").write_text("query,id\nrice,\n")
     refused("none.csv: expected ids of the questions", "evaluate", index, "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("duplicates", "others", "brier", "warns"),
+    [
+        (17, 17, 0.3, False),  # no probabilities, but well sorted
+        (12, 22, 0.3, True),
+        (18, 32, 0.3, True),  # all labels
+        (0, 0, 0.3, True),
+        (12, 22, 0.2, False),
+    ],
+)
+def test_new_scores_that_sort_are_not_called_chance(
+    done, monkeypatch, tmp_path, duplicates, others, brier, warns
+):
+    at = {"threshold": 0.5, "duplicates": 9, "others": 9, "precision": None, "recall": None}
+    lower = at | {"threshold": 0.125, "duplicates": duplicates, "others": others}
+    facts = {"labels": 50, "duplicates": 18, "before": at, "lower": lower}
+    facts["after"] = at | {"brier": brier, "base_brier": 0.23}
+    fitted = (*read_encoder_and_model("open_student"), facts)
+    monkeypatch.setattr(evaluate, "fit_labels", lambda *_, **__: fitted)
+    (tmp_path / "labels.csv").touch()
+    err = done("calibrate", "open_student", "labels.csv", "--out", "copy")[1]
+    last = err.splitlines()[-1]
+    assert ("judge more found pairs with `qpr review`" in last) == warns
+    assert ("next: `qpr duplicates TABLE --encoder copy --threshold 0.125`" in last) != warns
 
 
 def test_a_run_gets_a_calibration(done, refused, tmp_path):

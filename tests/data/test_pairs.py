@@ -137,7 +137,7 @@ WRONG = [
 
 def test_what_is_no_file_of_pairs(tmp_path):
     check_refused(lambda name, text: read_question_pairs(write(tmp_path / name, text)), *WRONG)
-    with pytest.raises(UserError, match="No such file"):
+    with pytest.raises(UserError, match="does not exist"):
         read_question_pairs(tmp_path / "none.tsv")
 
 

@@ -279,7 +279,7 @@ def test_errors_name_the_file_and_the_line(tmp_path):
 def test_what_cannot_be_opened(tmp_path):
     check_refused(
         read,
-        (str(tmp_path / "nowhere"), r"nowhere: cannot be read \(No such file"),
+        (str(tmp_path / "nowhere"), "nowhere: does not exist; name a file"),
         ("https://example.com/q.csv", "cannot be read .*; download it, and name the file"),
         (str(tmp_path), r"cannot be read \(Is a directory\); name a file"),
     )
